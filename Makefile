@@ -1,0 +1,38 @@
+# farcall: `make demo` shows it at work, `make test` checks it. Both set up all that they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
+
+.PHONY: demo test lint unit coverage bench sanitize fuzz clean help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/.run ## a real model, from ONNX to one artifact, here and in a server
+	$(BIN)/farcall demo $(DEMO_FLAGS)
+
+test: lint unit ## lint, types, room order and all tests
+
+lint: .venv/.test ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: .venv/.test ## the tests, with branch coverage
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
+
+bench: .venv/.test ## farcall and its pinned rivals, side by side in one run
+	$(BIN)/python -m bench $(BENCH_FLAGS)
+
+sanitize: .venv/.test ## the native core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	PYTHON=$(BIN)/python sh scripts/sanitize.sh
+
+clean: ## forget everything that was built
+	rm -rf .venv build dist
+
+.venv/.run: $(NATIVE)
+	PYTHON="$(PYTHON)" sh scripts/setup.sh run
+
+.venv/.test: $(NATIVE)
+	PYTHON="$(PYTHON)" sh scripts/setup.sh test

@@ -1,0 +1,109 @@
+"""How everything here is measured: rounds in turn, medians, ratios.
+
+The machines are noisy, so one absolute time means little. All contenders of a row run in turn within each
+round, the median over the rounds counts, and what is quoted is the ratio. The spread is (third quartile -
+first quartile) / median of our own rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    ``reach`` is the limit that we set ourselves: on ``ours`` in seconds, or on the ratio to ``rival``.
+    """
+
+    work: str
+    ours: float  # seconds, median
+    spread: float = 0.0
+    rival: str = ""
+    theirs: float | None = None  # seconds, median
+    reach_ratio: float | None = None
+    reach_seconds: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.theirs is None else self.ours / self.theirs
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the limit is kept in this run; None without a limit."""
+        if self.reach_ratio is not None and self.ratio is not None:
+            return self.ratio <= self.reach_ratio
+        if self.reach_seconds is not None:
+            return self.ours <= self.reach_seconds
+        return None
+
+
+def loops(call: Callable[[], object], seconds: float = 0.01) -> int:
+    """How many calls take about ``seconds``."""
+    count = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        took = time.perf_counter() - start
+        if took >= seconds / 4:
+            return max(1, round(count * seconds / took))
+        count *= 4
+
+
+def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 31) -> dict[str, list[float]]:
+    """Seconds a call, by contender and round; contenders take turns within each round."""
+    counts = {name: loops(call) for name, call in contenders.items()}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, call in contenders.items():
+                count = range(counts[name])
+                start = time.perf_counter()
+                for _ in count:
+                    call()
+                times[name].append((time.perf_counter() - start) / counts[name])
+    finally:
+        gc.enable()
+    return times
+
+
+def spread(samples: list[float]) -> float:
+    """Quartile distance as a share of the median."""
+    low, middle, high = statistics.quantiles(samples, n=4)
+    return (high - low) / middle
+
+
+def rows(
+    work: str,
+    contenders: Mapping[str, Callable[[], object]],
+    *,
+    ratios: Mapping[str, float] | None = None,
+    seconds: float | None = None,
+    rounds: int = 31,
+) -> list[Row]:
+    """Rows that compare ``contenders["farcall"]`` with each other one.
+
+    Args:
+        work: what is done.
+        contenders: name -> a call without arguments that does the work once.
+        ratios: rival -> the largest ratio that we allow ourselves.
+        seconds: the largest time that we allow ourselves, on the first row.
+    """
+    times = in_turn(contenders, rounds)
+    medians = {name: statistics.median(samples) for name, samples in times.items()}
+    rivals = [name for name in contenders if name != "farcall"]
+    ours, ours_spread = medians["farcall"], spread(times["farcall"])
+    result = [
+        Row(work, ours, ours_spread, rival, medians[rival], reach_ratio=(ratios or {}).get(rival))
+        for rival in rivals
+    ]
+    if seconds is not None:
+        result.insert(0, Row(work, ours, ours_spread, reach_seconds=seconds))
+    return result

@@ -1,0 +1,57 @@
+"""An example accelerator, as a third party would write it: it computes Conv+Relu pairs, and nothing else.
+
+What it generates is plain C; a real one would emit its own instructions or call its library. Try it with
+``farcall demo``, or ``fc.partition(model, backends=[NpuBackend(), "c"])``.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from farcall.backends.ckit import CBackendKit, RegionWriter
+from farcall.graph import Match, Pattern
+from farcall.graph.dims import dims
+
+
+def limits(match: Match) -> str | None:
+    """Why this Conv+Relu is not for us: the hardware convolves planes of known size, in float32."""
+    conv, x, w = match.nodes[0], match.values["x"], match.values["w"]
+    if x.dtype != ir.DataType.FLOAT or len(dims(x)) != 4:
+        return "only float32 in two spatial dims"
+    if w.const_value is None or not all(isinstance(d, int) for d in dims(x)[1:]):
+        return "only constant weights, and planes of known size"
+    if conv.attributes.get_int("group", 1) != 1 or set(conv.attributes.get_ints("dilations", [1])) != {1}:
+        return "no groups, no dilation"
+    return None if conv.attributes.get_string("auto_pad", "NOTSET") == "NOTSET" else "only explicit pads"
+
+
+class NpuBackend(CBackendKit):
+    """Takes ``Relu(Conv(x, w, b))``: a row of outputs at a time stays in the accumulators."""
+
+    name = "npu"
+    color = "#e8883a"
+
+    def patterns(self) -> list[Pattern]:
+        return [Pattern("conv_relu", "Relu(Conv(x, w, b?))", check=limits)]
+
+    def emit(self, match: Match, out: RegionWriter) -> None:
+        conv, (x, w, b) = match.nodes[0], (match.values[name] for name in "xwb")
+        (batch, channels, height, width), (filters, _, kh, kw) = dims(x), dims(w)
+        rows, columns = dims(match.root.outputs[0])[2:]
+        top, left = conv.attributes.get_ints("pads", [0] * 4)[:2]
+        sy, sx = conv.attributes.get_ints("strides", [1, 1])
+        source, weight, target = out.pointer(x), out.pointer(w), out.pointer(match.root.outputs[0])
+        bias = f"{out.pointer(b)}[o]" if b is not None else "0"
+        with out.loop("n", batch), out.loop("o", filters), out.loop("i", rows):
+            out.line(f"float row[{columns}];\nfor (int j = 0; j < {columns}; ++j) row[j] = {bias};")
+            with out.loop("c", channels), out.loop("u", kh):
+                out.line(f"const int64_t y = i * {sy} + u - {top};\nif (y < 0 || y >= {height}) continue;")
+                out.line(f"const float* line = {source} + ((n * {channels} + c) * {height} + y) * {width};")
+                out.line(f"const float* tap = {weight} + ((o * {channels} + c) * {kh} + u) * {kw};")
+                for v in range(kw):  # the columns that tap v reaches inside the plane
+                    first, end = max(0, -(-(left - v) // sx)), min(columns, -(-(width + left - v) // sx))
+                    step = f"row[j] += tap[{v}] * line[j * {sx} + {v - left}];"
+                    out.line(f"for (int j = {first}; j < {end}; ++j) {step}")
+            result = f"{target} + ((n * {filters} + o) * {rows} + i) * {columns}"
+            out.line(f"float* done = {result};")
+            out.line(f"for (int j = 0; j < {columns}; ++j) done[j] = row[j] < 0 ? 0 : row[j];")

@@ -1,0 +1,667 @@
+/*
+ * farcall/c_api.h - the C ABI through which every argument, result, error and tensor travels.
+ *
+ * A kernel library is a shared library that exports functions of one type, TVMFFISafeCallType, under names
+ * that begin with `__tvm_ffi_`. It needs this header and nothing else: no Python, no framework, no farcall at
+ * link time. The layouts and names are those that the TVM FFI project publishes, so that one library loads in
+ * both runtimes. Each offset and size is pinned by a static assertion below; compiling this file is the test.
+ *
+ * The smallest kernel library:
+ *
+ *     #include <farcall/c_api.h>
+ *
+ *     FARCALL_KERNEL(add_one) {
+ *       if (num_args != 1 || args[0].type_index != kTVMFFIInt) {
+ *         TVMFFIErrorSetRaisedFromCStr("TypeError", "add_one: expected one int");
+ *         return -1;
+ *       }
+ *       result->type_index = kTVMFFIInt;
+ *       result->v_int64 = args[0].v_int64 + 1;
+ *       return 0;
+ *     }
+ *
+ * Build it with `cc -shared -fPIC -I$(include) add_one.c -o add_one.so`; the symbols TVMFFI* stay undefined
+ * and are supplied by whichever runtime loads the library.
+ *
+ * The rules that hold everywhere:
+ *
+ *  - Arguments are borrowed. They live until the function returns; a callee that keeps one takes its own
+ *    reference (TVMFFIObjectIncRef), and copies what is not an object.
+ *  - Results are owned. The reference that the callee puts into `result` becomes the caller's.
+ *  - 0 means success, -1 means that an error waits in this thread's slot (TVMFFIErrorMoveFromRaised).
+ *  - No C++ exception crosses a function of this ABI.
+ *  - Every structure is little: a field that is not listed does not exist, and padding is zero.
+ *
+ * Assumed: 64-bit pointers. C11, or C++17.
+ */
+#ifndef FARCALL_C_API_H_
+#define FARCALL_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define FARCALL_STATIC_ASSERT(cond, text) static_assert(cond, text)
+extern "C" {
+#else
+#define FARCALL_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
+#endif
+
+/* Pins one field: a compiler that lays the structure out in another way refuses this header. */
+#define FARCALL_PIN(type, field, offset) \
+  FARCALL_STATIC_ASSERT(offsetof(type, field) == (offset), #type "." #field " must be at " #offset)
+#define FARCALL_PIN_SIZE(type, size) FARCALL_STATIC_ASSERT(sizeof(type) == (size), #type " must have " #size " bytes")
+
+/* What a kernel library shows to its loader. Compile the rest with -fvisibility=hidden. */
+#if defined(_WIN32)
+#define FARCALL_EXPORT __declspec(dllexport)
+#else
+#define FARCALL_EXPORT __attribute__((visibility("default")))
+#endif
+
+/*
+ * How the functions at the end of this file are declared. The runtime itself exports them with protected
+ * visibility: its own calls must not be captured by another runtime that was loaded before it.
+ */
+#if defined(FARCALL_BUILDING_CORE)
+#define TVM_FFI_DLL __attribute__((visibility("protected")))
+#else
+#define TVM_FFI_DLL
+#endif
+
+/* ---------------------------------------------------------------------------------------------------------
+ * DLPack 1.3: how a tensor is described.
+ *
+ * Left out when the real dlpack.h came first; the names and layouts are the same. Source: dmlc/dlpack.
+ */
+#ifndef DLPACK_DLPACK_H_
+#define DLPACK_DLPACK_H_
+
+/* The version of the structures. A reader refuses another major version, and may only call the deleter. */
+typedef struct {
+  uint32_t major;
+  uint32_t minor;
+} DLPackVersion;
+
+#define DLPACK_MAJOR_VERSION 1
+#define DLPACK_MINOR_VERSION 3
+
+/*
+ * Where memory lives. A number that is not listed is legal: farcall adds 128 * (n + 1) to the type of a tensor
+ * that lives behind its n-th session, and then `data` is no address in this process.
+ */
+#ifdef __cplusplus
+typedef enum : int32_t {
+#else
+typedef enum {
+#endif
+  kDLCPU = 1,
+  kDLCUDA = 2,
+  kDLCUDAHost = 3,
+  kDLOpenCL = 4,
+  kDLVulkan = 7,
+  kDLMetal = 8,
+  kDLVPI = 9,
+  kDLROCM = 10,
+  kDLROCMHost = 11,
+  kDLExtDev = 12,
+  kDLCUDAManaged = 13,
+  kDLOneAPI = 14,
+  kDLWebGPU = 15,
+  kDLHexagon = 16,
+  kDLMAIA = 17,
+  kDLTrn = 18
+} DLDeviceType;
+
+typedef struct {
+  DLDeviceType device_type;
+  int32_t device_id; /* counts from 0; 0 for the CPU */
+} DLDevice;
+
+/* What one lane of an element is. `bits` below is the width of that lane. */
+typedef enum {
+  kDLInt = 0,
+  kDLUInt = 1,
+  kDLFloat = 2,
+  kDLOpaqueHandle = 3,
+  kDLBfloat = 4,
+  kDLComplex = 5, /* bits count both parts: complex64 has 64 */
+  kDLBool = 6,    /* 8 bits, 0 or 1 */
+  kDLFloat8_e3m4 = 7,
+  kDLFloat8_e4m3 = 8,
+  kDLFloat8_e4m3b11fnuz = 9,
+  kDLFloat8_e4m3fn = 10,
+  kDLFloat8_e4m3fnuz = 11,
+  kDLFloat8_e5m2 = 12,
+  kDLFloat8_e5m2fnuz = 13,
+  kDLFloat8_e8m0fnu = 14,
+  kDLFloat6_e2m3fn = 15,
+  kDLFloat6_e3m2fn = 16,
+  kDLFloat4_e2m1fn = 17
+} DLDataTypeCode;
+
+/* float32 is {kDLFloat, 32, 1}. A vector type has more lanes. */
+typedef struct {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+} DLDataType;
+
+/*
+ * A tensor, without an owner. `strides` counts elements, not bytes. Where `strides` is NULL the layout is
+ * row-major; farcall itself always fills them in when ndim is not 0. The first element is at
+ * (char*)data + byte_offset, and a tensor with a dimension of 0 may have any `data`, NULL included.
+ */
+typedef struct {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+} DLTensor;
+
+/* A tensor with an owner, as frameworks exchanged it before version 1.0. Consumed by calling the deleter once. */
+typedef struct DLManagedTensor {
+  DLTensor dl_tensor;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensor* self);
+} DLManagedTensor;
+
+#define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
+#define DLPACK_FLAG_BITMASK_IS_COPIED (1UL << 1UL)
+#define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (1UL << 2UL)
+
+/* The same since version 1.0: the version comes first, so that a reader can always find it, and flags exist. */
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned* self);
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+
+/*
+ * The functions by which a framework gives and takes tensors without running Python. A Python tensor class
+ * has them as a capsule named "dlpack_exchange_api" in its attribute `__dlpack_c_exchange_api__`.
+ *
+ * "No sync" says that no stream is synchronised: producer and consumer work on the same stream.
+ */
+
+/* Makes an empty tensor like `prototype` (dtype, shape, device). Reports failure by calling SetError. */
+typedef int (*DLPackManagedTensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
+                                            void (*SetError)(void* error_ctx, const char* kind,
+                                                             const char* message));
+/* Python tensor -> owned description. A Python error is set on failure. */
+typedef int (*DLPackManagedTensorFromPyObjectNoSync)(void* py_object, DLManagedTensorVersioned** out);
+/* Owned description -> new reference to a Python tensor. Takes the ownership of `tensor` on success. */
+typedef int (*DLPackManagedTensorToPyObjectNoSync)(DLManagedTensorVersioned* tensor, void** out_py_object);
+/* Python tensor -> borrowed description; valid while the tensor lives and is not resized. Allocates nothing. */
+typedef int (*DLPackDLTensorFromPyObjectNoSync)(void* py_object, DLTensor* out);
+/* The stream on which the framework works now, on this device, in this thread. */
+typedef int (*DLPackCurrentWorkStream)(DLDeviceType device_type, int32_t device_id, void** out_current_stream);
+
+/* A framework may offer a chain of these, newest first. */
+typedef struct DLPackExchangeAPIHeader {
+  DLPackVersion version;
+  struct DLPackExchangeAPIHeader* prev_api;
+} DLPackExchangeAPIHeader;
+
+typedef struct DLPackExchangeAPI {
+  DLPackExchangeAPIHeader header;
+  DLPackManagedTensorAllocator managed_tensor_allocator;
+  DLPackManagedTensorFromPyObjectNoSync managed_tensor_from_py_object_no_sync;
+  DLPackManagedTensorToPyObjectNoSync managed_tensor_to_py_object_no_sync;
+  DLPackDLTensorFromPyObjectNoSync dltensor_from_py_object_no_sync; /* may be NULL */
+  DLPackCurrentWorkStream current_work_stream;
+} DLPackExchangeAPI;
+
+#endif /* DLPACK_DLPACK_H_ */
+
+FARCALL_PIN_SIZE(DLDevice, 8);
+FARCALL_PIN_SIZE(DLDataType, 4);
+FARCALL_PIN(DLTensor, data, 0);
+FARCALL_PIN(DLTensor, device, 8);
+FARCALL_PIN(DLTensor, ndim, 16);
+FARCALL_PIN(DLTensor, dtype, 20);
+FARCALL_PIN(DLTensor, shape, 24);
+FARCALL_PIN(DLTensor, strides, 32);
+FARCALL_PIN(DLTensor, byte_offset, 40);
+FARCALL_PIN_SIZE(DLTensor, 48);
+FARCALL_PIN(DLManagedTensor, manager_ctx, 48);
+FARCALL_PIN(DLManagedTensor, deleter, 56);
+FARCALL_PIN_SIZE(DLManagedTensor, 64);
+FARCALL_PIN(DLManagedTensorVersioned, manager_ctx, 8);
+FARCALL_PIN(DLManagedTensorVersioned, deleter, 16);
+FARCALL_PIN(DLManagedTensorVersioned, flags, 24);
+FARCALL_PIN(DLManagedTensorVersioned, dl_tensor, 32);
+FARCALL_PIN_SIZE(DLManagedTensorVersioned, 80);
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_allocator, 16);
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_from_py_object_no_sync, 24);
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_to_py_object_no_sync, 32);
+FARCALL_PIN(DLPackExchangeAPI, dltensor_from_py_object_no_sync, 40);
+FARCALL_PIN(DLPackExchangeAPI, current_work_stream, 48);
+FARCALL_PIN_SIZE(DLPackExchangeAPI, 56);
+
+/* ---------------------------------------------------------------------------------------------------------
+ * Tags. Below 64 the value is in the Any itself; from 64 on the Any holds a pointer to an object.
+ */
+typedef enum {
+  kTVMFFIAny = -1,            /* only in descriptions of types; no value has it */
+  kTVMFFINone = 0,            /* payload 0 */
+  kTVMFFIInt = 1,             /* v_int64 */
+  kTVMFFIBool = 2,            /* v_int64, 0 or 1 */
+  kTVMFFIFloat = 3,           /* v_float64 */
+  kTVMFFIOpaquePtr = 4,       /* v_ptr */
+  kTVMFFIDataType = 5,        /* v_dtype */
+  kTVMFFIDevice = 6,          /* v_device */
+  kTVMFFIDLTensorPtr = 7,     /* v_ptr: a borrowed DLTensor*; never a result */
+  kTVMFFIRawStr = 8,          /* v_c_str: borrowed, ends in NUL; never a result */
+  kTVMFFIByteArrayPtr = 9,    /* v_ptr: a borrowed TVMFFIByteArray*; never a result */
+  kTVMFFIObjectRValueRef = 10, /* v_ptr: address of a handle that the callee may take, leaving NULL; never a result */
+  kTVMFFISmallStr = 11,       /* v_bytes: at most 7 bytes and a NUL; the length is small_str_len */
+  kTVMFFISmallBytes = 12,     /* the same, for bytes */
+  kTVMFFIUnchanged = 13,      /* a marker in structural visitors; never an argument */
+  kTVMFFIStaticObjectBegin = 64,
+  kTVMFFIObject = 64,
+  kTVMFFIStr = 65,            /* TVMFFIByteArray behind the header; text is UTF-8 */
+  kTVMFFIBytes = 66,          /* the same, for bytes */
+  kTVMFFIError = 67,          /* TVMFFIErrorCell */
+  kTVMFFIFunction = 68,       /* TVMFFIFunctionCell */
+  kTVMFFIShape = 69,          /* TVMFFIShapeCell */
+  kTVMFFITensor = 70,         /* DLTensor; strides are never NULL when ndim is not 0 */
+  kTVMFFIArray = 71,          /* TVMFFISeqCell; not changed after it is made */
+  kTVMFFIMap = 72,
+  kTVMFFIModule = 73,
+  kTVMFFIOpaquePyObject = 74, /* void*, a PyObject* in the host's hands; pass it on, do not look */
+  kTVMFFIList = 75,           /* TVMFFISeqCell; shared and mutable */
+  kTVMFFIDict = 76,
+  kTVMFFIVisitInterrupt = 77,
+  kTVMFFIBigInt = 78,
+  kTVMFFIStaticObjectEnd = 79,
+  kTVMFFIDynObjectBegin = 128 /* types that are registered by name at run time */
+} TVMFFITypeIndex;
+
+/* A reference to an object: the address of its header. */
+typedef void* TVMFFIObjectHandle;
+
+/* What the second parameter of a deleter asks for. */
+typedef enum {
+  kTVMFFIObjectDeleterFlagBitMaskStrong = 1, /* end the value: release what it holds */
+  kTVMFFIObjectDeleterFlagBitMaskWeak = 2,   /* free the memory */
+  kTVMFFIObjectDeleterFlagBitMaskBoth = 3
+} TVMFFIObjectDeleterFlagBitMask;
+
+/*
+ * The header of every object. The count holds strong references in its low and weak references in its high
+ * half; all strong references together own one weak reference. A new object has both at 1.
+ *
+ * Strong to 0: deleter(self, 1), then the weak reference goes. Weak to 0: deleter(self, 2). When both go at
+ * once (the usual case) there is one call with 3. Increments are relaxed, decrements release, and the thread
+ * that deletes fences with acquire.
+ *
+ * Any library may make objects with its own deleter. So a runtime must not unload a library whose deleter may
+ * still be called; farcall never unloads one.
+ */
+typedef struct {
+  uint64_t combined_ref_count;
+  int32_t type_index;
+  uint32_t __padding;
+  void (*deleter)(void* self, int flags); /* may be NULL */
+} TVMFFIObject;
+
+FARCALL_PIN(TVMFFIObject, combined_ref_count, 0);
+FARCALL_PIN(TVMFFIObject, type_index, 8);
+FARCALL_PIN(TVMFFIObject, deleter, 16);
+FARCALL_PIN_SIZE(TVMFFIObject, 24);
+
+/*
+ * The value. Unused bytes are zero, because equality and hashing look at all sixteen; so set `zero_padding`
+ * too when you write one. The same structure is a view (borrowed) or a value (owned): the place where it
+ * stands decides. Tags 7 to 10 exist only in views.
+ */
+typedef struct {
+  int32_t type_index;
+  union {
+    uint32_t zero_padding;
+    uint32_t small_str_len; /* of tags 11 and 12 */
+  };
+  union {
+    int64_t v_int64;
+    uint64_t v_uint64;
+    double v_float64;
+    void* v_ptr;
+    const char* v_c_str;
+    TVMFFIObject* v_obj;
+    DLDataType v_dtype;
+    DLDevice v_device;
+    char v_bytes[8];
+  };
+} TVMFFIAny;
+
+FARCALL_PIN(TVMFFIAny, type_index, 0);
+FARCALL_PIN(TVMFFIAny, zero_padding, 4);
+FARCALL_PIN(TVMFFIAny, v_int64, 8);
+FARCALL_PIN_SIZE(TVMFFIAny, 16);
+
+/* Bytes with a length. Where it holds text, the text is UTF-8, and a NUL follows it. */
+typedef struct {
+  const char* data;
+  size_t size;
+} TVMFFIByteArray;
+
+/* Integers with a length: the body of a Shape. */
+typedef struct {
+  const int64_t* data;
+  size_t size;
+} TVMFFIShapeCell;
+
+/*
+ * The body of an Error. `kind` is the name of an exception class, such as "ValueError". A backtrace is text,
+ * one line a frame, the most recent call first. `cause_chain` and `extra_context` are owned and may be NULL;
+ * farcall keeps the original Python exception in `extra_context`, so that it comes back as the same object.
+ */
+typedef struct {
+  TVMFFIByteArray kind;
+  TVMFFIByteArray message;
+  TVMFFIByteArray backtrace;
+  void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
+  TVMFFIObjectHandle cause_chain;
+  TVMFFIObjectHandle extra_context;
+} TVMFFIErrorCell;
+
+/* Modes of update_backtrace. */
+typedef enum {
+  kTVMFFIBacktraceUpdateModeReplace = 0,
+  kTVMFFIBacktraceUpdateModeAppend = 1
+} TVMFFIBacktraceUpdateMode;
+
+/*
+ * The signature of everything that can be called.
+ *
+ * `self` is NULL for a function that a library exports, and the function's own handle for a Function object.
+ * The caller has set result->type_index to kTVMFFINone, so that a callee that returns nothing writes nothing.
+ */
+typedef int (*TVMFFISafeCallType)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+
+/*
+ * The body of a Function. `cpp_call` is private to one C++ runtime and NULL in every function that C code or
+ * farcall makes: call `safe_call`.
+ */
+typedef struct {
+  TVMFFISafeCallType safe_call;
+  void* cpp_call;
+} TVMFFIFunctionCell;
+
+/*
+ * The body of Array and List: `size` owned values at `data`. Where `data_deleter` is NULL they stand in the
+ * object itself, behind this cell; else it frees `data` after the values have been released.
+ */
+typedef struct {
+  void* data;
+  int64_t size;
+  int64_t capacity;
+  void (*data_deleter)(void* data);
+} TVMFFISeqCell;
+
+/* The body of an opaque object: a pointer that only its maker understands. */
+typedef struct {
+  void* handle;
+} TVMFFIOpaqueObjectCell;
+
+FARCALL_PIN_SIZE(TVMFFIByteArray, 16);
+FARCALL_PIN_SIZE(TVMFFIShapeCell, 16);
+FARCALL_PIN(TVMFFIErrorCell, message, 16);
+FARCALL_PIN(TVMFFIErrorCell, backtrace, 32);
+FARCALL_PIN(TVMFFIErrorCell, update_backtrace, 48);
+FARCALL_PIN(TVMFFIErrorCell, cause_chain, 56);
+FARCALL_PIN(TVMFFIErrorCell, extra_context, 64);
+FARCALL_PIN_SIZE(TVMFFIErrorCell, 72);
+FARCALL_PIN(TVMFFIFunctionCell, cpp_call, 8);
+FARCALL_PIN_SIZE(TVMFFIFunctionCell, 16);
+FARCALL_PIN(TVMFFISeqCell, size, 8);
+FARCALL_PIN(TVMFFISeqCell, capacity, 16);
+FARCALL_PIN(TVMFFISeqCell, data_deleter, 24);
+FARCALL_PIN_SIZE(TVMFFISeqCell, 32);
+
+/*
+ * Where the body of an object begins. An expression such as
+ * `TVMFFITensorGetDLTensorPtr(args[0].v_obj)->shape[0]` is all that a kernel needs.
+ */
+static inline DLTensor* TVMFFITensorGetDLTensorPtr(TVMFFIObjectHandle obj) {
+  return (DLTensor*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIByteArray* TVMFFIBytesGetByteArrayPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIByteArray*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIErrorCell* TVMFFIErrorGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIErrorCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIFunctionCell* TVMFFIFunctionGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIFunctionCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIShapeCell* TVMFFIShapeGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIShapeCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFISeqCell* TVMFFISeqGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFISeqCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIOpaqueObjectCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+
+/* ---------------------------------------------------------------------------------------------------------
+ * The symbols of a library.
+ */
+
+/* Prefix of the functions that a library exports. `__tvm_ffi_main` answers to the name "main". */
+#define FARCALL_SYMBOL_PREFIX "__tvm_ffi_"
+
+#ifdef __cplusplus
+#define FARCALL_EXTERN_C extern "C"
+#else
+#define FARCALL_EXTERN_C
+#endif
+
+/*
+ * Begins an exported kernel; its body follows in braces. The prototype comes first, because compilers that warn
+ * about exported functions without one are right to.
+ */
+#define FARCALL_KERNEL(name)                                                                                      \
+  FARCALL_EXTERN_C FARCALL_EXPORT int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,       \
+                                                       TVMFFIAny* result);                                        \
+  FARCALL_EXTERN_C FARCALL_EXPORT int __tvm_ffi_##name(__attribute__((unused)) void* self,                        \
+                                                       __attribute__((unused)) const TVMFFIAny* args,             \
+                                                       __attribute__((unused)) int32_t num_args,                  \
+                                                       __attribute__((unused)) TVMFFIAny* result)
+
+/*
+ * What a library may get from farcall without importing a symbol.
+ *
+ * A library that defines
+ *
+ *     FARCALL_EXPORT const struct FarcallRuntime* __farcall_runtime;
+ *
+ * finds it filled after farcall loaded it, before any of its functions is called. It stays NULL in any other
+ * runtime. So one library can serve both, bound to the runtime that loaded it, even where two runtimes live in
+ * one process and the dynamic linker could choose only one of them.
+ *
+ * Later versions append members: look at `struct_size` before using one that is not listed here.
+ */
+typedef struct FarcallRuntime {
+  uint32_t abi_version; /* FARCALL_ABI_VERSION of the runtime; the layouts above are version 1 */
+  uint32_t struct_size; /* sizeof(FarcallRuntime) in the runtime */
+  /* TVMFFIErrorSetRaisedFromCStr */
+  void (*error_set_raised_from_cstr)(const char* kind, const char* message);
+  /* TVMFFIEnvTensorAlloc */
+  int (*env_tensor_alloc)(DLTensor* prototype, TVMFFIObjectHandle* out);
+  /* TVMFFIObjectDecRef */
+  int (*object_dec_ref)(TVMFFIObjectHandle object);
+  /*
+   * A new Array of n values. Ownership of the items moves in, on failure too (they are released then).
+   * `items` itself stays the caller's.
+   */
+  int (*array_create)(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
+} FarcallRuntime;
+
+#define FARCALL_ABI_VERSION 1u
+#define FARCALL_RUNTIME_SYMBOL "__farcall_runtime"
+
+FARCALL_PIN(FarcallRuntime, struct_size, 4);
+FARCALL_PIN(FarcallRuntime, error_set_raised_from_cstr, 8);
+FARCALL_PIN(FarcallRuntime, env_tensor_alloc, 16);
+FARCALL_PIN(FarcallRuntime, object_dec_ref, 24);
+FARCALL_PIN(FarcallRuntime, array_create, 32);
+FARCALL_PIN_SIZE(FarcallRuntime, 40);
+
+/* ---------------------------------------------------------------------------------------------------------
+ * The functions that the runtime supplies. All of them may be called without the Python GIL, from any thread.
+ * Those that return int return 0, or -1 with an error in this thread's slot.
+ */
+
+/* The version of the ABI, not of a package. Newer minors only add. */
+typedef struct {
+  uint32_t major;
+  uint32_t minor;
+  uint32_t patch;
+} TVMFFIVersion;
+
+TVM_FFI_DLL void TVMFFIGetVersion(TVMFFIVersion* out_version);
+
+/* ---- objects ---- */
+
+/* One more, and one less, strong reference. */
+TVM_FFI_DLL int TVMFFIObjectIncRef(TVMFFIObjectHandle obj);
+TVM_FFI_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
+
+/* An object around a pointer; `deleter` (may be NULL) gets the pointer when the last reference goes. */
+TVM_FFI_DLL int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle),
+                                         TVMFFIObjectHandle* out);
+
+/*
+ * The index of a type by its name, such as "ffi.Tensor". An unknown name is an error.
+ */
+TVM_FFI_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);
+
+/*
+ * A view becomes a value: raw text and bytes are copied into objects, objects get a reference more, an object
+ * behind an RValueRef is taken. A DLTensorPtr is copied as it is, and stays borrowed.
+ */
+TVM_FFI_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
+
+/* ---- functions ---- */
+
+/*
+ * A Function object. `safe_call` gets `self` as its first argument; `deleter` (may be NULL) gets it when the
+ * last reference goes. Where both are NULL, `safe_call` gets the Function's handle.
+ */
+TVM_FFI_DLL int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self),
+                                     TVMFFIObjectHandle* out);
+
+/* Calls a Function. Set result->type_index to kTVMFFINone before. */
+TVM_FFI_DLL int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+
+/* The function that is registered under a name, as a new reference; NULL (and 0) when there is none. */
+TVM_FFI_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
+
+/* Registers a function under a name; takes a reference. A name that is taken is an error unless allow_override. */
+TVM_FFI_DLL int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override);
+
+/* ---- errors ---- */
+
+/* Moves this thread's error out of its slot; NULL when there is none. The reference becomes the caller's. */
+TVM_FFI_DLL void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result);
+
+/* Puts an error into this thread's slot. The caller keeps its reference. */
+TVM_FFI_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
+
+/* Makes an error and puts it there: what a kernel does before it returns -1. Both texts are copied. */
+TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
+
+/* The same, with the message in parts; a part that is NULL is left out. */
+TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts,
+                                                   int32_t num_parts);
+
+/* Makes an error without raising it. `backtrace` may be empty. */
+TVM_FFI_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
+                                  const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out);
+
+/* The same, with a cause and a context; takes a reference to each that is not NULL. */
+TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind,
+                                                          const TVMFFIByteArray* message,
+                                                          const TVMFFIByteArray* backtrace,
+                                                          TVMFFIObjectHandle cause_chain,
+                                                          TVMFFIObjectHandle extra_context,
+                                                          TVMFFIObjectHandle* out);
+
+/*
+ * The frames of the caller as text. farcall names the given place only: walking the stack costs microseconds
+ * on every error, and a Python user sees the Python frames anyway.
+ */
+TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
+                                                   int cross_ffi_boundary);
+
+/* ---- tensors ---- */
+
+/*
+ * A Tensor around a managed description, which is consumed on success. An alignment of 0 accepts any address.
+ * Where `require_contiguous` is not 0, another layout is an error.
+ */
+TVM_FFI_DLL int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment,
+                                       int32_t require_contiguous, TVMFFIObjectHandle* out);
+TVM_FFI_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment,
+                                                int32_t require_contiguous, TVMFFIObjectHandle* out);
+
+/* A managed description of a Tensor. It shares the memory and holds a reference. */
+TVM_FFI_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
+TVM_FFI_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
+
+/* ---- strings and types ---- */
+
+/* A string or bytes value: in place up to 7 bytes, an object above. */
+TVM_FFI_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
+TVM_FFI_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
+
+/* "float32" <-> {kDLFloat, 32, 1}. */
+TVM_FFI_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
+TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
+
+/* ---- once ---- */
+
+/*
+ * Runs `init` once for this slot, whichever thread comes first, and stores what it gives. A failed `init` leaves
+ * the slot NULL, and the next call tries again. Deinit takes the value out and hands it to `deinit`.
+ */
+TVM_FFI_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));
+TVM_FFI_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
+
+/* ---- the environment of a call ---- */
+
+typedef void* TVMFFIStreamHandle;
+
+/* This thread's stream on a device; NULL is the device's default. The previous one goes to the last argument. */
+TVM_FFI_DLL int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream,
+                                   TVMFFIStreamHandle* opt_out_original_stream);
+TVM_FFI_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
+
+/* This thread's allocator, and the process's when `write_to_global_context` is not 0. */
+TVM_FFI_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllocator allocator,
+                                                         int write_to_global_context,
+                                                         DLPackManagedTensorAllocator* opt_out_original_allocator);
+TVM_FFI_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
+
+/*
+ * An empty row-major Tensor of the prototype's dtype, shape and device, from whoever owns the memory of this
+ * call: the framework of its tensor arguments, an allocator that was set, or farcall's own (CPU, aligned to 64).
+ */
+TVM_FFI_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
+
+/* Call it in long loops: not 0 says that the host was interrupted; clean up and return -1. */
+TVM_FFI_DLL int TVMFFIEnvCheckSignals(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* FARCALL_C_API_H_ */

@@ -1,0 +1,323 @@
+/* DLPack: tensors of other frameworks in, ours out, by capsules and by the C exchange API. */
+#include "core.h"
+
+static const char VERSIONED[] = "dltensor_versioned";
+static const char LEGACY[] = "dltensor";
+
+/* ---- capsules out ---- */
+
+/* A consumer renames what it took; only what nobody took is deleted here. */
+static void versioned_destructor(PyObject* capsule) {
+  DLManagedTensorVersioned* managed = PyCapsule_IsValid(capsule, VERSIONED) ? PyCapsule_GetPointer(capsule, VERSIONED) : NULL;
+  if (managed && managed->deleter) managed->deleter(managed);
+}
+
+static void legacy_destructor(PyObject* capsule) {
+  DLManagedTensor* managed = PyCapsule_IsValid(capsule, LEGACY) ? PyCapsule_GetPointer(capsule, LEGACY) : NULL;
+  if (managed && managed->deleter) managed->deleter(managed);
+}
+
+static PyObject* versioned_capsule(TVMFFIObject* tensor) {
+  DLManagedTensorVersioned* managed = fc_tensor_to_managed(tensor);
+  if (!managed) return fc_raise_slot();
+  PyObject* capsule = PyCapsule_New(managed, VERSIONED, versioned_destructor);
+  if (!capsule) managed->deleter(managed);
+  return capsule;
+}
+
+static PyObject* legacy_capsule(TVMFFIObject* tensor) {
+  if (fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) {
+    PyErr_SetString(PyExc_BufferError,
+                    "the tensor is read-only, and DLPack before 1.0 cannot say so; pass max_version=(1, 0)");
+    return NULL;
+  }
+  DLManagedTensor* managed = fc_tensor_to_legacy(tensor);
+  if (!managed) return fc_raise_slot();
+  PyObject* capsule = PyCapsule_New(managed, LEGACY, legacy_destructor);
+  if (!capsule) managed->deleter(managed);
+  return capsule;
+}
+
+static PyObject* copied(PyObject* self, PyObject* max_version) {
+  DLDevice device = fc_tensor_view(self)->device;
+  PyObject* shared = fc_device_is_remote(device) ? fc_remote_to_numpy(self) : PyObject_CallMethod(self, "numpy", NULL);
+  PyObject* array = shared ? PyObject_CallMethod(shared, "copy", NULL) : NULL;
+  PyObject* method = array ? PyObject_GetAttrString(array, "__dlpack__") : NULL;
+  PyObject* none = PyTuple_New(0);
+  PyObject* kwargs = max_version == Py_None ? NULL : Py_BuildValue("{sO}", "max_version", max_version);
+  PyObject* capsule = method && none ? PyObject_Call(method, none, kwargs) : NULL;
+  Py_XDECREF(shared);
+  Py_XDECREF(array);
+  Py_XDECREF(method);
+  Py_XDECREF(none);
+  Py_XDECREF(kwargs);
+  return capsule;
+}
+
+/* The device that a consumer asks for: only the one where the memory is. */
+static int check_device(PyObject* wanted, DLDevice device) {
+  int type, id;
+  if (wanted == Py_None) return 0;
+  if (!PyArg_ParseTuple(wanted, "ii;dl_device must be (device_type, device_id)", &type, &id)) return -1;
+  if (type == (int)device.device_type && id == device.device_id) return 0;
+  PyErr_Format(PyExc_BufferError, "the tensor is on device (%d, %d), not on (%d, %d); copy it there first",
+               (int)device.device_type, device.device_id, type, id);
+  return -1;
+}
+
+PyObject* fc_tensor_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"stream", "max_version", "dl_device", "copy", NULL};
+  PyObject *stream = Py_None, *max_version = Py_None, *wanted = Py_None, *copy = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &wanted, &copy)) {
+    return NULL;
+  }
+  DLTensor* dl = fc_tensor_view(self);
+  int major = 0, minor = 0;
+  if (!dl) return NULL;
+  if (max_version != Py_None &&
+      !PyArg_ParseTuple(max_version, "ii;max_version must be (major, minor)", &major, &minor)) {
+    return NULL;
+  }
+  bool remote = fc_device_is_remote(dl->device);
+  DLDevice device = remote ? (DLDevice){kDLCPU, 0} : dl->device;
+  if (check_device(wanted, device) != 0) return NULL;
+  if (remote || copy == Py_True) return copied(self, max_version);
+  ((FcTensor*)self)->exported = 1;
+  TVMFFIObject* tensor = ((FcTensor*)self)->object;
+  return major >= 1 ? versioned_capsule(tensor) : legacy_capsule(tensor);
+}
+
+/* ---- capsules in ---- */
+
+/* Asks with the version that we read; who does not know the argument is asked in the old way. */
+static PyObject* capsule_of(PyObject* object) {
+  PyObject* method = PyObject_GetAttrString(object, "__dlpack__");
+  if (!method) return NULL;
+  PyObject* none = PyTuple_New(0);
+  PyObject* kwargs = Py_BuildValue("{s(ii)}", "max_version", DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+  PyObject* capsule = none && kwargs ? PyObject_Call(method, none, kwargs) : NULL;
+  if (!capsule && none && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    capsule = PyObject_CallNoArgs(method);
+  }
+  Py_XDECREF(none);
+  Py_XDECREF(kwargs);
+  Py_DECREF(method);
+  return capsule;
+}
+
+static FC_COLD int bad_capsule(PyObject* capsule) {
+  const char* name = PyCapsule_CheckExact(capsule) ? PyCapsule_GetName(capsule) : NULL;
+  if (name && strncmp(name, "used_", 5) == 0) {
+    PyErr_SetString(PyExc_ValueError, "the DLPack capsule was consumed already; ask for a new one");
+  } else {
+    PyErr_Format(PyExc_TypeError, "expected a DLPack capsule, got %R", capsule);
+  }
+  return -1;
+}
+
+static int check_versioned(const DLManagedTensorVersioned* managed) {
+  if (managed->version.major != DLPACK_MAJOR_VERSION) {
+    PyErr_Format(PyExc_BufferError, "the tensor is described by DLPack %u.%u; farcall reads %d.x",
+                 managed->version.major, managed->version.minor, DLPACK_MAJOR_VERSION);
+    return -1;
+  }
+  if (managed->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) {
+    PyErr_SetString(PyExc_BufferError, "tensors with padded sub-byte elements are not supported; pack them");
+    return -1;
+  }
+  return 0;
+}
+
+/* The description inside a capsule, which stays its owner. */
+static int peek(PyObject* capsule, DLTensor** out) {
+  if (PyCapsule_IsValid(capsule, VERSIONED)) {
+    DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, VERSIONED);
+    *out = &managed->dl_tensor;
+    return check_versioned(managed);
+  }
+  if (!PyCapsule_IsValid(capsule, LEGACY)) return bad_capsule(capsule);
+  *out = &((DLManagedTensor*)PyCapsule_GetPointer(capsule, LEGACY))->dl_tensor;
+  return 0;
+}
+
+static TVMFFIObject* consume(PyObject* capsule) {
+  DLTensor* dl;
+  if (peek(capsule, &dl) != 0) return NULL;
+  bool versioned = PyCapsule_IsValid(capsule, VERSIONED);
+  void* managed = PyCapsule_GetPointer(capsule, versioned ? VERSIONED : LEGACY);
+  FcTensorObj* tensor = versioned ? fc_tensor_from_managed(managed) : fc_tensor_from_legacy(managed);
+  if (!tensor) return (TVMFFIObject*)fc_raise_slot();
+  PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor");
+  return &tensor->header;
+}
+
+/* ---- the exchange API of another framework ---- */
+
+/* The table that a class carries, when it is of a version that we read; NULL without an exception otherwise. */
+static const DLPackExchangeAPI* exchange_of(PyTypeObject* type) {
+  PyObject* capsule = PyObject_GetAttrString((PyObject*)type, "__dlpack_c_exchange_api__");
+  const DLPackExchangeAPI* api = NULL;
+  if (capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+    api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  }
+  PyErr_Clear();
+  Py_XDECREF(capsule); /* a class keeps its table for ever */
+  while (api && api->header.version.major != DLPACK_MAJOR_VERSION) api = (const DLPackExchangeAPI*)api->header.prev_api;
+  return api && api->managed_tensor_from_py_object_no_sync ? api : NULL;
+}
+
+static TVMFFIObject* exchange_import(const DLPackExchangeAPI* api, PyObject* object) {
+  DLManagedTensorVersioned* managed = NULL;
+  if (api->managed_tensor_from_py_object_no_sync(object, &managed) != 0 || !managed) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_BufferError, "the framework could not describe the tensor");
+    return NULL;
+  }
+  FcTensorObj* tensor = check_versioned(managed) == 0 ? fc_tensor_from_managed(managed) : NULL;
+  if (tensor) return &tensor->header;
+  if (managed->deleter) managed->deleter(managed);
+  return PyErr_Occurred() ? NULL : (TVMFFIObject*)fc_raise_slot();
+}
+
+TVMFFIObject* fc_tensor_import(PyObject* object) {
+  if (fc_numpy_is_array(object)) return fc_numpy_import(object);
+  if (PyErr_Occurred()) return NULL;
+  if (PyCapsule_CheckExact(object)) return consume(object);
+  const DLPackExchangeAPI* api = exchange_of(Py_TYPE(object));
+  if (api) return exchange_import(api, object);
+  PyObject* capsule = capsule_of(object);
+  TVMFFIObject* tensor = capsule ? consume(capsule) : NULL;
+  Py_XDECREF(capsule);
+  if (!tensor && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Format(PyExc_TypeError, "from_dlpack: expected a tensor or a DLPack capsule, got `%s`",
+                 Py_TYPE(object)->tp_name);
+  }
+  return tensor;
+}
+
+/* ---- setters ---- */
+
+/* DLPack before 1.2 leaves strides out of row-major tensors; kernels may count on them. */
+static int fill_strides(FcArgs* args, int32_t i, DLTensor* dl) {
+  if (dl->strides || dl->ndim == 0) return 0;
+  if (dl->ndim > FC_INLINE_DIMS) {
+    PyErr_Format(PyExc_ValueError, "a tensor of %d dims without strides is not supported", dl->ndim);
+    return -1;
+  }
+  dl->strides = fc_dims_of(args, i);
+  fc_row_major(dl->ndim, dl->shape, dl->strides);
+  return 0;
+}
+
+static inline void note_exchange(FcArgs* args, const DLPackExchangeAPI* api) {
+  args->seen |= FC_SEEN_EXCHANGE;
+  if (FC_UNLIKELY(args->exchange && args->exchange != api)) args->seen |= FC_SEEN_OTHER;
+  args->exchange = api;
+}
+
+static int set_exchange(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  const DLPackExchangeAPI* api = setter->exchange;
+  note_exchange(args, api);
+  if (FC_LIKELY(!fc_owned_mode(args) && api->dltensor_from_py_object_no_sync)) {
+    DLTensor* dl = &args->slots[i].dl;
+    if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0)) return -1;
+    out->type_index = kTVMFFIDLTensorPtr;
+    out->v_ptr = dl;
+    return FC_LIKELY(dl->strides != NULL) ? 0 : fill_strides(args, i, dl);
+  }
+  TVMFFIObject* tensor = exchange_import(api, object);
+  return tensor ? fc_give_object(args, tensor, out) : -1;
+}
+
+static int set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  (void)setter;
+  args->seen |= FC_SEEN_OTHER;
+  if (fc_owned_mode(args)) {
+    TVMFFIObject* tensor = fc_tensor_import(object);
+    return tensor ? fc_give_object(args, tensor, out) : -1;
+  }
+  PyObject* capsule = capsule_of(object);
+  DLTensor* dl = NULL;
+  if (!capsule) return -1;
+  if (fc_args_keep(args, fc_release_python, capsule) != 0 || peek(capsule, &dl) != 0) return -1;
+  args->slots[i].dl = *dl;
+  out->type_index = kTVMFFIDLTensorPtr;
+  out->v_ptr = &args->slots[i].dl;
+  return fill_strides(args, i, &args->slots[i].dl);
+}
+
+int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out) {
+  (void)object;
+  out->exchange = exchange_of(type);
+  if (out->exchange) {
+    out->set = set_exchange;
+    return 1;
+  }
+  out->set = PyObject_HasAttrString((PyObject*)type, "__dlpack__") ? set_dlpack : NULL;
+  return out->set != NULL;
+}
+
+/* ---- our own exchange API, so that others read our tensors as fast ---- */
+
+static int own_allocate(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
+                        void (*set_error)(void*, const char*, const char*)) {
+  FcTensorObj* tensor = prototype->device.device_type == kDLCPU ? fc_tensor_alloc(prototype) : NULL;
+  *out = tensor ? fc_tensor_to_managed(&tensor->header) : NULL;
+  if (tensor) fc_decref(tensor);
+  if (*out) return 0;
+  set_error(context, "MemoryError", "farcall allocates CPU tensors only, and as long as there is memory");
+  return -1;
+}
+
+static DLTensor* own_local(PyObject* object) {
+  if (!Py_IS_TYPE(object, &FcTensor_Type)) {
+    PyErr_Format(PyExc_TypeError, "expected a farcall.Tensor, got `%s`", Py_TYPE(object)->tp_name);
+    return NULL;
+  }
+  DLTensor* dl = fc_tensor_view(object);
+  if (!dl || !fc_device_is_remote(dl->device)) return dl;
+  PyErr_SetString(PyExc_BufferError, "the tensor is on another machine; fetch it by .numpy()");
+  return NULL;
+}
+
+static int own_from_python(void* object, DLManagedTensorVersioned** out) {
+  if (!own_local(object)) return -1;
+  *out = fc_tensor_to_managed(((FcTensor*)object)->object);
+  ((FcTensor*)object)->exported = 1;
+  return *out ? 0 : (fc_raise_slot(), -1);
+}
+
+static int own_to_python(DLManagedTensorVersioned* managed, void** out) {
+  FcTensorObj* tensor = fc_tensor_from_managed(managed);
+  *out = tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
+  return *out ? 0 : -1;
+}
+
+static int own_view(void* object, DLTensor* out) {
+  DLTensor* dl = own_local(object);
+  if (dl) *out = *dl;
+  return dl ? 0 : -1;
+}
+
+static int own_stream(DLDeviceType device_type, int32_t device_id, void** out) {
+  *out = TVMFFIEnvGetStream((int32_t)device_type, device_id);
+  return 0;
+}
+
+static DLPackExchangeAPI own_api = {
+    .header = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION}, .prev_api = NULL},
+    .managed_tensor_allocator = own_allocate,
+    .managed_tensor_from_py_object_no_sync = own_from_python,
+    .managed_tensor_to_py_object_no_sync = own_to_python,
+    .dltensor_from_py_object_no_sync = own_view,
+    .current_work_stream = own_stream,
+};
+
+int fc_dlpack_init(void) {
+  PyObject* capsule = PyCapsule_New(&own_api, "dlpack_exchange_api", NULL);
+  if (!capsule) return -1;
+  int rc = PyDict_SetItemString(FcTensor_Type.tp_dict, "__dlpack_c_exchange_api__", capsule);
+  Py_DECREF(capsule);
+  PyType_Modified(&FcTensor_Type);
+  return rc;
+}

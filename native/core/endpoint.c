@@ -1,0 +1,528 @@
+/* Endpoints: the connection itself. Packets out, events in, deadlines, and what is queued for release. */
+#include "endpoint.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  INBOX_SIZE = 65536,
+  DIRECT_MIN = 4096,        /* from here on bytes are received straight into place */
+  KEEP_BUFFER_MAX = 1 << 20 /* a buffer that grew beyond this for one packet is given back */
+};
+
+/* ---- the table of client sessions: the device of a remote tensor leads to its endpoint ---- */
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcEndpoint** table;
+static int32_t table_size;
+
+static int table_enter(FcEndpoint* ep) {
+  int32_t slot = 0;
+  pthread_mutex_lock(&table_lock);
+  while (slot < table_size && table[slot]) ++slot;
+  if (slot == table_size) {
+    int32_t size = table_size ? 2 * table_size : 32;
+    FcEndpoint** grown = size <= INT32_MAX / FC_REMOTE_STEP - 1 ? realloc(table, (size_t)size * sizeof *table) : NULL;
+    if (!grown) {
+      pthread_mutex_unlock(&table_lock);
+      fc_error_no_memory();
+      return -1;
+    }
+    memset(grown + table_size, 0, (size_t)(size - table_size) * sizeof *table);
+    table = grown;
+    table_size = size;
+  }
+  table[slot] = ep;
+  ep->slot = slot;
+  pthread_mutex_unlock(&table_lock);
+  return 0;
+}
+
+FcEndpoint* fc_endpoint_of(DLDevice device) {
+  int32_t slot = (int32_t)device.device_type / FC_REMOTE_STEP - 1;
+  FcEndpoint* found = NULL;
+  pthread_mutex_lock(&table_lock);
+  if (slot >= 0 && slot < table_size && table[slot]) {
+    found = table[slot];
+    fc_endpoint_incref(found);
+  }
+  pthread_mutex_unlock(&table_lock);
+  if (!found) fc_error_format("ValueError", "device type %d belongs to no open session", (int)device.device_type);
+  return found;
+}
+
+/* ---- life ---- */
+
+FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limits, bool client) {
+  FcEndpoint* ep = calloc(1, sizeof *ep);
+  uint8_t* inbox = malloc(INBOX_SIZE);
+  if (!ep || !inbox) {
+    free(ep);
+    free(inbox);
+    fc_error_no_memory();
+    return NULL;
+  }
+  ep->refs = 1;
+  ep->slot = -1;
+  ep->fd = fd;
+  ep->inbox = inbox;
+  snprintf(ep->peer, sizeof ep->peer, "%s", peer);
+  fc_wire_reader_init(&ep->reader, limits);
+  pthread_mutex_init(&ep->lock, NULL);
+  pthread_mutex_init(&ep->free_lock, NULL);
+  if (client && table_enter(ep) < 0) {
+    ep->fd = -1; /* on failure the descriptor stays the caller's */
+    fc_endpoint_decref(ep);
+    return NULL;
+  }
+  return ep;
+}
+
+void fc_endpoint_incref(FcEndpoint* ep) { __atomic_fetch_add(&ep->refs, 1, __ATOMIC_RELAXED); }
+
+static void endpoint_delete(FcEndpoint* ep) {
+  if (ep->fd >= 0) close(ep->fd);
+  pthread_mutex_destroy(&ep->lock);
+  pthread_mutex_destroy(&ep->free_lock);
+  free(ep->reader.body);
+  free(ep->reader.arena);
+  free(ep->inbox);
+  free(ep->outbox);
+  free(ep->frees);
+  free(ep);
+}
+
+void fc_endpoint_decref(FcEndpoint* ep) {
+  /* Under the table's lock: between the last release and the removal nobody may find it there. */
+  pthread_mutex_lock(&table_lock);
+  bool last = __atomic_sub_fetch(&ep->refs, 1, __ATOMIC_ACQ_REL) == 0;
+  if (last && ep->slot >= 0) table[ep->slot] = NULL;
+  pthread_mutex_unlock(&table_lock);
+  if (last) endpoint_delete(ep);
+}
+
+static bool is_lost(const FcEndpoint* ep) { return ep->lost_kind[0] != 0; }
+
+/* The first reason stays. Always answers -1, with that reason as the error. */
+FC_COLD FC_PRINTF(3, 4) static int lose(FcEndpoint* ep, const char* kind, const char* format, ...) {
+  if (!is_lost(ep)) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(ep->lost_text, sizeof ep->lost_text, format, list);
+    va_end(list);
+    snprintf(ep->lost_kind, sizeof ep->lost_kind, "%s", kind);
+    if (ep->fd >= 0) shutdown(ep->fd, SHUT_RDWR);
+  }
+  fc_error_set(ep->lost_kind, ep->lost_text);
+  return -1;
+}
+
+int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* text) { return lose(ep, kind, "%s", text); }
+
+void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
+  static const uint8_t goodbye[FC_WIRE_HEAD_SIZE] = {4, 0, 0, 0, 0, 0, 0, 0, FC_WIRE_SHUTDOWN};
+  if (pthread_mutex_trylock(&ep->lock) == 0) {
+    if (farewell && !is_lost(ep) && ep->fd >= 0) send(ep->fd, goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } else {
+    shutdown(ep->fd, SHUT_RDWR); /* ends the call in progress in another thread, which then lets go of the lock */
+    pthread_mutex_lock(&ep->lock);
+  }
+  if (ep->fd >= 0) close(ep->fd);
+  ep->fd = -1;
+  if (!is_lost(ep)) {
+    snprintf(ep->lost_kind, sizeof ep->lost_kind, "ConnectionLostError");
+    snprintf(ep->lost_text, sizeof ep->lost_text, "the session with %s is closed; connect again", ep->peer);
+  }
+  pthread_mutex_unlock(&ep->lock);
+}
+
+/* ---- waiting ---- */
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* An interrupted exchange cannot be resumed: its reply would be taken for the next one's. */
+static int check_signals(FcEndpoint* ep) {
+  if (fc_check_signals() == 0) return 0;
+  TVMFFIObject* held = fc_error_take();
+  lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
+  if (held) fc_error_raise(held);
+  return -1;
+}
+
+/* Until the socket is ready or the deadline has passed. Without a deadline the transfer itself blocks. */
+static int await_ready(FcEndpoint* ep, short events) {
+  while (ep->deadline) {
+    int64_t left = ep->deadline - now_ns();
+    struct pollfd wait = {ep->fd, events, 0};
+    int ready = left > 0 ? poll(&wait, 1, (int)(left / 1000000 + 1 < INT32_MAX ? left / 1000000 + 1 : INT32_MAX)) : 0;
+    if (ready > 0) return 0;
+    if (ready == 0) {
+      return lose(ep, "DeadlineExceededError", "%s did not answer within %.3g s; the session is closed: connect again",
+                  ep->peer, (double)ep->timeout_ns / 1e9);
+    }
+    if (errno != EINTR) return lose(ep, "ConnectionLostError", "poll on the connection to %s: %s", ep->peer, strerror(errno));
+    if (check_signals(ep) < 0) return -1;
+  }
+  return 0;
+}
+
+/* > 0 bytes, 0 at the end of the stream, -1 with an error. */
+static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
+  for (;;) {
+    if (ep->deadline && await_ready(ep, POLLIN) < 0) return -1;
+    ssize_t got = recv(ep->fd, to, n, 0);
+    if (got >= 0) return got;
+    if (errno == ECONNRESET) return 0;
+    if (errno != EINTR) return lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(errno));
+    if (check_signals(ep) < 0) return -1;
+  }
+}
+
+/* ---- out ---- */
+
+/* 1: all sent; 0: the peer takes no more (what it said last may still be read); -1 with an error. */
+static int send_all(FcEndpoint* ep, struct iovec* parts, size_t count) {
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  while (message.msg_iovlen != 0) {
+    if (ep->deadline && await_ready(ep, POLLOUT) < 0) return -1;
+    ssize_t sent = sendmsg(ep->fd, &message, MSG_NOSIGNAL | (ep->deadline ? MSG_DONTWAIT : 0));
+    if (sent < 0) {
+      if (errno == EPIPE || errno == ECONNRESET) return 0;
+      if (errno != EINTR && errno != EAGAIN) {
+        return lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(errno));
+      }
+      if (errno == EINTR && check_signals(ep) < 0) return -1;
+      continue;
+    }
+    while (message.msg_iovlen != 0 && (size_t)sent >= message.msg_iov->iov_len) {
+      sent -= (ssize_t)message.msg_iov->iov_len;
+      ++message.msg_iov;
+      --message.msg_iovlen;
+    }
+    if (message.msg_iovlen != 0) {
+      message.msg_iov->iov_base = (uint8_t*)message.msg_iov->iov_base + sent;
+      message.msg_iov->iov_len -= (size_t)sent;
+    }
+  }
+  return 1;
+}
+
+static int encode_error(fc_wire_status status) {
+  fc_error_format("ValueError", "cannot encode the packet: %s", fc_wire_status_text(status));
+  return -1;
+}
+
+/* Encodes behind `used` bytes of the outbox; -1 with an error. */
+static int encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used) {
+  uint64_t size = 0;
+  fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
+  if (status != FC_WIRE_OK) return encode_error(status);
+  if (*used + size > ep->outbox_capacity) {
+    size_t wanted = *used + size < 512 ? 512 : *used + size;
+    uint8_t* grown = realloc(ep->outbox, wanted);
+    if (!grown) {
+      fc_error_no_memory();
+      return -1;
+    }
+    ep->outbox = grown;
+    ep->outbox_capacity = wanted;
+  }
+  fc_wire_encode(packet, ep->outbox + *used, size, &size);
+  *used += size;
+  return 0;
+}
+
+static void shrink_outbox(FcEndpoint* ep) {
+  if (ep->outbox_capacity <= KEEP_BUFFER_MAX) return;
+  free(ep->outbox);
+  ep->outbox = NULL;
+  ep->outbox_capacity = 0;
+}
+
+/* Sends what is in the outbox, and the payload behind it. As send_all. */
+static int flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+  struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
+  int sent = send_all(ep, parts, nbytes != 0 ? 2 : 1);
+  shrink_outbox(ep);
+  return sent;
+}
+
+int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
+  size_t used = 0;
+  if (encode(ep, packet, &used) < 0) return -1;
+  /* While this is set a crash leaves half a packet on the line, and the supervisor must add nothing to it. */
+  if (ep->sending) *ep->sending = 1;
+  int sent = flush(ep, used, payload, payload ? packet->nbytes : 0);
+  if (sent <= 0) return sent < 0 ? -1 : lose(ep, "ConnectionLostError", "%s closed the connection", ep->peer);
+  if (ep->sending) *ep->sending = 0;
+  return 0;
+}
+
+/* ---- in ---- */
+
+/* A server's last words before it gives a connection up. */
+FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* message) {
+  char text[600];
+  uint8_t bytes[700];
+  uint64_t size = 0;
+  TVMFFIByteArray string = {text, (size_t)snprintf(text, sizeof text, "%s: %s", kind, message)};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
+  fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
+  if (fc_wire_encode(&packet, bytes, sizeof bytes, &size) != FC_WIRE_OK) return;
+  if (send(ep->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return; /* it is not there to hear it */
+}
+
+FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
+  const fc_wire_reader* r = &ep->reader;
+  const char* name = r->head_have == FC_WIRE_HEAD_SIZE ? fc_wire_code_name(r->code) : NULL;
+  char limit[96] = "";
+  if (r->allowed != 0) {
+    snprintf(limit, sizeof limit, ": %llu, the limit is %llu", (unsigned long long)r->measured, (unsigned long long)r->allowed);
+  } else if (r->measured != 0) {
+    snprintf(limit, sizeof limit, ": %llu", (unsigned long long)r->measured);
+  }
+  char text[512];
+  snprintf(text, sizeof text, "%s sent a packet%s%s that cannot be read: %s%s", ep->peer, name ? " " : "",
+           name ? name : "", fc_wire_status_text(r->status), limit);
+  if (ep->slot < 0) tell_peer(ep, "ProtocolError", text);
+  lose(ep, "ProtocolError", "%s", text);
+  return FC_WIRE_FAILED;
+}
+
+FC_COLD static fc_wire_event no_memory(FcEndpoint* ep) {
+  lose(ep, "ProtocolError", "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
+       (unsigned long long)ep->reader.body_size);
+  return FC_WIRE_FAILED;
+}
+
+static bool give_body(fc_wire_reader* r) {
+  uint8_t* grown = realloc(r->body, r->need);
+  if (!grown) return false;
+  r->body = grown;
+  r->body_capacity = r->need;
+  return true;
+}
+
+static bool give_arena(fc_wire_reader* r) {
+  void* arena = malloc(r->need);
+  if (!arena) return false;
+  free(r->arena);
+  r->arena = arena;
+  r->arena_capacity = r->need;
+  return true;
+}
+
+/* Once a big packet is done with; called when the next one is awaited. */
+static void shrink_body(fc_wire_reader* r) {
+  if (r->body_capacity <= KEEP_BUFFER_MAX || r->state != FC_WIRE_S_HEAD) return;
+  free(r->body);
+  r->body = NULL;
+  r->body_capacity = 0;
+}
+
+/* More bytes, straight into place where that is worth it. As receive. */
+static ssize_t fill(FcEndpoint* ep) {
+  uint8_t* place = NULL;
+  uint64_t room = fc_wire_room(&ep->reader, &place);
+  if (room >= DIRECT_MIN) {
+    ssize_t got = receive(ep, place, room);
+    if (got > 0) fc_wire_wrote(&ep->reader, (uint64_t)got);
+    return got;
+  }
+  ssize_t got = receive(ep, ep->inbox, INBOX_SIZE);
+  ep->inbox_at = 0;
+  ep->inbox_end = got > 0 ? (size_t)got : 0;
+  return got;
+}
+
+fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
+  fc_wire_reader* r = &ep->reader;
+  shrink_body(r);
+  for (;;) {
+    uint64_t used = 0;
+    fc_wire_event event = fc_wire_feed(r, ep->inbox + ep->inbox_at, ep->inbox_end - ep->inbox_at, &used, out);
+    ep->inbox_at += used;
+    switch (event) {
+      case FC_WIRE_MORE: break;
+      case FC_WIRE_SPACE:
+        if (!give_body(r)) return no_memory(ep);
+        continue;
+      case FC_WIRE_ARENA:
+        if (!give_arena(r)) return no_memory(ep);
+        continue;
+      case FC_WIRE_FAILED: return refused(ep);
+      default: return event;
+    }
+    ssize_t got = fill(ep);
+    if (got < 0) return FC_WIRE_FAILED;
+    if (got == 0) return FC_WIRE_MORE;
+  }
+}
+
+/* ---- exchanges ---- */
+
+int fc_endpoint_enter(FcEndpoint* ep) {
+  pthread_mutex_lock(&ep->lock);
+  if (is_lost(ep) || ep->fd < 0) {
+    fc_error_set(ep->lost_kind, ep->lost_text);
+    pthread_mutex_unlock(&ep->lock);
+    return -1;
+  }
+  ep->deadline = ep->timeout_ns ? now_ns() + ep->timeout_ns : 0;
+  return 0;
+}
+
+void fc_endpoint_leave(FcEndpoint* ep) { pthread_mutex_unlock(&ep->lock); }
+
+void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
+  pthread_mutex_lock(&ep->free_lock);
+  if (ep->frees_count == ep->frees_capacity) {
+    size_t capacity = ep->frees_capacity ? 2 * ep->frees_capacity : 16;
+    FcPendingFree* grown = realloc(ep->frees, capacity * sizeof *grown);
+    if (!grown) {
+      pthread_mutex_unlock(&ep->free_lock);
+      return;
+    }
+    ep->frees = grown;
+    ep->frees_capacity = capacity;
+  }
+  ep->frees[ep->frees_count++] = (FcPendingFree){handle, device};
+  pthread_mutex_unlock(&ep->free_lock);
+}
+
+/* Takes up to `most` releases off the queue, last first. */
+static size_t take_frees(FcEndpoint* ep, FcPendingFree* out, size_t most) {
+  pthread_mutex_lock(&ep->free_lock);
+  size_t n = ep->frees_count < most ? ep->frees_count : most;
+  ep->frees_count -= n;
+  memcpy(out, ep->frees + ep->frees_count, n * sizeof *out);
+  pthread_mutex_unlock(&ep->free_lock);
+  return n;
+}
+
+static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used) {
+  bool data = (int)entry->device.device_type != 0;
+  TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = entry->device},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = entry->handle}};
+  fc_wire_packet packet = {.code = data ? FC_WIRE_DEV_FREE_DATA : FC_WIRE_FREE_HANDLE,
+                           .num_args = data ? 2 : 1,
+                           .args = data ? args : args + 1};
+  return encode(ep, &packet, used);
+}
+
+/* A text "Kind: message" as the far side sends exceptions. Splits off the kind when it looks like a class name. */
+static const char* split_kind(const char* text, char kind[48]) {
+  size_t n = 0;
+  while (n < 47 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
+                    (text[n] >= 'a' && text[n] <= 'z'))) {
+    ++n;
+  }
+  bool named = n > 0 && text[0] >= 'A' && text[0] <= 'Z' && text[n] == ':' && text[n + 1] == ' ';
+  if (!named) {
+    strcpy(kind, "RemoteError");
+    return text;
+  }
+  memcpy(kind, text, n);
+  kind[n] = 0;
+  return text + n + 2;
+}
+
+/* kException: the far side's words. A crashed worker, and a session that ran out of time, end the connection. */
+FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
+    return lose(ep, "ProtocolError", "%s sent a kException without a text", ep->peer);
+  }
+  char kind[48];
+  const char* message = split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
+  if (strcmp(kind, "RPCSessionTimeoutError") == 0) return lose(ep, "DeadlineExceededError", "%s", message);
+  if (strcmp(kind, "WorkerCrashedError") == 0 || strcmp(kind, "ConnectionLostError") == 0) {
+    return lose(ep, kind, "%s", message);
+  }
+  fc_error_set(kind, message);
+  return -1;
+}
+
+static int gone(FcEndpoint* ep, const char* what) {
+  return lose(ep, "ConnectionLostError", "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
+              ep->peer, what);
+}
+
+/* The next packet from the server: 0 and *reply, or -1. Payload of a copy goes to `sink` (nbytes of it). */
+static int read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  fc_wire_event event = fc_endpoint_next(ep, reply);
+  if (event == FC_WIRE_MORE) return gone(ep, what);
+  if (event == FC_WIRE_FAILED) return -1;
+  if (event == FC_WIRE_PAYLOAD) {
+    if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
+      return lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer, what,
+                  (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code), (unsigned long long)nbytes);
+    }
+    ep->reader.sink = sink;
+    event = fc_endpoint_next(ep, reply);
+    if (event == FC_WIRE_MORE) return gone(ep, what);
+    return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
+  }
+  if (reply->code == FC_WIRE_EXCEPTION) return remote_error(ep, reply);
+  if (reply->code == FC_WIRE_SHUTDOWN) {
+    return lose(ep, "ConnectionLostError", "%s ended the session while `%s` was awaited; it could not read what it was sent",
+                ep->peer, what);
+  }
+  if (reply->code != FC_WIRE_RETURN || sink) {
+    return lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what, fc_wire_code_name(reply->code));
+  }
+  return 0;
+}
+
+/* Replies to releases say nothing of interest, but for a connection that is lost. */
+static int read_free_replies(FcEndpoint* ep, size_t n, const char* what) {
+  fc_wire_packet reply;
+  for (size_t i = 0; i < n; ++i) {
+    if (read_reply(ep, what, &reply, NULL, 0) == 0) continue;
+    if (is_lost(ep)) return -1;
+    TVMFFIObject* error = fc_error_take();
+    if (error) fc_decref(error);
+  }
+  return 0;
+}
+
+enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
+
+/* A packet behind up to FREES_MAX queued releases, in one write. */
+static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
+  FcPendingFree batch[FREES_MAX];
+  size_t used = 0;
+  *frees = take_frees(ep, batch, FREES_MAX);
+  for (size_t i = 0; i < *frees; ++i) {
+    if (encode_free(ep, &batch[i], &used) < 0) return -1;
+  }
+  if (encode(ep, packet, &used) < 0) return -1;
+  return flush(ep, used, payload, payload ? packet->nbytes : 0) < 0 ? -1 : 0;
+}
+
+int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                         fc_wire_packet* reply, void* sink) {
+  uint64_t size = 0;
+  fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
+  if (status != FC_WIRE_OK) return encode_error(status);
+  size_t frees = 0;
+  if (send_behind_frees(ep, request, payload, &frees) < 0) {
+    return is_lost(ep) ? -1 : lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
+  }
+  if (read_free_replies(ep, frees, what) < 0) return -1;
+  return read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+}
+
+int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
+  return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
+}

@@ -1,0 +1,85 @@
+/*
+ * One end of a connection that speaks the packets of farcall/wire.h. This part knows no Python: remote
+ * Functions and Tensors are ordinary objects, which native code may call, hold and release from any thread.
+ */
+#ifndef FARCALL_ENDPOINT_H_
+#define FARCALL_ENDPOINT_H_
+
+#include <farcall/wire.h>
+#include <pthread.h>
+
+#include "runtime.h"
+
+#define FC_WIRE_MAX_NDIM 32
+#define FC_PEER_NAME_MAX 256
+
+/* What the other side holds for us, to be released with a later request. */
+typedef struct FcPendingFree {
+  uint64_t handle;
+  DLDevice device; /* device_type 0: kFreeHandle, else kDevFreeData */
+} FcPendingFree;
+
+typedef struct FcEndpoint {
+  int64_t refs;
+  int32_t slot;          /* place in the table of client sessions; -1 on the server's side */
+  int fd;                /* -1: closed */
+  pthread_mutex_t lock;  /* one exchange at a time; also guards what follows, up to `frees` */
+  int64_t timeout_ns;    /* for one exchange; 0: no limit */
+  int64_t deadline;      /* of the exchange in progress; 0: none */
+  fc_wire_reader reader;
+  uint8_t* inbox;        /* bytes that were received and not yet fed */
+  size_t inbox_at, inbox_end;
+  uint8_t* outbox;
+  size_t outbox_capacity;
+  uint64_t array_size, array_item; /* handles of ffi.ArraySize and ffi.ArrayGetItem; 0: not looked up */
+  volatile uint8_t* sending;       /* server: set while a reply is being sent; shared with the supervisor */
+  char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
+  char lost_text[1024];
+  char peer[FC_PEER_NAME_MAX];
+  pthread_mutex_t free_lock; /* guards the queue below; taken in destructors, held for moments */
+  FcPendingFree* frees;
+  size_t frees_count, frees_capacity;
+} FcEndpoint;
+
+/* Takes the descriptor. slot: whether to enter the table of client sessions. NULL with an error. */
+FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limits, bool client);
+void fc_endpoint_incref(FcEndpoint* ep);
+void fc_endpoint_decref(FcEndpoint* ep);
+/* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
+void fc_endpoint_close(FcEndpoint* ep, bool farewell);
+/* The endpoint behind a remote device, as a new reference; NULL with an error. */
+FcEndpoint* fc_endpoint_of(DLDevice device);
+
+/* ---- both sides; the caller holds the lock (fc_endpoint_enter) ---- */
+
+/* Locks, and starts the deadline. -1 with an error when the connection is lost already. */
+int fc_endpoint_enter(FcEndpoint* ep);
+void fc_endpoint_leave(FcEndpoint* ep);
+/* Sends a packet and its payload. */
+int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
+/* The next event: FC_WIRE_PACKET, FC_WIRE_PAYLOAD or FC_WIRE_PAYLOAD_END; FC_WIRE_MORE when the peer has closed
+ * (in good order when fc_wire_at_boundary); FC_WIRE_FAILED with an error. */
+fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
+
+/* Ends the connection for this reason, which also becomes the error. Answers -1. */
+int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* text);
+
+/* ---- client ---- */
+
+/* One request and its reply (kReturn), in *reply until the next exchange. `what` is named in errors. */
+int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply);
+/* The same with a payload behind the request, or with a place for the payload of the reply (request->nbytes). */
+int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                         fc_wire_packet* reply, void* sink);
+/* Queues a release. Never blocks, never fails loudly: without memory the far side keeps it until the end. */
+void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device);
+
+/* A remote Function; `handle` moves in. The result is a Function object, or NULL with an error. */
+TVMFFIObject* fc_remote_function(FcEndpoint* ep, uint64_t handle, const char* name);
+/* An uninitialised tensor on the remote device (its plain number). */
+FcTensorObj* fc_remote_empty(FcEndpoint* ep, DLDevice device, int32_t ndim, const int64_t* shape, DLDataType dtype);
+/* Copies between a contiguous remote tensor and memory of this process, of the same size. */
+int fc_remote_copy_in(FcEndpoint* ep, const DLTensor* remote, const DLTensor* local);
+int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory);
+
+#endif /* FARCALL_ENDPOINT_H_ */

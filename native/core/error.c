@@ -1,0 +1,164 @@
+/* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C comes back as itself. */
+#include "core.h"
+
+/* kind (str) -> exception class */
+static PyObject* kinds;
+
+/* A text from a kernel must not end the program, and an exception that needs more than a text cannot be made. */
+static bool can_be_raised(PyObject* type) {
+  static const char* const never[] = {"UnicodeDecodeError", "UnicodeEncodeError", "UnicodeTranslateError",
+                                      "ExceptionGroup"};
+  if (!PyExceptionClass_Check(type) || !PyObject_IsSubclass(type, PyExc_Exception)) return false;
+  for (size_t i = 0; i < sizeof never / sizeof *never; ++i) {
+    if (strcmp(((PyTypeObject*)type)->tp_name, never[i]) == 0) return false;
+  }
+  return true;
+}
+
+int fc_errors_init(void) {
+  PyObject *name, *type;
+  Py_ssize_t position = 0;
+  PyObject* builtins = PyEval_GetBuiltins();
+  kinds = PyDict_New();
+  while (kinds && PyDict_Next(builtins, &position, &name, &type)) {
+    if (can_be_raised(type) && PyDict_SetItem(kinds, name, type) != 0) return -1;
+  }
+  return kinds && PyDict_SetItemString(kinds, "KeyboardInterrupt", PyExc_KeyboardInterrupt) == 0 ? 0 : -1;
+}
+
+/* ---- native -> Python ---- */
+
+PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* message, size_t size) {
+  PyObject* name = PyUnicode_DecodeUTF8(kind, (Py_ssize_t)kind_size, "replace");
+  PyObject* text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)size, "replace");
+  PyObject* type = name ? PyDict_GetItemWithError(kinds, name) : NULL;
+  PyObject* error = type && text ? PyObject_CallOneArg(type, text) : NULL;
+  if (error && PyExceptionInstance_Check(error)) {
+    PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  } else if (name && text) {
+    /* An unknown kind keeps its name; so does a class whose constructor refused a text. */
+    PyErr_Clear();
+    PyErr_Format(PyExc_RuntimeError, "%U: %U", name, text);
+  }
+  Py_XDECREF(error);
+  Py_XDECREF(name);
+  Py_XDECREF(text);
+  return NULL;
+}
+
+static PyObject* original_exception(const TVMFFIErrorCell* cell) {
+  TVMFFIObject* context = cell->extra_context;
+  if (!context || context->type_index != kTVMFFIOpaquePyObject) return NULL;
+  PyObject* object = TVMFFIOpaqueObjectGetCellPtr(context)->handle;
+  return object && PyExceptionInstance_Check(object) ? object : NULL;
+}
+
+PyObject* fc_raise_error(TVMFFIObject* error) {
+  TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  PyObject* original = original_exception(cell);
+  if (original) {
+    PyObject* type = (PyObject*)Py_TYPE(original);
+    PyErr_Restore(Py_NewRef(type), Py_NewRef(original), PyException_GetTraceback(original));
+  } else {
+    fc_raise_kind(cell->kind.data, cell->kind.size, cell->message.data, cell->message.size);
+  }
+  fc_decref(error);
+  return NULL;
+}
+
+PyObject* fc_raise_slot(void) {
+  TVMFFIObject* error = fc_error_take();
+  if (error) return fc_raise_error(error);
+  PyErr_SetString(PyExc_SystemError, "a native function failed without setting an error");
+  return NULL;
+}
+
+/* ---- Python -> native ---- */
+
+static void release_exception(void* handle) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF((PyObject*)handle);
+  PyGILState_Release(state);
+}
+
+/* str(KeyError("x")) has quotes around; the text alone is what another process needs. */
+static PyObject* text_of(PyObject* exception) {
+  PyObject* args = PyExceptionInstance_Check(exception) ? ((PyBaseExceptionObject*)exception)->args : NULL;
+  bool single = args && PyTuple_GET_SIZE(args) == 1 && PyUnicode_Check(PyTuple_GET_ITEM(args, 0));
+  if (single && PyErr_GivenExceptionMatches(exception, PyExc_KeyError)) {
+    return Py_NewRef(PyTuple_GET_ITEM(args, 0));
+  }
+  return PyObject_Str(exception);
+}
+
+static TVMFFIByteArray utf8_of(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* data = text ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
+  PyErr_Clear();
+  return data ? (TVMFFIByteArray){data, (size_t)size} : (TVMFFIByteArray){"(no message)", 12};
+}
+
+/* The class's own name: "ValueError", not "builtins.ValueError". */
+static TVMFFIByteArray kind_of(PyObject* exception) {
+  const char* name = Py_TYPE(exception)->tp_name;
+  const char* dot = strrchr(name, '.');
+  name = dot ? dot + 1 : name;
+  return (TVMFFIByteArray){name, strlen(name)};
+}
+
+void fc_error_from_python(void) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback) PyException_SetTraceback(value, traceback);
+  PyObject* text = text_of(value);
+  TVMFFIByteArray message = utf8_of(text);
+  TVMFFIObjectHandle context = NULL;
+  if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, release_exception, &context) != 0) Py_DECREF(value);
+  TVMFFIObject* error = fc_error_new(kind_of(value), message, (TVMFFIByteArray){"", 0}, NULL, context);
+  if (error) {
+    fc_error_raise(error);
+  } else {
+    fc_error_no_memory();
+  }
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
+/* ---- what Python sees ---- */
+
+static PyObject* register_error(PyObject* module, PyObject* args) {
+  PyObject *kind, *type;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "UO:register_error", &kind, &type)) return NULL;
+  if (!PyExceptionClass_Check(type)) {
+    return PyErr_Format(PyExc_TypeError, "register_error: expected an exception class, got %R", type);
+  }
+  if (PyDict_SetItem(kinds, kind, type) != 0) return NULL;
+  return Py_NewRef(type);
+}
+
+static PyObject* make_error(PyObject* module, PyObject* args) {
+  const char *kind, *message;
+  Py_ssize_t kind_size, size;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "s#s#:make_error", &kind, &kind_size, &message, &size)) return NULL;
+  fc_raise_kind(kind, (size_t)kind_size, message, (size_t)size);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+}
+
+PyMethodDef fc_error_functions[] = {
+    {"register_error", register_error, METH_VARARGS,
+     "register_error(kind, cls)\n--\n\nRaise `cls` for native errors of this kind; `cls` must accept one str."},
+    {"make_error", make_error, METH_VARARGS,
+     "make_error(kind, message)\n--\n\nThe exception that a native error of this kind and message becomes."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,219 @@
+/* Any -> Python: results, in the framework of the arguments, and the arguments of callbacks. */
+#include "core.h"
+
+/* ---- tensors ---- */
+
+static PyObject* exchange_wrap(const DLPackExchangeAPI* api, TVMFFIObject* tensor) {
+  DLManagedTensorVersioned* managed = fc_tensor_unwrap(tensor);
+  if (!managed) {
+    managed = fc_tensor_to_managed(tensor);
+    fc_decref(tensor);
+    if (!managed) return fc_raise_slot();
+  }
+  void* object = NULL;
+  if (api->managed_tensor_to_py_object_no_sync(managed, &object) == 0 && object) return object;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the framework refused the result tensor");
+  return NULL;
+}
+
+static PyObject* framework_tensor(const FcArgs* args, TVMFFIObject* tensor) {
+  DLDevice device = fc_tensor_dl(tensor)->device;
+  if (args->seen == FC_SEEN_NUMPY && device.device_type == kDLCPU) return fc_numpy_wrap(tensor);
+  if (args->seen == FC_SEEN_EXCHANGE && !fc_device_is_remote(device) &&
+      args->exchange->managed_tensor_to_py_object_no_sync) {
+    return exchange_wrap(args->exchange, tensor);
+  }
+  return fc_tensor_wrap(tensor);
+}
+
+/* ---- containers ---- */
+
+static PyObject* any_to_python(const FcArgs* args, TVMFFIAny* any);
+
+static PyObject* sequence_to_python(const FcArgs* args, TVMFFIObject* sequence) {
+  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(sequence);
+  bool list = sequence->type_index == kTVMFFIList;
+  PyObject* out = list ? PyList_New(cell->size) : PyTuple_New(cell->size);
+  for (int64_t i = 0; out && i < cell->size; ++i) {
+    TVMFFIAny item;
+    fc_any_to_owned((TVMFFIAny*)cell->data + i, &item);
+    PyObject* value = any_to_python(args, &item);
+    if (!value) {
+      Py_CLEAR(out);
+    } else if (list) {
+      PyList_SET_ITEM(out, i, value);
+    } else {
+      PyTuple_SET_ITEM(out, i, value);
+    }
+  }
+  return out;
+}
+
+static PyObject* shape_to_python(TVMFFIObject* shape) {
+  const TVMFFIShapeCell* cell = TVMFFIShapeGetCellPtr(shape);
+  PyObject* out = PyTuple_New((Py_ssize_t)cell->size);
+  for (size_t i = 0; out && i < cell->size; ++i) {
+    PyObject* dim = PyLong_FromLongLong(cell->data[i]);
+    if (!dim) Py_CLEAR(out);
+    if (out) PyTuple_SET_ITEM(out, (Py_ssize_t)i, dim);
+  }
+  return out;
+}
+
+/* ---- the other objects ---- */
+
+static PyObject* error_to_python(TVMFFIObject* error) {
+  fc_incref(error);
+  fc_raise_error(error);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+}
+
+static PyObject* opaque_pointer(void* pointer) {
+  PyObject* ctypes = PyImport_ImportModule("ctypes");
+  PyObject* out = ctypes ? PyObject_CallMethod(ctypes, "c_void_p", "K", (unsigned long long)(uintptr_t)pointer) : NULL;
+  Py_XDECREF(ctypes);
+  return out;
+}
+
+/* Consumes the reference. */
+static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
+  PyObject* out = NULL;
+  TVMFFIByteArray bytes;
+  switch (object->type_index) {
+    case kTVMFFITensor:
+      return framework_tensor(args, object);
+    case kTVMFFIFunction:
+      return fc_function_wrap(object, NULL);
+    case kTVMFFIStr:
+      bytes = *TVMFFIBytesGetByteArrayPtr(object);
+      out = PyUnicode_DecodeUTF8(bytes.data, (Py_ssize_t)bytes.size, NULL);
+      break;
+    case kTVMFFIBytes:
+      bytes = *TVMFFIBytesGetByteArrayPtr(object);
+      out = PyBytes_FromStringAndSize(bytes.data, (Py_ssize_t)bytes.size);
+      break;
+    case kTVMFFIArray:
+    case kTVMFFIList:
+      if (Py_EnterRecursiveCall(" while converting a nested result")) break;
+      out = sequence_to_python(args, object);
+      Py_LeaveRecursiveCall();
+      break;
+    case kTVMFFIShape:
+      out = shape_to_python(object);
+      break;
+    case kTVMFFIError:
+      out = error_to_python(object);
+      break;
+    case kTVMFFIOpaquePyObject:
+      out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle);
+      break;
+    default:
+      PyErr_Format(PyExc_TypeError, "a native value of type `%s` (index %d) has no counterpart in Python",
+                   fc_type_name(object->type_index), (int)object->type_index);
+  }
+  fc_decref(object);
+  return out;
+}
+
+static FC_COLD PyObject* not_a_value(const TVMFFIAny* any) {
+  return PyErr_Format(PyExc_ValueError,
+                      "a native function returned a `%s`, which is borrowed memory; it must return an owned value",
+                      fc_type_name(any->type_index));
+}
+
+/* Consumes the value. */
+static PyObject* any_to_python(const FcArgs* args, TVMFFIAny* any) {
+  switch (any->type_index) {
+    case kTVMFFINone:
+      Py_RETURN_NONE;
+    case kTVMFFIInt:
+      return PyLong_FromLongLong(any->v_int64);
+    case kTVMFFIBool:
+      return PyBool_FromLong(any->v_int64 != 0);
+    case kTVMFFIFloat:
+      return PyFloat_FromDouble(any->v_float64);
+    case kTVMFFIOpaquePtr:
+      return opaque_pointer(any->v_ptr);
+    case kTVMFFIDataType:
+      return fc_dtype_new(any->v_dtype);
+    case kTVMFFIDevice:
+      return fc_device_new(any->v_device);
+    case kTVMFFISmallStr:
+    case kTVMFFISmallBytes:
+      if (any->small_str_len > 7) return not_a_value(any);
+      return any->type_index == kTVMFFISmallStr
+                 ? PyUnicode_DecodeUTF8(any->v_bytes, (Py_ssize_t)any->small_str_len, NULL)
+                 : PyBytes_FromStringAndSize(any->v_bytes, (Py_ssize_t)any->small_str_len);
+    default:
+      if (!fc_any_is_object(any)) return not_a_value(any);
+      if (!any->v_obj) Py_RETURN_NONE;
+      return object_to_python(args, any->v_obj);
+  }
+}
+
+PyObject* fc_any_to_framework(const FcArgs* args, TVMFFIAny* any) { return any_to_python(args, any); }
+
+PyObject* fc_any_to_python(TVMFFIAny* any) {
+  static const FcArgs none; /* no tensor arguments: results are farcall Tensors */
+  return any_to_python(&none, any);
+}
+
+PyObject* fc_args_result(const FcArgs* args, int rc, TVMFFIAny* result, PyObject* name) {
+  if (FC_LIKELY(rc == 0)) return any_to_python(args, result);
+  if (!PyErr_Occurred()) {
+    TVMFFIObject* error = fc_error_take();
+    if (error) return fc_raise_error(error);
+    return PyErr_Format(PyExc_RuntimeError, "`%U` returned %d without setting an error", name, rc);
+  }
+  /* The host's own error is the cause (return code -2 of older kernels, an interrupt): it stays. */
+  TVMFFIObject* error = fc_error_take();
+  if (error) fc_decref(error);
+  return NULL;
+}
+
+/* ---- borrowed views: what a callback gets ---- */
+
+static PyObject* borrowed_tensor(DLTensor* dl) {
+  FcTensorObj* tensor = fc_tensor_new(dl, NULL, NULL);
+  if (!tensor) return fc_raise_slot();
+  PyObject* object = fc_tensor_wrap(&tensor->header);
+  if (object) ((FcTensor*)object)->borrowed = 1;
+  return object;
+}
+
+PyObject* fc_view_to_python(const TVMFFIAny* view) {
+  TVMFFIByteArray bytes;
+  if (view->type_index == kTVMFFIDLTensorPtr) return borrowed_tensor(view->v_ptr);
+  if (view->type_index == kTVMFFIRawStr) return PyUnicode_DecodeUTF8(view->v_c_str, (Py_ssize_t)strlen(view->v_c_str), NULL);
+  if (view->type_index == kTVMFFIByteArrayPtr) {
+    bytes = *(const TVMFFIByteArray*)view->v_ptr;
+    return PyBytes_FromStringAndSize(bytes.data, (Py_ssize_t)bytes.size);
+  }
+  TVMFFIAny owned;
+  if (fc_any_to_owned(view, &owned) != 0) return fc_raise_slot();
+  return fc_any_to_python(&owned);
+}
+
+int fc_view_expire(PyObject* object) {
+  FcTensor* tensor = Py_IS_TYPE(object, &FcTensor_Type) ? (FcTensor*)object : NULL;
+  bool leaked = false;
+  if (tensor && tensor->borrowed) {
+    leaked = tensor->exported && !fc_is_unique(tensor->object);
+    if (Py_REFCNT(object) > 1) {
+      fc_decref(tensor->object);
+      tensor->object = NULL;
+    }
+  }
+  Py_DECREF(object);
+  if (!leaked) return 0;
+  if (!PyErr_Occurred()) {
+    PyErr_SetString(PyExc_BufferError,
+                    "a callback kept a view of a tensor that was lent for the call; copy what is kept");
+  }
+  return -1;
+}

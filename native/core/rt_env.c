@@ -1,0 +1,127 @@
+/* The environment of a call: allocators, streams, signals; and the table for libraries. No Python here. */
+#include <stdatomic.h>
+
+#include "runtime.h"
+
+/* ---- allocators ---- */
+
+static _Atomic(DLPackManagedTensorAllocator) global_allocator;
+
+static DLPackManagedTensorAllocator set_allocator(void) {
+  return fc_thread.allocator ? fc_thread.allocator : atomic_load(&global_allocator);
+}
+
+/* The framework of the call in progress comes before what was set by hand: its tensors must own their memory. */
+static DLPackManagedTensorAllocator current_allocator(void) {
+  const DLPackExchangeAPI* exchange = fc_thread.exchange;
+  if (exchange && exchange->managed_tensor_allocator) return exchange->managed_tensor_allocator;
+  DLPackManagedTensorAllocator set = set_allocator();
+  return FC_LIKELY(!set) ? fc_foreign_allocator() : set;
+}
+
+static void allocator_failed(void* context, const char* kind, const char* message) {
+  (void)context;
+  fc_error_set(kind, message);
+}
+
+static int alloc_by(DLPackManagedTensorAllocator allocator, DLTensor* prototype, TVMFFIObjectHandle* out) {
+  DLManagedTensorVersioned* managed = NULL;
+  if (allocator(prototype, &managed, NULL, allocator_failed) != 0 || !managed) {
+    if (!fc_thread.error) fc_error_set("MemoryError", "the framework's allocator failed without saying why");
+    return -1;
+  }
+  *out = fc_tensor_from_managed(managed);
+  if (*out) return 0;
+  if (managed->deleter) managed->deleter(managed);
+  return -1;
+}
+
+int fc_env_alloc(DLTensor* prototype, TVMFFIObjectHandle* out) {
+  DLPackManagedTensorAllocator allocator = current_allocator();
+  if (allocator) return alloc_by(allocator, prototype, out);
+  if (FC_UNLIKELY(prototype->device.device_type != kDLCPU)) {
+    char device[FC_NAME_MAX];
+    fc_device_print(prototype->device, device);
+    fc_error_format("RuntimeError",
+                    "no allocator for device %s: pass a tensor of a framework that has it, or set one by "
+                    "TVMFFIEnvSetDLPackManagedTensorAllocator",
+                    device);
+    return -1;
+  }
+  *out = fc_tensor_alloc(prototype);
+  return *out ? 0 : -1;
+}
+
+int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out) { return fc_env_alloc(prototype, out); }
+
+int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllocator allocator, int write_to_global_context,
+                                             DLPackManagedTensorAllocator* opt_out_original_allocator) {
+  if (opt_out_original_allocator) *opt_out_original_allocator = fc_thread.allocator;
+  fc_thread.allocator = allocator;
+  if (write_to_global_context) atomic_store(&global_allocator, allocator);
+  return 0;
+}
+
+DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void) { return set_allocator(); }
+
+/* ---- streams: a thread uses few devices, so a short list is faster than a table ---- */
+
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+  TVMFFIStreamHandle stream;
+} Stream;
+
+enum { MAX_STREAMS = 64 };
+static _Thread_local Stream streams[MAX_STREAMS];
+static _Thread_local int stream_count;
+
+static Stream* find_stream(int32_t device_type, int32_t device_id) {
+  for (int i = 0; i < stream_count; ++i) {
+    if (streams[i].device_type == device_type && streams[i].device_id == device_id) return &streams[i];
+  }
+  return NULL;
+}
+
+int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream,
+                       TVMFFIStreamHandle* opt_out_original_stream) {
+  Stream* entry = find_stream(device_type, device_id);
+  if (opt_out_original_stream) *opt_out_original_stream = entry ? entry->stream : NULL;
+  if (!entry) {
+    if (stream_count == MAX_STREAMS) {
+      fc_error_format("RuntimeError", "this thread has set streams on %d devices already", MAX_STREAMS);
+      return -1;
+    }
+    entry = &streams[stream_count++];
+  }
+  *entry = (Stream){device_type, device_id, stream};
+  return 0;
+}
+
+TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
+  Stream* entry = find_stream(device_type, device_id);
+  return entry ? entry->stream : NULL;
+}
+
+/* ---- signals ---- */
+
+static int no_host(void) { return 0; }
+int (*fc_check_signals)(void) = no_host;
+
+int TVMFFIEnvCheckSignals(void) { return fc_check_signals(); }
+
+/* ---- what a library gets without importing a symbol ---- */
+
+static int dec_ref(TVMFFIObjectHandle object) {
+  fc_decref(object);
+  return 0;
+}
+
+const FarcallRuntime fc_runtime = {
+    .abi_version = FARCALL_ABI_VERSION,
+    .struct_size = sizeof(FarcallRuntime),
+    .error_set_raised_from_cstr = fc_error_set_by_library,
+    .env_tensor_alloc = fc_env_alloc,
+    .object_dec_ref = dec_ref,
+    .array_create = fc_array_new,
+};

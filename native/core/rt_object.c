@@ -1,0 +1,260 @@
+/* Objects: reference counts, text, arrays, opaque pointers. No Python here. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "runtime.h"
+
+FC_TLS FcThread fc_thread;
+
+void fc_decref_slow(TVMFFIObject* object, uint64_t old) {
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (old == 0x100000001ULL) {
+    if (object->deleter) object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
+    return;
+  }
+  if (object->deleter) object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskStrong);
+  uint64_t weak = __atomic_fetch_sub(&object->combined_ref_count, 1ULL << 32, __ATOMIC_RELEASE);
+  if (weak != 1ULL << 32) return;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (object->deleter) object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskWeak);
+}
+
+static void free_plain(void* self, int flags) {
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(self);
+}
+
+/* ---- text and bytes ---- */
+
+typedef struct {
+  TVMFFIObject header;
+  TVMFFIByteArray bytes;
+} BytesObj;
+
+static int any_from_bytes_object(int32_t type_index, const char* data, size_t size, TVMFFIAny* out) {
+  BytesObj* object = malloc(sizeof *object + size + 1);
+  if (!object) {
+    fc_error_no_memory();
+    return -1;
+  }
+  fc_object_init(&object->header, type_index, free_plain);
+  char* copy = (char*)(object + 1);
+  memcpy(copy, data, size);
+  copy[size] = 0;
+  object->bytes.data = copy;
+  object->bytes.size = size;
+  *out = fc_any_object(object);
+  return 0;
+}
+
+int fc_any_from_bytes(int32_t type_index, const char* data, size_t size, TVMFFIAny* out) {
+  if (size > 7) return any_from_bytes_object(type_index, data, size, out);
+  *out = fc_any_none();
+  out->type_index = type_index == kTVMFFIStr ? kTVMFFISmallStr : kTVMFFISmallBytes;
+  out->small_str_len = (uint32_t)size;
+  if (size) memcpy(out->v_bytes, data, size);
+  return 0;
+}
+
+static bool small_or_object(const TVMFFIAny* any, int32_t small, int32_t object, TVMFFIByteArray* out) {
+  if (any->type_index == small) {
+    out->data = any->v_bytes;
+    out->size = any->small_str_len;
+    return true;
+  }
+  if (any->type_index != object) return false;
+  *out = *TVMFFIBytesGetByteArrayPtr(any->v_obj);
+  return true;
+}
+
+bool fc_any_text(const TVMFFIAny* any, TVMFFIByteArray* out) {
+  if (any->type_index != kTVMFFIRawStr) return small_or_object(any, kTVMFFISmallStr, kTVMFFIStr, out);
+  out->data = any->v_c_str;
+  out->size = strlen(any->v_c_str);
+  return true;
+}
+
+bool fc_any_bytes(const TVMFFIAny* any, TVMFFIByteArray* out) {
+  if (any->type_index != kTVMFFIByteArrayPtr) return small_or_object(any, kTVMFFISmallBytes, kTVMFFIBytes, out);
+  *out = *(const TVMFFIByteArray*)any->v_ptr;
+  return true;
+}
+
+/* The callee may take an object out of its slot, once. */
+static int take_rvalue(const TVMFFIAny* view, TVMFFIAny* out) {
+  TVMFFIObject** slot = (TVMFFIObject**)view->v_ptr;
+  if (!*slot) {
+    fc_error_set("RuntimeError", "the value of an rvalue reference was already moved out");
+    return -1;
+  }
+  *out = fc_any_object(*slot);
+  *slot = NULL;
+  return 0;
+}
+
+int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out) {
+  TVMFFIByteArray bytes;
+  switch (view->type_index) {
+    case kTVMFFIRawStr:
+      return fc_any_from_bytes(kTVMFFIStr, view->v_c_str, strlen(view->v_c_str), out);
+    case kTVMFFIByteArrayPtr:
+      bytes = *(const TVMFFIByteArray*)view->v_ptr;
+      return fc_any_from_bytes(kTVMFFIBytes, bytes.data, bytes.size, out);
+    case kTVMFFIObjectRValueRef:
+      return take_rvalue(view, out);
+    default:
+      *out = *view;
+      if (fc_any_is_object(view) && view->v_obj) fc_incref(view->v_obj);
+      return 0;
+  }
+}
+
+/* ---- arrays ---- */
+
+typedef struct {
+  TVMFFIObject header;
+  TVMFFISeqCell seq;
+} ArrayObj;
+
+static void array_delete(void* self, int flags) {
+  ArrayObj* array = self;
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
+    TVMFFIAny* items = array->seq.data;
+    for (int64_t i = array->seq.size - 1; i >= 0; --i) fc_any_clear(&items[i]);
+    if (array->seq.data_deleter) array->seq.data_deleter(array->seq.data);
+  }
+  free_plain(self, flags);
+}
+
+int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out) {
+  ArrayObj* array = malloc(sizeof *array + (size_t)n * sizeof(TVMFFIAny));
+  if (!array) {
+    for (int64_t i = 0; i < n; ++i) {
+      TVMFFIAny item = items[i];
+      fc_any_clear(&item);
+    }
+    fc_error_no_memory();
+    return -1;
+  }
+  fc_object_init(&array->header, kTVMFFIArray, array_delete);
+  array->seq.data = array + 1;
+  array->seq.size = array->seq.capacity = n;
+  array->seq.data_deleter = NULL;
+  if (n) memcpy(array->seq.data, items, (size_t)n * sizeof(TVMFFIAny));
+  *out = array;
+  return 0;
+}
+
+/* ---- opaque ---- */
+
+typedef struct {
+  TVMFFIObject header;
+  TVMFFIOpaqueObjectCell cell;
+  void (*deleter)(void*);
+} OpaqueObj;
+
+static void opaque_delete(void* self, int flags) {
+  OpaqueObj* object = self;
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) && object->deleter) object->deleter(object->cell.handle);
+  free_plain(self, flags);
+}
+
+int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out) {
+  OpaqueObj* object = malloc(sizeof *object);
+  if (!object) {
+    fc_error_no_memory();
+    return -1;
+  }
+  fc_object_init(&object->header, type_index, opaque_delete);
+  object->cell.handle = handle;
+  object->deleter = deleter;
+  *out = object;
+  return 0;
+}
+
+/* ---- types ---- */
+
+static const char* const low_names[] = {"None",         "int",        "bool",           "float",          "void*",
+                                        "DataType",     "Device",     "DLTensor*",      "const char*",    "TVMFFIByteArray*",
+                                        "ObjectRValueRef", "ffi.SmallStr", "ffi.SmallBytes", "ffi.Unchanged"};
+static const char* const object_names[] = {"ffi.Object", "ffi.String", "ffi.Bytes", "ffi.Error",
+                                           "ffi.Function", "ffi.Shape", "ffi.Tensor", "ffi.Array",
+                                           "ffi.Map", "ffi.Module", "ffi.OpaquePyObject", "ffi.List",
+                                           "ffi.Dict", "ffi.VisitInterrupt", "ffi.BigInt"};
+#define COUNT(a) ((int32_t)(sizeof(a) / sizeof((a)[0])))
+
+const char* fc_type_name(int32_t type_index) {
+  if (type_index >= 0 && type_index < COUNT(low_names)) return low_names[type_index];
+  int32_t object = type_index - kTVMFFIStaticObjectBegin;
+  return object >= 0 && object < COUNT(object_names) ? object_names[object] : "object";
+}
+
+int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex) {
+  for (int32_t i = 0; i < kTVMFFIStaticObjectEnd; ++i) {
+    const char* name = fc_type_name(i);
+    if (strlen(name) == type_key->size && memcmp(name, type_key->data, type_key->size) == 0) {
+      *out_tindex = i;
+      return 0;
+    }
+  }
+  fc_error_format("KeyError", "no type is registered as `%.*s`", (int)type_key->size, type_key->data);
+  return -1;
+}
+
+/* ---- the exported names ---- */
+
+void TVMFFIGetVersion(TVMFFIVersion* out_version) { *out_version = (TVMFFIVersion){0, 1, 16}; }
+
+int TVMFFIObjectIncRef(TVMFFIObjectHandle obj) {
+  fc_incref(obj);
+  return 0;
+}
+
+int TVMFFIObjectDecRef(TVMFFIObjectHandle obj) {
+  fc_decref(obj);
+  return 0;
+}
+
+int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out) {
+  return fc_opaque_new(handle, type_index, deleter, out);
+}
+
+int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out) { return fc_any_to_owned(any_view, out); }
+
+int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
+  return fc_any_from_bytes(kTVMFFIStr, input->data, input->size, out);
+}
+
+int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
+  return fc_any_from_bytes(kTVMFFIBytes, input->data, input->size, out);
+}
+
+/* One lock for all slots: initialisation is rare, and a recursive one must not wait for itself. */
+static pthread_mutex_t once_lock;
+static pthread_once_t once_made = PTHREAD_ONCE_INIT;
+
+static void make_once_lock(void) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&once_lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result)) {
+  if (__atomic_load_n(handle_addr, __ATOMIC_ACQUIRE)) return 0;
+  pthread_once(&once_made, make_once_lock);
+  pthread_mutex_lock(&once_lock);
+  int rc = 0;
+  if (!*handle_addr) {
+    void* made = NULL;
+    rc = init_func(&made);
+    if (rc == 0) __atomic_store_n(handle_addr, made, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&once_lock);
+  return rc;
+}
+
+int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle)) {
+  void* old = __atomic_exchange_n(handle_addr, NULL, __ATOMIC_ACQ_REL);
+  return old ? deinit_func(old) : 0;
+}

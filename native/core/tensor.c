@@ -1,0 +1,253 @@
+/* Tensor: what Python sees of an owning tensor object. */
+#include "core.h"
+
+#include <structmember.h>
+
+PyObject* fc_tensor_wrap(TVMFFIObject* object) {
+  FcTensor* tensor = PyObject_New(FcTensor, &FcTensor_Type);
+  if (!tensor) {
+    fc_decref(object);
+    return NULL;
+  }
+  tensor->object = object;
+  tensor->weakrefs = NULL;
+  tensor->borrowed = tensor->exported = 0;
+  return (PyObject*)tensor;
+}
+
+static void tensor_dealloc(PyObject* self) {
+  FcTensor* tensor = (FcTensor*)self;
+  if (tensor->weakrefs) PyObject_ClearWeakRefs(self);
+  if (tensor->object) fc_decref(tensor->object);
+  PyObject_Free(self);
+}
+
+DLTensor* fc_tensor_view(PyObject* self) {
+  TVMFFIObject* object = ((FcTensor*)self)->object;
+  if (FC_LIKELY(object != NULL)) return fc_tensor_dl(object);
+  PyErr_SetString(PyExc_RuntimeError,
+                  "this Tensor was lent to a callback that has returned; copy what must live longer");
+  return NULL;
+}
+
+/* ---- behind a session ---- */
+
+static PyObject* remote_hook;
+
+PyObject* fc_remote_to_numpy(PyObject* tensor) {
+  if (remote_hook) return PyObject_CallOneArg(remote_hook, tensor);
+  char device[FC_NAME_MAX];
+  fc_device_print(fc_tensor_view(tensor)->device, device);
+  return PyErr_Format(PyExc_RuntimeError, "the tensor is on %s, and no session can fetch it", device);
+}
+
+static PyObject* set_remote_tensor_hook(PyObject* module, PyObject* hook) {
+  (void)module;
+  if (hook != Py_None && !PyCallable_Check(hook)) {
+    return PyErr_Format(PyExc_TypeError, "set_remote_tensor_hook: expected a callable or None, got %R", hook);
+  }
+  Py_XSETREF(remote_hook, hook == Py_None ? NULL : Py_NewRef(hook));
+  Py_RETURN_NONE;
+}
+
+/* ---- attributes ---- */
+
+static PyObject* tuple_of(const int64_t* values, int32_t n) {
+  PyObject* out = PyTuple_New(n);
+  for (int32_t i = 0; out && i < n; ++i) {
+    PyObject* value = PyLong_FromLongLong(values[i]);
+    if (!value) Py_CLEAR(out);
+    if (out) PyTuple_SET_ITEM(out, i, value);
+  }
+  return out;
+}
+
+static PyObject* get_shape(PyObject* self, void* closure) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)closure;
+  return dl ? tuple_of(dl->shape, dl->ndim) : NULL;
+}
+
+static PyObject* get_strides(PyObject* self, void* closure) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)closure;
+  return dl ? tuple_of(dl->strides, dl->ndim) : NULL;
+}
+
+static PyObject* get_dtype(PyObject* self, void* closure) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)closure;
+  return dl ? fc_dtype_new(dl->dtype) : NULL;
+}
+
+static PyObject* get_device(PyObject* self, void* closure) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)closure;
+  return dl ? fc_device_new(dl->device) : NULL;
+}
+
+static PyObject* get_ndim(PyObject* self, void* closure) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)closure;
+  return dl ? PyLong_FromLong(dl->ndim) : NULL;
+}
+
+static PyObject* numel(PyObject* self, PyObject* unused) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)unused;
+  return dl ? PyLong_FromLongLong(fc_numel(dl)) : NULL;
+}
+
+static PyObject* data_ptr(PyObject* self, PyObject* unused) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)unused;
+  return dl ? PyLong_FromUnsignedLongLong((uint64_t)(uintptr_t)dl->data + dl->byte_offset) : NULL;
+}
+
+static PyObject* is_contiguous(PyObject* self, PyObject* unused) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)unused;
+  return dl ? PyBool_FromLong(fc_is_contiguous(dl)) : NULL;
+}
+
+/* ---- as other things ---- */
+
+static PyObject* to_numpy(PyObject* self, PyObject* unused) {
+  DLTensor* dl = fc_tensor_view(self);
+  FcTensor* tensor = (FcTensor*)self;
+  (void)unused;
+  if (!dl) return NULL;
+  if (fc_device_is_remote(dl->device)) return fc_remote_to_numpy(self);
+  if (dl->device.device_type != kDLCPU) {
+    char device[FC_NAME_MAX];
+    fc_device_print(dl->device, device);
+    return PyErr_Format(PyExc_BufferError, "numpy cannot see memory on %s; copy the tensor to the CPU first", device);
+  }
+  tensor->exported = 1;
+  fc_incref(tensor->object);
+  return fc_numpy_wrap(tensor->object);
+}
+
+static PyObject* as_array(PyObject* self, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"dtype", "copy", NULL};
+  PyObject *dtype = Py_None, *copy = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:__array__", names, &dtype, &copy)) return NULL;
+  PyObject* array = to_numpy(self, NULL);
+  if (!array || (dtype == Py_None && copy != Py_True)) return array;
+  PyObject* out = dtype == Py_None ? PyObject_CallMethod(array, "copy", NULL)
+                                   : PyObject_CallMethod(array, "astype", "O", dtype);
+  Py_DECREF(array);
+  return out;
+}
+
+static PyObject* tensor_repr(PyObject* self) {
+  FcTensor* tensor = (FcTensor*)self;
+  if (!tensor->object) return PyUnicode_FromString("<farcall.Tensor, expired>");
+  const DLTensor* dl = fc_tensor_dl(tensor->object);
+  char dtype[FC_NAME_MAX], device[FC_NAME_MAX];
+  fc_dtype_print(dl->dtype, dtype);
+  fc_device_print(dl->device, device);
+  PyObject* shape = tuple_of(dl->shape, dl->ndim);
+  PyObject* dims = shape ? PySequence_List(shape) : NULL;
+  PyObject* out = dims ? PyUnicode_FromFormat("<farcall.Tensor %s%R on %s>", dtype, dims, device) : NULL;
+  Py_XDECREF(shape);
+  Py_XDECREF(dims);
+  return out;
+}
+
+static PyObject* dlpack_device(PyObject* self, PyObject* unused) {
+  DLTensor* dl = fc_tensor_view(self);
+  (void)unused;
+  if (!dl) return NULL;
+  /* What __dlpack__ of a remote tensor gives is a copy in this process. */
+  if (fc_device_is_remote(dl->device)) return Py_BuildValue("(ii)", kDLCPU, 0);
+  return Py_BuildValue("(ii)", (int)dl->device.device_type, (int)dl->device.device_id);
+}
+
+static PyMethodDef methods[] = {
+    {"numel", numel, METH_NOARGS, "numel($self, /)\n--\n\nThe number of elements."},
+    {"data_ptr", data_ptr, METH_NOARGS,
+     "data_ptr($self, /)\n--\n\nThe address of the first element; on another machine, the far side's handle."},
+    {"is_contiguous", is_contiguous, METH_NOARGS, "is_contiguous($self, /)\n--\n\nWhether the layout is row-major."},
+    {"numpy", to_numpy, METH_NOARGS,
+     "numpy($self, /)\n--\n\nThe tensor as a numpy array: the same memory on the CPU, a copy from another machine."},
+    {"__array__", (PyCFunction)(void (*)(void))as_array, METH_VARARGS | METH_KEYWORDS,
+     "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
+    {"__dlpack__", (PyCFunction)(void (*)(void))fc_tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
+     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+     "A DLPack capsule that shares the memory (Python array API standard)."},
+    {"__dlpack_device__", dlpack_device, METH_NOARGS,
+     "__dlpack_device__($self, /)\n--\n\nDevice type and id, as DLPack numbers them."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+    {"shape", get_shape, NULL, "The dims, as a tuple.", NULL},
+    {"strides", get_strides, NULL, "The distance of neighbours along each axis, in elements.", NULL},
+    {"dtype", get_dtype, NULL, "The type of the elements.", NULL},
+    {"device", get_device, NULL, "Where the memory is.", NULL},
+    {"ndim", get_ndim, NULL, "The number of dims.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject FcTensor_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Tensor",
+    .tp_doc = "An n-dimensional array that owns its memory. Made by empty(), from_dlpack() or a function's result.",
+    .tp_basicsize = sizeof(FcTensor),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = tensor_dealloc,
+    .tp_repr = tensor_repr,
+    .tp_methods = methods,
+    .tp_getset = getset,
+    .tp_weaklistoffset = offsetof(FcTensor, weakrefs),
+};
+
+/* ---- making ---- */
+
+enum { MAX_DIMS = 64 }; /* numpy's limit; nobody has more */
+
+static int read_shape(PyObject* shape, int64_t* dims) {
+  PyObject* items = PyLong_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
+  if (!items) return -1;
+  Py_ssize_t n = PyTuple_GET_SIZE(items);
+  if (n > MAX_DIMS) PyErr_Format(PyExc_ValueError, "empty: a shape has at most %d dims, got %zd", MAX_DIMS, n);
+  for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); ++i) {
+    PyObject* dim = PyNumber_Index(PyTuple_GET_ITEM(items, i));
+    dims[i] = dim ? PyLong_AsLongLong(dim) : -1;
+    Py_XDECREF(dim);
+  }
+  Py_DECREF(items);
+  return PyErr_Occurred() ? -1 : (int)n;
+}
+
+static PyObject* empty(PyObject* module, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"shape", "dtype", "device", NULL};
+  PyObject *shape, *dtype = NULL, *device = NULL;
+  int64_t dims[MAX_DIMS];
+  DLTensor prototype = {.device = {kDLCPU, 0}, .dtype = {kDLFloat, 32, 1}, .shape = dims};
+  (void)module;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:empty", names, &shape, &dtype, &device)) return NULL;
+  if (dtype && fc_dtype_from_python(dtype, &prototype.dtype) != 0) return NULL;
+  if (device && fc_device_from_python(device, &prototype.device) != 0) return NULL;
+  prototype.ndim = read_shape(shape, dims);
+  if (prototype.ndim < 0) return NULL;
+  TVMFFIObjectHandle tensor;
+  return fc_env_alloc(&prototype, &tensor) == 0 ? fc_tensor_wrap(tensor) : fc_raise_slot();
+}
+
+static PyObject* from_dlpack(PyObject* module, PyObject* object) {
+  (void)module;
+  if (Py_IS_TYPE(object, &FcTensor_Type)) return Py_NewRef(object);
+  TVMFFIObject* tensor = fc_tensor_import(object);
+  return tensor ? fc_tensor_wrap(tensor) : NULL;
+}
+
+PyMethodDef fc_tensor_functions[] = {
+    {"empty", (PyCFunction)(void (*)(void))empty, METH_VARARGS | METH_KEYWORDS,
+     "empty(shape, dtype='float32', device='cpu')\n--\n\nA new row-major Tensor; its elements are not set."},
+    {"from_dlpack", from_dlpack, METH_O,
+     "from_dlpack(x, /)\n--\n\nA Tensor that shares the memory of `x`: an array of any framework, or a capsule."},
+    {"set_remote_tensor_hook", set_remote_tensor_hook, METH_O,
+     "set_remote_tensor_hook(hook, /)\n--\n\nhook(tensor) -> numpy.ndarray fetches a tensor from another machine."},
+    {NULL, NULL, 0, NULL},
+};

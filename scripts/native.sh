@@ -1,0 +1,33 @@
+#!/bin/sh
+# The developer build: compile native/core and put the extension beside the Python sources (src/farcall).
+#
+#   CC                the C compiler; without one in sight, the ziglang package's
+#   PYTHON            the interpreter to build for (.venv/bin/python)
+#   FARCALL_SANITIZE  sanitizers, such as address,undefined
+#   FARCALL_DEST      where the extension goes (src/farcall)
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-.venv/bin/python}
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac
+bin=$(dirname "$python")
+dest=${FARCALL_DEST:-src/farcall}
+
+if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
+    CC="$python -m ziglang cc"
+    export CC
+fi
+tool() { if [ -x "$bin/$1" ]; then echo "$bin/$1"; else command -v "$1"; fi; }
+
+# One folder a compiler and variant: a cache must not serve another's objects.
+variant=$(printf '%s' "${CC:-default}-${FARCALL_SANITIZE:-plain}-$python" | cksum | cut -d ' ' -f 1)
+build=build/native-$variant
+mkdir -p build
+"$(tool cmake)" -S . -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$(tool ninja)" \
+    -DCMAKE_BUILD_TYPE=Release -DFARCALL_STRICT=ON -DFARCALL_SANITIZE="${FARCALL_SANITIZE:-}" \
+    -DPython_EXECUTABLE="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
+"$(tool cmake)" --build "$build"
+for file in "$build"/_core*.so; do
+    # Beside, then rename: a process that has the old one mapped keeps it.
+    cp "$file" "$dest/.$(basename "$file").new"
+    mv -f "$dest/.$(basename "$file").new" "$dest/$(basename "$file")"
+done

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Make .venv and install farcall in it, editable, with the native core built.
+#
+#   setup.sh run     what makes and runs artifacts
+#   setup.sh test    that, and the linters, the oracles and the peers that the tests compare with
+#
+# Needs a Python of 3.11 or later and a package index. Without a C compiler the build uses the ziglang
+# package's; Debian packages that are missing are installed when we are root, else named.
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:-run}
+python=${PYTHON:-python3}
+bin=.venv/bin
+
+say() { echo "setup: $*" >&2; }
+
+debian() { # debian PACKAGE...: install, or say how
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing Debian packages: $*"
+        { apt-get install -y -qq "$@" || { apt-get update -qq && apt-get install -y -qq "$@"; }; } >/dev/null
+    else
+        say "missing; install with: sudo apt-get install $*"
+        return 1
+    fi
+}
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
+    say "farcall needs Python 3.11 or later; '$python' is not. Name one: make PYTHON=python3.12 $what"
+    exit 1
+}
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+if [ ! -x $bin/python ]; then
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || debian "python$version-venv"
+    "$python" -m venv .venv
+fi
+header=$($bin/python -c 'import sysconfig; print(sysconfig.get_path("include") + "/Python.h")')
+[ -f "$header" ] || debian "python$version-dev"
+
+pip() { $bin/python -m pip --disable-pip-version-check "$@"; }
+pip install -q --upgrade 'pip>=25.1'
+if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
+    say "no C compiler here: using the ziglang package's"
+    pip install -q ziglang
+    CC="$PWD/$bin/python -m ziglang cc"
+    export CC
+fi
+
+say "building and installing farcall"
+if [ "$what" = test ]; then
+    pip install -q --group test --group lint -e '.[compile]'
+    for tool in qemu-s390x:qemu-user; do
+        command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
+    done
+    touch .venv/.test
+else
+    pip install -q -e '.[compile]'
+fi
+touch .venv/.run

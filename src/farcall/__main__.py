@@ -1,0 +1,6 @@
+"""``python -m farcall`` is the command ``farcall``."""
+
+from farcall.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Files are written beside and renamed: a reader sees the old file or the new one, never a half."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from farcall.errors import UsageError
+
+
+def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -> None:
+    """Write ``data`` to ``path`` in one step.
+
+    Args:
+        path: the file to make or replace; its folder must exist.
+        data: all of the content.
+        mode: permission bits of the new file.
+
+    Raises:
+        UsageError: the file cannot be written there; nothing is left behind.
+    """
+    target = Path(path)
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), mode)
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise UsageError(
+            f"cannot write {str(target)!r}: {error.strerror or error}; "
+            "name a file in an existing folder that you may write to"
+        ) from None

@@ -1,0 +1,147 @@
+"""Loading libraries: everything that can be known from the file is checked before any of it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from farcall.abi.elf import SHARED_LIBRARY, Elf, Header, parse_header
+from farcall.abi.manifest import Manifest, read_manifest
+from farcall.errors import ArtifactError, UsageError
+from farcall.toolchain.target import Target, host_cpu_flags, host_triple, missing_features
+
+if TYPE_CHECKING:
+    from farcall.ffi import Module
+
+
+def load_module(path: str | os.PathLike[str]) -> Module:
+    """Load an artifact, or a plain kernel library, into this process.
+
+    An artifact is checked first: whole, of a format that this farcall reads, and built for this machine. Its
+    functions get their Signatures. A plain library (no manifest) must be an ELF library for this machine.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The module; ``module["main"]`` is the model of an artifact.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        ArtifactError: it cannot run here; the message says why.
+    """
+    with _open(path) as file:
+        elf, manifest = examine(file.read(), str(path))
+        check_machine(elf, manifest)
+        module = _load(Path(path), file, private=manifest is not None)
+    for name, function in (manifest.functions if manifest else {}).items():
+        try:
+            module[name].signature = function.signature
+        except AttributeError:
+            raise ArtifactError(
+                f"{path}: its manifest names a function `{name}` that it does not export; build it again"
+            ) from None
+    return module
+
+
+def inspect(path: str | os.PathLike[str]) -> Manifest:
+    """The manifest of an artifact. The file is read and checked, never loaded; any target will do.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        ArtifactError: it is damaged, newer than this farcall, or no artifact.
+    """
+    with _open(path) as file:
+        _, manifest = examine(file.read(), str(path))
+    if manifest is None:
+        raise ArtifactError(
+            f"{path}: a library without a manifest: farcall did not build it; load_module can load it"
+        )
+    return manifest
+
+
+def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
+    """Read the headers of a library and, where farcall built it, its manifest.
+
+    Raises:
+        ArtifactError: the bytes are no whole shared library, or its digest does not hold.
+    """
+    elf = Elf(data, what)
+    if elf.header.type != SHARED_LIBRARY:
+        raise ArtifactError(f"{what}: an ELF file, but not a shared library; link it with -shared")
+    return elf, read_manifest(elf)
+
+
+def check_machine(elf: Elf, manifest: Manifest | None) -> None:
+    """Refuse a library that this process cannot run.
+
+    Raises:
+        ArtifactError: it is for another architecture, C library or CPU level; both are named.
+    """
+    here, header = own_header(), elf.header
+    there = manifest.target.triple if manifest else str(header)
+    if (header.bits, header.big_endian, header.machine) != (here.bits, here.big_endian, here.machine):
+        raise ArtifactError(
+            f"{elf.what}: built for {there}, this machine is {here.architecture}; "
+            f"build it with target={host_triple()!r}, or load it there"
+        )
+    if manifest is None:
+        return
+    target = Target(manifest.target.triple, manifest.target.cpu)
+    if target.triple.split("-")[1:] != host_triple().split("-")[1:]:
+        raise ArtifactError(
+            f"{elf.what}: built for {target.triple}, this process runs on {host_triple()}; "
+            f"build it with target={host_triple()!r}"
+        )
+    flags = host_cpu_flags()
+    if flags and (missing := missing_features(target.cpu, flags)):
+        raise ArtifactError(
+            f"{elf.what}: built for CPUs of level {target.cpu}, this CPU lacks {', '.join(sorted(missing))}; "
+            f"build it with target={target.triple!r}"
+        )
+
+
+@cache
+def own_header() -> Header:
+    """What this process itself is; its libraries must be the same."""
+    for program in ("/proc/self/exe", sys.executable):
+        try:
+            with Path(program).open("rb") as file:
+                return parse_header(file.read(64), program)
+        except (OSError, ArtifactError):
+            continue
+    raise UsageError("cannot tell this machine's architecture: /proc is not there; mount it")
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {str(path)!r}; build an artifact by `farcall build`") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; expected a shared library") from None
+
+
+def _load(path: Path, file: BinaryIO, private: bool) -> Module:
+    """dlopen the file that is open as ``file``, and which was checked.
+
+    The dynamic linker goes by names: it takes a name that it knows for the library that it has, even where
+    the file was built again since, and it opens the name anew, which may be another file by now. So an
+    artifact is opened under a name of its own that leads to the open file. A plain library may look for
+    others beside itself ($ORIGIN), so it keeps its name.
+    """
+    from farcall import ffi
+
+    try:
+        if not private:
+            return ffi.load_library(str(path.absolute()))
+        with tempfile.TemporaryDirectory(prefix="farcall-load-") as folder:
+            name = Path(folder) / path.name
+            name.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+            return ffi.load_library(str(name), str(path))
+    except OSError as error:
+        raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from error

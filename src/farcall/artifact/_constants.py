@@ -1,0 +1,115 @@
+"""The constants of an artifact: stored once each, aligned, and put into the library by the assembler.
+
+Large data never passes through C text: a compiler reads a few megabytes of it in a second, an assembler
+copies gigabytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farcall.abi.manifest import DIGEST_SECTION, DIGEST_SIZE, MANIFEST_SECTION
+from farcall.errors import BackendError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from farcall.graph.partition import Partition
+
+ALIGNMENT = 64  # what the code of a backend may count on
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Constants:
+    """Named data; equal data is kept once, whatever regions it comes from."""
+
+    def __init__(self, big_endian: bool) -> None:
+        self._big_endian = big_endian
+        self._owners: dict[str, str] = {}  # name -> region
+        self._data: dict[bytes, np.ndarray[Any, Any]] = {}  # hash -> data, row-major, in the target's order
+        self._names: dict[bytes, list[str]] = {}
+
+    def add_region(self, region: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Add what the code of ``region`` refers to.
+
+        Raises:
+            BackendError: a name is no C identifier, or another region's.
+        """
+        for name, data in constants.items():
+            if not _IDENTIFIER.fullmatch(name):
+                raise BackendError(f"region `{region}`: constant {name!r} is no C identifier")
+            if name in self._owners:
+                raise BackendError(
+                    f"regions `{self._owners[name]}` and `{region}` both have a constant `{name}`; "
+                    "put the region's name into it"
+                )
+            self._owners[name] = region
+            self._add(name, data)
+
+    def add_outputs(self, partition: Partition) -> dict[ir.Value, str]:
+        """Add the initializers that are graph outputs, and return the names that they get."""
+        found: dict[ir.Value, str] = {}
+        for value in partition.model.graph.outputs:
+            if value.const_value is not None and value.producer() is None and value not in found:
+                found[value] = f"farcall_output_{len(found)}"
+                self._add(found[value], value.const_value.numpy())
+        return found
+
+    def _add(self, name: str, data: np.ndarray[Any, Any]) -> None:
+        array = np.ascontiguousarray(data)
+        if self._big_endian != (sys.byteorder == "big"):
+            array = array.byteswap()
+        key = hashlib.sha256(_bytes(array)).digest()
+        self._data.setdefault(key, array)
+        self._names.setdefault(key, []).append(name)
+
+    def totals(self) -> tuple[int, int]:
+        """How many there are, and their bytes together."""
+        return len(self._data), sum(data.nbytes for data in self._data.values())
+
+    def write(self, path: Path) -> None:
+        """Write all data to one file, in the order and with the offsets of :meth:`places`."""
+        with path.open("wb") as file:
+            for data in self._data.values():
+                file.write(_bytes(data))
+
+    def places(self) -> list[tuple[list[str], int, int]]:
+        """Names, offset and size of each constant in the file that :meth:`write` makes."""
+        found, offset = [], 0
+        for key, data in self._data.items():
+            found.append((self._names[key], offset, data.nbytes))
+            offset += data.nbytes
+        return found
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def data_assembly(constants: Constants) -> str:
+    """The assembly text that holds constants and manifest, from ``constants.bin`` and ``manifest.json``.
+
+    ``%progbits`` rather than ``@progbits``, which is a comment on some machines.
+    """
+    lines = ['.section .rodata.farcall,"a",%progbits']
+    for names, offset, size in constants.places():
+        lines.append(f".balign {ALIGNMENT}")
+        for name in names:
+            lines += [f".globl {name}", f".hidden {name}", f"{name}:"]
+        if size:
+            lines.append(f'.incbin "constants.bin",{offset},{size}')
+    lines += [
+        f'.section {MANIFEST_SECTION},"",%progbits',
+        '.incbin "manifest.json"',
+        f'.section {DIGEST_SECTION},"",%progbits',
+        f".fill {DIGEST_SIZE},1,0",
+        '.section .note.GNU-stack,"",%progbits',
+    ]
+    return "\n".join(f"\t{line}" if line[0] == "." else line for line in lines) + "\n"

@@ -1,0 +1,112 @@
+"""Backends by name: those that are installed, and those that are passed as they are.
+
+A package offers one by an entry point in the group ``farcall.backends``::
+
+    [project.entry-points."farcall.backends"]
+    npu = "acme_npu:NpuBackend"
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from farcall.errors import BackendError
+
+if TYPE_CHECKING:
+    from farcall.backends.base import Backend
+
+__all__ = ["get", "names", "resolve"]
+
+GROUP = "farcall.backends"
+_BUILTIN = {"c": "farcall.backends.c:CBackend"}  # works in a checkout too, where no metadata is installed
+
+
+def names() -> list[str]:
+    """The names that :func:`get` takes, sorted."""
+    return sorted({*_BUILTIN, *_installed()})
+
+
+def get(name: str) -> Backend:
+    """A backend by its name, or by ``"pkg.mod:Class"``.
+
+    Raises:
+        BackendError: There is none of that name, or it cannot be imported or made.
+    """
+    if ":" in name:
+        return _make(name, name)
+    if name in _BUILTIN:
+        return _make(name, _BUILTIN[name])
+    point = _installed().get(name)
+    if point is None:
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else "; install the package that offers it"
+        raise BackendError(f"no backend is called `{name}` (installed: {', '.join(names())}){hint}")
+    return _make(name, point.value)
+
+
+def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
+    """Backends, most wanted first, from names and objects.
+
+    Raises:
+        BackendError: One is not found or not a backend, two have the same name, or there are none.
+    """
+    if isinstance(backends, str):
+        backends = [item.strip() for item in backends.split(",") if item.strip()]
+    found = [get(item) if isinstance(item, str) else item for item in backends]
+    if not found:
+        raise BackendError('no backends are given; pass backends=["c"] for the one that comes with farcall')
+    for item in found:
+        _check(item)
+    repeated = sorted({item.name for item in found if [other.name for other in found].count(item.name) > 1})
+    if repeated:
+        raise BackendError(f"two backends are called `{repeated[0]}`; give each a name of its own")
+    return found
+
+
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """Entry points by name. The first of two with the same name wins, and a warning says so."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            message = f"two packages offer a backend called `{point.name}`: {other.value} is used, {point.value} not"
+            warnings.warn(message, stacklevel=3)
+    return found
+
+
+def _make(name: str, target: str) -> Backend:
+    """Import ``pkg.mod:Class`` and call the class. Whatever a plugin raises becomes one typed error."""
+    module, _, attribute = target.partition(":")
+    try:
+        made = importlib.import_module(module)
+        for part in attribute.split("."):
+            made = getattr(made, part)
+        backend = made() if callable(made) else made
+    except Exception as error:
+        raise BackendError(
+            f"backend `{name}` ({target}) cannot be used: {type(error).__name__}: {error}"
+        ) from error
+    return _check(backend)
+
+
+def _check(backend: object) -> Backend:
+    from farcall.backends.base import Backend
+
+    if not isinstance(backend, Backend):
+        raise BackendError(
+            f"expected a backend (a name, or an object of a class that extends farcall.backends.base.Backend), "
+            f"got {type(backend).__name__}"
+        )
+    name = getattr(backend, "name", "")
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 32):
+        raise BackendError(
+            f"{type(backend).__name__}.name is {name!r}; expected a short C identifier, as `npu`"
+        )
+    return backend

@@ -1,0 +1,137 @@
+"""C text of dtypes, dims and constants. Public names are re-exported by :mod:`farcall.backends.ckit`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+import sympy
+
+from farcall.graph.dims import Dim
+
+_D = ir.DataType
+
+# ONNX's bool is a byte that is 0 or 1. It is a uint8_t here, as reading any other byte as _Bool is undefined.
+_TYPES: dict[ir.DataType, tuple[str, int]] = {
+    _D.FLOAT: ("float", 4),
+    _D.DOUBLE: ("double", 8),
+    _D.INT8: ("int8_t", 1),
+    _D.INT16: ("int16_t", 2),
+    _D.INT32: ("int32_t", 4),
+    _D.INT64: ("int64_t", 8),
+    _D.UINT8: ("uint8_t", 1),
+    _D.UINT16: ("uint16_t", 2),
+    _D.UINT32: ("uint32_t", 4),
+    _D.UINT64: ("uint64_t", 8),
+    _D.BOOL: ("uint8_t", 1),
+}
+
+FLOATS = frozenset({_D.FLOAT, _D.DOUBLE})
+SIGNED = frozenset({_D.INT8, _D.INT16, _D.INT32, _D.INT64})
+UNSIGNED = frozenset({_D.UINT8, _D.UINT16, _D.UINT32, _D.UINT64})
+INTEGERS = SIGNED | UNSIGNED
+ALL = frozenset(_TYPES)
+
+
+def c_type(dtype: ir.DataType | None) -> str:
+    """The C type of one element.
+
+    Raises:
+        KeyError: The dtype has no C type (float16, string, ...).
+    """
+    return _TYPES[dtype][0]  # type: ignore[index]
+
+
+def itemsize(dtype: ir.DataType | None) -> int:
+    """The bytes of one element, for the dtypes that :func:`c_type` takes."""
+    return _TYPES[dtype][1]  # type: ignore[index]
+
+
+def c_symbol(name: str) -> str:
+    """The C variable that holds the size of a symbol (names of symbols are identifiers)."""
+    return f"s_{name}"
+
+
+def c_expr(dim: Dim) -> str:
+    """C text that computes ``dim`` from the variables :func:`c_symbol`, in int64 arithmetic.
+
+    ``floor``, ``ceiling`` and ``Mod`` round as Python does; the text may call ``farcall_floordiv``, ``farcall_min`` and
+    ``farcall_max``, which :class:`~farcall.backends.ckit.RegionWriter` defines where they are used.
+    """
+    if isinstance(dim, int):
+        return str(dim) if abs(dim) < 2**31 else f"INT64_C({dim})"
+    return _expr(dim)
+
+
+def _expr(e: sympy.Expr) -> str:
+    if e.is_Integer:
+        return c_expr(int(e))
+    if e.is_Symbol:
+        return c_symbol(e.name)
+    if e.is_Add:
+        return f"({' + '.join(map(_expr, e.args))})"
+    if e.is_Mul and all(not a.is_Rational or a.is_Integer for a in e.args):
+        return f"({' * '.join(map(_expr, e.args))})"
+    if e.is_Pow and e.exp.is_Integer and e.exp > 0:
+        return f"({' * '.join([_expr(e.base)] * int(e.exp))})"
+    if isinstance(e, sympy.floor):
+        return _floor(e.args[0])
+    if isinstance(e, sympy.ceiling):
+        return f"(-{_floor(-e.args[0])})"
+    if isinstance(e, (sympy.Min, sympy.Max)):
+        return _fold_pairs("farcall_min" if isinstance(e, sympy.Min) else "farcall_max", list(e.args))
+    if isinstance(e, sympy.Mod):
+        a, b = e.args
+        return f"({_expr(a)} - {_expr(b)} * farcall_floordiv({_expr(a)}, {_expr(b)}))"
+    raise ValueError(f"no C for the dim {e}")
+
+
+def _floor(e: sympy.Expr) -> str:
+    numerator, denominator = sympy.fraction(sympy.together(e))
+    if denominator == 1:
+        return _expr(numerator)
+    return f"farcall_floordiv({_expr(numerator)}, {_expr(denominator)})"
+
+
+def _fold_pairs(function: str, args: list[sympy.Expr]) -> str:
+    text = _expr(args[0])
+    for arg in args[1:]:
+        text = f"{function}({text}, {_expr(arg)})"
+    return text
+
+
+def c_literal(value: object, dtype: ir.DataType | None) -> str:
+    """A C constant that is exactly ``value`` in ``dtype``, infinities, NaN and the smallest int64 too."""
+    if dtype in FLOATS:
+        return _float_literal(np.float32(value) if dtype == _D.FLOAT else np.float64(value))  # type: ignore[arg-type]
+    number = int(value)  # type: ignore[call-overload]
+    if dtype == _D.INT64:
+        return "INT64_MIN" if number == -(2**63) else f"INT64_C({number})"
+    if dtype == _D.UINT64:
+        return f"UINT64_C({number})"
+    if dtype == _D.UINT32:
+        return f"{number}u"
+    return "INT32_MIN" if number == -(2**31) else str(number)
+
+
+def _float_literal(number: np.floating) -> str:
+    if math.isnan(number):
+        return "NAN"
+    if math.isinf(number):
+        return "INFINITY" if number > 0 else "-INFINITY"
+    suffix = "f" if number.dtype == np.float32 else ""
+    text = np.format_float_scientific(number, unique=True, trim="0")  # the shortest that reads back exactly
+    return text + suffix if abs(number) >= 1e5 or 0 < abs(number) < 1e-4 else _plain(number) + suffix
+
+
+def _plain(number: np.floating) -> str:
+    return np.format_float_positional(number, unique=True, trim="0")
+
+
+def c_array(data: np.ndarray) -> str:
+    """A C initializer for the elements of ``data``, in row-major order."""
+    dtype = ir.DataType.from_numpy(data.dtype)
+    if data.size == 0:
+        return "{0}"
+    return "{" + ", ".join(c_literal(item, dtype) for item in data.ravel()) + "}"

@@ -1,0 +1,27 @@
+"""The C backend: whole models as plain C, and the fallback for every other backend."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from farcall.backends.base import Backend, RegionCode
+from farcall.graph.region import Region
+
+__all__ = ["CBackend"]
+
+
+class CBackend(Backend):
+    """Takes every operator that it has loops for, in float32, float64, the integer types and bool."""
+
+    name = "c"
+    color = "#4c9f70"
+
+    def check(self, node: ir.Node) -> str | None:
+        from farcall.backends.c._check import reason
+
+        return reason(node)
+
+    def compile(self, region: Region) -> RegionCode:
+        from farcall.backends.c._region import generate
+
+        return generate(region)

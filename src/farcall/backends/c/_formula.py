@@ -1,0 +1,74 @@
+"""What the reductions compute, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, SIGNED, c_type
+from farcall.backends.c import _scalar as scalar
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``start``; how an accumulator takes an element ``x`` or another one; what becomes of it."""
+
+    kind: str  # C type of the accumulator
+    start: str
+    element: str  # over {x}
+    combine: str  # over {a} and {b}, both of the accumulator's type
+    finish: str  # over {a} and {n}, the number of elements
+
+
+def formula_of(name: str, dtype: ir.DataType) -> Formula:
+    floating = dtype in FLOATS
+    kind = "double" if floating else "uint64_t"
+    total = "{a} + {b}"
+    out = "{a}"
+    match name:
+        case "ReduceMax" | "ReduceMin":
+            own = c_type(dtype)
+            pick = scalar.larger if name == "ReduceMax" else scalar.smaller
+            start = scalar.lowest(dtype) if name == "ReduceMax" else scalar.highest(dtype)
+            return Formula(own, start, "{x}", pick(dtype, "{a}", "{b}"), out)
+        case "ReduceProd":
+            return Formula(kind, "1", "{x}", "{a} * {b}", out)
+        case "ReduceMean":
+            return Formula(kind, "0", "{x}", total, _mean(dtype))
+        case "ReduceSumSquare" | "ReduceL2":
+            finish = "sqrt({a})" if name == "ReduceL2" else out
+            return Formula(kind, "0", f"({kind}){{x}} * ({kind}){{x}}", total, finish)
+        case "ReduceL1":
+            return Formula(kind, "0", _absolute(dtype), total, out)
+        case "ReduceLogSum":
+            return Formula(kind, "0", "{x}", total, "log({a})")
+        case "ReduceLogSumExp":
+            return Formula(kind, "0", "exp({x} - {m})", total, "log({a}) + {m}")
+    return Formula(kind, "0", "{x}", total, out)
+
+
+_MEAN = """static inline {0} farcall_mean_{0}({0} total, int64_t count) {{
+  return count == 0 ? 0 : total / ({0})count;
+}}"""
+
+
+def _mean(dtype: ir.DataType) -> str:
+    if dtype in FLOATS:
+        return "{a} / (double){n}"
+    word = "int64_t" if dtype in SIGNED else "uint64_t"
+    return f"farcall_mean_{word}(({word}){{a}}, {{n}})"
+
+
+def _absolute(dtype: ir.DataType) -> str:
+    if dtype in FLOATS:
+        return "fabs({x})"
+    return "({x} < 0 ? 0 - (uint64_t){x} : (uint64_t){x})" if dtype in SIGNED else "{x}"
+
+
+def helpers(text: str) -> Iterator[str]:
+    """The functions that ``text`` calls."""
+    for word in ("int64_t", "uint64_t"):
+        if f"farcall_mean_{word}(" in text:
+            yield _MEAN.format(word)

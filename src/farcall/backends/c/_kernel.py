@@ -1,0 +1,135 @@
+"""One static C function: a loop nest over a few buffers, whose text does not say which buffers.
+
+Two instances of an operator with the same attributes and dims have the same text, and become one function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends.ckit import Code, c_expr, c_type, itemsize
+from farcall.graph.dims import Dim
+
+
+@dataclass(eq=False)
+class Scratch:
+    """Memory that one kernel uses while it runs."""
+
+    size: Dim  # bytes
+
+
+@dataclass(frozen=True)
+class Table:
+    """A constant that the backend made from a constant of the model, in the layout that a kernel wants."""
+
+    source: ir.Value
+    layout: str
+    data: np.ndarray = field(compare=False)
+
+
+Argument: TypeAlias = "ir.Value | Scratch | Table | Dim"
+
+
+@dataclass
+class Step:
+    """One call of a kernel: the function's text, with ``@`` for its name, and what it is called with."""
+
+    text: str
+    arguments: list[Argument]
+    reads: list[ir.Value]
+    writes: list[ir.Value]
+    scratch: list[Scratch]
+    helpers: list[str]
+    can_fail: bool = False
+
+
+@dataclass(eq=False)
+class Kernel(Code):
+    """A function under construction. Names of parameters are given in the order of first use."""
+
+    lines: list[str] = field(default_factory=list)
+    _indent: int = 1
+
+    def __post_init__(self) -> None:
+        self._parameters: list[str] = []
+        self._arguments: list[Argument] = []
+        self._reads: dict[ir.Value, str] = {}
+        self._writes: dict[ir.Value, str] = {}
+        self._dims: dict[Dim, str] = {}
+        self._scratch: list[Scratch] = []
+        self._tables: list[Table] = []
+        self._helpers: dict[str, None] = {}
+        self._can_fail = False
+
+    def read(self, value: ir.Value) -> str:
+        """The parameter that points to the elements of an input."""
+        if value not in self._reads:
+            name = self._reads[value] = f"p{len(self._reads)}"
+            self._add(f"const {c_type(value.dtype)}* restrict {name}", value)
+        return self._reads[value]
+
+    def write(self, value: ir.Value) -> str:
+        """The parameter that points to the elements of an output."""
+        if value not in self._writes:
+            name = self._writes[value] = f"q{len(self._writes)}"
+            self._add(f"{c_type(value.dtype)}* restrict {name}", value)
+        return self._writes[value]
+
+    def scratch(self, dtype: ir.DataType, count: Dim) -> str:
+        """The parameter that points to ``count`` elements of uninitialized memory, aligned to 64 bytes."""
+        item = Scratch(count * itemsize(dtype))
+        name = f"w{len(self._scratch)}"
+        self._scratch.append(item)
+        self._add(f"{c_type(dtype)}* restrict {name}", item)
+        return name
+
+    def table(self, item: Table) -> str:
+        """The parameter that points to a constant in another layout."""
+        name = f"t{len(self._tables)}"
+        self._tables.append(item)
+        self._add(f"const {c_type(item.source.dtype)}* restrict {name}", item)
+        return name
+
+    def dim(self, dim: Dim) -> str:
+        """C text for ``dim``: the number itself, or a parameter."""
+        return c_expr(dim) if isinstance(dim, int) else self.dim_parameter(dim)
+
+    def dim_parameter(self, dim: Dim) -> str:
+        """A parameter for ``dim``, also where it is a number: the text then serves other sizes too."""
+        if dim not in self._dims:
+            name = self._dims[dim] = f"n{len(self._dims)}"
+            self._add(f"int64_t {name}", dim)
+        return self._dims[dim]
+
+    def helper(self, text: str) -> None:
+        """A static function or type that the kernel needs before it; the same text is written once."""
+        self._helpers[text] = None
+
+    def fail(self, kind: str, message: str) -> str:
+        """A statement that ends the call with an error."""
+        self._can_fail = True
+        quoted = message.replace("\\", "\\\\").replace('"', '\\"')
+        return f'return farcall_raise("{kind}", "{quoted}");'
+
+    def step(self) -> Step:
+        """The finished call."""
+        result = "int" if self._can_fail else "void"
+        head = f"static __attribute__((noinline)) {result} @({', '.join(self._parameters) or 'void'}) {{\n"
+        tail = "  return 0;\n}" if self._can_fail else "}"
+        return Step(
+            head + self.text() + tail,
+            self._arguments,
+            list(self._reads),
+            list(self._writes),
+            self._scratch,
+            list(self._helpers),
+            self._can_fail,
+        )
+
+    def _add(self, parameter: str, argument: Argument) -> None:
+        self._parameters.append(parameter)
+        self._arguments.append(argument)

@@ -1,0 +1,44 @@
+"""Loop nests over row-major operands that broadcast: adjacent dims that behave alike become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farcall.graph.dims import Dim, product
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The coalesced dims of a loop nest, and for each operand which of them move it."""
+
+    dims: tuple[Dim, ...]
+    moves: tuple[tuple[bool, ...], ...]  # [operand][axis]
+
+    def stride(self, operand: int, axis: int) -> Dim:
+        """Elements by which ``operand`` moves when the index of ``axis`` grows by one."""
+        if not self.moves[operand][axis]:
+            return 0
+        later = range(axis + 1, len(self.dims))
+        return product(self.dims[i] for i in later if self.moves[operand][i])
+
+
+def coalesce(domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Nest:
+    """The shortest nest for operands with dims ``views``, broadcast over ``domain`` as numpy does.
+
+    A dim of an operand that is not the int 1 is equal to the domain's (see :mod:`farcall.graph.dims`).
+    """
+    rank = len(domain)
+    padded = [(1,) * (rank - len(view)) + tuple(view) for view in views]
+    dims: list[Dim] = []
+    moves: list[tuple[bool, ...]] = []
+    for axis, dim in enumerate(domain):
+        if dim == 1:
+            continue
+        pattern = tuple(view[axis] != 1 for view in padded)
+        if moves and moves[-1] == pattern:
+            dims[-1] = product((dims[-1], dim))
+        else:
+            dims.append(dim)
+            moves.append(pattern)
+    return Nest(tuple(dims), tuple(zip(*moves, strict=True)) if moves else tuple(() for _ in views))

@@ -1,0 +1,91 @@
+"""Reductions whose axes are an operand that is computed at run time; the dims of the output are known.
+
+Slower than the loops of :mod:`farcall.backends.c.reduction`: each index is taken apart by divisions.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import c_type
+from farcall.backends.c._formula import formula_of, helpers
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._node import int_attr, operand
+from farcall.graph.dims import dims
+
+
+def reduce_at_run_time(node: ir.Node) -> Step:
+    """One kernel that reads the axes, checks that they lead to the output's dims, and reduces."""
+    kernel = Kernel()
+    source, out = operand(node, 0), node.outputs[0]
+    p, axes, q = kernel.read(source), kernel.read(operand(node, 1)), kernel.write(out)
+    rank = len(dims(source))
+    kernel.line(
+        f"const int64_t size[{max(rank, 1)}] = {{{', '.join(map(kernel.dim, dims(source))) or '1'}}};"
+    )
+    kernel.line(f"int64_t reduced[{max(rank, 1)}] = {{0}}, kept = 1, count = 1;")
+    _read_axes(kernel, node, axes, rank)
+    _check_output(kernel, node, rank)
+    with kernel.loop("d", str(rank)):
+        kernel.line("if (reduced[d]) count *= size[d];\nelse kept *= size[d];")
+    _loops(kernel, node, p, q, rank)
+    return kernel.step()
+
+
+def _refusal(kernel: Kernel, node: ir.Node) -> str:
+    name = node.name or node.outputs[0].name
+    shape = ", ".join(map(str, dims(node.outputs[0])))
+    return kernel.fail("ValueError", f"{node.op_type} `{name}`: its axes do not lead to the shape [{shape}]")
+
+
+def _read_axes(kernel: Kernel, node: ir.Node, axes: str, rank: int) -> None:
+    length = kernel.dim(dims(operand(node, 1))[0])
+    with kernel.loop("i", length):
+        kernel.line(f"const int64_t axis = {axes}[i] < 0 ? {axes}[i] + {rank} : {axes}[i];")
+        kernel.line(f"if (axis < 0 || axis >= {rank}) {_refusal(kernel, node)}\nreduced[axis] = 1;")
+
+
+def _check_output(kernel: Kernel, node: ir.Node, rank: int) -> None:
+    target = dims(node.outputs[0])
+    keep = int_attr(node, "keepdims", 1)
+    refusal = _refusal(kernel, node)
+    kernel.line(f"const int64_t want[{len(target) + 1}] = {{{', '.join([*map(kernel.dim, target), '0'])}}};")
+    kernel.line("int64_t left = 0;")
+    with kernel.loop("d", str(rank)):
+        if keep:
+            kernel.line(f"if (left >= {len(target)} || want[left++] != (reduced[d] ? 1 : size[d])) {refusal}")
+        else:
+            kernel.line(f"if (!reduced[d] && (left >= {len(target)} || want[left++] != size[d])) {refusal}")
+    kernel.line(f"if (left != {len(target)}) {refusal}")
+
+
+def _loops(kernel: Kernel, node: ir.Node, p: str, q: str, rank: int) -> None:
+    dtype = operand(node, 0).dtype
+    assert dtype is not None  # noqa: S101 - checked before
+    formula = formula_of(node.op_type, dtype)
+    with kernel.loop("o", "kept"):
+        _offset(kernel, "base", "o", "!reduced[d]", rank)
+        shifted = node.op_type == "ReduceLogSumExp"
+        if shifted:
+            kernel.line("double m = -INFINITY;")
+            with kernel.loop("r", "count"):
+                _offset(kernel, "at", "r", "reduced[d]", rank)
+                kernel.line(f"m = {p}[base + at] > m ? {p}[base + at] : m;")
+            kernel.line("if (m == -INFINITY || m == INFINITY) m = 0;")
+        kernel.line(f"{formula.kind} a = {formula.start};")
+        with kernel.loop("r", "count"):
+            _offset(kernel, "at", "r", "reduced[d]", rank)
+            element = formula.element.format(x=f"{p}[base + at]", m="m")
+            kernel.line(f"const {formula.kind} b = ({formula.kind})({element});")
+            kernel.line(f"a = {formula.combine.format(a='a', b='b')};")
+        result = formula.finish.format(a="a", n="count", m="m")
+        for helper in helpers(result):
+            kernel.helper(helper)
+        kernel.line(f"{q}[o] = ({c_type(node.outputs[0].dtype)})({result});")
+
+
+def _offset(kernel: Kernel, name: str, index: str, which: str, rank: int) -> None:
+    """``name``: the offset of the element that is number ``index`` along the axes of one sort."""
+    kernel.line(f"int64_t {name} = 0;")
+    with kernel.block(f"for (int64_t d = {rank - 1}, rest = {index}, step = 1; d >= 0; step *= size[d--])"):
+        kernel.line(f"if ({which}) {name} += rest % size[d] * step, rest /= size[d];")

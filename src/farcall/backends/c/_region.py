@@ -1,0 +1,165 @@
+"""A region to C: group the nodes, make their kernels, plan the memory, write the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from farcall.backends.base import RegionCode
+from farcall.backends.c._families import operator
+from farcall.backends.c._fusion import Group, group, roots
+from farcall.backends.c._kernel import Argument, Scratch, Step, Table
+from farcall.backends.c._plan import Life, MemoryPlan, plan
+from farcall.backends.c._registry import Loops, View
+from farcall.backends.c.elementwise import emit_group
+from farcall.backends.ckit import RegionWriter, itemsize
+from farcall.graph.dims import dims, product
+from farcall.graph.region import Region
+
+# A product and the sum that it goes into are rounded once where the processor can: twice the speed of a matrix product.
+# gcc before 14 reads ISO C's per-expression contraction ("on") as none at all.
+COMPILE_FLAGS = ("-ffp-contract=fast",)
+
+
+def generate(region: Region) -> RegionCode:
+    """The code of ``region``, whose nodes the C backend has accepted."""
+    root = roots(region.nodes)
+    nodes = [node for node in region.nodes if _has_steps(node)]
+    groups = group(nodes, root)
+    steps = _resolve(_steps(groups, root, region), root)
+    home = _homes(region, root)
+    memory = plan(lives(steps, region, home))
+    return _write(region, steps, home, memory, root)
+
+
+def _has_steps(node: ir.Node) -> bool:
+    entry = operator(node)
+    return not isinstance(entry, View) or any(True for _ in entry.verify(node))
+
+
+def _steps(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value], region: Region) -> list[Step]:
+    readers = _readers(groups, root)
+    kept = {root.get(value, value) for value in region.outputs}
+    steps: list[Step] = []
+    for number, item in enumerate(groups):
+        if item.elementwise:
+            outs = (node.outputs[0] for node in item.nodes)
+            needed = {out for out in outs if out in kept or readers.get(out, set()) - {number}}
+            steps.append(emit_group(item.nodes, root, needed or {item.nodes[-1].outputs[0]}))
+            continue
+        entry = operator(item.nodes[0])
+        if isinstance(entry, Loops):
+            steps.extend(entry.emit(item.nodes[0]))
+        elif isinstance(entry, View):
+            steps.extend(entry.verify(item.nodes[0]))
+    return steps
+
+
+def _readers(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, set[int]]:
+    """Value -> the groups that read it, or a view of it, from memory or from a register."""
+    readers: dict[ir.Value, set[int]] = {}
+    for number, item in enumerate(groups):
+        for node in item.nodes:
+            for value in node.inputs:
+                if value is not None:
+                    readers.setdefault(root.get(value, value), set()).add(number)
+    return readers
+
+
+def _resolve(steps: Iterable[Step], root: Mapping[ir.Value, ir.Value]) -> list[Step]:
+    """Views become the values that they show."""
+    resolved: list[Step] = []
+    for step in steps:
+        step.reads = [root.get(value, value) for value in step.reads]
+        step.arguments = [root.get(a, a) if isinstance(a, ir.Value) else a for a in step.arguments]
+        resolved.append(step)
+    return resolved
+
+
+def _homes(region: Region, root: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
+    """Computed value -> the region's output in whose memory it is made."""
+    made = {out for node in region.nodes for out in node.outputs}
+    homes: dict[ir.Value, ir.Value] = {}
+    for value in region.outputs:
+        source = root.get(value, value)
+        if source in made:
+            homes.setdefault(source, value)
+    return homes
+
+
+def lives(
+    steps: Sequence[Step], region: Region, home: Mapping[ir.Value, ir.Value]
+) -> list[Life[ir.Value | Scratch]]:
+    """From the first write to the last read of each buffer that is in the workspace."""
+    outside = {*region.inputs, *region.constants, *home}
+    first: dict[ir.Value, int] = {}
+    last: dict[ir.Value, int] = {}
+    found: list[Life[ir.Value | Scratch]] = []
+    for number, step in enumerate(steps):
+        for value in step.writes:
+            first.setdefault(value, number)
+        for value in (*step.reads, *step.writes):
+            last[value] = number
+        found += [Life(item, item.size, number, number) for item in step.scratch]
+    found += [
+        Life(value, product(dims(value)) * itemsize(value.dtype), start, last[value])
+        for value, start in first.items()
+        if value not in outside
+    ]
+    return found
+
+
+def _write(
+    region: Region,
+    steps: Sequence[Step],
+    home: Mapping[ir.Value, ir.Value],
+    memory: MemoryPlan[ir.Value | Scratch],
+    root: Mapping[ir.Value, ir.Value],
+) -> RegionCode:
+    places = {item: offset for item, offset in memory.offsets.items() if isinstance(item, ir.Value)}
+    out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
+    names: dict[str, str] = {}
+    tables: dict[Table, str] = {}
+    for step in steps:
+        for helper in step.helpers:
+            out.file_scope(helper)
+        if step.text not in names:
+            names[step.text] = f"{region.name}_f{len(names)}"
+            out.file_scope(step.text.replace("@", names[step.text]))
+        arguments = ", ".join(_argument(out, item, home, memory, tables) for item in step.arguments)
+        call = f"{names[step.text]}({arguments})"
+        out.line(f"if ({call}) return -1;" if step.can_fail else f"{call};")
+    for value in region.outputs:
+        _copy_view(out, value, home, root)
+    return out.finish()
+
+
+def _argument(
+    out: RegionWriter,
+    item: Argument,
+    home: Mapping[ir.Value, ir.Value],
+    memory: MemoryPlan[ir.Value | Scratch],
+    tables: dict[Table, str],
+) -> str:
+    if isinstance(item, ir.Value):
+        return out.pointer(home.get(item, item))
+    if isinstance(item, Scratch):
+        return f"(void*)(ws + {out.dim(memory.offsets[item])})"
+    if isinstance(item, Table):
+        if item not in tables:
+            tables[item] = out.constant(item.data)
+        return tables[item]
+    return out.dim(item)
+
+
+def _copy_view(
+    out: RegionWriter, value: ir.Value, home: Mapping[ir.Value, ir.Value], root: Mapping[ir.Value, ir.Value]
+) -> None:
+    """An output that shows what lies elsewhere (an input, a constant, another output) gets a copy."""
+    source = root.get(value, value)
+    place = home.get(source, source)
+    if place is value:
+        return
+    size = out.dim(product(dims(value)) * itemsize(value.dtype))
+    out.line(f"memcpy({out.pointer(value)}, {out.pointer(place)}, (size_t){size});")

@@ -1,0 +1,94 @@
+"""The table of operators. Each module of a family adds its own, by decorators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from farcall.backends.c._kernel import Step
+from farcall.backends.c._node import Check
+from farcall.graph.dims import Dim, dims
+
+Operands = Sequence[tuple[ir.Value, tuple[Dim, ...]]]
+Expression = Callable[..., str]
+Emit = Callable[[ir.Node], Iterable[Step]]
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """One output element is an expression of one element of each operand.
+
+    ``expression(node, *elements)`` is the C text. ``operands`` are values with the dims by which they broadcast.
+    """
+
+    check: Check
+    expression: Expression
+    operands: Callable[[ir.Node], Operands]
+
+
+@dataclass(frozen=True)
+class View:
+    """The output has the elements of input 0, in the same order. ``verify`` makes the steps that test run-time operands."""
+
+    check: Check
+    verify: Emit
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Anything else: ``emit`` makes the kernels."""
+
+    check: Check
+    emit: Emit
+
+
+Operator = Elementwise | View | Loops
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def all_inputs(node: ir.Node) -> Operands:
+    """Every given input with its own dims."""
+    return [(value, dims(value)) for value in node.inputs if value is not None and value.name]
+
+
+def elementwise(
+    *names: str, check: Check, operands: Callable[[ir.Node], Operands] = all_inputs
+) -> Callable[[Expression], Expression]:
+    """Register ``expression(node, *elements)`` for the operators ``names``."""
+
+    def register(expression: Expression) -> Expression:
+        for name in names:
+            OPERATORS[name] = Elementwise(check, expression, operands)
+        return expression
+
+    return register
+
+
+def loops(*names: str, check: Check) -> Callable[[Emit], Emit]:
+    """Register ``emit(node)`` for the operators ``names``."""
+
+    def register(emit: Emit) -> Emit:
+        for name in names:
+            OPERATORS[name] = Loops(check, emit)
+        return emit
+
+    return register
+
+
+def view(*names: str, check: Check) -> Callable[[Emit], Emit]:
+    """Register ``verify(node)`` for operators ``names`` that only give the elements other dims."""
+
+    def register(verify: Emit) -> Emit:
+        for name in names:
+            OPERATORS[name] = View(check, verify)
+        return verify
+
+    return register
+
+
+def operator(node: ir.Node) -> Operator | None:
+    """The entry of ``node``, if there is one."""
+    return OPERATORS.get(node.op_type) if node.domain in ("", "ai.onnx") else None

@@ -1,0 +1,183 @@
+"""Gemm and MatMul, on the blocked matrix product of :mod:`farcall.backends.c._gemm`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, c_literal, itemsize
+from farcall.backends.c import _scalar as scalar
+from farcall.backends.c._gemm import gemm_name, gemm_text, gemm_type
+from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    float_attr,
+    has_input,
+    int_attr,
+    operand,
+    rank,
+    want_dtypes,
+)
+from farcall.backends.c._registry import loops
+from farcall.graph.dims import Dim, dims, product
+
+_D = ir.DataType
+_WIDE = frozenset({_D.INT32, _D.INT64, _D.UINT32, _D.UINT64})
+
+
+def _check_matmul(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS | _WIDE)
+    if min(rank(operand(node, 0)), rank(operand(node, 1))) < 1:
+        raise Unsupported("a scalar operand")
+
+
+def call_gemm(
+    kernel: Kernel,
+    dtype: ir.DataType | None,
+    sizes: Sequence[str],
+    a: Sequence[str],
+    b: Sequence[str],
+    c: Sequence[str],
+) -> None:
+    """``c += a b``; sizes are m, n, k; ``a`` is pointer, row and column stride; ``b`` and ``c`` pointer and row stride."""
+    kernel.helper(gemm_text(dtype))
+    word = gemm_type(dtype)
+    pointers = [
+        f"(const {word}*)({a[0]})",
+        a[1],
+        a[2],
+        f"(const {word}*)({b[0]})",
+        b[1],
+        f"({word}*)({c[0]})",
+        c[1],
+    ]
+    kernel.line(f"{gemm_name(dtype)}({', '.join([*sizes, *pointers])});")
+
+
+@loops("MatMul", check=_check_matmul)
+def _matmul(node: ir.Node) -> Iterator[Step]:
+    a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
+    left, right = list(dims(a)), list(dims(b))
+    left = [1, *left] if len(left) == 1 else left
+    right = [*right, 1] if len(right) == 1 else right
+    m, k, n = left[-2], left[-1], right[-1]
+    batch = _broadcast(left[:-2], right[:-2])
+    if all(dim == 1 for dim in right[:-2]):  # one matrix for all: the batch is more rows
+        m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
+    kernel = Kernel()
+    p0, p1, q = kernel.read(a), kernel.read(b), kernel.write(out)
+    _zero(kernel, q, product(dims(out)), out)
+    sizes = [kernel.dim(d) for d in (m, n, k)]
+    with ExitStack() as stack:
+        for axis, dim in enumerate(batch):
+            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        x = f"{p0} + {_batch_offset(kernel, left[:-2], batch, product((m, k)))}"
+        y = f"{p1} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
+        z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
+        call_gemm(kernel, out.dtype, sizes, [x, kernel.dim(k), "1"], [y, kernel.dim(n)], [z, kernel.dim(n)])
+    yield kernel.step()
+
+
+def _broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
+    count = max(len(left), len(right))
+    pairs = zip(_pad(left, count), _pad(right, count), strict=True)
+    return [b if a == 1 else a for a, b in pairs]
+
+
+def _pad(shape: Sequence[Dim], count: int) -> list[Dim]:
+    return [*([1] * (count - len(shape))), *shape]
+
+
+def _batch_offset(kernel: Kernel, shape: Sequence[Dim], batch: Sequence[Dim], matrix: Dim) -> str:
+    terms: list[str] = []
+    scale = matrix
+    for axis, dim in reversed(list(enumerate(_pad(shape, len(batch))))):
+        if dim != 1:
+            terms.append(f"i{axis} * {kernel.dim(scale)}")
+            scale = product((scale, dim))
+    return " + ".join(terms) or "0"
+
+
+def _zero(kernel: Kernel, pointer: str, count: Dim, out: ir.Value) -> None:
+    kernel.line(f"memset({pointer}, 0, (size_t){kernel.dim(count)} * {itemsize(out.dtype)});")
+
+
+def _check_gemm(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS | _WIDE)
+    if operand(node, 0).dtype not in FLOATS:
+        for name in ("alpha", "beta"):
+            if float_attr(node, name, 1.0) != 1.0:
+                raise Unsupported(f"{name} with integers")
+    if rank(operand(node, 0)) != 2 or rank(operand(node, 1)) != 2:
+        raise Unsupported("operands that are no matrices")
+
+
+@loops("Gemm", check=_check_gemm)
+def _gemm(node: ir.Node) -> Iterator[Step]:
+    a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
+    m, n = dims(out)
+    k = dims(a)[0 if int_attr(node, "transA", 0) else 1]
+    kernel = Kernel()
+    p0, q = kernel.read(a), kernel.write(out)
+    p1 = _rows_of_b(kernel, b, bool(int_attr(node, "transB", 0)))
+    sizes = [kernel.dim(d) for d in (m, n, k)]
+    alpha = float_attr(node, "alpha", 1.0)
+    _bias(kernel, node, q, sizes)
+    strides = ["1", sizes[0]] if int_attr(node, "transA", 0) else [sizes[2], "1"]
+    if alpha != 1.0:
+        p0 = _scaled(kernel, p0, a, alpha)
+    call_gemm(kernel, out.dtype, sizes, [p0, *strides], [p1, sizes[1]], [q, sizes[1]])
+    yield kernel.step()
+
+
+def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> None:
+    """The output starts as ``beta * C``."""
+    out = node.outputs[0]
+    if not has_input(node, 2) or (beta := float_attr(node, "beta", 1.0)) == 0.0:
+        _zero(kernel, q, product(dims(out)), out)
+        return
+    value = operand(node, 2)
+    shape = _pad(dims(value), 2)
+    pointer = kernel.read(value)
+    row = f"i * {sizes[1] if shape[1] != 1 else 1}" if shape[0] != 1 else "0"
+    column = "j" if shape[1] != 1 else "0"
+    factor = "" if beta == 1.0 else f"{c_literal(beta, out.dtype)} * "
+    with kernel.loop("i", sizes[0]), kernel.loop("j", sizes[1]):
+        kernel.line(f"{q}[i * {sizes[1]} + j] = {factor}{pointer}[{row} + {column}];")
+
+
+def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
+    count = product(dims(value))
+    dtype = value.dtype
+    assert dtype is not None  # noqa: S101 - checked before
+    copy = kernel.scratch(dtype, count)
+    with kernel.loop("i", kernel.dim(count)):
+        kernel.line(f"{copy}[i] = {scalar.wrapping(dtype, c_literal(alpha, dtype), '*', f'{pointer}[i]')};")
+    return copy
+
+
+def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool) -> str:
+    """B with contiguous rows: a constant is turned round now, anything else at run time."""
+    if not transposed:
+        return kernel.read(value)
+    data = constant(value)
+    if data is not None:
+        return kernel.table(Table(value, "transposed", np.ascontiguousarray(data.T)))
+    return _transpose(kernel, kernel.read(value), value)
+
+
+def _transpose(kernel: Kernel, pointer: str, value: ir.Value) -> str:
+    rows, columns = (kernel.dim(dim) for dim in dims(value))
+    dtype = value.dtype
+    assert dtype is not None  # noqa: S101
+    copy = kernel.scratch(dtype, product(dims(value)))
+    with kernel.loop("r", rows, step=16), kernel.loop("c", columns, step=16):
+        kernel.line(f"const int64_t r1 = r + 16 < {rows} ? r + 16 : {rows};")
+        kernel.line(f"const int64_t c1 = c + 16 < {columns} ? c + 16 : {columns};")
+        with kernel.loop("j", "c1", start="c"), kernel.loop("i", "r1", start="r"):
+            kernel.line(f"{copy}[j * {rows} + i] = {pointer}[i * {columns} + j];")
+    return copy

@@ -1,0 +1,241 @@
+"""ReduceSum and its relatives, and GlobalAveragePool, which is a ReduceMean.
+
+Float sums are kept in double, several side by side: exact enough for millions of elements, and fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, INTEGERS, c_type
+from farcall.backends.c._formula import Formula, formula_of, helpers
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    has_input,
+    int_attr,
+    ints_attr,
+    normalize_axis,
+    operand,
+    opset,
+    rank,
+    want_dtypes,
+)
+from farcall.backends.c._reduce_late import reduce_at_run_time
+from farcall.backends.c._registry import loops
+from farcall.graph.dims import Dim, dims, product
+
+_D = ir.DataType
+_LANES = 16  # partial results along a contiguous row
+_TILE = 64  # results side by side, when the row is kept
+
+_NAMES = (
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2",
+    "ReduceLogSum", "ReduceLogSumExp",
+)  # fmt: skip
+_FLOAT_ONLY = {"ReduceLogSum", "ReduceLogSumExp", "ReduceL2"}
+_AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
+
+
+def _axes(node: ir.Node) -> list[int] | None:
+    """The axes to reduce, sorted; None when they are computed at run time."""
+    count = rank(operand(node, 0))
+    noop = False
+    if opset(node) < _AXES_INPUT_SINCE.get(node.op_type, 18):
+        axes = ints_attr(node, "axes", [])
+    else:
+        noop = bool(int_attr(node, "noop_with_empty_axes", 0))
+        given = constant(operand(node, 1)) if has_input(node, 1) else None
+        if given is None and has_input(node, 1) and dims(operand(node, 1)) != (0,):
+            return None
+        axes = [] if given is None else [int(axis) for axis in given.ravel()]
+    every = [] if noop else list(range(count))
+    return sorted({normalize_axis(axis, count) for axis in axes}) or every
+
+
+def _check(node: ir.Node) -> None:
+    allowed = FLOATS if node.op_type in _FLOAT_ONLY else FLOATS | INTEGERS
+    if opset(node) >= 20 and node.op_type in ("ReduceMax", "ReduceMin"):
+        allowed |= {_D.BOOL}
+    want_dtypes(node, allowed, 0)
+    if _axes(node) is None and not isinstance(dims(operand(node, 1))[0], int):
+        raise Unsupported("how many axes there are is known only at run time")
+
+
+@loops(*_NAMES, check=_check)
+def _reduce(node: ir.Node) -> Iterator[Step]:
+    source, out = operand(node, 0), node.outputs[0]
+    axes = _axes(node)
+    if axes is None:
+        yield reduce_at_run_time(node)
+    else:
+        yield reduce_step(node.op_type, source, out, axes)
+
+
+def reduce_step(name: str, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> Step:
+    """One kernel that reduces ``axes`` of ``source``."""
+    assert source.dtype is not None  # noqa: S101 - checked before
+    if name == "ReduceLogSumExp":
+        return _LogSumExp(source, out, axes).write()
+    return _Reduction(formula_of(name, source.dtype), source, out, axes).write()
+
+
+class _Reduction:
+    """Outer loops over what is kept, inner loops over what is reduced; adjacent axes of one sort are one."""
+
+    def __init__(self, formula: Formula, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> None:
+        self.formula = formula
+        self.kernel = Kernel()
+        self.out_type = c_type(out.dtype)
+        self.lengths, self.reduced = _runs(dims(source), set(axes))
+        self.p, self.q = self.kernel.read(source), self.kernel.write(out)
+        self.strides = [product(self.lengths[i + 1 :]) for i in range(len(self.lengths))]
+        self.count = self.kernel.dim(product(d for d, r in zip(self.lengths, self.reduced, strict=True) if r))
+
+    def write(self) -> Step:
+        last = len(self.lengths) - 1
+        kept = [i for i in range(last + 1) if not self.reduced[i] and i != last]
+        with ExitStack() as stack:
+            for axis in kept:
+                stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
+            if last < 0 or self.reduced[last]:
+                self._row()
+            else:
+                self._columns(last)
+        return self.kernel.step()
+
+    def _out_offset(self) -> str:
+        terms: list[str] = []
+        scale: Dim = 1
+        for axis in reversed(range(len(self.lengths))):
+            if self.reduced[axis]:
+                continue
+            if axis != len(self.lengths) - 1:
+                terms.append(f"i{axis} * {self.kernel.dim(scale)}")
+            scale = product((scale, self.lengths[axis]))
+        return " + ".join(terms) or "0"
+
+    def _in_offset(self) -> str:
+        terms = (f"i{axis} * {self.kernel.dim(self.strides[axis])}" for axis in range(len(self.lengths) - 1))
+        return " + ".join(terms) or "0"
+
+    def _middle(self, stack: ExitStack) -> None:
+        for axis in range(len(self.lengths) - 1):
+            if self.reduced[axis]:
+                stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
+
+    def _take(self, accumulator: str, at: str) -> None:
+        kind = self.formula.kind
+        self.kernel.line(
+            f"const {kind} b = ({kind})({self.formula.element.format(x=f'{self.p}[{at}]', m='m')});"
+        )
+        self.kernel.line(f"{accumulator} = {self.formula.combine.format(a=accumulator, b='b')};")
+
+    def _finish(self, accumulator: str, target: str) -> None:
+        result = self.formula.finish.format(a=accumulator, n=f"(int64_t){self.count}", m="m")
+        for helper in helpers(result):
+            self.kernel.helper(helper)
+        self.kernel.line(f"{self.q}[{target}] = ({self.out_type})({result});")
+
+    def _row(self) -> None:
+        """The innermost axis is reduced: partial results in lanes, so that the compiler can use vectors."""
+        kernel, formula = self.kernel, self.formula
+        length = kernel.dim(self.lengths[-1]) if self.lengths else "1"
+        kernel.line(f"{formula.kind} lanes[{_LANES}];")
+        with kernel.loop("t", str(_LANES)):
+            kernel.line(f"lanes[t] = {formula.start};")
+        with ExitStack() as stack:
+            self._middle(stack)
+            kernel.line(f"const int64_t at = {self._in_offset()};")
+            kernel.line("int64_t j = 0;")
+            with (
+                kernel.block(f"for (; j + {_LANES} <= {length}; j += {_LANES})"),
+                kernel.loop("t", str(_LANES)),
+            ):
+                self._take("lanes[t]", "at + j + t")
+            with kernel.block(f"for (; j < {length}; ++j)"):
+                self._take("lanes[0]", "at + j")
+        with kernel.loop("t", str(_LANES), start=1):
+            kernel.line(f"lanes[0] = {formula.combine.format(a='lanes[0]', b='lanes[t]')};")
+        self._finish("lanes[0]", self._out_offset())
+
+    def _columns(self, last: int) -> None:
+        """The innermost axis is kept: a tile of results side by side, so that memory is read in its order."""
+        kernel, formula = self.kernel, self.formula
+        width = kernel.dim(self.lengths[last])
+        with kernel.loop("j", width, step=_TILE):
+            kernel.line(f"const int64_t tile = {width} - j < {_TILE} ? {width} - j : {_TILE};")
+            kernel.line(f"{formula.kind} lanes[{_TILE}];")
+            with kernel.loop("t", "tile"):
+                kernel.line(f"lanes[t] = {formula.start};")
+            with ExitStack() as stack:
+                self._middle(stack)
+                kernel.line(f"const int64_t at = {self._in_offset()} + j;")
+                with kernel.loop("t", "tile"):
+                    self._take("lanes[t]", "at + t")
+            with kernel.loop("t", "tile"):
+                self._finish("lanes[t]", f"{self._out_offset()} + j + t")
+
+
+class _LogSumExp(_Reduction):
+    """Shifted by the maximum, so that no exponential overflows; one result at a time."""
+
+    def __init__(self, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> None:
+        assert source.dtype is not None  # noqa: S101
+        super().__init__(formula_of("ReduceLogSumExp", source.dtype), source, out, axes)
+
+    def write(self) -> Step:
+        kernel, last = self.kernel, len(self.lengths) - 1
+        with ExitStack() as stack:
+            for axis in range(last + 1):
+                if not self.reduced[axis]:
+                    stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(self.lengths[axis])))
+            kernel.line("double m = -INFINITY, a = 0;")
+            with ExitStack() as inner:
+                at = self._open(inner)
+                kernel.line(f"m = {self.p}[{at}] > m ? {self.p}[{at}] : m;")
+            kernel.line("if (m == -INFINITY || m == INFINITY) m = 0;")
+            with ExitStack() as inner:
+                at = self._open(inner)
+                kernel.line(f"a += exp({self.p}[{at}] - m);")
+            tail = f" + i{last}" if last >= 0 and not self.reduced[last] else ""
+            self._finish("a", self._out_offset() + tail)
+        return kernel.step()
+
+    def _open(self, stack: ExitStack) -> str:
+        for axis, reduced in enumerate(self.reduced):
+            if reduced:
+                stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
+        return f"{self._in_offset()} + i{len(self.lengths) - 1}" if self.lengths else "0"
+
+
+def _runs(shape: Sequence[Dim], axes: set[int]) -> tuple[list[Dim], list[bool]]:
+    """Dims without ones, neighbours of one sort merged, and which of them are reduced."""
+    lengths: list[Dim] = []
+    reduced: list[bool] = []
+    for axis, dim in enumerate(shape):
+        if dim == 1:
+            continue
+        if reduced and reduced[-1] == (axis in axes):
+            lengths[-1] = product((lengths[-1], dim))
+        else:
+            lengths.append(dim)
+            reduced.append(axis in axes)
+    return lengths, reduced
+
+
+def _check_global(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS)
+    if rank(operand(node, 0)) < 2:
+        raise Unsupported("rank below 2")
+
+
+@loops("GlobalAveragePool", "GlobalMaxPool", check=_check_global)
+def _global_pool(node: ir.Node) -> Iterator[Step]:
+    source = operand(node, 0)
+    name = "ReduceMean" if node.op_type == "GlobalAveragePool" else "ReduceMax"
+    yield reduce_step(name, source, node.outputs[0], range(2, rank(source)))

@@ -1,0 +1,193 @@
+"""``farcall demo``: a real model on real data, from ONNX to one artifact, here and over the wire."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farcall.cli import _show
+from farcall.cli.build import region_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from farcall.backends.base import Backend
+
+BATCHES = (1, 32, 360)  # one artifact for all: its batch is symbolic
+REPEATS = 30
+
+Route = Callable[["np.ndarray"], "np.ndarray"]
+
+
+@click.command("demo")
+@click.option(
+    "--output", default="farcall-demo", type=click.Path(path_type=Path), show_default=True, help="Folder."
+)
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(output: Path, json_: bool) -> None:
+    """Cut a digits CNN between an example accelerator and the C backend; run it here and in a server.
+
+    The model classifies 360 held-out scans of handwritten digits; the results are compared with the ONNX
+    reference evaluator's.
+    """
+    import numpy as np
+
+    import farcall as fc
+    from farcall._files import write_beside
+    from farcall.errors import UsageError
+
+    model, accelerator, images, labels = _ingredients()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder {str(output)!r}: {error.strerror}; name one by --output"
+        ) from None
+
+    _show.note("1. partition: who computes what")
+    plan = fc.partition(model, backends=[accelerator, "c"])
+    svg = output / "partition.svg"
+    write_beside(svg, plan.svg().encode())
+    plan.save(output / "digits.partitioned.onnx")
+
+    _show.note("2. build: one file")
+    artifact = output / "digits.so"
+    start = time.perf_counter()
+    plan.build().save(artifact)
+    build_seconds = time.perf_counter() - start
+
+    _show.note(
+        f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
+    )
+    expected = _reference(model, images)
+    here = fc.load_module(artifact)["main"]
+    routes: dict[str, dict[int, float]] = {"local": _latencies(here, images)}
+    logits = {"local": here(images)}
+    with _server() as url, fc.connect(url) as session:
+        there = session.load_module(artifact)["main"]
+
+        def far(batch: np.ndarray) -> np.ndarray:
+            result: np.ndarray = there(session.tensor(batch)).numpy()
+            return result
+
+        routes["remote"] = _latencies(far, images)
+        logits["remote"] = far(images)
+
+    report: dict[str, Any] = {
+        "accuracy": {k: float((v.argmax(1) == labels).mean()) for k, v in logits.items()},
+        "max_abs_diff": {k: float(np.abs(v - expected).max()) for k, v in logits.items()},
+        "latency_us": {k: {str(n): us for n, us in v.items()} for k, v in routes.items()},
+        "regions": region_rows(plan.regions),
+        "artifact_bytes": artifact.stat().st_size,
+        "build_seconds": build_seconds,
+        "svg": str(svg),
+    }
+    if json_:
+        _show.as_json(report)
+    else:
+        _print(report, str(plan), artifact)
+
+
+def _print(report: dict[str, Any], plan: str, artifact: Path) -> None:
+    click.echo(plan)
+    _show.table(
+        "360 handwritten digits",
+        ("route", "batch>", "accuracy>", "median latency>", "largest difference from the reference>"),
+        [
+            (
+                route,
+                batch,
+                f"{report['accuracy'][route]:.4f}",
+                f"{us:,.1f} us",
+                f"{report['max_abs_diff'][route]:.1e}",
+            )
+            for route, latencies in report["latency_us"].items()
+            for batch, us in latencies.items()
+        ],
+    )
+    built = f"{_show.size(report['artifact_bytes'])}, built in {report['build_seconds']:.2f} s"
+    click.echo(f"artifact   {artifact} ({built})")
+    click.echo(f"picture    {report['svg']} (open it in a browser)")
+    click.echo(f"model      {artifact.with_name('digits.partitioned.onnx')} (valid ONNX; open it in netron)")
+    click.echo("\nNext:")
+    click.echo(f"  farcall inspect {artifact}")
+    click.echo("  farcall serve            # and, elsewhere: farcall run ARTIFACT --on tcp://HOST:PORT ...")
+    click.echo("  farcall build YOUR.onnx -o YOUR.so")
+
+
+def _examples() -> Path:
+    """The folder of the examples: inside the installed package, or beside ``src`` in a checkout."""
+    from farcall.errors import UsageError
+
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "examples", package.parents[1] / "examples"):
+        if (folder / "digits" / "digits.onnx").is_file():
+            return folder
+    raise UsageError(
+        "the demo's files are not installed; install farcall from its wheel or run in a checkout"
+    )
+
+
+def _ingredients() -> tuple[Path, Backend, np.ndarray, np.ndarray]:
+    """The model, the example accelerator, and the held-out images (float32 [360, 1, 8, 8]) with labels."""
+    import numpy as np
+
+    folder = _examples()
+    spec = importlib.util.spec_from_file_location("farcall_example_npu", folder / "backends" / "npu.py")
+    assert spec is not None and spec.loader is not None  # noqa: S101  a .py path always has a loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with np.load(folder / "digits" / "test.npz", allow_pickle=False) as data:
+        images, labels = data["images"].astype(np.float32) / 16, data["labels"]
+    return folder / "digits" / "digits.onnx", module.NpuBackend(), images, labels
+
+
+def _reference(model: Path, images: np.ndarray) -> np.ndarray:
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator: Any = ReferenceEvaluator(str(model))
+    result: np.ndarray = evaluator.run(None, {evaluator.input_names[0]: images})[0]
+    return result
+
+
+def _latencies(route: Route, images: np.ndarray) -> dict[int, float]:
+    """Median microseconds of a call, by batch. The first call, which allocates, is not counted."""
+    medians = {}
+    for batch in BATCHES:
+        x = images[:batch]
+        route(x)
+        samples = []
+        for _ in range(REPEATS):
+            start = time.perf_counter_ns()
+            route(x)
+            samples.append((time.perf_counter_ns() - start) / 1e3)
+        medians[batch] = statistics.median(samples)
+    return medians
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    """A ``farcall serve`` in a process of its own, on loopback; its address."""
+    from farcall.errors import ConnectError
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "farcall", "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101  it is a pipe
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise ConnectError(f"the server did not start (its first line was {line!r}); try `farcall serve`")
+        yield line.removeprefix("listening on ").strip()
+    finally:
+        process.terminate()
+        process.wait(10)

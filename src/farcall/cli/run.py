@@ -1,0 +1,170 @@
+"""``farcall run``: call a model or an artifact on files, here or on another machine."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farcall.cli import _show
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from farcall.abi import Signature
+
+
+@click.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input, once for each.")
+@click.option("--on", "url", default=None, metavar="tcp://HOST:PORT", help="Run there, in a `farcall serve`.")
+@click.option("--key", default="", help="The key of that server.")
+@click.option(
+    "--backends", default="c", show_default=True, help="For an ONNX model: names, most wanted first."
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy.")
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(
+    model: Path,
+    inputs: tuple[str, ...],
+    url: str | None,
+    key: str,
+    backends: str,
+    output: Path | None,
+    json_: bool,
+) -> None:
+    """Run MODEL (ONNX, or an artifact) on .npy files.
+
+    \b
+    farcall run model.so --input x=x.npy --output results
+    farcall run model.onnx --input x=x.npy --on tcp://127.0.0.1:9090
+    """
+    from farcall.artifact import inspect
+
+    with ExitStack() as stack:
+        artifact = _artifact(model, backends, stack)
+        signature = inspect(artifact).functions["main"].signature
+        arrays = _arrays(signature, inputs)
+        results, seconds = _call(artifact, arrays, url, key, stack)
+    rows = [_row(spec.name, array) for spec, array in zip(signature.outputs, results, strict=True)]
+    if output is not None:
+        for row, array in zip(rows, results, strict=True):
+            row["file"] = str(_save(output, str(row["name"]), array))
+    if json_:
+        _show.as_json({"on": url or "this process", "seconds": seconds, "outputs": rows})
+        return
+    columns = ("name", "dtype", "shape", "min>", "mean>", "max>", "file")
+    _show.table(
+        f"main on {url or 'this process'}: {seconds * 1e3:.3f} ms",
+        columns,
+        [[row.get(column.rstrip(">"), "") for column in columns] for row in rows],
+    )
+
+
+def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
+    """``model`` itself when it is an artifact; an ONNX model is built into a temporary one."""
+    if model.suffix != ".onnx":
+        return model
+    import farcall as fc
+
+    plan = fc.partition(model, backends=[name.strip() for name in backends.split(",") if name.strip()])
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-"))) / f"{model.stem}.so"
+    plan.build().save(path)
+    return path
+
+
+def _arrays(signature: Signature, inputs: Sequence[str]) -> list[np.ndarray]:
+    """The arrays of ``NAME=FILE.npy`` texts, in the order of the signature."""
+    files: dict[str, str] = {}
+    wanted = "; the inputs are " + ", ".join(map(str, signature.inputs))
+    for text in inputs:
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise click.BadParameter(f"{text!r}: expected NAME=FILE.npy{wanted}", param_hint="--input")
+        if name not in {spec.name for spec in signature.inputs}:
+            raise click.BadParameter(f"the model has no input {name!r}{wanted}", param_hint="--input")
+        if name in files:
+            raise click.BadParameter(f"input {name!r} is given twice", param_hint="--input")
+        files[name] = file
+    missing = [spec for spec in signature.inputs if spec.name not in files]
+    if missing:
+        cure = " ".join(f"--input {spec.name}=FILE.npy" for spec in missing)
+        raise click.UsageError(f"missing inputs: {', '.join(map(str, missing))}; add {cure}")
+    return [_load(files[spec.name], spec.name) for spec in signature.inputs]
+
+
+def _load(file: str, name: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        array = np.load(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise click.BadParameter(f"input {name!r}: no such file: {file}", param_hint="--input") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise click.BadParameter(
+            f"input {name!r}: {file} is not a .npy array ({error}); write it by numpy.save",
+            param_hint="--input",
+        ) from None
+    if not isinstance(array, np.ndarray):
+        raise click.BadParameter(
+            f"input {name!r}: {file} holds several arrays; save one", param_hint="--input"
+        )
+    return array
+
+
+def _call(
+    artifact: Path, arrays: list[np.ndarray], url: str | None, key: str, stack: ExitStack
+) -> tuple[list[np.ndarray], float]:
+    """The results, here, and how long the call took."""
+    import farcall as fc
+
+    main: Any
+    arguments: list[Any] = list(arrays)
+    if url is None:
+        main = fc.load_module(artifact)["main"]
+    else:
+        session = stack.enter_context(fc.connect(url, key=key))
+        main = session.load_module(artifact)["main"]
+        arguments = [session.tensor(array) for array in arrays]
+    start = time.perf_counter()
+    results = main(*arguments)
+    seconds = time.perf_counter() - start
+    results = results if isinstance(results, tuple) else (results,)
+    if url is not None:
+        results = tuple(result.numpy() for result in results)
+    import numpy as np
+
+    return [result if isinstance(result, np.ndarray) else result.numpy() for result in results], seconds
+
+
+def _row(name: str, array: np.ndarray) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    if array.size:
+        numbers = array.astype("float64")
+        row |= {k: float(getattr(numbers, k)()) for k in ("min", "mean", "max")}
+    return row
+
+
+def _save(folder: Path, name: str, array: np.ndarray) -> Path:
+    """Write one result; a name may hold any character, a file name may not."""
+    import io
+
+    import numpy as np
+
+    from farcall._files import write_beside
+    from farcall.errors import UsageError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
+    path = folder / ("".join(c if c.isalnum() or c in "._-" else "_" for c in name) + ".npy")
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    write_beside(path, buffer.getvalue())
+    return path

@@ -1,0 +1,82 @@
+"""Every error that farcall raises by its own name.
+
+Two families, split by who is wrong (the rule of h11's ``_util.py``):
+
+* :class:`UsageError` - this side asked for something that cannot be: a missing file, a model that is not
+  ONNX, an operator that no backend takes. Change the call, the file or the environment.
+* :class:`RemoteError` - the other side of a connection misbehaved, refused or went away.
+
+An argument of the wrong dtype, rank or shape is Python's own ``TypeError`` or ``ValueError``, here and on a
+remote Function alike. Every message says what, where, what was expected, what came, and the cure.
+"""
+
+from __future__ import annotations
+
+
+class FarcallError(Exception):
+    """Base of all errors that farcall defines. Catch it to catch them all."""
+
+
+class UsageError(FarcallError):
+    """Something on this side is wrong; the message names the cure."""
+
+
+class ModelError(UsageError):
+    """The model cannot be read or is not valid ONNX. Check it with ``python -m onnx.checker MODEL``."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """No backend takes a node. The message lists the node, its dtypes and each backend's reason.
+
+    Add a backend that takes it (``backends=[..., "c"]``), or change the model.
+    """
+
+
+class BackendError(UsageError):
+    """A backend is not installed, or what it generated breaks its contract."""
+
+
+class ToolchainError(UsageError):
+    """No C compiler was found, or it refused the generated code. The message holds the compiler's words."""
+
+
+class ArtifactError(UsageError):
+    """A file is not an artifact that can run here: truncated, corrupted, or built for another machine.
+
+    Build it again with ``farcall build``, for this target.
+    """
+
+
+class RemoteError(FarcallError):
+    """The other side of a connection refused, misbehaved or went away."""
+
+
+class ConnectError(RemoteError):
+    """No session could be opened: nobody listens there, the key is wrong, or the peer is no farcall server."""
+
+
+class ConnectionLostError(RemoteError):
+    """The connection ended while an answer was awaited. Whether the call took effect is not known."""
+
+
+class WorkerCrashedError(RemoteError):
+    """The server's worker process of this session died (a crash in a kernel, say).
+
+    The server lives on: connect again. What the session held on the server is gone.
+    """
+
+
+class DeadlineExceededError(RemoteError):
+    """The other side did not answer in the time that was allowed."""
+
+
+class ProtocolError(RemoteError):
+    """The other side sent bytes that the protocol does not allow."""
+
+
+class InvalidHandleError(RemoteError):
+    """A handle names nothing in its session: freed, forged, or of another session."""
+
+
+class MissingExtraError(UsageError, ImportError):
+    """An optional dependency is not installed. The message holds the exact ``pip install``."""

@@ -1,0 +1,67 @@
+"""Values and calls inside one process: native functions, tensors without copies, modules, the registry.
+
+Everything here is native (``farcall._core``) and imports neither numpy nor any framework: they are met when
+their first object is.
+
+    >>> import farcall.ffi as ffi
+    >>> double = ffi.register_global_func("demo.double", lambda x: 2 * x)
+    >>> ffi.get_global_func("demo.double")(21)
+    42
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from farcall._core import (
+    Device,
+    Function,
+    Module,
+    Tensor,
+    dtype,
+    empty,
+    from_dlpack,
+    get_global_func,
+    list_global_func_names,
+    load_library,
+    register_error,
+    register_global_func,
+    remove_global_func,
+)
+
+__all__ = [
+    "Device",
+    "Function",
+    "Module",
+    "Tensor",
+    "dtype",
+    "empty",
+    "from_dlpack",
+    "get_global_func",
+    "include_dir",
+    "list_global_func_names",
+    "load_library",
+    "register_error",
+    "register_global_func",
+    "remove_global_func",
+]
+
+
+def include_dir() -> str:
+    """Where ``farcall/c_api.h`` is: pass it to a C compiler as ``-I``.
+
+    Returns:
+        The folder inside the installed package, or the repository's in a source checkout.
+
+    Raises:
+        FileNotFoundError: The installation has no headers.
+    """
+    import farcall._core as core
+
+    package = Path(__file__).parents[1]
+    # Beside the sources, beside the extension (an editable installation has it elsewhere), in the repository.
+    for parent in (package, Path(core.__file__).parent, package.parents[1]):
+        folder = parent / "include"
+        if (folder / "farcall" / "c_api.h").is_file():
+            return str(folder)
+    raise FileNotFoundError(f"no farcall/c_api.h near {package}; install farcall again")

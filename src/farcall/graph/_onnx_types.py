@@ -1,0 +1,88 @@
+"""The border to ONNX's own shape inference: its types read, and one node inferred by it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnx_ir as ir
+
+from farcall.graph._view import MAX_DATA, Data
+
+if TYPE_CHECKING:
+    import onnx
+
+# A type, and dims where the rank is known: an int, a name, or None.
+Found: TypeAlias = "tuple[ir.TypeProtocol | None, tuple[int | str | None, ...] | None]"
+
+
+@cache
+def _tensor_type(code: int) -> ir.TensorType:
+    return ir.TensorType(ir.DataType(code))
+
+
+def read_type(proto: onnx.TypeProto) -> Found:
+    """The type and dims that a ``TypeProto`` holds."""
+    if not proto.HasField("tensor_type"):
+        return ir.serde.deserialize_type_proto_for_type(proto), None
+    tensor = proto.tensor_type
+    kind = _tensor_type(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return kind, None
+    return kind, tuple(
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
+    )
+
+
+def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> dict[str, Found]:
+    """ONNX's inference for one node, from the types and shapes that its inputs have now.
+
+    Args:
+        node: Of the default domain; a node with subgraphs is not inferred.
+        model: Whose opset it is.
+        data: Elements of computed integer operands, where they are known.
+
+    Returns:
+        What is found, by the name of the output; empty when ONNX finds nothing.
+    """
+    import onnx
+
+    opset = model.opset_imports.get("", 1)
+    if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
+        return {}
+    given = [value for value in node.inputs if value is not None]
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        types = onnx.shape_inference.infer_node_outputs(
+            schema,
+            ir.to_proto(node),
+            {value.name: _type_proto(value) for value in given},
+            {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
+            opset_imports=[onnx.helper.make_opsetid("", opset)],
+            ir_version=model.ir_version,
+        )
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {name: read_type(proto) for name, proto in types.items()}
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto:
+    import onnx
+
+    proto = onnx.TypeProto()
+    if value.type is not None:
+        ir.serde.serialize_type_into(proto, value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _operand(value: ir.Value, data: dict[ir.Value, Data]) -> onnx.TensorProto | None:
+    import onnx
+
+    if value.const_value is not None and value.const_value.size <= MAX_DATA:
+        return ir.to_proto(value.const_value)
+    if value in data and all(isinstance(item, int) for item in data[value].ravel()):
+        items = data[value].astype("int64")
+        return onnx.numpy_helper.from_array(items, value.name)
+    return None

@@ -1,0 +1,118 @@
+"""One node as the shape rules see it: dims and small integer data of its inputs, attributes with defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.graph.constraints import Equalities
+from farcall.graph.dims import Dim
+
+Dims = tuple[Dim, ...]
+Data = np.ndarray[Any, np.dtype[np.object_]]  # a small integer tensor, each element a Dim
+T = TypeVar("T")
+
+MAX_DATA = 64  # elements of an integer tensor that is followed as data: shapes and axes are shorter
+
+
+class NotKnownError(Exception):
+    """A rule lacks a shape, or the data of an operand."""
+
+
+class NodeView:
+    """What a rule may ask of a node. ``shapes`` and ``data`` hold what is known so far."""
+
+    def __init__(
+        self,
+        node: ir.Node,
+        opset: int,
+        shapes: Mapping[ir.Value, Dims],
+        data: dict[ir.Value, Data],
+        equal: Equalities,
+    ) -> None:
+        self.node = node
+        self.opset = opset
+        self._shapes = shapes
+        self._data = data
+        self._equal = equal
+
+    @property
+    def where(self) -> str:
+        """The node, for messages."""
+        return f"node `{self.node.name}` ({self.node.op_type})"
+
+    def has(self, index: int) -> bool:
+        """Whether the (optional) input is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def _input(self, index: int) -> ir.Value:
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        if value is None:
+            raise NotKnownError
+        return value
+
+    def shape(self, index: int) -> Dims:
+        """The dims of an input."""
+        shape = self._shapes.get(self._input(index))
+        if shape is None:
+            raise NotKnownError
+        return tuple(map(self._equal.resolve, shape)) if self._equal.changed else shape
+
+    def shapes(self) -> list[Dims]:
+        """The dims of all inputs."""
+        return [self.shape(index) for index in range(len(self.node.inputs))]
+
+    def data(self, index: int) -> Data:
+        """An input's elements, if it is a small integer tensor whose elements are known dims."""
+        value = self._input(index)
+        known = self._data.get(value)
+        if known is None:
+            known = self._data[value] = constant_data(value)
+        if self._equal.changed:
+            known = elementwise(self._equal.resolve, known)
+        return known
+
+    def ints(self, index: int) -> list[int]:
+        """An input's elements, if they are known numbers."""
+        items = self.data(index).ravel().tolist()
+        if not all(isinstance(item, int) for item in items):
+            raise NotKnownError
+        return items
+
+    def attr(self, name: str, default: T) -> T:
+        """An attribute's value, of the type of ``default``."""
+        attribute = self.node.attributes.get(name)
+        return default if attribute is None else attribute.value
+
+    def equate(self, a: Dim, b: Dim) -> Dim:
+        """Require two dims to be equal."""
+        return self._equal.equate(a, b, self.where)
+
+    def broadcast(self, *shapes: Dims) -> Dims:
+        """The dims of operands that are broadcast to each other (ONNX, "Broadcasting")."""
+        result: list[Dim] = []
+        for axis in range(-max(map(len, shapes)), 0):
+            dim: Dim = 1
+            for shape in shapes:
+                if len(shape) < -axis or shape[axis] == 1:
+                    continue
+                dim = shape[axis] if dim == 1 else self.equate(dim, shape[axis])
+            result.append(dim)
+        return tuple(result)
+
+
+def constant_data(value: ir.Value) -> Data:
+    """The elements of a small integer initializer."""
+    tensor = value.const_value
+    if tensor is None or tensor.size > MAX_DATA or tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        raise NotKnownError
+    return tensor.numpy().astype(object)
+
+
+def elementwise(function: Any, *operands: Any) -> Data:
+    """Apply ``function`` to the elements of integer data, with broadcasting."""
+    result = np.frompyfunc(function, len(operands), 1)(*operands)
+    return np.asarray(result, dtype=object)

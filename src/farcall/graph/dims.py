@@ -1,0 +1,251 @@
+"""Dims: an int, or a sympy expression over named, integer, non-negative symbols.
+
+DESIGN.md D6: one shape model for static and symbolic models alike; a static model is the case where every
+expression folds to an int. A value keeps its dims in ``value.shape``, as onnx-ir does: an int, or the text of
+an expression, so that they survive a save. :func:`dims` reads them back.
+
+What holds after :func:`farcall.graph.load_model`:
+
+* every dim of a graph input is an int or a plain symbol;
+* every other known dim is an int or an expression over those symbols, made of ``+ - * // %``, ``floor``,
+  ``Min`` and ``Max``;
+* a dim that is not the int 1 is never broadcast: where an operator needs two dims to be equal, they are the
+  same expression, or the pair is among the model's constraints, which are checked at entry.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
+
+import onnx_ir as ir
+import sympy
+
+from farcall.errors import ModelError
+
+Dim: TypeAlias = "int | sympy.Expr"
+
+
+class UnknownShapeError(ModelError):
+    """The shape of a value is not known when the model is compiled. Declare it in the model.
+
+    Name the dims of the graph's inputs, or add the value's shape to the model's ``value_info``.
+    """
+
+
+@cache
+def symbol(name: str) -> sympy.Symbol:
+    """The dim called ``name``: an integer >= 0, the same object for the same name."""
+    return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def fold(value: Dim) -> Dim:
+    """``value`` as an int where it is one."""
+    if isinstance(value, int):
+        return value
+    return int(value) if value.is_Integer else value
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The number of elements of a tensor with these dims (1 for a scalar)."""
+    total: Dim = 1
+    for dim in dims:
+        total = total * dim
+    return fold(total)
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """``a // b``, rounding down, as an int or an expression.
+
+    Equal quotients get equal forms: a constant in ``a`` ends up in ``0 .. b - 1``, so ``(h - 1)//2 + 1`` is
+    ``floor(h/2 + 1/2)``. That also keeps most numerators from being negative, where C rounds the other way.
+    """
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    whole: Dim = 0
+    if isinstance(b, int) and not isinstance(a, int):
+        constant, rest = a.as_coeff_Add()
+        if constant.is_Integer:
+            whole, left = divmod(int(constant), b)
+            a = rest + left
+    return fold(sympy.floor(sympy.sympify(a) / sympy.sympify(b)) + whole)
+
+
+def ceildiv(a: Dim, b: int) -> Dim:
+    """``a / b``, rounded up, as an int or an expression."""
+    return floordiv(a + (b - 1), b)
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of two dims."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else fold(sympy.Min(a, b))
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two dims."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else fold(sympy.Max(a, b))
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two dims are equal for every binding of their symbols (False when that is not seen)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return a == b or bool(sympy.expand(a - b) == 0)
+
+
+def symbols(*dims: Dim) -> tuple[str, ...]:
+    """The names that the dims are over, each once, in order of appearance."""
+    found: dict[str, None] = {}
+    for dim in dims:
+        if not isinstance(dim, int):
+            found.update(dict.fromkeys(sorted(item.name for item in dim.free_symbols)))
+    return tuple(found)
+
+
+def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The number that ``dim`` is under ``sizes`` (symbol name -> int).
+
+    Raises:
+        KeyError: A symbol of ``dim`` has no size.
+    """
+    if isinstance(dim, int):
+        return dim
+    return int(dim.subs({item: sizes[item.name] for item in dim.free_symbols}))
+
+
+def is_identifier(name: str) -> bool:
+    """Whether ``name`` can name a symbol: an ASCII identifier that is no keyword."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def identifier(name: str) -> str:
+    """``name`` made an identifier: other characters become underscores."""
+    clean = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    clean = f"_{clean}" if clean[0].isdigit() else clean
+    return f"{clean}_" if keyword.iskeyword(clean) else clean
+
+
+_LONGEST_TEXT = 1000  # a dim is read from files that anybody wrote: neither deep nor astronomical
+_LARGEST_POWER = 8
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    return sympy.sympify(floordiv(fold(a), fold(b)))
+
+
+def _power(a: Any, b: Any) -> Any:
+    if not (b.is_Integer and 0 <= int(b) <= _LARGEST_POWER):
+        raise ValueError(f"not part of a dim: a power of {b}")
+    return a**b
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: _floor_divide,
+    ast.Mod: sympy.Mod,
+    ast.Pow: _power,
+}
+_CALLS: dict[str, Callable[..., Any]] = {
+    "floor": sympy.floor,
+    "ceiling": sympy.ceiling,
+    "Min": sympy.Min,
+    "Max": sympy.Max,
+    "min": sympy.Min,
+    "max": sympy.Max,
+    "Mod": sympy.Mod,
+    "mod": sympy.Mod,
+}
+
+
+def _convert(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return sympy.Integer(number)
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_convert(operand)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_convert(left), _convert(right))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+            return _CALLS[name](*map(_convert, args))
+    raise ValueError(f"not part of a dim: {ast.unparse(node)}")
+
+
+@lru_cache(maxsize=65536)
+def parse(text: str) -> Dim:
+    """Read a dim from text: an int, a name, or an expression, as ``str(dim)`` and exporters write it.
+
+    Raises:
+        ValueError: The text is no dim.
+    """
+    if is_identifier(text):
+        return symbol(text)
+    if len(text) > _LONGEST_TEXT:
+        raise ValueError(f"not a dim: {len(text)} characters, at most {_LONGEST_TEXT} are read")
+    try:
+        value = _convert(ast.parse(text.strip(), mode="eval").body)
+        if value.has(sympy.zoo, sympy.nan, sympy.oo):
+            raise ValueError(f"not a dim: {text!r}")
+        return fold(value)
+    except (SyntaxError, TypeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"not a dim: {text!r}") from error
+
+
+def text(dims: Iterable[Dim]) -> tuple[int | str, ...]:
+    """Dims as plain data: an int stays, an expression becomes text that :func:`parse` reads."""
+    return tuple(dim if isinstance(dim, int) else str(dim) for dim in dims)
+
+
+def try_dims(value: ir.Value) -> tuple[Dim, ...] | None:
+    """The dims of ``value``, or None when its rank or one of its dims is not known."""
+    shape = value.shape
+    if shape is None:
+        return None
+    result: list[Dim] = []
+    for dim in shape.dims:
+        if isinstance(dim, int):
+            result.append(dim)
+            continue
+        try:
+            result.append(parse(dim.value or ""))
+        except ValueError:
+            return None
+    return tuple(result)
+
+
+def dims(value: ir.Value) -> tuple[Dim, ...]:
+    """The dims of ``value``.
+
+    Raises:
+        UnknownShapeError: Its rank or one of its dims is known only when the model runs.
+    """
+    known = try_dims(value)
+    if known is None:
+        shape = "unknown rank" if value.shape is None else str(value.shape)
+        raise UnknownShapeError(
+            f"the shape of `{value.name}` is not known before the model runs (it is {shape}); "
+            "name the dims of the graph's inputs, or declare the shape in the model's value_info"
+        )
+    return known
+
+
+def set_dims(value: ir.Value, dims: Iterable[Dim | None]) -> None:
+    """Write dims to ``value.shape``; None is a dim that is not known."""
+    value.shape = ir.Shape([dim if isinstance(dim, int) or dim is None else str(dim) for dim in dims])
+
+
+_NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+
+
+def dtype_name(dtype: ir.DataType) -> str:
+    """A dtype as numpy and farcall call it: ``float32``, ``bool``, ``bfloat16``."""
+    return _NUMPY_NAMES.get(dtype.name, dtype.name.lower())

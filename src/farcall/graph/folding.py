@@ -1,0 +1,93 @@
+"""After shape inference: arithmetic on shapes that is known now goes away.
+
+Exporters compute the shape that a Reshape gets by nodes (Shape, Gather, Concat). Once the dims are known as
+expressions these nodes say nothing more: known numbers become constants, a Reshape gets ``0`` and ``-1`` in
+place of symbols, and what nobody reads is removed. The model computes the same as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.graph._view import Data
+from farcall.graph.dims import Dim, same, try_dims
+
+
+def fold_shapes(model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
+    """Simplify a model in place.
+
+    Args:
+        model: With shapes inferred.
+        data: The elements of computed integer tensors, as dims.
+    """
+    graph = model.graph
+    for value, items in data.items():
+        if value.producer() is not None and all(isinstance(item, (int, bool)) for item in items.ravel()):
+            _make_constant(graph, value, items)
+    for node in graph:
+        if node.op_type == "Reshape" and node.domain in ("", "ai.onnx"):
+            _fix_reshape(graph, node)
+    remove_unused(graph)
+
+
+def _make_constant(graph: ir.Graph, value: ir.Value, items: Data) -> None:
+    """Replace a computed value by an initializer of its name; its node is left without a reader."""
+    if value.dtype is None or not value.name:
+        return
+    tensor = ir.tensor(items.astype(value.dtype.numpy()), dtype=value.dtype, name=value.name)
+    constant = ir.Value(name=value.name, shape=ir.Shape(items.shape), type=value.type, const_value=tensor)
+    value.replace_all_uses_with(constant, replace_graph_outputs=True)
+    node = value.producer()
+    if node is not None and len(node.outputs) == 1:
+        graph.remove(node, safe=True)
+        graph.register_initializer(constant)
+
+
+def _fix_reshape(graph: ir.Graph, node: ir.Node) -> None:
+    """Give a Reshape whose output dims are known a constant shape, if 0 (copy) and one -1 can say it."""
+    given, shape = node.inputs[0], node.inputs[1]
+    if given is None or shape is None or shape.const_value is not None:
+        return
+    before, after = try_dims(given), try_dims(node.outputs[0])
+    if before is None or after is None:
+        return
+    wanted = _operand(before, after)
+    if wanted is None:
+        return
+    name = f"{node.outputs[0].name}_shape"
+    while name in graph.initializers:
+        name += "_"
+    tensor = ir.tensor(np.array(wanted, dtype=np.int64), name=name)
+    operand = ir.Value(
+        name=name, shape=ir.Shape([len(wanted)]), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+    graph.register_initializer(operand)
+    node.replace_input_with(1, operand)
+    node.attributes.pop("allowzero", None)
+
+
+def _operand(before: tuple[Dim, ...], after: tuple[Dim, ...]) -> list[int] | None:
+    """The shape operand, with 0 where a dim stays and at most one -1; None if that does not say it."""
+    if any(isinstance(dim, int) and dim == 0 for dim in after):
+        return None
+    wanted: list[int] = []
+    for axis, dim in enumerate(after):
+        if isinstance(dim, int):
+            wanted.append(dim)
+        else:
+            wanted.append(0 if axis < len(before) and same(before[axis], dim) else -1)
+    return wanted if wanted.count(-1) <= 1 else None
+
+
+def remove_unused(graph: ir.Graph) -> None:
+    """Remove nodes and initializers that no output needs."""
+    for node in reversed(graph):
+        if not any(value.is_graph_output() or value.uses() for value in node.outputs):
+            graph.remove(node, safe=True)
+    unused = [v for v in graph.initializers.values() if not v.is_graph_output() and not v.uses()]
+    for value in unused:
+        if value.name is not None:
+            del graph.initializers[value.name]

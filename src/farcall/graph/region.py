@@ -1,0 +1,78 @@
+"""A region: a connected, convex set of nodes that one backend computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Match:
+    """One occurrence of a backend's pattern: the nodes that it takes together.
+
+    Only the last node's outputs are used outside the match.
+    """
+
+    pattern: str  # the composite's name, e.g. "conv_relu"; of a single node its op type
+    nodes: tuple[ir.Node, ...]  # in topological order
+    values: Mapping[str, ir.Value | None] = field(
+        default_factory=dict
+    )  # the pattern's names -> what they met
+
+    @property
+    def root(self) -> ir.Node:
+        """The node whose outputs are the match's outputs."""
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes, in topological order, and what crosses the border.
+
+    ``inputs`` and ``outputs`` are the values that enter and leave, each once. ``constants`` are the
+    initializers that the nodes read; their data is ``value.const_value.numpy()``. A constant is never
+    among ``inputs``.
+    """
+
+    name: str  # "{backend}_{number}": short, unique in the model, a C identifier
+    backend: str
+    matches: tuple[
+        Match, ...
+    ]  # every node belongs to one match; a single-node match has the op type as pattern
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    constants: tuple[ir.Value, ...]
+
+    @property
+    def nodes(self) -> tuple[ir.Node, ...]:
+        """All nodes, in topological order."""
+        return tuple(node for match in self.matches for node in match.nodes)
+
+
+def reads(node: ir.Node) -> tuple[ir.Value, ...]:
+    """The values that a node reads: its given inputs, and what its subgraphs take from around them."""
+    given = [value for value in node.inputs if value is not None]
+    attributes = node.attributes
+    if attributes and any(attribute.type in _GRAPH_TYPES for attribute in attributes.values()):
+        given += _captured(node)
+    return tuple(given)
+
+
+_GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """The values of the node's own graph that the graphs inside it read, at any depth."""
+    found: dict[ir.Value, None] = {}
+    for attribute in node.attributes.values():
+        if attribute.type not in _GRAPH_TYPES:
+            continue
+        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
+        for graph in graphs:
+            inner = [value for item in ir.traversal.RecursiveGraphIterator(graph) for value in item.inputs]
+            for value in (*inner, *graph.outputs):
+                if value is not None and value.graph is node.graph:
+                    found[value] = None
+    return list(found)

@@ -1,0 +1,169 @@
+"""Small integer tensors followed as data: what exporters compute from shapes, to feed a Reshape.
+
+PyTorch writes ``x.reshape(x.shape[0], -1)`` as Shape, Gather, Unsqueeze, Concat and Reshape. The rules here
+give the elements of such tensors as dims, so that the Reshape has a shape before the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sympy
+
+from farcall.graph._view import MAX_DATA, Data, NodeView, NotKnownError, elementwise
+from farcall.graph.dims import Dim, fold, maximum, minimum, product
+
+DataRule = Callable[[NodeView], Data]
+DATA_RULES: dict[str, DataRule] = {}
+
+
+def rule(*operators: str) -> Callable[[DataRule], DataRule]:
+    """Register the data rule of these operators (of the default domain)."""
+
+    def register(function: DataRule) -> DataRule:
+        DATA_RULES.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+def array(items: Any) -> Data:
+    """Dims as data (of rank 1, or the rank of a nested list)."""
+    return np.asarray(items, dtype=object)
+
+
+@rule("Shape")
+def _shape(op: NodeView) -> Data:
+    dims = op.shape(0)
+    return array(dims[slice(op.attr("start", 0), op.attr("end", len(dims)))])
+
+
+@rule("Size")
+def _size(op: NodeView) -> Data:
+    return array(product(op.shape(0)))
+
+
+@rule("Identity", "Cast")
+def _same(op: NodeView) -> Data:
+    return op.data(0)
+
+
+@rule("Gather")
+def _gather(op: NodeView) -> Data:
+    return array(np.take(op.data(0), op.data(1).astype(np.int64), axis=op.attr("axis", 0)))
+
+
+@rule("Unsqueeze", "Squeeze", "Reshape")
+def _reshaped(op: NodeView) -> Data:
+    """The elements stay; the driver gives them the output's dims."""
+    return op.data(0)
+
+
+@rule("Concat")
+def _concat(op: NodeView) -> Data:
+    parts = [op.data(index) for index in range(len(op.node.inputs))]
+    return np.concatenate(parts, axis=op.attr("axis", 0))
+
+
+@rule("Slice")
+def _slice(op: NodeView) -> Data:
+    if op.opset < 10:
+        raise NotKnownError
+    data = op.data(0)
+    starts, ends = op.ints(1), op.ints(2)
+    axes = op.ints(3) if op.has(3) else list(range(len(starts)))
+    steps = op.ints(4) if op.has(4) else [1] * len(starts)
+    at = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        at[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
+    return data[tuple(at)]
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(op: NodeView) -> Data:
+    shape = op.ints(0)
+    if product(shape) > MAX_DATA:
+        raise NotKnownError
+    tensor = op.attr("value", None)
+    fill = 0 if tensor is None else int(tensor.numpy().ravel()[0])
+    return np.full(shape, fill, dtype=object)
+
+
+@rule("Expand")
+def _expand(op: NodeView) -> Data:
+    shape = op.ints(1)
+    data = op.data(0)
+    if product(shape) * data.size > MAX_DATA:
+        raise NotKnownError
+    return array(np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(shape))))
+
+
+def _quotient(a: Dim, b: Dim) -> Dim:
+    """Integer division, which truncates in ONNX; taken only where it cannot differ from rounding down."""
+    if isinstance(a, int) and isinstance(b, int):
+        if b == 0:
+            raise NotKnownError
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if not (sympy.sympify(a).is_nonnegative and isinstance(b, int) and b > 0):
+        raise NotKnownError
+    return fold(sympy.floor(sympy.sympify(a) / b))
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Dim]] = {
+    "Add": lambda a, b: fold(a + b),
+    "Sub": lambda a, b: fold(a - b),
+    "Mul": lambda a, b: fold(a * b),
+    "Div": _quotient,
+    "Min": minimum,
+    "Max": maximum,
+}
+
+
+@rule(*_ARITHMETIC)
+def _arithmetic(op: NodeView) -> Data:
+    result = op.data(0)
+    for index in range(1, len(op.node.inputs)):
+        result = elementwise(_ARITHMETIC[op.node.op_type], result, op.data(index))
+    return result
+
+
+@rule("Neg")
+def _neg(op: NodeView) -> Data:
+    return elementwise(lambda a: fold(-a), op.data(0))
+
+
+@rule("Equal")
+def _equal(op: NodeView) -> Data:
+    return elementwise(_equals, op.data(0), op.data(1))
+
+
+def _equals(a: Dim, b: Dim) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    difference = sympy.sympify(a) - sympy.sympify(b)
+    if difference.is_zero is None:
+        raise NotKnownError
+    return bool(difference.is_zero)
+
+
+@rule("Where")
+def _where(op: NodeView) -> Data:
+    return elementwise(lambda condition, a, b: a if condition else b, op.data(0), op.data(1), op.data(2))
+
+
+@rule("ReduceProd")
+def _reduce_prod(op: NodeView) -> Data:
+    data = op.data(0)
+    if data.ndim != 1:
+        raise NotKnownError
+    return array(product(data.tolist()))
+
+
+@rule("Range")
+def _range(op: NodeView) -> Data:
+    start, limit, step = (op.ints(index)[0] for index in range(3))
+    if step == 0 or len(range(start, limit, step)) > MAX_DATA:
+        raise NotKnownError
+    return array(list(range(start, limit, step)))

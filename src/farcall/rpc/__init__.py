@@ -1,0 +1,9 @@
+"""Sessions between processes and machines: connect to a server, or be one."""
+
+from __future__ import annotations
+
+from farcall.rpc.limits import Limits
+from farcall.rpc.server import Server, serve
+from farcall.rpc.session import RemoteModule, Session, connect
+
+__all__ = ["Limits", "RemoteModule", "Server", "Session", "connect", "serve"]

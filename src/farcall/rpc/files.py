@@ -1,0 +1,75 @@
+"""Files of one session: names that a client gives lead into the session's own folder and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+
+from farcall.errors import UsageError
+
+_NAME_BYTES = 1024
+
+
+class Workdir:
+    """The folder of one session."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def path(self, name: str) -> Path:
+        """Where ``name`` lies in the folder. It need not exist.
+
+        Raises:
+            UsageError: an absolute name, ``..``, a NUL, or a link that leads out.
+        """
+        reason = self._objection(name)
+        path = self.root / name
+        if reason is None and not path.parent.resolve().is_relative_to(self.root):
+            reason = "it leads out through a link"
+        if reason is None and path.is_symlink():
+            reason = "it is a link"
+        if reason is not None:
+            raise UsageError(f"file name {name[:80]!r}: {reason}; give a plain name such as 'model.so'")
+        return path
+
+    @staticmethod
+    def _objection(name: str) -> str | None:
+        parts = PurePosixPath(name).parts
+        if not name.strip() or "\0" in name or len(name.encode(errors="replace")) > _NAME_BYTES:
+            return f"it is empty, contains a NUL or is longer than {_NAME_BYTES} bytes"
+        if name.startswith(("/", "~")) or "\\" in name or ":" in parts[0] if parts else True:
+            return "it is absolute, or has a drive or a backslash"
+        return "it contains '..'" if ".." in parts else None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Store ``data``; folders in the name are made."""
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Beside, then renamed: a library that is loaded keeps its old file.
+        beside = path.with_name(f".{path.name}.part")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        beside.replace(path)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        return self.existing(name).read_bytes()
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        self.existing(name).unlink()
+
+    def listdir(self, name: str) -> str:
+        """Names in a folder, sorted, separated by commas (the form that TVM's clients expect)."""
+        folder = self.root if name in ("", ".", "/") else self.path(name)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"no folder {name!r} in this session")
+        return ",".join(sorted(entry.name for entry in folder.iterdir()))
+
+    def existing(self, name: str) -> Path:
+        """Where a file lies that must exist."""
+        path = self.path(name)
+        if not path.is_file():
+            raise FileNotFoundError(f"no file {name!r} in this session; upload it first")
+        return path

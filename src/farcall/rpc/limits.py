@@ -1,0 +1,47 @@
+"""What one server lets a peer ask of it: every number that bounds memory, time or count, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a server and of each of its sessions. Sizes are bytes, times are seconds.
+
+    Memory for a packet grows with the bytes that have arrived, so a lie about a length costs nothing.
+    """
+
+    # packets, see fc_wire_limits in include/farcall/wire.h
+    control_bytes: int = 64 * KIB  # syscalls and headers of copies
+    call_bytes: int = 1 * GIB  # calls and results: uploads of files are calls
+    copy_bytes: int = 16 * GIB  # payload of one copy; streamed, never buffered
+    string_bytes: int = 1 * GIB
+    values: int = 4096  # arguments of one call
+    rank: int = 32  # dims of a tensor; at most 32
+
+    # one session
+    tensor_bytes: int = 16 * GIB  # allocated by the client, in all
+    handles: int = 1 << 20
+
+    # the server
+    key_bytes: int = 1024
+    handshake_seconds: float = 5.0
+    pending_peers: int = 256  # in a handshake at the same time; the oldest has to go
+    sessions: int = 64
+    abandoned_seconds: float = 10.0  # for a worker to finish when its client has left
+    spawn_seconds: float = 60.0  # until a new worker says that it is ready
+
+    @property
+    def wire(self) -> tuple[int, int, int, int, int, int]:
+        """As ``_core.Endpoint`` takes them."""
+        return (
+            self.control_bytes,
+            self.call_bytes,
+            self.copy_bytes,
+            self.string_bytes,
+            self.values,
+            self.rank,
+        )

@@ -1,0 +1,48 @@
+"""What a worker is doing, in memory that its supervisor can read when the worker is gone."""
+
+from __future__ import annotations
+
+import mmap
+
+PAGE_BYTES = 4096
+_SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets in the page
+_NAME_MAX = 256
+
+
+class Page:
+    """One page of memory that worker and supervisor share: what the worker is doing.
+
+    The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the
+    line, and the supervisor could add nothing that a client understands.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.memory = mmap.mmap(fd, PAGE_BYTES)
+
+    def begin(self, name: str) -> None:
+        """A call of ``name`` begins."""
+        text = name.encode(errors="replace")[:_NAME_MAX]
+        self.memory[_NAME : _NAME + len(text)] = text
+        self.memory[_NAME_SIZE : _NAME_SIZE + 2] = len(text).to_bytes(2, "little")
+        self.memory[_CALLING] = 1
+
+    def end(self) -> None:
+        """It came back."""
+        self.memory[_CALLING] = 0
+
+    @property
+    def sending(self) -> bool:
+        """Whether a reply is on its way in part."""
+        return self.memory[_SENDING] != 0
+
+    @property
+    def calling(self) -> str | None:
+        """The function that runs."""
+        if not self.memory[_CALLING]:
+            return None
+        size = min(int.from_bytes(self.memory[_NAME_SIZE : _NAME_SIZE + 2], "little"), _NAME_MAX)
+        return self.memory[_NAME : _NAME + size].decode(errors="replace")
+
+    def close(self) -> None:
+        """Unmap it."""
+        self.memory.close()

@@ -1,0 +1,30 @@
+"""C compilers and targets: what turns generated C into a library, here and for other machines."""
+
+from farcall.toolchain.build import (
+    C_FLAGS,
+    LINK_FLAGS,
+    Source,
+    assemble,
+    compile_shared,
+    compile_sources,
+    include_dir,
+    link_shared,
+)
+from farcall.toolchain.cache import cache_folder
+from farcall.toolchain.compiler import Compiler, find_compiler
+from farcall.toolchain.target import Target
+
+__all__ = [
+    "C_FLAGS",
+    "LINK_FLAGS",
+    "Compiler",
+    "Source",
+    "Target",
+    "assemble",
+    "cache_folder",
+    "compile_shared",
+    "compile_sources",
+    "find_compiler",
+    "include_dir",
+    "link_shared",
+]

@@ -1,0 +1,167 @@
+"""Finding a C compiler, and how to talk to it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farcall.errors import ToolchainError
+from farcall.toolchain.cache import user_cache
+from farcall.toolchain.target import Target
+
+_MESSAGE_LIMIT = 4000  # characters of a compiler's output that an error carries: both ends of it
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the words that start it, its family, and the text by which it names its version."""
+
+    command: tuple[str, ...]
+    family: str  # "gcc", "clang" or "zig"
+    version: str
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.command)} ({self.version.splitlines()[0]})"
+
+    def target_flags(self, target: Target) -> list[str]:
+        """The flags by which this compiler makes code for ``target``."""
+        if self.family == "zig":  # spells CPU levels with underscores
+            cpu = [f"-mcpu={target.cpu.replace('-', '_')}"] if target.cpu else []
+            return ["-target", target.triple, *cpu]
+        flags = [f"--target={target.triple}"] if self.family == "clang" and not target.is_host else []
+        if target.cpu:
+            flags.append(f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}")
+        return flags
+
+    def run(self, arguments: Sequence[str], cwd: Path, what: str) -> str:
+        """Run the compiler and return its output.
+
+        Args:
+            arguments: what follows the command.
+            cwd: the folder to run in; names in ``arguments`` are relative to it.
+            what: the job, for the error.
+
+        Raises:
+            ToolchainError: it failed; the message holds its own words.
+        """
+        try:
+            done = subprocess.run(
+                [*self.command, *arguments],
+                cwd=cwd,
+                env=_environment(self.family),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except OSError as error:
+            raise ToolchainError(f"{what}: cannot start {self.command[0]!r}: {error.strerror}") from error
+        except subprocess.TimeoutExpired:
+            raise ToolchainError(f"{what}: {self} did not finish in {_TIMEOUT_S:g} s") from None
+        output = done.stdout.decode("utf-8", "replace").strip()
+        if done.returncode:
+            raise ToolchainError(f"{what}: {self} failed with status {done.returncode}:\n{shorten(output)}")
+        return output
+
+
+def shorten(text: str, limit: int = _MESSAGE_LIMIT) -> str:
+    """``text``, or its beginning and end where it is longer than ``limit``."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+
+
+def find_compiler(target: Target | None = None) -> Compiler:
+    """A C compiler for ``target`` (default: this machine).
+
+    Looked for in this order: the environment's ``CC``, ``cc``, ``gcc``, ``clang``, and the ``ziglang``
+    package's. A target other than this machine takes ziglang's, which knows them all, unless ``CC`` is set.
+
+    Raises:
+        ToolchainError: there is none. The message says what to install.
+    """
+    target = target or Target.host()
+    if chosen := os.environ.get("CC", "").strip():
+        return _probe_chosen(chosen)
+    if target.is_host:
+        for name in ("cc", "gcc", "clang"):
+            if (path := shutil.which(name)) and (compiler := _probe((path,))):
+                return compiler
+    if compiler := _zig():
+        return compiler
+    what = "no C compiler found (looked for CC, cc, gcc, clang and ziglang)"
+    if not target.is_host:
+        what = f"no compiler for {target.triple} found (this machine is {Target.host().triple})"
+    raise ToolchainError(f"{what}; run: pip install 'farcall[compile]'")
+
+
+def _probe_chosen(text: str) -> Compiler:
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ToolchainError(f"environment variable CC is {text!r}: {error}") from None
+    if not (compiler := _probe(command)):
+        raise ToolchainError(
+            f"environment variable CC is {text!r}, which does not start or does not answer --version; "
+            "set it to a C compiler, or unset it"
+        )
+    return compiler
+
+
+@functools.cache
+def _probe(command: tuple[str, ...]) -> Compiler | None:
+    try:
+        done = subprocess.run(
+            [*command, "--version"],
+            env=_environment("zig"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = done.stdout.decode("utf-8", "replace").strip()
+    if done.returncode or not version:
+        return None
+    return Compiler(command, _family(command, version), version)
+
+
+def _family(command: tuple[str, ...], version: str) -> str:
+    if command[-1] == "cc" and len(command) > 1 and ("zig" in command[-2]):
+        return "zig"
+    return "clang" if "clang" in version else "gcc"
+
+
+@functools.cache
+def _zig() -> Compiler | None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.origin:
+        return None
+    binary = Path(spec.origin).with_name("zig")  # itself, where it is: saves the start of a Python each time
+    command = (str(binary), "cc") if os.access(binary, os.X_OK) else (sys.executable, "-m", "ziglang", "cc")
+    return _probe(command)
+
+
+def _environment(family: str) -> dict[str, str]:
+    """The compiler's environment: messages in English, and a place for zig's own cache.
+
+    That is where zig has it anyway, if it can be written: it holds what every link for a target needs, and is
+    made in seconds.
+    """
+    environment = {**os.environ, "LC_ALL": "C"}
+    if family == "zig":
+        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+            environment.setdefault(name, str(user_cache("zig")))
+    return environment

@@ -1,0 +1,135 @@
+"""Targets: which machine a library is for.
+
+The words are the compiler world's: a triple ``arch-os-abi``, and a CPU level. For x86-64 the levels are
+those of the psABI (x86-64-v2, -v3), which compilers know by ``-march`` and which say exactly what a CPU
+must have; finer names (``znver4``) would tie a library to one maker.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from farcall.errors import ToolchainError
+
+_PART = re.compile(r"[a-z0-9_.]+")
+
+# The same instruction set under the names that kernels, compilers and people use.
+_ARCH_NAMES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "i686": "x86", "i386": "x86"}
+
+_BIG_ENDIAN = {"s390x", "powerpc64", "powerpc", "mips", "mips64", "sparc64", "armeb", "aarch64_be", "m68k"}
+
+# Flags of /proc/cpuinfo that a level needs beyond the level before it (x86-64 psABI, 3.1.1, table 3.1;
+# `abm` is how Linux spells LZCNT, `pni` SSE3). v4 is not chosen by itself: its wide registers lower the
+# clock of many CPUs, and code that wants them says so.
+_X86_LEVELS = (
+    ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
+    ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: ``triple`` (``x86_64-linux-gnu``) and CPU level (``x86-64-v3``; empty: the baseline)."""
+
+    triple: str
+    cpu: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.triple}:{self.cpu}" if self.cpu else self.triple
+
+    @property
+    def arch(self) -> str:
+        """The first part of the triple."""
+        return self.triple.split("-")[0]
+
+    @property
+    def abi(self) -> str:
+        """The last part of the triple: the C library, ``gnu`` or ``musl``."""
+        return self.triple.split("-")[2]
+
+    @property
+    def big_endian(self) -> bool:
+        """Whether the most significant byte of a number comes first."""
+        return self.arch in _BIG_ENDIAN
+
+    @property
+    def is_host(self) -> bool:
+        """Whether code for this target runs in a process like this one."""
+        return self.triple == host_triple()
+
+    @classmethod
+    def host(cls) -> Target:
+        """This machine, with the highest CPU level that it has."""
+        return cls(host_triple(), cpu_level(host_cpu_flags()) if host_triple().startswith("x86_64-") else "")
+
+    @classmethod
+    def parse(cls, text: str | Target | None) -> Target:
+        """The target that ``text`` names: ``arch-os-abi``, ``arch-os-abi:cpu``, or ``host`` (also None).
+
+        Raises:
+            ToolchainError: ``text`` has another form, or names an operating system other than Linux.
+        """
+        if isinstance(text, Target):
+            return text
+        if text is None or text in ("host", "native"):
+            return cls.host()
+        triple, _, cpu = text.strip().lower().partition(":")
+        parts = triple.split("-")
+        if len(parts) == 4:  # arch-vendor-os-abi, as GNU tools write it
+            del parts[1]
+        if len(parts) != 3 or not all(map(_PART.fullmatch, parts)) or parts[1] != "linux":
+            raise ToolchainError(
+                f"target {text!r}: expected arch-linux-abi or arch-linux-abi:cpu; "
+                'try "aarch64-linux-musl", "x86_64-linux-gnu:x86-64-v3" or "host"'
+            )
+        return cls("-".join([_ARCH_NAMES.get(parts[0], parts[0]), *parts[1:]]), cpu)
+
+
+@functools.cache
+def host_triple() -> str:
+    """This process's ``arch-os-abi``."""
+    machine = platform.machine().lower()
+    abi = "gnu" if platform.libc_ver()[0] == "glibc" else "musl"
+    return f"{_ARCH_NAMES.get(machine, machine)}-{platform.system().lower()}-{abi}"
+
+
+@functools.cache
+def host_cpu_flags() -> frozenset[str]:
+    """The CPU features of this machine, in the words of ``/proc/cpuinfo`` (empty where it is not known)."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    return cpu_flags(text)
+
+
+def cpu_flags(cpuinfo: str) -> frozenset[str]:
+    """The features that every CPU in ``cpuinfo`` has (big and little cores differ)."""
+    lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    if not lines:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(line.split()) for line in set(lines)))
+
+
+def cpu_level(flags: frozenset[str]) -> str:
+    """The highest x86-64 level whose features are all in ``flags``; empty for the baseline."""
+    level = ""
+    for name, needed in _X86_LEVELS:
+        if not needed <= flags:
+            break
+        level = name
+    return level
+
+
+def missing_features(cpu: str, flags: frozenset[str]) -> frozenset[str]:
+    """The features that the x86-64 level ``cpu`` needs and ``flags`` lacks; empty for other CPU names."""
+    needed: set[str] = set()
+    for name, more in _X86_LEVELS:
+        needed |= more
+        if name == cpu:
+            return frozenset(needed - flags)
+    return frozenset()

@@ -1,0 +1,268 @@
+"""Plans become files: deterministic, for several targets, checked, saved whole or not at all."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stub_backend import Stub, model, plan
+
+from farcall.abi.elf import Elf
+from farcall.abi.loading import check_machine, examine
+from farcall.artifact import Artifact, Plan, inspect, load_module, partition
+from farcall.artifact._constants import Constants, data_assembly
+from farcall.artifact.driver import main_source
+from farcall.backends.base import RegionCode
+from farcall.errors import ArtifactError, BackendError, ToolchainError, UsageError
+from farcall.graph import Region
+from farcall.toolchain import Source, Target, cache_folder, compile_sources, find_compiler
+
+needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
+
+
+def small(bias: float = 1, name: str = "small") -> Plan:
+    shape = ["batch", 4]
+    nodes = [("Neg", "x", "a"), ("Add", "a w", "b"), ("Abs", "b", "y")]
+    return plan(model(nodes, {"x": shape}, {"y": shape}, {"w": np.array(bias, np.float32)}, name))
+
+
+def names(folder: Path) -> list[str]:
+    """The files of a folder, also those that `ls` does not show."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def test_the_same_plan_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = small().build().save(tmp_path / "a.so").read_bytes()
+    monkeypatch.setenv("FARCALL_CACHE_DIR", str(tmp_path / "other cache"))
+    assert small().build().save(tmp_path / "b.so").read_bytes() == first
+    assert small(2).build().save(tmp_path / "c.so").read_bytes() != first
+
+
+def test_save_load_call(tmp_path: Path) -> None:
+    artifact = small().build()
+    path = artifact.save(tmp_path / "m.so")
+    assert artifact.size == path.stat().st_size
+    assert names(tmp_path) == ["m.so"]
+    main = load_module(path)["main"]
+    assert str(main.signature) == "(x: float32[batch, 4]) -> float32[batch, 4]"
+    np.testing.assert_array_equal(main(X), np.abs(1 - X))
+    assert "main(x: float32[batch, 4])" in repr(artifact)
+
+
+def test_torch_in_torch_out() -> None:
+    torch = pytest.importorskip("torch")
+    main = small().build().load()["main"]
+    result = main(torch.from_numpy(X))
+    assert isinstance(result, torch.Tensor)
+    assert torch.equal(result, (1 - torch.from_numpy(X)).abs())
+    assert torch.equal(main(torch.from_numpy(X.T.copy()).T), (1 - torch.from_numpy(X)).abs())
+    with pytest.raises(
+        TypeError, match=r"argument 1 `x` of `main`: expected float32\[batch, 4\], got float64"
+    ):
+        main(torch.zeros(2, 4, dtype=torch.float64))
+
+
+def test_the_real_tvm_ffi_gives_torch_back(tmp_path: Path) -> None:
+    torch, tvm_ffi = pytest.importorskip("torch"), pytest.importorskip("tvm_ffi")
+    main = tvm_ffi.load_module(str(small().build().save(tmp_path / "m.so")))["main"]
+    result = main(torch.from_numpy(X))
+    assert isinstance(result, torch.Tensor)
+    assert torch.equal(result, (1 - torch.from_numpy(X)).abs())
+
+
+def test_a_model_that_was_built_again_is_loaded_anew(tmp_path: Path) -> None:
+    path = tmp_path / "m.so"
+    for bias in (1, 5):
+        small(bias).build().save(path)
+        np.testing.assert_array_equal(load_module(path)["main"](X), np.abs(bias - X))
+
+
+def test_an_artifact_outlives_nothing_but_its_file() -> None:
+    artifact = small().build()
+    folder = artifact._path.parent
+    main = artifact.load()["main"]
+    del artifact
+    assert not folder.exists()
+    np.testing.assert_array_equal(main(X), np.abs(1 - X))
+
+
+@pytest.mark.parametrize("where", ["missing/m.so", "file/m.so", "."])
+def test_a_place_that_cannot_be_written_leaves_nothing(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").write_text("")
+    before = names(tmp_path)
+    with pytest.raises(UsageError, match="cannot write"):
+        small().build().save(tmp_path / where)
+    assert names(tmp_path) == before
+
+
+def test_saving_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "m.so"
+    path.write_bytes(b"old")
+    with path.open("rb") as old:
+        small().build().save(path)
+        assert old.read() == b"old"  # the old file still is what it was
+    inspect(path)
+
+
+@needs_zig
+def test_cross_built_artifacts_are_refused_here(tmp_path: Path) -> None:
+    target, machine = ("aarch64-linux-musl", "aarch64")
+    if Target.host().arch == machine:
+        target, machine = ("x86_64-linux-musl", "x86_64")
+    path = small().build(target).save(tmp_path / "far.so")
+    assert inspect(path).target.triple == target
+    elf, _ = examine(path.read_bytes(), "far.so")
+    assert elf.header.architecture == machine
+    with pytest.raises(ArtifactError, match=rf"far\.so: built for {target}, this machine is "):
+        load_module(path)
+
+
+@needs_zig
+def test_ziglang_builds_for_this_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", f"{sys.executable} -m ziglang cc")
+    np.testing.assert_array_equal(small().build().load()["main"](X), np.abs(1 - X))
+
+
+def test_numbers_are_in_the_order_of_the_target() -> None:
+    data = {"k": np.array([1, 2], np.int32)}
+    for big, expected in ((False, "<i4"), (True, ">i4")):
+        constants = Constants(big)
+        constants.add_region("r", data)
+        path = cache_folder() / "order.bin"
+        constants.write(path)
+        assert path.read_bytes() == np.array([1, 2], expected).tobytes()
+
+
+def test_equal_constants_are_kept_once_and_all_are_aligned(tmp_path: Path) -> None:
+    constants = Constants(False)
+    a, b = np.arange(5, dtype=np.float32), np.arange(3, dtype=np.int8)
+    constants.add_region("one", {"one_a": a, "one_b": b, "one_empty": np.zeros((0, 3), np.float32)})
+    constants.add_region("two", {"two_a": a.copy().reshape(5, 1), "two_t": np.arange(4.0).reshape(2, 2).T})
+    assert constants.totals() == (4, 20 + 3 + 0 + 32)
+    constants.write(tmp_path / "c.bin")
+    places = {name: (offset, size) for names, offset, size in constants.places() for name in names}
+    assert places["one_a"] == places["two_a"]
+    offset, size = places["two_t"]
+    data = (tmp_path / "c.bin").read_bytes()[offset : offset + size]
+    np.testing.assert_array_equal(np.frombuffer(data), [0, 2, 1, 3])  # row-major
+    text = data_assembly(constants)
+    for line, follows in zip(text.splitlines(), text.splitlines()[1:], strict=False):
+        if line.startswith("\t.globl") and ".globl" not in follows:
+            assert text[: text.index(line)].rstrip().splitlines()[-1].strip() in (".balign 64", "one_a:")
+
+
+class Broken(Stub):
+    """Whatever a backend can do wrong, one at a time."""
+
+    def __init__(self, **changes: object) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def compile(self, region: Region) -> RegionCode:
+        code = super().compile(region)
+        values = {
+            "sources": code.sources,
+            "constants": code.constants,
+            "workspace": code.workspace,
+            **{k: v(code) if callable(v) else v for k, v in self._changes.items()},
+        }
+        return RegionCode(**values)
+
+
+def renamed(code: RegionCode) -> dict[str, str]:
+    return {
+        name: text.replace("FARCALL_KERNEL(stub_", "FARCALL_KERNEL(wrong_")
+        for name, text in code.sources.items()
+    }
+
+
+def hidden(code: RegionCode) -> dict[str, str]:
+    line = "#include <farcall/c_api.h>\n#undef FARCALL_EXPORT\n#define FARCALL_EXPORT\n"
+    return {name: text.replace("#include <farcall/c_api.h>\n", line) for name, text in code.sources.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sources": renamed}, "region `stub_0` does not define `__tvm_ffi_stub_0`.*FARCALL_KERNEL"),
+        ({"sources": hidden}, "`__tvm_ffi_stub_0` is hidden"),
+        ({"sources": lambda code: {"../x.c": ""}}, r"source file name '\.\./x\.c'"),
+        ({"sources": lambda code: {"farcall_main.c": ""}}, "both have a source file 'farcall_main.c'"),
+        ({"constants": {"no identifier": X}}, "constant 'no identifier' is no C identifier"),
+    ],
+)
+def test_what_a_backend_does_wrong_is_named(changes: dict[str, object], message: str) -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
+    with pytest.raises(BackendError, match=message):
+        plan(proto, Broken(**changes)).build()
+
+
+def test_code_that_does_not_compile_names_its_file() -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
+    with pytest.raises(ToolchainError, match=r"compile stub_0\.c for .*"):
+        plan(proto, Broken(sources=lambda code: {"stub_0.c": "nonsense"})).build()
+
+
+def test_flags_of_a_backend_reach_the_compiler_and_the_linker() -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
+
+    def needs_flag(code: RegionCode) -> dict[str, str]:
+        return {name: text.replace("= -", "= SIGN ") for name, text in code.sources.items()}
+
+    broken = Broken(sources=needs_flag, compile_flags=["-DSIGN=-"], link_flags=["-Wl,-z,now"])
+    main = plan(proto, broken).build().load()["main"]
+    np.testing.assert_array_equal(main(X[0]), -X[0])
+
+
+def compilers() -> list[str]:
+    found = ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        found.append(f"{sys.executable} -m ziglang cc")
+    return found
+
+
+@pytest.mark.parametrize("cc", compilers())
+@pytest.mark.parametrize("inputs", [0, 1, 2])
+def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc: str, inputs: int) -> None:
+    monkeypatch.setenv("CC", cc)
+    w = {"w": np.ones((2, 3), np.float32)}
+    shapes = [{}, {"x": [2, 3]}, {"x": ["n", 3], "y": ["n", 3]}][inputs]
+    nodes = [[("Neg", "w", "z")], [("Neg", "x", "z")], [("Neg", "x", "a"), ("Add", "a y", "z")]][inputs]
+    made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
+    codes = {r.name: made.backends[r.backend].compile(r) for r in made.regions}
+    text = main_source(made.partition, codes, {})
+    flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
+    compile_sources(find_compiler(), Target.host(), [Source(f"warn{inputs}.c", text, flags)])
+
+
+def test_little_is_exported(tmp_path: Path) -> None:
+    path = small().build().save(tmp_path / "m.so")
+    elf = Elf(path.read_bytes())
+    exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
+    assert exported == {"__tvm_ffi_main", "__tvm_ffi_stub_0", "__farcall_runtime"}
+    check_machine(elf, inspect(path))
+
+
+def test_partition_reads_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        partition(tmp_path / "none.onnx", backends=[Stub()])
+
+
+def test_a_plan_saves_plain_onnx(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    small().save(tmp_path / "p.onnx")
+    saved = onnx.load(tmp_path / "p.onnx")
+    onnx.checker.check_model(saved, full_check=True)
+    assert {function.domain for function in saved.functions} == {"stub"}
+    assert "<svg" in small().svg()
+    assert "stub_0: 3 nodes" in repr(small())
+
+
+def test_one_class_holds_the_result() -> None:
+    assert isinstance(small().build(), Artifact)

@@ -1,0 +1,155 @@
+"""Compile regions with the system compiler, many in one library, and call them in destination-passing style."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from farcall.backends.base import Backend, RegionCode
+from farcall.backends.c import CBackend
+from farcall.graph import cut
+from farcall.graph.dims import dims, evaluate
+from farcall.graph.region import Match, Region
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILE = ["cc", "-std=c11", "-shared", "-fPIC", "-w", "-fno-math-errno", "-fno-trapping-math", f"-I{ROOT / 'include'}"]
+
+
+class Any(ctypes.Structure):
+    _fields_ = (("type_index", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_int64))
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+@dataclass
+class Compiled:
+    """A region's code, and where it landed in a library."""
+
+    region: Region
+    code: RegionCode
+    function: object = None
+    last_error: str = ""
+
+    def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """Run on ``inputs``; the workspace is filled with garbage first, and guarded at its end."""
+        sizes: dict[str, int] = {}
+        for value, array in zip(self.region.inputs, inputs, strict=True):
+            for dim, size in zip(dims(value), array.shape, strict=True):
+                if not isinstance(dim, int) and dim.is_Symbol:
+                    sizes[dim.name] = size
+        outs = [
+            np.full([evaluate(d, sizes) for d in dims(value)], 77, dtype=value.dtype.numpy())
+            for value in self.region.outputs
+        ]
+        tensors = [_tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in (*inputs, *outs)]
+        args = [Any(7, 0, ctypes.addressof(item[0])) for item in tensors]
+        total = evaluate(self.code.workspace, sizes)
+        space = np.full(total + 192, 0xAB, dtype=np.uint8)
+        start = -space.ctypes.data % 64 + 64
+        if self.code.workspace != 0:
+            args.append(Any(4, 0, space.ctypes.data + start))
+        args += [Any(1, 0, sizes[name]) for name in self.code.symbols]
+        packed = (Any * len(args))(*args)
+        result = Any(99, 0, 0)
+        status = self.function(None, packed, len(args), ctypes.byref(result))
+        assert (space[start + total :] == 0xAB).all() and (space[:start] == 0xAB).all(), "workspace overrun"
+        if status:
+            raise RuntimeError(f"region returned {status}")
+        assert result.type_index == 0
+        return outs
+
+
+def _tensor(array: np.ndarray) -> tuple[DLTensor, object]:
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    tensor = DLTensor(array.ctypes.data, 1, 0, array.ndim, 0, 0, 1, ctypes.addressof(shape), None, 0)
+    return tensor, (shape, array)
+
+
+def whole_region(model: onnx.ModelProto, backend: Backend | None = None, name: str = "c_0") -> Region:
+    """The model as one region, when the backend takes all of it; the model's own errors otherwise."""
+    backend = backend or CBackend()
+    partition = cut(model, [backend])
+    graph = partition.model.graph
+    if backend.patterns():
+        matches = tuple(match for region in partition.regions for match in region.matches)
+    else:  # the order of the model
+        matches = tuple(Match(node.op_type, (node,)) for node in graph)
+    made = dict.fromkeys(value for match in matches for node in match.nodes for value in node.outputs)
+    read = dict.fromkeys(v for match in matches for node in match.nodes for v in node.inputs if v is not None)
+    outputs = tuple(value for value in dict.fromkeys(graph.outputs) if value in made)
+    inputs = tuple(value for value in graph.inputs if value in read)
+    constants = tuple(value for value in read if value not in made and value not in inputs)
+    return Region(name, backend.name, matches, inputs, outputs, constants)
+
+
+def compile_regions(
+    regions: Sequence[Region], backend: Backend | None = None, flags: Sequence[str] = ("-O1",)
+) -> list[Compiled]:
+    """Compile regions (with names of their own) into one library and load it."""
+    backend = backend or CBackend()
+    compiled = [Compiled(region, backend.compile(region)) for region in regions]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files: list[str] = []
+        for item in compiled:
+            for file, text in item.code.sources.items():
+                (folder / file).write_text(text + _constants(item.code.constants, folder))
+                files.append(file)
+        halves = [files[i::2] for i in range(2) if files[i::2]]
+        jobs = [
+            subprocess.Popen(
+                [*COMPILE, *flags, *item.code.compile_flags, *half, "-o", f"lib{i}.so", "-lm"], cwd=folder
+            )
+            for i, half in enumerate(halves)
+        ]
+        assert not any([job.wait() for job in jobs]), "the compiler refused the code"
+        found: dict[str, object] = {}
+        for i, half in enumerate(halves):
+            library = ctypes.CDLL(str(folder / f"lib{i}.so"), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            found.update({file: library for file in half})
+        for item in compiled:
+            library = found[next(iter(item.code.sources))]
+            item.function = library[f"__tvm_ffi_{item.region.name}"]
+            item.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
+    return compiled
+
+
+def _constants(constants: Mapping[str, np.ndarray], folder: Path) -> str:
+    """Large constants, as the artifact would link them."""
+    lines: list[str] = []
+    for name, data in constants.items():
+        data.tofile(folder / f"{name}.bin")
+        lines.append(
+            f'__asm__(".section .rodata,\\"a\\"\\n.balign 64\\n.globl {name}\\n{name}:\\n.incbin \\"{name}.bin\\"\\n.text\\n");'
+        )
+    return "\n".join(lines) + "\n"
+
+
+def compile_model(model: onnx.ModelProto, flags: Sequence[str] = ("-O1",)) -> Compiled:
+    """A whole model as one callable."""
+    return compile_regions([whole_region(model)], flags=flags)[0]
+
+
+__all__ = ["Compiled", "Match", "compile_model", "compile_regions", "ir", "whole_region"]

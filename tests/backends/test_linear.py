@@ -1,0 +1,122 @@
+"""MatMul, Gemm, Softmax and reductions against the reference evaluator."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import Case, check, refusal
+
+
+def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def whole(*shape: int, dtype: type = np.int32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2**30, shape).astype(dtype)
+
+
+SHAPES = [
+    ((3, 4), (4, 5)), ((17, 300), (300, 33)), ((1, 40), (40, 16)), ((4,), (4,)), ((4,), (4, 3)), ((2, 4), (4,)),
+    ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((5, 1, 3, 4), (2, 4, 2)), ((3, 4), (2, 4, 5)), ((2, 3, 4), (4,)),
+    ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((13, 7), (7, 31)), ((2, 0, 4), (2, 4, 5)),
+]  # fmt: skip
+
+
+def test_matmul() -> None:
+    cases = [
+        Case("MatMul", [normal(*a, dtype=dtype), normal(*b, seed=1, dtype=dtype)], rtol=1e-4, atol=1e-4)
+        for a, b in SHAPES
+        for dtype in (np.float32, np.float64)
+    ]
+    for dtype in (np.int32, np.int64, np.uint32, np.uint64):
+        cases.append(Case("MatMul", [whole(5, 9, dtype=dtype), whole(9, 20, dtype=dtype, seed=1)]))  # wraps around
+    check(cases)
+
+
+def test_gemm() -> None:
+    cases = []
+    for trans_a, trans_b, const in itertools.product((0, 1), (0, 1), (True, False)):
+        a = normal(6, 9) if not trans_a else normal(9, 6)
+        b = normal(9, 21, seed=1) if not trans_b else normal(21, 9, seed=1)
+        attributes = {"transA": trans_a, "transB": trans_b, "alpha": 0.5, "beta": 0.25}
+        for c in (normal(6, 21), normal(21), normal(6, 1), normal(1), np.float32(3).reshape(())):
+            cases.append(Case("Gemm", [a, b, c], attributes, [1] if const else [], rtol=1e-4, atol=1e-4))
+        cases.append(Case("Gemm", [a, b], {"transA": trans_a, "transB": trans_b}, [1] if const else [], rtol=1e-4))
+    cases.append(Case("Gemm", [whole(3, 4), whole(4, 5), whole(5)]))
+    cases.append(Case("Gemm", [normal(3, 0), normal(0, 5), normal(5)]))
+    check(cases)
+
+
+def test_matmul_symbolic() -> None:
+    case = Case("MatMul", [normal(2, 3, 8), normal(8, 5)], symbolic={0: ["b", "s", 8]}, constants=[1], rtol=1e-4)
+    (region,) = check([case])
+    for shape in [(1, 1, 8), (4, 50, 8), (0, 3, 8)]:
+        x = normal(*shape)
+        np.testing.assert_allclose(region(x)[0], x @ case.operands[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax(op: str) -> None:
+    x = normal(2, 3, 70) * 5
+    cases = [Case(op, [x], {"axis": axis}, rtol=1e-4) for axis in (0, 1, 2, -1, -2)]
+    cases += [Case(op, [x.astype(np.float64)]), Case(op, [normal(0, 4)]), Case(op, [x[0] * 1e4])]
+    flat = [Case(op, [x], {"axis": axis}, opset=11, rtol=1e-4) for axis in (0, 1, 2)]
+    regions = check([*cases, *flat][:-3])
+    assert len(regions) == len(cases)
+    from harness import compile_regions, whole_region
+
+    for case, region in zip(flat, compile_regions([whole_region(c.model(), name=f"c_{i}") for i, c in enumerate(flat)]), strict=True):
+        axis = case.attributes["axis"]
+        rows = x.reshape(int(np.prod(x.shape[:axis])), -1).astype(np.float64)
+        e = np.exp(rows - rows.max(1, keepdims=True))
+        expected = e / e.sum(1, keepdims=True)
+        expected = np.log(expected) if op == "LogSoftmax" else expected
+        np.testing.assert_allclose(region(x)[0], expected.reshape(x.shape), rtol=1e-4, atol=1e-5)
+
+
+REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2",
+              "ReduceLogSumExp"]  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_reductions(late: bool) -> None:
+    x = normal(2, 3, 5, 40)
+    cases = []
+    for op in REDUCTIONS:
+        for axes, keep in [([1], 1), ([0, 2], 0), ([-1], 1), ([0, 1, 2, 3], 0), ([3, 1], 1)]:
+            shape = np.sum(x, axis=tuple(axes), keepdims=bool(keep)).shape
+            operand = np.array(axes, np.int64)
+            cases.append(
+                Case(op, [x, operand], {"keepdims": keep}, [] if late else [1], shapes={0: shape}, rtol=1e-4, atol=1e-5)
+            )
+    check(cases)
+
+
+def test_reductions_of_integers_and_of_nothing() -> None:
+    axes = np.array([1], np.int64)
+    numbers = np.random.default_rng(0).integers(-100, 100, (3, 50))
+    cases = []
+    for dtype in (np.int32, np.int64):
+        for op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceSumSquare"):
+            cases.append(Case(op, [numbers.astype(dtype), axes], {}, [1]))
+    cases += [Case("ReduceMean", [np.abs(numbers).astype(np.int32), axes], {}, [1])]
+    cases += [Case(op, [normal(2, 0, 3), axes], {}, [1]) for op in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")]
+    cases += [Case("ReduceSum", [normal(2, 3), np.array([], np.int64)], {"noop_with_empty_axes": n}, [1]) for n in (0, 1)]
+    cases += [Case("ReduceMean", [normal(2, 3)]), Case("ReduceSum", [normal(2, 3, 4)], {"axes": [-1, 0]}, opset=11)]
+    cases += [Case("ReduceMax", [np.array([1, np.nan, 3], np.float32)]), Case("ReduceSum", [np.float32(3).reshape(())])]
+    cases += [Case("ReduceMean", [(normal(1, 300000) + 100), axes], {}, [1], rtol=1e-6)]
+    check(cases)
+
+
+def test_late_axes_are_checked() -> None:
+    case = Case("ReduceSum", [normal(2, 3), np.array([1], np.int64)], shapes={0: (2, 1)})
+    (region,) = check([case])
+    for wrong in ([0], [2], [-3]):
+        with pytest.raises(RuntimeError):
+            region(normal(2, 3), np.array(wrong, np.int64))
+
+
+def test_refusals_say_why() -> None:
+    assert "float16" in refusal(Case("MatMul", [np.ones((2, 2), np.float16)] * 2))

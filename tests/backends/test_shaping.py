@@ -1,0 +1,136 @@
+"""Views, Transpose, Concat, Slice, Gather and the like against the reference evaluator."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cases import Case, check, refusal
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+DTYPES = [np.float32, np.float64, np.int8, np.int64, np.uint16, np.bool_]
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def test_transpose() -> None:
+    x = normal(2, 3, 17, 19)
+    cases = [Case("Transpose", [x], {"perm": list(p)}) for p in itertools.permutations(range(4))]
+    cases += [Case("Transpose", [(normal(5, 33) * 9).astype(dtype)]) for dtype in DTYPES]
+    cases += [Case("Transpose", [normal(0, 3)]), Case("Transpose", [normal()]), Case("Transpose", [normal(1, 4, 1)])]
+    check(cases)
+
+
+def test_views() -> None:
+    x = normal(2, 3, 4)
+    axes = np.array([0, -1], np.int64)
+    check(
+        [
+            Case("Reshape", [x, np.array([0, -1], np.int64)], constants=[1]),
+            Case("Reshape", [x, np.array([4, 6], np.int64)], shapes={0: (4, 6)}),
+            Case("Flatten", [x], {"axis": 2}),
+            Case("Flatten", [x], {"axis": 0}),
+            Case("Flatten", [x], {"axis": -1}),
+            Case("Squeeze", [normal(1, 3, 1), axes], constants=[1]),
+            Case("Squeeze", [normal(1, 3, 1), axes], shapes={0: (3,)}),
+            Case("Squeeze", [normal(1, 3, 1)], {"axes": [0]}, opset=11),
+            Case("Unsqueeze", [x, axes], constants=[1]),
+            Case("Unsqueeze", [x, axes], shapes={0: (1, 2, 3, 4, 1)}),
+            Case("Unsqueeze", [x], {"axes": [1]}, opset=11),
+            Case("Identity", [np.array([True, False])]),
+            Case("Dropout", [x]),
+            Case("Dropout", [x], outputs=2),
+            Case("Reshape", [normal(0, 3), np.array([3, 0], np.int64)], {"allowzero": 1}, constants=[1]),
+        ]
+    )
+
+
+def test_late_shapes_are_checked() -> None:
+    reshape = Case("Reshape", [normal(2, 6), np.array([4, 3], np.int64)], shapes={0: (4, 3)})
+    squeeze = Case("Squeeze", [normal(1, 3, 1), np.array([0], np.int64)], shapes={0: (3, 1)})
+    first, second = check([reshape, squeeze])
+    assert first(normal(2, 6), np.array([-1, 3], np.int64))[0].shape == (4, 3)
+    for wrong in ([3, 4], [12, 1]):
+        with pytest.raises(RuntimeError):
+            first(normal(2, 6), np.array(wrong, np.int64))
+    for axes in ([1], [2], [7]):
+        with pytest.raises(RuntimeError):
+            second(normal(1, 3, 1), np.array(axes, np.int64))
+
+
+def test_concat_and_split() -> None:
+    a, b, c = normal(2, 3, 4), normal(2, 1, 4), normal(2, 0, 4)
+    check(
+        [
+            Case("Concat", [a, b, c], {"axis": 1}),
+            Case("Concat", [a, a], {"axis": -1}),
+            Case("Concat", [a, a], {"axis": 0}),
+            Case("Concat", [normal(3).astype(np.int64)], {"axis": 0}),
+            Case("Split", [a, np.array([1, 2], np.int64)], {"axis": 1}, [1], outputs=2),
+            Case("Split", [a], {"axis": 2, "num_outputs": 3}, outputs=3),
+        ]
+    )
+
+
+def test_concat_symbolic() -> None:
+    case = Case("Concat", [normal(2, 3), normal(2, 3)], {"axis": 0}, symbolic={0: ["a", 3], 1: ["b", 3]})
+    (region,) = check([case])
+    for m, n in [(1, 5), (0, 2), (3, 0)]:
+        x, y = normal(m, 3), normal(n, 3)
+        np.testing.assert_array_equal(region(x, y)[0], np.concatenate([x, y]))
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> Case:
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    axes = draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=len(shape), unique=True))
+    bound = st.integers(-8, 8)
+    starts, ends = [draw(bound) for _ in axes], [draw(bound | st.just(2**62)) for _ in axes]
+    steps = [draw(st.sampled_from([1, 1, 2, -1, -2])) for _ in axes]
+    operands = [normal(*shape), *(np.array(v, np.int64) for v in (starts, ends, axes, steps))]
+    return Case("Slice", operands, constants=[1, 2, 3, 4])
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(slices(), min_size=20, max_size=20))
+def test_slice(cases: list[Case]) -> None:
+    check(cases)
+
+
+def test_indexing() -> None:
+    x = normal(4, 5, 6)
+    index = np.array([[0, -1], [2, 3]], np.int64)
+    shape = np.array([2, 1, 3], np.int64)
+    check(
+        [
+            Case("Gather", [x, index], {"axis": 1}),
+            Case("Gather", [x, index.astype(np.int32)], {"axis": -1}),
+            Case("Gather", [x, np.array(2, np.int64)], {"axis": 0}),
+            Case("Expand", [normal(1, 3), np.array([2, 4, 1], np.int64)], constants=[1]),
+            Case("ConstantOfShape", [shape], shapes={0: (2, 1, 3)}),
+            Case("Pad", [x, np.array([1, 0, 2, 0, 3, -1], np.int64), np.float32(7)], constants=[1]),
+            Case("Pad", [normal(3), np.array([1, 1], np.int64)], constants=[1]),
+        ]
+    )
+
+
+def test_gather_outside_is_an_error() -> None:
+    case = Case("Gather", [normal(3, 2), np.array([0], np.int64)])
+    (region,) = check([case])
+    for wrong in (3, -4, 2**62):
+        with pytest.raises(RuntimeError):
+            region(normal(3, 2), np.array([wrong], np.int64))
+
+
+def test_refusals_say_why() -> None:
+    late = Case("Slice", [normal(4), np.array([1], np.int64), np.array([3], np.int64)], shapes={0: (2,)})
+    assert refusal(late) == "input 1 (`x1`) must be constant"
+    mask = Case("Dropout", [normal(3), np.float32(0.5).reshape(()), np.array(True)])
+    assert "training_mode" in refusal(mask)
+    assert "mode=reflect" in refusal(
+        Case("Pad", [normal(3), np.array([1, 1], np.int64)], {"mode": "reflect"}, constants=[1])
+    )

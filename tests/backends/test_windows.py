@@ -1,0 +1,155 @@
+"""Conv, pools and LRN against the reference evaluator and onnxruntime, at random geometry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import Case, check, refusal
+from harness import compile_regions, whole_region
+
+
+def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def random_conv(rng: np.random.Generator, spatial: int) -> Case:
+    group = int(rng.choice([1, 1, 2, 3]))
+    ins, outs = int(rng.integers(1, 4)), int(rng.choice([1, 2, 5, 8]))
+    taps = rng.integers(1, 4, spatial)
+    dilations, strides = rng.integers(1, 3, spatial), rng.integers(1, 4, spatial)
+    extent = (taps - 1) * dilations + 1
+    sizes = extent + rng.integers(0, 7, spatial)
+    attributes: dict[str, object] = {
+        "group": group, "dilations": dilations.tolist(), "strides": strides.tolist(), "kernel_shape": taps.tolist(),
+    }  # fmt: skip
+    match rng.integers(0, 4):
+        case 0:
+            attributes["pads"] = rng.integers(0, 3, 2 * spatial).tolist()
+        case 1 if (dilations == 1).all():  # the reference pads a dilated window as if it were not
+            attributes["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER"]))
+        case 2:
+            attributes["auto_pad"] = "VALID"
+    dtype = rng.choice([np.float32, np.float64])
+    operands = [
+        rng.standard_normal((int(rng.integers(0, 3)), group * ins, *sizes)).astype(dtype),
+        rng.standard_normal((group * outs, ins, *taps)).astype(dtype),
+    ]
+    if rng.integers(0, 2):
+        operands.append(rng.standard_normal(group * outs).astype(dtype))
+    constants = [1] if rng.integers(0, 2) else []
+    return Case("Conv", operands, attributes, constants, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_conv_random(spatial: int) -> None:
+    rng = np.random.default_rng(spatial)
+    cases = [random_conv(rng, spatial) for _ in range(16)]
+    with_batch = [case for case in cases if case.operands[0].shape[0]]  # the reference needs one
+    check(with_batch)
+    assert len(with_batch) >= 8
+
+
+def test_conv_without_elements() -> None:
+    regions = compile_regions(
+        [
+            whole_region(Case("Conv", [normal(0, 2, 4, 4), normal(5, 2, 3, 3)]).model(), name="c_0"),
+            whole_region(Case("Conv", [normal(2, 0, 4, 4), normal(5, 0, 3, 3), normal(5)]).model(), name="c_1"),
+        ]
+    )
+    assert regions[0](normal(0, 2, 4, 4), normal(5, 2, 3, 3))[0].shape == (0, 5, 2, 2)
+    (result,) = regions[1](normal(2, 0, 4, 4), normal(5, 0, 3, 3), normal(5))
+    np.testing.assert_array_equal(result, np.broadcast_to(normal(5)[:, None, None], (2, 5, 2, 2)))
+
+
+def test_conv_long_rows_and_many_channels() -> None:
+    """More columns than a block holds, more depth than one block of K, and channels that are no multiple of a tile."""
+    check(
+        [
+            Case("Conv", [normal(1, 3, 2000), normal(7, 3, 5)], {"pads": [2, 2]}, rtol=1e-4, atol=1e-4),
+            Case("Conv", [normal(1, 3, 3, 1100), normal(9, 3, 2, 3)], rtol=1e-4, atol=1e-4),
+            Case("Conv", [normal(2, 70, 9, 9), normal(13, 70, 3, 3)], rtol=1e-3, atol=1e-3),
+            Case("Conv", [normal(2, 300, 5, 5), normal(17, 300, 1, 1)], rtol=1e-3, atol=1e-3),
+            Case("Conv", [normal(1, 8, 14, 14), normal(8, 1, 3, 3)], {"group": 8, "strides": [2, 2]}, rtol=1e-4),
+        ]
+    )
+
+
+@pytest.mark.parametrize("attributes", [{"pads": [1, 1, 1, 1]}, {"auto_pad": "SAME_LOWER", "strides": [2, 3]}])
+def test_conv_symbolic_in_every_dim(attributes: dict[str, object]) -> None:
+    weights = normal(6, 2, 3, 3)
+    case = Case(
+        "Conv", [normal(1, 2, 5, 5), weights], attributes, [1], symbolic={0: ["n", 2, "h", "w"]}, rtol=1e-4, atol=1e-5
+    )
+    (region,) = check([case])
+    for shape in [(3, 2, 9, 7), (1, 2, 3, 600), (2, 2, 4, 130), (0, 2, 5, 5)]:
+        x = normal(*shape)
+        (got,) = region(x)
+        if shape[0]:
+            np.testing.assert_allclose(got, case.expected([x, weights])[0], rtol=1e-4, atol=1e-5)
+
+
+def random_pool(rng: np.random.Generator, op: str, spatial: int) -> Case:
+    taps, strides = rng.integers(1, 4, spatial), rng.integers(1, 4, spatial)
+    dilations = rng.integers(1, 3, spatial)
+    pads = np.minimum(rng.integers(0, 3, 2 * spatial), np.tile((taps + 1) // 2, 2) - (np.tile(taps, 2) < 2))
+    sizes = (taps - 1) * dilations + 1 + rng.integers(1, 7, spatial)
+    attributes: dict[str, object] = {
+        "kernel_shape": taps.tolist(), "strides": strides.tolist(), "dilations": dilations.tolist(),
+        "pads": np.maximum(pads, 0).tolist(), "ceil_mode": int(rng.integers(0, 2)),
+    }  # fmt: skip
+    if op == "AveragePool":
+        attributes["count_include_pad"] = int(rng.integers(0, 2))
+    return Case(op, [rng.standard_normal((2, 3, *sizes)).astype(np.float32)], attributes)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pool_random_agrees_with_onnxruntime(op: str) -> None:
+    import onnxruntime as ort
+
+    rng = np.random.default_rng(len(op))
+    cases = [random_pool(rng, op, spatial) for spatial in (1, 2, 3) for _ in range(8)]
+    regions = compile_regions([whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)])
+    for case, region in zip(cases, regions, strict=True):
+        session = ort.InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
+        (expected,) = session.run(None, {"x0": case.operands[0]})
+        (got,) = region(*case.feeds())
+        assert got.shape == expected.shape, case
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=str(case.attributes))
+
+
+def test_pool_corners() -> None:
+    x = normal(2, 3, 7, 8)
+    x[0, 0, 0, 0] = np.nan
+    base = {"kernel_shape": [3, 2], "strides": [2, 2]}
+    check(
+        [
+            Case("MaxPool", [normal(2, 3, 7, 8)], base, outputs=2),
+            Case("MaxPool", [normal(2, 3, 7, 8)], {**base, "storage_order": 1}, outputs=2),
+            Case("MaxPool", [(normal(1, 2, 6, 6) * 50).astype(np.int8)], base),
+            Case("MaxPool", [normal(1, 2, 6, 6, dtype=np.float64)], {**base, "auto_pad": "SAME_UPPER"}),
+            Case("AveragePool", [normal(1, 2, 6, 6)], {**base, "auto_pad": "SAME_LOWER"}),
+            Case("GlobalAveragePool", [normal(2, 3, 4, 5)]),
+            Case("GlobalMaxPool", [normal(2, 3, 4, 5, dtype=np.float64)]),
+            Case("LRN", [normal(2, 7, 4, 5)], {"size": 4, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
+            Case("LRN", [normal(1, 5, 70)], {"size": 3}),
+        ]
+    )
+
+
+def test_pool_symbolic() -> None:
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    cases = [
+        Case(op, [normal(1, 2, 5, 5)], attributes, symbolic={0: ["n", "c", "h", "w"]}) for op in ("MaxPool", "AveragePool")
+    ]
+    for case, region in zip(cases, check(cases), strict=True):
+        for shape in [(2, 3, 9, 8), (1, 1, 1, 1), (4, 2, 2, 17)]:
+            x = normal(*shape)
+            np.testing.assert_allclose(region(x)[0], case.expected([x])[0], rtol=1e-5, atol=1e-6)
+
+
+def test_refusals_say_why() -> None:
+    conv = Case("Conv", [normal(1, 2, 4, 4), normal(3, 2, 3, 3)])
+    assert "weight's shape" in refusal(replace(conv, symbolic={1: ["a", "b", "c", "d"]}, shapes={0: ["p", "q", "r", "s"]}))
+    assert "rank" in refusal(replace(conv, op="MaxPool", operands=[normal(2, 3)], attributes={"kernel_shape": [2]}))

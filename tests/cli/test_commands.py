@@ -1,0 +1,182 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import farcall.cli
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """``cli("build", ...)`` runs the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["farcall", *map(str, words)])
+        with pytest.raises(SystemExit) as exit_:
+            farcall.cli.main()
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.err
+        return Outcome(int(exit_.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def artifact(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import farcall as fc
+
+    path = tmp_path_factory.mktemp("built") / "digits.so"
+    fc.partition(digits).build().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A `farcall serve` in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "farcall", "serve", "--key", "desk"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as out:
+        line = out.readline()
+        try:
+            assert re.fullmatch(r"listening on tcp://127\.0\.0\.1:\d+\n", line)
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+
+
+def test_help_names_every_command(cli: Cli) -> None:
+    result = cli("--help")
+    assert result.code == 0
+    for name in ("demo", "build", "run", "inspect", "serve"):
+        assert re.search(rf"^  {name} ", result.out, re.MULTILINE)
+        assert cli(name, "--help").code == 0
+
+
+def test_python_dash_m_is_the_same_program() -> None:
+    out = subprocess.run(
+        [sys.executable, "-m", "farcall", "--version"], capture_output=True, text=True, check=False
+    )
+    assert out.returncode == 0
+    assert out.stdout.startswith("farcall, version ")
+
+
+def test_build_then_inspect(cli: Cli, digits: Path) -> None:
+    built = cli("build", digits, "-o", "m.so", "--svg", "m.svg", "--json")
+    assert built.code == 0, built.err
+    report = json.loads(built.out)
+    assert report["artifact_bytes"] == Path("m.so").stat().st_size
+    assert Path("m.svg").read_text().startswith(("<svg", "<?xml"))
+    seen = json.loads(cli("inspect", "m.so", "--json").out)
+    assert seen["functions"]["main"]["signature"]["inputs"] == [
+        {"name": "image", "dtype": "float32", "shape": ["batch", 1, 8, 8]}
+    ]
+    text = cli("inspect", "m.so")
+    assert "image: float32[batch, 1, 8, 8]" in text.out
+
+
+def test_run_here_and_there_agree(cli: Cli, artifact: Path, digits: Path, server: str) -> None:
+    np.save("x.npy", np.random.default_rng(1).random((3, 1, 8, 8), dtype=np.float32))
+    for route in (["--output", "here"], ["--output", "there", "--on", server, "--key", "desk"]):
+        result = cli("run", artifact, "--input", "image=x.npy", "--json", *route)
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["outputs"][0]["shape"] == [3, 10]
+    assert cli("run", digits, "--input", "image=x.npy", "--output", "fresh").code == 0
+    here = np.load("here/logits.npy")
+    np.testing.assert_array_equal(here, np.load("there/logits.npy"))
+    np.testing.assert_array_equal(here, np.load("fresh/logits.npy"))
+
+
+def test_demo_reports_accuracy_on_both_routes(cli: Cli) -> None:
+    result = cli("demo", "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    for route in ("local", "remote"):
+        assert report["accuracy"][route] >= 0.97
+        assert report["max_abs_diff"][route] <= 1e-4
+        assert set(report["latency_us"][route]) == {"1", "32", "360"}
+    assert {region["backend"] for region in report["regions"]} == {"npu", "c"}
+    assert Path(report["svg"]).exists()
+
+
+BAD = {
+    "no such model": (["build", "nowhere.onnx", "-o", "m.so"], 1, "nowhere.onnx"),
+    "not ONNX": (["build", "text.onnx", "-o", "m.so"], 1, "text.onnx"),
+    "unknown backend": (["build", "{digits}", "-o", "m.so", "--backends", "npv"], 1, "npv"),
+    "folder missing": (["build", "{digits}", "-o", "no/such/m.so"], 1, "existing folder"),
+    "unknown target": (["build", "{digits}", "-o", "m.so", "--target", "vax"], 1, "vax"),
+    "no such artifact": (["run", "nowhere.so"], 1, "nowhere.so"),
+    "input missing": (["run", "{artifact}"], 2, "--input image=FILE.npy"),
+    "input unknown": (["run", "{artifact}", "--input", "img=x.npy"], 2, "no input 'img'"),
+    "input malformed": (["run", "{artifact}", "--input", "image"], 2, "NAME=FILE.npy"),
+    "input twice": (["run", "{artifact}", "--input", "image=x.npy", "--input", "image=x.npy"], 2, "twice"),
+    "input file missing": (["run", "{artifact}", "--input", "image=gone.npy"], 2, "no such file"),
+    "input no array": (["run", "{artifact}", "--input", "image=text.onnx"], 2, "numpy.save"),
+    "wrong dtype": (["run", "{artifact}", "--input", "image=f64.npy"], 1, "float32[batch, 1, 8, 8]"),
+    "wrong rank": (["run", "{artifact}", "--input", "image=flat.npy"], 1, "float32[batch, 1, 8, 8]"),
+    "wrong dim": (["run", "{artifact}", "--input", "image=wide.npy"], 1, "float32[batch, 1, 8, 8]"),
+    "truncated": (["inspect", "cut.so"], 1, "cut.so"),
+    "server unreachable": (
+        ["run", "{artifact}", "--input", "image=x.npy", "--on", "tcp://127.0.0.1:1"],
+        1,
+        "serve",
+    ),
+    "bad address": (["run", "{artifact}", "--input", "image=x.npy", "--on", "board"], 1, "tcp://"),
+    "wrong key": (
+        ["run", "{artifact}", "--input", "image=x.npy", "--on", "{server}", "--key", "x"],
+        1,
+        "key",
+    ),
+    "no such command": (["biuld"], 2, "biuld"),
+    "public without TLS": (["serve", "--host", "0.0.0.0"], 1, "--insecure"),  # noqa: S104
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_clear_message(
+    cli: Cli, case: str, digits: Path, artifact: Path, request: pytest.FixtureRequest
+) -> None:
+    words, code, text = BAD[case]
+    Path("text.onnx").write_text("this is no model\n")
+    Path("cut.so").write_bytes(artifact.read_bytes()[:5000])
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    np.save("f64.npy", np.zeros((1, 1, 8, 8)))
+    np.save("flat.npy", np.zeros(64, np.float32))
+    np.save("wide.npy", np.zeros((1, 1, 8, 9), np.float32))
+    places = {"digits": digits, "artifact": artifact}
+    if "{server}" in words:
+        places["server"] = request.getfixturevalue("server")
+    result = cli(*[word.format(**places) for word in words])
+    assert (result.code, result.out) == (code, "")
+    assert text in result.err
+    assert not Path("m.so").exists()
+
+
+def test_debug_shows_the_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    from farcall.errors import ModelError
+
+    monkeypatch.setattr(sys, "argv", ["farcall", "build", "nowhere.onnx", "-o", "m.so", "--debug"])
+    with pytest.raises(ModelError):
+        farcall.cli.main()

@@ -1,0 +1,39 @@
+"""The kernel library that these tests call, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from farcall import ffi
+from farcall.toolchain.compiler import find_compiler
+
+Compile = Callable[[str, str], Path]
+
+
+@pytest.fixture(scope="session")
+def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """(name, C source) -> a shared library, by the compiler that farcall itself would use."""
+    folder = tmp_path_factory.mktemp("kernels")
+    compiler = find_compiler()
+
+    def compile_source(name: str, source: str) -> Path:
+        (folder / f"{name}.c").write_text(source)
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+        flags += [f"-I{ffi.include_dir()}", "-fvisibility=hidden"]
+        compiler.run([*flags, f"{name}.c", "-o", f"{name}.so"], folder, "test kernels")
+        return folder / f"{name}.so"
+
+    return compile_source
+
+
+@pytest.fixture(scope="session")
+def kernels_path(compile_kernels: Compile) -> Path:
+    return compile_kernels("kernels", (Path(__file__).parent / "kernels.c").read_text())
+
+
+@pytest.fixture(scope="session")
+def kernels(kernels_path: Path) -> ffi.Module:
+    return ffi.load_library(kernels_path)

@@ -1,0 +1,203 @@
+"""Arguments and results that are no tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farcall import ffi
+
+NONE, INT, BOOL, FLOAT, POINTER, DTYPE, DEVICE = range(7)
+RAW_STR, BYTE_ARRAY, STR, FUNCTION, ARRAY = 8, 9, 65, 68, 71
+
+
+class Color(enum.IntEnum):
+    RED = 7
+
+
+class Index:
+    def __index__(self) -> int:
+        return 12
+
+
+@pytest.mark.parametrize(
+    ("value", "tag"),
+    [
+        (None, NONE),
+        (True, BOOL),
+        (np.True_, BOOL),
+        (3, INT),
+        (-(2**63), INT),
+        (2**63 - 1, INT),
+        (Color.RED, INT),
+        (np.int8(-3), INT),
+        (np.uint64(2**40), INT),
+        (Index(), INT),
+        (1.5, FLOAT),
+        (np.float32(1.5), FLOAT),
+        (np.float64(1.5), FLOAT),
+        (ctypes.c_void_p(16), POINTER),
+        ("text", RAW_STR),
+        ("nul\0inside", STR),
+        (b"bytes", BYTE_ARRAY),
+        (bytearray(b"bytes"), BYTE_ARRAY),
+        (memoryview(b"bytes"), BYTE_ARRAY),
+        (ffi.dtype("int8"), DTYPE),
+        (np.dtype("float16"), DTYPE),
+        (np.float32, DTYPE),
+        (ffi.Device("cuda:1"), DEVICE),
+        (print, FUNCTION),
+        (int, FUNCTION),
+        ([1, "two", None], ARRAY),
+        ((), ARRAY),
+    ],
+    ids=repr,
+)
+def test_each_kind_arrives_with_its_tag(kernels: ffi.Module, value: Any, tag: int) -> None:
+    assert kernels["tag"](value) == tag
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, False, 0, 1, -1, 2**30, -(2**30), 2**62, -(2**63), 2**63 - 1, 0.0, -2.5, math.inf]
+    + ["", "a", "seven77", "eight888", "ümlaut", "nul\0nul", "x" * 1000, b"", b"\0\1", b"y" * 1000]
+    + [(), (1, 2.0, "three", (None, (b"deep",)))],
+    ids=lambda value: repr(value)[:20],
+)
+def test_values_come_back_equal_and_of_their_type(kernels: ffi.Module, value: Any) -> None:
+    back = kernels["echo"](value)
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_nan_comes_back(kernels: ffi.Module) -> None:
+    assert math.isnan(kernels["echo"](math.nan))
+
+
+def test_bytearray_comes_back_as_bytes(kernels: ffi.Module) -> None:
+    assert kernels["echo"](bytearray(b"abcdefghij")) == b"abcdefghij"
+
+
+def test_pointer_comes_back(kernels: ffi.Module) -> None:
+    back = kernels["echo"](ctypes.c_void_p(4096))
+    assert isinstance(back, ctypes.c_void_p)
+    assert back.value == 4096
+
+
+def test_module_travels_as_itself(kernels: ffi.Module) -> None:
+    assert kernels["echo"](kernels) is kernels
+
+
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 64, 1000])
+def test_any_number_of_arguments(kernels: ffi.Module, count: int) -> None:
+    assert kernels["count"](*range(count)) == count
+    assert kernels["count"](*["text\0" + str(i) for i in range(count)]) == count
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70, np.uint64(2**64 - 1)], ids=repr)
+def test_int_that_is_too_big(kernels: ffi.Module, value: int) -> None:
+    with pytest.raises(OverflowError, match="argument 2 of `add`: the int needs more than 64 bits"):
+        kernels["add"](1, value)
+
+
+@pytest.mark.parametrize("value", [{1}, {"a": 1}, 1j, np.complex64(1j), object(), range(3), iter(())], ids=repr)
+def test_a_kind_that_cannot_be_passed(kernels: ffi.Module, value: Any) -> None:
+    with pytest.raises(TypeError, match="argument 3 of `count`: a value of type"):
+        kernels["count"](1, 2, value)
+
+
+def test_bad_element_of_a_list_names_the_argument(kernels: ffi.Module) -> None:
+    with pytest.raises(TypeError, match="argument 1 of `count`"):
+        kernels["count"]([1, ["x" * 100, {2}]])
+
+
+def test_list_that_contains_itself(kernels: ffi.Module) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(RecursionError):
+        kernels["count"](endless)
+
+
+def test_text_that_is_no_unicode(kernels: ffi.Module) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        kernels["count"]("\ud800")
+
+
+def test_keywords_are_refused(kernels: ffi.Module) -> None:
+    with pytest.raises(TypeError, match="`add` takes positional arguments only"):
+        kernels["add"](1, b=2)
+
+
+def test_an_exception_of_user_code_passes_unchanged(kernels: ffi.Module) -> None:
+    class Bad:
+        def __index__(self) -> int:
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="^mine$"):
+        kernels["count"](Bad())
+
+
+class TestDtype:
+    @pytest.mark.parametrize(
+        "name",
+        ["int8", "int64", "uint16", "float16", "float32", "float64", "bfloat16", "bool", "complex64", "handle"]
+        + ["float8_e4m3fn", "float8_e5m2fnuz", "float6_e2m3fn", "float4_e2m1fnx2", "float32x4", "int4", "void"],
+    )
+    def test_prints_as_it_is_parsed(self, kernels: ffi.Module, name: str) -> None:
+        assert str(ffi.dtype(name)) == name
+        assert kernels["echo"](ffi.dtype(name)) == name
+        assert kernels["name_dtype"](ffi.dtype(name)) == name
+
+    def test_parts(self) -> None:
+        x = ffi.dtype("uint8x4")
+        assert (x.code, x.bits, x.lanes, x.itemsize) == (1, 8, 4, 4)
+        assert repr(x) == "farcall.dtype('uint8x4')"
+
+    @pytest.mark.parametrize("alias", ["f32", "float", "float32", np.float32, np.dtype("float32")], ids=repr)
+    def test_equal_to_its_aliases(self, alias: Any) -> None:
+        assert ffi.dtype("float32") == alias
+        assert ffi.dtype(alias) == ffi.dtype("float32")
+        assert not ffi.dtype("float64") == alias
+        assert hash(ffi.dtype(alias)) == hash(ffi.dtype("float32"))
+
+    @pytest.mark.parametrize("bad", ["flot32", "int0", "int256", "float32x0", "float32 ", "x", "int8x70000"])
+    def test_unknown_name(self, bad: str) -> None:
+        with pytest.raises(ValueError, match="unknown dtype"):
+            ffi.dtype(bad)
+
+    def test_not_equal_to_something_else(self) -> None:
+        assert ffi.dtype("int8") != 3
+        assert ffi.dtype("int8") != "what"
+
+    def test_numpy_dtype_without_counterpart(self, kernels: ffi.Module) -> None:
+        with pytest.raises(TypeError, match="has no counterpart"):
+            kernels["tag"](np.dtype("datetime64[s]"))
+        with pytest.raises(TypeError, match="native byte order"):
+            ffi.dtype(np.dtype(">f4"))
+
+
+class TestDevice:
+    @pytest.mark.parametrize(("text", "parts"), [("cpu", (1, 0)), ("cuda:3", (2, 3)), ("mps", (8, 0))])
+    def test_names(self, kernels: ffi.Module, text: str, parts: tuple[int, int]) -> None:
+        device = ffi.Device(text)
+        assert (device.type, device.index) == parts
+        assert kernels["echo"](device) == device == text
+
+    def test_ways_to_say_it(self) -> None:
+        assert ffi.Device("cuda", 1) == ffi.Device("cuda:1") == ffi.Device(2, 1) == (2, 1)
+        assert str(ffi.Device("wgpu")) == "webgpu:0"
+        assert ffi.Device("cpu") != 1
+        assert len({ffi.Device("cpu"), ffi.Device("cpu:0"), ffi.Device("cuda")}) == 2
+
+    def test_behind_a_session(self) -> None:
+        assert str(ffi.Device((1 + 128 * 3, 2))) == "remote[2]/cpu:2"
+
+    @pytest.mark.parametrize("bad", ["gpu", "cuda:", "cuda:x", "cpu:0 x", ""])
+    def test_unknown_name(self, bad: str) -> None:
+        with pytest.raises(ValueError, match="unknown device"):
+            ffi.Device(bad)

@@ -1,0 +1,208 @@
+"""What load_model takes, what it refuses, and the form that it gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from farcall.errors import ModelError, UsageError
+from farcall.graph import load_model
+
+from .graphs import chain, text_model, value
+
+WEIGHTS = np.arange(1024, dtype=np.float32).reshape(256, 4)
+
+
+def with_weights() -> onnx.ModelProto:
+    model = text_model("g (float[n, 256] x) => (float[n, 4] y) { y = MatMul(x, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(WEIGHTS, "w"))
+    return model
+
+
+def test_a_path_a_proto_and_an_ir_model_are_taken(tmp_path: Path) -> None:
+    proto = with_weights()
+    onnx.save(proto, tmp_path / "m.onnx")
+    for source in (tmp_path / "m.onnx", str(tmp_path / "m.onnx"), proto, ir.from_proto(proto)):
+        model = load_model(source)
+        assert [node.op_type for node in model.graph] == ["MatMul"]
+        weights = model.graph.initializers["w"].const_value
+        assert weights is not None
+        np.testing.assert_array_equal(weights.numpy(), WEIGHTS)
+
+
+def test_what_is_given_is_not_changed() -> None:
+    proto = text_model("g (float[n] x) => (float[n] y) { c = Constant<value_float=2.0>() y = Mul(x, c) }")
+    before = proto.SerializeToString()
+    load_model(proto)
+    assert proto.SerializeToString() == before
+    model = ir.from_proto(proto)
+    before = ir.to_proto(model).SerializeToString()
+    load_model(model)
+    assert ir.to_proto(model).SerializeToString() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not an ONNX model: the file is empty"),
+        (b"hello, this is text\n", "is not an ONNX model: it is text, starting with 'hello,'"),
+        (os.urandom(2000), "is not an ONNX model: its 2,000 bytes"),
+        (b"PK\x03\x04" + bytes(50), "is not an ONNX model: it is a zip file.*torch.onnx.export"),
+        (b"\x7fELF" + bytes(50), "is not an ONNX model: it is an ELF file.*load_module"),
+        (b"\x08\x0a", "is not an ONNX model: its 2 bytes are no ModelProto with a graph"),
+    ],
+    ids=["empty", "text", "random", "zip", "elf", "no graph"],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(with_weights().SerializeToString()[:-100])
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        load_model(path)
+
+
+def test_no_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no such file: .*none\.onnx"):
+        load_model(tmp_path / "none.onnx")
+    with pytest.raises(ModelError, match="is a folder"):
+        load_model(tmp_path)
+
+
+def test_what_is_no_source_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"expected a path, an onnx\.ModelProto or an onnx_ir\.Model, got int"
+    ):
+        load_model(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("g (float[4] x) => (float[4] y) { y = Relu(nothing) }", "nothing"),
+        ("g (float[4] x) => (float[4] y) { y = NoSuchOperator(x) }", "NoSuchOperator"),
+        ("g (float[4] x) => (float[4] y) { y = Relu(x, x) }", "Relu"),
+        ("g (float[2,3] x) => (float[2,5] y) { y = MatMul(x, x) }", "MatMul"),
+        ("g (float[4] x) => (float[5] y) { y = Relu(x) }", "Relu"),
+    ],
+    ids=["missing value", "unknown operator", "arity", "dims that do not fit", "wrong declaration"],
+)
+def test_invalid_onnx_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ModelError, match=f"is not valid ONNX: .*{message}"):
+        load_model(text_model(text))
+
+
+def external(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    onnx.save(with_weights(), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    return path
+
+
+def test_external_data_is_found_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = external(tmp_path)
+    monkeypatch.chdir("/")
+    model = load_model(path)
+    weights = model.graph.initializers["w"].const_value
+    assert isinstance(weights, ir.ExternalTensor)
+    np.testing.assert_array_equal(weights.numpy(), WEIGHTS)
+    again = load_model(model)
+    tensor = again.graph.initializers["w"].const_value
+    assert tensor is not None
+    np.testing.assert_array_equal(tensor.numpy(), WEIGHTS)
+
+
+def test_missing_external_data_is_named(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(ModelError, match=r"the data of `w` is missing: no such file .*m\.data"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../secret"])
+def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    path = external(tmp_path)
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = location
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(path)
+
+
+def test_constants_become_initializers() -> None:
+    model = load_model(
+        text_model("""g (float[2] x) => (float[2] y, float[2] z, int64[2] w) {
+        a = Constant<value_floats=[1.0, 2.0]>()  y = Add(x, a)
+        z = Constant<value = float[2] {3.0, 4.0}>()
+        w = Constant<value_ints=[5, 6]>() }""")
+    )
+    assert [node.op_type for node in model.graph] == ["Add"]
+    assert [value.name for value in model.graph.outputs] == ["y", "z", "w"]
+    tensors = {name: value.const_value for name, value in model.graph.initializers.items()}
+    for name, expected in (("a", [1.0, 2.0]), ("z", [3.0, 4.0]), ("w", [5, 6])):
+        tensor = tensors[name]
+        assert tensor is not None and tensor.numpy().tolist() == expected
+    w = tensors["w"]
+    assert w is not None and w.dtype == ir.DataType.INT64
+
+
+def test_functions_are_inlined_and_their_insides_have_shapes() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "mine": 1]>
+        g (float[n, 4] x) => (float[n, 4] y) { a = mine.twice(x)  y = mine.twice(a) }
+        <domain: "mine", opset_import: ["": 20]> twice (x) => (y) { t = Relu(x)  y = Add(t, x) }""")
+    model = load_model(proto)
+    assert [node.op_type for node in model.graph] == ["Relu", "Add", "Relu", "Add"]
+    assert not model.functions
+    assert len({node.name for node in model.graph}) == 4
+    for node in model.graph:
+        assert node.outputs[0].dtype == ir.DataType.FLOAT
+        assert str(node.outputs[0].shape) == "[n,4]"
+
+
+def test_inputs_with_a_default_are_constants() -> None:
+    """IR version 3 lists every initializer among the inputs, as old exporters write it."""
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    tensor = numpy_helper.from_array(np.ones(4, dtype=np.float32), "w")
+    graph = helper.make_graph([node], "g", [value("x"), value("w")], [value("y")], [tensor])
+    model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3))
+    assert [item.name for item in model.graph.inputs] == ["x"]
+    assert list(model.graph.initializers) == ["w"]
+
+
+def test_every_node_has_a_name_of_its_own() -> None:
+    proto = chain(6)
+    for node, name in zip(proto.graph.node, ["", "a", "a", "Relu_0", "", "a"], strict=True):
+        node.name = name
+    names = [node.name for node in load_model(proto).graph]
+    assert len(set(names)) == 6
+    assert names[1] == "a" and names[3] == "Relu_0"
+
+
+def test_what_no_output_needs_is_removed() -> None:
+    proto = text_model("g (float[4] x) => (float[4] y) { y = Relu(x) a = Exp(x) b = Neg(a) }")
+    proto.graph.initializer.append(numpy_helper.from_array(WEIGHTS, "unused"))
+    model = load_model(proto)
+    assert [node.op_type for node in model.graph] == ["Relu"]
+    assert not model.graph.initializers
+
+
+def test_dead_second_outputs_and_control_flow_load() -> None:
+    """Nobody here refuses them: that is for backends to do, by name."""
+    branch = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "b", [], [value("b")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    graph = helper.make_graph([node], "g", [condition, value("x")], [value("y")])
+    model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    assert [node.op_type for node in model.graph] == ["If"]

@@ -1,0 +1,270 @@
+"""Symbolic shapes: operator by operator, and where dims must be equal."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from farcall.errors import ModelError
+from farcall.graph import load_model
+from farcall.graph.dims import dims, evaluate, parse, text, try_dims
+from farcall.graph.shapes import constraints
+
+from .graphs import text_model, value
+
+
+def loaded(source: str) -> dict[str, tuple[int | str, ...]]:
+    """The dims of all inputs and outputs."""
+    model = load_model(text_model(source))
+    return {item.name or "": text(dims(item)) for item in (*model.graph.inputs, *model.graph.outputs)}
+
+
+X4 = "float[n,3,h,w] x"
+
+
+def declared(rank: int) -> str:
+    return ",".join("?" * rank)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rank", "nodes", "expected"),
+    [
+        (X4, 4, "y = Relu(x)", ("n", 3, "h", "w")),
+        (f"{X4}, float[8,3,3,3] k", 4, "y = Conv(x, k)", ("n", 8, "h - 2", "w - 2")),
+        (f"{X4}, float[8,3,3,3] k", 4, "y = Conv<pads=[1,1,1,1]>(x, k)", ("n", 8, "h", "w")),
+        (
+            f"{X4}, float[8,3,3,3] k",
+            4,
+            "y = Conv<strides=[2,2],pads=[1,1,1,1]>(x, k)",
+            ("n", 8, "floor(h/2 + 1/2)", "floor(w/2 + 1/2)"),
+        ),
+        (
+            f"{X4}, float[8,3,3,3] k",
+            4,
+            'y = Conv<auto_pad="SAME_UPPER",strides=[2,2]>(x, k)',
+            ("n", 8, "floor(h/2 + 1/2)", "floor(w/2 + 1/2)"),
+        ),
+        (
+            f"{X4}, float[8,3,3,3] k",
+            4,
+            'y = Conv<auto_pad="VALID",dilations=[2,1]>(x, k)',
+            ("n", 8, "h - 4", "w - 2"),
+        ),
+        (X4, 4, "y = MaxPool<kernel_shape=[2,2],strides=[2,2]>(x)", ("n", 3, "floor(h/2)", "floor(w/2)")),
+        (
+            X4,
+            4,
+            "y = AveragePool<kernel_shape=[2,2],strides=[2,2],ceil_mode=1>(x)",
+            ("n", 3, "floor(h/2 + 1/2)", "floor(w/2 + 1/2)"),
+        ),
+        (X4, 4, "y = GlobalAveragePool(x)", ("n", 3, 1, 1)),
+        (X4, 2, "y = Flatten(x)", ("n", "3*h*w")),
+        (X4, 2, "y = Flatten<axis=-1>(x)", ("3*h*n", "w")),
+        (X4, 4, "y = Transpose<perm=[0,2,3,1]>(x)", ("n", "h", "w", 3)),
+        (X4, 4, "y = Transpose(x)", ("w", "h", 3, "n")),
+        (X4, 4, "y = Concat<axis=2>(x, x, x)", ("n", 3, "3*h", "w")),
+        (X4, 4, "y = Softmax<axis=1>(x)", ("n", 3, "h", "w")),
+        (X4, 4, "y = Cast<to=1>(x)", ("n", 3, "h", "w")),
+        (f"{X4}, float[3] s", 4, "y = BatchNormalization(x, s, s, s, s)", ("n", 3, "h", "w")),
+        (X4, 2, "a = Constant<value_ints=[2,3]>() y = ReduceMean<keepdims=0>(x, a)", ("n", 3)),
+        (X4, 4, "a = Constant<value_ints=[-1]>() y = ReduceMax(x, a)", ("n", 3, "h", 1)),
+        (X4, 4, "y = ReduceSum(x)", (1, 1, 1, 1)),
+        (X4, 4, "y = ReduceSum<noop_with_empty_axes=1>(x)", ("n", 3, "h", "w")),
+        ("float[n,1,4] x", 2, "a = Constant<value_ints=[1]>() y = Squeeze(x, a)", ("n", 4)),
+        ("float[n,4] x", 4, "a = Constant<value_ints=[0,-1]>() y = Unsqueeze(x, a)", (1, "n", 4, 1)),
+        ("float[n,8,4] x", 3, "a = Constant<value_ints=[0,-1,2]>() y = Reshape(x, a)", ("n", 16, 2)),
+        ("float[n,8,4] x", 2, "a = Constant<value_ints=[-1,32]>() y = Reshape(x, a)", ("n", 32)),
+        ("float[n,k] x, float[k,m] z", 2, "y = MatMul(x, z)", ("n", "m")),
+        ("float[b,1,n,k] x, float[h,k,m] z", 4, "y = MatMul(x, z)", ("b", "h", "n", "m")),
+        ("float[k] x, float[b,k,m] z", 2, "y = MatMul(x, z)", ("b", "m")),
+        ("float[k,n] x, float[m,k] z", 2, "y = Gemm<transA=1,transB=1>(x, z)", ("n", "m")),
+        ("float[n,1,4] x, float[m,1] z", 3, "y = Add(x, z)", ("n", "m", 4)),
+        ("float[n,4] x", 2, "a, y = Split<axis=1,num_outputs=2>(x) b = Relu(a)", ("n", 2)),
+        ("float[n,4] x", 2, "a = Constant<value_ints=[0,1,2,0]>() y = Pad(x, a)", ("n + 2", 5)),
+        ("float[n,4] x, int64[2,m] i", 3, "y = Gather(x, i)", (2, "m", 4)),
+        (
+            "float[n,4] x",
+            2,
+            "s = Constant<value_ints=[1]>() e = Constant<value_ints=[9223372036854775807]>()"
+            " y = Slice(x, s, e)",
+            ("Max(0, n - 1)", 4),
+        ),
+    ],
+    ids=lambda case: case if isinstance(case, str) and "=" in case else None,
+)
+def test_operator(inputs: str, rank: int, nodes: str, expected: tuple[int | str, ...]) -> None:
+    model = text_model(f"g ({inputs}) => (float[{declared(rank)}] y) {{ {nodes} }}")
+    found = dims(load_model(model).graph.outputs[0])
+    assert found == tuple(parse(item) if isinstance(item, str) else item for item in expected)
+
+
+def test_old_opsets_take_axes_as_attributes() -> None:
+    for opset, nodes, expected in (
+        (11, "y = ReduceSum<axes=[1],keepdims=0>(x)", ("n", 4)),
+        (13, "y = ReduceMean<axes=[1],keepdims=0>(x)", ("n", 4)),
+        (11, "a = Unsqueeze<axes=[0]>(x) y = Squeeze<axes=[0, 2]>(a)", ("n", 4)),
+    ):
+        model = text_model(f"g (float[n,1,4] x) => (float[?,?] y) {{ {nodes} }}", opset)
+        assert text(dims(load_model(model).graph.outputs[0])) == expected
+
+
+def test_input_dims_are_ints_or_symbols_with_readable_names() -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["img"], ["y"]), helper.make_node("Relu", ["z"], ["v"])],
+            "g",
+            [value("img", ["batch size", None, 4]), value("z", ["2*batch", "img_dim1", "n"])],
+            [value("y", [None] * 3), value("v", [None] * 3)],
+        ),
+        opset_imports=[helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+    graph = load_model(model).graph
+    assert [text(dims(item)) for item in graph.inputs] == [
+        ("batch_size", "img_dim1_1", 4),
+        ("z_dim0", "img_dim1", "n"),
+    ]
+    assert [text(dims(item)) for item in graph.outputs] == [text(dims(item)) for item in graph.inputs]
+
+
+def test_a_name_that_stands_twice_is_one_symbol() -> None:
+    assert loaded("g (float[b, s] x, float[b, t] z) => (float[?, ?] y) { y = Concat<axis=1>(x, z) }") == {
+        "x": ("b", "s"),
+        "z": ("b", "t"),
+        "y": ("b", "s + t"),
+    }
+
+
+def test_a_symbol_that_must_be_a_number_becomes_it() -> None:
+    found = loaded(
+        "g (float[n, k] x, float[4] z) => (float[?, ?] y, float[?] s) { y = Add(x, z) s = Relu(z) }"
+    )
+    assert found["x"] == ("n", 4)
+    assert found["y"] == ("n", 4)
+
+
+def test_of_two_symbols_that_must_be_equal_the_first_stays() -> None:
+    found = loaded(
+        "g (float[n, 4] x, float[m, 4] z) => (float[?, ?] y, float[?, ?] s) { y = Add(z, x) s = Relu(z) }"
+    )
+    assert found == {"x": ("n", 4), "z": ("n", 4), "y": ("n", 4), "s": ("n", 4)}
+
+
+def test_equal_symbols_chain() -> None:
+    found = loaded("""g (float[a] p, float[b] q, float[c] r, float[3] s) => (float[?] x, float[?] y, float[?] z)
+    { x = Add(p, q)  y = Add(q, r)  z = Add(r, s) }""")
+    assert set(found.values()) == {(3,)}
+
+
+def test_equal_expressions_are_a_constraint() -> None:
+    model = load_model(
+        text_model("""g (float[n, 4] x, float[m] z) => (float[?] y) {
+    s = Constant<value_ints=[-1]>()  a = Reshape(x, s)  y = Add(a, z) }""")
+    )
+    assert [(str(a), str(b)) for a, b in constraints(model)] == [("m", "4*n")]
+
+
+def test_a_declared_number_counts_against_an_expression() -> None:
+    model = load_model(text_model("g (float[n, 4] x) => (float[2, 4] y) { y = Relu(x) }"))
+    assert text(dims(model.graph.inputs[0])) == (2, 4)
+    model = load_model(text_model("g (float[n] x) => (float[10] y) { y = Concat<axis=0>(x, x) }"))
+    assert [(str(a), str(b)) for a, b in constraints(model)] == [("2*n", "10")]
+
+
+def test_dims_that_cannot_be_equal_are_refused_by_node() -> None:
+    with pytest.raises(ModelError, match=r"`\w+` \(Add\): expected equal dims, got 3 and 4"):
+        load_model(
+            text_model("""g (float[n] x, float[3] p, float[4] q) => (float[?] y) {
+        a = Add(x, p)  b = Add(x, q)  y = Add(a, b) }""")
+        )
+
+
+def test_a_shape_known_only_at_run_time_keeps_what_the_model_declares() -> None:
+    nodes = "{ y = Reshape(x, s) }"
+    declares = load_model(text_model(f"g (float[6] x, int64[2] s) => (float[2,3] y) {nodes}"))
+    assert dims(declares.graph.outputs[0]) == (2, 3)
+    silent = load_model(text_model(f"g (float[6] x, int64[2] s) => (float[?,3] y) {nodes}"))
+    assert try_dims(silent.graph.outputs[0]) is None
+
+
+def test_an_unknown_operator_of_another_domain_keeps_its_declared_shape() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "my.ops": 1]>
+    g (float[n, 4] x) => (float[n, 4] y) <float[n, 4] a> { a = my.ops.Act(x)  y = Relu(a) }""")
+    assert text(dims(load_model(model).graph.outputs[0])) == ("n", 4)
+
+
+FLATTEN = """g (float[n, 8, h] x) => (float[?, ?] y)
+<int64 zero = {0}, int64[1] at = {0}, int64[1] rest = {-1}> {
+s = Shape(x)  g0 = Gather<axis=0>(s, zero)  u = Unsqueeze(g0, at)  t = Concat<axis=0>(u, rest)
+y = Reshape(x, t) }"""
+
+
+def test_a_shape_computed_by_nodes_is_followed_and_folded() -> None:
+    model = load_model(text_model(FLATTEN))
+    assert text(dims(model.graph.outputs[0])) == ("n", "8*h")
+    (node,) = model.graph
+    operand = node.inputs[1]
+    assert operand is not None and operand.const_value is not None
+    assert operand.const_value.numpy().tolist() == [0, -1]
+
+
+def test_static_shape_arithmetic_becomes_a_constant() -> None:
+    model = load_model(
+        text_model("""g (float[6, 4] x) => (int64[2] y, int64 p) <int64[1] two = {2}> {
+    s = Shape(x)  y = Div(s, two)  p = ReduceProd<keepdims=0>(s) }""")
+    )
+    assert len(model.graph) == 0
+    values = [item.const_value for item in model.graph.outputs]
+    assert [tensor is not None and tensor.numpy().tolist() for tensor in values] == [[3, 2], 24]
+
+
+def test_expand_by_where_and_equal_is_followed() -> None:
+    """How PyTorch's exporter writes expand(-1, 5): ConstantOfShape, Equal and Where."""
+    model = load_model(
+        text_model("""g (float[n, 1] x) => (float[?, ?] y)
+    <int64[2] want = {-1, 5}, int64[2] no = {-1, -1}> {
+    s = Shape(no)  ones = ConstantOfShape<value = int64[1] {1}>(s)  e = Equal(want, no)  w = Where(e, ones, want)
+    y = Expand(x, w) }""")
+    )
+    assert text(dims(model.graph.outputs[0])) == ("n", 5)
+
+
+def test_a_reshape_that_0_and_one_hole_cannot_say_is_left() -> None:
+    model = load_model(
+        text_model("""g (float[a, b, 4] x) => (float[?, ?, ?] y) <int64[1] four = {4}> {
+    s = Shape<start=0, end=1>(x)  t = Shape<start=1, end=2>(x)  u = Concat<axis=0>(four, t, s)  y = Reshape(x, u) }""")
+    )
+    assert text(dims(model.graph.outputs[0])) == (4, "b", "a")
+    assert [node.op_type for node in model.graph][-1] == "Reshape"
+
+
+def test_a_pooling_that_onnx_misreads_is_put_right_and_so_is_what_follows() -> None:
+    """Opset 20: ONNX's inference says 3 windows, onnxruntime and ONNX's reference evaluator compute 2."""
+    pool = "MaxPool<kernel_shape=[3], strides=[5], pads=[1,1], ceil_mode=1>(x)"
+    source = f"g (float[1,1,8] x) => (float[?,?,?] y) {{ a = {pool} b = Relu(a) y = Concat<axis=2>(b, b) }}"
+    assert dims(load_model(text_model(source)).graph.outputs[0]) == (1, 1, 4)
+    assert dims(load_model(text_model(source, opset=22)).graph.outputs[0]) == (1, 1, 4)
+
+
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+@pytest.mark.parametrize("pads", [(0, 0), (1, 0), (1, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (3, 2, 2), (3, 5, 1), (4, 3, 1)]
+)
+def test_pooling_over_symbols_agrees_with_onnx_on_numbers(
+    kernel: int, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: int
+) -> None:
+    attributes = (
+        f"<kernel_shape=[{kernel}], strides=[{stride}], dilations=[{dilation}], "
+        f"pads=[{pads[0]},{pads[1]}], ceil_mode={ceil_mode}>"
+    )
+    symbolic = text_model(
+        f"g (float[1,1,h] x) => (float[?,?,?] y) {{ y = MaxPool{attributes}(x) }}", opset=22
+    )
+    (*_, found) = dims(load_model(symbolic).graph.outputs[0])
+    for size in range(8, 20):
+        nodes = f"{{ y = MaxPool{attributes}(x) }}"
+        static = text_model(f"g (float[1,1,{size}] x) => (float[?,?,?] y) {nodes}", opset=22)
+        (*_, expected) = dims(load_model(static).graph.outputs[0])
+        assert evaluate(found, {"h": size}) == expected

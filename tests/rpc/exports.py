@@ -1,0 +1,71 @@
+"""What the test servers export: ``register`` is their ``--init``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from typing import Any
+
+import numpy as np
+
+import farcall as fc
+
+HELD: list[Any] = []
+
+
+def _fail(kind: str, text: str) -> None:
+    raise {"ValueError": ValueError, "KeyError": KeyError, "TypeError": TypeError, "OSError": OSError}[kind](
+        text
+    )
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _leave() -> None:
+    raise SystemExit(3)
+
+
+def _scale(x: Any, factor: float) -> Any:
+    return (x.numpy() * factor).astype(x.numpy().dtype)
+
+
+def _adder(n: int) -> Any:
+    return fc.ffi.Function(lambda x: x + n)
+
+
+def register() -> None:
+    """Register everything."""
+    exports: dict[str, Any] = {
+        "add": lambda a, b: a + b,
+        "adder": _adder,
+        "call": lambda f, x: f(x),
+        "count": lambda *args: len(args),
+        "echo": lambda x: x,
+        "exit": os._exit,
+        "fail": _fail,
+        "first": lambda x: x[0],
+        "forever": lambda: threading.Event().wait(),
+        "here": os.getcwd,
+        "hold": HELD.append,
+        "kill": lambda number: os.kill(os.getpid(), number),
+        "leave": _leave,
+        "nop": lambda: None,
+        "object": lambda: {1: 2},
+        "pid": os.getpid,
+        "range": lambda n: np.arange(n, dtype="float32"),
+        "scale": _scale,
+        "segfault": _segfault,
+        "several": lambda x: (x, 7, "text", _scale(x, 2.0)),
+        "sum": lambda x: float(x.numpy().sum()),
+        "transpose": lambda x: x.numpy().T,
+    }
+    for name, function in exports.items():
+        fc.register_global_func(f"test.{name}", function)
+
+
+def broken() -> None:
+    """An ``--init`` that fails."""
+    raise RuntimeError("no such board")

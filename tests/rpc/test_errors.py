@@ -1,0 +1,204 @@
+"""Each way in which a session can fail to begin or to go on has one clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import farcall as fc
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    ProtocolError,
+    WorkerCrashedError,
+)
+from farcall.rpc import Server, connect
+
+from .conftest import SECONDS, packet, sequence, text, works
+
+VOID = packet(4, sequence(struct.pack("<i", 0)))
+ACCEPT = struct.pack("<ii", 0xFF271, 8) + b"server:k"
+
+
+def refused(url: str, key: str = "", timeout: float = SECONDS) -> str:
+    with pytest.raises(ConnectError) as caught:
+        connect(url, key=key, timeout=timeout)
+    return str(caught.value)
+
+
+@contextlib.contextmanager
+def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that does what ``serve`` does with its first connection; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(SECONDS)
+                serve(connection)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(SECONDS)
+
+
+def until_closed(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+# ---- no session
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert "Connection refused; is `farcall serve` running there?" in refused(f"tcp://127.0.0.1:{port}")
+
+
+def test_a_wrong_key(server: Server) -> None:
+    assert "refused the key 'wrong'" in refused(server.url, "wrong")
+    assert "refused the key ''" in refused(server.url)
+    assert works(server)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:9090", "http://127.0.0.1:90", "tcp://h", "tcp://h:x", "tcp://h:1/a"]
+)
+def test_no_address(url: str) -> None:
+    with pytest.raises(fc.UsageError, match="expected tcp://HOST:PORT"):
+        connect(url)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not an RPC server"),
+        (b"", "closed the connection in the handshake"),
+        (b"\x71", "closed the connection in the handshake"),
+        (struct.pack("<i", 0xFF272), "in use at the proxy"),
+        (struct.pack("<ii", 0xFF271, -5), "not an RPC server"),
+        (ACCEPT, "no session"),
+        (ACCEPT + b"garbage garbage garbage", "no session"),
+        (ACCEPT + struct.pack("<Q", 2**60), "no session"),
+        (ACCEPT + packet(5, sequence(text("ValueError: not today"))), "no session: .*not today|not today"),
+    ],
+)
+def test_what_is_no_server(answer: bytes, reason: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(12)
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+        until_closed(connection)
+
+    with impostor(serve) as url, pytest.raises((ConnectError, ValueError), match=reason):
+        connect(url, key="k", timeout=SECONDS)
+
+
+@pytest.mark.parametrize("answer", [b"", ACCEPT[:6], ACCEPT])
+def test_a_server_that_says_no_more(answer: bytes) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(answer)
+        until_closed(connection)
+
+    with impostor(serve) as url:
+        refused(url, "k", timeout=0.2)
+
+
+# ---- in a session
+
+
+def stage(replies: list[bytes]) -> Callable[[socket.socket], None]:
+    """A server that begins a session and then answers each request with the next of these."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(ACCEPT + VOID)
+        connection.recv(4096)  # hello
+        for reply in replies:
+            connection.recv(65536)
+            connection.sendall(reply)
+        connection.shutdown(socket.SHUT_WR)
+        until_closed(connection)
+
+    return serve
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 12, 19])
+def test_a_server_that_dies_in_mid_call(cut: int) -> None:
+    with impostor(stage([VOID[:cut]])) as url:
+        session = connect(url, key="k", timeout=SECONDS)
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match="was lost while"):
+                session.get_function("f")
+        assert session.closed
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        packet(4, struct.pack("<i", -1)),
+        packet(99),
+        struct.pack("<Q", 2**61),
+        packet(8, b"payload that nobody asked for"),
+        packet(7, b""),
+        packet(2, struct.pack("<Q", 0) + sequence()),
+        packet(5, sequence()),
+    ],
+)
+def test_replies_that_are_none(reply: bytes) -> None:
+    with impostor(stage([reply])) as url:
+        session = connect(url, key="k", timeout=SECONDS)
+        with pytest.raises(ProtocolError):
+            session.get_function("f")
+        assert session.closed
+
+
+def test_the_call_is_named_when_the_connection_is_lost(server: Server) -> None:
+    with connect(server.url, key="k", timeout=SECONDS) as session:
+        kill = session.get_function("test.kill")
+        with pytest.raises(WorkerCrashedError, match=r"SIGKILL.* in `test\.kill`"):
+            kill(int(signal.SIGKILL))
+        with pytest.raises(WorkerCrashedError):
+            kill(0)
+    assert works(server)
+
+
+def test_a_deadline_on_a_call(server: Server) -> None:
+    with connect(server.url, key="k", timeout=SECONDS, call_timeout=0.2) as session:
+        assert session.call_timeout == 0.2
+        pid = session.get_function("test.pid")()
+        forever = session.get_function("test.forever")
+        with pytest.raises(DeadlineExceededError, match=r"within 0\.2 s"):
+            forever()
+        with pytest.raises(DeadlineExceededError):
+            session.get_function("test.add")
+        os.kill(pid, signal.SIGKILL)
+    assert works(server)
+
+
+def test_close_ends_a_call_in_another_thread(server: Server) -> None:
+    session = connect(server.url, key="k", timeout=SECONDS)
+    pid = session.get_function("test.pid")()
+    forever, caught = session.get_function("test.forever"), []
+
+    def call() -> None:
+        try:
+            forever()
+        except fc.RemoteError as error:
+            caught.append(type(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    session.close()
+    thread.join(SECONDS)
+    assert caught == [ConnectionLostError]
+    os.kill(pid, signal.SIGKILL)

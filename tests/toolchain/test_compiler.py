@@ -1,0 +1,204 @@
+"""Finding compilers, compiling, linking, and the cache of objects."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from farcall.errors import ToolchainError
+from farcall.toolchain import (
+    Source,
+    Target,
+    assemble,
+    cache_folder,
+    compile_shared,
+    compile_sources,
+    find_compiler,
+    include_dir,
+    link_shared,
+)
+from farcall.toolchain import cache as cache_module
+from farcall.toolchain.compiler import shorten
+
+HOST = Target.host()
+needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
+ANSWER = Source(
+    "answer.c",
+    "#include <farcall/c_api.h>\nFARCALL_EXPORT int answer(void);\nint answer(void) { return 42; }\n",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_cc_is_split_as_a_shell_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "my tools"
+    folder.mkdir()
+    script = executable(folder / "cc", 'test "$1" = --flag && echo "mycc 1.0"')
+    monkeypatch.setenv("CC", f"'{script}' --flag")
+    compiler = find_compiler()
+    assert compiler.command == (str(script), "--flag")
+    assert compiler.version == "mycc 1.0"
+
+
+@pytest.mark.parametrize("value", ["/nowhere/cc", "'unbalanced", "false"])
+def test_a_wrong_cc_is_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CC", value)
+    with pytest.raises(ToolchainError, match="environment variable CC is"):
+        find_compiler()
+
+
+@needs_zig
+def test_without_a_system_compiler_ziglang_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_compiler().family == "zig"
+
+
+def test_no_compiler_at_all_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("farcall.toolchain.compiler._zig", lambda: None)
+    with pytest.raises(ToolchainError, match=r"pip install 'farcall\[compile\]'"):
+        find_compiler()
+    with pytest.raises(ToolchainError, match="no compiler for s390x-linux-musl"):
+        find_compiler(Target.parse("s390x-linux-musl"))
+
+
+def test_compile_and_call(tmp_path: Path) -> None:
+    compile_shared([ANSWER], tmp_path / "answer.so")
+    assert ctypes.CDLL(str(tmp_path / "answer.so")).answer() == 42
+    assert [path.name for path in tmp_path.iterdir()] == ["answer.so"]
+
+
+@needs_zig
+def test_ziglang_compiles_for_this_machine_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", f"{sys.executable} -m ziglang cc")
+    assert find_compiler().family == "zig"
+    compile_shared([ANSWER], tmp_path / "answer.so")
+    assert ctypes.CDLL(str(tmp_path / "answer.so")).answer() == 42
+
+
+def test_the_compilers_words_are_in_the_error(tmp_path: Path) -> None:
+    broken = Source("broken.c", "int f(void) { return nothing_of_that_name; }\n")
+    with pytest.raises(ToolchainError, match=r"(?s)compile broken\.c for .*nothing_of_that_name"):
+        compile_shared([broken], tmp_path / "x.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_undefined_symbol_is_found_by_the_link(tmp_path: Path) -> None:
+    source = Source("lost.c", "int lost(void);\nint f(void);\nint f(void) { return lost(); }\n")
+    with pytest.raises(ToolchainError, match=r"(?s)link for .*lost"):
+        compile_shared([source], tmp_path / "x.so")
+
+
+def test_a_missing_declaration_is_an_error(tmp_path: Path) -> None:
+    source = Source("guess.c", "int f(void);\nint f(void) { return guessed(1); }\n")
+    with pytest.raises(ToolchainError, match="guessed"):
+        compile_shared([source], tmp_path / "x.so")
+
+
+def test_long_output_is_cut_in_the_middle() -> None:
+    text = shorten("a" * 5000 + "b" * 5000, limit=100)
+    assert text.startswith("a" * 50 + "\n")
+    assert text.endswith("\n" + "b" * 50)
+    assert "9900 characters left out" in text
+    assert shorten("short") == "short"
+
+
+def test_objects_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = find_compiler()
+    source = Source("once.c", "int once(void);\nint once(void) { return 1; }\n")
+    (first,) = compile_sources(compiler, HOST, [source])
+    stamp = first.stat().st_mtime_ns
+    (second,) = compile_sources(compiler, HOST, [source])
+    assert (second, second.stat().st_mtime_ns) == (first, stamp)
+    others = [
+        Source("once.c", source.text + "\n"),
+        Source("once.c", source.text, ("-DX",)),
+        Source("other.c", source.text),
+    ]
+    assert len({first, *compile_sources(compiler, HOST, others)}) == 4
+    monkeypatch.setattr("farcall.toolchain.build._header_key", lambda: "other headers")
+    assert compile_sources(compiler, HOST, [source]) != [first]
+
+
+def test_a_failed_compile_leaves_nothing_in_the_cache() -> None:
+    with pytest.raises(ToolchainError):
+        compile_sources(find_compiler(), HOST, [Source("no.c", "no\n")])
+    assert not list(cache_folder().rglob(".new-*"))
+
+
+def test_many_at_once_agree() -> None:
+    key = cache_module.content_key(["many at once"])
+
+    def build(number: int) -> bytes:
+        return cache_module.cached(key, ".txt", lambda path: (path.write_text("same"), None)[1]).read_bytes()
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(build, range(64))) == {b"same"}
+
+
+def test_keys_keep_parts_apart() -> None:
+    key = cache_module.content_key
+    assert key(["ab", "c"]) != key(["a", "bc"])
+    assert key(["a"]) == key([b"a"])
+
+
+def test_an_unwritable_cache_folder_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("FARCALL_CACHE_DIR", str(blocked / "cache"))
+    folder = cache_folder()
+    assert folder.is_dir()
+    assert blocked not in folder.parents
+    assert cache_folder() == folder  # one for the process
+
+
+def test_xdg_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FARCALL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "farcall"
+
+
+def test_assembled_data_arrives(tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(bytes(range(256)))
+    text = '\t.section .rodata.t,"a",%progbits\n\t.globl data\ndata:\n\t.incbin "data.bin",16,4\n'
+    compiler = find_compiler()
+    data = assemble(compiler, HOST, text, tmp_path, "data")
+    reader = Source(
+        "reader.c",
+        "extern const unsigned char data[];\n"
+        '__attribute__((visibility("default"))) int at(int i);\nint at(int i) { return data[i]; }\n',
+    )
+    (object_,) = compile_sources(compiler, HOST, [reader])
+    link_shared(compiler, HOST, [object_, data], tmp_path / "data.so")
+    assert [ctypes.CDLL(str(tmp_path / "data.so")).at(i) for i in range(4)] == [16, 17, 18, 19]
+
+
+def test_the_headers_are_found() -> None:
+    assert (include_dir() / "farcall" / "c_api.h").is_file()
+
+
+def test_the_room_imports_little() -> None:
+    code = "import sys, farcall.toolchain; print({'numpy', 'onnx', 'farcall.abi'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+def test_system_compiler_comes_before_ziglang() -> None:
+    assert find_compiler().family == "gcc"

@@ -1,0 +1,244 @@
+/*
+ * Drives wire.h for the tests: bytes in, a text of events and the same packets encoded again out.
+ *
+ * As a shared library it is called through ctypes. With -DWIRE_MAIN it is a program: its input is a list of
+ * cases (u32 little-endian length, bytes); for each it prints the events, and fails when another chunking
+ * gives other events. So one program serves the sanitizers and other instruction sets.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "farcall/wire.h"
+
+typedef struct {
+  char* text;
+  size_t size, capacity;
+} buffer;
+
+static void append(buffer* b, const void* bytes, size_t n) {
+  if (b->size + n + 1 > b->capacity) {
+    b->capacity = 2 * (b->size + n + 1);
+    b->text = realloc(b->text, b->capacity);
+    if (!b->text) abort();
+  }
+  memcpy(b->text + b->size, bytes, n);
+  b->size += n;
+  b->text[b->size] = 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void say(buffer* b, const char* format, ...) {
+  char line[256];
+  va_list list;
+  va_start(list, format);
+  int n = vsnprintf(line, sizeof line, format, list);
+  va_end(list);
+  append(b, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+static void say_hex(buffer* b, const void* bytes, size_t n) {
+  for (size_t i = 0; i < n; ++i) say(b, "%02x", ((const uint8_t*)bytes)[i]);
+}
+
+static void say_tensor(buffer* b, const fc_wire_tensor* t) {
+  say(b, "tensor(%" PRIx64 " +%" PRIu64 " dev %d:%d dtype %u,%u,%u [", t->data, t->byte_offset,
+      (int)t->device.device_type, (int)t->device.device_id, t->dtype.code, t->dtype.bits, t->dtype.lanes);
+  for (int32_t i = 0; i < t->ndim; ++i) say(b, "%" PRId64 ",", t->shape[i]);
+  say(b, "])");
+}
+
+static void say_value(buffer* b, const TVMFFIAny* v) {
+  if (fc_wire_is_text(v->type_index) || fc_wire_is_bytes(v->type_index)) {
+    const TVMFFIByteArray* s = v->v_ptr;
+    say(b, " %d:'", (int)v->type_index);
+    say_hex(b, s->data, s->size);
+    say(b, s->data[s->size] == 0 ? "'" : "' WITHOUT NUL");
+    return;
+  }
+  switch (v->type_index) {
+    case kTVMFFIDLTensorPtr: say_tensor(b, v->v_ptr); return;
+    case kTVMFFIDataType:
+      say(b, " dtype %u,%u,%u", v->v_dtype.code, v->v_dtype.bits, v->v_dtype.lanes);
+      return;
+    case kTVMFFIDevice:
+      say(b, " device %d:%d", (int)v->v_device.device_type, (int)v->v_device.device_id);
+      return;
+    default: say(b, " %d:%" PRIx64, (int)v->type_index, v->v_uint64);
+  }
+}
+
+static void say_packet(buffer* b, const fc_wire_packet* p) {
+  say(b, "%s handle %" PRIx64 " version ", fc_wire_code_name(p->code), p->handle);
+  say_hex(b, p->version.data, p->version.size);
+  if (p->code == FC_WIRE_COPY_FROM_REMOTE || p->code == FC_WIRE_COPY_TO_REMOTE) say_tensor(b, &p->tensor);
+  say(b, " nbytes %" PRIu64 " args %d:", p->nbytes, (int)p->num_args);
+  for (int32_t i = 0; i < p->num_args; ++i) say_value(b, &p->args[i]);
+  say(b, "\n");
+}
+
+static void encode_again(buffer* again, const fc_wire_packet* p) {
+  uint64_t size = 0, written = 0;
+  if (fc_wire_encode(p, NULL, 0, &size) != FC_WIRE_OK) abort();
+  uint8_t* bytes = malloc(size); /* exactly: the sanitizer sees one byte too many */
+  if (!bytes || fc_wire_encode(p, bytes, size, &written) != FC_WIRE_OK || written != size) abort();
+  append(again, bytes, size);
+  free(bytes);
+}
+
+typedef struct {
+  fc_wire_reader reader;
+  uint8_t* sink;
+  buffer* log;
+  buffer* again;
+} run;
+
+/* One event. Returns 0 when the stream has ended. */
+static int on_event(run* r, fc_wire_event event, const fc_wire_packet* p) {
+  fc_wire_reader* reader = &r->reader;
+  switch (event) {
+    case FC_WIRE_MORE: return 1;
+    case FC_WIRE_SPACE: {
+      uint8_t* grown = malloc(reader->need); /* not realloc: the old memory must not be used again */
+      if (!grown) abort();
+      if (reader->body_have) memcpy(grown, reader->body, reader->body_have);
+      free(reader->body);
+      reader->body = grown;
+      reader->body_capacity = reader->need;
+      return 1;
+    }
+    case FC_WIRE_ARENA:
+      free(reader->arena);
+      reader->arena = malloc(reader->need);
+      if (!reader->arena) abort();
+      reader->arena_capacity = reader->need;
+      return 1;
+    case FC_WIRE_PACKET:
+      encode_again(r->again, p);
+      say_packet(r->log, p);
+      return 1;
+    case FC_WIRE_PAYLOAD:
+      encode_again(r->again, p);
+      say_packet(r->log, p);
+      free(r->sink);
+      r->sink = calloc(p->nbytes + 1, 1);
+      reader->sink = r->sink;
+      return 1;
+    case FC_WIRE_PAYLOAD_END:
+      append(r->again, r->sink, reader->payload_size);
+      say(r->log, "payload ");
+      say_hex(r->log, r->sink, reader->payload_size);
+      say(r->log, "\n");
+      return 1;
+    case FC_WIRE_FAILED:
+      say(r->log, "failed: %s, %" PRIu64 " of %" PRIu64 "\n", fc_wire_status_text(reader->status), reader->measured,
+          reader->allowed);
+      return 0;
+  }
+  abort();
+}
+
+static int feed(run* r, const uint8_t* bytes, uint64_t n) {
+  uint64_t at = 0, used = 0;
+  for (;;) {
+    fc_wire_packet packet;
+    fc_wire_event event = fc_wire_feed(&r->reader, bytes + at, n - at, &used, &packet);
+    at += used;
+    if (!on_event(r, event, &packet)) return 0;
+    if (event == FC_WIRE_MORE) {
+      if (at != n) abort();
+      return 1;
+    }
+  }
+}
+
+/* What an endpoint does that receives straight into place. */
+static uint64_t put_in_place(run* r, const uint8_t* bytes, uint64_t n) {
+  uint8_t* to = NULL;
+  uint64_t room = fc_wire_room(&r->reader, &to);
+  if (room > n) room = n;
+  if (room != 0) {
+    memcpy(to, bytes, room);
+    fc_wire_wrote(&r->reader, room);
+  }
+  return room;
+}
+
+static void run_case(const uint8_t* data, uint64_t n, uint64_t chunk, int in_place, buffer* log, buffer* again) {
+  static const fc_wire_limits limits = {4096, 65536, 65536, 4096, 64, 8};
+  run r = {.log = log, .again = again};
+  fc_wire_reader_init(&r.reader, &limits);
+  if (chunk == 0) chunk = n ? n : 1;
+  for (uint64_t at = 0; at < n;) {
+    uint64_t size = n - at < chunk ? n - at : chunk;
+    uint64_t placed = in_place ? put_in_place(&r, data + at, size) : 0;
+    uint8_t* piece = malloc(size - placed + 1);
+    if (!piece) abort();
+    memcpy(piece, data + at + placed, size - placed);
+    int alive = feed(&r, piece, size - placed);
+    free(piece);
+    if (!alive) break;
+    at += size;
+  }
+  say(log, fc_wire_at_boundary(&r.reader) ? "at a boundary\n" : "inside a packet\n");
+  free(r.reader.body);
+  free(r.reader.arena);
+  free(r.sink);
+}
+
+#if defined(WIRE_MAIN)
+
+static int one_case(const uint8_t* data, uint64_t n) {
+  static const uint64_t chunks[] = {1, 7, 13, 64};
+  buffer log = {0}, again = {0};
+  run_case(data, n, 0, 0, &log, &again);
+  fwrite(log.text, 1, log.size, stdout);
+  int same = 1;
+  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; ++i) {
+    buffer other = {0}, other_again = {0};
+    run_case(data, n, chunks[i], (int)(i & 1), &other, &other_again);
+    same &= other.size == log.size && memcmp(other.text, log.text, log.size) == 0;
+    same &= other_again.size == again.size && (again.size == 0 || memcmp(other_again.text, again.text, again.size) == 0);
+    free(other.text);
+    free(other_again.text);
+  }
+  free(log.text);
+  free(again.text);
+  return same;
+}
+
+int main(void) {
+  uint8_t head[4];
+  int good = 1;
+  while (fread(head, 1, 4, stdin) == 4) {
+    uint32_t n = fc_wire_load32(head);
+    uint8_t* data = malloc(n + 1);
+    if (!data || fread(data, 1, n, stdin) != n) return 2;
+    good &= one_case(data, n);
+    free(data);
+  }
+  return good ? 0 : 1;
+}
+
+#else
+
+/* The text of events and the packets encoded again; wire_free both. */
+void wire_run(const uint8_t* data, uint64_t n, uint64_t chunk, int in_place, char** log, uint64_t* log_size,
+              char** again, uint64_t* again_size) {
+  buffer text = {0}, bytes = {0};
+  run_case(data, n, chunk, in_place, &text, &bytes);
+  *log = text.text;
+  *log_size = text.size;
+  *again = bytes.text;
+  *again_size = bytes.size;
+}
+
+void wire_free(void* memory) { free(memory); }
+
+int wire_tensor_nbytes(const int64_t* shape, int32_t ndim, uint8_t bits, uint16_t lanes, uint64_t* nbytes) {
+  fc_wire_tensor tensor = {.shape = shape, .ndim = ndim, .dtype = {0, bits, lanes}};
+  return fc_wire_tensor_nbytes(&tensor, nbytes);
+}
+
+#endif

@@ -42,7 +42,8 @@ pip install -q --upgrade 'pip>=25.1'
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
     say "no C compiler here: using the ziglang package's"
     pip install -q ziglang
-    CC="$PWD/$bin/python -m ziglang cc"
+    # The program itself: within pip's isolated build, `python -m ziglang` would not be found.
+    CC="$($bin/python -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') cc"
     export CC
 fi
 

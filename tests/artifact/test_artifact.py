@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from stub_backend import Stub, model, plan
 
+from farcall import ffi
 from farcall.abi.elf import Elf
 from farcall.abi.loading import check_machine, examine
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact.driver import main_source
 from farcall.backends.base import RegionCode
-from farcall.errors import ArtifactError, BackendError, ToolchainError, UsageError
+from farcall.errors import (
+    ArtifactError,
+    BackendError,
+    MissingExtraError,
+    ModelError,
+    ToolchainError,
+    UsageError,
+)
 from farcall.graph import Region
 from farcall.toolchain import Source, Target, cache_folder, compile_sources, find_compiler
 
@@ -83,6 +93,30 @@ def test_a_model_that_was_built_again_is_loaded_anew(tmp_path: Path) -> None:
         np.testing.assert_array_equal(load_module(path)["main"](X), np.abs(bias - X))
 
 
+def test_what_was_checked_is_what_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = small(1).build().save(tmp_path / "m.so"), small(5).build()
+    real = ffi.load_library
+
+    def slow(name: str, shown: str) -> ffi.Module:
+        other.save(path)  # somebody replaces the file after the check
+        return real(name, shown)
+
+    monkeypatch.setattr(ffi, "load_library", slow)
+    np.testing.assert_array_equal(load_module(path)["main"](X), np.abs(1 - X))
+
+
+def test_without_a_temporary_folder_artifacts_still_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = small().build().save(tmp_path / "m.so")
+
+    def full(prefix: str) -> str:
+        raise OSError(28, "No space left on device", prefix)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    np.testing.assert_array_equal(load_module(path)["main"](X), np.abs(1 - X))
+
+
 def test_an_artifact_outlives_nothing_but_its_file() -> None:
     artifact = small().build()
     folder = artifact._path.parent
@@ -121,6 +155,21 @@ def test_cross_built_artifacts_are_refused_here(tmp_path: Path) -> None:
     assert elf.header.architecture == machine
     with pytest.raises(ArtifactError, match=rf"far\.so: built for {target}, this machine is "):
         load_module(path)
+
+
+def test_a_compiler_that_ignores_the_target_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A gcc that is named by CC makes code for one machine only, and nothing in its flags says so."""
+    script = tmp_path / "cc"
+    script.write_text('#!/bin/sh\ntest "$1" = --version && exec echo "gcc 1.0"\nexec cc "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    other = "s390x" if Target.host().arch != "s390x" else "x86_64"
+    with pytest.raises(
+        ToolchainError, match=f"makes code for {Target.host().arch}, not for {other}-linux-gnu"
+    ):
+        small().build(f"{other}-linux-gnu")
 
 
 @needs_zig
@@ -170,6 +219,7 @@ class Broken(Stub):
             "sources": code.sources,
             "constants": code.constants,
             "workspace": code.workspace,
+            "symbols": code.symbols,
             **{k: v(code) if callable(v) else v for k, v in self._changes.items()},
         }
         return RegionCode(**values)
@@ -183,7 +233,7 @@ def renamed(code: RegionCode) -> dict[str, str]:
 
 
 def hidden(code: RegionCode) -> dict[str, str]:
-    line = "#include <farcall/c_api.h>\n#undef FARCALL_EXPORT\n#define FARCALL_EXPORT\n"
+    line = "#include <farcall/c_api.h>\n#undef FARCALL_VISIBLE\n#define FARCALL_VISIBLE\n"
     return {name: text.replace("#include <farcall/c_api.h>\n", line) for name, text in code.sources.items()}
 
 
@@ -201,6 +251,34 @@ def test_what_a_backend_does_wrong_is_named(changes: dict[str, object], message:
     proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
     with pytest.raises(BackendError, match=message):
         plan(proto, Broken(**changes)).build()
+
+
+def test_two_regions_cannot_have_constants_of_one_name() -> None:
+    constants = Constants(False)
+    constants.add_region("one", {"w": X})
+    with pytest.raises(BackendError, match="regions `one` and `two` both have a constant `w`"):
+        constants.add_region("two", {"w": X})
+
+
+def test_symbols_that_a_region_asks_for_are_passed() -> None:
+    """After inputs, outputs and (none here) working memory."""
+    proto = model([("Neg", "x", "y")], {"unused": ["m", 2], "x": ["n"]}, {"y": ["n"]})
+
+    def adds_symbols(code: RegionCode) -> dict[str, str]:
+        new = "= args[2].v_int64 * 100 + args[3].v_int64 -"
+        return {name: text.replace("= -", new) for name, text in code.sources.items()}
+
+    backend = Broken(sources=adds_symbols, symbols=["n", "m"])
+    main = plan(proto, backend).build().load()["main"]
+    np.testing.assert_array_equal(main(np.zeros((7, 2), np.float32), X[0]), 407 - X[0])
+
+
+def test_elements_that_are_no_whole_bytes_cannot_cross() -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
+    made = plan(proto)
+    made.partition.model.graph.inputs[0].dtype = ir.DataType.INT4
+    with pytest.raises(ModelError, match=r"`x` has dtype int4, which cannot cross .* expected one of"):
+        made.build()
 
 
 def test_code_that_does_not_compile_names_its_file() -> None:
@@ -252,6 +330,20 @@ def test_little_is_exported(tmp_path: Path) -> None:
 def test_partition_reads_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         partition(tmp_path / "none.onnx", backends=[Stub()])
+
+
+def test_reading_models_needs_the_compile_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'farcall\[compile\]'"):
+        partition("model.onnx")
+
+
+def test_models_in_memory_have_a_hash_too() -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]}, name="of mine")
+    first, second = partition(proto, [Stub()]), partition(ir.from_proto(proto), [Stub()])
+    assert first.model == second.model
+    assert first.model.name == "of mine"
+    assert str(first) == str(first.partition)
 
 
 def test_a_plan_saves_plain_onnx(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from farcall.errors import ModelError, UsageError
@@ -23,6 +26,12 @@ def with_weights() -> onnx.ModelProto:
     model = text_model("g (float[n, 256] x) => (float[n, 4] y) { y = MatMul(x, w) }")
     model.graph.initializer.append(numpy_helper.from_array(WEIGHTS, "w"))
     return model
+
+
+def with_function() -> onnx.ModelProto:
+    return onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "mine": 1]>
+        g (float[n, 4] x) => (float[n, 4] y) { a = mine.twice(x)  y = mine.twice(a) }
+        <domain: "mine", opset_import: ["": 20]> twice (x) => (y) { t = Relu(x)  y = Add(t, x) }""")
 
 
 def test_a_path_a_proto_and_an_ir_model_are_taken(tmp_path: Path) -> None:
@@ -86,7 +95,7 @@ def test_what_is_no_source_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"expected a path, an onnx\.ModelProto or an onnx_ir\.Model, got int"
     ):
-        load_model(3)  # type: ignore[arg-type]
+        load_model(3)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +112,32 @@ def test_what_is_no_source_is_refused() -> None:
 def test_invalid_onnx_is_refused(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=f"is not valid ONNX: .*{message}"):
         load_model(text_model(text))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_files_load_or_are_refused_and_nothing_else(tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(with_function().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with contextlib.suppress(ModelError):
+        assert load_model(path).graph is not None
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(with_function().SerializeToString().replace(b"twice", b"tw\xffce"))
+    with pytest.raises(ModelError, match=r"m\.onnx"):
+        load_model(path)
+
+
+def test_a_negative_dim_is_refused_with_the_cure() -> None:
+    proto = chain(1)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    with pytest.raises(ModelError, match=r"input `v0` has -1 as dim 0; .*dim_param"):
+        load_model(proto)
 
 
 def external(tmp_path: Path) -> Path:
@@ -159,16 +194,20 @@ def test_constants_become_initializers() -> None:
 
 
 def test_functions_are_inlined_and_their_insides_have_shapes() -> None:
-    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20, "mine": 1]>
-        g (float[n, 4] x) => (float[n, 4] y) { a = mine.twice(x)  y = mine.twice(a) }
-        <domain: "mine", opset_import: ["": 20]> twice (x) => (y) { t = Relu(x)  y = Add(t, x) }""")
-    model = load_model(proto)
+    model = load_model(with_function())
     assert [node.op_type for node in model.graph] == ["Relu", "Add", "Relu", "Add"]
     assert not model.functions
     assert len({node.name for node in model.graph}) == 4
     for node in model.graph:
         assert node.outputs[0].dtype == ir.DataType.FLOAT
         assert str(node.outputs[0].shape) == "[n,4]"
+
+
+def test_values_do_not_share_their_types() -> None:
+    model = load_model(chain(2))
+    first, second = (node.outputs[0] for node in model.graph)
+    first.dtype = ir.DataType.DOUBLE
+    assert second.dtype == ir.DataType.FLOAT
 
 
 def test_inputs_with_a_default_are_constants() -> None:

@@ -152,7 +152,8 @@ def test_of_two_symbols_that_must_be_equal_the_first_stays() -> None:
 
 
 def test_equal_symbols_chain() -> None:
-    found = loaded("""g (float[a] p, float[b] q, float[c] r, float[3] s) => (float[?] x, float[?] y, float[?] z)
+    found = loaded("""g (float[a] p, float[b] q, float[c] r, float[3] s)
+    => (float[?] x, float[?] y, float[?] z)
     { x = Add(p, q)  y = Add(q, r)  z = Add(r, s) }""")
     assert set(found.values()) == {(3,)}
 
@@ -173,11 +174,10 @@ def test_a_declared_number_counts_against_an_expression() -> None:
 
 
 def test_dims_that_cannot_be_equal_are_refused_by_node() -> None:
-    with pytest.raises(ModelError, match=r"`\w+` \(Add\): expected equal dims, got 3 and 4"):
-        load_model(
-            text_model("""g (float[n] x, float[3] p, float[4] q) => (float[?] y) {
-        a = Add(x, p)  b = Add(x, q)  y = Add(a, b) }""")
-        )
+    source = """g (float[n] x, float[3] p, float[4] q) => (float[?] y, float[?] z) {
+    [first] y = Add(x, p)  [second] z = Add(x, q) }"""
+    with pytest.raises(ModelError, match=r"node `second` \(Add\): expected equal dims, got 3 and 4"):
+        load_model(text_model(source))
 
 
 def test_a_shape_known_only_at_run_time_keeps_what_the_model_declares() -> None:
@@ -219,12 +219,21 @@ def test_static_shape_arithmetic_becomes_a_constant() -> None:
     assert [tensor is not None and tensor.numpy().tolist() for tensor in values] == [[3, 2], 24]
 
 
+def test_integer_arithmetic_truncates_and_takes_remainders_as_onnx_does() -> None:
+    source = """g (float[n] x) => (int64[4] y) <int64[4] a = {7, -7, 7, -7}, int64[4] b = {2, 2, -2, -2}> {
+    q = Div(a, b)  r = Mod(a, b)  y = Sub(q, r) }"""
+    (output,) = load_model(text_model(source)).graph.outputs
+    assert output.const_value is not None
+    assert output.const_value.numpy().tolist() == [3 - 1, -3 - 1, -3 + 1, 3 + 1]
+
+
 def test_expand_by_where_and_equal_is_followed() -> None:
     """How PyTorch's exporter writes expand(-1, 5): ConstantOfShape, Equal and Where."""
     model = load_model(
         text_model("""g (float[n, 1] x) => (float[?, ?] y)
     <int64[2] want = {-1, 5}, int64[2] no = {-1, -1}> {
-    s = Shape(no)  ones = ConstantOfShape<value = int64[1] {1}>(s)  e = Equal(want, no)  w = Where(e, ones, want)
+    s = Shape(no)  ones = ConstantOfShape<value = int64[1] {1}>(s)
+    e = Equal(want, no)  w = Where(e, ones, want)
     y = Expand(x, w) }""")
     )
     assert text(dims(model.graph.outputs[0])) == ("n", 5)
@@ -233,7 +242,8 @@ def test_expand_by_where_and_equal_is_followed() -> None:
 def test_a_reshape_that_0_and_one_hole_cannot_say_is_left() -> None:
     model = load_model(
         text_model("""g (float[a, b, 4] x) => (float[?, ?, ?] y) <int64[1] four = {4}> {
-    s = Shape<start=0, end=1>(x)  t = Shape<start=1, end=2>(x)  u = Concat<axis=0>(four, t, s)  y = Reshape(x, u) }""")
+    s = Shape<start=0, end=1>(x)  t = Shape<start=1, end=2>(x)  u = Concat<axis=0>(four, t, s)
+    y = Reshape(x, u) }""")
     )
     assert text(dims(model.graph.outputs[0])) == (4, "b", "a")
     assert [node.op_type for node in model.graph][-1] == "Reshape"

@@ -31,7 +31,7 @@ HOST = Target.host()
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
 ANSWER = Source(
     "answer.c",
-    "#include <farcall/c_api.h>\nFARCALL_EXPORT int answer(void);\nint answer(void) { return 42; }\n",
+    "#include <farcall/c_api.h>\nFARCALL_VISIBLE int answer(void);\nint answer(void) { return 42; }\n",
 )
 
 
@@ -199,6 +199,6 @@ def test_the_room_imports_little() -> None:
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no system compiler here")
 def test_system_compiler_comes_before_ziglang() -> None:
-    assert find_compiler().family == "gcc"
+    assert find_compiler().family in ("gcc", "clang")

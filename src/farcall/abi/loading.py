@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -129,19 +132,32 @@ def _open(path: str | os.PathLike[str]) -> BinaryIO:
 def _load(path: Path, file: BinaryIO, private: bool) -> Module:
     """dlopen the file that is open as ``file``, and which was checked.
 
-    The dynamic linker goes by names: it takes a name that it knows for the library that it has, even where
-    the file was built again since, and it opens the name anew, which may be another file by now. So an
-    artifact is opened under a name of its own that leads to the open file. A plain library may look for
-    others beside itself ($ORIGIN), so it keeps its name.
+    A plain library keeps its name: it may look for others beside itself ($ORIGIN).
     """
     from farcall import ffi
 
-    try:
-        if not private:
-            return ffi.load_library(str(path.absolute()))
-        with tempfile.TemporaryDirectory(prefix="farcall-load-") as folder:
-            name = Path(folder) / path.name
-            name.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+    with _own_name(path, file) if private else nullcontext(path.absolute()) as name:
+        try:
             return ffi.load_library(str(name), str(path))
-    except OSError as error:
-        raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from error
+        except OSError as error:
+            raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from error
+
+
+@contextmanager
+def _own_name(path: Path, file: BinaryIO) -> Iterator[Path]:
+    """A name that nobody had before, and that leads to the open file.
+
+    The dynamic linker goes by names: it takes a name that it knows for the library that it has, even where
+    the file was built again since; and it opens the name anew, which may be another file by now.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="farcall-load-"))
+    except OSError:  # nowhere to write
+        yield path.absolute()
+        return
+    try:
+        name = folder / path.name
+        name.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        yield name if name.exists() else path.absolute()  # there may be no /proc
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

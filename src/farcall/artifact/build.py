@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farcall import __version__
-from farcall.abi.elf import Elf
+from farcall.abi.elf import MACHINES, Elf
 from farcall.abi.manifest import (
     DIGEST_SECTION,
     DIGEST_SIZE,
@@ -28,7 +28,7 @@ from farcall.abi.manifest import (
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact.artifact import Artifact
 from farcall.artifact.driver import main_source
-from farcall.errors import BackendError
+from farcall.errors import BackendError, ToolchainError
 from farcall.toolchain import (
     Compiler,
     Source,
@@ -76,7 +76,7 @@ def build(plan: Plan, target: Target) -> Artifact:
         objects.append(assemble(compiler, target, data_assembly(constants), folder, "farcall_data"))
         library = folder / "library.so"
         link_shared(compiler, target, objects, library, flags)
-        _check_library(library, plan.regions)
+        _check_library(library, plan.regions, target, compiler)
         _seal(library)
         artifact.adopt(library)
     return artifact
@@ -130,9 +130,15 @@ def _check_objects(
     return list(flags)
 
 
-def _check_library(library: Path, regions: Iterable[Region]) -> None:
+def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
     """Whoever loads the library will find what the manifest promises: better to see it here than there."""
     elf = Elf(library.read_bytes(), library.name)
+    made = elf.header.architecture
+    if target.arch in {*MACHINES.values(), "riscv32", "riscv64"} and made != target.arch:
+        raise ToolchainError(
+            f"{compiler} makes code for {made}, not for {target}; "
+            "set CC to a compiler for that target, or unset it to take ziglang's"
+        )
     exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
     for region in regions:
         if _PREFIX + region.name not in exported:

@@ -108,7 +108,7 @@ class _Driver:
         parts = [
             *map(self._parameter_dims, range(len(self.inputs))),
             self._tables(),
-            *(f"FARCALL_EXPORT {_prototype(region)};" for region in self.regions),
+            *(f"FARCALL_VISIBLE {_prototype(region)};" for region in self.regions),
             *self._constant_declarations(),
         ]
         calls = [self._call(region) for region in self.regions]

@@ -20,7 +20,7 @@
 #pragma weak TVMFFIEnvGetDLPackManagedTensorAllocator
 #pragma weak TVMFFIObjectDecRef
 
-FARCALL_EXPORT const struct FarcallRuntime* __farcall_runtime;
+FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
 #define FC_COLD __attribute__((noinline, cold, unused))
 #define FC_USED_MAYBE __attribute__((unused))

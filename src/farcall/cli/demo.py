@@ -179,15 +179,12 @@ def _server() -> Iterator[str]:
     """A ``farcall serve`` in a process of its own, on loopback; its address."""
     from farcall.errors import ConnectError
 
-    process = subprocess.Popen(
-        [sys.executable, "-m", "farcall", "serve", "--port", "0"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None  # noqa: S101  it is a pipe
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise ConnectError(f"the server did not start (its first line was {line!r}); try `farcall serve`")
-        yield line.removeprefix("listening on ").strip()
-    finally:
-        process.terminate()
-        process.wait(10)
+    words = [sys.executable, "-m", "farcall", "serve"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not line.startswith("listening on "):
+                raise ConnectError(f"the server did not start (it said {line!r}); try `farcall serve`")
+            yield line.removeprefix("listening on ").strip()
+        finally:
+            process.terminate()

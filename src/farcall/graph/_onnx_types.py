@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
@@ -16,17 +15,12 @@ if TYPE_CHECKING:
 Found: TypeAlias = "tuple[ir.TypeProtocol | None, tuple[int | str | None, ...] | None]"
 
 
-@cache
-def _tensor_type(code: int) -> ir.TensorType:
-    return ir.TensorType(ir.DataType(code))
-
-
 def read_type(proto: onnx.TypeProto) -> Found:
     """The type and dims that a ``TypeProto`` holds."""
     if not proto.HasField("tensor_type"):
         return ir.serde.deserialize_type_proto_for_type(proto), None
     tensor = proto.tensor_type
-    kind = _tensor_type(tensor.elem_type) if tensor.elem_type else None
+    kind = ir.TensorType(ir.DataType(tensor.elem_type)) if tensor.elem_type else None
     if not tensor.HasField("shape"):
         return kind, None
     return kind, tuple(

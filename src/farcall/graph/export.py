@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ def _copy(value: ir.Value) -> ir.Value:
     return ir.Value(
         name=value.name,
         shape=None if value.shape is None else value.shape.copy(),
-        type=value.type,
+        type=copy(value.type),
         const_value=value.const_value,
     )
 

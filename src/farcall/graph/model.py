@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
-from onnx_ir.passes import PassError, common
+from onnx_ir.passes import InvariantError, PassError, common
 
 from farcall.errors import ModelError, UsageError
 from farcall.graph._collector import paused_collector
-from farcall.graph.folding import fold_shapes
+from farcall.graph.constants import fold_constants
+from farcall.graph.folding import fold_shapes, remove_unused
 from farcall.graph.shapes import CONSTRAINTS, infer_shapes
 
 if TYPE_CHECKING:
@@ -53,16 +54,20 @@ def load_model(source: ModelLike) -> ir.Model:
 
 def _load(source: ModelLike) -> ir.Model:
     proto, name, folder = _proto_of(source)
-    _check_external_data(proto, name, folder)
-    types = _check_and_infer(_without_weights(proto), name)
     try:
+        _check_inputs(proto, name)
+        _check_external_data(proto, name, folder)
+        types = _check_and_infer(_without_weights(proto), name)
         model: ir.Model = ir.from_proto(proto)
         if folder is not None:
             ir.external_data.set_base_dir(model.graph, folder)
         _normalize(model)
-    except (PassError, ir.serde.SerdeError, ValueError, TypeError) as error:
+    except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
+        # Text that is not UTF-8 is a TypeError or a UnicodeError, here or there.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
     fold_shapes(model, infer_shapes(model, types))
+    fold_constants(model)
+    remove_unused(model.graph)
     return model
 
 
@@ -127,6 +132,17 @@ def _external_folder(model: ir.Model) -> Path | None:
     return None
 
 
+def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
+    """Refuse negative dims, which ONNX's checker lets pass and its inference calculates with."""
+    for info in proto.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_value < 0:
+                raise ModelError(
+                    f"{name}: input `{info.name}` has {dim.dim_value} as dim {axis}; expected a size, or a "
+                    'name for one that varies: set dim_param, as in "batch"'
+                )
+
+
 def _check_external_data(proto: onnx.ModelProto, name: str, folder: Path | None) -> None:
     """Refuse missing data, and paths that lead out of the model's folder (ONNX, "External data")."""
     for tensor in filter(_is_external, proto.graph.initializer):
@@ -181,13 +197,25 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
     """ONNX's own checker and shape inference: value name -> the type that it finds."""
     import onnx
 
+    # Where ONNX's inference is wrong, it contradicts what the model rightly declares: then it is not asked to
+    # be strict.
+    strict = not any(map(_misread, proto.graph.node))
     try:
         onnx.checker.check_model(proto)
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(
+            proto, check_type=True, strict_mode=strict, data_prop=True
+        )
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
     graph = inferred.graph
     return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
+
+
+def _misread(node: onnx.NodeProto) -> bool:
+    """A pooling in ceil mode; see :func:`farcall.graph.shape_rules.misread_by_onnx`."""
+    return node.op_type.endswith("Pool") and any(
+        item.name == "ceil_mode" and item.i for item in node.attribute
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -99,18 +99,24 @@ def _cut(model: ir.Model, backends: Sequence[Claims]) -> Partition:
     nodes = list(model.graph)
     claims, refusals = annotate(nodes, backends)
     names = [backend.name for backend in backends]
-    groups = merge(_sources(claims), [claim.backend for claim in claims])
+    read = {node: reads(node) for node in nodes}
+    groups = merge(_sources(claims, read), [claim.backend for claim in claims])
     counts = dict.fromkeys(names, 0)
     regions = []
     for group in groups:
         backend = names[claims[group[0]].backend]
-        regions.append(_region(f"{backend}_{counts[backend]}", backend, [claims[item] for item in group]))
+        regions.append(
+            _region(f"{backend}_{counts[backend]}", backend, [claims[item] for item in group], read)
+        )
         counts[backend] += 1
     colors = {backend.name: backend.color for backend in backends}
     return Partition(model, tuple(regions), colors, constraints(model), refusals)
 
 
-def _sources(claims: Sequence[Claim]) -> list[list[int]]:
+Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # what each node reads
+
+
+def _sources(claims: Sequence[Claim], read: Reads) -> list[list[int]]:
     """For each claim, the claims that it reads from."""
     maker = {
         value: index
@@ -120,24 +126,24 @@ def _sources(claims: Sequence[Claim]) -> list[list[int]]:
     }
     result = []
     for index, claim in enumerate(claims):
-        found = {maker[value] for node in claim.match.nodes for value in reads(node) if value in maker}
+        found = {maker[value] for node in claim.match.nodes for value in read[node] if value in maker}
         found.discard(index)
         result.append(sorted(found))
     return result
 
 
-def _region(name: str, backend: str, claims: Sequence[Claim]) -> Region:
+def _region(name: str, backend: str, claims: Sequence[Claim], read: Reads) -> Region:
     matches = tuple(claim.match for claim in claims)
     nodes = {node: None for match in matches for node in match.nodes}
     own = {value for node in nodes for value in node.outputs}
-    read = dict.fromkeys(value for node in nodes for value in reads(node) if value not in own)
+    entering = dict.fromkeys(value for node in nodes for value in read[node] if value not in own)
     return Region(
         name,
         backend,
         matches,
-        inputs=tuple(value for value in read if not is_constant(value)),
+        inputs=tuple(value for value in entering if not is_constant(value)),
         outputs=tuple(value for node in nodes for value in node.outputs if _leaves(value, nodes)),
-        constants=tuple(filter(is_constant, read)),
+        constants=tuple(filter(is_constant, entering)),
     )
 
 

@@ -111,11 +111,19 @@ def _quotient(a: Dim, b: Dim) -> Dim:
     return fold(sympy.floor(sympy.sympify(a) / b))
 
 
+def _remainder(a: Dim, b: Dim) -> Dim:
+    """ONNX's Mod of integers: the sign of the divisor, as Python's. Only over numbers."""
+    if not isinstance(a, int) or not isinstance(b, int) or b == 0:
+        raise NotKnownError
+    return a % b
+
+
 _ARITHMETIC: dict[str, Callable[[Any, Any], Dim]] = {
     "Add": lambda a, b: fold(a + b),
     "Sub": lambda a, b: fold(a - b),
     "Mul": lambda a, b: fold(a * b),
     "Div": _quotient,
+    "Mod": _remainder,
     "Min": minimum,
     "Max": maximum,
 }
@@ -123,6 +131,8 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Dim]] = {
 
 @rule(*_ARITHMETIC)
 def _arithmetic(op: NodeView) -> Data:
+    if op.attr("fmod", 0):
+        raise NotKnownError
     result = op.data(0)
     for index in range(1, len(op.node.inputs)):
         result = elementwise(_ARITHMETIC[op.node.op_type], result, op.data(index))

@@ -125,6 +125,7 @@ class _Walk:
         self._opset = model.opset_imports.get("", 0)
         self._shapes: dict[ir.Value, Dims] = {}
         self._data: dict[ir.Value, Data] = {}
+        self._read: dict[bytes, Found] = {}
         self._overruled: set[ir.Value | None] = set()  # ONNX's finding for these was wrong
         for value in (*model.graph.inputs, *model.graph.initializers.values()):
             if (known := try_dims(value)) is not None:
@@ -162,12 +163,20 @@ class _Walk:
     def _reported(self, value: ir.Value) -> PartialDims | None:
         """ONNX's finding for the model as a whole, which holds the model's own declarations too."""
         proto = self._types.get(value.name or "")
-        return None if proto is None else self._take(value, read_type(proto))
+        if proto is None:
+            return None
+        key = proto.SerializeToString()  # a model has few different types: each is read once
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = read_type(proto)
+        return self._take(value, found)
 
     def _take(self, value: ir.Value, found: Found) -> PartialDims | None:
         """Keep a type that ONNX found, and return the dims: a name that is no input's is not known."""
         kind, dims = found
-        if kind is not None:
+        if isinstance(kind, ir.TensorType):
+            value.type = ir.TensorType(kind.dtype)  # not shared: setting a value's dtype changes its type
+        elif kind is not None:
             value.type = kind
         if dims is None:
             return None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from farcall.errors import ToolchainError
 from farcall.toolchain.cache import cached, content_key
-from farcall.toolchain.compiler import Compiler
+from farcall.toolchain.compiler import Compiler, find_compiler
 from farcall.toolchain.target import Target
 
 # No -ffast-math: NaN, infinity and signed zero mean what ONNX says. What is switched off here changes no
@@ -119,11 +119,12 @@ def compile_shared(
 ) -> None:
     """Compile and link ``sources`` to the shared library ``output``, which appears whole or not at all.
 
+    Kernels that call the runtime (``TVMFFIErrorSetRaisedFromCStr``, ...) get it from whoever loads them: pass
+    ``flags=["-Wl,-z,undefs"]``.
+
     Raises:
         ToolchainError: no compiler was found, or it failed.
     """
-    from farcall.toolchain.compiler import find_compiler
-
     target = target or Target.host()
     compiler = find_compiler(target)
     objects = compile_sources(compiler, target, sources)

@@ -1,0 +1,118 @@
+"""Artifacts of the built-in backend: sizes that the entry must check, and the names that users see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from stub_backend import model
+
+import farcall as fc
+from farcall.errors import ArtifactError
+
+
+def main_of(proto: onnx.ModelProto) -> Callable[..., Any]:
+    return fc.partition(proto).build().load()["main"]
+
+
+def conv() -> onnx.ModelProto:
+    """A valid 3x3 convolution: too small an image has no output."""
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+        "conv",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, "h", "w_"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None, None, None])],
+        [numpy_helper.from_array(np.ones((1, 1, 3, 3), np.float32), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_a_size_that_would_be_negative_is_refused() -> None:
+    main = main_of(conv())
+    np.testing.assert_array_equal(
+        main(np.ones((2, 1, 3, 4), np.float32)), np.full((2, 1, 1, 2), 9, np.float32)
+    )
+    assert main(np.ones((0, 1, 5, 5), np.float32)).shape == (0, 1, 3, 3)
+    assert main(np.ones((1, 1, 2, 9), np.float32)).shape == (1, 1, 0, 7)
+    with pytest.raises(ValueError, match="`main`: a size would be negative with batch=1, h=1, w_=9"):
+        main(np.ones((1, 1, 1, 9), np.float32))
+
+
+def test_sizes_that_must_agree_are_checked() -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "y"], ["a"], axis=0),
+        helper.make_node("Add", ["a", "z"], ["r"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "agree",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [d]) for n, d in zip("xyz", "nmk", strict=True)],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, [None])],
+    )
+    main = main_of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    ones = np.ones(5, np.float32)
+    np.testing.assert_array_equal(main(ones[:2], ones[:3], ones), ones * 2)
+    with pytest.raises(ValueError, match=r"`main`: expected .* == .* with n=2, m=2, k=5"):
+        main(ones[:2], ones[:2], ones)
+
+
+def test_two_artifacts_in_one_process_keep_apart() -> None:
+    mains = []
+    for k in range(3):
+        nodes = [("Mul", "x w", "y")]
+        mains.append(main_of(model(nodes, {"x": [4]}, {"y": [4]}, {"w": np.full(4, k, np.float32)})))
+    for k, main in enumerate(mains):
+        np.testing.assert_array_equal(main(np.ones(4, np.float32)), np.full(4, k, np.float32))
+
+
+def test_large_constants_are_in_the_file_once(tmp_path: Path) -> None:
+    w = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    nodes = [("MatMul", "x w", "a"), ("Relu", "a", "b"), ("MatMul", "b v", "y")]
+    proto = model(nodes, {"x": ["n", 256]}, {"y": ["n", 256]}, {"w": w, "v": w})
+    artifact = fc.partition(proto).build()
+    data = artifact.save(tmp_path / "m.so").read_bytes()
+    assert artifact.manifest.constants.bytes == w.nbytes
+    assert data.count(w[17].tobytes()) == 1
+    assert data.index(w[0].tobytes()) % 64 == 0
+    x = np.ones((3, 256), np.float32)
+    np.testing.assert_allclose(artifact.load()["main"](x), np.maximum(x @ w, 0) @ w, rtol=1e-3, atol=1e-3)
+
+
+def test_messages_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
+    path = fc.partition(proto).build().save(tmp_path / "model.so")
+    module = fc.load_module(path)
+    assert str(path) in repr(module)
+    with pytest.raises(AttributeError, match=rf"{path} has no function `mian`; it has `main`"):
+        module["mian"]
+    path.write_bytes(b"not a library")
+    with pytest.raises(ArtifactError, match=f"{path}: not a shared library"):
+        fc.load_module(path)
+
+
+def test_a_library_that_the_linker_refuses_says_why(tmp_path: Path) -> None:
+    from farcall.toolchain import Source, compile_shared
+
+    source = Source("lost.c", "int lost_symbol(void);\nint f(void);\nint f(void) { return lost_symbol(); }\n")
+    compile_shared([source], tmp_path / "lost.so", flags=["-Wl,-z,undefs"])
+    with pytest.raises(ArtifactError, match=r"lost\.so: the dynamic linker refuses it: .*lost_symbol"):
+        fc.load_module(tmp_path / "lost.so")
+
+
+def test_a_plain_kernel_library_loads(tmp_path: Path) -> None:
+    from farcall.toolchain import Source, compile_shared
+
+    text = (
+        "#include <farcall/c_api.h>\n"
+        "FARCALL_KERNEL(twice) {\n  result->type_index = kTVMFFIInt;\n"
+        "  result->v_int64 = 2 * args[0].v_int64;\n  return 0;\n}\n"
+    )
+    compile_shared([Source("plain.c", text)], tmp_path / "plain.so")
+    twice = fc.load_module(tmp_path / "plain.so")["twice"]
+    assert twice(21) == 42
+    assert twice.signature is None

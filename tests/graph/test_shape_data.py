@@ -1,0 +1,86 @@
+"""Integer tensors followed as data, against ONNX's reference evaluator.
+
+``s`` is the shape of ``x``, and ``y`` what the nodes make of it. ConstantOfShape turns ``y`` into dims.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from farcall.graph import load_model
+from farcall.graph.dims import dims, evaluate, try_dims
+
+from .graphs import text_model
+
+SIZES = {"a": 2, "b": 3, "c": 7}
+CONSTANTS = """
+int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] far = {99},
+int64[1] last = {-1}, int64[1] before = {-99}, int64[3] many = {2, 2, 2}, int64[2] pick = {2, 0},
+int64 first = {0}, int64[3] ask = {-1, 5, -1}, int64[3] none = {-1, -1, -1},
+int64 start = {1}, int64 stop = {8}, int64 step = {3}"""
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = Identity(s)",
+        "y = Shape<start=1>(x)",
+        "y = Shape<start=-2, end=-1>(x)",
+        "n = Size(x) y = Unsqueeze(n, zero)",
+        "y = Gather(s, pick)",
+        "g = Gather(s, first) y = Unsqueeze(g, zero)",
+        "g = Gather(s, one) y = Concat<axis=0>(g, two, s)",
+        "y = Slice(s, one, far)",
+        "y = Slice(s, zero, two, zero, two)",
+        "y = Slice(s, last, before, zero, last)",
+        "g = Gather(s, one) q = Squeeze(g, zero) y = Reshape(q, one)",
+        "y = Add(s, many)",
+        "y = Add(s, one)",
+        "t = Mul(s, many) y = Sub(t, s)",
+        "y = Div(s, two)",
+        "y = Min(s, three)",
+        "y = Max(s, three, one)",
+        "n = Neg(s) y = Add(n, far)",
+        "p = ReduceProd(s) y = Add(p, one)",
+        "f = Cast<to=6>(s) y = Cast<to=7>(f)",
+        "e = Equal(ask, none) y = Where(e, s, ask)",
+        "e = Equal(s, none) y = Where(e, many, s)",
+        "y = Range(start, stop, step)",
+        "y = Expand(two, many) ",
+        "k = Shape(s) f = ConstantOfShape<value = int64[1] {4}>(k) y = Mul(f, s)",
+        "r = Mod(many, three) y = Mul(r, s)",
+    ],
+)
+def test_what_nodes_make_of_a_shape(nodes: str) -> None:
+    if "Expand" in nodes:
+        nodes = nodes.replace("many", "three")
+    head = f"<{CONSTANTS}> {{ s = Shape(x) {nodes} z = ConstantOfShape(y) }}"
+    static = text_model(f"g (float[2,3,7] x) => (int64[k] y) {head}")
+    (expected,) = ReferenceEvaluator(static).run(None, {"x": np.zeros((2, 3, 7), dtype=np.float32)})
+
+    (output,) = load_model(static).graph.outputs
+    assert output.const_value is not None  # folded: no node is left
+    np.testing.assert_array_equal(output.const_value.numpy(), expected)
+
+    rank = ",".join("?" * len(expected))
+    symbolic = load_model(text_model(f"g (float[a,b,c] x) => (float[{rank}] z) {head}"))
+    found = dims(symbolic.graph.outputs[0])
+    assert [evaluate(dim, SIZES) for dim in found] == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "n = Neg(s) y = Div(n, two)",  # truncates: over a symbol it is not known which way that is
+        "y = Div(many, s)",
+        "y = Mod(s, two)",
+        "e = Equal(s, many) y = Where(e, s, many)",
+        "f = Cast<to=1>(s) h = Mul(f, f) y = Cast<to=7>(h)",
+    ],
+)
+def test_what_a_symbol_leaves_open_is_not_guessed(nodes: str) -> None:
+    head = f"<{CONSTANTS}> {{ s = Shape(x) {nodes} z = ConstantOfShape(y) }}"
+    model = load_model(text_model(f"g (float[a,b,c] x) => (float[?,?,?] z) {head}"))
+    assert try_dims(model.graph.outputs[0]) is None

@@ -31,6 +31,20 @@
  *  - 0 means success, -1 means that an error waits in this thread's slot (TVMFFIErrorMoveFromRaised).
  *  - No C++ exception crosses a function of this ABI.
  *  - Every structure is little: a field that is not listed does not exist, and padding is zero.
+ *  - Text is UTF-8. A length counts bytes, and does not count the NUL behind the text.
+ *  - Kernels run without the Python GIL, possibly in several threads at once. A kernel that keeps state guards it.
+ *
+ * How a call goes, from Python:
+ *
+ *  1. Each Python argument becomes one TVMFFIAny on the caller's stack. Numbers stand in the Any; a tensor of a
+ *     framework becomes a DLTensor on the stack, and the Any points to it (tag 7). Nothing is allocated.
+ *  2. The GIL is released, and the function is called with these Anys.
+ *  3. The function reads them, works, and puts its result into `result`. For a result tensor it asks
+ *     TVMFFIEnvTensorAlloc, so that the memory belongs to the caller's framework.
+ *  4. The GIL is taken again, and the result becomes a Python object: a tensor of the arguments' framework.
+ *
+ * What a kernel should check, because nobody does it before: the number of arguments, the tag of each, and of
+ * tensors the dtype, rank, dims, strides and device. Tag 7 and tag 70 both mean a tensor.
  *
  * Assumed: 64-bit pointers. C11, or C++17.
  */
@@ -47,16 +61,22 @@ extern "C" {
 #define FARCALL_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
 #endif
 
-/* Pins one field: a compiler that lays the structure out in another way refuses this header. */
+/*
+ * Pins one field, or the size of a structure: a compiler that lays it out in another way refuses this header. The
+ * numbers are the contract; two programs that were compiled years apart meet at these offsets.
+ */
 #define FARCALL_PIN(type, field, offset) \
   FARCALL_STATIC_ASSERT(offsetof(type, field) == (offset), #type "." #field " must be at " #offset)
 #define FARCALL_PIN_SIZE(type, size) FARCALL_STATIC_ASSERT(sizeof(type) == (size), #type " must have " #size " bytes")
 
-/* What a kernel library shows to its loader. Compile the rest with -fvisibility=hidden. */
+/*
+ * What a kernel library shows to its loader. Compile the rest with -fvisibility=hidden: two libraries in one
+ * process must not see each other's helpers.
+ */
 #if defined(_WIN32)
-#define FARCALL_EXPORT __declspec(dllexport)
+#define FARCALL_VISIBLE __declspec(dllexport)
 #else
-#define FARCALL_EXPORT __attribute__((visibility("default")))
+#define FARCALL_VISIBLE __attribute__((visibility("default")))
 #endif
 
 /*
@@ -72,15 +92,26 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------------------
  * DLPack 1.3: how a tensor is described.
  *
+ * DLPack is what array libraries agreed upon to hand memory to each other without a copy: numpy, PyTorch, JAX,
+ * CuPy and others speak it. There are three levels:
+ *
+ *  - DLTensor says where the elements are. It owns nothing, and is valid as long as somebody says so.
+ *  - DLManagedTensor (old) and DLManagedTensorVersioned (since 1.0) add an owner: whoever receives one calls its
+ *    deleter, exactly once, when the memory is no longer needed. The producer keeps the memory alive until then.
+ *  - DLPackExchangeAPI lets two libraries in one process exchange them by C calls, without Python in between.
+ *
  * Left out when the real dlpack.h came first; the names and layouts are the same. Source: dmlc/dlpack.
  */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 
-/* The version of the structures. A reader refuses another major version, and may only call the deleter. */
+/*
+ * The version of the structures. A reader that finds another major version than it knows must not read on: the
+ * only thing it may still do is to call the deleter, whose place never moves. A newer minor version only adds.
+ */
 typedef struct {
-  uint32_t major;
-  uint32_t minor;
+  uint32_t major; /* 1 */
+  uint32_t minor; /* 3 here; the exchange API came with it */
 } DLPackVersion;
 
 #define DLPACK_MAJOR_VERSION 1
@@ -118,7 +149,11 @@ typedef struct {
   int32_t device_id; /* counts from 0; 0 for the CPU */
 } DLDevice;
 
-/* What one lane of an element is. `bits` below is the width of that lane. */
+/*
+ * What one lane of an element is. The width of the lane stands beside it in DLDataType.bits, except for the
+ * formats of 8 bits and fewer, whose names say it: their bits are 8, 6 or 4. e4m3 means 4 bits of exponent and 3
+ * of mantissa; "fn" has no infinities, "uz" has one zero only.
+ */
 typedef enum {
   kDLInt = 0,
   kDLUInt = 1,
@@ -140,45 +175,64 @@ typedef enum {
   kDLFloat4_e2m1fn = 17
 } DLDataTypeCode;
 
-/* float32 is {kDLFloat, 32, 1}. A vector type has more lanes. */
+/*
+ * The type of an element: float32 is {kDLFloat, 32, 1}, a vector of four of them {kDLFloat, 32, 4}. An element
+ * takes bits * lanes / 8 bytes; those with fewer than 8 bits are packed, the first in the low bits of its byte.
+ */
 typedef struct {
-  uint8_t code;
-  uint8_t bits;
-  uint16_t lanes;
+  uint8_t code;   /* DLDataTypeCode */
+  uint8_t bits;   /* of one lane */
+  uint16_t lanes; /* 1 for a scalar */
 } DLDataType;
 
 /*
- * A tensor, without an owner. `strides` counts elements, not bytes. Where `strides` is NULL the layout is
- * row-major; farcall itself always fills them in when ndim is not 0. The first element is at
- * (char*)data + byte_offset, and a tensor with a dimension of 0 may have any `data`, NULL included.
+ * A tensor, without an owner.
+ *
+ * Element (i, j, ...) is at (char*)data + byte_offset + (i * strides[0] + j * strides[1] + ...) * element size.
+ * A stride may be 0 (a broadcast dim) or negative (a reversed one). Contiguous means row-major without gaps, where
+ * the stride of a dim of size 1 does not count, and a tensor with a dim of size 0 is contiguous whatever it says.
+ *
+ * Frameworks guarantee an alignment of `data` to the element size, rarely more, and numpy not even that for odd
+ * views: a kernel that loads whole vectors must check, or use unaligned loads.
  */
 typedef struct {
-  void* data;
-  DLDevice device;
-  int32_t ndim;
+  void* data;           /* an address on `device`; any value, NULL included, when there are no elements */
+  DLDevice device;      /* look before you read: the address may be another device's */
+  int32_t ndim;         /* 0 for a scalar, which has one element */
   DLDataType dtype;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
+  int64_t* shape;       /* ndim dims, none negative */
+  int64_t* strides;     /* ndim distances in elements; NULL means row-major. farcall always fills them in */
+  uint64_t byte_offset; /* from `data` to the first element */
 } DLTensor;
 
-/* A tensor with an owner, as frameworks exchanged it before version 1.0. Consumed by calling the deleter once. */
+/*
+ * A tensor with an owner, as frameworks exchanged it before version 1.0. Python carries it in a capsule that is
+ * named "dltensor", and that the receiver renames to "used_dltensor" when it has taken what is inside.
+ */
 typedef struct DLManagedTensor {
   DLTensor dl_tensor;
-  void* manager_ctx;
-  void (*deleter)(struct DLManagedTensor* self);
+  void* manager_ctx;                             /* the producer's business */
+  void (*deleter)(struct DLManagedTensor* self); /* frees the memory and `self`; may be NULL */
 } DLManagedTensor;
 
+/*
+ * Flags of a versioned tensor. Read-only: writing is undefined, and who must write takes a copy. Copied: the
+ * receiver is the only one that sees this memory. Padded: elements of fewer than 8 bits take a byte each;
+ * farcall refuses these.
+ */
 #define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
 #define DLPACK_FLAG_BITMASK_IS_COPIED (1UL << 1UL)
 #define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (1UL << 2UL)
 
-/* The same since version 1.0: the version comes first, so that a reader can always find it, and flags exist. */
+/*
+ * The same since version 1.0: the version comes first, so that a reader can always find it, and flags exist. Its
+ * capsule is named "dltensor_versioned".
+ */
 typedef struct DLManagedTensorVersioned {
   DLPackVersion version;
   void* manager_ctx;
   void (*deleter)(struct DLManagedTensorVersioned* self);
-  uint64_t flags;
+  uint64_t flags; /* DLPACK_FLAG_BITMASK_* */
   DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
@@ -187,13 +241,20 @@ typedef struct DLManagedTensorVersioned {
  * has them as a capsule named "dlpack_exchange_api" in its attribute `__dlpack_c_exchange_api__`.
  *
  * "No sync" says that no stream is synchronised: producer and consumer work on the same stream.
+ *
+ * Each function returns 0, or another number after it has set a Python error (the allocator, which may run
+ * without the GIL, reports by a callback instead). farcall reads the table once per class and keeps it: a table
+ * must live as long as the process.
  */
 
-/* Makes an empty tensor like `prototype` (dtype, shape, device). Reports failure by calling SetError. */
+/*
+ * Makes an empty row-major tensor like `prototype`, of which dtype, ndim, shape and device count. Reports failure
+ * by calling SetError(error_ctx, kind, message) once. Needs no GIL.
+ */
 typedef int (*DLPackManagedTensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
                                             void (*SetError)(void* error_ctx, const char* kind,
                                                              const char* message));
-/* Python tensor -> owned description. A Python error is set on failure. */
+/* Python tensor -> owned description, which keeps the tensor's memory alive. */
 typedef int (*DLPackManagedTensorFromPyObjectNoSync)(void* py_object, DLManagedTensorVersioned** out);
 /* Owned description -> new reference to a Python tensor. Takes the ownership of `tensor` on success. */
 typedef int (*DLPackManagedTensorToPyObjectNoSync)(DLManagedTensorVersioned* tensor, void** out_py_object);
@@ -202,7 +263,10 @@ typedef int (*DLPackDLTensorFromPyObjectNoSync)(void* py_object, DLTensor* out);
 /* The stream on which the framework works now, on this device, in this thread. */
 typedef int (*DLPackCurrentWorkStream)(DLDeviceType device_type, int32_t device_id, void** out_current_stream);
 
-/* A framework may offer a chain of these, newest first. */
+/*
+ * A framework may offer several versions of the table, newest first. A reader follows prev_api until it finds the
+ * major version that it knows.
+ */
 typedef struct DLPackExchangeAPIHeader {
   DLPackVersion version;
   struct DLPackExchangeAPIHeader* prev_api;
@@ -213,7 +277,7 @@ typedef struct DLPackExchangeAPI {
   DLPackManagedTensorAllocator managed_tensor_allocator;
   DLPackManagedTensorFromPyObjectNoSync managed_tensor_from_py_object_no_sync;
   DLPackManagedTensorToPyObjectNoSync managed_tensor_to_py_object_no_sync;
-  DLPackDLTensorFromPyObjectNoSync dltensor_from_py_object_no_sync; /* may be NULL */
+  DLPackDLTensorFromPyObjectNoSync dltensor_from_py_object_no_sync; /* may be NULL; the others are not */
   DLPackCurrentWorkStream current_work_stream;
 } DLPackExchangeAPI;
 
@@ -246,6 +310,23 @@ FARCALL_PIN_SIZE(DLPackExchangeAPI, 56);
 
 /* ---------------------------------------------------------------------------------------------------------
  * Tags. Below 64 the value is in the Any itself; from 64 on the Any holds a pointer to an object.
+ *
+ * What Python values arrive as:
+ *
+ *     None                        kTVMFFINone
+ *     bool, numpy.bool            kTVMFFIBool
+ *     int, numpy integers         kTVMFFIInt; an int that needs more than 64 bits is refused
+ *     float, numpy floats         kTVMFFIFloat
+ *     str                         kTVMFFIRawStr; kTVMFFIStr when there is a NUL inside
+ *     bytes, bytearray            kTVMFFIByteArrayPtr
+ *     dtype, device               kTVMFFIDataType, kTVMFFIDevice
+ *     numpy, torch, __dlpack__    kTVMFFIDLTensorPtr
+ *     farcall.Tensor              kTVMFFITensor
+ *     list, tuple                 kTVMFFIArray; tensors in it are kTVMFFITensor, texts SmallStr or Str
+ *     callable                    kTVMFFIFunction
+ *
+ * A kernel that is called by another runtime, or by another kernel, may meet the other encodings of the same
+ * value: text in tags 8, 11 and 65, bytes in 9, 12 and 66, tensors in 7 and 70, and an int where it wants a float.
  */
 typedef enum {
   kTVMFFIAny = -1,            /* only in descriptions of types; no value has it */
@@ -283,7 +364,10 @@ typedef enum {
   kTVMFFIDynObjectBegin = 128 /* types that are registered by name at run time */
 } TVMFFITypeIndex;
 
-/* A reference to an object: the address of its header. */
+/*
+ * A reference to an object: the address of its header. Whether a function takes over the reference, or borrows it,
+ * is said at the function; without a word it borrows.
+ */
 typedef void* TVMFFIObjectHandle;
 
 /* What the second parameter of a deleter asks for. */
@@ -305,10 +389,10 @@ typedef enum {
  * still be called; farcall never unloads one.
  */
 typedef struct {
-  uint64_t combined_ref_count;
-  int32_t type_index;
+  uint64_t combined_ref_count; /* only by atomic operations; 0x100000001 when new */
+  int32_t type_index;          /* the tag of an Any that holds this object */
   uint32_t __padding;
-  void (*deleter)(void* self, int flags); /* may be NULL */
+  void (*deleter)(void* self, int flags); /* gets the header's address; may be NULL for what is never freed */
 } TVMFFIObject;
 
 FARCALL_PIN(TVMFFIObject, combined_ref_count, 0);
@@ -320,6 +404,10 @@ FARCALL_PIN_SIZE(TVMFFIObject, 24);
  * The value. Unused bytes are zero, because equality and hashing look at all sixteen; so set `zero_padding`
  * too when you write one. The same structure is a view (borrowed) or a value (owned): the place where it
  * stands decides. Tags 7 to 10 exist only in views.
+ *
+ * Arguments are views. A result, an item of an Array and a field of an object are values: an object in them has a
+ * reference of its own, which TVMFFIObjectDecRef gives up when the value goes. TVMFFIAnyViewToOwnedAny makes a
+ * value of a view.
  */
 typedef struct {
   int32_t type_index;
@@ -345,10 +433,13 @@ FARCALL_PIN(TVMFFIAny, zero_padding, 4);
 FARCALL_PIN(TVMFFIAny, v_int64, 8);
 FARCALL_PIN_SIZE(TVMFFIAny, 16);
 
-/* Bytes with a length. Where it holds text, the text is UTF-8, and a NUL follows it. */
+/*
+ * Bytes with a length: the body of a String and of Bytes, and the way in which functions take names. In an object
+ * a NUL follows the last byte, so that `data` serves as a C string where there is no NUL inside.
+ */
 typedef struct {
   const char* data;
-  size_t size;
+  size_t size; /* without the NUL */
 } TVMFFIByteArray;
 
 /* Integers with a length: the body of a Shape. */
@@ -363,12 +454,13 @@ typedef struct {
  * farcall keeps the original Python exception in `extra_context`, so that it comes back as the same object.
  */
 typedef struct {
-  TVMFFIByteArray kind;
-  TVMFFIByteArray message;
-  TVMFFIByteArray backtrace;
+  TVMFFIByteArray kind;      /* "ValueError"; an unknown one becomes a RuntimeError that names it */
+  TVMFFIByteArray message;   /* what, where, what was expected, what came, and the cure */
+  TVMFFIByteArray backtrace; /* may be empty */
+  /* Replaces or extends the backtrace: who passes an error on adds its own frames. */
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
-  TVMFFIObjectHandle cause_chain;
-  TVMFFIObjectHandle extra_context;
+  TVMFFIObjectHandle cause_chain;   /* the error that led to this one */
+  TVMFFIObjectHandle extra_context; /* whatever the host wants back */
 } TVMFFIErrorCell;
 
 /* Modes of update_backtrace. */
@@ -382,6 +474,11 @@ typedef enum {
  *
  * `self` is NULL for a function that a library exports, and the function's own handle for a Function object.
  * The caller has set result->type_index to kTVMFFINone, so that a callee that returns nothing writes nothing.
+ * `args` and everything that it points to are the caller's, and constant; a tensor's elements may be written,
+ * where caller and callee agreed that it is an output.
+ *
+ * Returns 0, or -1 after an error was put into the thread's slot. On -1 the result is not looked at, and must not
+ * hold a reference. Any other number is treated as -1.
  */
 typedef int (*TVMFFISafeCallType)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
@@ -399,9 +496,9 @@ typedef struct {
  * object itself, behind this cell; else it frees `data` after the values have been released.
  */
 typedef struct {
-  void* data;
-  int64_t size;
-  int64_t capacity;
+  void* data;       /* TVMFFIAny[capacity], of which `size` are set */
+  int64_t size;     /* items */
+  int64_t capacity; /* room for items */
   void (*data_deleter)(void* data);
 } TVMFFISeqCell;
 
@@ -453,6 +550,10 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
 
 /* ---------------------------------------------------------------------------------------------------------
  * The symbols of a library.
+ *
+ * A library is found by its file, and its functions by their symbols; there is no registration, and no code runs
+ * when it is loaded. The functions of a loaded library stay valid until the process ends: farcall does not unload
+ * libraries, because objects may hold their deleters.
  */
 
 /* Prefix of the functions that a library exports. `__tvm_ffi_main` answers to the name "main". */
@@ -469,9 +570,9 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
  * about exported functions without one are right to.
  */
 #define FARCALL_KERNEL(name)                                                                                      \
-  FARCALL_EXTERN_C FARCALL_EXPORT int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,       \
+  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,       \
                                                        TVMFFIAny* result);                                        \
-  FARCALL_EXTERN_C FARCALL_EXPORT int __tvm_ffi_##name(__attribute__((unused)) void* self,                        \
+  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(__attribute__((unused)) void* self,                        \
                                                        __attribute__((unused)) const TVMFFIAny* args,             \
                                                        __attribute__((unused)) int32_t num_args,                  \
                                                        __attribute__((unused)) TVMFFIAny* result)
@@ -481,7 +582,7 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
  *
  * A library that defines
  *
- *     FARCALL_EXPORT const struct FarcallRuntime* __farcall_runtime;
+ *     FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
  *
  * finds it filled after farcall loaded it, before any of its functions is called. It stays NULL in any other
  * runtime. So one library can serve both, bound to the runtime that loaded it, even where two runtimes live in
@@ -518,9 +619,16 @@ FARCALL_PIN_SIZE(FarcallRuntime, 40);
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. All of them may be called without the Python GIL, from any thread.
  * Those that return int return 0, or -1 with an error in this thread's slot.
+ *
+ * A library imports the ones that it uses, undefined; no library needs to be named at link time. When farcall loads
+ * it, they are bound to farcall's, and when TVM FFI loads it, to that one's. A static library or a device without
+ * a dynamic linker uses FarcallRuntime instead.
  */
 
-/* The version of the ABI, not of a package. Newer minors only add. */
+/*
+ * The version of the ABI that the runtime implements, not of a package. A library that needs a function of a later
+ * version can ask before it calls.
+ */
 typedef struct {
   uint32_t major;
   uint32_t minor;
@@ -531,22 +639,30 @@ TVM_FFI_DLL void TVMFFIGetVersion(TVMFFIVersion* out_version);
 
 /* ---- objects ---- */
 
-/* One more, and one less, strong reference. */
+/*
+ * One more, and one less, strong reference. The handle must not be NULL. The decrement may run the object's
+ * deleter, and so anything: hold no lock that a deleter may want.
+ */
 TVM_FFI_DLL int TVMFFIObjectIncRef(TVMFFIObjectHandle obj);
 TVM_FFI_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
 
-/* An object around a pointer; `deleter` (may be NULL) gets the pointer when the last reference goes. */
+/*
+ * An object around a pointer, for values that only their maker understands. `type_index` is the tag that it
+ * travels under, usually kTVMFFIOpaquePyObject or a registered one; `deleter` (may be NULL) gets `handle` when
+ * the last reference goes, in whichever thread that is. The new reference in `out` is the caller's.
+ */
 TVM_FFI_DLL int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle),
                                          TVMFFIObjectHandle* out);
 
 /*
- * The index of a type by its name, such as "ffi.Tensor". An unknown name is an error.
+ * The index of a type by its name, such as "ffi.Tensor" (70) or "int" (1). An unknown name is a KeyError.
  */
 TVM_FFI_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);
 
 /*
  * A view becomes a value: raw text and bytes are copied into objects, objects get a reference more, an object
- * behind an RValueRef is taken. A DLTensorPtr is copied as it is, and stays borrowed.
+ * behind an RValueRef is taken. A DLTensorPtr is copied as it is, and stays borrowed: to keep such a tensor, copy
+ * its elements. `out` is overwritten without a look at what it held.
  */
 TVM_FFI_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
 
@@ -554,40 +670,71 @@ TVM_FFI_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* ou
 
 /*
  * A Function object. `safe_call` gets `self` as its first argument; `deleter` (may be NULL) gets it when the
- * last reference goes. Where both are NULL, `safe_call` gets the Function's handle.
+ * last reference goes. Where both are NULL, `safe_call` gets the Function's handle. This is how a kernel returns a
+ * function with state, or passes one to another kernel. The new reference in `out` is the caller's.
  */
 TVM_FFI_DLL int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self),
                                      TVMFFIObjectHandle* out);
 
-/* Calls a Function. Set result->type_index to kTVMFFINone before. */
+/*
+ * Calls a Function, from whatever runtime or language it comes. Set result->type_index to kTVMFFINone before; what
+ * is in `result` after 0 is the caller's to release. On -1 the error is in the slot: pass it on by returning -1,
+ * or take it out by TVMFFIErrorMoveFromRaised.
+ *
+ * A Function may be a Python callable. It takes the GIL for itself, so call it without; and tensors of tag 7 among
+ * the arguments are lent to it for the call only.
+ */
 TVM_FFI_DLL int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
-/* The function that is registered under a name, as a new reference; NULL (and 0) when there is none. */
+/*
+ * The function that is registered under a name, as a new reference; NULL (and 0) when there is none. A lookup
+ * hashes the name and takes a lock: keep the function when it is called often.
+ */
 TVM_FFI_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
-/* Registers a function under a name; takes a reference. A name that is taken is an error unless allow_override. */
+/*
+ * Registers a function under a name; takes a reference, and copies the name. A name that is taken is a ValueError,
+ * unless `allow_override` is not 0, and never ends the process.
+ */
 TVM_FFI_DLL int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override);
 
 /* ---- errors ---- */
 
-/* Moves this thread's error out of its slot; NULL when there is none. The reference becomes the caller's. */
+/*
+ * Moves this thread's error out of its slot; NULL when there is none. The reference becomes the caller's. After
+ * this, returning -1 without raising again is a failure that cannot say why.
+ */
 TVM_FFI_DLL void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result);
 
-/* Puts an error into this thread's slot. The caller keeps its reference. */
+/* Puts an error into this thread's slot, in place of what was there. The caller keeps its reference. */
 TVM_FFI_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
 
-/* Makes an error and puts it there: what a kernel does before it returns -1. Both texts are copied. */
+/*
+ * Makes an error and puts it there: what a kernel does before it returns -1. Both texts are copied. `kind` is the
+ * name of a Python exception class; all builtin ones are known, and others can be registered.
+ *
+ *     if (n != 2) {
+ *       TVMFFIErrorSetRaisedFromCStr("TypeError", "`dot` takes 2 arguments");
+ *       return -1;
+ *     }
+ */
 TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
-/* The same, with the message in parts; a part that is NULL is left out. */
+/*
+ * The same, with the message in parts that are joined; a part that is NULL is left out. For generated code, whose
+ * messages share their beginnings and ends.
+ */
 TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts,
                                                    int32_t num_parts);
 
-/* Makes an error without raising it. `backtrace` may be empty. */
+/* Makes an error without raising it; a new reference in `out`. All texts are copied; `backtrace` may be empty. */
 TVM_FFI_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
                                   const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out);
 
-/* The same, with a cause and a context; takes a reference to each that is not NULL. */
+/*
+ * The same, with the error that was the cause, and an object that the host attaches. Takes a reference to each that
+ * is not NULL; the caller keeps its own.
+ */
 TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind,
                                                           const TVMFFIByteArray* message,
                                                           const TVMFFIByteArray* backtrace,
@@ -597,7 +744,8 @@ TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray*
 
 /*
  * The frames of the caller as text. farcall names the given place only: walking the stack costs microseconds
- * on every error, and a Python user sees the Python frames anyway.
+ * on every error, and a Python user sees the Python frames anyway. The text is the thread's, and valid until the
+ * next call.
  */
 TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
                                                    int cross_ffi_boundary);
@@ -605,25 +753,38 @@ TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lin
 /* ---- tensors ---- */
 
 /*
- * A Tensor around a managed description, which is consumed on success. An alignment of 0 accepts any address.
- * Where `require_contiguous` is not 0, another layout is an error.
+ * A Tensor around a managed description, which is consumed on success: its deleter runs when the last reference
+ * goes. An alignment of 0 accepts any address; another one is compared with the address of the first element.
+ * Where `require_contiguous` is not 0, another layout is an error. Missing strides are filled in.
+ *
+ * Errors: RuntimeError for alignment, layout, another major version, or padded elements.
  */
 TVM_FFI_DLL int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment,
                                        int32_t require_contiguous, TVMFFIObjectHandle* out);
 TVM_FFI_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment,
                                                 int32_t require_contiguous, TVMFFIObjectHandle* out);
 
-/* A managed description of a Tensor. It shares the memory and holds a reference. */
+/*
+ * A managed description of a Tensor. It shares the memory and holds a reference, which its deleter gives up. The
+ * versioned one carries the read-only flag on; the old one cannot say it.
+ */
 TVM_FFI_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 TVM_FFI_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
 /* ---- strings and types ---- */
 
-/* A string or bytes value: in place up to 7 bytes, an object above. */
+/*
+ * A string or bytes value: in place up to 7 bytes, an object above. The bytes are copied. What a kernel returns
+ * as text is made by this, since a borrowed text may not be a result.
+ */
 TVM_FFI_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 TVM_FFI_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
-/* "float32" <-> {kDLFloat, 32, 1}. */
+/*
+ * "float32" <-> {kDLFloat, 32, 1}. Names: int, uint, float, bfloat, complex with their bits, bool, handle, the 8-, 6-
+ * and 4-bit floats by their formats ("float8_e4m3fn"), then "xN" for N lanes, as in "float32x4". "void" and "" mean
+ * no type. Short forms (f32, i8, u8, bf16) are read and never printed. An unknown name is a ValueError.
+ */
 TVM_FFI_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
 TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
@@ -631,7 +792,8 @@ TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
 /*
  * Runs `init` once for this slot, whichever thread comes first, and stores what it gives. A failed `init` leaves
- * the slot NULL, and the next call tries again. Deinit takes the value out and hands it to `deinit`.
+ * the slot NULL, and the next call tries again. Deinit takes the value out and hands it to `deinit`. The slot is a
+ * static variable of the library, NULL at first; after the first time, the cost is one load.
  */
 TVM_FFI_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));
 TVM_FFI_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
@@ -640,12 +802,19 @@ TVM_FFI_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(vo
 
 typedef void* TVMFFIStreamHandle;
 
-/* This thread's stream on a device; NULL is the device's default. The previous one goes to the last argument. */
+/*
+ * This thread's stream on a device, on which a kernel puts its work; NULL is the device's default stream. Set gives
+ * the previous one in its last argument (may be NULL), so that it can be set back.
+ */
 TVM_FFI_DLL int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream,
                                    TVMFFIStreamHandle* opt_out_original_stream);
 TVM_FFI_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
 
-/* This thread's allocator, and the process's when `write_to_global_context` is not 0. */
+/*
+ * The allocator of TVMFFIEnvTensorAlloc: this thread's, and the process's too when `write_to_global_context` is not
+ * 0. NULL removes it. Set gives the thread's previous one (its last argument may be NULL); Get gives the thread's,
+ * else the process's. Hosts use these. The framework of a call's arguments needs no setting, and comes first.
+ */
 TVM_FFI_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllocator allocator,
                                                          int write_to_global_context,
                                                          DLPackManagedTensorAllocator* opt_out_original_allocator);
@@ -654,10 +823,23 @@ TVM_FFI_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocato
 /*
  * An empty row-major Tensor of the prototype's dtype, shape and device, from whoever owns the memory of this
  * call: the framework of its tensor arguments, an allocator that was set, or farcall's own (CPU, aligned to 64).
+ * Strides and byte_offset of the prototype are not looked at, nor is its data: the description of an input will do.
+ *
+ *     TVMFFIObjectHandle y;
+ *     if (TVMFFIEnvTensorAlloc(x, &y) != 0) return -1;
+ *     fill(TVMFFITensorGetDLTensorPtr(y));
+ *     result->type_index = kTVMFFITensor;
+ *     result->v_obj = (TVMFFIObject*)y;
+ *     return 0;
+ *
+ * Errors: MemoryError; ValueError for a negative dim; RuntimeError for a device that nobody here allocates on.
  */
 TVM_FFI_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 
-/* Call it in long loops: not 0 says that the host was interrupted; clean up and return -1. */
+/*
+ * Call it in loops that last: not 0 says that the host was interrupted (Ctrl-C, or another signal whose handler
+ * raised). Clean up and return -1; the error is set already. It takes the GIL, so every few milliseconds is enough.
+ */
 TVM_FFI_DLL int TVMFFIEnvCheckSignals(void);
 
 #ifdef __cplusplus

@@ -108,23 +108,32 @@ int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out) {
 
 /* ---- one call ---- */
 
-/* "argument 2 of `f`: ..." - in front of the messages that setters make, not of an exception from user code. */
+/* An exception of a framework or of user code stays what it is, and the place is added as a note. */
+static void add_note(int32_t i, PyObject* name, PyObject* error) {
+  PyObject* note = PyUnicode_FromFormat("while converting argument %d of `%U`", (int)i + 1, name);
+  PyObject* none = note ? PyObject_CallMethod(error, "add_note", "O", note) : NULL;
+  Py_XDECREF(note);
+  Py_XDECREF(none);
+  PyErr_Clear();
+}
+
+/* A setter's own message gets the place in front: "argument 2 of `f`: ...". */
 static FC_COLD void name_argument(int32_t i, PyObject* name) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  bool ours = type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError ||
-              type == PyExc_BufferError;
-  PyObject* text = ours && value ? PyObject_Str(value) : NULL;
+  PyErr_NormalizeException(&type, &value, &traceback);
+  bool known = type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError ||
+               type == PyExc_BufferError;
+  PyObject* text = known && !traceback ? PyObject_Str(value) : NULL;
   if (!text) {
-    PyErr_Clear();
+    add_note(i, name, value);
     PyErr_Restore(type, value, traceback);
     return;
   }
   PyErr_Format(type, "argument %d of `%U`: %U", (int)i + 1, name, text);
   Py_DECREF(text);
   Py_DECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
+  Py_DECREF(value);
 }
 
 static FC_COLD int alloc_many(FcArgs* args, Py_ssize_t n, bool owned) {
@@ -234,9 +243,17 @@ static int set_value(FcArgs* outer, PyObject* object, TVMFFIAny* out) {
 
 int fc_any_from_python(PyObject* object, TVMFFIAny* out) { return set_value(NULL, object, out); }
 
+int fc_enter_nested(void) {
+  enum { MAX_DEPTH = 200 };
+  if (++fc_thread.depth <= MAX_DEPTH) return 0;
+  --fc_thread.depth;
+  PyErr_Format(PyExc_RecursionError, "a list that is nested deeper than %d levels cannot be passed", MAX_DEPTH);
+  return -1;
+}
+
 int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
   (void)setter, (void)i;
-  if (Py_EnterRecursiveCall(" while converting a nested list")) return -1;
+  if (fc_enter_nested() != 0) return -1;
   PyObject* items = PySequence_Tuple(object);
   Py_ssize_t n = items ? PyTuple_GET_SIZE(items) : 0;
   TVMFFIAny* values = items ? malloc((size_t)(n ? n : 1) * sizeof *values) : NULL;
@@ -253,6 +270,6 @@ int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* o
   }
   free(values);
   Py_XDECREF(items);
-  Py_LeaveRecursiveCall();
+  fc_leave_nested();
   return rc == 0 ? fc_give_object(args, array, out) : -1;
 }

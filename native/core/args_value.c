@@ -188,8 +188,6 @@ SETTER(set_opaque) {
 
 /* ---- choosing ---- */
 
-int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
-
 static FcSetFunction value_setter(PyTypeObject* type) {
   if (type == Py_TYPE(Py_None)) return set_none;
   if (type == &PyBool_Type) return set_bool;

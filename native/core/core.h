@@ -112,12 +112,16 @@ int fc_args_keep(FcArgs* args, void (*release)(void*), void* what);
 void fc_release_object(void* object); /* an FcKeep release: fc_decref */
 void fc_release_python(void* object); /* an FcKeep release: Py_DECREF */
 
+/*
+ * Around each level of a nested list. Python's own limit counts its frames, not the bytes of ours.
+ */
+int fc_enter_nested(void);
+static inline void fc_leave_nested(void) { --fc_thread.depth; }
+
 /* One object -> a value of its own (owned Any). */
 int fc_any_from_python(PyObject* object, TVMFFIAny* out);
 /* An owned value -> new reference; the value is consumed, on failure too. Tensors become farcall Tensors. */
 PyObject* fc_any_to_python(TVMFFIAny* any);
-/* The same, in the framework of a call's arguments. */
-PyObject* fc_any_to_framework(const FcArgs* args, TVMFFIAny* any);
 /* A borrowed view (the arguments of a callback) -> new reference. A DLTensorPtr becomes a Tensor that expires. */
 PyObject* fc_view_to_python(const TVMFFIAny* view);
 /* Ends the life of a Tensor that fc_view_to_python made, and drops the reference. -1 when a view of it lives on. */
@@ -142,6 +146,8 @@ int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
 
+int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+
 /* The setter of an object's type, made on first sight; `made` is storage for a type that is not remembered. */
 const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
 /* An object whose reference moves in becomes the value; in a call's views it is released after the call. */
@@ -151,8 +157,6 @@ static inline int64_t* fc_dims_of(FcArgs* args, int32_t i) { return args->dims +
 
 /* ---- functions ---- */
 
-/* A Function around (self, call, deleter), for trampolines. The deleter may run without the GIL. */
-PyObject* fc_function_create(const char* name, TVMFFISafeCallType call, void* self, void (*deleter)(void*));
 /* A Function around a Function object, whose reference moves in, on failure too. name may be NULL. */
 PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name);
 /* A Function object that calls a Python callable. New reference, or NULL with an exception. */

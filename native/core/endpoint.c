@@ -13,6 +13,7 @@
 
 enum {
   INBOX_SIZE = 65536,
+  SENT_AT_ONCE_MAX = 16384, /* a packet that goes out in one system call, or is seen not to */
   DIRECT_MIN = 4096,        /* from here on bytes are received straight into place */
   KEEP_BUFFER_MAX = 1 << 20 /* a buffer that grew beyond this for one packet is given back */
 };
@@ -108,11 +109,9 @@ void fc_endpoint_decref(FcEndpoint* ep) {
   if (last) endpoint_delete(ep);
 }
 
-static bool is_lost(const FcEndpoint* ep) { return ep->lost_kind[0] != 0; }
-
 /* The first reason stays. Always answers -1, with that reason as the error. */
-FC_COLD FC_PRINTF(3, 4) static int lose(FcEndpoint* ep, const char* kind, const char* format, ...) {
-  if (!is_lost(ep)) {
+FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) {
+  if (!fc_endpoint_is_lost(ep)) {
     va_list list;
     va_start(list, format);
     vsnprintf(ep->lost_text, sizeof ep->lost_text, format, list);
@@ -124,19 +123,19 @@ FC_COLD FC_PRINTF(3, 4) static int lose(FcEndpoint* ep, const char* kind, const 
   return -1;
 }
 
-int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* text) { return lose(ep, kind, "%s", text); }
 
 void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   static const uint8_t goodbye[FC_WIRE_HEAD_SIZE] = {4, 0, 0, 0, 0, 0, 0, 0, FC_WIRE_SHUTDOWN};
   if (pthread_mutex_trylock(&ep->lock) == 0) {
-    if (farewell && !is_lost(ep) && ep->fd >= 0) send(ep->fd, goodbye, sizeof goodbye, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (farewell && !fc_endpoint_is_lost(ep) && ep->fd >= 0) send(ep->fd, goodbye, sizeof goodbye,
+                                                                  MSG_NOSIGNAL | MSG_DONTWAIT);
   } else {
     shutdown(ep->fd, SHUT_RDWR); /* ends the call in progress in another thread, which then lets go of the lock */
     pthread_mutex_lock(&ep->lock);
   }
   if (ep->fd >= 0) close(ep->fd);
   ep->fd = -1;
-  if (!is_lost(ep)) {
+  if (!fc_endpoint_is_lost(ep)) {
     snprintf(ep->lost_kind, sizeof ep->lost_kind, "ConnectionLostError");
     snprintf(ep->lost_text, sizeof ep->lost_text, "the session with %s is closed; connect again", ep->peer);
   }
@@ -155,7 +154,7 @@ static int64_t now_ns(void) {
 static int check_signals(FcEndpoint* ep) {
   if (fc_check_signals() == 0) return 0;
   TVMFFIObject* held = fc_error_take();
-  lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
+  fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
   if (held) fc_error_raise(held);
   return -1;
 }
@@ -168,10 +167,12 @@ static int await_ready(FcEndpoint* ep, short events) {
     int ready = left > 0 ? poll(&wait, 1, (int)(left / 1000000 + 1 < INT32_MAX ? left / 1000000 + 1 : INT32_MAX)) : 0;
     if (ready > 0) return 0;
     if (ready == 0) {
-      return lose(ep, "DeadlineExceededError", "%s did not answer within %.3g s; the session is closed: connect again",
+      return fc_endpoint_lose(ep, "DeadlineExceededError",
+                              "%s did not answer within %.3g s; the session is closed: connect again",
                   ep->peer, (double)ep->timeout_ns / 1e9);
     }
-    if (errno != EINTR) return lose(ep, "ConnectionLostError", "poll on the connection to %s: %s", ep->peer, strerror(errno));
+    if (errno != EINTR) return fc_endpoint_lose(ep, "ConnectionLostError", "poll on the connection to %s: %s",
+                                                ep->peer, strerror(errno));
     if (check_signals(ep) < 0) return -1;
   }
   return 0;
@@ -184,25 +185,35 @@ static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
     ssize_t got = recv(ep->fd, to, n, 0);
     if (got >= 0) return got;
     if (errno == ECONNRESET) return 0;
-    if (errno != EINTR) return lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(errno));
+    if (errno != EINTR) return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s",
+                                                ep->peer, strerror(errno));
     if (check_signals(ep) < 0) return -1;
   }
 }
 
 /* ---- out ---- */
 
+/* A server dies in the middle of a packet only where this is set: then its supervisor must add nothing to it. */
+static void note_partial(FcEndpoint* ep) {
+  if (ep->sending) *ep->sending = 1;
+}
+
 /* 1: all sent; 0: the peer takes no more (what it said last may still be read); -1 with an error. */
 static int send_all(FcEndpoint* ep, struct iovec* parts, size_t count) {
   struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  bool may_block = !ep->sending; /* what goes out at once leaves no time to die in the middle */
   while (message.msg_iovlen != 0) {
     if (ep->deadline && await_ready(ep, POLLOUT) < 0) return -1;
-    ssize_t sent = sendmsg(ep->fd, &message, MSG_NOSIGNAL | (ep->deadline ? MSG_DONTWAIT : 0));
+    ssize_t sent = sendmsg(ep->fd, &message, MSG_NOSIGNAL | (ep->deadline || !may_block ? MSG_DONTWAIT : 0));
+    may_block = true;
     if (sent < 0) {
       if (errno == EPIPE || errno == ECONNRESET) return 0;
       if (errno != EINTR && errno != EAGAIN) {
-        return lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(errno));
+        return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer,
+                                strerror(errno));
       }
       if (errno == EINTR && check_signals(ep) < 0) return -1;
+      note_partial(ep);
       continue;
     }
     while (message.msg_iovlen != 0 && (size_t)sent >= message.msg_iov->iov_len) {
@@ -211,6 +222,7 @@ static int send_all(FcEndpoint* ep, struct iovec* parts, size_t count) {
       --message.msg_iovlen;
     }
     if (message.msg_iovlen != 0) {
+      note_partial(ep);
       message.msg_iov->iov_base = (uint8_t*)message.msg_iov->iov_base + sent;
       message.msg_iov->iov_len -= (size_t)sent;
     }
@@ -218,16 +230,16 @@ static int send_all(FcEndpoint* ep, struct iovec* parts, size_t count) {
   return 1;
 }
 
-static int encode_error(fc_wire_status status) {
+int fc_endpoint_encode_error(fc_wire_status status) {
   fc_error_format("ValueError", "cannot encode the packet: %s", fc_wire_status_text(status));
   return -1;
 }
 
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
-static int encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used) {
+int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used) {
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
-  if (status != FC_WIRE_OK) return encode_error(status);
+  if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
   if (*used + size > ep->outbox_capacity) {
     size_t wanted = *used + size < 512 ? 512 : *used + size;
     uint8_t* grown = realloc(ep->outbox, wanted);
@@ -251,7 +263,7 @@ static void shrink_outbox(FcEndpoint* ep) {
 }
 
 /* Sends what is in the outbox, and the payload behind it. As send_all. */
-static int flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
   struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
   int sent = send_all(ep, parts, nbytes != 0 ? 2 : 1);
   shrink_outbox(ep);
@@ -260,11 +272,11 @@ static int flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbyt
 
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
   size_t used = 0;
-  if (encode(ep, packet, &used) < 0) return -1;
-  /* While this is set a crash leaves half a packet on the line, and the supervisor must add nothing to it. */
-  if (ep->sending) *ep->sending = 1;
-  int sent = flush(ep, used, payload, payload ? packet->nbytes : 0);
-  if (sent <= 0) return sent < 0 ? -1 : lose(ep, "ConnectionLostError", "%s closed the connection", ep->peer);
+  if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
+  if (payload && packet->nbytes > SENT_AT_ONCE_MAX) note_partial(ep);
+  int sent = fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0);
+  if (sent <= 0) return sent < 0 ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "%s closed the connection",
+                                                         ep->peer);
   if (ep->sending) *ep->sending = 0;
   return 0;
 }
@@ -288,7 +300,8 @@ FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
   const char* name = r->head_have == FC_WIRE_HEAD_SIZE ? fc_wire_code_name(r->code) : NULL;
   char limit[96] = "";
   if (r->allowed != 0) {
-    snprintf(limit, sizeof limit, ": %llu, the limit is %llu", (unsigned long long)r->measured, (unsigned long long)r->allowed);
+    snprintf(limit, sizeof limit, ": %llu, the limit is %llu", (unsigned long long)r->measured,
+             (unsigned long long)r->allowed);
   } else if (r->measured != 0) {
     snprintf(limit, sizeof limit, ": %llu", (unsigned long long)r->measured);
   }
@@ -296,12 +309,12 @@ FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
   snprintf(text, sizeof text, "%s sent a packet%s%s that cannot be read: %s%s", ep->peer, name ? " " : "",
            name ? name : "", fc_wire_status_text(r->status), limit);
   if (ep->slot < 0) tell_peer(ep, "ProtocolError", text);
-  lose(ep, "ProtocolError", "%s", text);
+  fc_endpoint_lose(ep, "ProtocolError", "%s", text);
   return FC_WIRE_FAILED;
 }
 
 FC_COLD static fc_wire_event no_memory(FcEndpoint* ep) {
-  lose(ep, "ProtocolError", "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
+  fc_endpoint_lose(ep, "ProtocolError", "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
        (unsigned long long)ep->reader.body_size);
   return FC_WIRE_FAILED;
 }
@@ -370,11 +383,11 @@ fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
   }
 }
 
-/* ---- exchanges ---- */
+/* ---- one at a time ---- */
 
 int fc_endpoint_enter(FcEndpoint* ep) {
   pthread_mutex_lock(&ep->lock);
-  if (is_lost(ep) || ep->fd < 0) {
+  if (fc_endpoint_is_lost(ep) || ep->fd < 0) {
     fc_error_set(ep->lost_kind, ep->lost_text);
     pthread_mutex_unlock(&ep->lock);
     return -1;
@@ -384,145 +397,3 @@ int fc_endpoint_enter(FcEndpoint* ep) {
 }
 
 void fc_endpoint_leave(FcEndpoint* ep) { pthread_mutex_unlock(&ep->lock); }
-
-void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
-  pthread_mutex_lock(&ep->free_lock);
-  if (ep->frees_count == ep->frees_capacity) {
-    size_t capacity = ep->frees_capacity ? 2 * ep->frees_capacity : 16;
-    FcPendingFree* grown = realloc(ep->frees, capacity * sizeof *grown);
-    if (!grown) {
-      pthread_mutex_unlock(&ep->free_lock);
-      return;
-    }
-    ep->frees = grown;
-    ep->frees_capacity = capacity;
-  }
-  ep->frees[ep->frees_count++] = (FcPendingFree){handle, device};
-  pthread_mutex_unlock(&ep->free_lock);
-}
-
-/* Takes up to `most` releases off the queue, last first. */
-static size_t take_frees(FcEndpoint* ep, FcPendingFree* out, size_t most) {
-  pthread_mutex_lock(&ep->free_lock);
-  size_t n = ep->frees_count < most ? ep->frees_count : most;
-  ep->frees_count -= n;
-  memcpy(out, ep->frees + ep->frees_count, n * sizeof *out);
-  pthread_mutex_unlock(&ep->free_lock);
-  return n;
-}
-
-static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used) {
-  bool data = (int)entry->device.device_type != 0;
-  TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = entry->device},
-                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = entry->handle}};
-  fc_wire_packet packet = {.code = data ? FC_WIRE_DEV_FREE_DATA : FC_WIRE_FREE_HANDLE,
-                           .num_args = data ? 2 : 1,
-                           .args = data ? args : args + 1};
-  return encode(ep, &packet, used);
-}
-
-/* A text "Kind: message" as the far side sends exceptions. Splits off the kind when it looks like a class name. */
-static const char* split_kind(const char* text, char kind[48]) {
-  size_t n = 0;
-  while (n < 47 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
-                    (text[n] >= 'a' && text[n] <= 'z'))) {
-    ++n;
-  }
-  bool named = n > 0 && text[0] >= 'A' && text[0] <= 'Z' && text[n] == ':' && text[n + 1] == ' ';
-  if (!named) {
-    strcpy(kind, "RemoteError");
-    return text;
-  }
-  memcpy(kind, text, n);
-  kind[n] = 0;
-  return text + n + 2;
-}
-
-/* kException: the far side's words. A crashed worker, and a session that ran out of time, end the connection. */
-FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
-    return lose(ep, "ProtocolError", "%s sent a kException without a text", ep->peer);
-  }
-  char kind[48];
-  const char* message = split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
-  if (strcmp(kind, "RPCSessionTimeoutError") == 0) return lose(ep, "DeadlineExceededError", "%s", message);
-  if (strcmp(kind, "WorkerCrashedError") == 0 || strcmp(kind, "ConnectionLostError") == 0) {
-    return lose(ep, kind, "%s", message);
-  }
-  fc_error_set(kind, message);
-  return -1;
-}
-
-static int gone(FcEndpoint* ep, const char* what) {
-  return lose(ep, "ConnectionLostError", "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
-              ep->peer, what);
-}
-
-/* The next packet from the server: 0 and *reply, or -1. Payload of a copy goes to `sink` (nbytes of it). */
-static int read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
-  fc_wire_event event = fc_endpoint_next(ep, reply);
-  if (event == FC_WIRE_MORE) return gone(ep, what);
-  if (event == FC_WIRE_FAILED) return -1;
-  if (event == FC_WIRE_PAYLOAD) {
-    if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
-      return lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer, what,
-                  (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code), (unsigned long long)nbytes);
-    }
-    ep->reader.sink = sink;
-    event = fc_endpoint_next(ep, reply);
-    if (event == FC_WIRE_MORE) return gone(ep, what);
-    return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
-  }
-  if (reply->code == FC_WIRE_EXCEPTION) return remote_error(ep, reply);
-  if (reply->code == FC_WIRE_SHUTDOWN) {
-    return lose(ep, "ConnectionLostError", "%s ended the session while `%s` was awaited; it could not read what it was sent",
-                ep->peer, what);
-  }
-  if (reply->code != FC_WIRE_RETURN || sink) {
-    return lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what, fc_wire_code_name(reply->code));
-  }
-  return 0;
-}
-
-/* Replies to releases say nothing of interest, but for a connection that is lost. */
-static int read_free_replies(FcEndpoint* ep, size_t n, const char* what) {
-  fc_wire_packet reply;
-  for (size_t i = 0; i < n; ++i) {
-    if (read_reply(ep, what, &reply, NULL, 0) == 0) continue;
-    if (is_lost(ep)) return -1;
-    TVMFFIObject* error = fc_error_take();
-    if (error) fc_decref(error);
-  }
-  return 0;
-}
-
-enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
-
-/* A packet behind up to FREES_MAX queued releases, in one write. */
-static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
-  FcPendingFree batch[FREES_MAX];
-  size_t used = 0;
-  *frees = take_frees(ep, batch, FREES_MAX);
-  for (size_t i = 0; i < *frees; ++i) {
-    if (encode_free(ep, &batch[i], &used) < 0) return -1;
-  }
-  if (encode(ep, packet, &used) < 0) return -1;
-  return flush(ep, used, payload, payload ? packet->nbytes : 0) < 0 ? -1 : 0;
-}
-
-int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
-                         fc_wire_packet* reply, void* sink) {
-  uint64_t size = 0;
-  fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
-  if (status != FC_WIRE_OK) return encode_error(status);
-  size_t frees = 0;
-  if (send_behind_frees(ep, request, payload, &frees) < 0) {
-    return is_lost(ep) ? -1 : lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
-  }
-  if (read_free_replies(ep, frees, what) < 0) return -1;
-  return read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
-}
-
-int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
-  return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
-}

@@ -61,8 +61,15 @@ int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* p
  * (in good order when fc_wire_at_boundary); FC_WIRE_FAILED with an error. */
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
 
-/* Ends the connection for this reason, which also becomes the error. Answers -1. */
-int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* text);
+/* Ends the connection. The first reason stays, and becomes the error. Answers -1. */
+FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) FC_PRINTF(3, 4);
+static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) { return ep->lost_kind[0] != 0; }
+/* Encodes behind `used` bytes of the outbox; -1 with an error. */
+int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
+FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
+/* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
+ * last may still be read); -1 with an error. */
+int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes);
 
 /* ---- client ---- */
 

@@ -23,7 +23,8 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     return NULL;
   }
   if (max_ndim < 0 || max_ndim > FC_WIRE_MAX_NDIM || max_args < 0) {
-    return PyErr_Format(PyExc_ValueError, "limits: max_args must not be negative, max_ndim between 0 and %d", FC_WIRE_MAX_NDIM);
+    return PyErr_Format(PyExc_ValueError, "limits: max_args must not be negative, max_ndim between 0 and %d",
+                        FC_WIRE_MAX_NDIM);
   }
   PyEndpoint* self = (PyEndpoint*)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -261,7 +262,8 @@ static PyObject* endpoint_receive(PyEndpoint* self, PyObject* target) {
   fc_wire_event event = FC_WIRE_FAILED;
   int entered;
   if (target != Py_None && PyObject_GetBuffer(target, &buffer, PyBUF_WRITABLE) < 0) return NULL;
-  if (self->ep->reader.state != FC_WIRE_S_PAYLOAD || (buffer.buf && (uint64_t)buffer.len != self->ep->reader.payload_left)) {
+  const fc_wire_reader* reader = &self->ep->reader;
+  if (reader->state != FC_WIRE_S_PAYLOAD || (buffer.buf && (uint64_t)buffer.len != reader->payload_left)) {
     PyErr_SetString(PyExc_ValueError, "no payload of this size is awaited");
     goto done;
   }
@@ -270,7 +272,8 @@ static PyObject* endpoint_receive(PyEndpoint* self, PyObject* target) {
   if (entered == 0) {
     self->ep->reader.sink = buffer.buf;
     event = fc_endpoint_next(self->ep, &packet);
-    if (event == FC_WIRE_MORE) fc_endpoint_lose(self->ep, "ConnectionLostError", "the client closed the connection inside a copy");
+    if (event == FC_WIRE_MORE) fc_endpoint_lose(self->ep, "ConnectionLostError",
+                                                "the client closed the connection inside a copy");
     fc_endpoint_leave(self->ep);
   }
   Py_END_ALLOW_THREADS
@@ -337,7 +340,8 @@ static PyObject* tensor_view(PyObject* Py_UNUSED(module), PyObject* args) {
   DLTensor view = {.shape = shape};
   if (!PyArg_ParseTuple(args, "O!OOK:tensor_view", &FcTensor_Type, &base, &dims, &dtype, &byte_offset)) return NULL;
   DLTensor* whole = fc_tensor_view(base);
-  if (!whole || fc_read_shape(dims, shape, &view.ndim) < 0 || fc_dtype_from_python(dtype, &view.dtype) < 0) return NULL;
+  if (!whole || fc_read_shape(dims, shape, &view.ndim) < 0 || fc_dtype_from_python(dtype,
+                                                                                   &view.dtype) < 0) return NULL;
   int64_t nbytes = fc_nbytes(&view), limit = nbytes < 0 ? -1 : fc_nbytes(whole);
   if (limit < 0) return fc_raise_slot();
   if (byte_offset > (uint64_t)limit || (uint64_t)nbytes > (uint64_t)limit - byte_offset) {

@@ -68,9 +68,8 @@ static void to_wire(const DLTensor* dl, fc_wire_tensor* out) {
 }
 
 static int unexpected(FcEndpoint* ep, const char* what) {
-  char text[256];
-  snprintf(text, sizeof text, "%s answered `%s` with values that the protocol does not allow there", ep->peer, what);
-  return fc_endpoint_lose(ep, "ProtocolError", text);
+  return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with values that the protocol does not allow there",
+                          ep->peer, what);
 }
 
 /* The caller holds the lock. Answers the data's handle in *data. */
@@ -80,7 +79,8 @@ static int request_alloc(FcEndpoint* ep, const fc_wire_tensor* like, uint64_t* d
   TVMFFIAny args[2] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &empty}, {.type_index = kTVMFFINone}};
   fc_wire_packet reply, request = {.code = FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE, .num_args = 2, .args = args};
   if (fc_endpoint_request(ep, &request, "kDevAllocDataWithScope", &reply) < 0) return -1;
-  if (reply.num_args != 1 || reply.args[0].type_index != kTVMFFIOpaquePtr) return unexpected(ep, "kDevAllocDataWithScope");
+  if (reply.num_args != 1 || reply.args[0].type_index != kTVMFFIOpaquePtr) return unexpected(ep,
+                                                                                             "kDevAllocDataWithScope");
   *data = reply.args[0].v_uint64;
   return 0;
 }
@@ -242,7 +242,8 @@ FC_COLD static int refuse(const RemoteFunction* f, int32_t i, const char* kind, 
 
 static int set_text(const RemoteFunction* f, WireSlot* slot, int32_t i, TVMFFIAny* out) {
   if (memchr(slot->string.data, 0, slot->string.size)) {
-    return refuse(f, i, "ValueError", "text with a NUL byte cannot travel (the protocol's text ends there); pass bytes");
+    return refuse(f, i, "ValueError",
+                  "text with a NUL byte cannot travel (the protocol's text ends there); pass bytes");
   }
   out->type_index = kTVMFFIRawStr;
   out->v_ptr = &slot->string;
@@ -262,7 +263,8 @@ static int set_tensor(const RemoteFunction* f, const DLTensor* dl, WireSlot* slo
     return fc_is_contiguous(dl) ? 0 : refuse(f, i, "ValueError", "a remote tensor must be contiguous to travel");
   }
   if (dl->device.device_type != kDLCPU) {
-    return refuse(f, i, "ValueError", "only CPU tensors are copied to a session by themselves; move it to the CPU first");
+    return refuse(f, i, "ValueError",
+                  "only CPU tensors are copied to a session by themselves; move it to the CPU first");
   }
   slot->tensor.byte_offset = 0;
   if (request_alloc(f->owned.ep, &slot->tensor, &slot->copied) < 0) return -1;
@@ -338,7 +340,8 @@ static int fetch_items(RemoteFunction* f, uint64_t handle, int64_t n, TVMFFIAny*
   FcEndpoint* ep = f->owned.ep;
   for (int64_t i = 0; i < n; ++i) {
     fc_wire_packet reply;
-    TVMFFIAny args[2] = {{.type_index = FC_WIRE_OBJECT_REF, .v_uint64 = handle}, {.type_index = kTVMFFIInt, .v_int64 = i}};
+    TVMFFIAny args[2] = {{.type_index = FC_WIRE_OBJECT_REF, .v_uint64 = handle}, {.type_index = kTVMFFIInt,
+                                                                                  .v_int64 = i}};
     if (call_helper(ep, "ffi.ArrayGetItem", &ep->array_item, args, 2, &reply) < 0) return -1;
     if (take_result(f, &reply, &items[i]) < 0) return -1;
   }

@@ -60,23 +60,6 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   return NULL;
 }
 
-PyObject* fc_function_create(const char* name, TVMFFISafeCallType call, void* self, void (*deleter)(void*)) {
-  TVMFFIObjectHandle object;
-  if (fc_function_new(self, call, deleter, &object) != 0) {
-    if (deleter) deleter(self);
-    return fc_raise_slot();
-  }
-  PyObject* text = PyUnicode_FromString(name);
-  PyObject* function = NULL;
-  if (text) {
-    function = fc_function_wrap(object, text);
-  } else {
-    fc_decref(object);
-  }
-  Py_XDECREF(text);
-  return function;
-}
-
 static PyObject* name_of(PyObject* callable) {
   PyObject* name = PyObject_GetAttrString(callable, "__qualname__");
   if (name && PyUnicode_Check(name)) return name;

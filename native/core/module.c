@@ -2,16 +2,17 @@
 #include "core.h"
 
 #include <dlfcn.h>
-#include <link.h>
-#include <stdio.h>
 #include <structmember.h>
+
+#include "rt_link.h"
 
 typedef struct {
   PyObject_HEAD
   void* library;
   PyObject* path;      /* str */
   PyObject* functions; /* dict: name -> Function */
-  bool imports_runtime; /* it calls TVMFFI* functions by symbol */
+  PyObject* attributes; /* the same, of those that were reached by mod.name */
+  bool bound_elsewhere; /* it calls another runtime's TVMFFI* functions */
 } FcModule;
 
 static const size_t PREFIX = sizeof FARCALL_SYMBOL_PREFIX - 1;
@@ -19,64 +20,22 @@ static const size_t PREFIX = sizeof FARCALL_SYMBOL_PREFIX - 1;
 static void module_dealloc(PyObject* self) {
   Py_XDECREF(((FcModule*)self)->path);
   Py_XDECREF(((FcModule*)self)->functions);
+  Py_XDECREF(((FcModule*)self)->attributes);
   PyObject_Free(self);
 }
 
-/* ---- names: walked in the library's own hash table, for messages and listings ---- */
-
-typedef struct {
-  const ElfW(Sym) * symbols;
-  const char* strings;
-  const uint32_t* gnu_hash;
-  const uint32_t* sysv_hash;
-} Symbols;
-
-static bool read_symbols(void* library, Symbols* out) {
-  struct link_map* map = NULL;
-  *out = (Symbols){0};
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
-  for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
-    uintptr_t at = d->d_un.d_ptr < map->l_addr ? d->d_un.d_ptr + map->l_addr : d->d_un.d_ptr;
-    if (d->d_tag == DT_SYMTAB) out->symbols = (const ElfW(Sym)*)at;
-    if (d->d_tag == DT_STRTAB) out->strings = (const char*)at;
-    if (d->d_tag == DT_GNU_HASH) out->gnu_hash = (const uint32_t*)at;
-    if (d->d_tag == DT_HASH) out->sysv_hash = (const uint32_t*)at;
-  }
-  return out->symbols && out->strings && (out->gnu_hash || out->sysv_hash);
-}
-
-/* A GNU hash table says only implicitly how many symbols there are: the last chain ends with an odd hash. */
-static uint32_t count_symbols(const Symbols* s) {
-  if (s->sysv_hash) return s->sysv_hash[1];
-  uint32_t buckets = s->gnu_hash[0], first = s->gnu_hash[1], blooms = s->gnu_hash[2], last = 0;
-  const uint32_t* bucket = s->gnu_hash + 4 + blooms * (sizeof(ElfW(Addr)) / 4);
-  const uint32_t* chain = bucket + buckets;
-  for (uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
-  if (last < first) return first;
-  while (!(chain[last - first] & 1)) ++last;
-  return last + 1;
-}
-
-static bool imports_runtime(void* library) {
-  Symbols symbols;
-  if (!read_symbols(library, &symbols)) return false;
-  uint32_t count = count_symbols(&symbols);
-  for (uint32_t i = 1; i < count; ++i) {
-    const ElfW(Sym)* symbol = &symbols.symbols[i];
-    if (symbol->st_shndx == SHN_UNDEF && strncmp(symbols.strings + symbol->st_name, "TVMFFI", 6) == 0) return true;
-  }
-  return false;
-}
+/* ---- names, for messages and listings ---- */
 
 static PyObject* function_names(PyObject* self, PyObject* unused) {
-  Symbols symbols;
+  FcImage image;
   PyObject* names = PyList_New(0);
   (void)unused;
-  if (!names || !read_symbols(((FcModule*)self)->library, &symbols)) return names;
-  uint32_t count = count_symbols(&symbols);
+  if (!names || !fc_link_image(((FcModule*)self)->library, &image)) return names;
+  uint32_t count = fc_link_symbol_count(&image);
   for (uint32_t i = 1; i < count; ++i) {
-    const char* name = symbols.strings + symbols.symbols[i].st_name;
-    bool exported = symbols.symbols[i].st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbols.symbols[i].st_info) == STT_FUNC;
+    const ElfW(Sym)* symbol = &image.symbols[i];
+    const char* name = image.strings + symbol->st_name;
+    bool exported = symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
     if (!exported || strncmp(name, FARCALL_SYMBOL_PREFIX, PREFIX) != 0) continue;
     PyObject* text = PyUnicode_FromString(name + PREFIX);
     if (!text || PyList_Append(names, text) != 0) Py_CLEAR(names);
@@ -89,35 +48,15 @@ static PyObject* function_names(PyObject* self, PyObject* unused) {
 
 /* ---- loading ---- */
 
-/*
- * A library that imports TVMFFI* finds them only among global symbols. Ours are made global when the first such
- * library comes, not before: until then another runtime's libraries cannot be captured.
- */
-static bool promote(void) {
-  Dl_info self;
-  return dladdr(&fc_runtime, &self) && dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
-}
-
-/* Without the GIL: constructors in the library may take long, or call Python from another thread. */
-static void* open_library(const char* path, char* message, size_t size) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  const char* text = library ? NULL : dlerror();
-  if (!library && text && strstr(text, "TVMFFI") && promote()) {
-    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    text = library ? NULL : dlerror();
-  }
-  if (!library) snprintf(message, size, "%s", text ? text : "dlopen failed");
-  return library;
-}
-
-static PyObject* module_new(void* library, PyObject* path) {
+static PyObject* module_new(void* library, PyObject* path, bool bound_here) {
   FcModule* module = PyObject_New(FcModule, &FcModule_Type);
   if (!module) return NULL;
   module->library = library;
   module->path = Py_NewRef(path);
   module->functions = PyDict_New();
-  module->imports_runtime = imports_runtime(library);
-  if (module->functions) return (PyObject*)module;
+  module->attributes = PyDict_New();
+  module->bound_elsewhere = !bound_here;
+  if (module->functions && module->attributes) return (PyObject*)module;
   Py_DECREF(module);
   return NULL;
 }
@@ -129,16 +68,18 @@ static PyObject* load_library(PyObject* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "O&|U:load_library", PyUnicode_FSDecoder, &path, &name)) return NULL;
   PyObject* encoded = PyUnicode_EncodeFSDefault(path);
   void* library = NULL;
+  bool bound_here = false;
   if (encoded) {
+    /* Constructors in the library may take long, or call Python from another thread. */
     PyThreadState* state = PyEval_SaveThread();
-    library = open_library(PyBytes_AS_STRING(encoded), message, sizeof message);
+    library = fc_link_open(PyBytes_AS_STRING(encoded), &bound_here, message, sizeof message);
     PyEval_RestoreThread(state);
     Py_DECREF(encoded);
     if (!library) PyErr_Format(PyExc_OSError, "cannot load library: %s", message);
   }
   const FarcallRuntime** runtime = library ? dlsym(library, FARCALL_RUNTIME_SYMBOL) : NULL;
   if (runtime) *runtime = &fc_runtime;
-  PyObject* module = library ? module_new(library, name ? name : path) : NULL;
+  PyObject* module = library ? module_new(library, name ? name : path, bound_here) : NULL;
   Py_DECREF(path);
   return module;
 }
@@ -199,7 +140,7 @@ static PyObject* make_function(PyObject* self, PyObject* name) {
     /* An exported symbol expects no self. */
     FcFunction* made = (FcFunction*)function;
     made->self = NULL;
-    fc_foreign_wrap(((FcModule*)self)->imports_runtime, &made->call, &made->self);
+    if (((FcModule*)self)->bound_elsewhere) fc_foreign_wrap(&made->call, &made->self);
   }
   if (function && PyDict_SetItem(((FcModule*)self)->functions, name, function) != 0) Py_CLEAR(function);
   return function;
@@ -219,14 +160,22 @@ static PyObject* implements_function(PyObject* self, PyObject* name) {
   return text ? PyBool_FromLong(find_symbol(self, text) != NULL) : NULL;
 }
 
-/* mod.add is mod["add"], unless the name is a method's. */
-static PyObject* module_getattro(PyObject* self, PyObject* name) {
+static PyObject* find_attribute(PyObject* self, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(self, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   const char* text = PyUnicode_AsUTF8(name);
   if (!text || strncmp(text, "__", 2) == 0) return NULL;
   PyErr_Clear();
-  return get_function(self, name);
+  PyObject* function = get_function(self, name);
+  if (function && PyDict_SetItem(((FcModule*)self)->attributes, name, function) != 0) Py_CLEAR(function);
+  return function;
+}
+
+/* mod.add is mod["add"], unless the name is a method's. Raising and dropping AttributeError costs 400 ns: once. */
+static PyObject* module_getattro(PyObject* self, PyObject* name) {
+  PyObject* known = PyDict_GetItemWithError(((FcModule*)self)->attributes, name);
+  if (known || PyErr_Occurred()) return Py_XNewRef(known);
+  return find_attribute(self, name);
 }
 
 static PyObject* module_repr(PyObject* self) {

@@ -99,9 +99,9 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
       break;
     case kTVMFFIArray:
     case kTVMFFIList:
-      if (Py_EnterRecursiveCall(" while converting a nested result")) break;
+      if (fc_enter_nested() != 0) break;
       out = sequence_to_python(args, object);
-      Py_LeaveRecursiveCall();
+      fc_leave_nested();
       break;
     case kTVMFFIShape:
       out = shape_to_python(object);
@@ -155,8 +155,6 @@ static PyObject* any_to_python(const FcArgs* args, TVMFFIAny* any) {
       return object_to_python(args, any->v_obj);
   }
 }
-
-PyObject* fc_any_to_framework(const FcArgs* args, TVMFFIAny* any) { return any_to_python(args, any); }
 
 PyObject* fc_any_to_python(TVMFFIAny* any) {
   static const FcArgs none; /* no tensor arguments: results are farcall Tensors */

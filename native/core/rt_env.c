@@ -66,40 +66,37 @@ DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void) { re
 
 /* ---- streams: a thread uses few devices, so a short list is faster than a table ---- */
 
-typedef struct {
-  int32_t device_type;
-  int32_t device_id;
-  TVMFFIStreamHandle stream;
-} Stream;
-
-enum { MAX_STREAMS = 64 };
-static _Thread_local Stream streams[MAX_STREAMS];
-static _Thread_local int stream_count;
-
-static Stream* find_stream(int32_t device_type, int32_t device_id) {
-  for (int i = 0; i < stream_count; ++i) {
-    if (streams[i].device_type == device_type && streams[i].device_id == device_id) return &streams[i];
+static FcStream* find_stream(FcThreadMore* more, int32_t device_type, int32_t device_id) {
+  for (int i = 0; more && i < more->stream_count; ++i) {
+    FcStream* entry = &more->streams[i];
+    if (entry->device_type == device_type && entry->device_id == device_id) return entry;
   }
+  return NULL;
+}
+
+static FcStream* new_stream(FcThreadMore* more) {
+  if (!more) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  if (more->stream_count < FC_MAX_STREAMS) return &more->streams[more->stream_count++];
+  fc_error_format("RuntimeError", "this thread has set streams on %d devices already", FC_MAX_STREAMS);
   return NULL;
 }
 
 int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream,
                        TVMFFIStreamHandle* opt_out_original_stream) {
-  Stream* entry = find_stream(device_type, device_id);
+  FcThreadMore* more = fc_thread_more();
+  FcStream* entry = find_stream(more, device_type, device_id);
   if (opt_out_original_stream) *opt_out_original_stream = entry ? entry->stream : NULL;
-  if (!entry) {
-    if (stream_count == MAX_STREAMS) {
-      fc_error_format("RuntimeError", "this thread has set streams on %d devices already", MAX_STREAMS);
-      return -1;
-    }
-    entry = &streams[stream_count++];
-  }
-  *entry = (Stream){device_type, device_id, stream};
+  if (!entry) entry = new_stream(more);
+  if (!entry) return -1;
+  *entry = (FcStream){device_type, device_id, stream};
   return 0;
 }
 
 TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
-  Stream* entry = find_stream(device_type, device_id);
+  FcStream* entry = find_stream(fc_thread.more, device_type, device_id);
   return entry ? entry->stream : NULL;
 }
 

@@ -168,14 +168,12 @@ int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* messag
 
 const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
                                        int cross_ffi_boundary) {
-  static _Thread_local char text[512];
-  static _Thread_local TVMFFIByteArray bytes;
+  static const TVMFFIByteArray none = {"", 0};
+  FcThreadMore* more = filename ? fc_thread_more() : NULL;
   (void)cross_ffi_boundary;
-  int size = 0;
-  if (filename) {
-    size = snprintf(text, sizeof text, "  File \"%s\", line %d, in %s\n", filename, lineno, func ? func : "?");
-  }
-  bytes.data = text;
-  bytes.size = size < 0 ? 0 : (size_t)size < sizeof text ? (size_t)size : sizeof text - 1;
-  return &bytes;
+  if (!more) return &none;
+  snprintf(more->backtrace, sizeof more->backtrace, "  File \"%s\", line %d, in %s\n", filename, lineno,
+           func ? func : "?");
+  more->backtrace_bytes = (TVMFFIByteArray){more->backtrace, strlen(more->backtrace)};
+  return &more->backtrace_bytes;
 }

@@ -1,9 +1,8 @@
 /*
  * Living with another runtime of the same ABI (apache-tvm-ffi) in one process.
  *
- * The dynamic linker binds the TVMFFI* imports of a library to one runtime only, whichever stands first among the
- * global symbols, and a file that both runtimes load is mapped once. So either may call a library that talks to
- * the other. Objects are compatible; what is not shared is the state of the thread, and that is bridged here:
+ * The TVMFFI* imports of a library are bound to one runtime only, and a file that both load is mapped once. So
+ * either may call a library that talks to the other. Objects are compatible; what is not shared is the state of the thread, and that is bridged here:
  *
  *  - an error that a library raises goes to both slots, and is looked for in both;
  *  - a library that would allocate by the other runtime gets this one's allocator there, for the call;
@@ -132,9 +131,8 @@ static int call_with_allocator(void* self, const TVMFFIAny* args, int32_t num_ar
   return rc;
 }
 
-bool fc_foreign_wrap(bool imports_runtime, TVMFFISafeCallType* call, void** self) {
-  if (!imports_runtime || !look()) return false;
+void fc_foreign_wrap(TVMFFISafeCallType* call, void** self) {
+  if (!look()) return;
   memcpy(self, call, sizeof *self);
   *call = call_with_allocator;
-  return true;
 }

@@ -6,6 +6,19 @@
 
 FC_TLS FcThread fc_thread;
 
+static pthread_key_t more_key; /* only so that the memory is freed when a thread ends */
+static pthread_once_t more_made = PTHREAD_ONCE_INIT;
+
+static void make_more_key(void) { pthread_key_create(&more_key, free); }
+
+FcThreadMore* fc_thread_more(void) {
+  if (fc_thread.more) return fc_thread.more;
+  pthread_once(&more_made, make_more_key);
+  fc_thread.more = calloc(1, sizeof *fc_thread.more);
+  pthread_setspecific(more_key, fc_thread.more);
+  return fc_thread.more;
+}
+
 void fc_decref_slow(TVMFFIObject* object, uint64_t old) {
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   if (old == 0x100000001ULL) {
@@ -232,13 +245,15 @@ int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
 static pthread_mutex_t once_lock;
 static pthread_once_t once_made = PTHREAD_ONCE_INIT;
 
-static void make_once_lock(void) {
+void fc_recursive_mutex_init(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-  pthread_mutex_init(&once_lock, &attributes);
+  pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
 }
+
+static void make_once_lock(void) { fc_recursive_mutex_init(&once_lock); }
 
 int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result)) {
   if (__atomic_load_n(handle_addr, __ATOMIC_ACQUIRE)) return 0;

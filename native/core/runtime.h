@@ -9,6 +9,7 @@
 #define FARCALL_RUNTIME_H_
 
 #include <farcall/c_api.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@
 
 /*
  * What one thread has. With glibc the variable is addressed directly instead of through a call, which is worth
- * 4 ns a call; other C libraries refuse that in a library that is loaded late.
+ * 4 ns a call; other C libraries refuse that in a library that is loaded late. Room for such variables is scarce
+ * (1.6 KB for all libraries, torch's included), so what is rare and large is allocated.
  */
 #if defined(__GLIBC__)
 #define FC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
@@ -27,13 +29,35 @@
 #define FC_TLS _Thread_local
 #endif
 
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+  TVMFFIStreamHandle stream;
+} FcStream;
+
+enum { FC_MAX_STREAMS = 64 };
+
+typedef struct {
+  FcStream streams[FC_MAX_STREAMS];
+  int stream_count;
+  char backtrace[512];
+  TVMFFIByteArray backtrace_bytes;
+} FcThreadMore;
+
 typedef struct FcThread {
   TVMFFIObject* error;                    /* the raised error, owned, or NULL */
   const DLPackExchangeAPI* exchange;      /* the framework of the call in progress, or NULL */
   DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
+  FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
+  int depth;                              /* of the nested list that is being converted */
 } FcThread;
 
 extern FC_TLS FcThread fc_thread;
+/* What this thread needs rarely; freed when the thread ends. NULL without memory. */
+FcThreadMore* fc_thread_more(void);
+
+/* POSIX has no static initialiser for a mutex that its owner may lock again. */
+void fc_recursive_mutex_init(pthread_mutex_t* mutex);
 
 /* ---- values ---- */
 
@@ -199,8 +223,8 @@ void fc_foreign_error_mirror(void);
 TVMFFIObject* fc_foreign_global(const char* name, size_t size);
 /* The allocator that is set there; NULL when there is none. */
 DLPackManagedTensorAllocator fc_foreign_allocator(void);
-/* Makes an exported function of a library that imports TVMFFI* allocate here, where the other runtime is present. */
-bool fc_foreign_wrap(bool imports_runtime, TVMFFISafeCallType* call, void** self);
+/* Makes an exported function of a library that is bound to the other runtime allocate here. */
+void fc_foreign_wrap(TVMFFISafeCallType* call, void** self);
 
 extern const FarcallRuntime fc_runtime;
 

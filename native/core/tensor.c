@@ -231,8 +231,14 @@ static PyObject* empty(PyObject* module, PyObject* args, PyObject* kwargs) {
   if (device && fc_device_from_python(device, &prototype.device) != 0) return NULL;
   prototype.ndim = read_shape(shape, dims);
   if (prototype.ndim < 0) return NULL;
-  TVMFFIObjectHandle tensor;
-  return fc_env_alloc(&prototype, &tensor) == 0 ? fc_tensor_wrap(tensor) : fc_raise_slot();
+  /* On the CPU always ours, also inside a callback of a call whose results belong to another framework. */
+  TVMFFIObjectHandle tensor = NULL;
+  if (prototype.device.device_type == kDLCPU) {
+    tensor = fc_tensor_alloc(&prototype);
+  } else if (fc_env_alloc(&prototype, &tensor) != 0) {
+    tensor = NULL;
+  }
+  return tensor ? fc_tensor_wrap(tensor) : fc_raise_slot();
 }
 
 static PyObject* from_dlpack(PyObject* module, PyObject* object) {

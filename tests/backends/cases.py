@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from harness import Compiled, compile_regions, whole_region
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from harness import Compiled, compile_regions, whole_region
 
 OPSET = 21
 
@@ -25,7 +26,9 @@ class Case:
     constants: Sequence[int] = ()
     opset: int = OPSET
     outputs: int = 1
-    symbolic: Mapping[int, Sequence[str | int | None]] = field(default_factory=dict)  # operand -> declared dims
+    symbolic: Mapping[int, Sequence[str | int | None]] = field(
+        default_factory=dict
+    )  # operand -> declared dims
     shapes: Mapping[int, Sequence[str | int]] = field(default_factory=dict)  # output -> declared dims
     rtol: float = 1e-5
     atol: float = 1e-6
@@ -57,6 +60,11 @@ class Case:
     def _kind(found: onnx.ValueInfoProto) -> int:
         return found.type.tensor_type.elem_type or TensorProto.FLOAT
 
+    def names(self) -> list[str]:
+        return [
+            f"x{i}" for i, item in enumerate(self.operands) if item is not None and i not in self.constants
+        ]
+
     def feeds(self, values: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
         values = self.operands if values is None else values
         return [item for i, item in enumerate(values) if item is not None and i not in self.constants]
@@ -73,13 +81,15 @@ def check(cases: Sequence[Case], flags: Sequence[str] = ("-O1",)) -> list[Compil
     regions = [whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)]
     compiled = compile_regions(regions, flags=flags)
     for case, item in zip(cases, compiled, strict=True):
-        compare(case, item(*case.feeds()), case.expected())
+        named = dict(zip(case.names(), case.feeds(), strict=True))
+        compare(case, item(*(named[str(value.name)] for value in item.region.inputs)), case.expected())
     return compiled
 
 
 def compare(case: Case, got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
     """The same dtypes, dims and values."""
-    what = f"{case.op} {dict(case.attributes)} opset {case.opset} {[getattr(x, 'shape', None) for x in case.operands]}"
+    shapes = [getattr(item, "shape", None) for item in case.operands]
+    what = f"{case.op} {dict(case.attributes)} opset {case.opset} {shapes}"
     assert len(got) == len(expected), what
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.dtype == theirs.dtype, what

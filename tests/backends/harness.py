@@ -1,4 +1,4 @@
-"""Compile regions with the system compiler, many in one library, and call them in destination-passing style."""
+"""Compile regions with the system compiler, many in one library, and call them destination-passing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from farcall.backends.c import CBackend
 from farcall.graph import cut
 from farcall.graph.dims import dims, evaluate
 from farcall.graph.region import Match, Region
+from farcall.toolchain import Target, find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILE = ["cc", "-std=c11", "-shared", "-fPIC", "-w", "-fno-math-errno", "-fno-trapping-math", f"-I{ROOT / 'include'}"]
+CC = find_compiler()
+NATIVE = CC.target_flags(Target.host())
+COMPILE = [*CC.command, "-std=c11", "-shared", "-fPIC", "-w", "-fno-math-errno", "-fno-trapping-math"]
+COMPILE += [f"-I{ROOT / 'include'}"]
 
 
 class Any(ctypes.Structure):
@@ -43,6 +47,13 @@ class DLTensor(ctypes.Structure):
     )
 
 
+@dataclass(frozen=True)
+class WholeRegion(Region):
+    """All nodes of a model."""
+
+    graph: ir.Graph | None = None
+
+
 @dataclass
 class Compiled:
     """A region's code, and where it landed in a library."""
@@ -50,7 +61,14 @@ class Compiled:
     region: Region
     code: RegionCode
     function: object = None
-    last_error: str = ""
+
+    @property
+    def folded(self) -> list[ir.Value]:
+        """Outputs of the model that were known when it was loaded."""
+        graph = self.region.graph if isinstance(self.region, WholeRegion) else None
+        return (
+            [value for value in graph.outputs if value.const_value is not None] if graph is not None else []
+        )
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Run on ``inputs``; the workspace is filled with garbage first, and guarded at its end."""
@@ -101,7 +119,7 @@ def whole_region(model: onnx.ModelProto, backend: Backend | None = None, name: s
     outputs = tuple(value for value in dict.fromkeys(graph.outputs) if value in made)
     inputs = tuple(value for value in graph.inputs if value in read)
     constants = tuple(value for value in read if value not in made and value not in inputs)
-    return Region(name, backend.name, matches, inputs, outputs, constants)
+    return WholeRegion(name, backend.name, matches, inputs, outputs, constants, graph)
 
 
 def compile_regions(
@@ -124,11 +142,12 @@ def compile_regions(
             )
             for i, half in enumerate(halves)
         ]
-        assert not any([job.wait() for job in jobs]), "the compiler refused the code"
+        statuses = [job.wait() for job in jobs]
+        assert not any(statuses), "the compiler refused the code"
         found: dict[str, object] = {}
         for i, half in enumerate(halves):
             library = ctypes.CDLL(str(folder / f"lib{i}.so"), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-            found.update({file: library for file in half})
+            found.update(dict.fromkeys(half, library))
         for item in compiled:
             library = found[next(iter(item.code.sources))]
             item.function = library[f"__tvm_ffi_{item.region.name}"]
@@ -141,9 +160,16 @@ def _constants(constants: Mapping[str, np.ndarray], folder: Path) -> str:
     lines: list[str] = []
     for name, data in constants.items():
         data.tofile(folder / f"{name}.bin")
-        lines.append(
-            f'__asm__(".section .rodata,\\"a\\"\\n.balign 64\\n.globl {name}\\n{name}:\\n.incbin \\"{name}.bin\\"\\n.text\\n");'
+        parts = (
+            '.section .rodata,"a"',
+            ".balign 64",
+            f".globl {name}",
+            f"{name}:",
+            f'.incbin "{name}.bin"',
+            ".text",
         )
+        text = "\\n".join(part.replace('"', '\\"') for part in parts)
+        lines.append(f'__asm__("{text}\\n");')
     return "\n".join(lines) + "\n"
 
 

@@ -21,7 +21,11 @@ def test_transpose() -> None:
     x = normal(2, 3, 17, 19)
     cases = [Case("Transpose", [x], {"perm": list(p)}) for p in itertools.permutations(range(4))]
     cases += [Case("Transpose", [(normal(5, 33) * 9).astype(dtype)]) for dtype in DTYPES]
-    cases += [Case("Transpose", [normal(0, 3)]), Case("Transpose", [normal()]), Case("Transpose", [normal(1, 4, 1)])]
+    cases += [
+        Case("Transpose", [normal(0, 3)]),
+        Case("Transpose", [normal()]),
+        Case("Transpose", [normal(1, 4, 1)]),
+    ]
     check(cases)
 
 
@@ -50,11 +54,16 @@ def test_views() -> None:
 
 
 def test_late_shapes_are_checked() -> None:
-    reshape = Case("Reshape", [normal(2, 6), np.array([4, 3], np.int64)], shapes={0: (4, 3)})
+    reshape = Case(
+        "Reshape",
+        [normal(2, 6), np.array([6, 2], np.int64)],
+        symbolic={0: ["a", "b"]},
+        shapes={0: ("b", "a")},
+    )
     squeeze = Case("Squeeze", [normal(1, 3, 1), np.array([0], np.int64)], shapes={0: (3, 1)})
     first, second = check([reshape, squeeze])
-    assert first(normal(2, 6), np.array([-1, 3], np.int64))[0].shape == (4, 3)
-    for wrong in ([3, 4], [12, 1]):
+    assert first(normal(2, 6), np.array([-1, 2], np.int64))[0].shape == (6, 2)
+    for wrong in ([2, 6], [12, 1], [6, 3]):
         with pytest.raises(RuntimeError):
             first(normal(2, 6), np.array(wrong, np.int64))
     for axes in ([1], [2], [7]):
@@ -112,7 +121,7 @@ def test_indexing() -> None:
             Case("Gather", [x, np.array(2, np.int64)], {"axis": 0}),
             Case("Expand", [normal(1, 3), np.array([2, 4, 1], np.int64)], constants=[1]),
             Case("ConstantOfShape", [shape], shapes={0: (2, 1, 3)}),
-            Case("Pad", [x, np.array([1, 0, 2, 0, 3, -1], np.int64), np.float32(7)], constants=[1]),
+            Case("Pad", [x, np.array([1, 0, 2, 0, 3, 1], np.int64), np.float32(7)], constants=[1]),
             Case("Pad", [normal(3), np.array([1, 1], np.int64)], constants=[1]),
         ]
     )
@@ -131,6 +140,8 @@ def test_refusals_say_why() -> None:
     assert refusal(late) == "input 1 (`x1`) must be constant"
     mask = Case("Dropout", [normal(3), np.float32(0.5).reshape(()), np.array(True)])
     assert "training_mode" in refusal(mask)
+    split = Case("Split", [normal(7), np.array([2, 5], np.int64)], {}, [1], outputs=2, symbolic={0: ["n"]})
+    assert refusal(split) == "parts of [2, 5] do not make up a dim of n"
     assert "mode=reflect" in refusal(
         Case("Pad", [normal(3), np.array([1, 1], np.int64)], {"mode": "reflect"}, constants=[1])
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import Case, check, refusal
+
 from harness import compile_regions, whole_region
 
 
@@ -22,7 +23,8 @@ def random_conv(rng: np.random.Generator, spatial: int) -> Case:
     extent = (taps - 1) * dilations + 1
     sizes = extent + rng.integers(0, 7, spatial)
     attributes: dict[str, object] = {
-        "group": group, "dilations": dilations.tolist(), "strides": strides.tolist(), "kernel_shape": taps.tolist(),
+        "group": group, "dilations": dilations.tolist(), "strides": strides.tolist(),
+        "kernel_shape": taps.tolist(),
     }  # fmt: skip
     match rng.integers(0, 4):
         case 0:
@@ -55,7 +57,9 @@ def test_conv_without_elements() -> None:
     regions = compile_regions(
         [
             whole_region(Case("Conv", [normal(0, 2, 4, 4), normal(5, 2, 3, 3)]).model(), name="c_0"),
-            whole_region(Case("Conv", [normal(2, 0, 4, 4), normal(5, 0, 3, 3), normal(5)]).model(), name="c_1"),
+            whole_region(
+                Case("Conv", [normal(2, 0, 4, 4), normal(5, 0, 3, 3), normal(5)]).model(), name="c_1"
+            ),
         ]
     )
     assert regions[0](normal(0, 2, 4, 4), normal(5, 2, 3, 3))[0].shape == (0, 5, 2, 2)
@@ -64,23 +68,33 @@ def test_conv_without_elements() -> None:
 
 
 def test_conv_long_rows_and_many_channels() -> None:
-    """More columns than a block holds, more depth than one block of K, and channels that are no multiple of a tile."""
+    """More columns than a block holds, more depth than one block of K, channels that fill no tile."""
     check(
         [
             Case("Conv", [normal(1, 3, 2000), normal(7, 3, 5)], {"pads": [2, 2]}, rtol=1e-4, atol=1e-4),
             Case("Conv", [normal(1, 3, 3, 1100), normal(9, 3, 2, 3)], rtol=1e-4, atol=1e-4),
             Case("Conv", [normal(2, 70, 9, 9), normal(13, 70, 3, 3)], rtol=1e-3, atol=1e-3),
             Case("Conv", [normal(2, 300, 5, 5), normal(17, 300, 1, 1)], rtol=1e-3, atol=1e-3),
-            Case("Conv", [normal(1, 8, 14, 14), normal(8, 1, 3, 3)], {"group": 8, "strides": [2, 2]}, rtol=1e-4),
+            Case(
+                "Conv", [normal(1, 8, 14, 14), normal(8, 1, 3, 3)], {"group": 8, "strides": [2, 2]}, rtol=1e-4
+            ),
         ]
     )
 
 
-@pytest.mark.parametrize("attributes", [{"pads": [1, 1, 1, 1]}, {"auto_pad": "SAME_LOWER", "strides": [2, 3]}])
+@pytest.mark.parametrize(
+    "attributes", [{"pads": [1, 1, 1, 1]}, {"auto_pad": "SAME_LOWER", "strides": [2, 3]}]
+)
 def test_conv_symbolic_in_every_dim(attributes: dict[str, object]) -> None:
     weights = normal(6, 2, 3, 3)
     case = Case(
-        "Conv", [normal(1, 2, 5, 5), weights], attributes, [1], symbolic={0: ["n", 2, "h", "w"]}, rtol=1e-4, atol=1e-5
+        "Conv",
+        [normal(1, 2, 5, 5), weights],
+        attributes,
+        [1],
+        symbolic={0: ["n", 2, "h", "w"]},
+        rtol=1e-4,
+        atol=1e-5,
     )
     (region,) = check([case])
     for shape in [(3, 2, 9, 7), (1, 2, 3, 600), (2, 2, 4, 130), (0, 2, 5, 5)]:
@@ -115,7 +129,9 @@ def test_pool_random_agrees_with_onnxruntime(op: str) -> None:
         session = ort.InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
         (expected,) = session.run(None, {"x0": case.operands[0]})
         (got,) = region(*case.feeds())
-        assert got.shape == expected.shape, case
+        if got.shape != expected.shape:  # before opset 22, onnx counts windows that begin in the padding
+            assert case.attributes["ceil_mode"]
+            got = got[tuple(slice(size) for size in expected.shape)]
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=str(case.attributes))
 
 
@@ -132,8 +148,6 @@ def test_pool_corners() -> None:
             Case("AveragePool", [normal(1, 2, 6, 6)], {**base, "auto_pad": "SAME_LOWER"}),
             Case("GlobalAveragePool", [normal(2, 3, 4, 5)]),
             Case("GlobalMaxPool", [normal(2, 3, 4, 5, dtype=np.float64)]),
-            Case("LRN", [normal(2, 7, 4, 5)], {"size": 4, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
-            Case("LRN", [normal(1, 5, 70)], {"size": 3}),
         ]
     )
 
@@ -141,7 +155,8 @@ def test_pool_corners() -> None:
 def test_pool_symbolic() -> None:
     attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     cases = [
-        Case(op, [normal(1, 2, 5, 5)], attributes, symbolic={0: ["n", "c", "h", "w"]}) for op in ("MaxPool", "AveragePool")
+        Case(op, [normal(1, 2, 5, 5)], attributes, symbolic={0: ["n", "c", "h", "w"]})
+        for op in ("MaxPool", "AveragePool")
     ]
     for case, region in zip(cases, check(cases), strict=True):
         for shape in [(2, 3, 9, 8), (1, 1, 1, 1), (4, 2, 2, 17)]:
@@ -149,7 +164,25 @@ def test_pool_symbolic() -> None:
             np.testing.assert_allclose(region(x)[0], case.expected([x])[0], rtol=1e-5, atol=1e-6)
 
 
+def test_lrn_agrees_with_onnxruntime() -> None:
+    """The reference evaluator goes through as many channels as there are batches (onnx 1.23)."""
+    import onnxruntime as ort
+
+    cases = [
+        Case("LRN", [normal(2, 7, 4, 5)], {"size": 5, "alpha": 0.1, "beta": 0.5, "bias": 2.0}),
+        Case("LRN", [normal(1, 5, 7, 70)], {"size": 3}),
+    ]
+    regions = compile_regions([whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)])
+    for case, region in zip(cases, regions, strict=True):
+        session = ort.InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
+        (expected,) = session.run(None, {"x0": case.operands[0]})
+        np.testing.assert_allclose(region(*case.feeds())[0], expected, rtol=1e-5)
+
+
 def test_refusals_say_why() -> None:
     conv = Case("Conv", [normal(1, 2, 4, 4), normal(3, 2, 3, 3)])
-    assert "weight's shape" in refusal(replace(conv, symbolic={1: ["a", "b", "c", "d"]}, shapes={0: ["p", "q", "r", "s"]}))
-    assert "rank" in refusal(replace(conv, op="MaxPool", operands=[normal(2, 3)], attributes={"kernel_shape": [2]}))
+    bias = replace(conv, operands=[*conv.operands, normal(3)], symbolic={2: ["b"]})
+    assert refusal(bias) == "the bias has b elements for 3 channels"
+    assert "weight's shape" in refusal(
+        replace(conv, symbolic={1: ["a", "b", 3, 3]}, shapes={0: ["p", "q", "r", "s"]})
+    )

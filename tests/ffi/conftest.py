@@ -10,20 +10,20 @@ import pytest
 from farcall import ffi
 from farcall.toolchain.compiler import find_compiler
 
-Compile = Callable[[str, str], Path]
+Compile = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
 def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """(name, C source) -> a shared library, by the compiler that farcall itself would use."""
+    """(name, C source, flags...) -> a shared library, by the compiler that farcall itself would use."""
     folder = tmp_path_factory.mktemp("kernels")
     compiler = find_compiler()
 
-    def compile_source(name: str, source: str) -> Path:
+    def compile_source(name: str, source: str, *more: str) -> Path:
         (folder / f"{name}.c").write_text(source)
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
         flags += [f"-I{ffi.include_dir()}", "-fvisibility=hidden"]
-        compiler.run([*flags, f"{name}.c", "-o", f"{name}.so"], folder, "test kernels")
+        compiler.run([*flags, *more, f"{name}.c", "-o", f"{name}.so"], folder, "test kernels")
         return folder / f"{name}.so"
 
     return compile_source

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-FARCALL_EXPORT const struct FarcallRuntime* __farcall_runtime;
+FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
 static int fail(const char* kind, const char* message) {
   TVMFFIErrorSetRaisedFromCStr(kind, message);
@@ -255,3 +255,146 @@ FARCALL_KERNEL(wait_for_signal) {
 }
 
 FARCALL_KERNEL(name_dtype) { return TVMFFIDataTypeToString(&args[0].v_dtype, result); }
+
+/* ---- the rest of the C functions; each gives the line of the first thing that is wrong, or 0 ---- */
+
+#define EXPECT(condition) \
+  if (!(condition)) return give_int(result, __LINE__)
+
+FARCALL_KERNEL(check_streams) {
+  void *one = &flag, *old = one;
+  EXPECT(TVMFFIEnvGetStream(kDLCUDA, 3) == NULL);
+  EXPECT(TVMFFIEnvSetStream(kDLCUDA, 3, one, &old) == 0 && old == NULL);
+  EXPECT(TVMFFIEnvGetStream(kDLCUDA, 3) == one && TVMFFIEnvGetStream(kDLCUDA, 4) == NULL);
+  EXPECT(TVMFFIEnvSetStream(kDLCUDA, 3, NULL, &old) == 0 && old == one);
+  EXPECT(TVMFFIEnvGetStream(kDLCUDA, 3) == NULL);
+  for (int i = 0; i < 1000; ++i) {
+    if (TVMFFIEnvSetStream(kDLROCM, i, one, NULL) == 0) continue;
+    TVMFFIObjectHandle error;
+    TVMFFIErrorMoveFromRaised(&error);
+    EXPECT(error);
+    TVMFFIObjectDecRef(error);
+    return give_int(result, 0);
+  }
+  return give_int(result, __LINE__);
+}
+
+static int made, freed;
+
+static int init(void** out) {
+  ++made;
+  *out = made > 1 ? &made : NULL;
+  return made > 1 ? 0 : -1;
+}
+
+static int deinit(void* what) { return what == &made && ++freed ? 0 : -1; }
+
+FARCALL_KERNEL(check_once) {
+  static void* slot;
+  made = freed = 0;
+  EXPECT(TVMFFIHandleInitOnce(&slot, init) == -1 && slot == NULL);
+  EXPECT(TVMFFIHandleInitOnce(&slot, init) == 0 && slot == &made);
+  EXPECT(TVMFFIHandleInitOnce(&slot, init) == 0 && made == 2);
+  EXPECT(TVMFFIHandleDeinitOnce(&slot, deinit) == 0 && slot == NULL && freed == 1);
+  EXPECT(TVMFFIHandleDeinitOnce(&slot, deinit) == 0 && freed == 1);
+  return give_int(result, 0);
+}
+
+static void count_free(void* what) { ++*(int*)what; }
+
+FARCALL_KERNEL(check_objects) {
+  TVMFFIObjectHandle opaque;
+  int32_t index;
+  TVMFFIVersion version;
+  int freed_here = 0;
+  TVMFFIByteArray tensor = {"ffi.Tensor", 10}, unknown = {"x", 1};
+  TVMFFIGetVersion(&version);
+  EXPECT(version.major == 0 && version.minor == 1);
+  EXPECT(TVMFFIObjectCreateOpaque(&freed_here, 74, count_free, &opaque) == 0);
+  EXPECT(TVMFFIObjectIncRef(opaque) == 0 && TVMFFIObjectDecRef(opaque) == 0 && freed_here == 0);
+  EXPECT(TVMFFIOpaqueObjectGetCellPtr(opaque)->handle == &freed_here);
+  EXPECT(TVMFFIObjectDecRef(opaque) == 0 && freed_here == 1);
+  EXPECT(TVMFFITypeKeyToIndex(&tensor, &index) == 0 && index == kTVMFFITensor);
+  EXPECT(TVMFFITypeKeyToIndex(&unknown, &index) == -1);
+  return give_int(result, 0);
+}
+
+/* An object may be taken out of the slot of an rvalue reference, once. */
+FARCALL_KERNEL(check_moves) {
+  TVMFFIByteArray text = {"longer than seven", 17};
+  TVMFFIAny value, moved, view;
+  memset(&view, 0, sizeof view);
+  EXPECT(TVMFFIStringFromByteArray(&text, &value) == 0 && value.type_index == kTVMFFIStr);
+  TVMFFIObject* slot = value.v_obj;
+  view.type_index = kTVMFFIObjectRValueRef;
+  view.v_ptr = &slot;
+  EXPECT(TVMFFIAnyViewToOwnedAny(&view, &moved) == 0 && slot == NULL && moved.v_obj == value.v_obj);
+  EXPECT(TVMFFIAnyViewToOwnedAny(&view, &moved) == -1);
+  TVMFFIObjectDecRef(value.v_obj);
+  return give_int(result, 0);
+}
+
+static int released;
+static void release_managed(DLManagedTensorVersioned* self) { (void)self, ++released; }
+
+FARCALL_KERNEL(check_dlpack) {
+  float data[6];
+  int64_t shape[2] = {2, 3}, odd[2] = {1, 2};
+  DLManagedTensorVersioned from = {{1, 0}, NULL, release_managed, DLPACK_FLAG_BITMASK_READ_ONLY,
+                                   {data, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, NULL, 0}};
+  DLManagedTensorVersioned* to;
+  TVMFFIObjectHandle tensor;
+  released = 0;
+  from.version.major = 2;
+  EXPECT(TVMFFITensorFromDLPackVersioned(&from, 0, 0, &tensor) == -1);
+  from.version.major = 1;
+  EXPECT(TVMFFITensorFromDLPackVersioned(&from, 1 << 30, 0, &tensor) == -1);
+  from.dl_tensor.strides = odd;
+  EXPECT(TVMFFITensorFromDLPackVersioned(&from, 0, 1, &tensor) == -1);
+  from.dl_tensor.strides = NULL;
+  EXPECT(TVMFFITensorFromDLPackVersioned(&from, 4, 1, &tensor) == 0);
+  EXPECT(TVMFFITensorGetDLTensorPtr(tensor)->strides[0] == 3);
+  EXPECT(TVMFFITensorToDLPackVersioned(tensor, &to) == 0 && to->flags == DLPACK_FLAG_BITMASK_READ_ONLY);
+  TVMFFIObjectDecRef(tensor);
+  EXPECT(released == 0);
+  to->deleter(to);
+  EXPECT(released == 1);
+  return give_int(result, 0);
+}
+
+FARCALL_KERNEL(check_backtrace) {
+  const TVMFFIByteArray* text = TVMFFIBacktrace("file.c", 12, "function", 0);
+  EXPECT(strcmp(text->data, "  File \"file.c\", line 12, in function\n") == 0 && text->size == strlen(text->data));
+  EXPECT(TVMFFIBacktrace(NULL, 0, NULL, 0)->size == 0);
+  TVMFFIByteArray kind = {"ValueError", 10}, message = {"m", 1};
+  TVMFFIObjectHandle error;
+  EXPECT(TVMFFIErrorCreate(&kind, &message, TVMFFIBacktrace("a.c", 1, "f", 0), &error) == 0);
+  TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  cell->update_backtrace(error, TVMFFIBacktrace("b.c", 2, "g", 0), kTVMFFIBacktraceUpdateModeAppend);
+  EXPECT(strcmp(cell->backtrace.data, "  File \"a.c\", line 1, in f\n  File \"b.c\", line 2, in g\n") == 0);
+  cell->update_backtrace(error, &message, kTVMFFIBacktraceUpdateModeReplace);
+  EXPECT(strcmp(cell->backtrace.data, "m") == 0);
+  TVMFFIObjectDecRef(error);
+  return give_int(result, 0);
+}
+
+static int allocations;
+static int refuse(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
+                  void (*set_error)(void*, const char*, const char*)) {
+  (void)prototype, (void)out, ++allocations;
+  set_error(context, "MemoryError", "refused");
+  return -1;
+}
+
+FARCALL_KERNEL(check_allocator) {
+  int64_t shape[1] = {3};
+  DLTensor prototype = {NULL, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, shape, NULL, 0};
+  DLPackManagedTensorAllocator old = refuse;
+  TVMFFIObjectHandle tensor;
+  EXPECT(TVMFFIEnvSetDLPackManagedTensorAllocator(refuse, 0, &old) == 0 && old == NULL);
+  EXPECT(TVMFFIEnvGetDLPackManagedTensorAllocator() == refuse);
+  EXPECT(TVMFFIEnvTensorAlloc(&prototype, &tensor) == -1 && allocations == 1);
+  EXPECT(TVMFFIEnvSetDLPackManagedTensorAllocator(NULL, 0, &old) == 0 && old == refuse);
+  EXPECT(TVMFFIEnvTensorAlloc(&prototype, &tensor) == 0);
+  return TVMFFIObjectDecRef(tensor), give_int(result, 0);
+}

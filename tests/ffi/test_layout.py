@@ -10,7 +10,7 @@ from farcall import ffi
 from farcall.errors import ToolchainError
 from farcall.toolchain.compiler import find_compiler
 
-STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
+STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "-o", "use.o"]
 
 
 def check(tmp_path: Path, source: str, *flags: str) -> None:

@@ -102,7 +102,7 @@ def test_system_exit_of_a_function_is_its_error_only(session: Session) -> None:
 
 
 def test_results_that_cannot_travel(session: Session) -> None:
-    with pytest.raises(TypeError, match=r"test\.object.* cannot travel"):
+    with pytest.raises(TypeError, match="dict"):
         session.get_function("test.object")()
 
 

@@ -125,6 +125,8 @@ def read_manifest(elf: Elf) -> Manifest | None:
 
 def _looks_built_by_us(elf: Elf) -> bool:
     """Whether a library without the two sections is one whose section names were damaged."""
+    if RUNTIME_SYMBOL.encode() not in bytes(elf.data):  # reading all symbols would be most of a load's time
+        return False
     return any(symbol.name == RUNTIME_SYMBOL for symbol in elf.dynamic_symbols())
 
 

@@ -76,7 +76,7 @@ def _installed() -> Mapping[str, EntryPoint]:
     for point in entry_points(group=GROUP):
         other = found.setdefault(point.name, point)
         if other.value != point.value:
-            message = f"two packages offer a backend called `{point.name}`: {other.value} is used, {point.value} not"
+            message = f"two packages offer a backend `{point.name}`: {other.value} is used, {point.value} not"
             warnings.warn(message, stacklevel=3)
     return found
 
@@ -101,7 +101,7 @@ def _check(backend: object) -> Backend:
 
     if not isinstance(backend, Backend):
         raise BackendError(
-            f"expected a backend (a name, or an object of a class that extends farcall.backends.base.Backend), "
+            "expected a backend (a name, or an object of a subclass of farcall.backends.base.Backend), "
             f"got {type(backend).__name__}"
         )
     name = getattr(backend, "name", "")

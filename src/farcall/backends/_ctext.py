@@ -56,8 +56,9 @@ def c_symbol(name: str) -> str:
 def c_expr(dim: Dim) -> str:
     """C text that computes ``dim`` from the variables :func:`c_symbol`, in int64 arithmetic.
 
-    ``floor``, ``ceiling`` and ``Mod`` round as Python does; the text may call ``farcall_floordiv``, ``farcall_min`` and
-    ``farcall_max``, which :class:`~farcall.backends.ckit.RegionWriter` defines where they are used.
+    ``floor``, ``ceiling`` and ``Mod`` round as Python does. The text may call ``farcall_floordiv``,
+    ``farcall_min`` and ``farcall_max``, which :class:`~farcall.backends.ckit.RegionWriter` defines where
+    they are used.
     """
     if isinstance(dim, int):
         return str(dim) if abs(dim) < 2**31 else f"INT64_C({dim})"

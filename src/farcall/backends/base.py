@@ -1,7 +1,8 @@
 """What a backend is: it says which nodes it takes, and turns a region into code.
 
-A third party subclasses :class:`Backend` (or :class:`farcall.backends.ckit.CBackendKit` to write C), and names the class in
-the entry-point group ``farcall.backends``, or passes an instance to ``fc.partition(..., backends=[...])``.
+A third party subclasses :class:`Backend` (or :class:`farcall.backends.ckit.CBackendKit` to write C), and
+names the class in the entry-point group ``farcall.backends``, or passes an instance to ``fc.partition(...,
+backends=[...])``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class RegionCode:
     outputs, each a ``DLTensor*`` (type index 7, or a Tensor) that is on the CPU, row-major and aligned to
     its element size, then, if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes,
     aligned to 64, then, for each name in ``symbols``, an Int: the size of that symbol. Outputs overlap no
-    input and no other output. It returns None, keeps no state between calls, and may run in several threads at once.
+    input and no other output. It returns None, keeps no state between calls, and may run in several threads
+    at once.
 
     ``constants`` maps C identifiers to data. The artifact stores them once, aligned to 64 bytes; the sources
     declare them as ``extern const unsigned char <id>[];``.

@@ -14,8 +14,8 @@
             with out.loop("i", product(dims(node.outputs[0]))):
                 out.line(f"{y}[i] = {x}[i] > 0 ? {x}[i] : 0;")
 
-:class:`RegionWriter` unpacks the arguments, binds the symbols of symbolic dims, names pointers, places constants and
-scratch memory, and makes the :class:`~farcall.backends.base.RegionCode`.
+:class:`RegionWriter` unpacks the arguments, binds the symbols of symbolic dims, names pointers, places
+constants and scratch memory, and makes the :class:`~farcall.backends.base.RegionCode`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,26 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize
+from farcall.backends._function import FLOORDIV, RAISE, UNPACK, Function, Pointer
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph.dims import Dim, dims, product, symbols
 from farcall.graph.region import Match, Region
 
-__all__ = ["CBackendKit", "Code", "RegionWriter", "c_expr", "c_literal", "c_symbol", "c_type", "itemsize"]
+__all__ = [
+    "CBackendKit",
+    "Code",
+    "RegionWriter",
+    "c_expr",
+    "c_literal",
+    "c_symbol",
+    "c_type",
+    "dims",
+    "itemsize",
+    "product",
+]
 
 ALIGNMENT = 64  # of every buffer: a cache line, and the widest vector register in use
+PART = 128  # matches or calls in one function: more of them take a compiler more than linear time
 INLINE_ELEMENTS = 64  # a constant with more than this many elements is data of the artifact, not text
 
 _HEADERS = """#include <math.h>
@@ -44,30 +57,6 @@ _HEADERS = """#include <math.h>
 #include <string.h>
 
 #include <farcall/c_api.h>
-"""
-
-_UNPACK = """static const DLTensor* farcall_unpack(const TVMFFIAny* arg) {
-  if (arg->type_index == 7) return (const DLTensor*)arg->v_ptr;
-  if (arg->type_index == 70) return (const DLTensor*)(const void*)((const char*)arg->v_ptr + 24);
-  return 0;
-}
-static void* farcall_data(const DLTensor* tensor) { return (char*)tensor->data + tensor->byte_offset; }
-"""
-
-_FLOORDIV = """static inline int64_t farcall_floordiv(int64_t a, int64_t b) {
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-static inline int64_t farcall_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t farcall_max(int64_t a, int64_t b) { return a > b ? a : b; }
-"""
-
-_RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
-#pragma weak TVMFFIErrorSetRaisedFromCStr
-static int farcall_raise(const char* kind, const char* message) {
-  if (__farcall_runtime) __farcall_runtime->error_set_raised_from_cstr(kind, message);
-  else if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
-  return -1;
-}
 """
 
 
@@ -120,8 +109,8 @@ class RegionWriter(Code):
 
     Args:
         region: The region whose function is written.
-        places: Where a value that is neither an input, an output nor a constant is in the workspace, as a byte offset.
-            A value without a place gets scratch memory of its own when :meth:`pointer` is asked for it.
+        places: Where a value that is neither an input, an output nor a constant is in the workspace, in
+            bytes. A value without a place gets memory of its own when :meth:`pointer` is asked for it.
         workspace: The bytes that ``places`` takes up.
         compile_flags: What the code needs beyond the toolchain's own flags.
     """
@@ -138,19 +127,21 @@ class RegionWriter(Code):
         self._arguments = {value: i for i, value in enumerate((*region.inputs, *region.outputs))}
         self._places = dict(places or {})
         self._workspace = workspace
-        self._pointers: dict[ir.Value, str] = {}
-        self._declared: list[str] = []  # pointers, in the order of their first use
+        self._compile_flags = tuple(compile_flags)
+        self._names: dict[ir.Value, str] = {}
+        self._pointers: dict[str, Pointer] = {}
+        self._planned: dict[Dim, str] = {}
         self._dims: dict[Dim, str] = {}
         self._file_scope: dict[str, None] = {}  # constants and static functions, each text once
         self._constants: dict[str, np.ndarray] = {}
-        self._compile_flags = tuple(compile_flags)
-        self._constant_names: dict[int, str] = {}
+        self._constant_count = 0
+        self._parts: list[list[str]] = []
 
     def pointer(self, value: ir.Value) -> str:
-        """The name of a ``restrict`` pointer to the elements of ``value``, row-major; const where it is an input."""
-        if value not in self._pointers:
-            self._pointers[value] = self._declare(value)
-        return self._pointers[value]
+        """The name of a pointer to the elements of ``value``, row-major; const where it is an input."""
+        if value not in self._names:
+            self._names[value] = self._declare(value)
+        return self._names[value]
 
     def dim(self, dim: Dim) -> str:
         """C text for the value of ``dim``: a number, or the name of a variable that is computed once."""
@@ -160,10 +151,10 @@ class RegionWriter(Code):
             self._dims[dim] = c_symbol(str(dim)) if dim.is_Symbol else f"d{len(self._dims)}"
         return self._dims[dim]
 
-    def constant(self, data: np.ndarray, c_name: str = "") -> str:
-        """The name of an array that holds ``data``: text when it is small, data of the artifact when it is large."""
-        name = c_name or f"{self.region.name}_k{len(self._constant_names)}"
-        self._constant_names[len(self._constant_names)] = name
+    def constant(self, data: np.ndarray) -> str:
+        """An array that holds ``data``: text if it is small, data of the artifact if it is large."""
+        name = f"{self.region.name}_k{self._constant_count}"
+        self._constant_count += 1
         kind = c_type(ir.DataType.from_numpy(data.dtype))
         if data.size <= INLINE_ELEMENTS:
             self.file_scope(f"static const {kind} {name}[{max(data.size, 1)}] = {c_array(data)};")
@@ -173,9 +164,14 @@ class RegionWriter(Code):
         return f"((const {kind}*)(const void*){name})"
 
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
-        """A pointer expression to ``count`` uninitialized elements in the workspace, that nothing else uses."""
-        offset = self._reserve(count * itemsize(dtype))
-        return f"({c_type(dtype)}*)(void*)(ws + {self.dim(offset)})"
+        """The name of a pointer to ``count`` uninitialized elements, that nothing else uses."""
+        return self._workspace_pointer(f"{c_type(dtype)}* restrict", self._reserve(count * itemsize(dtype)))
+
+    def place(self, offset: Dim) -> str:
+        """The name of an untyped pointer to a byte of the workspace, for those who plan it themselves."""
+        if offset not in self._planned:
+            self._planned[offset] = self._workspace_pointer("void*", offset)
+        return self._planned[offset]
 
     def file_scope(self, text: str) -> None:
         """Put ``text`` (a static function, a table) before the function; the same text is written once."""
@@ -186,100 +182,71 @@ class RegionWriter(Code):
         quoted = message.replace("\\", "\\\\").replace('"', '\\"')
         return f'return farcall_raise("{kind}", "{quoted}");'
 
-    def _extent(self, value: Dim | str) -> str:
-        return value if isinstance(value, str) else self.dim(value)
+    def split(self) -> None:
+        """What follows may be compiled as another function: variables that :meth:`line` declared are gone."""
+        self._parts.append(self.lines)
+        self.lines = []
 
     def finish(self) -> RegionCode:
         """The code of the region."""
-        header, unbound = self._prologue()
-        text = "\n".join(
-            [
-                f"/* Generated by farcall: region {self.region.name}. */",
-                _HEADERS,
-                _UNPACK,
-                *([_FLOORDIV] if "farcall_floordiv(" in header or "farcall_m" in header else []),
-                _RAISE,
-                *self._file_scope,
-                "",
-                header + "".join(f"{line}\n" for line in self.lines) + "  return 0;\n}\n",
-            ]
-        )
-        return RegionCode(
-            {f"{self.region.name}.c": text}, self._constants, self._workspace, unbound, self._compile_flags
-        )
+        parts = [part for part in (*self._parts, self.lines) if part] or [[]]
+        needed, shown = self._needed_symbols(parts), self._symbol_sources()
+        unbound = [name for name in needed if name not in shown]
+        function = Function(
+            name=self.region.name,
+            count=len(self._arguments),
+            workspace=self._workspace != 0,
+            shaped={name: shown[name] for name in needed if name in shown},
+            unbound=unbound,
+            sizes={
+                name: c_expr(dim)
+                for dim, name in self._dims.items()
+                if not isinstance(dim, int) and not dim.is_Symbol
+            },
+            pointers=self._pointers,
+            symbol={name: c_symbol(name) for name in needed},
+            parts=parts,
+        ).text()
+        head = [f"/* Generated by farcall: region {self.region.name}. */", _HEADERS, UNPACK]
+        rounds = [FLOORDIV] if re.search(r"\bfarcall_(floordiv|min|max)\(", function) else []
+        text = "\n".join([*head, *rounds, RAISE, *self._file_scope, "", function])
+        file = f"{self.region.name}.c"
+        return RegionCode({file: text}, self._constants, self._workspace, unbound, self._compile_flags)
+
+    def _extent(self, value: Dim | str) -> str:
+        return value if isinstance(value, str) else self.dim(value)
 
     def _reserve(self, size: Dim) -> Dim:
         offset = self._workspace
         self._workspace = offset + align(size)
         return offset
 
+    def _workspace_pointer(self, kind: str, offset: Dim) -> str:
+        name = f"v{len(self._pointers)}"
+        self._pointers[name] = Pointer(kind, offset=self.dim(offset))
+        return name
+
     def _declare(self, value: ir.Value) -> str:
         kind = c_type(value.dtype)
         if value in self._arguments:
             index = self._arguments[value]
             const = "const " if index < len(self.region.inputs) else ""
-            self._declared.append(
-                f"{const}{kind}* restrict a{index} = ({const}{kind}*)farcall_data(t{index});"
-            )
+            self._pointers[f"a{index}"] = Pointer(f"{const}{kind}* restrict", argument=index)
             return f"a{index}"
         if value.const_value is not None:
-            return self.constant(
-                value.const_value.numpy(), f"{self.region.name}_k{len(self._constant_names)}"
-            )
-        qualifier = ""  # planned buffers may share memory
-        if value not in self._places:
-            qualifier = "restrict "
-            self._places[value] = self._reserve(product(dims(value)) * itemsize(value.dtype))
-        name = f"v{len(self._pointers)}"
-        offset = self.dim(self._places[value])
-        self._declared.append(f"{kind}* {qualifier}{name} = ({kind}*)(void*)(ws + {offset});")
-        return name
+            return self.constant(value.const_value.numpy())
+        if value in self._places:  # planned buffers may share memory: no restrict
+            return self._workspace_pointer(f"{kind}*", self._places[value])
+        size = product(dims(value)) * itemsize(value.dtype)
+        return self._workspace_pointer(f"{kind}* restrict", self._reserve(size))
 
-    def _prologue(self) -> tuple[str, list[str]]:
-        """The head of the function up to its body, and the symbols that no argument's shape shows."""
-        out = Code(0)
-        name, count = self.region.name, len(self._arguments)
-        out.line('__attribute__((visibility("default")))')
-        out.line(
-            f"int __tvm_ffi_{name}(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {{"
-        )
-        out._indent = 1
-        needed = self._needed_symbols()
-        bound = self._symbol_sources()
-        unbound = [item for item in needed if item not in bound]
-        wanted = count + (self._workspace != 0) + len(unbound)
-        refusal = self.fail("TypeError", f"{name}: expected {wanted} arguments, tensors first")
-        out.line(f"(void)self;\nif (num_args != {wanted}) {refusal}")
-        shaped = {bound[item][0] for item in needed if item in bound}
-        for value, i in self._arguments.items():
-            if value in self._pointers or i in shaped:
-                out.line(f"const DLTensor* t{i} = farcall_unpack(&args[{i}]);\nif (!t{i}) {refusal}")
-        if self._workspace != 0:
-            out.line(f"char* ws = (char*)args[{count}].v_ptr;")
-            out.line("(void)ws;")
-        elif any("(ws +" in text for text in (*self._declared, *self.lines)):
-            out.line(f"_Alignas({ALIGNMENT}) char ws[{ALIGNMENT}]; /* for buffers without elements */")
-        for item in needed:
-            source = (
-                "t{}->shape[{}]".format(*bound[item])
-                if item in bound
-                else f"args[{wanted - len(unbound) + unbound.index(item)}].v_int64"
-            )
-            out.line(f"const int64_t {c_symbol(item)} = {source};")
-        for dim, variable in self._dims.items():
-            if not isinstance(dim, int) and not dim.is_Symbol:
-                out.line(f"const int64_t {variable} = {c_expr(dim)};")
-        for text in self._declared:
-            out.line(text)
-        out.line("result->type_index = 0;\nresult->zero_padding = 0;\nresult->v_int64 = 0;")
-        return out.text(), unbound
-
-    def _needed_symbols(self) -> list[str]:
+    def _needed_symbols(self, parts: Iterable[Iterable[str]]) -> list[str]:
         """Symbols of the dims that were asked for, and those that a body names by :func:`c_symbol`."""
         needed = dict.fromkeys(symbols(*self._dims))
-        named = set(re.findall(rf"\b{c_symbol('')}(\w+)", "\n".join(self.lines)))
+        body = "\n".join(line for part in parts for line in part)
+        named = set(re.findall(rf"\b{c_symbol('')}(\w+)", body))
         shapes = (dims(value) for node in self.region.nodes for value in used((*node.inputs, *node.outputs)))
-        for shape in shapes if named else ():
+        for shape in shapes if named - needed.keys() else ():
             needed.update(dict.fromkeys(name for name in symbols(*shape) if name in named))
         return list(needed)
 
@@ -294,7 +261,10 @@ class RegionWriter(Code):
 
 
 class CBackendKit(Backend):
-    """A backend that writes C, one match at a time. A subclass says which nodes (``patterns`` or ``check``), and :meth:`emit`."""
+    """A backend that writes C, one match at a time.
+
+    A subclass says which nodes it takes (``patterns`` or ``check``), and writes :meth:`emit`.
+    """
 
     @abstractmethod
     def emit(self, match: Match, out: RegionWriter) -> None:
@@ -302,7 +272,9 @@ class CBackendKit(Backend):
 
     def compile(self, region: Region) -> RegionCode:
         out = RegionWriter(region)
-        for match in region.matches:
+        for number, match in enumerate(region.matches):
+            if number and number % PART == 0:
+                out.split()
             with out.block():
                 self.emit(match, out)
         return out.finish()

@@ -11,8 +11,6 @@ their first object is.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from farcall._core import (
     Device,
     Function,
@@ -56,6 +54,8 @@ def include_dir() -> str:
     Raises:
         FileNotFoundError: The installation has no headers.
     """
+    from pathlib import Path
+
     import farcall._core as core
 
     package = Path(__file__).parents[1]

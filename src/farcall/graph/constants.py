@@ -6,6 +6,7 @@ have to. The values are those of ONNX's own reference evaluator.
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from farcall.graph.dims import try_dims
@@ -61,12 +62,12 @@ def _replace(model: ir.Model, node: ir.Node) -> None:
     for value in node.outputs:
         if not value.uses() or value.name is None:
             continue
-        tensor = ir.tensor(results[value.name], name=value.name)
+        array = np.asarray(results[value.name])
         constant = ir.Value(
             name=value.name,
-            shape=ir.Shape(tensor.shape),
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
+            shape=ir.Shape(array.shape),
+            type=value.type,
+            const_value=ir.tensor(array, dtype=value.dtype, name=value.name),
         )
         value.replace_all_uses_with(constant)
         value.name = None

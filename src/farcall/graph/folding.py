@@ -28,7 +28,8 @@ def fold_shapes(model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
         if value.producer() is not None and all(isinstance(item, (int, bool)) for item in items.ravel()):
             _make_constant(graph, value, items)
     for node in graph:
-        if node.op_type == "Reshape" and node.domain in ("", "ai.onnx"):
+        # A shape that is a model's input stays: at run time it may contradict what the model declares.
+        if node.op_type == "Reshape" and node.domain in ("", "ai.onnx") and node.inputs[1] in data:
             _fix_reshape(graph, node)
     remove_unused(graph)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from farcall import _core
 from farcall.errors import ProtocolError
@@ -28,11 +28,22 @@ PROTOCOL_VERSION = "0.8.0"
 Values = tuple[Any, ...]
 
 
+class _Exported(NamedTuple):
+    """What a function's handle names."""
+
+    function: Any
+    name: str
+    note: bytes  # for the page
+
+
 class CallPage(Protocol):
     """Where the worker notes what it is doing, for the supervisor to read when the worker dies."""
 
-    def begin(self, name: str) -> None:
-        """A call of ``name`` begins."""
+    def note(self, name: str) -> bytes:
+        """What :meth:`begin` takes for a function of this name."""
+
+    def begin(self, note: bytes) -> None:
+        """A call begins."""
 
     def end(self) -> None:
         """It came back."""
@@ -53,7 +64,6 @@ class Dispatcher:
         self._limits = limits
         self._page = page
         self._handles = HandleTable(limits.handles)
-        self._names: dict[int, str] = {}  # of functions, for errors
         self._standard = standard_functions(workdir)
         self._allocated = 0
         self._started = False
@@ -150,16 +160,13 @@ class Dispatcher:
         return ((POINTER, self._add_function(function, name)),)
 
     def _add_function(self, function: Any, name: str) -> int:
-        handle = self._handles.add(Kind.FUNCTION, function)
-        self._names[handle] = name
-        return handle
+        return self._handles.add(Kind.FUNCTION, _Exported(function, name, self._page.note(name)))
 
     def _call(self, handle: int, args: Values) -> Values:
         self._require_start()
-        function = self._handles.get(handle, Kind.FUNCTION)
-        name = self._names[handle]
+        function, name, note = self._handles.get(handle, Kind.FUNCTION)
         values = [self._argument(value, i, name) for i, value in enumerate(args)]
-        self._page.begin(name)
+        self._page.begin(note)
         try:
             result = function(*values)
         finally:
@@ -173,11 +180,11 @@ class Dispatcher:
             case 7:
                 return self._tensor(value)
             case 68:
-                return self._handles.get(value[1], Kind.FUNCTION)
+                return self._handles.get(value[1], Kind.FUNCTION).function
             case 73:
                 return self._handles.get(value[1], Kind.MODULE)
             case 115:
-                return self._handles.get(value[1], Kind.OBJECT | Kind.MODULE | Kind.FUNCTION | Kind.TENSOR)
+                return self._handles.get(value[1], Kind.OBJECT)
             case 4 if value[1] == 0:
                 return None
         raise TypeError(f"argument {i + 1} of `{name}`: a pointer means nothing here")
@@ -264,7 +271,6 @@ class Dispatcher:
     def _free_handle(self, handle: Values) -> Values:
         kinds = Kind.FUNCTION | Kind.MODULE | Kind.OBJECT | Kind.TENSOR
         value = self._handles.remove(handle[1], kinds)
-        self._names.pop(handle[1], None)
         if isinstance(value, int):  # the owner of a returned tensor: its data goes too
             self._handles.remove(value, Kind.RETURNED)
         return (None,)

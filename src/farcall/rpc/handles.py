@@ -71,7 +71,7 @@ class HandleTable:
         slot = handle & _LOW
         if slot < len(self._entries) and self._generations[slot] == handle >> 32:
             entry = self._entries[slot]
-            if entry is not None and entry[0] & kind:
+            if entry is not None and (entry[0] is kind or entry[0] in kind):
                 return entry[1]
         raise InvalidHandleError(
             f"{handle:#x} is no {kind.words()} of this session; it was freed, or never given out"

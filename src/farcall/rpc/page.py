@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 PAGE_BYTES = 4096
-_SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets in the page
+_SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
 _NAME_MAX = 256
 
 
@@ -19,12 +19,15 @@ class Page:
     def __init__(self, fd: int) -> None:
         self.memory = mmap.mmap(fd, PAGE_BYTES)
 
-    def begin(self, name: str) -> None:
-        """A call of ``name`` begins."""
+    @staticmethod
+    def note(name: str) -> bytes:
+        """What :meth:`begin` writes for a function; made once."""
         text = name.encode(errors="replace")[:_NAME_MAX]
-        self.memory[_NAME : _NAME + len(text)] = text
-        self.memory[_NAME_SIZE : _NAME_SIZE + 2] = len(text).to_bytes(2, "little")
-        self.memory[_CALLING] = 1
+        return b"\1" + len(text).to_bytes(2, "little") + text
+
+    def begin(self, note: bytes) -> None:
+        """A call begins."""
+        self.memory[_CALLING : _CALLING + len(note)] = note
 
     def end(self) -> None:
         """It came back."""

@@ -33,6 +33,8 @@ def _listen(host: str, port: int, *, insecure: bool) -> socket.socket:
             f"--host {host}: anyone who reaches that address could run code here, in plain text. "
             "Listen on 127.0.0.1 (and tunnel, with ssh -L), or pass --insecure on a network that you trust"
         )
+    if not 0 <= port <= 65535:
+        raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
     try:
         info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(info[4][:2], family=info[0], backlog=512)

@@ -89,7 +89,10 @@ class Supervisor:
             self._pending[task] = None
             task.add_done_callback(self._forget)
             if len(self._pending) > self._limits.pending_peers:
-                next(iter(self._pending)).cancel()
+                oldest = next(iter(self._pending))
+                del self._pending[oldest]
+                oldest.cancel()
+            await asyncio.sleep(0)  # sock_accept does not yield while peers wait; those here must get on
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -167,9 +170,11 @@ class Supervisor:
             await _last_words(connection, farewell, linger=False)
             raise
         finally:
-            await worker.kill("")
-            worker.close()
-            shutil.rmtree(workdir, ignore_errors=True)
+            try:
+                await worker.kill("")
+            finally:  # also when the server stops just now
+                worker.close()
+                shutil.rmtree(workdir, ignore_errors=True)
 
     async def _outcome(self, worker: WorkerProcess, connection: socket.socket) -> int | None:
         """The worker's exit status; None when the client left and the worker had to be ended."""
@@ -197,14 +202,17 @@ class Supervisor:
         spare, self._spare = self._spare, None
         assert spare is not None  # noqa: S101
         try:
-            worker = await spare
+            worker = await asyncio.shield(spare)
         except asyncio.CancelledError:
-            spare.cancel()
+            self._spare = spare  # the server stops, and drops it
             raise
         finally:
             if not self._stop.is_set():
                 self._order_spare()
-        return worker if worker.alive() else await WorkerProcess.start(self._init, self._limits)
+        if worker.alive():
+            return worker
+        worker.close()
+        return await WorkerProcess.start(self._init, self._limits)
 
     async def _drop_spare(self) -> None:
         if self._spare is None:

@@ -134,7 +134,9 @@ class WorkerProcess:
         )
 
     def close(self) -> None:
-        """Release what the supervisor holds of it."""
+        """Release what the supervisor holds of it. The process has ended, or was killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1)
         self._control.close()
         if self._page is not None:
             self._page.close()

@@ -10,8 +10,8 @@ from farcall.toolchain.build import (
     include_dir,
     link_shared,
 )
-from farcall.toolchain.cache import cache_folder
-from farcall.toolchain.compiler import Compiler, find_compiler
+from farcall.toolchain.cache import cache_folder, content_key
+from farcall.toolchain.compiler import Compiler, compiler_identity, find_compiler
 from farcall.toolchain.target import Target
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
     "cache_folder",
     "compile_shared",
     "compile_sources",
+    "compiler_identity",
+    "content_key",
     "find_compiler",
     "include_dir",
     "link_shared",

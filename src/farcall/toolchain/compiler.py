@@ -82,39 +82,80 @@ def shorten(text: str, limit: int = _MESSAGE_LIMIT) -> str:
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
-def find_compiler(target: Target | None = None) -> Compiler:
-    """A C compiler for ``target`` (default: this machine).
+@dataclass(frozen=True)
+class _Language:
+    """Where a language's compiler is looked for."""
+
+    title: str
+    variable: str
+    names: tuple[str, ...]
+    zig: str
+
+
+_LANGUAGES = {
+    "c": _Language("C", "CC", ("cc", "gcc", "clang"), "cc"),
+    "c++": _Language("C++", "CXX", ("c++", "g++", "clang++"), "c++"),
+}
+
+
+def find_compiler(target: Target | None = None, language: str = "c") -> Compiler:
+    """A C (or C++) compiler for ``target`` (default: this machine).
 
     Looked for in this order: the environment's ``CC``, ``cc``, ``gcc``, ``clang``, and the ``ziglang``
-    package's. A target other than this machine takes ziglang's, which knows them all, unless ``CC`` is set.
+    package's; for C++ ``CXX``, ``c++``, ``g++``, ``clang++``. A target other than this machine takes
+    ziglang's, which knows them all, unless the variable is set.
+
+    Args:
+        target: what the compiler must make code for.
+        language: ``"c"`` or ``"c++"``.
 
     Raises:
         ToolchainError: there is none. The message says what to install.
     """
     target = target or Target.host()
-    if chosen := os.environ.get("CC", "").strip():
-        return _probe_chosen(chosen)
+    where = _LANGUAGES[language]
+    if chosen := os.environ.get(where.variable, "").strip():
+        return _probe_chosen(chosen, where)
     if target.is_host:
-        for name in ("cc", "gcc", "clang"):
+        for name in where.names:
             if (path := shutil.which(name)) and (compiler := _probe((path,))):
                 return compiler
-    if compiler := _zig():
+    if (words := _zig_command(where.zig)) and (compiler := _probe(words)):
         return compiler
-    what = "no C compiler found (looked for CC, cc, gcc, clang and ziglang)"
+    looked = ", ".join((where.variable, *where.names))
+    what = f"no {where.title} compiler found (looked for {looked} and ziglang)"
     if not target.is_host:
         what = f"no compiler for {target.triple} found (this machine is {Target.host().triple})"
     raise ToolchainError(f"{what}; run: pip install 'farcall[compile]'")
 
 
-def _probe_chosen(text: str) -> Compiler:
+def compiler_identity(language: str) -> str:
+    """A text that changes when :func:`find_compiler` would find another compiler for this machine.
+
+    Nothing is started: the file's name, size and time stand for it. So a cache can be asked in microseconds.
+    """
+    where = _LANGUAGES[language]
+    found = tuple(os.environ.get(where.variable, "").split())
+    if not found:
+        path = next(filter(None, map(shutil.which, where.names)), "")
+        found = (path,) if path else _zig_command(where.zig) or ("",)
+    try:
+        real = os.path.realpath(shutil.which(found[0]) or found[0])
+        status = os.stat(real)  # noqa: PTH116 - of a name, twice as fast as a Path's
+        return f"{shlex.join(found)} {real} {status.st_size} {status.st_mtime_ns}"
+    except OSError:
+        return shlex.join(found)
+
+
+def _probe_chosen(text: str, where: _Language) -> Compiler:
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:
-        raise ToolchainError(f"environment variable CC is {text!r}: {error}") from None
+        raise ToolchainError(f"environment variable {where.variable} is {text!r}: {error}") from None
     if not (compiler := _probe(command)):
         raise ToolchainError(
-            f"environment variable CC is {text!r}, which does not start or does not answer --version; "
-            "set it to a C compiler, or unset it"
+            f"environment variable {where.variable} is {text!r}, which does not start or does not answer "
+            f"--version; set it to a {where.title} compiler, or unset it"
         )
     return compiler
 
@@ -139,19 +180,18 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
 
 
 def _family(command: tuple[str, ...], version: str) -> str:
-    if command[-1] == "cc" and len(command) > 1 and ("zig" in command[-2]):
+    if command[-1] in ("cc", "c++") and len(command) > 1 and ("zig" in command[-2]):
         return "zig"
     return "clang" if "clang" in version else "gcc"
 
 
 @functools.cache
-def _zig() -> Compiler | None:
+def _zig_command(word: str) -> tuple[str, ...] | None:
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.origin:
         return None
     binary = Path(spec.origin).with_name("zig")  # itself, where it is: saves the start of a Python each time
-    command = (str(binary), "cc") if os.access(binary, os.X_OK) else (sys.executable, "-m", "ziglang", "cc")
-    return _probe(command)
+    return (str(binary), word) if os.access(binary, os.X_OK) else (sys.executable, "-m", "ziglang", word)
 
 
 def _environment(family: str) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Elementwise fusion: which nodes share one loop, and the order of all steps.
 
-The *level* of a node is the number of loop borders on the longest path to it: an edge between two elementwise nodes
-over the same dims is none, every other edge is one. Nodes of one level and the same dims that are joined by such
-edges may share a loop: a path that leaves the group reaches a higher level, so it cannot come back.
+The *level* of a node is the number of loop borders on the longest path to it: an edge between two
+elementwise nodes over the same dims is none, every other edge is one. Nodes of one level and the same dims
+that are joined by such edges may share a loop: a path that leaves the group reaches a higher level, so it
+cannot come back.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LARGEST_GROUP = (
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that are computed by one step: one that is not elementwise, or elementwise ones over the same dims."""
+    """Nodes that one step computes: one that is not elementwise, or elementwise ones over the same dims."""
 
     nodes: tuple[ir.Node, ...]
     elementwise: bool
@@ -50,7 +51,7 @@ def group(nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value]) -> list[G
 
 
 def fusable(producer: ir.Node, node: ir.Node, view: tuple[Dim, ...]) -> bool:
-    """Whether ``node`` may read its operand, seen as ``view``, from the register in which ``producer`` left it."""
+    """Whether ``node`` may read its operand, seen as ``view``, from the register of ``producer``."""
     domain = dims(node.outputs[0])
     return isinstance(operator(producer), Elementwise) and dims(producer.outputs[0]) == domain == view
 

@@ -1,8 +1,9 @@
 """The blocked matrix product that Conv, Gemm and MatMul share, as C text for one element type.
 
-``C += A B`` with B's rows contiguous: a tile of up to 6 rows by two vectors stays in registers (12 accumulators, two of B and one of
-A: what 16 vector registers hold) while it goes through a block of K; panels of B are copied to the stack, where they stay in the
-first cache for all rows of A. Vector types are an extension of gcc and clang, that each lowers to what the target has.
+``C += A B`` with B's rows contiguous: a tile of up to 6 rows by two vectors stays in registers (12
+accumulators, two of B and one of A: what 16 vector registers hold) while it goes through a block of K;
+panels of B are copied to the stack, where they stay in the first cache for all rows of A. Vector types are
+an extension of gcc and clang, that each lowers to what the target has.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def _tile(kind: str, width: int, rows: int) -> str:
         f"  *(farcall_u_{kind}*)(c + {row} * c_row + {half}) += r{row}b;"
         for row in range(rows)
     )
-    return f"""static void farcall_tile{rows}_{kind}(int64_t k, const {kind}* a, int64_t a_row, int64_t a_column,
-    const {kind}* b, int64_t b_row, {kind}* c, int64_t c_row) {{
+    return f"""static void farcall_tile{rows}_{kind}(int64_t k, const {kind}* a, int64_t a_row,
+    int64_t a_column, const {kind}* b, int64_t b_row, {kind}* c, int64_t c_row) {{
 {zero}
   (void)a_row;
   (void)c_row;
@@ -75,14 +76,16 @@ def _driver(kind: str, width: int) -> str:
     edge = "\n".join(
         f"        for (; i + {rows} <= m; i += {rows}) {{\n"
         f"          memset(rim, 0, sizeof rim);\n"
-        f"          farcall_tile{rows}_{kind}(k1, a0 + i * a_row, a_row, a_column, packed, {width}, rim, {width});\n"
+        f"          farcall_tile{rows}_{kind}(k1, a0 + i * a_row, a_row, a_column,\n"
+        f"              packed, {width}, rim, {width});\n"
         f"          for (int64_t r = 0; r < {rows}; ++r)\n"
         f"            for (int64_t j = 0; j < n1; ++j) c[(i + r) * c_row + j0 + j] += rim[r * {width} + j];\n"
         f"        }}"
         for rows in _ROWS
     )
     return f"""static __attribute__((noinline)) void farcall_gemm_{kind}(int64_t m, int64_t n, int64_t k,
-    const {kind}* a, int64_t a_row, int64_t a_column, const {kind}* b, int64_t b_row, {kind}* c, int64_t c_row) {{
+    const {kind}* a, int64_t a_row, int64_t a_column, const {kind}* b, int64_t b_row,
+    {kind}* c, int64_t c_row) {{
   {kind} packed[{_DEPTH} * {width}], rim[{max(_ROWS)} * {width}];
   for (int64_t k0 = 0; k0 < k; k0 += {_DEPTH}) {{
     const int64_t k1 = k - k0 < {_DEPTH} ? k - k0 : {_DEPTH};
@@ -101,7 +104,8 @@ def _driver(kind: str, width: int) -> str:
       const {kind}* panel = source;
       int64_t panel_row = b_row;
       if (m >= {2 * max(_ROWS)} && b_row != {width}) {{
-        for (int64_t r = 0; r < k1; ++r) memcpy(packed + r * {width}, source + r * b_row, {width} * sizeof({kind}));
+        for (int64_t r = 0; r < k1; ++r)
+          memcpy(packed + r * {width}, source + r * b_row, {width} * sizeof({kind}));
         panel = packed;
         panel_row = {width};
       }}

@@ -1,8 +1,9 @@
 """The memory plan of a region: where in one workspace each buffer lives, computed ahead.
 
-Buffers whose lives do not overlap share memory. Sizes may be symbolic: a size is ``coefficient * key``, where the
-key is an expression over symbols (1 for a static size). Two sizes with the same key compare by their coefficients
-for every binding, so each key has an arena in which offsets are numbers, and arenas lie one after the other.
+Buffers whose lives do not overlap share memory. Sizes may be symbolic: a size is ``coefficient * key``,
+where the key is an expression over symbols (1 for a static size). Two sizes with the same key compare by
+their coefficients for every binding, so each key has an arena in which offsets are numbers, and arenas lie
+one after the other.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from farcall.backends.c._kernel import Argument, Scratch, Step, Table
 from farcall.backends.c._plan import Life, MemoryPlan, plan
 from farcall.backends.c._registry import Loops, View
 from farcall.backends.c.elementwise import emit_group
-from farcall.backends.ckit import RegionWriter, itemsize
+from farcall.backends.ckit import PART, RegionWriter, itemsize
 from farcall.graph.dims import dims, product
 from farcall.graph.region import Region
 
-# A product and the sum that it goes into are rounded once where the processor can: twice the speed of a matrix product.
-# gcc before 14 reads ISO C's per-expression contraction ("on") as none at all.
+# A product and the sum that it goes into are rounded once where the processor can: twice the speed of a
+# matrix product. gcc before 14 reads ISO C's per-expression contraction ("on") as none at all.
 COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 
@@ -121,7 +121,9 @@ def _write(
     out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
     names: dict[str, str] = {}
     tables: dict[Table, str] = {}
-    for step in steps:
+    for number, step in enumerate(steps):
+        if number and number % PART == 0:
+            out.split()
         for helper in step.helpers:
             out.file_scope(helper)
         if step.text not in names:
@@ -145,7 +147,7 @@ def _argument(
     if isinstance(item, ir.Value):
         return out.pointer(home.get(item, item))
     if isinstance(item, Scratch):
-        return f"(void*)(ws + {out.dim(memory.offsets[item])})"
+        return out.place(memory.offsets[item])
     if isinstance(item, Table):
         if item not in tables:
             tables[item] = out.constant(item.data)

@@ -20,7 +20,8 @@ Emit = Callable[[ir.Node], Iterable[Step]]
 class Elementwise:
     """One output element is an expression of one element of each operand.
 
-    ``expression(node, *elements)`` is the C text. ``operands`` are values with the dims by which they broadcast.
+    ``expression(node, *elements)`` is the C text. ``operands`` are values with the dims by which they
+    broadcast.
     """
 
     check: Check
@@ -30,7 +31,10 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class View:
-    """The output has the elements of input 0, in the same order. ``verify`` makes the steps that test run-time operands."""
+    """The output has the elements of input 0, in the same order.
+
+    ``verify`` makes the steps that test operands which are given at run time.
+    """
 
     check: Check
     verify: Emit

@@ -1,10 +1,24 @@
-"""C of one element: arithmetic that has no undefined behaviour, and the meaning that ONNX and numpy give it."""
+"""C of one element: arithmetic without undefined behaviour, with the meaning that ONNX and numpy give it."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, SIGNED, UNSIGNED, c_type, itemsize
+from farcall.backends.c import _math
+from farcall.backends.c._math import function
+
+__all__ = [
+    "convert",
+    "divide",
+    "function",
+    "helpers_of",
+    "highest",
+    "larger",
+    "lowest",
+    "smaller",
+    "wrapping",
+]
 
 _D = ir.DataType
 
@@ -20,11 +34,6 @@ def wrapping(dtype: ir.DataType | None, a: str, op: str, b: str) -> str:
         return f"{a} {op} {b}"
     word = unsigned(dtype)
     return f"({c_type(dtype)})(({word}){a} {op} ({word}){b})"
-
-
-def function(dtype: ir.DataType | None, name: str) -> str:
-    """The libm function for ``dtype``: ``expf`` or ``exp``."""
-    return f"{name}f" if dtype == _D.FLOAT else name
 
 
 def larger(dtype: ir.DataType | None, a: str, b: str) -> str:
@@ -47,7 +56,7 @@ def divide(dtype: ir.DataType | None, a: str, b: str) -> str:
 
 
 def convert(source: ir.DataType | None, target: ir.DataType | None, x: str) -> str:
-    """``x`` cast as numpy does on x86-64; out of the range of the target the result is defined, if arbitrary."""
+    """``x`` cast as numpy does on x86-64; beyond the range of the target the result is arbitrary."""
     if source == target:
         return x
     if target == _D.BOOL:
@@ -91,8 +100,18 @@ def _truncation(bits: int, kind: str, suffix: str) -> str:
 }}"""
 
 
+def _floored(kind: str, suffix: str) -> str:
+    """The rest with the sign of the divisor, as Python has it."""
+    libm = "fmodf" if suffix == "f" else "fmod"
+    return f"""static inline {kind} farcall_mod{suffix}({kind} a, {kind} b) {{
+  const {kind} rest = {libm}(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}}"""
+
+
 # Where the name occurs in a kernel, the text goes before it.
 HELPERS = {
+    **_math.HELPERS,
     "farcall_div32(": _division(32),
     "farcall_div64(": _division(64),
     "farcall_f2i32(": _truncation(32, "double", ""),
@@ -106,6 +125,8 @@ HELPERS = {
     "farcall_fmod(": """static inline int64_t farcall_fmod(int64_t a, int64_t b) {
   return b == 0 || b == -1 ? 0 : a % b;
 }""",
+    "farcall_modf(": _floored("float", "f"),
+    "farcall_modd(": _floored("double", "d"),
     "farcall_mod(": """static inline int64_t farcall_mod(int64_t a, int64_t b) {
   const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
@@ -118,3 +139,13 @@ HELPERS = {
   return power;
 }""",
 }
+
+
+def helpers_of(text: str) -> list[str]:
+    """The functions that ``text`` calls, and those that they call, in an order that C takes."""
+    found: set[str] = set()
+    fresh = {name for name in HELPERS if name in text}
+    while fresh:
+        found |= fresh
+        fresh = {name for name in HELPERS for user in fresh if name in HELPERS[user]} - found
+    return [body for name, body in HELPERS.items() if name in found]

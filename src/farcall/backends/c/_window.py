@@ -15,7 +15,7 @@ from farcall.graph.dims import Dim, ceildiv, dims, floordiv, maximum
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: ``out`` windows of ``taps`` elements, ``dilation`` apart, begin at ``o * stride - begin``."""
+    """A spatial axis: ``out`` windows of ``taps`` elements, ``dilation`` apart, at ``o * stride - begin``."""
 
     size: Dim
     out: Dim

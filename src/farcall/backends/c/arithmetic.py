@@ -62,17 +62,12 @@ def _dtype(node: ir.Node) -> ir.DataType | None:
     return operand(node, 0).dtype
 
 
-def _check_mod(node: ir.Node) -> None:
-    want_dtypes(node, NUMBERS)
-    if _dtype(node) in FLOATS and not int_attr(node, "fmod", 0):
-        raise Unsupported("fmod=0 with floats")
-
-
-@elementwise("Mod", check=_check_mod, operands=_pair_operands)
+@elementwise("Mod", check=_check_numbers, operands=_pair_operands)
 def _mod(node: ir.Node, a: str, b: str) -> str:
     dtype = _dtype(node)
     if dtype in FLOATS:
-        return f"{scalar.function(dtype, 'fmod')}({a}, {b})"
+        kind = "fmod" if int_attr(node, "fmod", 0) else "farcall_mod"
+        return f"{kind}{'f' if dtype == _D.FLOAT else 'd'}({a}, {b})".replace("fmodd(", "fmod(")
     if dtype not in SIGNED:
         return f"{b} == 0 ? 0 : {a} % {b}"
     return f"({c_type(dtype)})farcall_{'fmod' if int_attr(node, 'fmod', 0) else 'mod'}({a}, {b})"
@@ -149,8 +144,9 @@ def _pow(node: ir.Node, a: str, b: str) -> str:
 
 
 _LIBM = {
-    "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Tanh": "tanh", "Erf": "erf", "Floor": "floor", "Ceil": "ceil",
-    "Round": "rint", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+    "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Tanh": "tanh", "Erf": "erf", "Floor": "floor",
+    "Ceil": "ceil", "Round": "rint", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
+    "Acos": "acos", "Atan": "atan",
     "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
 }  # fmt: skip
 

@@ -1,7 +1,8 @@
 """Conv, over one or more spatial axes.
 
-Many output channels: input windows are laid out as a matrix, some output rows at a time, and multiplied (im2col; a 1x1 kernel
-multiplies the input as it is). Few channels in a group (depthwise): one loop over a row for each tap.
+Many output channels: input windows are laid out as a matrix, some output rows at a time, and multiplied
+(im2col; a 1x1 kernel multiplies the input as it is). Few channels in a group (depthwise): one loop over a row
+for each tap.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from farcall.backends.c._window import (
     taps_of_row,
 )
 from farcall.backends.c.matmul import call_gemm
-from farcall.graph.dims import Dim, dims, product
+from farcall.graph.dims import Dim, dims, product, same
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
 _COLUMNS = 128  # of the matrix at least, if there are so many
@@ -40,7 +41,21 @@ def _check(node: ir.Node) -> None:
     channels = dims(operand(node, 1))[:2]
     if not all(isinstance(dim, int) for dim in channels):
         raise Unsupported("the weight's shape is not fixed")
+    _check_channels(node)
     axes_of(node, dims(operand(node, 1))[2:])
+
+
+def _check_channels(node: ir.Node) -> None:
+    """What is read must be there: ONNX's own inference leaves these to the backend."""
+    group, outs, ins = int_attr(node, "group", 1), *dims(operand(node, 1))[:2]
+    if group < 1 or int(outs) % group:
+        raise Unsupported(f"{outs} output channels are not divided by group={group}")
+    if not same(dims(operand(node, 0))[1], group * ins):
+        raise Unsupported(
+            f"the input has {dims(operand(node, 0))[1]} channels, the weight is for {group * ins}"
+        )
+    if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
+        raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
 
 
 @loops("Conv", check=_check)
@@ -66,7 +81,7 @@ class _Conv:
         self.out_plane = product(axis.out for axis in self.axes)
 
     def write(self) -> Step:
-        if self.outs == 0 or self.group == 0:
+        if self.outs == 0:
             return self.kernel.step()
         if self.outs < _FEW_CHANNELS:
             self._direct()
@@ -162,9 +177,8 @@ class _Conv:
                 if inside
                 else ""
             )
-            kernel.line(
-                f"const {kind}* const from = in + c * {plane} + ({place}) * {kernel.dim(axes[last].size)} + shift;"
-            )
+            row = f"({place}) * {kernel.dim(axes[last].size)}"
+            kernel.line(f"const {kind}* const from = in + c * {plane} + {row} + shift;")
             for start, end, value in (
                 ("o0", "lo", "0"),
                 ("lo", "hi", f"from[{_strided('o', axes[last])}]"),
@@ -173,7 +187,7 @@ class _Conv:
                 kernel.line(f"for (int64_t o = {start}; o < {end}; ++o) to[o - o0] = {value};")
 
     def _source_row(self) -> tuple[str, str]:
-        """When output row ``r`` reads beyond the input by the current tap, and else the number of the input row."""
+        """When output row ``r`` reads beyond the input by the current tap; else which input row it reads."""
         kernel, outer = self.kernel, self.axes[:-1]
         outside: list[str] = []
         place = "0"

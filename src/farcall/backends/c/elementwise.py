@@ -11,6 +11,7 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import Nest, coalesce
 from farcall.backends.c._node import constant
 from farcall.backends.c._registry import Elementwise, operator
+from farcall.backends.c._scalar import helpers_of
 from farcall.backends.ckit import c_literal, c_type
 from farcall.graph.dims import Dim, dims
 
@@ -118,10 +119,3 @@ def _literal(value: ir.Value) -> str | None:
     if data is None or data.size != 1:
         return None
     return f"(({c_type(value.dtype)}){c_literal(data.reshape(()).item(), value.dtype)})"
-
-
-def helpers_of(text: str) -> list[str]:
-    """The functions of :mod:`farcall.backends.c._scalar` that ``text`` calls."""
-    from farcall.backends.c._scalar import HELPERS
-
-    return [body for name, body in HELPERS.items() if name in text]

@@ -1,4 +1,4 @@
-"""Operators that read or make elements by place: Gather, Slice, Pad, Expand, Shape, ConstantOfShape and the like."""
+"""Operators that read or make elements by place: Gather, Slice, Pad, Expand, Shape and the like."""
 
 from __future__ import annotations
 

@@ -43,7 +43,11 @@ def call_gemm(
     b: Sequence[str],
     c: Sequence[str],
 ) -> None:
-    """``c += a b``; sizes are m, n, k; ``a`` is pointer, row and column stride; ``b`` and ``c`` pointer and row stride."""
+    """``c += a b``.
+
+    ``sizes`` are m, n and k; ``a`` is pointer, row and column stride; ``b`` and ``c`` are pointer and row
+    stride.
+    """
     kernel.helper(gemm_text(dtype))
     word = gemm_type(dtype)
     pointers = [

@@ -130,7 +130,8 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
 
 
 # How many taps of a window that begins at `start` are at low <= place < high.
-_COUNT = """static inline int64_t farcall_taps(int64_t start, int64_t low, int64_t high, int64_t taps, int64_t dilation) {
+_COUNT = """static inline int64_t farcall_taps(int64_t start, int64_t low, int64_t high, int64_t taps,
+    int64_t dilation) {
   const int64_t first = start < low ? (low - start + dilation - 1) / dilation : 0;
   const int64_t beyond = start < high ? (high - start + dilation - 1) / dilation : 0;
   const int64_t end = beyond < taps ? beyond : taps;

@@ -34,8 +34,8 @@ _LANES = 16  # partial results along a contiguous row
 _TILE = 64  # results side by side, when the row is kept
 
 _NAMES = (
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
 )  # fmt: skip
 _FLOAT_ONLY = {"ReduceLogSum", "ReduceLogSumExp", "ReduceL2"}
 _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18

@@ -72,7 +72,7 @@ def _squeeze(node: ir.Node) -> Iterator[Step]:
 
 
 def _verify_axes(node: ir.Node) -> Step:
-    """Walk both dims side by side: an axis that is named is 1 in the longer ones and absent in the shorter ones."""
+    """Walk both dims side by side: a named axis is 1 in the longer ones and absent in the shorter ones."""
     short, long = dims(operand(node, 0)), dims(node.outputs[0])
     if node.op_type == "Squeeze":
         short, long = long, short
@@ -246,7 +246,7 @@ def _concat(node: ir.Node) -> Iterator[Step]:
 def copy_rows(
     source: ir.Value, out: ir.Value, rows: Dim, length: Dim, read: tuple[Dim, Dim], write: tuple[Dim, Dim]
 ) -> Step:
-    """``rows`` runs of ``length`` elements; ``read`` and ``write`` are the distance of rows and the first offset."""
+    """``rows`` runs of ``length`` elements; ``read`` and ``write`` are distance of rows and first offset."""
     kernel = Kernel()
     p, q, size = kernel.read(source), kernel.write(out), itemsize(out.dtype)
     count, run = kernel.dim_parameter(rows), kernel.dim_parameter(length)
@@ -254,16 +254,18 @@ def copy_rows(
     starts = (kernel.dim_parameter(write[0]), kernel.dim_parameter(write[1]))
     kernel.line(f"if ({run} == 0) return;")
     with kernel.loop("i", count):
-        kernel.line(
-            f"memcpy({q} + {starts[1]} + i * {starts[0]}, {p} + {ends[1]} + i * {ends[0]}, (size_t){run} * {size});"
-        )
+        to, origin = f"{q} + {starts[1]} + i * {starts[0]}", f"{p} + {ends[1]} + i * {ends[0]}"
+        kernel.line(f"memcpy({to}, {origin}, (size_t){run} * {size});")
     return kernel.step()
 
 
 def _check_split(node: ir.Node) -> None:
     want_dtypes(node, ALL, 0)
-    for out in node.outputs:
-        known_dims(out)
+    shape = dims(operand(node, 0))
+    axis = normalize_axis(int_attr(node, "axis", 0), len(shape))
+    lengths = [known_dims(out)[axis] for out in node.outputs]
+    if not same(sum(lengths[1:], lengths[0]), shape[axis]):
+        raise Unsupported(f"parts of {_text(lengths)} do not make up a dim of {shape[axis]}")
 
 
 @loops("Split", check=_check_split)

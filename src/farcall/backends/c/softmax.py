@@ -13,6 +13,7 @@ from farcall.backends.c._node import int_attr, normalize_axis, operand, opset, r
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
+_LANES = 16  # partial results of a row
 _TILE = 64  # neighbours that are reduced side by side, when the axis is not the last
 
 
@@ -41,58 +42,86 @@ def _check(node: ir.Node) -> None:
 @loops("Softmax", "LogSoftmax", check=_check)
 def _softmax(node: ir.Node) -> Iterator[Step]:
     outer, length, inner = _extents(node)
-    kernel = Kernel()
-    p, q = kernel.read(operand(node, 0)), kernel.write(node.outputs[0])
-    rows, count = kernel.dim(outer), kernel.dim(length)
-    with kernel.loop("i", rows):
-        if inner == 1:
-            kernel.line(f"const int64_t at = i * {count};")
-            _contiguous(kernel, node, p, q, count)
-        else:
-            _tiled(kernel, node, p, q, count, kernel.dim(inner))
-    yield kernel.step()
+    yield _Softmax(node, inner == 1).write(outer, length, inner)
 
 
-def _contiguous(kernel: Kernel, node: ir.Node, p: str, q: str, count: str) -> None:
-    dtype = node.outputs[0].dtype
-    kind, exp = c_type(dtype), scalar.function(dtype, "exp")
-    kernel.line(f"{kind} top = -INFINITY, total = 0;")
-    with kernel.loop("k", count):
-        kernel.line(f"top = {p}[at + k] > top ? {p}[at + k] : top;")
-    if node.op_type == "Softmax":
-        with kernel.loop("k", count):
-            kernel.line(f"total += {q}[at + k] = {exp}({p}[at + k] - top);")
-        with kernel.loop("k", count):
-            kernel.line(f"{q}[at + k] /= total;")
-        return
-    with kernel.loop("k", count):
-        kernel.line(f"total += {exp}({p}[at + k] - top);")
-    kernel.line(f"const {kind} shift = {scalar.function(dtype, 'log')}(total);")
-    with kernel.loop("k", count):
-        kernel.line(f"{q}[at + k] = {p}[at + k] - top - shift;")
+class _Softmax:
+    """Maximum, exponentials, total, quotient: each a loop of its own over ``lanes`` side by side.
 
+    Where the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
+    memory is read in its order. No loop carries a sum from one step to the next, so compilers use vectors.
+    """
 
-def _tiled(kernel: Kernel, node: ir.Node, p: str, q: str, count: str, inner: str) -> None:
-    """Rows of neighbours side by side: memory is read in its order."""
-    dtype = node.outputs[0].dtype
-    kind, exp = c_type(dtype), scalar.function(dtype, "exp")
-    with kernel.loop("j", inner, step=_TILE):
-        kernel.line(f"const int64_t width = {inner} - j < {_TILE} ? {inner} - j : {_TILE};")
-        kernel.line(f"{kind} top[{_TILE}], total[{_TILE}];")
-        with kernel.loop("t", "width"):
-            kernel.line("top[t] = -INFINITY, total[t] = 0;")
-        at = f"(i * {count} + k) * {inner} + j + t"
-        with kernel.loop("k", count), kernel.loop("t", "width"):
-            kernel.line(f"const {kind} x = {p}[{at}];\ntop[t] = x > top[t] ? x : top[t];")
-        if node.op_type == "Softmax":
-            with kernel.loop("k", count), kernel.loop("t", "width"):
-                kernel.line(f"total[t] += {q}[{at}] = {exp}({p}[{at}] - top[t]);")
-            with kernel.loop("k", count), kernel.loop("t", "width"):
-                kernel.line(f"{q}[{at}] /= total[t];")
+    def __init__(self, node: ir.Node, last: bool) -> None:
+        self.kernel = Kernel()
+        self.last = last
+        self.log = node.op_type == "LogSoftmax"
+        dtype = node.outputs[0].dtype
+        self.kind, self.libm_log = c_type(dtype), scalar.function(dtype, "log")
+        self.exp = scalar.function(dtype, "exp")
+        for helper in scalar.helpers_of(f"{self.exp}("):
+            self.kernel.helper(helper)
+        self.p, self.q = self.kernel.read(operand(node, 0)), self.kernel.write(node.outputs[0])
+
+    def write(self, outer: Dim, length: Dim, inner: Dim) -> Step:
+        kernel = self.kernel
+        rows, count = kernel.dim(outer), kernel.dim(length)
+        with kernel.loop("i", rows):
+            if self.last:
+                kernel.line(f"const {self.kind}* in = {self.p} + i * {count};")
+                kernel.line(f"{self.kind}* out = {self.q} + i * {count};")
+                self._row(count)
+            else:
+                self._tiles(count, kernel.dim(inner))
+        return kernel.step()
+
+    def _row(self, count: str) -> None:
+        kernel, kind = self.kernel, self.kind
+        self._partial("top", "-INFINITY", "in[{0}] > {1} ? in[{0}] : {1}", count)
+        if self.log:
+            self._partial("total", "0", f"{{1}} + {self.exp}(in[{{0}}] - top)", count)
+            kernel.line(f"const {kind} shift = {self.libm_log}(total);")
+            with kernel.loop("k", count):
+                kernel.line("out[k] = in[k] - top - shift;")
             return
-        with kernel.loop("k", count), kernel.loop("t", "width"):
-            kernel.line(f"total[t] += {exp}({p}[{at}] - top[t]);")
-        with kernel.loop("t", "width"):
-            kernel.line(f"top[t] += {scalar.function(dtype, 'log')}(total[t]);")
-        with kernel.loop("k", count), kernel.loop("t", "width"):
-            kernel.line(f"{q}[{at}] = {p}[{at}] - top[t];")
+        with kernel.loop("k", count):
+            kernel.line(f"out[k] = {self.exp}(in[k] - top);")
+        self._partial("total", "0", "{1} + out[{0}]", count)
+        with kernel.loop("k", count):
+            kernel.line("out[k] /= total;")
+
+    def _partial(self, name: str, start: str, step: str, count: str) -> None:
+        """``name``: the row's maximum or sum, kept in lanes."""
+        kernel = self.kernel
+        kernel.line(f"{self.kind} {name} = {start};")
+        with kernel.block():
+            kernel.line(f"{self.kind} lane[{_LANES}];\nint64_t k = 0;")
+            kernel.line(f"for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};")
+            with kernel.block(f"for (; k + {_LANES} <= {count}; k += {_LANES})"):
+                taken = step.format("k + t", "lane[t]")
+                kernel.line(f"for (int t = 0; t < {_LANES}; ++t) lane[t] = {taken};")
+            kernel.line(f"for (; k < {count}; ++k) lane[0] = {step.format('k', 'lane[0]')};")
+            join = "lane[t] > {0} ? lane[t] : {0}" if name == "top" else "{0} + lane[t]"
+            kernel.line(f"for (int t = 0; t < {_LANES}; ++t) {name} = {join.format(name)};")
+
+    def _tiles(self, count: str, inner: str) -> None:
+        kernel, kind = self.kernel, self.kind
+        at = f"(i * {count} + k) * {inner} + j + t"
+        with kernel.loop("j", inner, step=_TILE):
+            kernel.line(f"const int64_t width = {inner} - j < {_TILE} ? {inner} - j : {_TILE};")
+            kernel.line(f"{kind} top[{_TILE}], total[{_TILE}];")
+            with kernel.loop("t", "width"):
+                kernel.line("top[t] = -INFINITY, total[t] = 0;")
+            self._tile(count, f"const {kind} x = {self.p}[{at}];\ntop[t] = x > top[t] ? x : top[t];")
+            if self.log:
+                self._tile(count, f"total[t] += {self.exp}({self.p}[{at}] - top[t]);")
+                with kernel.loop("t", "width"):
+                    kernel.line(f"total[t] = {self.libm_log}(total[t]);")
+                self._tile(count, f"{self.q}[{at}] = {self.p}[{at}] - top[t] - total[t];")
+                return
+            self._tile(count, f"total[t] += {self.q}[{at}] = {self.exp}({self.p}[{at}] - top[t]);")
+            self._tile(count, f"{self.q}[{at}] /= total[t];")
+
+    def _tile(self, count: str, body: str) -> None:
+        with self.kernel.loop("k", count), self.kernel.loop("t", "width"):
+            self.kernel.line(body)

@@ -1,0 +1,143 @@
+/*
+ * farcall/cpp/options.hpp - what is known of an exported function beyond its types: names, defaults, texts.
+ *
+ * Part of <farcall/kernel.hpp>; include that.
+ */
+#ifndef FARCALL_CPP_OPTIONS_HPP_
+#define FARCALL_CPP_OPTIONS_HPP_
+
+#include <farcall/cpp/names.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace farcall {
+
+/* A parameter: its name, and the value that it takes when the caller leaves it out. */
+struct Parameter {
+  std::string name;
+  bool has_default = false;
+  Any value;
+  std::string doc;
+};
+
+/* `arg("x")`, `arg("scale", 1.0)`, `arg("scale", 1.0, "what it is for")`. */
+inline Parameter arg(std::string_view name) { return {std::string(name), false, Any(), ""}; }
+template <class T>
+Parameter arg(std::string_view name, T&& value, std::string_view doc = "") {
+  return {std::string(name), true, Any(std::forward<T>(value)), std::string(doc)};
+}
+/* A documented parameter that must be given. */
+inline Parameter required(std::string_view name, std::string_view doc = "") {
+  return {std::string(name), false, Any(), std::string(doc)};
+}
+
+/* What `help()` shows for the function. */
+struct Doc {
+  const char* text;
+};
+inline Doc doc(const char* text) { return {text}; }
+
+namespace detail {
+
+struct End {}; /* closes the list of options, so that it is never empty */
+
+/* Names that a tool read from the source: dropped where they are not as many as there are parameters. */
+struct Guess {
+  std::vector<Parameter> parameters;
+};
+template <class... P>
+Guess guess(P&&... parameters) {
+  return {{std::forward<P>(parameters)...}};
+}
+
+struct Options {
+  std::vector<Parameter> parameters; /* empty, or one for each parameter */
+  std::string doc;
+
+  template <class... O>
+  static const Options* make(size_t arity, O&&... options) {
+    auto* made = new Options; /* never freed: functions may be called until the process ends */
+    (made->add(std::forward<O>(options)), ...);
+    if (made->guessed_ && made->parameters.size() != arity) made->parameters.clear();
+    return made;
+  }
+
+ private:
+  void add(Parameter parameter) { parameters.push_back(std::move(parameter)); }
+  void add(Doc text) { doc = text.text; }
+  void add(Guess guess) {
+    parameters = std::move(guess.parameters);
+    guessed_ = true;
+  }
+  void add(End) {}
+
+  bool guessed_ = false;
+};
+
+/* How many parameters the options name; for unevaluated use. */
+template <class... O>
+std::integral_constant<size_t, (size_t{0} + ... + size_t{std::is_same_v<Plain<O>, Parameter>})> named(O&&...);
+
+inline const Options* no_options(size_t) {
+  static const Options* const none = new Options;
+  return none;
+}
+
+/* ---- JSON ---- */
+
+inline void json_escape(std::string& out, char c) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  auto u = static_cast<unsigned char>(c);
+  if (c == '"' || c == '\\') {
+    out += {'\\', c};
+  } else if (u < 0x20) {
+    out += {'\\', 'u', '0', '0', kHex[u >> 4], kHex[u & 15]};
+  } else {
+    out += c;
+  }
+}
+
+inline std::string json_string(std::string_view value) {
+  std::string out = "\"";
+  for (char c : value) json_escape(out, c);
+  return out + "\"";
+}
+
+/* The shortest form that reads back the same; JSON has no words for infinities and NaN, Python's reader does. */
+inline std::string json_float(double value) {
+  if (value != value) return "NaN";
+  if (value > std::numeric_limits<double>::max()) return "Infinity";
+  if (value < std::numeric_limits<double>::lowest()) return "-Infinity";
+  char buffer[32];
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+    if (std::strtod(buffer, nullptr) == value) break;
+  }
+  std::string out = buffer;
+  return out.find_first_of(".en") == std::string::npos ? out + ".0" : out;
+}
+
+/* Dtypes and devices are text. A default that has no form in JSON is left to the function. */
+inline bool json_value(const TVMFFIAny& any, std::string* out) {
+  std::string_view chars;
+  if (read_chars(any, false, &chars)) {
+    *out = json_string(chars);
+    return true;
+  }
+  switch (any.type_index) {
+    case kTVMFFINone: *out = "null"; return true;
+    case kTVMFFIInt: *out = text(any.v_int64); return true;
+    case kTVMFFIBool: *out = text(any.v_int64 != 0); return true;
+    case kTVMFFIFloat: *out = json_float(any.v_float64); return true;
+    case kTVMFFIDataType: *out = json_string(dtype_name(any.v_dtype)); return true;
+    case kTVMFFIDevice: *out = json_string(device_name(any.v_device)); return true;
+    default: return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace farcall
+
+#endif  // FARCALL_CPP_OPTIONS_HPP_

@@ -1,0 +1,419 @@
+/*
+ * farcall/cpp/tensor.hpp - tensors: TensorView and ConstTensorView borrow, Tensor owns.
+ *
+ * Part of <farcall/kernel.hpp>; include that.
+ */
+#ifndef FARCALL_CPP_TENSOR_HPP_
+#define FARCALL_CPP_TENSOR_HPP_
+
+#include <farcall/cpp/shape.hpp>
+
+#include <cstddef>
+
+namespace farcall {
+
+/*
+ * The dtype of a C++ type. Specialise it for types of your own:
+ * `template <> struct farcall::DTypeOf<__half> { static constexpr DLDataType value{kDLFloat, 16, 1}; };`
+ */
+template <class T, class Enable = void>
+struct DTypeOf;
+template <>
+struct DTypeOf<bool> {
+  static constexpr DLDataType value{kDLBool, 8, 1};
+};
+template <class T>
+struct DTypeOf<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>>> {
+  static constexpr DLDataType value{std::is_signed_v<T> ? kDLInt : kDLUInt, sizeof(T) * 8, 1};
+};
+template <class T>
+struct DTypeOf<T, std::enable_if_t<std::is_floating_point_v<T>>> {
+  static constexpr DLDataType value{kDLFloat, sizeof(T) * 8, 1};
+};
+
+template <class T>
+inline constexpr DLDataType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+
+namespace detail {
+
+/* Where `data` is an address that can be added to, also when this process cannot read there. */
+inline bool has_addresses(DLDevice device) noexcept {
+  switch (static_cast<int>(device.device_type)) {
+    case kDLCPU:
+    case kDLCUDA:
+    case kDLCUDAHost:
+    case kDLCUDAManaged:
+    case kDLROCM:
+    case kDLROCMHost:
+    case kDLOneAPI: return true;
+    default: return false;
+  }
+}
+
+[[noreturn]] FARCALL_COLD inline void throw_dtype(DLDataType expected, DLDataType got) {
+  throw Error("TypeError", text("expected a tensor of ", dtype_name(expected), ", got ", dtype_name(got)));
+}
+
+/* What all tensors can be asked, in at::Tensor's words and meaning. Derived has `const DLTensor& dl() const`. */
+template <class Derived>
+class TensorMethods {
+ public:
+  int64_t dim() const noexcept { return dl().ndim; }
+  ShapeView sizes() const noexcept { return {dl().shape, static_cast<size_t>(dl().ndim)}; }
+  /* Of one axis; a negative one counts from the end. */
+  int64_t size(int64_t axis) const { return dl().shape[checked_index(axis, dim(), "dimension")]; }
+  /* In elements. Row-major where the tensor comes without. */
+  Strides strides() const {
+    if (dl().strides || dim() == 0) return Strides(ShapeView(dl().strides, static_cast<size_t>(dl().ndim)));
+    return Strides(Strides::row_major(sizes()));
+  }
+  int64_t stride(int64_t axis) const {
+    int64_t i = checked_index(axis, dim(), "dimension");
+    return dl().strides ? dl().strides[i] : Strides::row_major(sizes())[static_cast<size_t>(i)];
+  }
+  int64_t numel() const noexcept { return sizes().numel(); }
+  DLDevice device() const noexcept { return dl().device; }
+  DLDataType dtype() const noexcept { return dl().dtype; }
+  /* Already part of data_ptr(), on every device whose memory has addresses. */
+  uint64_t byte_offset() const noexcept { return dl().byte_offset; }
+  /* The bytes of the elements, without gaps; elements smaller than a byte stand side by side. */
+  int64_t nbytes() const noexcept { return (numel() * dtype().bits * dtype().lanes + 7) / 8; }
+  bool is_contiguous() const noexcept {
+    if (!dl().strides) return true;
+    int64_t step = 1;
+    bool row_major = true;
+    for (int32_t i = dl().ndim - 1; i >= 0; --i) {
+      if (dl().shape[i] == 0) return true; /* an empty tensor has no layout */
+      if (dl().shape[i] != 1 && dl().strides[i] != step) row_major = false;
+      step *= dl().shape[i];
+    }
+    return row_major;
+  }
+  /* The names that TVM FFI uses. */
+  int32_t ndim() const noexcept { return dl().ndim; }
+  ShapeView shape() const noexcept { return sizes(); }
+  bool IsContiguous() const noexcept { return is_contiguous(); }
+
+ protected:
+  const DLTensor& dl() const noexcept { return static_cast<const Derived*>(this)->dl(); }
+  void* first() const noexcept {
+    char* data = static_cast<char*>(dl().data);
+    return has_addresses(dl().device) && data ? data + dl().byte_offset : data;
+  }
+  template <class T>
+  T* first_as() const {
+    constexpr DLDataType expected = dtype_of<T>;
+    if (__builtin_expect(dl().dtype != expected, 0)) throw_dtype(expected, dl().dtype);
+    return static_cast<T*>(first());
+  }
+};
+
+}  // namespace detail
+
+class Tensor;
+
+/*
+ * A borrowed tensor, as a parameter: any tensor is taken, none is copied, and nothing is allocated. It is valid
+ * until the function returns. A parameter that is only read is better a ConstTensorView.
+ */
+class TensorView : public detail::TensorMethods<TensorView> {
+ public:
+  explicit TensorView(const DLTensor* tensor) noexcept : dl_(*tensor) {}
+  TensorView(const Tensor& tensor) noexcept;  // NOLINT(google-explicit-constructor)
+  TensorView(Tensor&& tensor) = delete;       /* it would view what is about to go */
+
+  const DLTensor& dl() const noexcept { return dl_; }
+  /* The first element. */
+  void* data_ptr() const noexcept { return first(); }
+  /* The same; TypeError unless the elements are T. */
+  template <class T>
+  T* data_ptr() const {
+    return first_as<T>();
+  }
+
+ private:
+  DLTensor dl_;
+};
+
+static_assert(sizeof(TensorView) == sizeof(DLTensor), "a view is a DLTensor");
+
+/* A TensorView that is only read: takes read-only arrays, too. */
+class ConstTensorView : public detail::TensorMethods<ConstTensorView> {
+ public:
+  explicit ConstTensorView(const DLTensor* tensor) noexcept : dl_(*tensor) {}
+  ConstTensorView(const TensorView& view) noexcept : dl_(view.dl()) {}  // NOLINT(google-explicit-constructor)
+  ConstTensorView(const Tensor& tensor) noexcept;                       // NOLINT(google-explicit-constructor)
+  ConstTensorView(Tensor&& tensor) = delete;
+
+  const DLTensor& dl() const noexcept { return dl_; }
+  const void* data_ptr() const noexcept { return first(); }
+  template <class T>
+  const T* data_ptr() const {
+    return first_as<T>();
+  }
+
+ private:
+  DLTensor dl_;
+};
+
+/* An owned tensor: it may be kept, returned, and put into containers. Copies share the memory. */
+class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
+ public:
+  Tensor() noexcept = default;
+  explicit Tensor(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
+
+  const DLTensor& dl() const noexcept { return *TVMFFITensorGetDLTensorPtr(object_); }
+  void* data_ptr() const noexcept { return first(); }
+  template <class T>
+  T* data_ptr() const {
+    return first_as<T>();
+  }
+
+  using EnvAlloc = int (*)(DLTensor* prototype, TVMFFIObjectHandle* out);
+
+  /*
+   * A new tensor from the caller's framework: `FromEnvAlloc(TVMFFIEnvTensorAlloc, {2, 3}, dtype, device)` gives
+   * torch's memory to a caller that passed torch tensors. Its elements are not set.
+   */
+  static Tensor FromEnvAlloc(EnvAlloc alloc, ShapeView shape, DLDataType dtype, DLDevice device);
+  /* The same with strides, in elements: not negative, and no gaps before the first element. */
+  static Tensor FromEnvAllocStrided(EnvAlloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
+                                    DLDevice device);
+
+  /*
+   * A new tensor from your own allocator: `alloc.AllocData(DLTensor*, extra...)` sets `data` now, and
+   * `alloc.FreeData(DLTensor*)` frees it when the last reference goes. `alloc` is copied into the tensor. Both
+   * are code of this library, so it must not be unloaded before.
+   */
+  template <class Alloc, class... Extra>
+  static Tensor FromNDAlloc(Alloc alloc, ShapeView shape, DLDataType dtype, DLDevice device, Extra&&... extra) {
+    return FromNDAllocStrided(std::move(alloc), shape, Strides::row_major(shape), dtype, device,
+                              std::forward<Extra>(extra)...);
+  }
+  template <class Alloc, class... Extra>
+  static Tensor FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
+                                   DLDevice device, Extra&&... extra);
+
+  /*
+   * A tensor around another's memory, which is released with the last reference. An alignment of 0 takes any
+   * address. Refused, with the ownership left where it was: another layout where `contiguous`, an address that
+   * is not aligned, another major version of DLPack, and sub-byte elements that are padded to bytes.
+   */
+  static Tensor FromDLPack(DLManagedTensor* tensor, size_t alignment = 0, bool contiguous = false) {
+    TVMFFIObjectHandle out = nullptr;
+    detail::check_call(TVMFFITensorFromDLPack(tensor, static_cast<int32_t>(alignment), contiguous, &out),
+                       "TVMFFITensorFromDLPack");
+    return Tensor(adopt(out));
+  }
+  static Tensor FromDLPackVersioned(DLManagedTensorVersioned* tensor, size_t alignment = 0,
+                                    bool contiguous = false) {
+    if (tensor->version.major != DLPACK_MAJOR_VERSION) {
+      throw Error("RuntimeError", text("the tensor is described by DLPack ", tensor->version.major, ".",
+                                       tensor->version.minor, "; expected ", DLPACK_MAJOR_VERSION, ".x"));
+    }
+    TVMFFIObjectHandle out = nullptr;
+    detail::check_call(TVMFFITensorFromDLPackVersioned(tensor, static_cast<int32_t>(alignment), contiguous, &out),
+                       "TVMFFITensorFromDLPackVersioned");
+    return Tensor(adopt(out));
+  }
+
+  /* A description that shares the memory; its `deleter` must be called once. */
+  DLManagedTensor* ToDLPack() const {
+    DLManagedTensor* out = nullptr;
+    detail::check_call(TVMFFITensorToDLPack(object_, &out), "TVMFFITensorToDLPack");
+    return out;
+  }
+  DLManagedTensorVersioned* ToDLPackVersioned() const {
+    DLManagedTensorVersioned* out = nullptr;
+    detail::check_call(TVMFFITensorToDLPackVersioned(object_, &out), "TVMFFITensorToDLPackVersioned");
+    return out;
+  }
+  /* DLPACK_FLAG_BITMASK_*: whether it is read-only, or was copied. Costs an allocation. */
+  uint64_t flags() const {
+    DLManagedTensorVersioned* managed = ToDLPackVersioned();
+    uint64_t flags = managed->flags;
+    if (managed->deleter) managed->deleter(managed);
+    return flags;
+  }
+
+  /* The same memory under other dims and strides, `offset` elements further on. Nothing is checked against its size. */
+  Tensor as_strided(ShapeView shape, ShapeView strides, int64_t offset = 0) const;
+};
+
+inline TensorView::TensorView(const Tensor& tensor) noexcept : dl_(tensor.dl()) {}
+inline ConstTensorView::ConstTensorView(const Tensor& tensor) noexcept : dl_(tensor.dl()) {}
+
+namespace detail {
+
+/* A tensor that this library makes. Alloc frees the data; shape and strides stand behind the object. */
+template <class Alloc>
+struct TensorObject {
+  TVMFFIObject header;
+  DLTensor dl;
+  Alloc alloc;
+
+  TensorObject(Alloc&& from, ShapeView shape, ShapeView strides, DLDataType dtype, DLDevice device)
+      : alloc(std::move(from)) {
+    auto* dims = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(this) + dims_at());
+    object_init(&header, kTVMFFITensor, destroy);
+    dl = {nullptr, device, static_cast<int32_t>(shape.size()), dtype, dims, dims + shape.size(), 0};
+    for (size_t i = 0; i < shape.size(); ++i) {
+      dims[i] = shape[i];
+      dims[shape.size() + i] = strides[i];
+    }
+  }
+
+  /* Behind the object, aligned for int64_t. */
+  static constexpr size_t dims_at() {
+    return (sizeof(TensorObject) + alignof(int64_t) - 1) / alignof(int64_t) * alignof(int64_t);
+  }
+
+  static void destroy(void* handle, int flags) {
+    auto* self = static_cast<TensorObject*>(handle);
+    if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
+      self->alloc.FreeData(&self->dl);
+      self->alloc.~Alloc();
+    }
+    if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) std::free(handle);
+  }
+
+  static TensorObject* make(Alloc from, ShapeView shape, ShapeView strides, DLDataType dtype, DLDevice device) {
+    static_assert(alignof(TensorObject) <= alignof(std::max_align_t), "an allocator with a usual alignment");
+    void* memory = std::malloc(dims_at() + 2 * shape.size() * sizeof(int64_t));
+    if (!memory) throw std::bad_alloc();
+    return new (memory) TensorObject(std::move(from), shape, strides, dtype, device);
+  }
+};
+
+/* Frees nothing but its reference: for views of another tensor. */
+struct Borrow {
+  ObjectRef base;
+  void FreeData(DLTensor*) noexcept { base = ObjectRef(); }
+};
+
+inline void check_layout(ShapeView shape, ShapeView strides) {
+  FARCALL_CHECK(shape.size() == strides.size(), "ValueError", "a shape of ", shape.size(), " dims with ",
+                strides.size(), " strides; expected as many");
+  for (int64_t dim : shape) FARCALL_CHECK(dim >= 0, "ValueError", "a dimension is ", dim, "; expected 0 or more");
+}
+
+/* From the first to the last element that dims and strides reach, both included. */
+inline int64_t reach(ShapeView shape, ShapeView strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    FARCALL_CHECK(strides[i] >= 0, "ValueError", "stride ", strides[i], " of dimension ", i,
+                  "; expected 0 or more: an allocation has nothing before its first element");
+    if (shape[i] == 0) return 0;
+    int64_t step = 0;
+    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &step) || __builtin_add_overflow(last, step, &last)) {
+      throw Error("MemoryError", "the tensor's size does not fit in 64 bits");
+    }
+  }
+  return last + 1;
+}
+
+}  // namespace detail
+
+inline Tensor Tensor::FromEnvAlloc(EnvAlloc alloc, ShapeView shape, DLDataType dtype, DLDevice device) {
+  for (int64_t dim : shape) {
+    FARCALL_CHECK(dim >= 0, "ValueError", "a dimension is ", dim, "; expected 0 or more");
+  }
+  DLTensor prototype{nullptr, device, static_cast<int32_t>(shape.size()), dtype,
+                     const_cast<int64_t*>(shape.data()), nullptr, 0};
+  TVMFFIObjectHandle out = nullptr;
+  detail::check_call(alloc(&prototype, &out), "TVMFFIEnvTensorAlloc");
+  return Tensor(adopt(out));
+}
+
+inline Tensor Tensor::FromEnvAllocStrided(EnvAlloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
+                                          DLDevice device) {
+  detail::check_layout(shape, strides);
+  return FromEnvAlloc(alloc, {detail::reach(shape, strides)}, dtype, device).as_strided(shape, strides);
+}
+
+template <class Alloc, class... Extra>
+Tensor Tensor::FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
+                                  DLDevice device, Extra&&... extra) {
+  detail::check_layout(shape, strides);
+  using Object = detail::TensorObject<Alloc>;
+  Object* object = Object::make(std::move(alloc), shape, strides, dtype, device);
+  try {
+    object->alloc.AllocData(&object->dl, std::forward<Extra>(extra)...);
+  } catch (...) {
+    object->alloc.~Alloc(); /* without FreeData: nothing was allocated */
+    std::free(object);
+    throw;
+  }
+  return Tensor(adopt(object));
+}
+
+inline Tensor Tensor::as_strided(ShapeView shape, ShapeView strides, int64_t offset) const {
+  detail::check_layout(shape, strides);
+  int64_t bits = offset * dtype().bits * dtype().lanes;
+  FARCALL_CHECK(offset >= 0 && bits % 8 == 0, "ValueError", "offset ", offset,
+                " is negative, or not at the beginning of a byte");
+  using Object = detail::TensorObject<detail::Borrow>;
+  Object* object = Object::make({*this}, shape, strides, dtype(), device());
+  object->dl.data = dl().data;
+  object->dl.byte_offset = dl().byte_offset + static_cast<uint64_t>(bits / 8);
+  if (detail::has_addresses(device()) && object->dl.data) { /* many readers forget the offset */
+    object->dl.data = static_cast<char*>(object->dl.data) + object->dl.byte_offset;
+    object->dl.byte_offset = 0;
+  }
+  return Tensor(adopt(object));
+}
+
+/* ---- how they travel ---- */
+
+namespace detail {
+
+inline bool is_tensor(const TVMFFIAny& any) noexcept {
+  return any.type_index == kTVMFFIDLTensorPtr || any.type_index == kTVMFFITensor;
+}
+
+inline const DLTensor* tensor_of(const TVMFFIAny& any) noexcept {
+  return any.type_index == kTVMFFITensor ? TVMFFITensorGetDLTensorPtr(any.v_obj)
+                                         : static_cast<const DLTensor*>(any.v_ptr);
+}
+
+/* A view can be passed on to a function that is called, not kept. */
+template <class View>
+struct ViewTraits : TraitsBase {
+  static bool accepts(const TVMFFIAny& any) noexcept { return is_tensor(any); }
+  static View get(const TVMFFIAny& any) noexcept { return View(tensor_of(any)); }
+  static TVMFFIAny view(const View& value) noexcept { return any_pointer(kTVMFFIDLTensorPtr, &value.dl()); }
+  static TVMFFIAny own(const View&) {
+    static_assert(sizeof(View) == 0, "a view ends with the call: return or keep a Tensor");
+    return any_none();
+  }
+  static std::string name() { return "Tensor"; }
+  static std::string schema() { return schema_of("DLTensor*"); }
+};
+
+}  // namespace detail
+
+template <>
+struct Traits<TensorView> : detail::ViewTraits<TensorView> {};
+template <>
+struct Traits<ConstTensorView> : detail::ViewTraits<ConstTensorView> {
+  static constexpr bool kReadOnly = true;
+};
+template <>
+struct Traits<DLTensor*> : detail::ViewTraits<TensorView> {
+  static DLTensor* get(const TVMFFIAny& any) noexcept { return const_cast<DLTensor*>(detail::tensor_of(any)); }
+  static TVMFFIAny view(DLTensor* value) noexcept { return detail::any_pointer(kTVMFFIDLTensorPtr, value); }
+};
+
+template <>
+struct Traits<Tensor> : detail::ObjectTraits<Tensor, kTVMFFITensor> {
+  static std::string name() { return "Tensor"; }
+  static std::string schema() { return detail::schema_of("ffi.Tensor"); }
+  static std::string got(const TVMFFIAny& any) {
+    bool borrowed = any.type_index == kTVMFFIDLTensorPtr;
+    return text(detail::describe(any), borrowed ? ", which cannot be kept; declare the parameter a TensorView" : "");
+  }
+};
+
+}  // namespace farcall
+
+#endif  // FARCALL_CPP_TENSOR_HPP_

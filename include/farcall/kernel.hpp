@@ -1,0 +1,48 @@
+/*
+ * farcall/kernel.hpp - kernels in C++17, called from Python, any framework, and other machines.
+ *
+ *     #include <farcall/kernel.hpp>
+ *
+ *     static farcall::Tensor scale(farcall::ConstTensorView x, double by) {
+ *       auto y = farcall::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, x.sizes(), x.dtype(), x.device());
+ *       FARCALL_CHECK(x.is_contiguous(), "ValueError", "`x` has strides; pass x.contiguous()");
+ *       for (int64_t i = 0; i < x.numel(); ++i) {
+ *         y.data_ptr<float>()[i] = static_cast<float>(x.data_ptr<float>()[i] * by);
+ *       }
+ *       return y;
+ *     }
+ *
+ *     FARCALL_EXPORT(scale, scale, farcall::arg("x"), farcall::arg("by", 2.0));
+ *
+ * Build it with `c++ $(farcall config --cflags) scale.cpp $(farcall config --ldflags) -o scale.so`. The library
+ * needs no farcall at link time: the functions TVMFFI* that it calls are those of the runtime that loads it, which
+ * may also be apache-tvm-ffi.
+ *
+ * Parameters and results are: bool, integers (a value that does not fit is an OverflowError), float and double,
+ * std::string, std::string_view, const char*, String, Bytes, void*, DLDataType, DLDevice, enums, TensorView,
+ * ConstTensorView, Tensor, Shape, Optional<T>, Array<T>, Map<K, V>, std::vector<T>, std::pair, std::tuple,
+ * Function, TypedFunction<R(P...)>, Error, Any, AnyView. A parameter may be a const reference. What only borrows
+ * (views, std::string_view, const char*) ends with the call.
+ *
+ * Errors are exceptions: Error has a kind, which is the Python class. Of the standard ones, std::invalid_argument,
+ * domain_error and length_error become ValueError, out_of_range IndexError, overflow_error OverflowError,
+ * bad_alloc MemoryError, all others RuntimeError.
+ *
+ * Every function may be called without the Python GIL, from many threads at once.
+ */
+#ifndef FARCALL_KERNEL_HPP_
+#define FARCALL_KERNEL_HPP_
+
+#include <farcall/cpp/container.hpp>
+#include <farcall/cpp/env.hpp>
+#include <farcall/cpp/error.hpp>
+#include <farcall/cpp/export.hpp>
+#include <farcall/cpp/function.hpp>
+#include <farcall/cpp/map.hpp>
+#include <farcall/cpp/names.hpp>
+#include <farcall/cpp/object.hpp>
+#include <farcall/cpp/shape.hpp>
+#include <farcall/cpp/tensor.hpp>
+#include <farcall/cpp/value.hpp>
+
+#endif  // FARCALL_KERNEL_HPP_

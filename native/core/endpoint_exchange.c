@@ -1,0 +1,152 @@
+/* The client's half of an endpoint: one request, one reply, and the releases that travel with them. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "endpoint.h"
+
+void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
+  pthread_mutex_lock(&ep->free_lock);
+  if (ep->frees_count == ep->frees_capacity) {
+    size_t capacity = ep->frees_capacity ? 2 * ep->frees_capacity : 16;
+    FcPendingFree* grown = realloc(ep->frees, capacity * sizeof *grown);
+    if (!grown) {
+      pthread_mutex_unlock(&ep->free_lock);
+      return;
+    }
+    ep->frees = grown;
+    ep->frees_capacity = capacity;
+  }
+  ep->frees[ep->frees_count++] = (FcPendingFree){handle, device};
+  pthread_mutex_unlock(&ep->free_lock);
+}
+
+/* Takes up to `most` releases off the queue, last first. */
+static size_t take_frees(FcEndpoint* ep, FcPendingFree* out, size_t most) {
+  pthread_mutex_lock(&ep->free_lock);
+  size_t n = ep->frees_count < most ? ep->frees_count : most;
+  ep->frees_count -= n;
+  if (n != 0) memcpy(out, ep->frees + ep->frees_count, n * sizeof *out);
+  pthread_mutex_unlock(&ep->free_lock);
+  return n;
+}
+
+static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used) {
+  bool data = (int)entry->device.device_type != 0;
+  TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = entry->device},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = entry->handle}};
+  fc_wire_packet packet = {.code = data ? FC_WIRE_DEV_FREE_DATA : FC_WIRE_FREE_HANDLE,
+                           .num_args = data ? 2 : 1,
+                           .args = data ? args : args + 1};
+  return fc_endpoint_encode(ep, &packet, used);
+}
+
+/* A text "Kind: message" as the far side sends exceptions. Splits off the kind when it looks like a class name. */
+static const char* split_kind(const char* text, char kind[48]) {
+  size_t n = 0;
+  while (n < 47 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
+                    (text[n] >= 'a' && text[n] <= 'z'))) {
+    ++n;
+  }
+  bool named = n > 0 && text[0] >= 'A' && text[0] <= 'Z' && text[n] == ':' && text[n + 1] == ' ';
+  if (!named) {
+    strcpy(kind, "RemoteError");
+    return text;
+  }
+  memcpy(kind, text, n);
+  kind[n] = 0;
+  return text + n + 2;
+}
+
+/* kException: the far side's words. A crashed worker, and a session that ran out of time, end the connection. */
+FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
+    return fc_endpoint_lose(ep, "ProtocolError", "%s sent a kException without a text", ep->peer);
+  }
+  char kind[48];
+  const char* message = split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
+  if (strcmp(kind, "RPCSessionTimeoutError") == 0) return fc_endpoint_lose(ep, "DeadlineExceededError", "%s", message);
+  if (strcmp(kind, "WorkerCrashedError") == 0 || strcmp(kind, "ConnectionLostError") == 0) {
+    return fc_endpoint_lose(ep, kind, "%s", message);
+  }
+  fc_error_set(kind, message);
+  return -1;
+}
+
+static int gone(FcEndpoint* ep, const char* what) {
+  return fc_endpoint_lose(ep, "ConnectionLostError",
+                          "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
+              ep->peer, what);
+}
+
+/* The next packet from the server: 0 and *reply, or -1. Payload of a copy goes to `sink` (nbytes of it). */
+static int read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  fc_wire_event event = fc_endpoint_next(ep, reply);
+  if (event == FC_WIRE_MORE) return gone(ep, what);
+  if (event == FC_WIRE_FAILED) return -1;
+  if (event == FC_WIRE_PAYLOAD) {
+    if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
+      return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer,
+                              what,
+                  (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code), (unsigned long long)nbytes);
+    }
+    ep->reader.sink = sink;
+    event = fc_endpoint_next(ep, reply);
+    if (event == FC_WIRE_MORE) return gone(ep, what);
+    return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
+  }
+  if (reply->code == FC_WIRE_EXCEPTION) return remote_error(ep, reply);
+  if (reply->code == FC_WIRE_SHUTDOWN) {
+    return fc_endpoint_lose(ep, "ConnectionLostError",
+                            "%s ended the session while `%s` was awaited; it could not read what it was sent",
+                ep->peer, what);
+  }
+  if (reply->code != FC_WIRE_RETURN || sink) {
+    return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
+                            fc_wire_code_name(reply->code));
+  }
+  return 0;
+}
+
+/* Replies to releases say nothing of interest, but for a connection that is lost. */
+static int read_free_replies(FcEndpoint* ep, size_t n, const char* what) {
+  fc_wire_packet reply;
+  for (size_t i = 0; i < n; ++i) {
+    if (read_reply(ep, what, &reply, NULL, 0) == 0) continue;
+    if (fc_endpoint_is_lost(ep)) return -1;
+    TVMFFIObject* error = fc_error_take();
+    if (error) fc_decref(error);
+  }
+  return 0;
+}
+
+enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
+
+/* A packet behind up to FREES_MAX queued releases, in one write. */
+static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
+  FcPendingFree batch[FREES_MAX];
+  size_t used = 0;
+  *frees = take_frees(ep, batch, FREES_MAX);
+  for (size_t i = 0; i < *frees; ++i) {
+    if (encode_free(ep, &batch[i], &used) < 0) return -1;
+  }
+  if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
+  return fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0) < 0 ? -1 : 0;
+}
+
+int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                         fc_wire_packet* reply, void* sink) {
+  uint64_t size = 0;
+  fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
+  if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
+  size_t frees = 0;
+  if (send_behind_frees(ep, request, payload, &frees) < 0) {
+    return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s",
+                                                           ep->peer);
+  }
+  if (read_free_replies(ep, frees, what) < 0) return -1;
+  return read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+}
+
+int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
+  return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
+}

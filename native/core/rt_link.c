@@ -1,0 +1,326 @@
+/*
+ * Loading a library whose TVMFFI* imports nobody supplies: binding them to this core, and to it alone.
+ *
+ * The dynamic linker supplies symbols from the global scope. Making ours global would be simple, and would
+ * capture the symbols of another runtime of this ABI that is loaded later (its own calls to itself go through
+ * the same scope). So the slots of the library's relocations are written here, after loading:
+ *
+ *  1. Loaded as it is, when it needs nothing from us, or when another runtime's symbols are global. It is then
+ *     bound to this core all the same, unless it asks for the other by name or the other has loaded it before.
+ *  2. Else loaded lazily: calls to undefined functions are no error before they are made.
+ *  3. A library that insists on binding at once (-z now), or takes an address of such a function, is loaded from
+ *     a copy in memory in which these symbols are weak: an undefined weak symbol is no error.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rt_link.h"
+
+#if defined(__x86_64__)
+#define IS_POINTER_RELOCATION(t) ((t) == R_X86_64_JUMP_SLOT || (t) == R_X86_64_GLOB_DAT || (t) == R_X86_64_64)
+#elif defined(__aarch64__)
+#define IS_POINTER_RELOCATION(t) \
+  ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
+#elif defined(__riscv)
+#define IS_POINTER_RELOCATION(t) ((t) == R_RISCV_JUMP_SLOT || (t) == R_RISCV_64)
+#else
+#error "name the relocations of this machine that hold a function's address"
+#endif
+
+/* ---- the tables of a loaded library ---- */
+
+/* glibc has relocated these addresses in place, musl has not. */
+static uintptr_t address(const struct link_map* map, uintptr_t value) {
+  return value < map->l_addr ? value + map->l_addr : value;
+}
+
+bool fc_link_image(void* library, FcImage* image) {
+  struct link_map* map = NULL;
+  *image = (FcImage){0};
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
+  image->base = map->l_addr;
+  for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
+    uintptr_t at = address(map, d->d_un.d_ptr);
+    if (d->d_tag == DT_SYMTAB) image->symbols = (const ElfW(Sym)*)at;
+    if (d->d_tag == DT_STRTAB) image->strings = (const char*)at;
+    if (d->d_tag == DT_GNU_HASH) image->gnu_hash = (const uint32_t*)at;
+    if (d->d_tag == DT_HASH) image->sysv_hash = (const uint32_t*)at;
+    if (d->d_tag == DT_RELA) image->tables[0] = (const ElfW(Rela)*)at;
+    if (d->d_tag == DT_RELASZ) image->sizes[0] = d->d_un.d_val;
+    if (d->d_tag == DT_JMPREL) image->tables[1] = (const ElfW(Rela)*)at;
+    if (d->d_tag == DT_PLTRELSZ) image->sizes[1] = d->d_un.d_val;
+  }
+  return image->symbols && image->strings && (image->gnu_hash || image->sysv_hash);
+}
+
+/* A GNU hash table says only implicitly how many symbols there are: the last chain ends with an odd hash. */
+uint32_t fc_link_symbol_count(const FcImage* image) {
+  if (image->sysv_hash) return image->sysv_hash[1];
+  uint32_t buckets = image->gnu_hash[0], first = image->gnu_hash[1], blooms = image->gnu_hash[2], last = 0;
+  const uint32_t* bucket = image->gnu_hash + 4 + blooms * (sizeof(ElfW(Addr)) / 4);
+  const uint32_t* chain = bucket + buckets;
+  for (uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
+  if (last < first) return first;
+  while (!(chain[last - first] & 1)) ++last;
+  return last + 1;
+}
+
+static bool is_ours(const char* name) { return strncmp(name, "TVMFFI", 6) == 0; }
+
+bool fc_link_imports_runtime(void* library) {
+  FcImage image;
+  if (!fc_link_image(library, &image)) return false;
+  uint32_t count = fc_link_symbol_count(&image);
+  for (uint32_t i = 1; i < count; ++i) {
+    if (image.symbols[i].st_shndx == SHN_UNDEF && is_ours(image.strings + image.symbols[i].st_name)) return true;
+  }
+  return false;
+}
+
+/* ---- writing slots ---- */
+
+typedef struct {
+  uintptr_t base, slot;
+  bool inside;
+} RelroQuery;
+
+static int find_relro(struct dl_phdr_info* info, size_t size, void* data) {
+  RelroQuery* query = data;
+  (void)size;
+  if (info->dlpi_addr != query->base) return 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)* p = &info->dlpi_phdr[i];
+    uintptr_t begin = info->dlpi_addr + p->p_vaddr;
+    if (p->p_type == PT_GNU_RELRO && query->slot >= begin && query->slot < begin + p->p_memsz) query->inside = true;
+  }
+  return 1;
+}
+
+/* What the linker has made read-only (PT_GNU_RELRO) becomes so again. */
+static bool write_slot(uintptr_t base, uintptr_t slot, void* value) {
+  uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+  void* page = (void*)(slot & ~(page_size - 1));
+  RelroQuery query = {base, slot, false};
+  dl_iterate_phdr(find_relro, &query);
+  if (query.inside && mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) return false;
+  *(void**)slot = value;
+  if (query.inside) mprotect(page, page_size, PROT_READ);
+  return true;
+}
+
+static void* own_library(void) {
+  Dl_info self;
+  return dladdr(&fc_runtime, &self) ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+}
+
+/* The name of an import that neither this core nor anyone else supplies; NULL when all is bound. */
+static const char* bind_table(const FcImage* image, int which, void* core, void* library) {
+  const ElfW(Rela)* table = image->tables[which];
+  for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
+    const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(table[i].r_info)];
+    const char* name = image->strings + symbol->st_name;
+    if (!IS_POINTER_RELOCATION(ELF64_R_TYPE(table[i].r_info)) || symbol->st_shndx != SHN_UNDEF || !*name) continue;
+    if (!is_ours(name)) {
+      if (ELF64_ST_BIND(symbol->st_info) != STB_WEAK && !dlsym(library, name) && !dlsym(RTLD_DEFAULT, name)) return name;
+      continue;
+    }
+    void* own = dlsym(core, name);
+    if (!own || !write_slot(image->base, image->base + table[i].r_offset, own)) return name;
+  }
+  return NULL;
+}
+
+static const char* bind_here(void* library) {
+  FcImage image;
+  void* core = own_library();
+  if (!core || !fc_link_image(library, &image)) return "TVMFFI*";
+  const char* missing = bind_table(&image, 0, core, library);
+  return missing ? missing : bind_table(&image, 1, core, library);
+}
+
+/* Whether an earlier load has bound this library here: one look at one slot. */
+static bool is_bound_here(void* library) {
+  FcImage image;
+  void* core = own_library();
+  if (!core || !fc_link_image(library, &image)) return false;
+  for (int which = 0; which < 2; ++which) {
+    const ElfW(Rela)* table = image.tables[which];
+    for (size_t i = 0; table && i < image.sizes[which] / sizeof *table; ++i) {
+      const ElfW(Sym)* symbol = &image.symbols[ELF64_R_SYM(table[i].r_info)];
+      const char* name = image.strings + symbol->st_name;
+      if (!IS_POINTER_RELOCATION(ELF64_R_TYPE(table[i].r_info)) || !is_ours(name)) continue;
+      return *(void**)(image.base + table[i].r_offset) == dlsym(core, name);
+    }
+  }
+  return false;
+}
+
+static bool asks_for_other(void* library) {
+  struct link_map* map = NULL;
+  FcImage image;
+  if (!fc_link_image(library, &image) || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return true;
+  for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
+    if (d->d_tag == DT_NEEDED && strstr(image.strings + d->d_un.d_val, "tvm_ffi")) return true;
+  }
+  return false;
+}
+
+/* ---- a copy with weak imports ---- */
+
+typedef struct {
+  char* data;
+  size_t size;
+} File;
+
+static bool inside(const File* file, uint64_t offset, uint64_t size) {
+  return offset <= file->size && size <= file->size - offset;
+}
+
+static bool weaken(File* file) {
+  if (!inside(file, 0, sizeof(ElfW(Ehdr)))) return false;
+  const ElfW(Ehdr)* header = (const ElfW(Ehdr)*)file->data;
+  if (!inside(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof(ElfW(Shdr)))) return false;
+  const ElfW(Shdr)* sections = (const ElfW(Shdr)*)(file->data + header->e_shoff);
+  for (int i = 0; i < header->e_shnum; ++i) {
+    if (sections[i].sh_type != SHT_DYNSYM || sections[i].sh_link >= header->e_shnum) continue;
+    const ElfW(Shdr)* strings = &sections[sections[i].sh_link];
+    if (!inside(file, sections[i].sh_offset, sections[i].sh_size)) return false;
+    if (!inside(file, strings->sh_offset, strings->sh_size)) return false;
+    ElfW(Sym)* symbols = (ElfW(Sym)*)(file->data + sections[i].sh_offset);
+    for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; ++k) {
+      if (symbols[k].st_shndx != SHN_UNDEF || symbols[k].st_name + 6 > strings->sh_size) continue;
+      if (!is_ours(file->data + strings->sh_offset + symbols[k].st_name)) continue;
+      symbols[k].st_info = ELF64_ST_INFO(STB_WEAK, ELF64_ST_TYPE(symbols[k].st_info));
+    }
+    return true;
+  }
+  return false;
+}
+
+/* The whole file at `path` in new memory that is a file again. -1 on failure. */
+static int weak_copy(const char* path) {
+  struct stat stat;
+  int copy = -1;
+  int from = open(path, O_RDONLY | O_CLOEXEC);
+  if (from < 0) return -1;
+  if (fstat(from, &stat) == 0) copy = memfd_create("farcall-kernels", MFD_CLOEXEC);
+  File file = {MAP_FAILED, copy < 0 ? 0 : (size_t)stat.st_size};
+  bool good = copy >= 0 && ftruncate(copy, stat.st_size) == 0;
+  if (good) file.data = mmap(NULL, file.size, PROT_READ | PROT_WRITE, MAP_SHARED, copy, 0);
+  good = good && file.data != MAP_FAILED && pread(from, file.data, file.size, 0) == (ssize_t)file.size && weaken(&file);
+  if (file.data != MAP_FAILED) munmap(file.data, file.size);
+  close(from);
+  if (good || copy < 0) return copy;
+  close(copy);
+  return -1;
+}
+
+/*
+ * The linker knows libraries by name, so the copy needs one that was never used: a link in a new folder.
+ */
+static void* open_under_new_name(int copy, const char* path) {
+  char folder[] = "/tmp/farcall-XXXXXX", target[64], name[PATH_MAX], base[PATH_MAX];
+  void* library = NULL;
+  if (!mkdtemp(folder)) return NULL;
+  snprintf(base, sizeof base, "%s", path);
+  snprintf(target, sizeof target, "/proc/self/fd/%d", copy);
+  int size = snprintf(name, sizeof name, "%s/%s", folder, basename(base));
+  if (size > 0 && (size_t)size < sizeof name && symlink(target, name) == 0) {
+    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    unlink(name);
+  }
+  rmdir(folder);
+  return library;
+}
+
+/* Copies that are loaded, so that loading a file again gives the same library. Never shrinks, like the process. */
+typedef struct Loaded {
+  struct Loaded* next;
+  dev_t device;
+  ino_t inode;
+  struct timespec changed;
+  void* library;
+} Loaded;
+
+static Loaded* loaded;
+
+static Loaded* find_loaded(const struct stat* stat) {
+  for (Loaded* l = loaded; l; l = l->next) {
+    bool same_file = l->device == stat->st_dev && l->inode == stat->st_ino;
+    if (same_file && memcmp(&l->changed, &stat->st_mtim, sizeof l->changed) == 0) return l;
+  }
+  return NULL;
+}
+
+static void* open_copy(const char* path) {
+  struct stat stat_buffer;
+  if (stat(path, &stat_buffer) != 0) return NULL;
+  Loaded* known = find_loaded(&stat_buffer);
+  void* library = known ? known->library : NULL;
+  int copy = known ? -1 : weak_copy(path);
+  if (copy >= 0) {
+    library = open_under_new_name(copy, path);
+    close(copy);
+    Loaded* entry = library ? malloc(sizeof *entry) : NULL;
+    if (entry) {
+      *entry = (Loaded){loaded, stat_buffer.st_dev, stat_buffer.st_ino, stat_buffer.st_mtim, library};
+      loaded = entry;
+    }
+  }
+  return library;
+}
+
+/* ---- loading ---- */
+
+static void* fail(char* message, size_t size, const char* text) {
+  snprintf(message, size, "%s", text ? text : "dlopen failed");
+  return NULL;
+}
+
+/* The linker found everything; where that is another runtime, ours takes its place. */
+static bool settle(void* library, bool was_loaded) {
+  if (!fc_link_imports_runtime(library) || is_bound_here(library)) return true;
+  return !was_loaded && !asks_for_other(library) && !bind_here(library);
+}
+
+static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
+  void* before = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library) {
+    *bound_here = settle(library, before != NULL);
+    return library;
+  }
+  fail(message, size, dlerror());
+  if (!strstr(message, "undefined symbol") || !strstr(message, "TVMFFI")) return NULL;
+  library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+  if (!library) library = open_copy(path);
+  if (!library) return NULL;
+  const char* missing = bind_here(library);
+  *bound_here = true;
+  if (!missing) return library;
+  snprintf(message, size, "%s: undefined symbol: %s", path, missing);
+  return NULL;
+}
+
+static pthread_mutex_t load_lock;
+static pthread_once_t load_lock_made = PTHREAD_ONCE_INIT;
+static void make_load_lock(void) { fc_recursive_mutex_init(&load_lock); }
+
+/* One at a time: slots are written, and pages change their protection. A constructor may load libraries itself. */
+void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size) {
+  pthread_once(&load_lock_made, make_load_lock);
+  pthread_mutex_lock(&load_lock);
+  void* library = open_and_bind(path, bound_here, message, size);
+  pthread_mutex_unlock(&load_lock);
+  return library;
+}

@@ -1,0 +1,29 @@
+/* Loading of libraries, and their tables as they stand in memory. No Python here. */
+#ifndef FARCALL_LINK_H_
+#define FARCALL_LINK_H_
+
+#include <link.h>
+
+#include "runtime.h"
+
+typedef struct {
+  uintptr_t base;
+  const ElfW(Sym) * symbols;
+  const char* strings;
+  const uint32_t* gnu_hash;
+  const uint32_t* sysv_hash;
+  const ElfW(Rela) * tables[2]; /* DT_RELA and DT_JMPREL */
+  size_t sizes[2];
+} FcImage;
+
+bool fc_link_image(void* library, FcImage* image);
+uint32_t fc_link_symbol_count(const FcImage* image);
+/* Whether the library has TVMFFI* functions among its imports. */
+bool fc_link_imports_runtime(void* library);
+/*
+ * dlopen, for good. NULL with a message on failure. `bound_here`: the library's TVMFFI* imports, if it has any, are
+ * bound to this core, and not to another runtime.
+ */
+void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
+
+#endif /* FARCALL_LINK_H_ */

@@ -1,0 +1,130 @@
+"""The text of a region's exported function: prologue, body, and a body in parts where it is long.
+
+Compilers take more than linear time over one function. A body of thousands of calls is cut into static
+functions, which get the addresses of the tensors, the workspace and all sizes, and name what they use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_NAME = re.compile(r"\b(?:[avwd]\d+|s_\w+)\b")
+
+UNPACK = """static const DLTensor* farcall_unpack(const TVMFFIAny* arg) {
+  if (arg->type_index == kTVMFFIDLTensorPtr) return (const DLTensor*)arg->v_ptr;
+  if (arg->type_index == kTVMFFITensor) return (const DLTensor*)(const void*)(arg->v_obj + 1);
+  return 0;
+}
+static void* farcall_data(const DLTensor* tensor) { return (char*)tensor->data + tensor->byte_offset; }
+"""
+
+FLOORDIV = """static inline int64_t farcall_floordiv(int64_t a, int64_t b) {
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+static inline int64_t farcall_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t farcall_max(int64_t a, int64_t b) { return a > b ? a : b; }
+"""
+
+# The runtime that loaded the library, or the symbols of another one that serves the same ABI.
+RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
+#pragma weak TVMFFIErrorSetRaisedFromCStr
+static int farcall_raise(const char* kind, const char* message) {
+  if (__farcall_runtime) __farcall_runtime->error_set_raised_from_cstr(kind, message);
+  else if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A typed pointer variable: to an argument's elements, or into the workspace."""
+
+    kind: str  # with its qualifiers, as "const float* restrict"
+    argument: int | None = None
+    offset: str = "0"
+
+    def declare(self, name: str, argument: str) -> str:
+        """The declaration, where ``argument`` is the address of the argument's elements."""
+        cast = self.kind.removesuffix(" restrict")
+        source = argument if self.argument is not None else f"(void*)(ws + {self.offset})"
+        return f"{self.kind} {name} = ({cast}){source};"
+
+
+@dataclass
+class Function:
+    """What the function of one region is made of."""
+
+    name: str
+    count: int  # of the tensors
+    workspace: bool
+    shaped: Mapping[str, tuple[int, int]]  # symbol -> the argument and the axis that shows its size
+    unbound: Sequence[str]  # symbols that come as arguments of their own
+    sizes: Mapping[str, str]  # size variable -> the text that computes it, over symbols
+    pointers: Mapping[str, Pointer]
+    symbol: Mapping[str, str]  # symbol -> its variable
+    parts: Sequence[Sequence[str]] = field(default_factory=tuple)  # lines
+
+    def text(self) -> str:
+        """All functions, in an order that C takes."""
+        if len(self.parts) == 1:
+            return self._head() + self._pointers(self.pointers) + _lines(self.parts[0]) + "  return 0;\n}\n"
+        return "\n".join([*map(self._part, range(len(self.parts))), self._driver()])
+
+    def _head(self) -> str:
+        wanted = self.count + self.workspace + len(self.unbound)
+        text = f"{self.name}: expected {wanted} arguments, tensors first"
+        refusal = f'return farcall_raise("TypeError", "{text}");'
+        used = {item.argument for item in self.pointers.values()} | {item[0] for item in self.shaped.values()}
+        lines = [f"if (num_args != {wanted}) {refusal}"]
+        for i in sorted(item for item in used if item is not None):
+            lines.append(f"const DLTensor* t{i} = farcall_unpack(&args[{i}]);\n  if (!t{i}) {refusal}")
+        if self.workspace:
+            lines.append(f"char* ws = (char*)args[{self.count}].v_ptr;\n  (void)ws;")
+        elif any(item.argument is None for item in self.pointers.values()):
+            lines.append("_Alignas(64) char ws[64]; /* for buffers without elements */\n  (void)ws;")
+        for symbol, (argument, axis) in self.shaped.items():
+            lines.append(f"const int64_t {self.symbol[symbol]} = t{argument}->shape[{axis}];")
+        for place, symbol in enumerate(self.unbound, start=self.count + self.workspace):
+            lines.append(f"const int64_t {self.symbol[symbol]} = args[{place}].v_int64;")
+        lines += [f"const int64_t {name} = {text};" for name, text in self.sizes.items()]
+        lines.append("result->type_index = 0;\n  result->zero_padding = 0;\n  result->v_int64 = 0;")
+        return f"FARCALL_KERNEL({self.name}) {{\n" + _lines(f"  {text}" for text in lines)
+
+    def _pointers(self, pointers: Mapping[str, Pointer]) -> str:
+        return _lines(
+            f"  {item.declare(name, f'farcall_data(t{item.argument})')}" for name, item in pointers.items()
+        )
+
+    def _part(self, number: int) -> str:
+        """One part of the body; ``a`` are the arguments' addresses, ``d`` the sizes."""
+        body = _lines(self.parts[number])
+        named = set(_NAME.findall(body))
+        pointers = {name: item for name, item in self.pointers.items() if name in named}
+        for item in pointers.values():
+            named.update(_NAME.findall(item.offset))
+        text = [f"static __attribute__((noinline)) int {self.name}_part{number}(void* const* a, char* ws,"]
+        text += ["    const int64_t* d) {", "  (void)a, (void)ws, (void)d;"]
+        text += [f"  const int64_t {name} = d[{i}];" for i, name in enumerate(self._sizes()) if name in named]
+        text += [f"  {item.declare(name, f'a[{item.argument}]')}" for name, item in pointers.items()]
+        return _lines(text) + body + "  return 0;\n}\n"
+
+    def _sizes(self) -> list[str]:
+        return [*(self.symbol[name] for name in (*self.shaped, *self.unbound)), *self.sizes]
+
+    def _driver(self) -> str:
+        arguments = sorted({item.argument for item in self.pointers.values() if item.argument is not None})
+        text = [
+            f"  void* a[{self.count + 1}];\n  const int64_t d[] = {{{', '.join([*self._sizes(), '0'])}}};"
+        ]
+        text += [f"  a[{i}] = farcall_data(t{i});" for i in arguments]
+        text += [f"  if ({self.name}_part{i}(a, ws, d)) return -1;" for i in range(len(self.parts))]
+        has_space = self.workspace or any(item.argument is None for item in self.pointers.values())
+        space = "" if has_space else "  char* ws = 0;\n"
+        return self._head() + space + _lines(text) + "  return 0;\n}\n"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,144 @@
+"""Reading a function's parameter names in C++ text, for messages, keywords and defaults.
+
+This is no C++ parser. It finds ``name(...)`` behind a type, and gives up (None) at anything that it does not
+understand: names are a comfort, and the compiler checks that there are as many as parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*)
+      | (?P<raw>(?:u8|[uUL])?R"(?P<tag>[^\s()\\]{0,16})\(.*?\)(?P=tag)")
+      | (?P<string>"(?:[^"\\\n]|\\.)*")
+      | (?P<char>'(?:[^'\\\n]|\\.)*')
+      | (?P<number>\.?\d(?:[eEpP][+-]|[\w.'])*)
+      | (?P<word>[A-Za-z_]\w*)
+      | (?P<mark>::|->|.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_CLOSE = set(_OPEN.values())
+_TYPE_WORDS = frozenset(
+    {"auto", "bool", "char", "const", "double", "enum", "float", "int", "long", "short", "signed", "struct"}
+    | {"size_t", "unsigned", "void", "volatile"}
+    | {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+# Before a call, not before a declaration.
+_NO_TYPES = frozenset(
+    {"return", "throw", "new", "delete", "else", "do", "co_return", "co_await", "case", "goto"}
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter's name, and its default as C++ text (None: it has none that is a literal)."""
+
+    name: str
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+
+
+class Declarations:
+    """A source text, read once."""
+
+    def __init__(self, source: str) -> None:
+        """Split ``source`` into tokens, and note where each name stands between a type and a parenthesis."""
+        self._tokens = tokens = list(_tokens(source))
+        self._places: dict[str, list[int]] = {}
+        for i in range(1, len(tokens) - 1):
+            if tokens[i].kind == "word" and tokens[i + 1].text == "(" and _ends_type(tokens[i - 1]):
+                self._places.setdefault(tokens[i].text, []).append(i)
+
+    def parameters(self, function: str) -> list[Parameter] | None:
+        """The parameters of ``function`` as the source declares it.
+
+        Returns:
+            None where it is not found, is overloaded, or has a parameter without a name. Of several
+            declarations, defaults come from any, and the names from the first.
+        """
+        found = [_parameters(self._tokens, place) for place in self._places.get(function, ())]
+        if not found or any(one is None for one in found):
+            return None
+        return _merge([one for one in found if one is not None])
+
+
+def _merge(declarations: list[list[Parameter]]) -> list[Parameter] | None:
+    first = declarations[0]
+    if any(len(one) != len(first) for one in declarations):
+        return None
+    columns = zip(*declarations, strict=True)
+    return [
+        Parameter(column[0].name, next((p.default for p in column if p.default is not None), None))
+        for column in columns
+    ]
+
+
+def _tokens(source: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(source):
+        kind = match.lastgroup or "mark"
+        if match["skip"] is None:
+            yield _Token("raw" if match["raw"] else kind, match[0])
+
+
+def _ends_type(token: _Token) -> bool:
+    """Whether a type may end here, so that the next word is what is declared."""
+    return (token.kind == "word" and token.text not in _NO_TYPES) or token.text in (">", "*", "&")
+
+
+def _parameters(tokens: Sequence[_Token], name: int) -> list[Parameter] | None:
+    parts, end = _split(tokens, name + 2)
+    if end is None or end + 1 >= len(tokens) or tokens[end + 1].text not in ("{", ";", "noexcept", "->"):
+        return None
+    if parts == [[]] or [[t.text for t in part] for part in parts] == [["void"]]:
+        return []
+    named = [_parameter(part) for part in parts]
+    return [one for one in named if one] if all(named) else None
+
+
+def _split(tokens: Sequence[_Token], start: int) -> tuple[list[list[_Token]], int | None]:
+    """The parts between commas from ``start`` to the closing parenthesis, and where that is."""
+    parts: list[list[_Token]] = [[]]
+    depth = 0
+    for i in range(start, len(tokens)):
+        text = tokens[i].text
+        if text == ")" and depth == 0:
+            return parts, i
+        depth += (text in _OPEN) - (text in _CLOSE)
+        if text == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(tokens[i])
+    return parts, None
+
+
+def _parameter(part: list[_Token]) -> Parameter | None:
+    texts = [token.text for token in part]
+    cut = texts.index("=") if "=" in texts else len(part)
+    if cut < 2 or part[cut - 1].kind != "word" or part[cut - 2].text == "::" or texts[cut - 1] in _TYPE_WORDS:
+        return None  # no name, or one that we cannot tell from a type
+    if all(text in ("const", "volatile", "struct", "enum") for text in texts[: cut - 1]):
+        return None
+    return Parameter(texts[cut - 1], _default(part[cut + 1 :]))
+
+
+def _default(value: list[_Token]) -> str | None:
+    """The default as text, where it is a literal: anything else may mean another thing elsewhere."""
+    texts = [token.text for token in value]
+    if texts in (["true"], ["false"], ["nullptr"]):
+        return texts[0]
+    if texts in (["nullopt"], ["std", "::", "nullopt"], ["{", "}"]):
+        return "nullptr"  # None
+    sign = texts[:1] if texts[:1] == ["-"] else []
+    rest = value[len(sign) :]
+    if len(rest) != 1 or rest[0].kind not in (("number",) if sign else ("number", "string")):
+        return None
+    return "".join(sign) + rest[0].text

@@ -1,0 +1,76 @@
+"""The kit's own exp, tanh and erf against double precision."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farcall.backends.c._math import HELPERS
+from harness import CC, NATIVE
+
+LOOP = """void {0}_all(const float* x, float* y, long n) {{
+  for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);
+}}
+"""
+
+
+@pytest.fixture(
+    scope="module", params=[["-O1"], ["-O3", *NATIVE, "-ffp-contract=fast", "-fno-trapping-math"]]
+)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder: Path = tmp_path_factory.mktemp("math")
+    text = (
+        "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + "\n".join(HELPERS.values()) + "\n"
+    )
+    (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in ("exp", "tanh", "erf")))
+    command = [
+        *CC.command,
+        "-std=c11",
+        "-Wall",
+        "-Werror",
+        *request.param,
+        "-shared",
+        "-fPIC",
+        "m.c",
+        "-o",
+        "m.so",
+    ]
+    subprocess.run([*command, "-lm"], cwd=folder, check=True)
+    return ctypes.CDLL(str(folder / "m.so"))
+
+
+def run(library: ctypes.CDLL, name: str, x: np.ndarray) -> np.ndarray:
+    y = np.empty_like(x)
+    getattr(library, f"{name}_all")(
+        ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size)
+    )
+    return y
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("exp", -103.5, 88.7), ("tanh", -12, 12), ("erf", -5, 5)])
+def test_close_to_the_truth(library: ctypes.CDLL, name: str, low: float, high: float) -> None:
+    tiny = np.float32(2) ** np.arange(-149, 0, dtype=np.float32)
+    x = np.concatenate([np.linspace(low, high, 200_001, dtype=np.float32), tiny, -tiny])
+    true = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[name](x.astype(np.float64))
+    ulp = np.spacing(np.abs(true).astype(np.float32)).astype(np.float64)
+    with np.errstate(all="ignore"):
+        error = np.abs(run(library, name, x).astype(np.float64) - true) / ulp
+    assert error.max() < 2.5, (x[error.argmax()], error.max())
+
+
+def test_edges(library: ctypes.CDLL) -> None:
+    inf = np.inf
+    x = np.array([0.0, -0.0, inf, -inf, np.nan, 1e30, -1e30, 88.8, -200], np.float32)
+    assert run(library, "exp", x).tolist()[:4] == [1, 1, inf, 0]
+    assert run(library, "exp", x).tolist()[5:] == [inf, 0, inf, 0]
+    for name in ("tanh", "erf"):
+        y = run(library, name, x)
+        assert y[:4].tolist() == [0, 0, 1, -1]
+        assert np.signbit(y[1])
+        assert y[5:7].tolist() == [1, -1]
+    assert all(np.isnan(run(library, name, x)[4]) for name in ("exp", "tanh", "erf"))

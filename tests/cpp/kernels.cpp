@@ -1,0 +1,258 @@
+// One library with a function for each kind of argument, result and error. Loaded in farcall and in tvm_ffi.
+#include <farcall/kernel.hpp>
+
+#include <stdexcept>
+
+using namespace farcall;
+
+namespace tests {
+
+// ---- values
+
+enum class Color : int32_t { kRed = 1, kBlue = 2 };
+
+int64_t add(int64_t a, int32_t b) { return a + b; }
+uint64_t most() { return ~uint64_t{0}; }
+double mean(double a, float b) { return (a + b) / 2; }
+bool flip(bool x) { return !x; }
+std::string join(std::string_view a, const std::string& b, const char* c) { return text(a, b, c); }
+int64_t length(String s, Bytes b) { return static_cast<int64_t>(s.size() * 100 + b.size()); }
+Bytes reversed(const Bytes& b) {
+  std::string out(b.view().rbegin(), b.view().rend());
+  return Bytes(out);
+}
+Color next(Color c) { return c == Color::kRed ? Color::kBlue : Color::kRed; }
+std::string kinds(DLDataType dtype, DLDevice device) { return text(dtype_name(dtype), " ", device_name(device)); }
+Any same(Any x) { return x; }
+Optional<int64_t> half(Optional<int64_t> x) {
+  if (!x || *x % 2) return std::nullopt;
+  return *x / 2;
+}
+
+FARCALL_EXPORT(add, add, arg("a"), arg("b", 10));
+FARCALL_EXPORT(narrow, [](int8_t a, uint16_t b) { return a + b; });
+FARCALL_EXPORT(unsigned64, [](uint64_t a) { return a; });
+FARCALL_EXPORT(most, most);
+FARCALL_EXPORT(mean, mean);
+FARCALL_EXPORT(flip, flip);
+FARCALL_EXPORT(join, join);
+FARCALL_EXPORT(length, length);
+FARCALL_EXPORT(reversed, reversed);
+FARCALL_EXPORT(next_color, next);
+FARCALL_EXPORT(kinds, kinds, doc("Names of both."), arg("dtype", dtype_of<float>), arg("device", DLDevice{kDLCPU, 0}));
+FARCALL_EXPORT(same, same);
+FARCALL_EXPORT(half, half);
+FARCALL_EXPORT(nothing, [] {});
+FARCALL_EXPORT(pointer, [](void* p) { return p == nullptr; });
+FARCALL_EXPORT(count_all, [](PackedArgs args) { return args.size(); });
+FARCALL_EXPORT(options, [](int64_t n, const std::string& mode, double by, Optional<int64_t> limit) {
+  return text(n, mode, by > 1.0, limit.value_or(-1));
+}, doc("Has defaults of every kind."), required("n", "how many"), arg("mode", "a much longer text"), arg("by", 1.5),
+               arg("limit", nullptr));
+
+// ---- tensors
+
+// Everything that a tensor can be asked.
+std::string asked(TensorView x) {
+  std::string out = text(x.dim(), "|");
+  for (int64_t dim : x.sizes()) out += text(dim, ",");
+  out += "|";
+  for (int64_t stride : x.strides()) out += text(stride, ",");
+  return text(out, "|", x.numel(), "|", dtype_name(x.dtype()), "|", device_name(x.device()), "|", x.byte_offset(), "|",
+              x.is_contiguous(), "|", x.nbytes());
+}
+std::string axis(ConstTensorView x, int64_t i) { return text(x.size(i), " ", x.stride(i)); }
+
+// The same of a tensor without strides, as some producers give it.
+std::string without_strides(TensorView x) {
+  DLTensor bare = x.dl();
+  bare.strides = nullptr;
+  return text(asked(TensorView(&bare)), "|", TensorView(&bare).stride(0));
+}
+
+float offset_first(TensorView x) {
+  DLTensor moved = x.dl();
+  moved.byte_offset += 4;
+  return *TensorView(&moved).data_ptr<float>();
+}
+
+Tensor doubled(ConstTensorView x) {
+  FARCALL_CHECK(x.is_contiguous(), "ValueError", "`x` has strides");
+  Tensor y = Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, x.sizes(), x.dtype(), x.device());
+  for (int64_t i = 0; i < x.numel(); ++i) y.data_ptr<float>()[i] = 2 * x.data_ptr<float>()[i];
+  return y;
+}
+
+void add_one(TensorView x) {
+  auto* data = x.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) data[i] += 1;
+}
+
+Tensor columns(int64_t rows, int64_t columns) {
+  Tensor y = Tensor::FromEnvAllocStrided(TVMFFIEnvTensorAlloc, {rows, columns}, {1, rows}, dtype_of<float>, {kDLCPU, 0});
+  for (int64_t i = 0; i < y.numel(); ++i) y.data_ptr<float>()[i] = static_cast<float>(i);
+  return y;
+}
+
+int64_t live = 0;
+
+// A user's allocator: counts what is alive, and takes a value to fill with.
+struct Counting {
+  void AllocData(DLTensor* tensor, float value) {
+    int64_t n = ShapeView(tensor->shape, static_cast<size_t>(tensor->ndim)).numel();
+    FARCALL_CHECK(n < 1000, "MemoryError", "at most 1000 elements");
+    auto* data = new float[static_cast<size_t>(n)];
+    for (int64_t i = 0; i < n; ++i) data[i] = value;
+    tensor->data = data;
+    ++live;
+  }
+  void FreeData(DLTensor* tensor) {
+    delete[] static_cast<float*>(tensor->data);
+    --live;
+  }
+};
+
+Tensor filled(Shape shape, float value) {
+  return Tensor::FromNDAlloc(Counting(), shape, dtype_of<float>, {kDLCPU, 0}, value);
+}
+
+// Around and back: the memory stays the same, and is released once.
+Tensor through_dlpack(Tensor x, bool versioned, int64_t alignment, bool contiguous) {
+  auto align = static_cast<size_t>(alignment);
+  if (!versioned) {
+    DLManagedTensor* managed = x.ToDLPack();
+    try {
+      return Tensor::FromDLPack(managed, align, contiguous);
+    } catch (...) {
+      managed->deleter(managed);
+      throw;
+    }
+  }
+  DLManagedTensorVersioned* managed = x.ToDLPackVersioned();
+  try {
+    return Tensor::FromDLPackVersioned(managed, align, contiguous);
+  } catch (...) {
+    managed->deleter(managed);
+    throw;
+  }
+}
+
+int64_t bad_dlpack(const Tensor& x, uint32_t major, uint64_t flags) {
+  DLManagedTensorVersioned* managed = x.ToDLPackVersioned();
+  managed->version.major = major;
+  managed->flags |= flags;
+  try {
+    return static_cast<int64_t>(Tensor::FromDLPackVersioned(managed).flags());
+  } catch (...) {
+    managed->deleter(managed);
+    throw;
+  }
+}
+
+Tensor transposed(const Tensor& x) {
+  return x.as_strided({x.size(1), x.size(0)}, {x.stride(1), x.stride(0)});
+}
+
+FARCALL_EXPORT(asked, asked);
+FARCALL_EXPORT(axis, axis);
+FARCALL_EXPORT(without_strides, without_strides);
+FARCALL_EXPORT(offset_first, offset_first);
+FARCALL_EXPORT(doubled, doubled, arg("x"));
+FARCALL_EXPORT(add_one, add_one, arg("x"));
+FARCALL_EXPORT(columns, columns);
+FARCALL_EXPORT(filled, filled);
+FARCALL_EXPORT(live, [] { return live; });
+FARCALL_EXPORT(keep, [](Tensor x) { return x; });
+FARCALL_EXPORT(through_dlpack, through_dlpack);
+FARCALL_EXPORT(bad_dlpack, bad_dlpack);
+FARCALL_EXPORT(transposed, transposed);
+FARCALL_EXPORT(row, [](const Tensor& x, int64_t i) { return x.as_strided({x.size(1)}, {x.stride(1)}, i * x.stride(0)); });
+FARCALL_EXPORT(strided, [](int64_t stride) {
+  return Tensor::FromEnvAllocStrided(TVMFFIEnvTensorAlloc, {2}, {stride}, dtype_of<float>, {kDLCPU, 0});
+});
+FARCALL_EXPORT(maybe, [](Optional<TensorView> x) { return x ? x->numel() : -1; });
+
+// ---- containers
+
+FARCALL_EXPORT(sum, [](Array<double> items) {
+  double out = 0;
+  for (double item : items) out += item;
+  return out;
+});
+FARCALL_EXPORT(sizes, [](std::vector<TensorView> items) {
+  std::vector<int64_t> out;
+  for (const TensorView& item : items) out.push_back(item.numel());
+  return out;
+});
+FARCALL_EXPORT(item, [](Array<> items, int64_t i) { return items.at(i); });
+FARCALL_EXPORT(nested, [](const Array<Array<int64_t>>& rows) { return rows.at(-1).back(); });
+FARCALL_EXPORT(swap, [](std::pair<int64_t, std::string> x) { return std::make_tuple(x.second, x.first, 2.5); });
+FARCALL_EXPORT(dims, [](Shape shape) { return Shape({shape.numel(), shape.at(-1)}); });
+FARCALL_EXPORT(total, [](Map<String, int64_t> x) {
+  std::string keys;
+  int64_t out = 0;
+  for (const auto& [key, value] : x) {
+    keys += key.str();
+    out += value;
+  }
+  return text(keys, "=", out);
+});
+FARCALL_EXPORT(lookup, [](const Map<String, Any>& x, const String& key) { return x.at(key); });
+Map<String, int64_t> by_length(const std::vector<std::string>& words) {
+  std::vector<std::pair<String, int64_t>> items;
+  for (const std::string& word : words) items.emplace_back(word, static_cast<int64_t>(word.size()));
+  return Map<String, int64_t>(items);
+}
+FARCALL_EXPORT(by_length, by_length);
+
+// ---- functions
+
+FARCALL_EXPORT(apply, [](Function f, int64_t x) { return f(x, std::string("text\0with NUL", 13), 2.5, true, nullptr); });
+FARCALL_EXPORT(apply_typed, [](const TypedFunction<int64_t(int64_t)>& f, int64_t x) { return f(x) + 1; });
+FARCALL_EXPORT(apply_tensor, [](Function f, TensorView x) { return f(x).cast<int64_t>(); });
+FARCALL_EXPORT(adder, [](int64_t n) { return make_function([n](int64_t x) { return n + x; }, "adder"); });
+FARCALL_EXPORT(call_global, [](const std::string& name, int64_t x) { return Function::GetGlobalRequired(name)(x); });
+FARCALL_EXPORT(has_global, [](std::string_view name) { return Function::GetGlobal(name).has_value(); });
+FARCALL_EXPORT(set_global, [](std::string_view name) {
+  Function::SetGlobal(name, make_function([](int64_t x) { return x * 3; }));
+});
+FARCALL_EXPORT(catches, [](Function f) {
+  try {
+    f();
+    return std::string("fine");
+  } catch (const Error& error) {
+    return text(error.kind(), ": ", error.message());
+  }
+});
+
+// ---- errors
+
+FARCALL_EXPORT(fail, [](const std::string& kind, const std::string& message) { throw Error(kind, message); });
+FARCALL_EXPORT(fail_std, [](const std::string& what) {
+  if (what == "invalid_argument") throw std::invalid_argument("bad value");
+  if (what == "out_of_range") throw std::out_of_range("far away");
+  if (what == "bad_alloc") throw std::bad_alloc();
+  if (what == "overflow_error") throw std::overflow_error("too big");
+  if (what == "runtime_error") throw std::runtime_error("went wrong");
+  throw 42;
+});
+FARCALL_EXPORT(fail_with_cause, [] {
+  try {
+    throw Error("KeyError", "inner");
+  } catch (const Error& inner) {
+    throw Error("ValueError", "outer", inner);
+  }
+});
+FARCALL_EXPORT(error_value, [](const Error& error) { return text(error.kind(), "|", error.message()); });
+
+// ---- the environment
+
+int64_t stream(int32_t device_id) {
+  DLDevice device{kDLCUDA, device_id};
+  StreamScope scope(device, reinterpret_cast<void*>(0x1230));
+  return reinterpret_cast<int64_t>(EnvGetStream<char*>(device));
+}
+FARCALL_EXPORT(stream, stream);
+FARCALL_EXPORT(signals, [] { EnvCheckSignals(); });
+
+}  // namespace tests

@@ -1,0 +1,128 @@
+"""What is said when arguments do not fit, and how exceptions travel."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farcall.ffi import Module
+
+BUILT_IN = (
+    *(ValueError, TypeError, IndexError, KeyError, RuntimeError, NotImplementedError, OverflowError),
+    *(AttributeError, AssertionError, MemoryError, ZeroDivisionError, TimeoutError, StopIteration),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        (
+            "add",
+            (1, "hello"),
+            'argument 2 `b` of `add(a: int, b: int = 10) -> int`: expected int, got str "hello"',
+        ),
+        ("add", (1.5, 2), "argument 1 `a` of `add(a: int, b: int = 10) -> int`: expected int, got float 1.5"),
+        ("add", (), "`add(a: int, b: int = 10) -> int` takes 2 arguments, got 0"),
+        ("add", (1, 2, 3), "`add(a: int, b: int = 10) -> int` takes 2 arguments, got 3"),
+        ("flip", (None,), "argument 1 `arg1` of `flip(arg1: bool) -> bool`: expected bool, got None"),
+        ("length", ("a", "b"), 'expected bytes, got str "b"'),
+        ("join", (b"a", "b", "c"), "expected str, got bytes of length 1"),
+        ("join", ("a", "b", "x" * 100 + "y"), None),
+        ("half", ("x",), 'expected Optional[int], got str "x"'),
+        ("pointer", (1,), "expected void*, got int 1"),
+        ("doubled", (3,), "argument 1 `x` of `doubled(x: Tensor) -> Tensor`: expected Tensor, got int 3"),
+        ("doubled", (np.zeros(2, np.int16),), "expected a tensor of float32, got int16"),
+        ("apply", (1, 2), "expected Callable, got int 1"),
+        ("sum", ([1, "x"],), 'expected list[float], got a list whose item 1 is str "x"'),
+        ("nested", ([[1], [2, "q"]],), 'got a list whose item 1 is a list whose item 1 is str "q"'),
+        ("swap", ((1,),), "expected tuple[int, str], got list of 1"),
+        ("sizes", ([np.zeros(2, np.float32), 1],), "got a list whose item 1 is int 1"),
+        ("kinds", ("nope", "cpu"), 'expected dtype, got str "nope"'),
+        ("kinds", ("int8", "toaster:1"), 'expected Device, got str "toaster:1"'),
+    ],
+)
+def test_a_type_error_names_all(
+    kernels: Module, name: str, args: tuple[Any, ...], message: str | None
+) -> None:
+    if message is None:
+        assert kernels[name](*args).endswith("y")
+        return
+    with pytest.raises(TypeError) as caught:
+        kernels[name](*args)
+    assert message in str(caught.value)
+
+
+def test_a_long_text_is_cut_in_messages(kernels: Module) -> None:
+    with pytest.raises(TypeError) as caught:
+        kernels["add"](1, "x" * 1000)
+    assert str(caught.value).endswith('got str "' + "x" * 40 + '"...')
+
+
+@pytest.mark.parametrize("cls", BUILT_IN)
+def test_the_kind_is_the_class(kernels: Module, cls: type[Exception]) -> None:
+    with pytest.raises(cls, match="it broke") as caught:
+        kernels["fail"](cls.__name__, "it broke")
+    assert type(caught.value) is cls
+
+
+def test_an_unknown_kind_keeps_its_name(kernels: Module) -> None:
+    with pytest.raises(RuntimeError, match="MyError: it broke"):
+        kernels["fail"]("MyError", "it broke")
+
+
+@pytest.mark.parametrize(
+    ("what", "cls"),
+    [
+        ("invalid_argument", ValueError),
+        ("out_of_range", IndexError),
+        ("bad_alloc", MemoryError),
+        ("overflow_error", OverflowError),
+        ("runtime_error", RuntimeError),
+        ("no std::exception", RuntimeError),
+    ],
+)
+def test_standard_exceptions(kernels: Module, what: str, cls: type[Exception]) -> None:
+    with pytest.raises(cls) as caught:
+        kernels["fail_std"](what)
+    assert type(caught.value) is cls
+
+
+def test_a_python_error_comes_back_as_itself(kernels: Module) -> None:
+    original = LookupError("mine")
+
+    def fail() -> None:
+        raise original
+
+    with pytest.raises(LookupError) as caught:
+        kernels["apply"](lambda *_: fail(), 1)
+    assert caught.value is original
+    assert "in fail" in "".join(traceback.format_tb(caught.value.__traceback__))
+
+
+def test_cpp_catches_a_python_error(kernels: Module) -> None:
+    def fail() -> None:
+        raise IndexError("from Python")
+
+    assert kernels["catches"](fail) == "IndexError: from Python"
+    assert kernels["catches"](lambda: None) == "fine"
+
+
+def test_a_cause_is_kept(kernels: Module) -> None:
+    with pytest.raises(ValueError, match="outer") as caught:
+        kernels["fail_with_cause"]()
+    cause = caught.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert cause.args == ("inner",)
+
+
+def test_an_exception_as_an_argument(kernels: Module) -> None:
+    assert kernels["error_value"](ValueError("v")) == "ValueError|v"
+
+
+def test_the_place_of_the_throw_is_in_the_traceback(kernels: Module) -> None:
+    with pytest.raises(ValueError, match="here") as caught:
+        kernels["fail"]("ValueError", "here")
+    assert any("kernels.cpp" in line for line in traceback.format_tb(caught.value.__traceback__))

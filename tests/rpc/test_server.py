@@ -1,0 +1,156 @@
+"""The server as a process: how it starts, what it refuses, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import farcall as fc
+from farcall.errors import ConnectionLostError
+from farcall.rpc import Server, connect, serve
+from farcall.rpc.server import is_loopback
+
+from . import exports
+from .conftest import INIT, SECONDS, has_ended, works
+
+PROGRAM = """
+import sys
+from farcall.rpc import serve
+serve(init=sys.argv[1], on_listening=lambda url: print(url, flush=True))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, whose temporary files go to tmp_path; its address."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": paths}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, INIT], stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_and_all_that_it_started(
+    program: tuple[subprocess.Popen[str], str], tmp_path: Path, number: signal.Signals
+) -> None:
+    process, url = program
+    with connect(url, timeout=SECONDS) as session:
+        session.upload(b"x", "file")
+        pid = session.get_function("test.pid")()
+        assert list(tmp_path.glob("*/file"))
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 0
+        assert has_ended(pid)
+        with pytest.raises(ConnectionLostError, match="shutting down"):
+            session.get_function("test.add")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_go_when_their_supervisor_is_killed(
+    program: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    process, url = program
+    with connect(url, timeout=SECONDS) as session:
+        pid = session.get_function("test.pid")()
+        process.kill()
+        process.wait(SECONDS)
+        assert has_ended(pid)
+        with pytest.raises(ConnectionLostError):
+            session.get_function("test.add")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_session_goes_with_it() -> None:
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as session:
+        session.upload(b"x", "file")
+        folder = Path(session.get_function("test.here")())
+        pid = session.get_function("test.pid")()
+        assert (folder / "file").exists()
+        session.close()
+        assert has_ended(pid)
+    assert not folder.exists()
+
+
+def test_close_ends_workers_and_is_safe_to_call_twice() -> None:
+    server = Server(init=INIT)
+    session = connect(server.url, timeout=SECONDS)
+    pid = session.get_function("test.pid")()
+    server.close()
+    server.close()
+    assert has_ended(pid)
+    with pytest.raises(ConnectionLostError):
+        session.get_function("test.add")
+    session.close()
+    with pytest.raises(fc.errors.ConnectError):
+        connect(server.url, timeout=SECONDS)
+
+
+def test_a_key() -> None:
+    with Server(init=INIT, key="lab/board-7") as server:
+        assert works(server, key="lab/board-7")
+
+
+@pytest.mark.parametrize(
+    ("init", "reason"),
+    [
+        ("nothing", "expected PKG.MOD:FUNC"),
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        (f"{exports.__name__}:missing", "has no attribute 'missing'"),
+        (f"{exports.__name__}:broken", "it failed with RuntimeError: no such board"),
+    ],
+)
+def test_a_broken_init_is_known_at_once(init: str, reason: str) -> None:
+    with pytest.raises(fc.UsageError, match=reason):
+        Server(init=init)
+
+
+def test_a_public_address_is_refused() -> None:
+    for host in ("0.0.0.0", "192.0.2.1", "::"):  # noqa: S104
+        for start in (Server, serve):
+            with pytest.raises(fc.UsageError, match=r"--insecure"):
+                start(host=host)
+
+
+def test_an_address_that_is_taken() -> None:
+    with Server() as server, pytest.raises(fc.UsageError, match="cannot listen on"):
+        Server(port=server.port)
+
+
+def test_ports_that_are_none() -> None:
+    for port in (-1, 70000):
+        with pytest.raises(fc.UsageError, match="from 0"):
+            Server(port=port)
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104
+        ("h", False),
+    ],
+)
+def test_is_loopback(host: str, answer: bool) -> None:
+    assert is_loopback(host) is answer
+
+
+def test_a_server_without_init_has_the_standard_functions_only() -> None:
+    with Server() as server, connect(server.url, timeout=SECONDS) as session:
+        assert session.get_function("ffi.ArraySize") is not None
+        with pytest.raises(AttributeError):
+            session.get_function("test.add")

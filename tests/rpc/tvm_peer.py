@@ -1,0 +1,111 @@
+"""The real thing, in a process of its own; it imports nothing of farcall.
+
+``python tvm_peer.py serve`` or ``python tvm_peer.py call HOST PORT KEY``, with Apache TVM installed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import rpc
+
+
+def register() -> None:
+    """What the TVM server exports."""
+
+    def make(n: int) -> Any:
+        return tvm.runtime.tensor(np.arange(n, dtype="float32"))
+
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    exports = {
+        "add": lambda a, b: a + b,
+        "echo": lambda x: x,
+        "fail": fail,
+        "make": make,
+        "pair": lambda n: [make(n), make(n + 1)],
+        "nop": lambda: None,
+        "sum": lambda x: float(x.numpy().sum()),
+    }
+    for name, function in exports.items():
+        tvm.register_global_func(f"test.{name}", function, override=True)
+
+
+def serve() -> None:
+    """Serve until stdin closes; the port is the first line on stdout."""
+    server = rpc.Server(
+        "127.0.0.1", port=19090, port_end=19999, key="k", server_init_callback=register, silent=True
+    )
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.terminate()
+
+
+def caught(call: Any) -> str:
+    """The class and text of the error."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def tensors(remote: Any) -> dict[str, Any]:
+    """Arrays up and down."""
+    same = {}
+    for dtype in ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "uint64", "bool"):
+        for shape in ((1,), (5,), (2, 3), (0, 4)):
+            x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+            back = tvm.runtime.tensor(x, remote.cpu(0)).numpy()
+            same[f"{dtype}{shape}"] = back.dtype == x.dtype and bool((back == x).all())
+    return same
+
+
+def call(host: str, port: int, key: str) -> dict[str, Any]:
+    """What a TVM client sees of a farcall server."""
+    remote = rpc.connect(host, port, key=key)
+    function = remote.get_function
+    echo = function("test.echo")
+    values = [None, True, 7, -(2**40), 1.5, "", "short", "x" * 100]
+    raw = [b"", b"ab", b"y" * 100]
+    x = tvm.runtime.tensor(np.arange(6, dtype="float32").reshape(2, 3), remote.cpu(0))
+    scaled = function("test.scale")(x, 2.0)
+    twice = function("test.scale")(scaled, 2.0)
+    remote.upload(bytearray(b"hello"), "a.bin")
+    seen = {
+        "add": function("test.add")(20, 22),
+        "values": [echo(value) == value for value in values],
+        "bytes": [bytes(echo(value)) == value for value in raw],
+        "dtype": str(echo(tvm.DataType("float16"))),
+        "closure": function("test.adder")(5)(1),
+        "exception": caught(lambda: function("test.fail")("ValueError", "reason")),
+        "missing": caught(lambda: function("test.missing")),
+        "escape": caught(lambda: remote.upload(bytearray(b"x"), "../x")),
+        "sum": function("test.sum")(x),
+        "twice": twice.numpy().tolist(),
+        "array": type(function("test.several")(x)).__name__,
+        "tensors": tensors(remote),
+        "download": bytes(remote.download("a.bin")).decode(),
+        "listdir": remote.listdir(""),
+        "cuda": remote.cuda(0).exist,
+    }
+    remote.remove("a.bin")
+    seen["removed"] = caught(lambda: remote.download("a.bin"))
+    del x, scaled, twice, echo
+    seen["after frees"] = function("test.add")(1, 2)
+    timed = rpc.connect(host, port, key=key, session_timeout=100.0)
+    seen["with timeout"] = timed.get_function("test.add")(1, 2)
+    seen["wrong key"] = caught(lambda: rpc.connect(host, port, key="wrong"))
+    return seen
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve()
+    else:
+        print(json.dumps(call(sys.argv[2], int(sys.argv[3]), sys.argv[4])))

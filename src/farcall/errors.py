@@ -52,7 +52,7 @@ class RemoteError(FarcallError):
 
 
 class ConnectError(RemoteError):
-    """No session could be opened: nobody listens there, the key is wrong, or the peer is no farcall server."""
+    """No session could be opened: nobody listens, the key is wrong, or the peer is no farcall server."""
 
 
 class ConnectionLostError(RemoteError):

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farcall.errors import ModelError, UsageError
 from farcall.graph import load_model
+from farcall.graph.dims import dims
 
 from .graphs import chain, text_model, value
 
@@ -245,3 +246,14 @@ def test_dead_second_outputs_and_control_flow_load() -> None:
     graph = helper.make_graph([node], "g", [condition, value("x")], [value("y")])
     model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     assert [node.op_type for node in model.graph] == ["If"]
+
+
+def test_an_output_without_a_shape_gets_the_inferred_one() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    assert [str(dim) for dim in dims(model.graph.outputs[0])] == ["n", "4"]

@@ -28,7 +28,7 @@ def command(artifact: Path, json_: bool) -> None:
     click.echo(f"{artifact}: {_show.size(artifact.stat().st_size)}")
     facts = [
         ("made by", manifest.producer),
-        ("target", f"{manifest.target.triple} ({manifest.target.cpu})"),
+        ("target", " ".join(filter(None, (manifest.target.triple, manifest.target.cpu)))),
         ("model", manifest.model.name),
         ("backends", ", ".join(manifest.backends)),
         ("constants", f"{manifest.constants.count}, {_show.size(manifest.constants.bytes)}"),

@@ -201,6 +201,7 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
     # be strict.
     strict = not any(map(_misread, proto.graph.node))
     try:
+        proto = _with_output_shapes(proto)
         onnx.checker.check_model(proto)
         inferred = onnx.shape_inference.infer_shapes(
             proto, check_type=True, strict_mode=strict, data_prop=True
@@ -209,6 +210,19 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
     graph = inferred.graph
     return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
+
+
+def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` itself, or with the shapes of outputs that declare none.
+
+    ONNX's checker insists on one, exporters forget it, and other runtimes do not mind.
+    """
+    import onnx
+
+    tensors = [info.type.tensor_type for info in proto.graph.output if info.type.HasField("tensor_type")]
+    if all(tensor.HasField("shape") for tensor in tensors):
+        return proto
+    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
 
 
 def _misread(node: onnx.NodeProto) -> bool:

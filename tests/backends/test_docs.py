@@ -1,0 +1,15 @@
+"""The list of operators that users read is the table that the backend has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from farcall.backends.c._families import OPERATORS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
+
+
+def test_the_page_lists_every_operator_once() -> None:
+    listed = re.findall(r"`([A-Z]\w+)`", PAGE.read_text())
+    assert sorted(listed) == sorted(OPERATORS)

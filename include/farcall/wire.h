@@ -1,9 +1,9 @@
 /*
  * wire.h - the packet codec of farcall's RPC, in freestanding C11.
  *
- * The format is that of Apache TVM's RPC since 0.21 (docs/protocol.md has the tables). After the handshake
- * a connection carries packets: u64 length of what follows, i32 code, body. All fields are little endian,
- * packed back to back, without alignment.
+ * The format is that of Apache TVM's RPC since its release 0.21. After the handshake a connection carries
+ * packets: u64 length of what follows, i32 code, body. All fields are little endian, packed back to back,
+ * without alignment.
  *
  * The codec does no I/O, calls no function of the C library and allocates nothing: the caller gives memory.
  *

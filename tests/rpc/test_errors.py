@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -203,3 +205,31 @@ def test_close_ends_a_call_in_another_thread(server: Server) -> None:
     assert caught == [ConnectionLostError]
     with contextlib.suppress(ProcessLookupError):  # the call may not have begun when the session closed
         os.kill(pid, signal.SIGKILL)
+
+
+INTERRUPT = """
+import signal, sys, threading
+from farcall.errors import ConnectionLostError
+from farcall.rpc import connect
+
+session = connect(sys.argv[1], key="k")
+forever = session.get_function("test.forever")
+main = threading.main_thread().ident
+threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+try:
+    forever()
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    session.get_function("test.add")
+except ConnectionLostError as error:
+    print(error)
+"""
+
+
+def test_a_call_can_be_interrupted(server: Server) -> None:
+    command = [sys.executable, "-c", INTERRUPT, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.stdout.startswith("interrupted\n"), done.stderr
+    assert "was interrupted; connect again" in done.stdout
+    assert works(server)

@@ -26,7 +26,7 @@ def limits(match: Match) -> str | None:
 
 
 class NpuBackend(CBackendKit):
-    """Takes ``Relu(Conv(x, w, b))``: a row of outputs at a time stays in the accumulators."""
+    """Takes ``Relu(Conv(x, w, b))``: all filters at one pixel, with weights laid out for that."""
 
     name = "npu"
     color = "#e8883a"
@@ -40,18 +40,20 @@ class NpuBackend(CBackendKit):
         rows, columns = dims(match.root.outputs[0])[2:]
         top, left = conv.attributes.get_ints("pads", [0] * 4)[:2]
         sy, sx = conv.attributes.get_ints("strides", [1, 1])
-        source, weight, target = out.pointer(x), out.pointer(w), out.pointer(match.root.outputs[0])
+        source, target = out.pointer(x), out.pointer(match.root.outputs[0])
+        taps = out.constant(w.const_value.numpy().transpose(2, 3, 1, 0))  # [kh, kw, channels, filters]
         bias = f"{out.pointer(b)}[o]" if b is not None else "0"
-        with out.loop("n", batch), out.loop("o", filters), out.loop("i", rows):
-            out.line(f"float row[{columns}];\nfor (int j = 0; j < {columns}; ++j) row[j] = {bias};")
-            with out.loop("c", channels), out.loop("u", kh):
-                out.line(f"const int64_t y = i * {sy} + u - {top};\nif (y < 0 || y >= {height}) continue;")
-                out.line(f"const float* line = {source} + ((n * {channels} + c) * {height} + y) * {width};")
-                out.line(f"const float* tap = {weight} + ((o * {channels} + c) * {kh} + u) * {kw};")
-                for v in range(kw):  # the columns that tap v reaches inside the plane
-                    first, end = max(0, -(-(left - v) // sx)), min(columns, -(-(width + left - v) // sx))
-                    step = f"row[j] += tap[{v}] * line[j * {sx} + {v - left}];"
-                    out.line(f"for (int j = {first}; j < {end}; ++j) {step}")
-            result = f"{target} + ((n * {filters} + o) * {rows} + i) * {columns}"
-            out.line(f"float* done = {result};")
-            out.line(f"for (int j = 0; j < {columns}; ++j) done[j] = row[j] < 0 ? 0 : row[j];")
+        each = f"for (int o = 0; o < {filters}; ++o)"
+        with out.loop("n", batch), out.loop("i", rows), out.loop("j", columns):
+            out.line(f"float sum[{filters}];\n{each} sum[o] = {bias};")
+            with out.loop("u", kh), out.loop("v", kw):
+                out.line(f"const int64_t y = i * {sy} + u - {top}, x = j * {sx} + v - {left};")
+                out.line(f"if (y < 0 || y >= {height} || x < 0 || x >= {width}) continue;")
+                with out.loop("c", channels):
+                    out.line(
+                        f"const float pixel = {source}[((n * {channels} + c) * {height} + y) * {width} + x];"
+                    )
+                    out.line(f"const float* tap = {taps} + ((u * {kw} + v) * {channels} + c) * {filters};")
+                    out.line(f"{each} sum[o] += tap[o] * pixel;")
+            place = f"{target}[((n * {filters} + o) * {rows} + i) * {columns} + j]"
+            out.line(f"{each} {place} = sum[o] < 0 ? 0 : sum[o];")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from stub_backend import Stub, model, plan
 
 from farcall import ffi
 from farcall.abi.elf import Elf
@@ -29,6 +28,8 @@ from farcall.errors import (
 )
 from farcall.graph import Region
 from farcall.toolchain import Source, Target, cache_folder, compile_sources, find_compiler
+
+from .stub_backend import Stub, model, plan
 
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
 

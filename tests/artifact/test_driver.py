@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from stub_backend import Stub, model, plan
 
 from farcall.artifact import Artifact
 from farcall.artifact._checked import c_string
 from farcall.backends.base import RegionCode
 from farcall.errors import ModelError
 from farcall.graph import Region
+
+from .stub_backend import Stub, model, plan
 
 MainOf = Callable[[Artifact], Callable[..., Any]]
 

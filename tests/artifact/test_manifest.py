@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from stub_backend import Stub, model, plan
 
 from farcall.abi import loading
 from farcall.abi.elf import Elf
@@ -18,6 +17,8 @@ from farcall.abi.manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, compu
 from farcall.artifact import Artifact
 from farcall.errors import ArtifactError, UsageError
 from farcall.toolchain import Source, Target, compile_shared
+
+from .stub_backend import Stub, model, plan
 
 Change = Callable[[bytearray, Elf], None]
 

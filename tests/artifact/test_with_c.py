@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from stub_backend import model
 
 import farcall as fc
 from farcall.errors import ArtifactError
+
+from .stub_backend import model
 
 
 def main_of(proto: onnx.ModelProto) -> Callable[..., Any]:

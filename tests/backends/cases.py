@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from harness import Compiled, compile_regions, whole_region
+from .harness import Compiled, compile_regions, whole_region
 
 OPSET = 21
 

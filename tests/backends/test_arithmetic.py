@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import Case, check, refusal
+
+from .cases import Case, check, refusal
 
 FLOATS = [np.float32, np.float64]
 SIGNED = [np.int8, np.int16, np.int32, np.int64]

@@ -20,7 +20,8 @@ from farcall.backends.ckit import CBackendKit, RegionWriter, c_expr, c_literal, 
 from farcall.errors import BackendError
 from farcall.graph import Match, Pattern
 from farcall.graph.dims import ceildiv, evaluate, maximum, minimum, product, symbol
-from harness import CC, compile_regions, whole_region
+
+from .harness import CC, compile_regions, whole_region
 
 # --8<-- a whole backend
 

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
-from test_ckit import Npu
 
 import farcall as fc
+
+from .test_ckit import Npu
 
 NET = """<ir_version: 8, opset_import: ["": 17]>
 g (float[batch, 2, h, w] x, float[batch, 6] z)

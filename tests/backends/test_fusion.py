@@ -17,7 +17,8 @@ from farcall.backends.c._plan import Life, plan
 from farcall.backends.c._region import generate
 from farcall.graph import load_model
 from farcall.graph.dims import evaluate, symbol
-from harness import compile_model, compile_regions, whole_region
+
+from .harness import compile_model, compile_regions, whole_region
 
 
 def parse(

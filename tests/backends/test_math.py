@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from farcall.backends.c._math import HELPERS
-from harness import CC, NATIVE
+
+from .harness import CC, NATIVE
 
 LOOP = """void {0}_all(const float* x, float* y, long n) {{
   for (long i = 0; i < n; ++i) y[i] = farcall_{0}f(x[i]);

@@ -20,7 +20,8 @@ from onnx.backend.test.loader import load_model_tests
 
 from farcall.backends.c._families import OPERATORS
 from farcall.errors import ModelError
-from harness import NATIVE, Compiled, compile_regions, whole_region
+
+from .harness import NATIVE, Compiled, compile_regions, whole_region
 
 XFAILS = Path(__file__).resolve().parents[1] / "onnx_node_xfails.txt"
 DATA = Path(onnx.__file__).parent

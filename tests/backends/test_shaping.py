@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from cases import Case, check, refusal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from .cases import Case, check, refusal
 
 DTYPES = [np.float32, np.float64, np.int8, np.int64, np.uint16, np.bool_]
 

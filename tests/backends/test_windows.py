@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import Case, check, refusal
 
-from harness import compile_regions, whole_region
+from .cases import Case, check, refusal
+from .harness import compile_regions, whole_region
 
 
 def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:

@@ -51,7 +51,7 @@ def test_integer_division_truncates_and_never_traps() -> None:
 
 
 def _compiled(cases: list[Case]) -> list:
-    from harness import compile_regions, whole_region
+    from .harness import compile_regions, whole_region
 
     return compile_regions([whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)])
 

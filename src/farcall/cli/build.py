@@ -10,7 +10,7 @@ import click
 from farcall.cli import _show
 
 
-@click.command("build")
+@click.command("build", short_help="Build an ONNX model into one file.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The artifact to write.")
 @click.option("--backends", default="c", show_default=True, help="Names, most wanted first: a,b,c.")

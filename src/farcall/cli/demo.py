@@ -28,7 +28,7 @@ REPEATS = 30
 Route = Callable[["np.ndarray"], "np.ndarray"]
 
 
-@click.command("demo")
+@click.command("demo", short_help="See it all at work on a real model.")
 @click.option(
     "--output", default="farcall-demo", type=click.Path(path_type=Path), show_default=True, help="Folder."
 )

@@ -9,7 +9,7 @@ import click
 from farcall.cli import _show
 
 
-@click.command("inspect")
+@click.command("inspect", short_help="Show what is in an artifact.")
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object: the whole manifest.")
 def command(artifact: Path, json_: bool) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from farcall.abi import Signature
 
 
-@click.command("run")
+@click.command("run", short_help="Run a model or an artifact on .npy files.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input, once for each.")
 @click.option("--on", "url", default=None, metavar="tcp://HOST:PORT", help="Run there, in a `farcall serve`.")

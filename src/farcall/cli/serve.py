@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command("serve")
+@click.command("serve", short_help="Offer this machine to sessions.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--key", default="", help="Word that a session must name to get in.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from farcall.errors import ArtifactError
 
@@ -62,8 +62,7 @@ class Header:
         return f"{self.architecture}, {self.bits}-bit, {'big' if self.big_endian else 'little'}-endian"
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A named range of the file."""
 
     name: str
@@ -74,8 +73,7 @@ class Section:
     entry_size: int
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A name that a file gives to others or (``defined`` is False) wants from them."""
 
     name: str
@@ -137,18 +135,20 @@ class Elf:
             raise self._broken(
                 f"ends at byte {len(self.data)}, but its section table reaches to {offset + count * entry}"
             )
-        raw = [self._unpack(_SECTION[self.header.bits], offset + i * entry) for i in range(count)]
+        table = self.data[offset : offset + count * entry]
+        raw = list(struct.iter_unpack(self._order + _SECTION[self.header.bits], table))
         if names_index >= count:
             raise self._broken(f"names section {names_index} of {count} as its table of names")
-        names = self._bounded(raw[names_index][4], raw[names_index][5], "the table of section names")
+        names = bytes(self._bounded(raw[names_index][4], raw[names_index][5], "the table of section names"))
         return tuple(self._make_section(fields, names) for fields in raw)
 
-    def _make_section(self, fields: tuple[int, ...], names: memoryview) -> Section:
-        name = self._name(names, fields[0])
-        if fields[1] != _NO_BITS:
-            self._bounded(fields[4], fields[5], f"section {name!r}")
-        size = 0 if fields[1] == _NO_BITS else fields[5]
-        return Section(name, fields[1], fields[4], size, fields[6], fields[9])
+    def _make_section(self, fields: tuple[int, ...], names: bytes) -> Section:
+        name, kind, offset, size = self._name(names, fields[0]), fields[1], fields[4], fields[5]
+        if kind == _NO_BITS:
+            size = 0
+        elif offset + size > len(self.data):
+            self._bounded(offset, size, f"section {name!r}")
+        return Section(name, kind, offset, size, fields[6], fields[9])
 
     def _symbols(self, section: Section) -> Iterator[Symbol]:
         layout = _SYMBOL[self.header.bits]
@@ -159,19 +159,18 @@ class Elf:
             raise self._broken(f"has a symbol table of {section.size} bytes {entries}")
         if section.link >= len(self.sections):
             raise self._broken(f"names section {section.link} of {len(self.sections)} as symbol names")
-        names = self.content(self.sections[section.link])
+        names = bytes(self.content(self.sections[section.link]))
         for i in range(1, count):  # the first entry is reserved
             fields = self._unpack(layout, section.offset + i * size)
             info, index = (fields[1], fields[3]) if self.header.bits == 64 else (fields[3], fields[5])
             if binding := info >> 4:  # 0 is local: nobody else's
                 yield Symbol(self._name(names, fields[0]), defined=index != 0, weak=binding == 2)
 
-    def _name(self, names: memoryview, start: int) -> str:
-        text = bytes(names[start : start + _NAME_LIMIT])
-        end = text.find(b"\0")
+    def _name(self, names: bytes, start: int) -> str:
+        end = names.find(b"\0", start, start + _NAME_LIMIT)
         if end < 0:
             raise self._broken(f"has a name at {start} of its {len(names)} bytes of names that never ends")
-        return text[:end].decode("utf-8", "replace")
+        return names[start:end].decode("utf-8", "replace")
 
     def _unpack(self, layout: str, offset: int) -> tuple[int, ...]:
         layout = self._order + layout

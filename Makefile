@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit coverage bench sanitize fuzz clean help
+.PHONY: demo test lint unit bench sanitize clean help
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12

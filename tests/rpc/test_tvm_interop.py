@@ -81,7 +81,9 @@ def tvm_url() -> Iterator[str]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        yield f"tcp://127.0.0.1:{process.stdout.readline().strip()}"
+        port = process.stdout.readline().strip()
+        assert port.isdigit(), f"the TVM server did not start; see: {PEER} serve"
+        yield f"tcp://127.0.0.1:{port}"
         process.stdin.close()
 
 

@@ -117,3 +117,48 @@ def test_a_plain_kernel_library_loads(tmp_path: Path) -> None:
     twice = fc.load_module(tmp_path / "plain.so")["twice"]
     assert twice(21) == 42
     assert twice.signature is None
+
+
+def scaled(dtype: int) -> onnx.ModelProto:
+    """x * k, where k has rank 0."""
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "k"], ["y"])],
+        "scaled",
+        [helper.make_tensor_value_info("x", dtype, ["n"]), helper.make_tensor_value_info("k", dtype, [])],
+        [helper.make_tensor_value_info("y", dtype, ["n"])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (TensorProto.FLOAT, 0.5),
+        (TensorProto.FLOAT, 3),
+        (TensorProto.DOUBLE, np.float32(0.1)),
+        (TensorProto.INT8, -128),
+        (TensorProto.UINT16, 65535),
+        (TensorProto.INT64, 2**62),
+    ],
+)
+def test_a_number_stands_for_a_tensor_of_rank_0(dtype: int, number: float) -> None:
+    main = main_of(scaled(dtype))
+    x = np.array([1, 0, 1], helper.tensor_dtype_to_np_dtype(dtype))
+    np.testing.assert_array_equal(main(x, number), x * x.dtype.type(number))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "got"),
+    [
+        (TensorProto.INT8, 128, "int8[], got int"),
+        (TensorProto.UINT16, -1, "uint16[], got int"),
+        (TensorProto.INT64, 0.5, "int64[], got float"),
+        (TensorProto.FLOAT, True, "float32[], got bool"),
+        (TensorProto.FLOAT, "1", "float32[], got str"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(dtype: int, number: object, got: str) -> None:
+    main = main_of(scaled(dtype))
+    x = np.zeros(3, helper.tensor_dtype_to_np_dtype(dtype))
+    with pytest.raises(TypeError, match=f"argument 2 `k` of `main`: expected {got}".replace("[", r"\[")):
+        main(x, number)

@@ -271,6 +271,7 @@ FARCALL_KERNEL(main) {{
   struct frame frame, *const f = &frame;
   const DLTensor* given[{max(ins, 1)}] = {{NULL}};
   void* owned[{max(ins, 1)}] = {{NULL}};
+  struct fc_scalar numbers[{max(ins, 1)}];
   TVMFFIAny results[{max(outs, 1)}] = {{{{.type_index = kTVMFFINone}}}};
   struct fc_block* block = NULL;
   int status = -1;
@@ -279,7 +280,10 @@ FARCALL_KERNEL(main) {{
   for (int32_t i = 0; i < {ins}; ++i) {{
     given[i] = fc_tensor(&args[i]);
     if (__builtin_expect(!fc_bind(&parameters[i], given[i], f->s), 0)) {{
-      return fc_refuse(parameters, i, args, f->s, {names}, symbols);
+      if (!fc_scalar(&args[i], &parameters[i], &numbers[i])) {{
+        return fc_refuse(parameters, i, args, f->s, {names}, symbols);
+      }}
+      given[i] = &numbers[i].tensor;
     }}
   }}
   if (derive(f) != 0) return -1;

@@ -136,6 +136,64 @@ static inline bool fc_bind(const struct fc_parameter* want, const DLTensor* got,
   return empty || got->data != NULL;
 }
 
+/* A number that stands for a tensor of rank 0. */
+struct fc_scalar {
+  DLTensor tensor;
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    float f32;
+    double f64;
+  } value;
+};
+
+static bool fc_store_int(struct fc_scalar* out, DLDataType dtype, int64_t x) {
+  switch (dtype.bits) {
+    case 8:
+      return dtype.code == kDLInt ? (out->value.i8 = (int8_t)x) == x : (out->value.u8 = (uint8_t)x) == x;
+    case 16:
+      return dtype.code == kDLInt ? (out->value.i16 = (int16_t)x) == x : (out->value.u16 = (uint16_t)x) == x;
+    case 32:
+      return dtype.code == kDLInt ? (out->value.i32 = (int32_t)x) == x : (out->value.u32 = (uint32_t)x) == x;
+    case 64:
+      out->value.i64 = x;
+      return dtype.code == kDLInt || x >= 0;
+    default:
+      return false;
+  }
+}
+
+static bool fc_store_float(struct fc_scalar* out, DLDataType dtype, double x) {
+  if (dtype.bits == 32) out->value.f32 = (float)x;
+  if (dtype.bits == 64) out->value.f64 = x;
+  return dtype.bits == 32 || dtype.bits == 64;
+}
+
+/* Takes a number where a tensor of rank 0 is wanted, if the dtype can hold it: an int for any int or float dtype,
+ * a float for a float dtype, a bool for bool. */
+static FC_COLD bool fc_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out) {
+  bool right = false;
+  if (want->ndim != 0 || want->dtype.lanes != 1) return false;
+  if (got->type_index == kTVMFFIBool && want->dtype.code == kDLBool) {
+    out->value.u8 = got->v_int64 != 0;
+    right = want->dtype.bits == 8;
+  } else if (got->type_index == kTVMFFIFloat && want->dtype.code == kDLFloat) {
+    right = fc_store_float(out, want->dtype, got->v_float64);
+  } else if (got->type_index == kTVMFFIInt && want->dtype.code == kDLFloat) {
+    right = fc_store_float(out, want->dtype, (double)got->v_int64);
+  } else if (got->type_index == kTVMFFIInt && (want->dtype.code == kDLInt || want->dtype.code == kDLUInt)) {
+    right = fc_store_int(out, want->dtype, got->v_int64);
+  }
+  out->tensor = (DLTensor){.data = &out->value, .device = {kDLCPU, 0}, .dtype = want->dtype};
+  return right;
+}
+
 /* Why a tensor of the right dtype and rank was refused: the dim, the device or the missing memory. */
 FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_parameter* all, int32_t index,
                                 const DLTensor* got, const int64_t* symbols, const char* const* names) {

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit bench sanitize clean help
+.PHONY: demo test lint unit soak bench sanitize clean help
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,9 @@ lint: .venv/.test ## ruff, mypy --strict, import contracts
 
 unit: .venv/.test ## the tests, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
+
+soak: .venv/.test ## the repetitions that take minutes: a million calls of each kind
+	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
 
 bench: .venv/.test ## farcall and its pinned rivals, side by side in one run
 	$(BIN)/python -m bench $(BENCH_FLAGS)

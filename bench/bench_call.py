@@ -1,7 +1,8 @@
-"""One call from Python into a C kernel, beside apache-tvm-ffi: same kernels, same GIL policy (released)."""
+"""One call from Python into a kernel, beside apache-tvm-ffi: same kernels, same GIL policy, same process."""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,15 +12,28 @@ from typing import Any
 import numpy as np
 import torch
 import tvm_ffi
+import tvm_ffi.cpp
 
-from bench.harness import Row, rows
-from farcall import ffi
+from bench.harness import Row, in_turn, rows, spread
+from farcall import cpp, ffi
 from farcall.toolchain.compiler import find_compiler
 
 KERNELS = """
 #include <farcall/c_api.h>
 
 FARCALL_KERNEL(nothing) { return 0; }
+
+FARCALL_KERNEL(same) { return TVMFFIAnyViewToOwnedAny(&args[0], result); }
+
+/* Calls args[0](7), args[1] times. */
+FARCALL_KERNEL(call_often) {
+  TVMFFIAny seven = {.type_index = kTVMFFIInt, .v_int64 = 7}, none;
+  for (int64_t i = 0; i < args[1].v_int64; ++i) {
+    none.type_index = kTVMFFINone;
+    if (TVMFFIFunctionCall(args[0].v_obj, &seven, 1, &none) != 0) return -1;
+  }
+  return 0;
+}
 
 FARCALL_KERNEL(fail) {
   TVMFFIErrorSetRaisedFromCStr("ValueError", "as it was asked to");
@@ -48,15 +62,26 @@ BATCH = 200
 
 
 def run() -> list[Row]:
-    """Calls of an empty kernel by kind of argument, and of one that allocates its result."""
+    """Calls by kind of argument, results, callbacks, errors, and tensors taken over."""
     with tempfile.TemporaryDirectory() as folder:
-        ours = ffi.load_library(_build(Path(folder), "ours"))
+        ours = ffi.load_library(build_kernels(Path(folder), "ours"))
         # A file of its own: one that is loaded twice is mapped once, and bound to one runtime.
-        theirs = tvm_ffi.load_module(str(_build(Path(folder), "theirs")))
-        return [*_empty(ours, theirs), *_chain(ours, theirs), *_errors(ours, theirs)]
+        theirs = tvm_ffi.load_module(str(build_kernels(Path(folder), "theirs")))
+        lent = ffi.load_library(build_kernels(Path(folder), "lent"))["nothing"]
+        lent.views = True
+        return [
+            *_arguments(ours, theirs, lent),
+            *_results(ours, theirs),
+            *_chain(ours, theirs),
+            *_callback(ours, theirs),
+            *_errors(ours, theirs),
+            *_from_dlpack(),
+            _crowd(ours["nothing"]),
+        ]
 
 
-def _build(folder: Path, name: str) -> Path:
+def build_kernels(folder: Path, name: str) -> Path:
+    """The library with the kernels above, in a file of that name."""
     (folder / f"{name}.c").write_text(KERNELS)
     flags = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ffi.include_dir()}"]
     find_compiler().run([*flags, f"{name}.c", "-o", f"{name}.so"], folder, "benchmark kernels")
@@ -84,20 +109,92 @@ def _rows(
     return [_single(row) for row in rows(work, {"farcall": ours, "apache-tvm-ffi": theirs}, ratios=limits)]
 
 
-def _empty(ours: Any, theirs: Any) -> list[Row]:
-    arrays = tuple(np.ones((10, 10), np.float32) for _ in range(3))
+def _arguments(ours: Any, theirs: Any, lent: Any) -> list[Row]:
+    arrays = tuple(np.ones((10, 10), np.float32) for _ in range(8))
+    torches = tuple(map(torch.from_numpy, arrays))
     f, g = ours["nothing"], theirs["nothing"]
-    cases: list[tuple[str, tuple[Any, ...], float | None]] = [
-        ("call: 3 ints", (1, 2, 3), 0.6),
-        ("call: 3 torch tensors", tuple(map(torch.from_numpy, arrays)), 0.6),
-        ("call: 3 numpy arrays", arrays, None),
-        ("call: str of 26 characters", ("abcdefghijklmnopqrstuvwxyz",), None),
+    cases: list[tuple[str, Any, tuple[Any, ...], float]] = [
+        ("call: 3 ints", f, (1, 2, 3), 0.45),
+        ("call: str of 26 characters", f, ("abcdefghijklmnopqrstuvwxyz",), 0.45),
+        ("call: 3 torch tensors, views", lent, torches[:3], 0.55),
+        ("call: 3 torch tensors, Tensor objects", f, torches[:3], 0.60),
+        ("call: 8 torch tensors, views", lent, torches, 0.55),
+        ("call: 3 numpy arrays", f, arrays[:3], 0.40),
     ]
+    if jax := _jax_arrays():
+        cases.append(("call: 3 jax arrays", f, jax, 0.50))
     result = [
-        row for work, args, reach in cases for row in _rows(work, _batch(f, args), _batch(g, args), reach)
+        row
+        for work, call, args, reach in cases
+        for row in _rows(work, _batch(call, args), _batch(g, args), reach)
     ]
-    own, rival = tuple(map(ffi.from_dlpack, arrays)), tuple(map(tvm_ffi.from_dlpack, arrays))
-    return [*result, *_rows("call: 3 of the library's own Tensors", _batch(f, own), _batch(g, rival))]
+    own, rival = tuple(map(ffi.from_dlpack, arrays[:3])), tuple(map(tvm_ffi.from_dlpack, arrays[:3]))
+    result += _rows("call: 3 of the library's own Tensors", _batch(f, own), _batch(g, rival), 0.55)
+    return [*result, *_gil_kept(f, g)]
+
+
+def _jax_arrays() -> tuple[Any, ...] | None:
+    try:
+        import jax.numpy as jnp
+    except ImportError:
+        return None
+    return tuple(jnp.ones((10, 10), jnp.float32) for _ in range(3))
+
+
+def _gil_kept(f: Any, g: Any) -> list[Row]:
+    f.release_gil = g.release_gil = False
+    try:
+        return _rows("call: 3 ints, GIL kept", _batch(f, (1, 2, 3)), _batch(g, (1, 2, 3)), 0.45)
+    finally:
+        f.release_gil = g.release_gil = True
+
+
+def _results(ours: Any, theirs: Any) -> list[Row]:
+    x = (torch.ones(10, 10),)
+    assert type(ours["same"](*x)) is type(theirs["same"](*x)) is torch.Tensor
+    return _rows("call: torch in, the same out", _batch(ours["same"], x), _batch(theirs["same"], x), 0.80)
+
+
+def _callback(ours: Any, theirs: Any) -> list[Row]:
+    def callback(x: int) -> None:
+        pass
+
+    mine, rival = ffi.Function(callback), tvm_ffi.convert(callback)
+    f, g = ours["call_often"], theirs["call_often"]
+    contenders = {"farcall": lambda: f(mine, BATCH), "apache-tvm-ffi": lambda: g(rival, BATCH)}
+    result = []
+    for policy, released in (("", True), (", GIL kept", False)):
+        f.release_gil = g.release_gil = released
+        work = f"callback: native -> Python, 1 int{policy}"
+        result += [_single(row) for row in rows(work, contenders, ratios={"apache-tvm-ffi": 0.60})]
+    return result
+
+
+def _from_dlpack() -> list[Row]:
+    array = np.ones((10, 10), np.float32)
+    tensor = torch.from_numpy(array)
+    return [
+        row
+        for name, x in (("torch", tensor), ("numpy", array))
+        for row in _rows(
+            f"from_dlpack({name})", _batch(ffi.from_dlpack, (x,)), _batch(tvm_ffi.from_dlpack, (x,)), 0.60
+        )
+    ]
+
+
+def _crowd(f: Any) -> Row:
+    """A call beside 10,000 registered functions, against the same call alone."""
+    call = _batch(f, (1, 2, 3))
+    names = [f"bench.crowd.{i}" for i in range(10_000)]
+    alone = in_turn({"": call})[""]
+    for name in names:
+        ffi.register_global_func(name, f)
+    crowded = in_turn({"": call})[""]
+    for name in names:
+        ffi.remove_global_func(name)
+    medians = statistics.median(crowded), statistics.median(alone)
+    work, rival = "call: 3 ints, 10,000 functions registered", "farcall, few"
+    return _single(Row(work, medians[0], spread(crowded), rival, medians[1], reach_ratio=1.1))
 
 
 def _chain(ours: Any, theirs: Any) -> list[Row]:
@@ -112,7 +209,7 @@ def _chain(ours: Any, theirs: Any) -> list[Row]:
     own, rival = _batch(ours["chain"], torches), _batch(theirs["chain"], torches)
     return [
         *(replace(_single(row), reach_seconds=0.7e-6) for row in timed),
-        *_rows("call: kernel chain, 4 torch 10x10 -> torch", own, rival),
+        *_rows("call: kernel chain, 4 torch 10x10 -> torch", own, rival, 0.80),
     ]
 
 
@@ -127,5 +224,19 @@ def _errors(ours: Any, theirs: Any) -> list[Row]:
 
         return call
 
-    contenders = {"farcall": caught(ours["fail"]), "apache-tvm-ffi": caught(theirs["fail"])}
-    return rows("call: C error -> Python except", contenders)
+    in_c = {"farcall": caught(ours["fail"]), "apache-tvm-ffi": caught(theirs["fail"])}
+    in_cpp = {name: caught(function) for name, function in _throwers().items()}
+    return [
+        *rows("call: C error -> Python except", in_c, ratios={"apache-tvm-ffi": 0.10}),
+        *rows("call: C++ exception -> Python except", in_cpp, ratios={"apache-tvm-ffi": 0.10}),
+    ]
+
+
+def _throwers() -> dict[str, Callable[[], object]]:
+    """The same function by either library's headers; compiled once, and taken from their caches later."""
+    mine = 'void fail() { throw farcall::Error("ValueError", "as it was asked to"); }'
+    rival = 'void fail() { TVM_FFI_THROW(ValueError) << "as it was asked to"; }'
+    return {
+        "farcall": cpp.load_inline("bench_throw", cpp_sources=mine, functions=["fail"])["fail"],
+        "apache-tvm-ffi": tvm_ffi.cpp.load_inline("bench_throw", cpp_sources=rival, functions=["fail"]).fail,
+    }

@@ -502,6 +502,19 @@ typedef struct {
   void (*data_deleter)(void* data);
 } TVMFFISeqCell;
 
+/*
+ * The body of Map and Dict. Libraries read and write it by code of their own, so that its two layouts are part of
+ * the ABI, and the hash of a key as well (native/core/rt_map.c has both). With the top bit of `slots` set, `data` is
+ * a row of (key, value) pairs, in the order of insertion, searched from the front; at most 4 have that layout.
+ * Without it, `data` is a hash table, and three numbers more stand behind this cell.
+ */
+typedef struct {
+  void* data;
+  uint64_t size;  /* pairs */
+  uint64_t slots; /* room for pairs; see above */
+  void (*data_deleter)(void* data); /* frees `data`; NULL where the row stands behind this cell */
+} TVMFFIMapCell;
+
 /* The body of an opaque object: a pointer that only its maker understands. */
 typedef struct {
   void* handle;
@@ -521,6 +534,10 @@ FARCALL_PIN(TVMFFISeqCell, size, 8);
 FARCALL_PIN(TVMFFISeqCell, capacity, 16);
 FARCALL_PIN(TVMFFISeqCell, data_deleter, 24);
 FARCALL_PIN_SIZE(TVMFFISeqCell, 32);
+FARCALL_PIN(TVMFFIMapCell, size, 8);
+FARCALL_PIN(TVMFFIMapCell, slots, 16);
+FARCALL_PIN(TVMFFIMapCell, data_deleter, 24);
+FARCALL_PIN_SIZE(TVMFFIMapCell, 32);
 
 /*
  * Where the body of an object begins. An expression such as
@@ -543,6 +560,9 @@ static inline TVMFFIShapeCell* TVMFFIShapeGetCellPtr(TVMFFIObjectHandle obj) {
 }
 static inline TVMFFISeqCell* TVMFFISeqGetCellPtr(TVMFFIObjectHandle obj) {
   return (TVMFFISeqCell*)((char*)obj + sizeof(TVMFFIObject));
+}
+static inline TVMFFIMapCell* TVMFFIMapGetCellPtr(TVMFFIObjectHandle obj) {
+  return (TVMFFIMapCell*)((char*)obj + sizeof(TVMFFIObject));
 }
 static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectHandle obj) {
   return (TVMFFIOpaqueObjectCell*)((char*)obj + sizeof(TVMFFIObject));
@@ -608,6 +628,15 @@ typedef struct FarcallRuntime {
 
 #define FARCALL_ABI_VERSION 1u
 #define FARCALL_RUNTIME_SYMBOL "__farcall_runtime"
+
+/*
+ * A library may say which version of the layouts it was built with, in a `const uint32_t` of this name: farcall
+ * refuses to load another one than its own, and names both. FARCALL_SAY_ABI_VERSION, once in a library, does so.
+ */
+#define FARCALL_ABI_SYMBOL "__farcall_abi_version"
+#define FARCALL_SAY_ABI_VERSION                                             \
+  FARCALL_EXTERN_C FARCALL_VISIBLE extern const uint32_t __farcall_abi_version; \
+  const uint32_t __farcall_abi_version = FARCALL_ABI_VERSION
 
 FARCALL_PIN(FarcallRuntime, struct_size, 4);
 FARCALL_PIN(FarcallRuntime, error_set_raised_from_cstr, 8);
@@ -743,9 +772,9 @@ TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray*
                                                           TVMFFIObjectHandle* out);
 
 /*
- * The frames of the caller as text. farcall names the given place only: walking the stack costs microseconds
- * on every error, and a Python user sees the Python frames anyway. The text is the thread's, and valid until the
- * next call.
+ * The given place as text, in the form of a backtrace. The caller is remembered by its address, until the
+ * thread's next one, and with FARCALL_BACKTRACE=1 in the environment all its callers: naming them costs more than the
+ * rest of an error, and few are looked at. In Python farcall._core.last_backtrace() does. The text is the thread's, and valid until the next call.
  */
 TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
                                                    int cross_ffi_boundary);
@@ -771,6 +800,13 @@ TVM_FFI_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, 
 TVM_FFI_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 TVM_FFI_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
+/*
+ * A Tensor that looks at the memory of another as `prototype` says, and keeps that one alive. Nobody checks that the
+ * dims, strides and offset stay inside.
+ */
+TVM_FFI_DLL int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DLTensor* prototype,
+                                             TVMFFIObjectHandle* out);
+
 /* ---- strings and types ---- */
 
 /*
@@ -781,12 +817,124 @@ TVM_FFI_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAn
 TVM_FFI_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
 /*
+ * A whole number of any size, from and to its 64-bit words: the lowest first, each in this machine's order, two's
+ * complement. What fits into 64 bits becomes a kTVMFFIInt, and never a BigInt. Get gives the words of either; those of
+ * an Int stand in the Any, which must stay where it is. A value of another type gives NULL.
+ */
+TVM_FFI_DLL int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
+TVM_FFI_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* value);
+
+/*
  * "float32" <-> {kDLFloat, 32, 1}. Names: int, uint, float, bfloat, complex with their bits, bool, handle, the 8-, 6-
  * and 4-bit floats by their formats ("float8_e4m3fn"), then "xN" for N lanes, as in "float32x4". "void" and "" mean
  * no type. Short forms (f32, i8, u8, bf16) are read and never printed. An unknown name is a ValueError.
  */
 TVM_FFI_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
 TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
+
+/* ---- the registry of types ----
+ *
+ * Libraries name types by text and meet by index. A type may be described by fields and methods, which is how one
+ * language uses the objects of another. farcall keeps what libraries register, and gives it back.
+ *
+ * Registering the same thing twice is no error where both say the same, as when two copies of one library are
+ * loaded. Saying something else is a ValueError, and never ends the process: while a library is being loaded, the
+ * functions below return 0 all the same, because its initialisers could do nothing about it; loading then fails.
+ */
+
+typedef int (*TVMFFIFieldGetter)(void* field, TVMFFIAny* result);
+typedef int (*TVMFFIFieldSetter)(void* field, const TVMFFIAny* value);
+typedef int (*TVMFFIObjectCreator)(TVMFFIObjectHandle* result);
+
+/* A field: a getter and a setter get the address of the object plus `offset`. */
+typedef struct {
+  TVMFFIByteArray name;
+  TVMFFIByteArray doc;
+  TVMFFIByteArray metadata; /* JSON */
+  int64_t flags;            /* 1: may be written; 2: has a default; the others are other programs' business */
+  int64_t size;
+  int64_t alignment;
+  int64_t offset;
+  TVMFFIFieldGetter getter;
+  void* setter; /* a TVMFFIFieldSetter, or with flag 1 << 11 a Function's handle */
+  TVMFFIAny default_value_or_factory;
+  int32_t field_static_type_index;
+} TVMFFIFieldInfo;
+
+/* A method: `method` is a Function that gets the object first. */
+typedef struct {
+  TVMFFIByteArray name;
+  TVMFFIByteArray doc;
+  TVMFFIByteArray metadata;
+  int64_t flags; /* 4: static, it gets no object */
+  TVMFFIAny method;
+} TVMFFIMethodInfo;
+
+typedef struct {
+  TVMFFIByteArray doc;
+  TVMFFIObjectCreator creator; /* makes an object with its defaults; may be NULL */
+  int32_t total_size;
+  int32_t structural_eq_hash_kind;
+} TVMFFITypeMetadata;
+
+/* What is known of a type. It stays where it is; fields and methods may be added. */
+typedef struct TVMFFITypeInfo {
+  int32_t type_index;
+  int32_t type_depth; /* of "ffi.Object" 0 */
+  TVMFFIByteArray type_key;
+  const struct TVMFFITypeInfo** type_ancestors; /* type_depth of them, the root first */
+  uint64_t type_key_hash;
+  int32_t num_fields;
+  int32_t num_methods;
+  const TVMFFIFieldInfo* fields;
+  const TVMFFIMethodInfo* methods;
+  const TVMFFITypeMetadata* metadata; /* NULL until it is registered */
+} TVMFFITypeInfo;
+
+/* One attribute of all types: the value of type i is data[i - begin_index], None where there is none. */
+typedef struct {
+  const TVMFFIAny* data;
+  int32_t size;
+  int32_t begin_index;
+} TVMFFITypeAttrColumn;
+
+FARCALL_PIN(TVMFFIFieldInfo, getter, 80);
+FARCALL_PIN(TVMFFIFieldInfo, default_value_or_factory, 96);
+FARCALL_PIN_SIZE(TVMFFIFieldInfo, 120);
+FARCALL_PIN(TVMFFIMethodInfo, method, 56);
+FARCALL_PIN_SIZE(TVMFFIMethodInfo, 72);
+FARCALL_PIN_SIZE(TVMFFITypeMetadata, 32);
+FARCALL_PIN(TVMFFITypeInfo, type_ancestors, 24);
+FARCALL_PIN(TVMFFITypeInfo, fields, 48);
+FARCALL_PIN(TVMFFITypeInfo, metadata, 64);
+FARCALL_PIN_SIZE(TVMFFITypeInfo, 72);
+FARCALL_PIN(TVMFFITypeAttrColumn, begin_index, 12);
+FARCALL_PIN_SIZE(TVMFFITypeAttrColumn, 16);
+
+/*
+ * The index of a type, which is made where the name is new: `static_type_index` when that is not negative, else one
+ * behind its parent in the room that the parent has kept for children, else one behind all others. With a parent of
+ * -2 it only looks, and gives -2 for an unknown name; a parent of -1 makes a root.
+ */
+TVM_FFI_DLL int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index,
+                                              int32_t type_depth, int32_t num_child_slots,
+                                              int32_t child_slots_can_overflow, int32_t parent_type_index);
+
+/* What is known of a type; never NULL: an index that nobody registered is described as "(unregistered type)". */
+TVM_FFI_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
+
+/* Each copies what it is given. IndexError for a type that nobody registered. */
+TVM_FFI_DLL int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info);
+TVM_FFI_DLL int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info);
+TVM_FFI_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
+TVM_FFI_DLL int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* attr_name,
+                                       const TVMFFIAny* attr_value);
+
+/* The column of an attribute, which stays where it is and grows; NULL when no type has it. */
+TVM_FFI_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
+
+/* Registers a global function with its name, docs and metadata. */
+TVM_FFI_DLL int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* method_info, int allow_override);
 
 /* ---- once ---- */
 
@@ -841,6 +989,34 @@ TVM_FFI_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* ou
  * raised). Clean up and return -1; the error is set already. It takes the GIL, so every few milliseconds is enough.
  */
 TVM_FFI_DLL int TVMFFIEnvCheckSignals(void);
+
+/*
+ * A host that is not farcall's own names its functions: "PyErr_CheckSignals", "PyGILState_Ensure" and
+ * "PyGILState_Release". Another name is a ValueError. farcall, which is Python already, needs none of them.
+ */
+TVM_FFI_DLL int TVMFFIEnvRegisterCAPI(const char* name, void* symbol);
+
+/* ---- modules ---- */
+
+/*
+ * The function of that name in the modules that a library imports, else the global one; RuntimeError when there is
+ * none. `library_ctx` is what the loader has put into the library's `__tvm_ffi__library_ctx`. The module keeps the
+ * function: the reference in `out` is borrowed.
+ */
+TVM_FFI_DLL int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* func_name,
+                                              TVMFFIObjectHandle* out);
+
+/*
+ * Every library that is loaded from now on and has a variable of this name (a void*) finds `symbol` in it. For
+ * generated code that must not import anything.
+ */
+TVM_FFI_DLL int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
+
+/*
+ * Adds a symbol to the system library: what is linked into this process, as on a device without a dynamic linker.
+ * `name` is the whole symbol, with its prefix. Registering another address under a name replaces the first.
+ */
+TVM_FFI_DLL int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -28,11 +28,14 @@
  * domain_error and length_error become ValueError, out_of_range IndexError, overflow_error OverflowError,
  * bad_alloc MemoryError, all others RuntimeError.
  *
- * Every function may be called without the Python GIL, from many threads at once.
+ * Every function may be called without the Python GIL, from many threads at once. Global objects of the types
+ * above are made inside functions (`static const String& name = *new String("...")`): constructors of a library
+ * run before its runtime has supplied the functions that they would call.
  */
 #ifndef FARCALL_KERNEL_HPP_
 #define FARCALL_KERNEL_HPP_
 
+#include <farcall/cpp/chars.hpp>
 #include <farcall/cpp/container.hpp>
 #include <farcall/cpp/env.hpp>
 #include <farcall/cpp/error.hpp>
@@ -43,6 +46,7 @@
 #include <farcall/cpp/object.hpp>
 #include <farcall/cpp/shape.hpp>
 #include <farcall/cpp/tensor.hpp>
+#include <farcall/cpp/tensor_alloc.hpp>
 #include <farcall/cpp/value.hpp>
 
 #endif  // FARCALL_KERNEL_HPP_

@@ -67,7 +67,7 @@ static FC_COLD int choose(PyObject* object, FcSetter* made) {
   }
   PyErr_Format(PyExc_TypeError,
                "a value of type `%s` cannot be passed; pass None, bool, int, float, str, bytes, a dtype, a device, "
-               "a callable, a tensor, or a list or tuple of these",
+               "a callable, a tensor, or a list, tuple or dict of these",
                type->tp_name);
   return -1;
 }
@@ -117,23 +117,33 @@ static void add_note(int32_t i, PyObject* name, PyObject* error) {
   PyErr_Clear();
 }
 
-/* A setter's own message gets the place in front: "argument 2 of `f`: ...". */
-static FC_COLD void name_argument(int32_t i, PyObject* name) {
+static PyObject* place_of_argument(int32_t i, PyObject* name, const FcFunction* function) {
+  PyObject* described = function ? fc_params_place(function, i) : NULL;
+  return described || PyErr_Occurred() ? described : PyUnicode_FromFormat("argument %d of `%U`", (int)i + 1, name);
+}
+
+/* A setter's own message gets the place in front: "argument 2 of `f`: ...". Always returns -1. */
+static FC_COLD int name_argument(int32_t i, PyObject* name, const FcFunction* function) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   bool known = type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError ||
                type == PyExc_BufferError;
   PyObject* text = known && !traceback ? PyObject_Str(value) : NULL;
-  if (!text) {
+  PyObject* place = text ? place_of_argument(i, name, function) : NULL;
+  if (!place) {
+    Py_XDECREF(text);
+    PyErr_Clear();
     add_note(i, name, value);
     PyErr_Restore(type, value, traceback);
-    return;
+    return -1;
   }
-  PyErr_Format(type, "argument %d of `%U`: %U", (int)i + 1, name, text);
+  PyErr_Format(type, "%U: %U", place, text);
+  Py_DECREF(place);
   Py_DECREF(text);
   Py_DECREF(type);
   Py_DECREF(value);
+  return -1;
 }
 
 static FC_COLD int alloc_many(FcArgs* args, Py_ssize_t n, bool owned) {
@@ -156,7 +166,10 @@ static inline int args_init(FcArgs* args, Py_ssize_t n, bool owned) {
   args->n = 0;
   args->n_keeps = 0;
   args->seen = 0;
+  args->views = ~UINT64_C(0);
+  args->writes = 0;
   args->exchange = NULL;
+  args->importer = NULL;
   args->heap = NULL;
   if (FC_UNLIKELY(n > FC_INLINE_ARGS)) return alloc_many(args, n, owned);
   args->any = args->inline_any;
@@ -187,17 +200,22 @@ static inline int convert(FcArgs* args, int32_t i, PyObject* object) {
   return FC_LIKELY(setter != NULL) ? setter->set(args, setter, i, object, out) : -1;
 }
 
-static inline int begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name, bool owned) {
-  if (FC_UNLIKELY(args_init(args, n, owned) != 0)) return -1;
+/* The number of arguments that were converted. */
+static inline Py_ssize_t convert_all(FcArgs* args, PyObject* const* objects, Py_ssize_t n) {
   for (int32_t i = 0; i < (int32_t)n; ++i) {
     if (FC_UNLIKELY(convert(args, i, objects[i]) != 0)) {
       fc_args_end(args);
-      name_argument(i, name);
-      return -1;
+      return i;
     }
     args->n = i + 1;
   }
-  return 0;
+  return n;
+}
+
+static inline int begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name, bool owned) {
+  if (FC_UNLIKELY(args_init(args, n, owned) != 0)) return -1;
+  Py_ssize_t done = convert_all(args, objects, n);
+  return FC_LIKELY(done == n) ? 0 : name_argument((int32_t)done, name, NULL);
 }
 
 int fc_args_begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name) {
@@ -208,7 +226,15 @@ int fc_args_begin_owned(FcArgs* args, PyObject* const* objects, Py_ssize_t n, Py
   return begin(args, objects, n, name, true);
 }
 
-static FC_COLD void end_slow(FcArgs* args) {
+int fc_args_begin_for(FcArgs* args, PyObject* const* objects, Py_ssize_t n, const FcFunction* function) {
+  if (FC_UNLIKELY(args_init(args, n, function->owned_args) != 0)) return -1;
+  args->views = function->views;
+  args->writes = function->writes;
+  Py_ssize_t done = convert_all(args, objects, n);
+  return FC_LIKELY(done == n) ? 0 : name_argument((int32_t)done, function->name, function);
+}
+
+static void end_slow(FcArgs* args) {
   while (args->n_keeps > 0) {
     FcKeep keep = args->keeps[--args->n_keeps];
     keep.release(keep.what);
@@ -223,8 +249,7 @@ void fc_args_end(FcArgs* args) {
   if (FC_UNLIKELY(args->n_keeps || args->heap || fc_owned_mode(args))) end_slow(args);
 }
 
-/* A value by itself: a list's element, or what a callback returns. */
-static int set_value(FcArgs* outer, PyObject* object, TVMFFIAny* out) {
+int fc_set_element(FcArgs* outer, PyObject* object, TVMFFIAny* out) {
   FcArgs inner;
   if (args_init(&inner, 0, true) != 0) return -1;
   FcSetter made;
@@ -233,6 +258,7 @@ static int set_value(FcArgs* outer, PyObject* object, TVMFFIAny* out) {
   if (!setter || setter->set(&inner, setter, 0, object, out) != 0) return -1;
   if (outer) {
     outer->seen |= inner.seen;
+    if (inner.importer) fc_note_importer(outer, inner.importer);
     if (inner.exchange) {
       if (outer->exchange && outer->exchange != inner.exchange) outer->seen |= FC_SEEN_OTHER;
       outer->exchange = inner.exchange;
@@ -241,35 +267,4 @@ static int set_value(FcArgs* outer, PyObject* object, TVMFFIAny* out) {
   return 0;
 }
 
-int fc_any_from_python(PyObject* object, TVMFFIAny* out) { return set_value(NULL, object, out); }
-
-int fc_enter_nested(void) {
-  enum { MAX_DEPTH = 200 };
-  if (++fc_thread.depth <= MAX_DEPTH) return 0;
-  --fc_thread.depth;
-  PyErr_Format(PyExc_RecursionError, "a list that is nested deeper than %d levels cannot be passed", MAX_DEPTH);
-  return -1;
-}
-
-int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
-  (void)setter, (void)i;
-  if (fc_enter_nested() != 0) return -1;
-  PyObject* items = PySequence_Tuple(object);
-  Py_ssize_t n = items ? PyTuple_GET_SIZE(items) : 0;
-  TVMFFIAny* values = items ? malloc((size_t)(n ? n : 1) * sizeof *values) : NULL;
-  Py_ssize_t done = 0;
-  int rc = -1;
-  if (items && !values) PyErr_NoMemory();
-  while (values && done < n && set_value(args, PyTuple_GET_ITEM(items, done), &values[done]) == 0) ++done;
-  TVMFFIObjectHandle array = NULL;
-  if (values && done == n) {
-    rc = fc_array_new(values, n, &array);
-    if (rc != 0) fc_raise_slot();
-  } else if (values) {
-    while (done > 0) fc_any_clear(&values[--done]);
-  }
-  free(values);
-  Py_XDECREF(items);
-  fc_leave_nested();
-  return rc == 0 ? fc_give_object(args, array, out) : -1;
-}
+int fc_any_from_python(PyObject* object, TVMFFIAny* out) { return fc_set_element(NULL, object, out); }

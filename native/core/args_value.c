@@ -159,6 +159,11 @@ SETTER(set_callable) {
   return function ? fc_give_object(args, function, out) : -1;
 }
 
+SETTER(set_exception) {
+  TVMFFIObject* error = fc_error_object(object);
+  return error ? fc_give_object(args, error, out) : -1;
+}
+
 SETTER(set_void_p) {
   PyObject* value = PyObject_GetAttrString(object, "value");
   if (!value) return -1;
@@ -166,24 +171,6 @@ SETTER(set_void_p) {
   out->v_ptr = value == Py_None ? NULL : PyLong_AsVoidPtr(value);
   Py_DECREF(value);
   return PyErr_Occurred() ? -1 : 0;
-}
-
-static void release_opaque(void* handle) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)handle);
-  PyGILState_Release(state);
-}
-
-/* What native code only carries: it comes back as the same object. */
-SETTER(set_opaque) {
-  TVMFFIObjectHandle opaque;
-  if (fc_opaque_new(Py_NewRef(object), kTVMFFIOpaquePyObject, release_opaque, &opaque) != 0) {
-    Py_DECREF(object);
-    fc_raise_slot();
-    return -1;
-  }
-  return fc_give_object(args, opaque, out);
 }
 
 /* ---- choosing ---- */
@@ -195,7 +182,8 @@ static FcSetFunction value_setter(PyTypeObject* type) {
   if (type == &FcFunction_Type) return set_function;
   if (type == &FcDType_Type) return set_dtype;
   if (type == &FcDevice_Type) return set_device;
-  if (type == &FcModule_Type) return set_opaque;
+  if (type == &FcShape_Type) return fc_set_shape;
+  if (type == &FcModule_Type) return fc_set_module;
   if (type == &PyByteArray_Type || type == &PyMemoryView_Type) return set_buffer;
   if (PyType_IsSubtype(type, &PyLong_Type)) return set_int;
   if (PyType_IsSubtype(type, &PyFloat_Type)) return set_float;
@@ -215,19 +203,47 @@ static bool is_numpy_complex(PyTypeObject* type) {
          fc_type_is(type, "numpy", "clongdouble");
 }
 
+/* The ABI has no tag for a complex number: it travels as a tensor without dims. */
+static int give_complex(FcArgs* args, uint8_t bits, Py_complex value, TVMFFIAny* out) {
+  DLTensor prototype = {.device = {kDLCPU, 0}, .dtype = {kDLComplex, bits, 1}};
+  FcTensorObj* tensor = fc_tensor_alloc(&prototype);
+  if (!tensor) {
+    fc_raise_slot();
+    return -1;
+  }
+  double* doubles = tensor->dl.data;
+  float* floats = tensor->dl.data;
+  if (bits == 128) {
+    doubles[0] = value.real;
+    doubles[1] = value.imag;
+  } else {
+    floats[0] = (float)value.real;
+    floats[1] = (float)value.imag;
+  }
+  return fc_give_object(args, &tensor->header, out);
+}
+
+SETTER(set_complex) {
+  Py_complex value = PyComplex_AsCComplex(object);
+  if (value.real == -1.0 && PyErr_Occurred()) return -1;
+  return give_complex(args, fc_type_is(Py_TYPE(object), "numpy", "complex64") ? 64 : 128, value, out);
+}
+
 /* `type` objects are no setter's business as a whole: only numpy's scalar classes, which name a dtype. */
 static FcSetFunction other_setter(PyTypeObject* type, PyObject* object) {
   DLDataType dtype;
   if (PyType_IsSubtype(type, &PyTuple_Type) || PyType_IsSubtype(type, &PyList_Type)) return fc_set_sequence;
+  if (PyType_IsSubtype(type, &PyDict_Type)) return fc_set_dict;
   if (fc_type_is(type, "torch", "dtype")) return set_dtype;
   if (fc_type_is(type, "torch", "device")) return set_device;
   if (fc_type_is(type, "ctypes", "c_void_p")) return set_void_p;
   if (fc_type_is(type, "numpy", "bool") || fc_type_is(type, "numpy", "bool_")) return set_numpy_bool;
+  if (PyExceptionInstance_Check(object)) return set_exception;
   if (PyType_Check(object)) return NULL;
   int rc = fc_numpy_read_dtype(object, &dtype);
   PyErr_Clear();
   if (rc <= 0) return set_dtype;
-  if (is_numpy_complex(type) || PyComplex_Check(object)) return NULL;
+  if (is_numpy_complex(type) || PyComplex_Check(object)) return set_complex;
   if (PyIndex_Check(object)) return set_index;
   if (type->tp_as_number && type->tp_as_number->nb_float) return set_float_like;
   return PyCallable_Check(object) ? set_callable : NULL;

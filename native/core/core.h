@@ -31,8 +31,14 @@ typedef struct {
   TVMFFIObject* object;    /* the Function object, owned */
   PyObject* name;          /* str */
   PyObject* signature;     /* anything; None by default */
+  TVMFFISafeCallType metadata, doc; /* give the library's texts about the function; NULL when it has none */
+  PyObject* description;       /* of its parameters: see params.c; NULL until it is asked for, None without */
+  uint64_t views;              /* bit i: parameter i borrows its tensor for the call; bit 63 is for all others too */
+  uint64_t writes;             /* bit i: parameter i may write to its tensor, so that it must not be read-only */
+  Py_ssize_t arity;            /* of a function that is described; else -1 */
   char release_gil;
   char owned_args; /* the callee is Python: it may keep its arguments */
+  char views_set;  /* `views` was chosen by hand */
 } FcFunction;
 
 typedef struct {
@@ -53,12 +59,12 @@ typedef struct {
   DLDevice value;
 } FcDevice;
 
-extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcModule_Type;
+extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type;
 
 /* ---- arguments ---- */
 
 /* Which frameworks the tensor arguments of a call belong to: decides the framework of its results. */
-enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4 };
+enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4, FC_SEEN_IMPORTER = 8 };
 
 enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8 };
 
@@ -88,7 +94,9 @@ typedef struct FcArgs {
   int32_t n;
   int32_t n_keeps, max_keeps;
   uint32_t seen; /* FC_SEEN_* */
+  uint64_t views, writes; /* of the function: see FcFunction */
   const DLPackExchangeAPI* exchange;
+  PyObject* importer; /* with FC_SEEN_IMPORTER: the from_dlpack of the framework, borrowed from its setter */
   void* heap; /* one block for all of the above when there are many arguments */
   TVMFFIAny inline_any[FC_INLINE_ARGS];
   FcSlot inline_slots[FC_INLINE_ARGS];
@@ -102,6 +110,11 @@ typedef struct FcArgs {
  * On failure everything is released, and the exception names the argument (from 1) and the function.
  */
 int fc_args_begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
+/*
+ * The same for a Function, which knows its parameters: a tensor becomes tag 7 only where the parameter is a view.
+ * Elsewhere it becomes tag 70, lent for the call: see lend.c.
+ */
+int fc_args_begin_for(FcArgs* args, PyObject* const* objects, Py_ssize_t n, const FcFunction* function);
 /* The same, but each tensor, text and bytes value becomes an object of its own, which the callee may keep. */
 int fc_args_begin_owned(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
 void fc_args_end(FcArgs* args);
@@ -135,6 +148,7 @@ struct FcSetter {
   PyTypeObject* type; /* NULL: an empty place */
   FcSetFunction set;
   const DLPackExchangeAPI* exchange;
+  PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL when its tensors come back as ours */
 };
 
 /*
@@ -146,7 +160,16 @@ int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
 
+/* A tensor by its __dlpack__. */
+int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+/* A setter for arrays that have the buffer protocol beside __dlpack__; NULL when the type has not. See buffer.c. */
+FcSetFunction fc_buffer_setter(PyTypeObject* type);
+int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_dict(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+
+/* An element of a container, as an owned value; the frameworks that it shows are noted in args (may be NULL). */
+int fc_set_element(FcArgs* args, PyObject* object, TVMFFIAny* out);
 
 /* The setter of an object's type, made on first sight; `made` is storage for a type that is not remembered. */
 const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
@@ -154,6 +177,44 @@ const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
 int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out);
 static inline bool fc_owned_mode(const FcArgs* args) { return args->slots == NULL; }
 static inline int64_t* fc_dims_of(FcArgs* args, int32_t i) { return args->dims + (size_t)i * FC_INLINE_DIMS; }
+static inline bool fc_has_bit(uint64_t bits, int32_t i) { return bits >> (i < 63 ? i : 63) & 1; }
+/* Whether parameter i gets a borrowed DLTensor; in owned mode none does. */
+static inline bool fc_wants_view(const FcArgs* args, int32_t i) { return fc_has_bit(args->views, i); }
+/* The importer of a framework becomes the one of the results, unless another framework came before. */
+static inline void fc_note_importer(FcArgs* args, PyObject* importer) {
+  args->seen |= importer ? FC_SEEN_IMPORTER : FC_SEEN_OTHER;
+  if (FC_UNLIKELY(args->importer && args->importer != importer)) args->seen |= FC_SEEN_OTHER;
+  args->importer = importer;
+}
+
+/* ---- lent tensors: Tensor objects from a pool that stand for a framework's tensor during a call ---- */
+
+enum { FC_POOL = 64 };
+extern FcTensorObj* fc_pool[FC_POOL]; /* guarded by the GIL */
+extern int fc_pool_count;
+FcTensorObj* fc_pool_new(void);
+void fc_pool_put(FcTensorObj* tensor);
+/* A Tensor object with room for FC_INLINE_DIMS dims; NULL with an exception. Its dl is whatever it was. */
+static inline FcTensorObj* fc_pool_take(void) {
+  return FC_LIKELY(fc_pool_count > 0) ? fc_pool[--fc_pool_count] : fc_pool_new();
+}
+static inline int64_t* fc_pool_dims(FcTensorObj* tensor) { return (int64_t*)(tensor + 1); }
+/* The tensor stands for `object` (borrowed) until fc_args_end; who keeps it longer makes it keep the object. */
+/* The object that a tensor stands for, borrowed; NULL when it is not lent now. */
+static inline PyObject* fc_lender(const TVMFFIObject* tensor) {
+  const FcTensorObj* own = (const FcTensorObj*)tensor;
+  return fc_tensor_is_ours(tensor) && !own->release ? (PyObject*)own->context : NULL;
+}
+int fc_lend(FcArgs* args, FcTensorObj* tensor, PyObject* object, TVMFFIAny* out);
+
+/* The state of the thread that has the GIL; from 3.12 on, this thread's while it has the GIL. From 3.13 on public. */
+static inline PyThreadState* fc_current_state(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return PyThreadState_GetUnchecked();
+#else
+  return _PyThreadState_UncheckedGet();
+#endif
+}
 
 /* ---- functions ---- */
 
@@ -162,6 +223,37 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name);
 /* A Function object that calls a Python callable. New reference, or NULL with an exception. */
 TVMFFIObject* fc_callback_new(PyObject* callable);
 bool fc_is_callback(const TVMFFIObject* function);
+/*
+ * Looks for what a module's library says of the function: `find` gives the exported symbol of a name, or NULL. The
+ * texts are read when they are first needed.
+ */
+typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
+void fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
+/* Reads the description, once. 0, or -1 with an exception. */
+int fc_params_resolve(FcFunction* function);
+/* "argument 2 `x` of `f`: expected float" for a function that is described; NULL without an exception otherwise. */
+PyObject* fc_params_place(const FcFunction* function, int32_t i);
+/* A call with keywords, or with another number of arguments than there are parameters. */
+PyObject* fc_params_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);
+/* A call with exactly these arguments. */
+PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n);
+/* What the function knows of itself has changed: the next call chooses its path anew. */
+void fc_function_reset(FcFunction* function);
+/* The number of parameters; -1 when the function does not say. */
+Py_ssize_t fc_params_count(const FcFunction* function);
+/* One of the fields below, borrowed; NULL without an exception when there is no description. */
+PyObject* fc_params_field(const FcFunction* function, Py_ssize_t field);
+/* farcall.ffi._describe's "signature" or "document" of the function. */
+PyObject* fc_params_ask(FcFunction* function, const char* question);
+enum {
+  FC_PARAM_NAMES,
+  FC_PARAM_DEFAULTS,
+  FC_PARAM_TYPES,
+  FC_PARAM_VIEWS,
+  FC_PARAM_WRITES,
+  FC_PARAM_TEXT,
+  FC_PARAM_FIELDS
+};
 
 /* ---- tensors ---- */
 
@@ -169,6 +261,8 @@ bool fc_is_callback(const TVMFFIObject* function);
 PyObject* fc_tensor_wrap(TVMFFIObject* object);
 /* The DLTensor of a Tensor; NULL with an exception when it has expired. */
 DLTensor* fc_tensor_view(PyObject* tensor);
+/* A row-major copy on the CPU of a CPU tensor. New reference, or NULL with an exception. */
+TVMFFIObject* fc_tensor_copy(const DLTensor* from);
 /* Anything with __dlpack__ (or a capsule) -> Tensor object, new reference. */
 TVMFFIObject* fc_tensor_import(PyObject* object);
 /* What numpy() and __dlpack__ do on a tensor behind a session: hook(tensor) -> numpy.ndarray. */
@@ -190,6 +284,7 @@ int fc_numpy_read_dtype(PyObject* object, DLDataType* out);
 
 PyObject* fc_dtype_new(DLDataType value);
 PyObject* fc_device_new(DLDevice value);
+PyObject* fc_shape_new_python(const int64_t* dims, Py_ssize_t n);
 /* dtype, str, numpy or torch dtype, numpy scalar class; TypeError or ValueError otherwise. */
 int fc_dtype_from_python(PyObject* object, DLDataType* out);
 /* Device, str, torch.device, (type, id). */
@@ -204,14 +299,27 @@ FC_COLD PyObject* fc_raise_error(TVMFFIObject* error);
 FC_COLD PyObject* fc_raise_slot(void);
 /* The current Python exception -> the thread's slot; the exception object itself travels along. */
 FC_COLD void fc_error_from_python(void);
+/* An exception as an Error object, new reference. */
+TVMFFIObject* fc_error_object(PyObject* exception);
 /* "Kind" and text -> exception of that class. Always returns NULL. */
 FC_COLD PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* message, size_t size);
 
+/* ---- modules and the registry ---- */
+
+/* The Module around a module, whose reference moves in, on failure too: always the same one. */
+PyObject* fc_module_wrap(TVMFFIObject* module);
+int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+/* Registers a callable as a global function; -1 with an exception. */
+int fc_register_global(PyObject* name, PyObject* callable, bool override);
+
 /* ---- the module ---- */
 
-extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[];
+extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
+    fc_stream_functions[];
 int fc_args_init(void);
 int fc_errors_init(void);
+int fc_callbacks_init(void);
+void fc_streams_init(void);
 /* The endpoint's functions and types; defined in endpoint.c. */
 int fc_endpoint_init(PyObject* module) __attribute__((weak));
 

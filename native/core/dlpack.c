@@ -167,24 +167,56 @@ static const DLPackExchangeAPI* exchange_of(PyTypeObject* type) {
   return api && api->managed_tensor_from_py_object_no_sync ? api : NULL;
 }
 
+/*
+ * torch conjugates and negates lazily: a bit on the tensor, which its description does not show. Only complex
+ * tensors can have the first; only views of their imaginary parts the second, and those have no neighbours.
+ */
+static int check_bit(PyObject* object, const char* method, const char* cure) {
+  PyObject* answer = PyObject_CallMethod(object, method, NULL);
+  int bit = answer ? PyObject_IsTrue(answer) : 0;
+  Py_XDECREF(answer);
+  PyErr_Clear(); /* another framework, without such bits */
+  if (bit <= 0) return 0;
+  PyErr_Format(PyExc_BufferError, "the tensor's values are not what its memory holds (%s); pass x.%s()", method, cure);
+  return -1;
+}
+
+static FC_COLD int check_bits(PyObject* object, const DLTensor* dl) {
+  if (dl->dtype.code == kDLComplex) return check_bit(object, "is_conj", "resolve_conj");
+  return dl->dtype.code == kDLFloat ? check_bit(object, "is_neg", "resolve_neg") : 0;
+}
+
+static inline int check_lazy(PyObject* object, const DLTensor* dl) {
+  bool dense = dl->ndim > 0 && (!dl->strides || dl->strides[dl->ndim - 1] == 1);
+  return FC_LIKELY(dense && dl->dtype.code != kDLComplex) ? 0 : check_bits(object, dl);
+}
+
 static TVMFFIObject* exchange_import(const DLPackExchangeAPI* api, PyObject* object) {
   DLManagedTensorVersioned* managed = NULL;
   if (api->managed_tensor_from_py_object_no_sync(object, &managed) != 0 || !managed) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_BufferError, "the framework could not describe the tensor");
     return NULL;
   }
-  FcTensorObj* tensor = check_versioned(managed) == 0 ? fc_tensor_from_managed(managed) : NULL;
+  bool good = check_versioned(managed) == 0 && check_lazy(object, &managed->dl_tensor) == 0;
+  FcTensorObj* tensor = good ? fc_tensor_from_managed(managed) : NULL;
   if (tensor) return &tensor->header;
   if (managed->deleter) managed->deleter(managed);
   return PyErr_Occurred() ? NULL : (TVMFFIObject*)fc_raise_slot();
 }
 
 TVMFFIObject* fc_tensor_import(PyObject* object) {
+  if (Py_IS_TYPE(object, &FcTensor_Type)) {
+    if (!fc_tensor_view(object)) return NULL;
+    fc_incref(((FcTensor*)object)->object);
+    return ((FcTensor*)object)->object;
+  }
+  if (PyCapsule_CheckExact(object)) return consume(object);
+  FcSetter made;
+  const FcSetter* setter = fc_setter_of(object, &made); /* knows the type's exchange API */
+  if (!setter) PyErr_Clear();
+  if (setter && setter->exchange) return exchange_import(setter->exchange, object);
   if (fc_numpy_is_array(object)) return fc_numpy_import(object);
   if (PyErr_Occurred()) return NULL;
-  if (PyCapsule_CheckExact(object)) return consume(object);
-  const DLPackExchangeAPI* api = exchange_of(Py_TYPE(object));
-  if (api) return exchange_import(api, object);
   PyObject* capsule = capsule_of(object);
   TVMFFIObject* tensor = capsule ? consume(capsule) : NULL;
   Py_XDECREF(capsule);
@@ -215,24 +247,55 @@ static inline void note_exchange(FcArgs* args, const DLPackExchangeAPI* api) {
   args->exchange = api;
 }
 
-static int set_exchange(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
-  const DLPackExchangeAPI* api = setter->exchange;
-  note_exchange(args, api);
-  if (FC_LIKELY(!fc_owned_mode(args) && api->dltensor_from_py_object_no_sync)) {
-    DLTensor* dl = &args->slots[i].dl;
-    if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0)) return -1;
-    out->type_index = kTVMFFIDLTensorPtr;
-    out->v_ptr = dl;
-    return FC_LIKELY(dl->strides != NULL) ? 0 : fill_strides(args, i, dl);
-  }
+static int set_imported(FcArgs* args, const DLPackExchangeAPI* api, PyObject* object, TVMFFIAny* out) {
   TVMFFIObject* tensor = exchange_import(api, object);
   return tensor ? fc_give_object(args, tensor, out) : -1;
 }
 
-static int set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
-  (void)setter;
-  args->seen |= FC_SEEN_OTHER;
-  if (fc_owned_mode(args)) {
+/* The framework's dims may change with the tensor, the object's may not: they are copied. */
+static int lend_exchange(FcArgs* args, const DLPackExchangeAPI* api, PyObject* object, TVMFFIAny* out) {
+  FcTensorObj* tensor = fc_pool_take();
+  if (FC_UNLIKELY(!tensor)) return -1;
+  DLTensor* dl = &tensor->dl;
+  if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0 || dl->ndim > FC_INLINE_DIMS)) {
+    fc_pool_put(tensor);
+    return PyErr_Occurred() ? -1 : set_imported(args, api, object, out);
+  }
+  if (FC_UNLIKELY(check_lazy(object, dl) != 0)) {
+    fc_pool_put(tensor);
+    return -1;
+  }
+  int64_t* shape = fc_pool_dims(tensor);
+  int64_t* strides = shape + FC_INLINE_DIMS;
+  for (int32_t d = 0; d < dl->ndim; ++d) shape[d] = dl->shape[d];
+  if (FC_UNLIKELY(!dl->strides)) {
+    fc_row_major(dl->ndim, shape, strides);
+  } else {
+    for (int32_t d = 0; d < dl->ndim; ++d) strides[d] = dl->strides[d];
+  }
+  dl->shape = shape;
+  dl->strides = strides;
+  tensor->flags = 0;
+  return fc_lend(args, tensor, object, out);
+}
+
+static int set_exchange(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  const DLPackExchangeAPI* api = setter->exchange;
+  note_exchange(args, api);
+  if (FC_UNLIKELY(fc_owned_mode(args) || !api->dltensor_from_py_object_no_sync)) {
+    return set_imported(args, api, object, out);
+  }
+  if (!fc_wants_view(args, i)) return lend_exchange(args, api, object, out);
+  DLTensor* dl = &args->slots[i].dl;
+  if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0 || check_lazy(object, dl) != 0)) return -1;
+  out->type_index = kTVMFFIDLTensorPtr;
+  out->v_ptr = dl;
+  return FC_LIKELY(dl->strides != NULL) ? 0 : fill_strides(args, i, dl);
+}
+
+int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  fc_note_importer(args, setter->importer);
+  if (fc_owned_mode(args) || !fc_wants_view(args, i)) {
     TVMFFIObject* tensor = fc_tensor_import(object);
     return tensor ? fc_give_object(args, tensor, out) : -1;
   }
@@ -246,15 +309,26 @@ static int set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject*
   return fill_strides(args, i, &args->slots[i].dl);
 }
 
+/* Where results go: the from_dlpack of the array API namespace that the class names (jax, cupy, and others). */
+static PyObject* importer_of(PyObject* object) {
+  PyObject* space = PyObject_CallMethod(object, "__array_namespace__", NULL);
+  PyObject* importer = space ? PyObject_GetAttrString(space, "from_dlpack") : NULL;
+  PyErr_Clear();
+  Py_XDECREF(space);
+  return importer;
+}
+
 int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out) {
-  (void)object;
   out->exchange = exchange_of(type);
   if (out->exchange) {
     out->set = set_exchange;
     return 1;
   }
-  out->set = PyObject_HasAttrString((PyObject*)type, "__dlpack__") ? set_dlpack : NULL;
-  return out->set != NULL;
+  if (!PyObject_HasAttrString((PyObject*)type, "__dlpack__")) return 0;
+  out->importer = importer_of(object);
+  out->set = fc_buffer_setter(type);
+  if (!out->set) out->set = fc_set_dlpack;
+  return 1;
 }
 
 /* ---- our own exchange API, so that others read our tensors as fast ---- */

@@ -127,6 +127,8 @@ static PyObject* endpoint_function(PyEndpoint* self, PyObject* args) {
   if (!function) return fc_raise_slot();
   PyObject* text = PyUnicode_FromString(name);
   PyObject* wrapped = text ? fc_function_wrap(function, text) : NULL;
+  /* Tensors are read during the call: a view is enough. */
+  if (wrapped) ((FcFunction*)wrapped)->views = ~UINT64_C(0);
   Py_XDECREF(text);
   return wrapped;
 }

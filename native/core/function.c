@@ -5,37 +5,66 @@
 
 /* ---- the call ---- */
 
-static FC_COLD PyObject* no_keywords(FcFunction* function) {
-  return PyErr_Format(PyExc_TypeError, "`%U` takes positional arguments only", function->name);
-}
-
-static PyObject* function_call(PyObject* callable, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
-  FcFunction* function = (FcFunction*)callable;
-  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+static inline PyObject* call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
   FcArgs args;
-  if (FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames))) return no_keywords(function);
-  int converted = FC_UNLIKELY(function->owned_args) ? fc_args_begin_owned(&args, objects, n, function->name)
-                                                    : fc_args_begin(&args, objects, n, function->name);
-  if (FC_UNLIKELY(converted != 0)) return NULL;
+  if (FC_UNLIKELY(fc_args_begin_for(&args, objects, n, function) != 0)) return NULL;
 
   /* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
   FcThread* thread = &fc_thread;
   const DLPackExchangeAPI* outer = thread->exchange;
+  void* outer_state = thread->python_state;
   thread->exchange = args.exchange;
   TVMFFIAny result = fc_any_none();
   int rc;
   if (function->release_gil) {
     PyThreadState* state = PyEval_SaveThread();
+    thread->python_state = state;
     rc = function->call(function->self, args.any, (int32_t)n, &result);
     PyEval_RestoreThread(state);
   } else {
+    thread->python_state = fc_current_state();
     rc = function->call(function->self, args.any, (int32_t)n, &result);
   }
   thread->exchange = outer;
+  thread->python_state = outer_state;
 
   PyObject* value = fc_args_result(&args, rc, &result, function->name);
   fc_args_end(&args);
   return value;
+}
+
+PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
+  return call(function, objects, n);
+}
+
+static inline bool has_keywords(PyObject* kwnames) { return FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames)); }
+
+/* Three paths, chosen when a function is made or first called: not described, described, and not yet known. */
+static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (has_keywords(kwnames)) return fc_params_call(function, objects, n, kwnames);
+  return call(function, objects, n);
+}
+
+static PyObject* call_described(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (FC_UNLIKELY(has_keywords(kwnames) || n != function->arity)) return fc_params_call(function, objects, n, kwnames);
+  return call(function, objects, n);
+}
+
+static PyObject* call_first(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  if (fc_params_resolve(function) != 0) return NULL;
+  function->arity = fc_params_count(function);
+  function->vectorcall = function->arity >= 0 ? call_described : call_plain;
+  return function->vectorcall(self, objects, nargsf, kwnames);
+}
+
+void fc_function_reset(FcFunction* function) {
+  bool describes = function->metadata || function->signature != Py_None;
+  function->vectorcall = describes ? call_first : call_plain;
 }
 
 /* ---- making ---- */
@@ -46,11 +75,16 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
     fc_decref(object);
     return NULL;
   }
-  function->vectorcall = function_call;
+  function->vectorcall = call_plain;
   function->object = object;
   fc_function_target(object, &function->call, &function->self);
   function->name = name ? Py_NewRef(name) : PyUnicode_FromString("<function>");
   function->signature = Py_NewRef(Py_None);
+  function->metadata = function->doc = NULL;
+  function->description = NULL;
+  function->views = function->writes = 0;
+  function->arity = -1;
+  function->views_set = 0;
   function->owned_args = fc_is_callback(object);
   /* A callback takes the GIL at once, so letting it go first only costs. */
   function->release_gil = !function->owned_args;
@@ -98,6 +132,7 @@ static PyObject* callable_of(FcFunction* function) {
 static int function_traverse(PyObject* self, visitproc visit, void* arg) {
   FcFunction* function = (FcFunction*)self;
   Py_VISIT(function->signature);
+  Py_VISIT(function->description);
   Py_VISIT(callable_of(function));
   return 0;
 }
@@ -111,6 +146,7 @@ static int cleared_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny*
 static int function_clear(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
   Py_CLEAR(function->signature);
+  Py_CLEAR(function->description);
   TVMFFIObject* object = function->object;
   function->object = NULL;
   function->call = cleared_call;
@@ -129,11 +165,69 @@ static void function_dealloc(PyObject* self) {
 
 static PyObject* function_repr(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
+  if (fc_params_resolve(function) != 0) PyErr_Clear();
+  PyObject* text = fc_params_field(function, FC_PARAM_TEXT);
+  if (text) return PyUnicode_FromFormat("<farcall.Function %U>", text);
   if (!function->signature || function->signature == Py_None) {
     return PyUnicode_FromFormat("<farcall.Function %U>", function->name);
   }
   return PyUnicode_FromFormat("<farcall.Function %U%S>", function->name, function->signature);
 }
+
+static PyObject* get_signature(PyObject* self, void* closure) {
+  (void)closure;
+  return Py_NewRef(((FcFunction*)self)->signature);
+}
+
+static int set_signature(PyObject* self, PyObject* value, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  Py_XSETREF(function->signature, Py_NewRef(value ? value : Py_None));
+  Py_CLEAR(function->description);
+  if (!function->views_set) function->views = 0;
+  function->writes = 0;
+  fc_function_reset(function);
+  return 0;
+}
+
+static PyObject* get_views(PyObject* self, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  if (fc_params_resolve(function) != 0) return NULL;
+  return PyBool_FromLong(function->views != 0);
+}
+
+static int set_views(PyObject* self, PyObject* value, void* closure) {
+  (void)closure;
+  if (!value || !PyBool_Check(value)) {
+    PyErr_SetString(PyExc_TypeError, "views: expected a bool");
+    return -1;
+  }
+  ((FcFunction*)self)->views = value == Py_True ? ~UINT64_C(0) : 0;
+  ((FcFunction*)self)->views_set = 1;
+  return 0;
+}
+
+/* inspect.signature asks instances for __signature__; as an attribute of the class it would answer for that too. */
+static PyObject* function_getattro(PyObject* self, PyObject* name) {
+  static PyObject* signature_name;
+  if (!signature_name) signature_name = PyUnicode_InternFromString("__signature__");
+  return name == signature_name ? fc_params_ask((FcFunction*)self, "signature") : PyObject_GenericGetAttr(self, name);
+}
+
+static PyObject* get_doc(PyObject* self, void* closure) {
+  (void)closure;
+  return fc_params_ask((FcFunction*)self, "document");
+}
+
+static PyGetSetDef getset[] = {
+    {"__doc__", get_doc, NULL, NULL, NULL},
+    {"signature", get_signature, set_signature, "What the function takes and gives, or None.", NULL},
+    {"views", get_views, set_views,
+     "Whether the function only borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Known by\n"
+     "itself where the library has metadata or the function a signature.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 
 static PyMemberDef members[] = {
     {"name", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, "The name that errors say."},
@@ -142,7 +236,6 @@ static PyMemberDef members[] = {
     {"release_gil", T_BOOL, offsetof(FcFunction, release_gil), 0,
      "Whether other Python threads run during the call. True by default; a kernel of less than a microsecond is\n"
      "about 30 ns cheaper without."},
-    {"signature", T_OBJECT, offsetof(FcFunction, signature), 0, "What the function takes and gives, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -150,12 +243,14 @@ PyTypeObject FcFunction_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Function",
     .tp_basicsize = sizeof(FcFunction),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .tp_doc = "Function(callable, /)\n--\n\nA native function, or a Python callable as one. Call it with positional arguments.",
+    .tp_doc = "Function(callable, /)\n--\n\nA native function, or a Python callable as one.",
     .tp_new = function_new,
     .tp_dealloc = function_dealloc,
     .tp_traverse = function_traverse,
     .tp_clear = function_clear,
     .tp_repr = function_repr,
+    .tp_getattro = function_getattro,
+    .tp_getset = getset,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(FcFunction, vectorcall),
     .tp_members = members,

@@ -11,7 +11,8 @@ static int check_signals(void) {
 }
 
 static int add_types(PyObject* module) {
-  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type, &FcDevice_Type, &FcModule_Type};
+  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,
+                                 &FcDevice_Type,   &FcShape_Type,  &FcModule_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }
@@ -19,11 +20,14 @@ static int add_types(PyObject* module) {
 }
 
 static int fill(PyObject* module) {
-  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions, fc_tensor_functions};
+  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions, fc_tensor_functions,
+                                     fc_stream_functions};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
   }
-  if (fc_args_init() != 0 || fc_errors_init() != 0 || add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
+  if (fc_args_init() != 0 || fc_errors_init() != 0 || fc_callbacks_init() != 0) return -1;
+  if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
+  fc_streams_init();
   fc_check_signals = check_signals;
   return fc_endpoint_init ? fc_endpoint_init(module) : 0;
 }

@@ -1,107 +1,105 @@
-/* Module: a shared library's exported functions. A library is never unloaded: objects may hold its deleters. */
-#include "core.h"
+/* Module in Python: functions by name. A library is never unloaded: objects may hold its deleters. */
+#include "module.h"
 
-#include <dlfcn.h>
 #include <structmember.h>
 
 #include "rt_link.h"
 
-typedef struct {
-  PyObject_HEAD
-  void* library;
-  PyObject* path;      /* str */
-  PyObject* functions; /* dict: name -> Function */
-  PyObject* attributes; /* the same, of those that were reached by mod.name */
-  bool bound_elsewhere; /* it calls another runtime's TVMFFI* functions */
-} FcModule;
-
-static const size_t PREFIX = sizeof FARCALL_SYMBOL_PREFIX - 1;
+static FcModuleObj* own(PyObject* self) { return fc_module_of(((FcModule*)self)->object); }
 
 static void module_dealloc(PyObject* self) {
-  Py_XDECREF(((FcModule*)self)->path);
-  Py_XDECREF(((FcModule*)self)->functions);
-  Py_XDECREF(((FcModule*)self)->attributes);
+  FcModule* module = (FcModule*)self;
+  if (module->weakrefs) PyObject_ClearWeakRefs(self);
+  if (own(self) && own(self)->python == self) own(self)->python = NULL;
+  fc_decref(module->object);
+  Py_XDECREF(module->path);
+  Py_XDECREF(module->functions);
+  Py_XDECREF(module->attributes);
   PyObject_Free(self);
+}
+
+PyObject* fc_module_wrap_as(TVMFFIObject* handle, PyObject* path) {
+  FcModuleObj* native = fc_module_of(handle);
+  if (native && native->python) {
+    fc_decref(handle);
+    return Py_NewRef((PyObject*)native->python);
+  }
+  FcModule* module = PyObject_New(FcModule, &FcModule_Type);
+  if (!module) {
+    fc_decref(handle);
+    return NULL;
+  }
+  module->object = handle;
+  module->weakrefs = NULL;
+  module->path = path ? Py_NewRef(path) : PyUnicode_FromString(native ? native->kind : "module");
+  module->functions = PyDict_New();
+  module->attributes = PyDict_New();
+  if (!module->path || !module->functions || !module->attributes) {
+    Py_DECREF(module);
+    return NULL;
+  }
+  if (native) native->python = module;
+  return (PyObject*)module;
+}
+
+PyObject* fc_module_wrap(TVMFFIObject* handle) { return fc_module_wrap_as(handle, NULL); }
+
+int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  (void)setter, (void)i;
+  TVMFFIObject* handle = ((FcModule*)object)->object;
+  if (fc_owned_mode(args)) fc_incref(handle);
+  *out = fc_any_object(handle);
+  return 0;
 }
 
 /* ---- names, for messages and listings ---- */
 
-static PyObject* function_names(PyObject* self, PyObject* unused) {
+static int add_name(PyObject* names, const char* text, size_t size) {
+  PyObject* name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, "replace");
+  int rc = name ? PyList_Append(names, name) : -1;
+  Py_XDECREF(name);
+  return rc;
+}
+
+/* `__tvm_ffi__metadata_f` and its like say something of a function, and are none. */
+static int add_exported(PyObject* names, void* library) {
+  const size_t prefix = sizeof FARCALL_SYMBOL_PREFIX - 1;
   FcImage image;
-  PyObject* names = PyList_New(0);
-  (void)unused;
-  if (!names || !fc_link_image(((FcModule*)self)->library, &image)) return names;
+  if (!fc_link_image(library, &image)) return 0;
   uint32_t count = fc_link_symbol_count(&image);
   for (uint32_t i = 1; i < count; ++i) {
     const ElfW(Sym)* symbol = &image.symbols[i];
     const char* name = image.strings + symbol->st_name;
     bool exported = symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
-    if (!exported || strncmp(name, FARCALL_SYMBOL_PREFIX, PREFIX) != 0) continue;
-    PyObject* text = PyUnicode_FromString(name + PREFIX);
-    if (!text || PyList_Append(names, text) != 0) Py_CLEAR(names);
-    Py_XDECREF(text);
-    if (!names) return NULL;
+    if (!exported || strncmp(name, FARCALL_SYMBOL_PREFIX, prefix) != 0) continue;
+    bool about = strncmp(name + prefix, "_metadata_", 10) == 0 || strncmp(name + prefix, "_doc_", 5) == 0;
+    if (!about && add_name(names, name + prefix, strlen(name + prefix)) != 0) return -1;
   }
-  if (PyList_Sort(names) != 0) Py_CLEAR(names);
+  return 0;
+}
+
+static int add_listed(PyObject* names, const TVMFFIObject* functions) {
+  TVMFFIByteArray text;
+  FcMapCursor cursor = {.begun = false};
+  while (fc_map_next(functions, &cursor)) {
+    if (fc_any_text(cursor.key, &text) && add_name(names, text.data, text.size) != 0) return -1;
+  }
+  return 0;
+}
+
+PyObject* fc_module_function_names(PyObject* self, PyObject* unused) {
+  const FcModuleObj* native = own(self);
+  PyObject* names = PyList_New(0);
+  (void)unused;
+  if (!names || !native) return names;
+  int rc = native->library ? add_exported(names, native->library) : 0;
+  if (rc == 0 && native->functions) rc = add_listed(names, native->functions);
+  if (rc != 0 || PyList_Sort(names) != 0) Py_CLEAR(names);
   return names;
 }
 
-/* ---- loading ---- */
-
-static PyObject* module_new(void* library, PyObject* path, bool bound_here) {
-  FcModule* module = PyObject_New(FcModule, &FcModule_Type);
-  if (!module) return NULL;
-  module->library = library;
-  module->path = Py_NewRef(path);
-  module->functions = PyDict_New();
-  module->attributes = PyDict_New();
-  module->bound_elsewhere = !bound_here;
-  if (module->functions && module->attributes) return (PyObject*)module;
-  Py_DECREF(module);
-  return NULL;
-}
-
-static PyObject* load_library(PyObject* self, PyObject* args) {
-  PyObject *path = NULL, *name = NULL;
-  char message[1024];
-  (void)self;
-  if (!PyArg_ParseTuple(args, "O&|U:load_library", PyUnicode_FSDecoder, &path, &name)) return NULL;
-  PyObject* encoded = PyUnicode_EncodeFSDefault(path);
-  void* library = NULL;
-  bool bound_here = false;
-  if (encoded) {
-    /* Constructors in the library may take long, or call Python from another thread. */
-    PyThreadState* state = PyEval_SaveThread();
-    library = fc_link_open(PyBytes_AS_STRING(encoded), &bound_here, message, sizeof message);
-    PyEval_RestoreThread(state);
-    Py_DECREF(encoded);
-    if (!library) PyErr_Format(PyExc_OSError, "cannot load library: %s", message);
-  }
-  const FarcallRuntime** runtime = library ? dlsym(library, FARCALL_RUNTIME_SYMBOL) : NULL;
-  if (runtime) *runtime = &fc_runtime;
-  PyObject* module = library ? module_new(library, name ? name : path, bound_here) : NULL;
-  Py_DECREF(path);
-  return module;
-}
-
-/* ---- lookup ---- */
-
-static TVMFFISafeCallType find_symbol(PyObject* self, const char* name) {
-  char inline_symbol[128];
-  size_t size = strlen(name);
-  char* symbol = PREFIX + size < sizeof inline_symbol ? inline_symbol : PyMem_Malloc(PREFIX + size + 1);
-  TVMFFISafeCallType call = NULL;
-  if (!symbol) return NULL;
-  memcpy(symbol, FARCALL_SYMBOL_PREFIX, PREFIX);
-  memcpy(symbol + PREFIX, name, size + 1);
-  void* found = dlsym(((FcModule*)self)->library, symbol);
-  memcpy(&call, &found, sizeof call);
-  if (symbol != inline_symbol) PyMem_Free(symbol);
-  return call;
-}
-
 static FC_COLD PyObject* near_names(PyObject* self, PyObject* name) {
-  PyObject* names = function_names(self, NULL);
+  PyObject* names = fc_module_function_names(self, NULL);
   PyObject* difflib = names ? PyImport_ImportModule("difflib") : NULL;
   PyObject* near = difflib ? PyObject_CallMethod(difflib, "get_close_matches", "OO", name, names) : NULL;
   PyObject* shown = near && PyList_GET_SIZE(near) ? near : names;
@@ -128,36 +126,58 @@ static FC_COLD PyObject* no_function(PyObject* self, PyObject* name) {
   return NULL;
 }
 
-static PyObject* make_function(PyObject* self, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8(name);
+/* ---- lookup ---- */
+
+static TVMFFISafeCallType find_symbol(PyObject* self, const char* name) {
+  const FcModuleObj* native = own(self);
+  return native ? fc_module_symbol(native, name, strlen(name)) : NULL;
+}
+
+/* An exported symbol: it is called without a self, and the library may say something of it. */
+static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType call) {
   TVMFFIObjectHandle object;
-  if (!text) return NULL;
-  TVMFFISafeCallType call = find_symbol(self, text);
-  if (!call) return no_function(self, name);
   if (fc_function_new(NULL, call, NULL, &object) != 0) return fc_raise_slot();
   PyObject* function = fc_function_wrap(object, name);
-  if (function) {
-    /* An exported symbol expects no self. */
-    FcFunction* made = (FcFunction*)function;
-    made->self = NULL;
-    if (((FcModule*)self)->bound_elsewhere) fc_foreign_wrap(&made->call, &made->self);
-  }
-  if (function && PyDict_SetItem(((FcModule*)self)->functions, name, function) != 0) Py_CLEAR(function);
+  if (!function) return NULL;
+  FcFunction* made = (FcFunction*)function;
+  made->self = NULL;
+  if (!own(self)->bound_here) fc_foreign_wrap(&made->call, &made->self);
+  fc_function_describe(function, self, find_symbol);
   return function;
 }
 
-static PyObject* get_function(PyObject* self, PyObject* name) {
+/* What the module itself has, remembered; what its imports have, made anew, since these may change. */
+static PyObject* make_function(PyObject* self, PyObject* name, bool imports) {
+  Py_ssize_t size;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  TVMFFIObject* found = NULL;
+  if (!text) return NULL;
+  TVMFFISafeCallType call = strlen(text) == (size_t)size ? find_symbol(self, text) : NULL;
+  if (!call && fc_module_get(((FcModule*)self)->object, text, (size_t)size, imports, &found) != 0) return fc_raise_slot();
+  if (!call && !found) return no_function(self, name);
+  PyObject* function = call ? wrap_symbol(self, name, call) : fc_function_wrap(found, name);
+  bool keep = function && !imports;
+  if (keep && PyDict_SetItem(((FcModule*)self)->functions, name, function) != 0) Py_CLEAR(function);
+  return function;
+}
+
+static PyObject* find_function(PyObject* self, PyObject* name, bool imports) {
   if (!PyUnicode_Check(name)) {
     return PyErr_Format(PyExc_TypeError, "a function's name is a str, got `%s`", Py_TYPE(name)->tp_name);
   }
   PyObject* known = PyDict_GetItemWithError(((FcModule*)self)->functions, name);
   if (known || PyErr_Occurred()) return Py_XNewRef(known);
-  return make_function(self, name);
+  return make_function(self, name, imports);
 }
 
-static PyObject* implements_function(PyObject* self, PyObject* name) {
-  const char* text = PyUnicode_AsUTF8(name);
-  return text ? PyBool_FromLong(find_symbol(self, text) != NULL) : NULL;
+static PyObject* subscript(PyObject* self, PyObject* name) { return find_function(self, name, false); }
+
+PyObject* fc_module_get_function(PyObject* self, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"", "query_imports", NULL};
+  PyObject* name;
+  int imports = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:get_function", names, &name, &imports)) return NULL;
+  return find_function(self, name, imports);
 }
 
 static PyObject* find_attribute(PyObject* self, PyObject* name) {
@@ -166,7 +186,7 @@ static PyObject* find_attribute(PyObject* self, PyObject* name) {
   const char* text = PyUnicode_AsUTF8(name);
   if (!text || strncmp(text, "__", 2) == 0) return NULL;
   PyErr_Clear();
-  PyObject* function = get_function(self, name);
+  PyObject* function = subscript(self, name);
   if (function && PyDict_SetItem(((FcModule*)self)->attributes, name, function) != 0) Py_CLEAR(function);
   return function;
 }
@@ -178,53 +198,38 @@ static PyObject* module_getattro(PyObject* self, PyObject* name) {
   return find_attribute(self, name);
 }
 
+static PyObject* module_call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* name = PyUnicode_FromString("main");
+  PyObject* main_function = name ? subscript(self, name) : NULL;
+  PyObject* out = main_function ? PyObject_Call(main_function, args, kwargs) : NULL;
+  Py_XDECREF(main_function);
+  Py_XDECREF(name);
+  return out;
+}
+
 static PyObject* module_repr(PyObject* self) {
   return PyUnicode_FromFormat("<farcall.Module %R>", ((FcModule*)self)->path);
 }
 
-static PyObject* get_kind(PyObject* self, void* closure) {
-  (void)self, (void)closure;
-  return PyUnicode_FromString("library");
-}
-
-static PyMethodDef methods[] = {
-    {"get_function", get_function, METH_O,
-     "get_function($self, name, /)\n--\n\nThe function of that name; AttributeError, with names near, when there is none."},
-    {"implements_function", implements_function, METH_O,
-     "implements_function($self, name, /)\n--\n\nWhether the library exports a function of that name."},
-    {"function_names", function_names, METH_NOARGS, "function_names($self, /)\n--\n\nThe names of all functions, sorted."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyGetSetDef getset[] = {
-    {"kind", get_kind, NULL, "What the module is made of: 'library'.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyMemberDef members[] = {
-    {"path", T_OBJECT_EX, offsetof(FcModule, path), READONLY, "The file that was loaded."},
+    {"path", T_OBJECT_EX, offsetof(FcModule, path), READONLY, "The file that was loaded, or the module's kind."},
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyMappingMethods mapping = {.mp_subscript = get_function};
+static PyMappingMethods mapping = {.mp_subscript = subscript};
 
 PyTypeObject FcModule_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Module",
-    .tp_doc = "A loaded library: mod['name'] or mod.name is a Function. Made by load_library().",
+    .tp_doc = "Functions by name: mod['name'] or mod.name is a Function. Made by load_library() and its like.",
     .tp_basicsize = sizeof(FcModule),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = module_dealloc,
     .tp_getattro = module_getattro,
     .tp_repr = module_repr,
-    .tp_methods = methods,
-    .tp_getset = getset,
+    .tp_call = module_call,
+    .tp_methods = fc_module_methods,
+    .tp_getset = fc_module_getset,
     .tp_members = members,
     .tp_as_mapping = &mapping,
-};
-
-PyMethodDef fc_module_functions[] = {
-    {"load_library", load_library, METH_VARARGS,
-     "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in memory "
-     "until the process ends."},
-    {NULL, NULL, 0, NULL},
+    .tp_weaklistoffset = offsetof(FcModule, weakrefs),
 };

@@ -40,6 +40,14 @@ static FC_COLD int read_extension(PyArray_Descr* descr, DLDataType* out) {
   return known && out->bits * out->lanes == 8 * PyDataType_ELSIZE(descr) ? 0 : no_counterpart(descr);
 }
 
+static bool read_packed(PyArray_Descr* descr, DLDataType* out) {
+  const char* name = descr->typeobj->tp_name;
+  const char* dot = strrchr(name, '.');
+  if (dot) name = dot + 1;
+  return descr->type_num >= NPY_USERDEF && PyDataType_ELSIZE(descr) == 1 && fc_dtype_parse(name, strlen(name), out) &&
+         out->bits < 8 && out->lanes == 1;
+}
+
 static inline int read_descr(PyArray_Descr* descr, DLDataType* out) {
   int number = descr->type_num;
   if (FC_LIKELY(number >= 0 && number <= NPY_HALF && from_number[number].bits && PyArray_ISNBO(descr->byteorder))) {
@@ -70,11 +78,13 @@ bool fc_numpy_is_array(PyObject* object) { return is_loaded() && PyArray_Check(o
 
 int fc_numpy_read_dtype(PyObject* object, DLDataType* out) {
   if (!is_loaded()) return PyErr_Occurred() ? -1 : 1;
-  if (PyArray_DescrCheck(object)) return read_descr((PyArray_Descr*)object, out);
+  if (PyArray_DescrCheck(object)) {
+    return read_packed((PyArray_Descr*)object, out) ? 0 : read_descr((PyArray_Descr*)object, out);
+  }
   if (!PyType_Check(object) || !PyType_IsSubtype((PyTypeObject*)object, &PyGenericArrType_Type)) return 1;
   PyArray_Descr* descr = NULL;
   if (PyArray_DescrConverter(object, &descr) != NPY_SUCCEED) return -1;
-  int rc = read_descr(descr, out);
+  int rc = read_packed(descr, out) ? 0 : read_descr(descr, out);
   Py_DECREF(descr);
   return rc;
 }
@@ -112,6 +122,43 @@ static inline int read_array(PyArrayObject* array, DLTensor* dl, int64_t* stride
   return read_strides(array, dl->dtype.bits >> 3, strides);
 }
 
+/* ---- elements of less than a byte: numpy gives each a byte, native code packs them, low bits first ---- */
+
+static void pack(const uint8_t* from, int64_t n, int bits, uint8_t* to) {
+  for (int64_t i = 0, at = 0; i < n; ++i, at += bits) {
+    unsigned value = (unsigned)(from[i] & ((1 << bits) - 1)) << (at & 7);
+    to[at >> 3] |= (uint8_t)value;
+    if (value >> 8) to[(at >> 3) + 1] |= (uint8_t)(value >> 8);
+  }
+}
+
+static void unpack(const uint8_t* from, int64_t n, DLDataType dtype, uint8_t* to) {
+  int bits = dtype.bits;
+  for (int64_t i = 0, at = 0; i < n; ++i, at += bits) {
+    unsigned value = from[at >> 3] >> (at & 7);
+    if ((at & 7) + bits > 8) value |= (unsigned)from[(at >> 3) + 1] << (8 - (at & 7));
+    value &= (1U << bits) - 1;
+    bool negative = dtype.code == kDLInt && value >> (bits - 1);
+    to[i] = (uint8_t)(negative ? value | (0xFFU << bits) : value);
+  }
+}
+
+/* A copy, which is read-only: what is written to it would not come back. */
+static TVMFFIObject* pack_array(PyArrayObject* array, DLDataType dtype) {
+  PyArrayObject* plain = PyArray_GETCONTIGUOUS(array);
+  if (!plain) return NULL;
+  DLTensor prototype = {.device = {kDLCPU, 0}, .ndim = PyArray_NDIM(plain), .dtype = dtype,
+                        .shape = (int64_t*)PyArray_DIMS(plain)};
+  FcTensorObj* tensor = fc_tensor_alloc(&prototype);
+  if (tensor) {
+    memset(tensor->dl.data, 0, (size_t)fc_nbytes(&prototype));
+    pack(PyArray_DATA(plain), PyArray_SIZE(plain), dtype.bits, tensor->dl.data);
+    tensor->flags = DLPACK_FLAG_BITMASK_READ_ONLY;
+  }
+  Py_DECREF(plain);
+  return tensor ? &tensor->header : (TVMFFIObject*)fc_raise_slot();
+}
+
 static void release_array(FcTensorObj* self) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -123,6 +170,7 @@ TVMFFIObject* fc_numpy_import(PyObject* object) {
   PyArrayObject* array = (PyArrayObject*)object;
   DLTensor dl;
   int64_t strides[NPY_MAXDIMS];
+  if (FC_UNLIKELY(read_packed(PyArray_DESCR(array), &dl.dtype))) return pack_array(array, dl.dtype);
   if (read_array(array, &dl, strides) != 0) return NULL;
   FcTensorObj* tensor = fc_tensor_new(&dl, release_array, object);
   if (!tensor) return (TVMFFIObject*)fc_raise_slot();
@@ -140,14 +188,59 @@ static int64_t* strides_for(FcArgs* args, int32_t i, int ndim) {
   return fc_args_keep(args, release_strides, strides) == 0 ? strides : NULL;
 }
 
+static FC_COLD int read_only(void) {
+  PyErr_SetString(PyExc_ValueError,
+                  "the array is read-only, and the kernel may write to it; pass a copy, or declare the parameter "
+                  "a ConstTensorView");
+  return -1;
+}
+
+/* numpy's dims do not change while somebody else holds the array, but its strides are in bytes. */
+static int lend_array(FcArgs* args, PyObject* object, TVMFFIAny* out) {
+  PyArrayObject* array = (PyArrayObject*)object;
+  if (FC_UNLIKELY(PyArray_NDIM(array) > FC_INLINE_DIMS)) {
+    TVMFFIObject* imported_array = fc_numpy_import(object);
+    return imported_array ? fc_give_object(args, imported_array, out) : -1;
+  }
+  FcTensorObj* tensor = fc_pool_take();
+  if (FC_UNLIKELY(!tensor)) return -1;
+  int64_t* shape = fc_pool_dims(tensor);
+  if (FC_UNLIKELY(read_array(array, &tensor->dl, shape + FC_INLINE_DIMS) != 0)) {
+    fc_pool_put(tensor);
+    return -1;
+  }
+  for (int d = 0; d < PyArray_NDIM(array); ++d) shape[d] = PyArray_DIMS(array)[d];
+  tensor->dl.shape = shape;
+  tensor->flags = PyArray_ISWRITEABLE(array) ? 0 : DLPACK_FLAG_BITMASK_READ_ONLY;
+  return fc_lend(args, tensor, object, out);
+}
+
+/* Also where the parameter is a view: the packed copy must live somewhere. */
+static FC_COLD int set_packed(FcArgs* args, int32_t i, PyArrayObject* array, DLDataType dtype, TVMFFIAny* out) {
+  if (fc_has_bit(args->writes, i)) {
+    PyErr_Format(PyExc_ValueError,
+                 "%R is passed as a packed copy, and the kernel may write to it; declare the parameter a "
+                 "ConstTensorView", (PyObject*)PyArray_DESCR(array));
+    return -1;
+  }
+  TVMFFIObject* tensor = pack_array(array, dtype);
+  return tensor ? fc_give_object(args, tensor, out) : -1;
+}
+
 static int set_array(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  PyArrayObject* array = (PyArrayObject*)object;
   (void)setter;
   args->seen |= FC_SEEN_NUMPY;
+  DLDataType packed;
+  if (FC_UNLIKELY(PyArray_DESCR(array)->type_num >= NPY_USERDEF && read_packed(PyArray_DESCR(array), &packed))) {
+    return set_packed(args, i, array, packed, out);
+  }
+  if (FC_UNLIKELY(args->writes && fc_has_bit(args->writes, i) && !PyArray_ISWRITEABLE(array))) return read_only();
   if (FC_UNLIKELY(fc_owned_mode(args))) {
     TVMFFIObject* tensor = fc_numpy_import(object);
     return tensor ? fc_give_object(args, tensor, out) : -1;
   }
-  PyArrayObject* array = (PyArrayObject*)object;
+  if (!fc_wants_view(args, i)) return lend_array(args, object, out);
   int64_t* strides = strides_for(args, i, PyArray_NDIM(array));
   if (FC_UNLIKELY(!strides)) return -1;
   out->type_index = kTVMFFIDLTensorPtr;
@@ -171,7 +264,7 @@ static FC_COLD PyArray_Descr* extension_descr(DLDataType dtype) {
   PyObject* scalar = package ? PyObject_GetAttrString(package, name) : NULL;
   PyArray_Descr* descr = NULL;
   if (!scalar || PyArray_DescrConverter(scalar, &descr) != NPY_SUCCEED ||
-      PyDataType_ELSIZE(descr) * 8 != dtype.bits * dtype.lanes) {
+      (PyDataType_ELSIZE(descr) * 8 != dtype.bits * dtype.lanes && !read_packed(descr, &dtype))) {
     PyErr_Clear();
     Py_CLEAR(descr);
     PyErr_Format(PyExc_TypeError, "numpy has no dtype for %s%s", name,
@@ -205,10 +298,29 @@ static PyObject* make_array(TVMFFIObject* tensor) {
                               flags, NULL);
 }
 
+static FC_COLD PyObject* unpack_array(const DLTensor* dl) {
+  if (!fc_is_contiguous(dl)) {
+    return PyErr_Format(PyExc_BufferError, "a tensor of %d-bit elements must be contiguous for numpy to see it",
+                        (int)dl->dtype.bits);
+  }
+  PyArray_Descr* descr = descr_of(dl->dtype);
+  PyObject* array = descr ? PyArray_SimpleNewFromDescr(dl->ndim, (npy_intp*)dl->shape, descr) : NULL;
+  if (array) {
+    unpack((const uint8_t*)dl->data + dl->byte_offset, fc_numel(dl), dl->dtype,
+           PyArray_DATA((PyArrayObject*)array));
+  }
+  return array;
+}
+
 PyObject* fc_numpy_wrap(TVMFFIObject* tensor) {
   if (!imported && import_numpy() != 0) {
     fc_decref(tensor);
     return NULL;
+  }
+  if (FC_UNLIKELY(fc_tensor_dl(tensor)->dtype.bits < 8 && fc_tensor_dl(tensor)->dtype.lanes == 1)) {
+    PyObject* copy = unpack_array(fc_tensor_dl(tensor));
+    fc_decref(tensor);
+    return copy;
   }
   PyObject* array = make_array(tensor);
   if (!array) {

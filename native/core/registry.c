@@ -10,7 +10,7 @@ static int name_utf8(PyObject* name, const char** text, Py_ssize_t* size) {
   return *text ? 0 : -1;
 }
 
-static int set_global(PyObject* name, PyObject* callable, bool override) {
+int fc_register_global(PyObject* name, PyObject* callable, bool override) {
   const char* text;
   Py_ssize_t size;
   if (name_utf8(name, &text, &size) != 0) return -1;
@@ -35,7 +35,7 @@ static int set_global(PyObject* name, PyObject* callable, bool override) {
 static PyObject* decorate(PyObject* self, PyObject* callable) {
   PyObject* name = PyTuple_GET_ITEM(self, 0);
   bool override = PyTuple_GET_ITEM(self, 1) == Py_True;
-  return set_global(name, callable, override) == 0 ? Py_NewRef(callable) : NULL;
+  return fc_register_global(name, callable, override) == 0 ? Py_NewRef(callable) : NULL;
 }
 
 static PyMethodDef decorator = {"register_global_func", decorate, METH_O, NULL};
@@ -48,7 +48,7 @@ static PyObject* register_global(PyObject* module, PyObject* args, PyObject* kwa
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|Op:register_global_func", names, &name, &callable, &override)) {
     return NULL;
   }
-  if (callable != Py_None) return set_global(name, callable, override) == 0 ? Py_NewRef(callable) : NULL;
+  if (callable != Py_None) return fc_register_global(name, callable, override) == 0 ? Py_NewRef(callable) : NULL;
   PyObject* state = PyTuple_Pack(2, name, override ? Py_True : Py_False);
   PyObject* out = state ? PyCFunction_New(&decorator, state) : NULL;
   Py_XDECREF(state);

@@ -16,13 +16,57 @@ static PyObject* exchange_wrap(const DLPackExchangeAPI* api, TVMFFIObject* tenso
   return NULL;
 }
 
+/* Some importers ask in the way of DLPack before 1.0, which cannot say read-only: they get a copy. */
+static TVMFFIObject* writable(TVMFFIObject* tensor) {
+  const DLTensor* dl = fc_tensor_dl(tensor);
+  if (!(fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) || dl->device.device_type != kDLCPU) return tensor;
+  TVMFFIObject* copy = fc_tensor_copy(dl);
+  fc_decref(tensor);
+  return copy;
+}
+
+static PyObject* import_wrapped(PyObject* importer, TVMFFIObject* tensor) {
+  tensor = writable(tensor);
+  if (!tensor) return NULL;
+  PyObject* ours = fc_tensor_wrap(tensor);
+  PyObject* theirs = ours ? PyObject_CallOneArg(importer, ours) : NULL;
+  Py_XDECREF(ours);
+  return theirs;
+}
+
+/* The argument that a lent tensor stands for, borrowed; not when an outer call, of another framework, lent it. */
+static PyObject* argument_of(const FcArgs* args, const TVMFFIObject* tensor) {
+  PyObject* object = fc_lender(tensor);
+  if (object && PyMemoryView_Check(object)) object = PyMemoryView_GET_BASE(object);
+  if (!object) return NULL;
+  FcSetter made;
+  const FcSetter* setter = fc_setter_of(object, &made);
+  if (!setter) PyErr_Clear();
+  bool same = setter && setter->exchange == args->exchange && setter->importer == args->importer &&
+              (args->seen != FC_SEEN_NUMPY || fc_numpy_is_array(object));
+  return same ? object : NULL;
+}
+
+/*
+ * The rule of results: when all tensors among the arguments, also those inside lists, tuples and dicts, are of one
+ * framework, the results are of that framework; with none, or with several, they are farcall Tensors. An argument
+ * that comes back is the object that was passed.
+ */
 static PyObject* framework_tensor(const FcArgs* args, TVMFFIObject* tensor) {
   DLDevice device = fc_tensor_dl(tensor)->device;
+  bool one = args->seen == FC_SEEN_NUMPY || args->seen == FC_SEEN_EXCHANGE || args->seen == FC_SEEN_IMPORTER;
+  PyObject* argument = one ? argument_of(args, tensor) : NULL;
+  if (argument) {
+    Py_INCREF(argument);
+    fc_decref(tensor);
+    return argument;
+  }
   if (args->seen == FC_SEEN_NUMPY && device.device_type == kDLCPU) return fc_numpy_wrap(tensor);
   if (args->seen == FC_SEEN_EXCHANGE && !fc_device_is_remote(device) &&
       args->exchange->managed_tensor_to_py_object_no_sync) {
     return exchange_wrap(args->exchange, tensor);
   }
+  if (args->seen == FC_SEEN_IMPORTER && !fc_device_is_remote(device)) return import_wrapped(args->importer, tensor);
   return fc_tensor_wrap(tensor);
 }
 
@@ -49,15 +93,33 @@ static PyObject* sequence_to_python(const FcArgs* args, TVMFFIObject* sequence) 
   return out;
 }
 
-static PyObject* shape_to_python(TVMFFIObject* shape) {
-  const TVMFFIShapeCell* cell = TVMFFIShapeGetCellPtr(shape);
-  PyObject* out = PyTuple_New((Py_ssize_t)cell->size);
-  for (size_t i = 0; out && i < cell->size; ++i) {
-    PyObject* dim = PyLong_FromLongLong(cell->data[i]);
-    if (!dim) Py_CLEAR(out);
-    if (out) PyTuple_SET_ITEM(out, (Py_ssize_t)i, dim);
+static PyObject* map_to_python(const FcArgs* args, TVMFFIObject* map) {
+  PyObject* out = PyDict_New();
+  FcMapCursor cursor = {.at = 0};
+  while (out && fc_map_next(map, &cursor)) {
+    TVMFFIAny native_key, native_value;
+    fc_any_to_owned(cursor.key, &native_key);
+    fc_any_to_owned(cursor.value, &native_value);
+    PyObject* key = any_to_python(args, &native_key);
+    PyObject* value = any_to_python(args, &native_value);
+    if (!key || !value || PyDict_SetItem(out, key, value) != 0) Py_CLEAR(out);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
   }
   return out;
+}
+
+static PyObject* container_to_python(const FcArgs* args, TVMFFIObject* container) {
+  if (fc_enter_nested() != 0) return NULL;
+  bool map = container->type_index == kTVMFFIMap || container->type_index == kTVMFFIDict;
+  PyObject* out = map ? map_to_python(args, container) : sequence_to_python(args, container);
+  fc_leave_nested();
+  return out;
+}
+
+static PyObject* shape_to_python(TVMFFIObject* shape) {
+  const TVMFFIShapeCell* cell = TVMFFIShapeGetCellPtr(shape);
+  return fc_shape_new_python(cell->data, (Py_ssize_t)cell->size);
 }
 
 /* ---- the other objects ---- */
@@ -89,6 +151,8 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
       return framework_tensor(args, object);
     case kTVMFFIFunction:
       return fc_function_wrap(object, NULL);
+    case kTVMFFIModule:
+      return fc_module_wrap(object);
     case kTVMFFIStr:
       bytes = *TVMFFIBytesGetByteArrayPtr(object);
       out = PyUnicode_DecodeUTF8(bytes.data, (Py_ssize_t)bytes.size, NULL);
@@ -99,9 +163,9 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
       break;
     case kTVMFFIArray:
     case kTVMFFIList:
-      if (fc_enter_nested() != 0) break;
-      out = sequence_to_python(args, object);
-      fc_leave_nested();
+    case kTVMFFIMap:
+    case kTVMFFIDict:
+      out = container_to_python(args, object);
       break;
     case kTVMFFIShape:
       out = shape_to_python(object);

@@ -95,9 +95,17 @@ int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandl
   return 0;
 }
 
+static TVMFFIStreamHandle no_framework(int32_t device_type, int32_t device_id) {
+  (void)device_type, (void)device_id;
+  return NULL;
+}
+TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id) = no_framework;
+
 TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
   FcStream* entry = find_stream(fc_thread.more, device_type, device_id);
-  return entry ? entry->stream : NULL;
+  if (entry && entry->stream) return entry->stream;
+  /* Asked for when a kernel asks, so a call that needs no stream pays nothing, and each device has its own. */
+  return fc_thread.exchange && device_type != kDLCPU ? fc_framework_stream(device_type, device_id) : NULL;
 }
 
 /* ---- signals ---- */

@@ -108,13 +108,28 @@ void fc_error_set_by_library(const char* kind, const char* message) {
   fc_foreign_error_mirror();
 }
 
+int fc_registration_failed(void) {
+  if (!fc_thread.loading) {
+    fc_foreign_error_mirror();
+    return -1;
+  }
+  TVMFFIObject* error = fc_thread.error;
+  fc_thread.error = NULL;
+  if (!fc_thread.load_error) {
+    fc_thread.load_error = error;
+  } else if (error) {
+    fc_decref(error);
+  }
+  return 0;
+}
+
 TVMFFIObject* fc_error_take(void) {
   TVMFFIObject* error = fc_thread.error;
   TVMFFIObject* other = fc_foreign_error_take();
   fc_thread.error = NULL;
-  if (!error) return other;
-  if (other) fc_decref(other); /* the mirrored one, or one that is older */
-  return error;
+  if (!other) return error;
+  if (error) fc_decref(error); /* the same one, or one that was dealt with there: what is set here, is set there too */
+  return other;
 }
 
 /* ---- the exported names ---- */
@@ -164,16 +179,4 @@ int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const
 int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
                       const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out) {
   return TVMFFIErrorCreateWithCauseAndExtraContext(kind, message, backtrace, NULL, NULL, out);
-}
-
-const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
-                                       int cross_ffi_boundary) {
-  static const TVMFFIByteArray none = {"", 0};
-  FcThreadMore* more = filename ? fc_thread_more() : NULL;
-  (void)cross_ffi_boundary;
-  if (!more) return &none;
-  snprintf(more->backtrace, sizeof more->backtrace, "  File \"%s\", line %d, in %s\n", filename, lineno,
-           func ? func : "?");
-  more->backtrace_bytes = (TVMFFIByteArray){more->backtrace, strlen(more->backtrace)};
-  return &more->backtrace_bytes;
 }

@@ -6,7 +6,8 @@
  *
  *  - an error that a library raises goes to both slots, and is looked for in both;
  *  - a library that would allocate by the other runtime gets this one's allocator there, for the call;
- *  - global functions and allocators that are unknown here are looked for there.
+ *  - global functions and allocators that are unknown here are looked for there, and what is registered here is
+ *    registered there too, where the name is free.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -22,6 +23,7 @@ typedef struct {
   int (*set_allocator)(DLPackManagedTensorAllocator, int, DLPackManagedTensorAllocator*);
   DLPackManagedTensorAllocator (*get_allocator)(void);
   int (*get_global)(const TVMFFIByteArray*, TVMFFIObjectHandle*);
+  int (*set_global)(const TVMFFIByteArray*, TVMFFIObjectHandle, int);
 } Foreign;
 
 static Foreign foreign;
@@ -37,6 +39,32 @@ static bool find(const char* name, void* own, void* out) {
   return true;
 }
 
+static void drop_error(const Foreign* other) {
+  TVMFFIObjectHandle error = NULL;
+  other->move_error(&error);
+  if (error) fc_decref(error);
+}
+
+/* New reference or NULL. */
+static TVMFFIObject* get_there(const Foreign* other, TVMFFIByteArray name) {
+  TVMFFIObjectHandle function = NULL;
+  if (other->get_global(&name, &function) == 0) return function;
+  drop_error(other);
+  return NULL;
+}
+
+/* Replaces only what was put there from here: `old`, or NULL. */
+static void set_there(const Foreign* other, TVMFFIByteArray name, TVMFFIObject* function, const TVMFFIObject* old) {
+  TVMFFIObject* there = get_there(other, name);
+  if ((!there || there == old) && other->set_global(&name, function, there != NULL) != 0) drop_error(other);
+  if (there) fc_decref(there);
+}
+
+static bool push(void* other, const char* name, size_t size, TVMFFIObject* function) {
+  set_there(other, (TVMFFIByteArray){name, size}, function, NULL);
+  return true;
+}
+
 static void search(void) {
   Foreign f = {0};
   bool all = find("TVMFFIErrorMoveFromRaised", (void*)TVMFFIErrorMoveFromRaised, &f.move_error) &&
@@ -45,9 +73,11 @@ static void search(void) {
                   &f.set_allocator) &&
              find("TVMFFIEnvGetDLPackManagedTensorAllocator", (void*)TVMFFIEnvGetDLPackManagedTensorAllocator,
                   &f.get_allocator) &&
-             find("TVMFFIFunctionGetGlobal", (void*)TVMFFIFunctionGetGlobal, &f.get_global);
+             find("TVMFFIFunctionGetGlobal", (void*)TVMFFIFunctionGetGlobal, &f.get_global) &&
+             find("TVMFFIFunctionSetGlobal", (void*)TVMFFIFunctionSetGlobal, &f.set_global);
   if (!all || atomic_load(&present)) return;
   foreign = f;
+  fc_global_each_function(push, &foreign);
   atomic_store(&present, &foreign);
 }
 
@@ -71,6 +101,8 @@ static const Foreign* look(void) {
   return atomic_load(&present);
 }
 
+bool fc_foreign_present(void) { return look() != NULL; }
+
 /* ---- errors ---- */
 
 TVMFFIObject* fc_foreign_error_take(void) {
@@ -89,15 +121,29 @@ void fc_foreign_error_mirror(void) {
 
 TVMFFIObject* fc_foreign_global(const char* name, size_t size) {
   const Foreign* other = look();
-  TVMFFIByteArray text = {name, size};
-  TVMFFIObjectHandle function = NULL;
-  if (other && other->get_global(&text, &function) != 0) {
-    TVMFFIObjectHandle error = NULL;
-    other->move_error(&error);
-    if (error) fc_decref(error);
-    return NULL;
+  return other ? get_there(other, (TVMFFIByteArray){name, size}) : NULL;
+}
+
+void fc_foreign_global_set(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old) {
+  const Foreign* other = look();
+  if (other) set_there(other, (TVMFFIByteArray){name, size}, function, old);
+}
+
+/* The other one has no C function for this, but one by name. */
+void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject* function) {
+  const Foreign* other = look();
+  static const char remover_name[] = "ffi.FunctionRemoveGlobal";
+  TVMFFIObject* there = other ? get_there(other, (TVMFFIByteArray){name, size}) : NULL;
+  TVMFFIObject* remover = NULL;
+  if (there == function && there) remover = get_there(other, (TVMFFIByteArray){remover_name, sizeof remover_name - 1});
+  TVMFFIAny text, result = fc_any_none();
+  if (remover && fc_any_from_bytes(kTVMFFIStr, name, size, &text) == 0) {
+    if (TVMFFIFunctionGetCellPtr(remover)->safe_call(remover, &text, 1, &result) != 0) drop_error(other);
+    fc_any_clear(&text);
+    fc_any_clear(&result);
   }
-  return function;
+  if (remover) fc_decref(remover);
+  if (there) fc_decref(there);
 }
 
 /* On the way of every allocation, so without looking for newcomers. */

@@ -2,11 +2,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "runtime.h"
+#include "rt_builtins.h"
 
 static int hop(void* handle, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
   FcFunctionObj* function = handle;
-  return function->call(function->self, args, num_args, result);
+  int rc = function->call(function->self, args, num_args, result);
+  if (FC_UNLIKELY(rc != 0)) fc_foreign_error_mirror(); /* the caller may look for the error there */
+  return rc;
 }
 
 static void function_delete(void* handle, int flags) {
@@ -45,6 +47,7 @@ typedef struct {
   char* name; /* NULL: never used; TOMBSTONE: was used */
   size_t size;
   TVMFFIObject* function;
+  char* metadata; /* what the library that registered it says of it; or NULL */
 } Entry;
 
 static char TOMBSTONE[1];
@@ -103,7 +106,7 @@ static int insert(const char* name, size_t size, TVMFFIObject* function) {
   if (size) memcpy(copy, name, size);
   copy[size] = 0;
   fc_incref(function);
-  *find_free(table, table_size, name, size) = (Entry){copy, size, function};
+  *find_free(table, table_size, name, size) = (Entry){copy, size, function, NULL};
   ++table_used;
   return 0;
 }
@@ -126,6 +129,7 @@ int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool ov
                     (int)size, name);
     return -1;
   }
+  if (rc == 0) fc_foreign_global_set(name, size, function, old);
   if (old) fc_decref(old); /* outside the lock: a deleter may call anything */
   return rc;
 }
@@ -145,22 +149,61 @@ bool fc_global_remove(const char* name, size_t size) {
   Entry old = {0};
   if (entry) {
     old = *entry;
-    *entry = (Entry){TOMBSTONE, 0, NULL};
+    *entry = (Entry){TOMBSTONE, 0, NULL, NULL};
   }
   pthread_mutex_unlock(&table_lock);
   if (!entry) return false;
+  fc_foreign_global_remove(name, size, old.function);
   free(old.name);
+  free(old.metadata);
   fc_decref(old.function);
   return true;
 }
 
-void fc_global_each(bool (*visit)(void*, const char*, size_t), void* context) {
+void fc_global_each_function(bool (*visit)(void*, const char*, size_t, TVMFFIObject*), void* context) {
   pthread_mutex_lock(&table_lock);
   for (size_t i = 0; i < table_size; ++i) {
     if (!table[i].name || table[i].name == TOMBSTONE) continue;
-    if (!visit(context, table[i].name, table[i].size)) break;
+    if (!visit(context, table[i].name, table[i].size, table[i].function)) break;
   }
   pthread_mutex_unlock(&table_lock);
+}
+
+typedef struct {
+  bool (*visit)(void*, const char*, size_t);
+  void* context;
+} Visit;
+
+static bool visit_name(void* visit, const char* name, size_t size, TVMFFIObject* function) {
+  (void)function;
+  return ((Visit*)visit)->visit(((Visit*)visit)->context, name, size);
+}
+
+void fc_global_each(bool (*visit)(void*, const char*, size_t), void* context) {
+  Visit both = {visit, context};
+  fc_global_each_function(visit_name, &both);
+}
+
+static void set_metadata(const char* name, size_t size, TVMFFIByteArray text) {
+  char* copy = text.size ? strndup(text.data, text.size) : NULL;
+  pthread_mutex_lock(&table_lock);
+  Entry* entry = find(name, size);
+  char* old = entry ? entry->metadata : copy;
+  if (entry) entry->metadata = copy;
+  pthread_mutex_unlock(&table_lock);
+  free(old);
+}
+
+int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result) {
+  pthread_mutex_lock(&table_lock);
+  const Entry* entry = find(name, size);
+  const char* text = entry && entry->metadata ? entry->metadata : "";
+  int rc = fc_any_from_bytes(kTVMFFIStr, text, strlen(text), result);
+  pthread_mutex_unlock(&table_lock);
+  if (entry) return rc;
+  fc_any_clear(result);
+  fc_error_format("ValueError", "no global function `%.*s`", (int)size, name);
+  return -1;
 }
 
 /* ---- the exported names ---- */
@@ -171,15 +214,30 @@ int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*delete
 }
 
 int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
-  return TVMFFIFunctionGetCellPtr(func)->safe_call(func, args, num_args, result);
+  TVMFFISafeCallType call = TVMFFIFunctionGetCellPtr(func)->safe_call;
+  return call == hop ? hop(func, args, num_args, result) : call(func, args, num_args, result); /* hop is inlined */
 }
 
 int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out) {
   TVMFFIObject* function = fc_global_get(name->data, name->size);
+  if (!function) function = fc_builtin_get(name->data, name->size);
   *out = function ? function : fc_foreign_global(name->data, name->size);
   return 0;
 }
 
 int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override) {
-  return fc_global_set(name->data, name->size, f, allow_override != 0);
+  return fc_global_set(name->data, name->size, f, allow_override != 0) == 0 ? 0 : fc_registration_failed();
+}
+
+int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* info, int allow_override) {
+  if (info->method.type_index != kTVMFFIFunction) {
+    fc_error_format("TypeError", "global function `%.*s`: expected a function, got `%s`", (int)info->name.size,
+                    info->name.data, fc_type_name(info->method.type_index));
+    return fc_registration_failed();
+  }
+  if (fc_global_set(info->name.data, info->name.size, info->method.v_obj, allow_override != 0) != 0) {
+    return fc_registration_failed();
+  }
+  set_metadata(info->name.data, info->name.size, info->metadata);
+  return 0;
 }

@@ -1,27 +1,20 @@
 /*
- * Loading a library whose TVMFFI* imports nobody supplies: binding them to this core, and to it alone.
+ * Loading a library, and binding its TVMFFI* imports to this core, and to it alone. No Python here.
  *
  * The dynamic linker supplies symbols from the global scope. Making ours global would be simple, and would
  * capture the symbols of another runtime of this ABI that is loaded later (its own calls to itself go through
- * the same scope). So the slots of the library's relocations are written here, after loading:
+ * the same scope). Instead:
  *
- *  1. Loaded as it is, when it needs nothing from us, or when another runtime's symbols are global. It is then
- *     bound to this core all the same, unless it asks for the other by name or the other has loaded it before.
- *  2. Else loaded lazily: calls to undefined functions are no error before they are made.
- *  3. A library that insists on binding at once (-z now), or takes an address of such a function, is loaded from
- *     a copy in memory in which these symbols are weak: an undefined weak symbol is no error.
+ *  1. A library that asks for `libtvm_ffi.so` finds this core, which answers to that name.
+ *  2. One that asks for nobody is loaded together with it: see rt_carrier.c.
+ *  3. Where another runtime's symbols are global, the linker takes these. The slots of the library's relocations are
+ *     then written here, unless it asks for the other by name, or the other has loaded it before.
  */
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
-#include <libgen.h>
-#include <limits.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "rt_link.h"
@@ -118,9 +111,17 @@ static bool write_slot(uintptr_t base, uintptr_t slot, void* value) {
   return true;
 }
 
-static void* own_library(void) {
+static void* own_handle;
+static pthread_once_t own_found = PTHREAD_ONCE_INIT;
+
+static void find_own(void) {
   Dl_info self;
-  return dladdr(&fc_runtime, &self) ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+  if (dladdr(&fc_runtime, &self)) own_handle = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+}
+
+static void* own_library(void) {
+  pthread_once(&own_found, find_own);
+  return own_handle;
 }
 
 /* The name of an import that neither this core nor anyone else supplies; NULL when all is bound. */
@@ -175,111 +176,6 @@ static bool asks_for_other(void* library) {
   return false;
 }
 
-/* ---- a copy with weak imports ---- */
-
-typedef struct {
-  char* data;
-  size_t size;
-} File;
-
-static bool inside(const File* file, uint64_t offset, uint64_t size) {
-  return offset <= file->size && size <= file->size - offset;
-}
-
-static bool weaken(File* file) {
-  if (!inside(file, 0, sizeof(ElfW(Ehdr)))) return false;
-  const ElfW(Ehdr)* header = (const ElfW(Ehdr)*)file->data;
-  if (!inside(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof(ElfW(Shdr)))) return false;
-  const ElfW(Shdr)* sections = (const ElfW(Shdr)*)(file->data + header->e_shoff);
-  for (int i = 0; i < header->e_shnum; ++i) {
-    if (sections[i].sh_type != SHT_DYNSYM || sections[i].sh_link >= header->e_shnum) continue;
-    const ElfW(Shdr)* strings = &sections[sections[i].sh_link];
-    if (!inside(file, sections[i].sh_offset, sections[i].sh_size)) return false;
-    if (!inside(file, strings->sh_offset, strings->sh_size)) return false;
-    ElfW(Sym)* symbols = (ElfW(Sym)*)(file->data + sections[i].sh_offset);
-    for (size_t k = 0; k < sections[i].sh_size / sizeof *symbols; ++k) {
-      if (symbols[k].st_shndx != SHN_UNDEF || symbols[k].st_name + 6 > strings->sh_size) continue;
-      if (!is_ours(file->data + strings->sh_offset + symbols[k].st_name)) continue;
-      symbols[k].st_info = ELF64_ST_INFO(STB_WEAK, ELF64_ST_TYPE(symbols[k].st_info));
-    }
-    return true;
-  }
-  return false;
-}
-
-/* The whole file at `path` in new memory that is a file again. -1 on failure. */
-static int weak_copy(const char* path) {
-  struct stat stat;
-  int copy = -1;
-  int from = open(path, O_RDONLY | O_CLOEXEC);
-  if (from < 0) return -1;
-  if (fstat(from, &stat) == 0) copy = memfd_create("farcall-kernels", MFD_CLOEXEC);
-  File file = {MAP_FAILED, copy < 0 ? 0 : (size_t)stat.st_size};
-  bool good = copy >= 0 && ftruncate(copy, stat.st_size) == 0;
-  if (good) file.data = mmap(NULL, file.size, PROT_READ | PROT_WRITE, MAP_SHARED, copy, 0);
-  good = good && file.data != MAP_FAILED && pread(from, file.data, file.size, 0) == (ssize_t)file.size && weaken(&file);
-  if (file.data != MAP_FAILED) munmap(file.data, file.size);
-  close(from);
-  if (good || copy < 0) return copy;
-  close(copy);
-  return -1;
-}
-
-/*
- * The linker knows libraries by name, so the copy needs one that was never used: a link in a new folder.
- */
-static void* open_under_new_name(int copy, const char* path) {
-  char folder[] = "/tmp/farcall-XXXXXX", target[64], name[PATH_MAX], base[PATH_MAX];
-  void* library = NULL;
-  if (!mkdtemp(folder)) return NULL;
-  snprintf(base, sizeof base, "%s", path);
-  snprintf(target, sizeof target, "/proc/self/fd/%d", copy);
-  int size = snprintf(name, sizeof name, "%s/%s", folder, basename(base));
-  if (size > 0 && (size_t)size < sizeof name && symlink(target, name) == 0) {
-    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    unlink(name);
-  }
-  rmdir(folder);
-  return library;
-}
-
-/* Copies that are loaded, so that loading a file again gives the same library. Never shrinks, like the process. */
-typedef struct Loaded {
-  struct Loaded* next;
-  dev_t device;
-  ino_t inode;
-  struct timespec changed;
-  void* library;
-} Loaded;
-
-static Loaded* loaded;
-
-static Loaded* find_loaded(const struct stat* stat) {
-  for (Loaded* l = loaded; l; l = l->next) {
-    bool same_file = l->device == stat->st_dev && l->inode == stat->st_ino;
-    if (same_file && memcmp(&l->changed, &stat->st_mtim, sizeof l->changed) == 0) return l;
-  }
-  return NULL;
-}
-
-static void* open_copy(const char* path) {
-  struct stat stat_buffer;
-  if (stat(path, &stat_buffer) != 0) return NULL;
-  Loaded* known = find_loaded(&stat_buffer);
-  void* library = known ? known->library : NULL;
-  int copy = known ? -1 : weak_copy(path);
-  if (copy >= 0) {
-    library = open_under_new_name(copy, path);
-    close(copy);
-    Loaded* entry = library ? malloc(sizeof *entry) : NULL;
-    if (entry) {
-      *entry = (Loaded){loaded, stat_buffer.st_dev, stat_buffer.st_ino, stat_buffer.st_mtim, library};
-      loaded = entry;
-    }
-  }
-  return library;
-}
-
 /* ---- loading ---- */
 
 static void* fail(char* message, size_t size, const char* text) {
@@ -294,7 +190,8 @@ static bool settle(void* library, bool was_loaded) {
 }
 
 static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
-  void* before = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  /* Who had it before matters only where another runtime may have bound it. */
+  void* before = fc_foreign_present() ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library) {
     *bound_here = settle(library, before != NULL);
@@ -302,25 +199,32 @@ static void* open_and_bind(const char* path, bool* bound_here, char* message, si
   }
   fail(message, size, dlerror());
   if (!strstr(message, "undefined symbol") || !strstr(message, "TVMFFI")) return NULL;
-  library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-  if (!library) library = open_copy(path);
-  if (!library) return NULL;
-  const char* missing = bind_here(library);
-  *bound_here = true;
-  if (!missing) return library;
-  snprintf(message, size, "%s: undefined symbol: %s", path, missing);
-  return NULL;
+  library = fc_carrier_open(path);
+  if (!library) return fail(message, size, dlerror());
+  *bound_here = settle(library, false);
+  return library;
 }
 
 static pthread_mutex_t load_lock;
 static pthread_once_t load_lock_made = PTHREAD_ONCE_INIT;
 static void make_load_lock(void) { fc_recursive_mutex_init(&load_lock); }
 
-/* One at a time: slots are written, and pages change their protection. A constructor may load libraries itself. */
+/*
+ * One at a time: slots are written, and pages change their protection. A constructor may load libraries itself; what
+ * it registers in vain makes the loading fail.
+ */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size) {
   pthread_once(&load_lock_made, make_load_lock);
   pthread_mutex_lock(&load_lock);
+  ++fc_thread.loading;
+  message[0] = 0;
   void* library = open_and_bind(path, bound_here, message, size);
+  if (--fc_thread.loading == 0 && fc_thread.load_error) {
+    fc_error_raise(fc_thread.load_error);
+    fc_thread.load_error = NULL;
+    message[0] = 0;
+    library = NULL;
+  }
   pthread_mutex_unlock(&load_lock);
   return library;
 }

@@ -21,9 +21,12 @@ uint32_t fc_link_symbol_count(const FcImage* image);
 /* Whether the library has TVMFFI* functions among its imports. */
 bool fc_link_imports_runtime(void* library);
 /*
- * dlopen, for good. NULL with a message on failure. `bound_here`: the library's TVMFFI* imports, if it has any, are
+ * dlopen, for good. NULL on failure, with a message, or without one and with an error. `bound_here`: the library's TVMFFI* imports, if it has any, are
  * bound to this core, and not to another runtime.
  */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
+
+/* Loads a library together with this core. NULL, with dlerror(), on failure. */
+void* fc_carrier_open(const char* path);
 
 #endif /* FARCALL_LINK_H_ */

@@ -1,4 +1,4 @@
-/* Objects: reference counts, text, arrays, opaque pointers. No Python here. */
+/* Objects: reference counts, text, opaque pointers. No Python here. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -121,42 +121,6 @@ int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out) {
   }
 }
 
-/* ---- arrays ---- */
-
-typedef struct {
-  TVMFFIObject header;
-  TVMFFISeqCell seq;
-} ArrayObj;
-
-static void array_delete(void* self, int flags) {
-  ArrayObj* array = self;
-  if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
-    TVMFFIAny* items = array->seq.data;
-    for (int64_t i = array->seq.size - 1; i >= 0; --i) fc_any_clear(&items[i]);
-    if (array->seq.data_deleter) array->seq.data_deleter(array->seq.data);
-  }
-  free_plain(self, flags);
-}
-
-int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out) {
-  ArrayObj* array = malloc(sizeof *array + (size_t)n * sizeof(TVMFFIAny));
-  if (!array) {
-    for (int64_t i = 0; i < n; ++i) {
-      TVMFFIAny item = items[i];
-      fc_any_clear(&item);
-    }
-    fc_error_no_memory();
-    return -1;
-  }
-  fc_object_init(&array->header, kTVMFFIArray, array_delete);
-  array->seq.data = array + 1;
-  array->seq.size = array->seq.capacity = n;
-  array->seq.data_deleter = NULL;
-  if (n) memcpy(array->seq.data, items, (size_t)n * sizeof(TVMFFIAny));
-  *out = array;
-  return 0;
-}
-
 /* ---- opaque ---- */
 
 typedef struct {
@@ -182,35 +146,6 @@ int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMF
   object->deleter = deleter;
   *out = object;
   return 0;
-}
-
-/* ---- types ---- */
-
-static const char* const low_names[] = {"None",         "int",        "bool",           "float",          "void*",
-                                        "DataType",     "Device",     "DLTensor*",      "const char*",    "TVMFFIByteArray*",
-                                        "ObjectRValueRef", "ffi.SmallStr", "ffi.SmallBytes", "ffi.Unchanged"};
-static const char* const object_names[] = {"ffi.Object", "ffi.String", "ffi.Bytes", "ffi.Error",
-                                           "ffi.Function", "ffi.Shape", "ffi.Tensor", "ffi.Array",
-                                           "ffi.Map", "ffi.Module", "ffi.OpaquePyObject", "ffi.List",
-                                           "ffi.Dict", "ffi.VisitInterrupt", "ffi.BigInt"};
-#define COUNT(a) ((int32_t)(sizeof(a) / sizeof((a)[0])))
-
-const char* fc_type_name(int32_t type_index) {
-  if (type_index >= 0 && type_index < COUNT(low_names)) return low_names[type_index];
-  int32_t object = type_index - kTVMFFIStaticObjectBegin;
-  return object >= 0 && object < COUNT(object_names) ? object_names[object] : "object";
-}
-
-int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex) {
-  for (int32_t i = 0; i < kTVMFFIStaticObjectEnd; ++i) {
-    const char* name = fc_type_name(i);
-    if (strlen(name) == type_key->size && memcmp(name, type_key->data, type_key->size) == 0) {
-      *out_tindex = i;
-      return 0;
-    }
-  }
-  fc_error_format("KeyError", "no type is registered as `%.*s`", (int)type_key->size, type_key->data);
-  return -1;
 }
 
 /* ---- the exported names ---- */

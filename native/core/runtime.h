@@ -35,21 +35,26 @@ typedef struct {
   TVMFFIStreamHandle stream;
 } FcStream;
 
-enum { FC_MAX_STREAMS = 64 };
+enum { FC_MAX_STREAMS = 64, FC_MAX_ADDRESSES = 32 };
 
 typedef struct {
   FcStream streams[FC_MAX_STREAMS];
   int stream_count;
   char backtrace[512];
   TVMFFIByteArray backtrace_bytes;
+  const char* addresses[FC_MAX_ADDRESSES]; /* of the last TVMFFIBacktrace, the innermost first */
+  int address_count;
 } FcThreadMore;
 
 typedef struct FcThread {
   TVMFFIObject* error;                    /* the raised error, owned, or NULL */
   const DLPackExchangeAPI* exchange;      /* the framework of the call in progress, or NULL */
+  void* python_state;                     /* the thread's state in Python during a call from there, else NULL */
   DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
   FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
   int depth;                              /* of the nested list that is being converted */
+  int loading;                            /* libraries whose constructors run now: see fc_registration_failed */
+  TVMFFIObject* load_error;               /* the first failure of these, owned, or NULL */
 } FcThread;
 
 extern FC_TLS FcThread fc_thread;
@@ -114,7 +119,7 @@ int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out);
 /* A new Array. The items move in, on failure too. */
 int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
 int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out);
-/* "ffi.Tensor" for 70, and so on; "object" for a type that is not known here. */
+/* "ffi.Tensor" for 70, and so on. */
 const char* fc_type_name(int32_t type_index);
 
 /* ---- errors ---- */
@@ -129,8 +134,47 @@ TVMFFIObject* fc_error_take(void);
 /* A new error object; extra_context (may be NULL) moves in. NULL without memory. */
 TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFIByteArray backtrace,
                            TVMFFIObject* cause, TVMFFIObject* extra_context);
+/*
+ * What a function that registers something returns after it has set an error: -1, and 0 while a library is being
+ * loaded. Its constructors could only end the process; so the error is kept, and loading fails with it.
+ */
+FC_COLD int fc_registration_failed(void);
 /* Puts an error into the slot; the reference moves in. */
 void fc_error_raise(TVMFFIObject* error);
+
+/* ---- containers: see rt_map.c for the layout ---- */
+
+int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out); /* the items move in */
+/* One item more, which moves in, on failure too; and fewer. The places must be inside. */
+int fc_list_insert(TVMFFIObject* list, int64_t at, TVMFFIAny item);
+void fc_list_erase(TVMFFIObject* list, int64_t begin, int64_t end);
+int fc_shape_new(const int64_t* dims, size_t n, TVMFFIObjectHandle* out);
+/* An empty Map or Dict (type_index). The first keys are found by comparing, more than 4 by hashing. */
+int fc_map_new(int32_t type_index, TVMFFIObjectHandle* out);
+/* Sets a key of a map that nobody else has seen yet, or of a Dict. Key and value move in, on failure too. */
+int fc_map_set(TVMFFIObject* map, TVMFFIAny key, TVMFFIAny value);
+/* The value of a key, borrowed; NULL when there is none. The key may be a view. */
+const TVMFFIAny* fc_map_find(const TVMFFIObject* map, const TVMFFIAny* key);
+bool fc_map_erase(TVMFFIObject* map, const TVMFFIAny* key);
+/*
+ * The pairs in the order of insertion: start with at = 0, go on while fc_map_next gives true. Key and value are
+ * borrowed. The map must not change meanwhile.
+ */
+typedef struct {
+  const TVMFFIAny* key;
+  const TVMFFIAny* value;
+  uint64_t at, left;
+  bool begun;
+} FcMapCursor;
+bool fc_map_next(const TVMFFIObject* map, FcMapCursor* cursor);
+/* How keys are compared and hashed; libraries have the same functions compiled in. */
+bool fc_any_equal(const TVMFFIAny* a, const TVMFFIAny* b);
+uint64_t fc_any_hash(const TVMFFIAny* any);
+uint64_t fc_hash_bytes(const char* data, size_t size);
+
+/* The callers of the library that last asked for a backtrace in this thread; each as text, for who looks. */
+int fc_backtrace_count(void);
+void fc_backtrace_describe(int i, char* out, size_t size);
 
 /* ---- functions ---- */
 
@@ -151,8 +195,12 @@ void fc_function_target(TVMFFIObject* function, TVMFFISafeCallType* call, void**
 int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override);
 TVMFFIObject* fc_global_get(const char* name, size_t size); /* new reference, NULL when there is none */
 bool fc_global_remove(const char* name, size_t size);
+/* The JSON that was registered with a function, "" without one; ValueError when there is no such function. */
+int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result);
 /* Calls visit for each name, under the registry's lock; stops when it returns false. */
 void fc_global_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
+void fc_global_each_function(bool (*visit)(void* context, const char* name, size_t size, TVMFFIObject* function),
+                             void* context);
 
 /* ---- tensors ---- */
 
@@ -212,15 +260,21 @@ static inline bool fc_device_is_remote(DLDevice device) { return (int)device.dev
 int fc_env_alloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 /* Set by the Python half: not 0 when a signal handler raised. Called without the GIL. */
 extern int (*fc_check_signals)(void);
+/* Set by the Python half: the stream on which the framework of the call in progress works; NULL without one. */
+extern TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id);
 
 /* ---- another runtime in this process: see rt_foreign.c ---- */
 
+bool fc_foreign_present(void);
 /* Takes the error from the other runtime's slot; NULL when there is none, of either. */
 TVMFFIObject* fc_foreign_error_take(void);
 /* Puts this thread's error into the other runtime's slot too. */
 void fc_foreign_error_mirror(void);
 /* A function that is registered there; new reference or NULL. */
 TVMFFIObject* fc_foreign_global(const char* name, size_t size);
+/* Registers there what was registered here in place of `old` (may be NULL); and removes it. */
+void fc_foreign_global_set(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old);
+void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject* function);
 /* The allocator that is set there; NULL when there is none. */
 DLPackManagedTensorAllocator fc_foreign_allocator(void);
 /* Makes an exported function of a library that is bound to the other runtime allocate here. */

@@ -65,7 +65,7 @@ static PyObject* tuple_of(const int64_t* values, int32_t n) {
 static PyObject* get_shape(PyObject* self, void* closure) {
   DLTensor* dl = fc_tensor_view(self);
   (void)closure;
-  return dl ? tuple_of(dl->shape, dl->ndim) : NULL;
+  return dl ? fc_shape_new_python(dl->shape, dl->ndim) : NULL;
 }
 
 static PyObject* get_strides(PyObject* self, void* closure) {
@@ -128,6 +128,36 @@ static PyObject* to_numpy(PyObject* self, PyObject* unused) {
   return fc_numpy_wrap(tensor->object);
 }
 
+static FC_COLD PyObject* no_way(DLDevice from, DLDevice to) {
+  char here[FC_NAME_MAX], there[FC_NAME_MAX];
+  fc_device_print(from, here);
+  fc_device_print(to, there);
+  return PyErr_Format(PyExc_BufferError,
+                      "farcall cannot copy from %s to %s: it copies on the CPU, and from another machine; let the "
+                      "tensor's framework move it, or send it by session.tensor(...)", here, there);
+}
+
+static PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"device", "copy", NULL};
+  PyObject* device;
+  int copy = 0;
+  DLDevice to;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:to", names, &device, &copy)) return NULL;
+  DLTensor* dl = fc_tensor_view(self);
+  if (!dl || fc_device_from_python(device, &to) != 0) return NULL;
+  bool same = dl->device.device_type == to.device_type && dl->device.device_id == to.device_id;
+  if (same && !copy) return Py_NewRef(self);
+  if (to.device_type == kDLCPU && fc_device_is_remote(dl->device)) {
+    PyObject* array = fc_remote_to_numpy(self);
+    TVMFFIObject* fetched = array ? fc_tensor_import(array) : NULL;
+    Py_XDECREF(array);
+    return fetched ? fc_tensor_wrap(fetched) : NULL;
+  }
+  if (dl->device.device_type != kDLCPU || to.device_type != kDLCPU) return no_way(dl->device, to);
+  TVMFFIObject* copied = fc_tensor_copy(dl);
+  return copied ? fc_tensor_wrap(copied) : NULL;
+}
+
 static PyObject* as_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"dtype", "copy", NULL};
   PyObject *dtype = Py_None, *copy = Py_None;
@@ -171,6 +201,9 @@ static PyMethodDef methods[] = {
     {"is_contiguous", is_contiguous, METH_NOARGS, "is_contiguous($self, /)\n--\n\nWhether the layout is row-major."},
     {"numpy", to_numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nThe tensor as a numpy array: the same memory on the CPU, a copy from another machine."},
+    {"to", (PyCFunction)(void (*)(void))to_device, METH_VARARGS | METH_KEYWORDS,
+     "to($self, device, *, copy=False)\n--\n\n"
+     "The tensor on a device: itself when it is there, unless a copy is asked for."},
     {"__array__", (PyCFunction)(void (*)(void))as_array, METH_VARARGS | METH_KEYWORDS,
      "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
     {"__dlpack__", (PyCFunction)(void (*)(void))fc_tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
@@ -241,18 +274,62 @@ static PyObject* empty(PyObject* module, PyObject* args, PyObject* kwargs) {
   return tensor ? fc_tensor_wrap(tensor) : fc_raise_slot();
 }
 
-static PyObject* from_dlpack(PyObject* module, PyObject* object) {
+static int check_layout(const DLTensor* dl, long long alignment, int contiguous) {
+  uintptr_t address = (uintptr_t)dl->data + dl->byte_offset;
+  if (alignment > 1 && address % (uintptr_t)alignment) {
+    PyErr_Format(PyExc_BufferError, "from_dlpack: the memory is not aligned to %lld bytes; copy the tensor", alignment);
+    return -1;
+  }
+  if (!contiguous || fc_is_contiguous(dl)) return 0;
+  PyErr_SetString(PyExc_BufferError, "from_dlpack: the tensor is not row-major; pass a contiguous copy");
+  return -1;
+}
+
+static FC_COLD PyObject* from_dlpack_checked(PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
+  static char* names[] = {"", "require_alignment", "require_contiguous", NULL};
+  PyObject* positions = PyTuple_New(n);
+  PyObject* keywords = PyDict_New();
+  PyObject *object, *out = NULL;
+  long long alignment = 0;
+  int contiguous = 0;
+  for (Py_ssize_t i = 0; positions && i < n; ++i) PyTuple_SET_ITEM(positions, i, Py_NewRef(objects[i]));
+  for (Py_ssize_t i = 0; keywords && kwnames && i < PyTuple_GET_SIZE(kwnames); ++i) {
+    if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), objects[n + i]) != 0) Py_CLEAR(keywords);
+  }
+  if (positions && keywords &&
+      PyArg_ParseTupleAndKeywords(positions, keywords, "O|$Lp:from_dlpack", names, &object, &alignment, &contiguous)) {
+    TVMFFIObject* tensor = fc_tensor_import(object);
+    out = tensor ? fc_tensor_wrap(tensor) : NULL;
+    if (out && check_layout(fc_tensor_view(out), alignment, contiguous) != 0) Py_CLEAR(out);
+  }
+  Py_XDECREF(positions);
+  Py_XDECREF(keywords);
+  return out;
+}
+
+static PyObject* from_dlpack(PyObject* module, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   (void)module;
-  if (Py_IS_TYPE(object, &FcTensor_Type)) return Py_NewRef(object);
-  TVMFFIObject* tensor = fc_tensor_import(object);
+  if (FC_UNLIKELY(n != 1 || kwnames)) return from_dlpack_checked(objects, n, kwnames);
+  if (Py_IS_TYPE(objects[0], &FcTensor_Type)) return Py_NewRef(objects[0]);
+  TVMFFIObject* tensor = fc_tensor_import(objects[0]);
   return tensor ? fc_tensor_wrap(tensor) : NULL;
+}
+
+static PyObject* convert(PyObject* module, PyObject* object) {
+  TVMFFIAny value;
+  (void)module;
+  return fc_any_from_python(object, &value) == 0 ? fc_any_to_python(&value) : NULL;
 }
 
 PyMethodDef fc_tensor_functions[] = {
     {"empty", (PyCFunction)(void (*)(void))empty, METH_VARARGS | METH_KEYWORDS,
      "empty(shape, dtype='float32', device='cpu')\n--\n\nA new row-major Tensor; its elements are not set."},
-    {"from_dlpack", from_dlpack, METH_O,
-     "from_dlpack(x, /)\n--\n\nA Tensor that shares the memory of `x`: an array of any framework, or a capsule."},
+    {"convert", convert, METH_O,
+     "convert(x, /)\n--\n\n"
+     "What native code makes of a value: a Tensor of an array, a Function of a callable, and so on."},
+    {"from_dlpack", (PyCFunction)(void (*)(void))from_dlpack, METH_FASTCALL | METH_KEYWORDS,
+     "from_dlpack(x, /, *, require_alignment=0, require_contiguous=False)\n--\n\n"
+     "A Tensor that shares the memory of `x`: an array of any framework, or a capsule."},
     {"set_remote_tensor_hook", set_remote_tensor_hook, METH_O,
      "set_remote_tensor_hook(hook, /)\n--\n\nhook(tensor) -> numpy.ndarray fetches a tensor from another machine."},
     {NULL, NULL, 0, NULL},

@@ -1,12 +1,14 @@
 """The native core. Import these names from :mod:`farcall.ffi`; the endpoint's are for :mod:`farcall.rpc`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from os import PathLike
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+
+from farcall.ffi._torch_ops import TorchOps
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 _E = TypeVar("_E", bound=type[BaseException])
@@ -19,9 +21,21 @@ DeviceLike: TypeAlias = Any
 class Function:
     """A native function, or a Python callable as one.
 
-    Call it with positional arguments: None, bool, int, float, str, bytes, dtypes, devices, callables,
-    tensors of any framework, lists and tuples of these. A result tensor comes back in the framework of the
-    tensor arguments: all numpy gives numpy, all torch gives torch, none or a mixture gives :class:`Tensor`.
+    Arguments are None, bool, int, float, str, bytes, bytearray, memoryview, dtypes, devices, Shapes,
+    callables, tensors of any framework, and lists, tuples and dicts of these, nested; numpy's scalars are
+    what they hold, and a complex number is a tensor without dims. They go by position, and by name where
+    the library has metadata (as farcall/kernel.hpp writes it) or the function a :attr:`signature`;
+    defaults come from the metadata.
+
+    Tensors are shared, not copied. A torch tensor that requires grad, as a Parameter does, is passed as
+    the memory that it is: the call is not recorded by autograd, and its results do not require grad.
+    Elements of less than a byte (ml_dtypes' int4 and the like) are the exception: numpy keeps one a byte,
+    so the kernel reads a packed copy.
+
+    Results: when all tensors among the arguments, also those inside lists, tuples and dicts, belong to
+    one framework, the tensors among the results, also inside containers, are of that framework: numpy,
+    torch (any with DLPack's exchange API), jax (any with an array API namespace). With none, or with
+    several, and for a framework that has neither, they are :class:`Tensor`.
 
     Raises:
         TypeError, ValueError, OverflowError: An argument cannot be passed; the message names it.
@@ -30,10 +44,23 @@ class Function:
 
     release_gil: bool
     """Whether other Python threads run during the call (True). Without, a call is about 30 ns cheaper."""
-    signature: Any
-    """What the function takes and gives (a farcall.abi.Signature), or None."""
+    @property
+    def signature(self) -> Any:
+        """What the function takes and gives (a farcall.abi.Signature), or None."""
+    @signature.setter
+    def signature(self, value: Any) -> None: ...
+    @property
+    def views(self) -> bool:
+        """Whether the kernel only borrows its tensors: passed as ``DLTensor*``, else as Tensor objects.
+
+        Known by itself where the library has metadata or the function a signature. Set it for a plain C
+        kernel that takes ``DLTensor*`` and keeps none: a call with three tensors is then about 15 ns
+        cheaper.
+        """
+    @views.setter
+    def views(self, value: bool) -> None: ...
     def __init__(self, callable: Callable[..., Any], /) -> None: ...
-    def __call__(self, *args: Any) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property
     def name(self) -> str: ...
     @property
@@ -41,25 +68,78 @@ class Function:
     @property
     def __qualname__(self) -> str: ...
 
+class Shape(tuple[int, ...]):
+    """The dims of a tensor: a tuple of ints, which native code gets as a Shape."""
+
+    def __new__(cls, dims: Iterable[int] = ..., /) -> Self: ...
+    def numel(self) -> int:
+        """The number of elements of a tensor of this shape."""
+
 class Module:
-    """A loaded library. It stays in memory until the process ends: what it made may outlive this object."""
+    """Functions by name: ``mod["f"]`` or ``mod.f``; ``mod(...)`` calls ``main``.
+
+    A library stays in memory until the process ends: what it made may outlive this object.
+    """
 
     @property
     def kind(self) -> str:
-        """What the module is made of: ``"library"``."""
+        """What the module is made of: ``"library"``, or the name of another kind."""
     @property
     def path(self) -> str:
-        """The file that was loaded."""
-    def get_function(self, name: str, /) -> Function:
-        """The function ``name``, always the same object.
+        """The file that was loaded, or the kind of a module without one."""
+    @property
+    def imports(self) -> tuple[Module, ...]:
+        """The imported modules, in order."""
+    @property
+    def property_mask(self) -> int:
+        """1: it can be saved to bytes; 2: it has functions to run."""
+    def get_function(self, name: str, /, query_imports: bool = False) -> Function:
+        """The function ``name``; one of the module's own is always the same object.
+
+        Args:
+            name: The function.
+            query_imports: Look also in the imported modules, depth first.
 
         Raises:
             AttributeError: The library exports no ``__tvm_ffi_<name>``; the message names those near.
         """
-    def implements_function(self, name: str, /) -> bool:
-        """Whether the library exports a function of that name."""
+    def implements_function(self, name: str, /, query_imports: bool = False) -> bool:
+        """Whether there is a function of that name."""
     def function_names(self) -> list[str]:
         """The names of all functions, sorted."""
+    def as_torch_op(
+        self,
+        namespace: str,
+        *,
+        functions: Iterable[str] | None = ...,
+        fake: Mapping[str, Callable[..., Any]] | None = ...,
+        mutates: Mapping[str, Sequence[str | int]] | None = ...,
+    ) -> TorchOps:
+        """Register the functions as operators ``torch.ops.<namespace>.<name>``.
+
+        Arguments, result and errors are those of :func:`farcall.ffi._torch_ops.as_torch_op`.
+        """
+    def get_function_metadata(self, name: str, /, query_imports: bool = False) -> dict[str, Any] | None:
+        """What the library says of a function, read from its JSON; None when it says nothing."""
+    def get_function_doc(self, name: str, /, query_imports: bool = False) -> str | None:
+        """The function's documentation; None without one."""
+    def import_module(self, module: Module, /) -> None:
+        """Make another module's functions reachable from this one.
+
+        Raises:
+            RuntimeError: That module imports this one, or is it.
+        """
+    def clear_imports(self) -> None:
+        """Forget all imported modules."""
+    def save_to_bytes(self) -> bytes:
+        """The bytes from which the loader of the module's kind makes it again.
+
+        Raises:
+            RuntimeError: The module was made without ``save``.
+        """
+    def inspect_source(self, format: str = "", /) -> str:
+        """The source that the module keeps; empty without one."""
+    def __call__(self, *args: Any) -> Any: ...
     def __getitem__(self, name: str, /) -> Function: ...
     def __getattr__(self, name: str, /) -> Function: ...
 
@@ -71,7 +151,7 @@ class Tensor:
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> Shape: ...
     @property
     def strides(self) -> tuple[int, ...]:
         """The distance of neighbours along each axis, in elements (not bytes)."""
@@ -93,6 +173,13 @@ class Tensor:
         Raises:
             BufferError: The memory is on a device that numpy cannot see.
             TypeError: numpy has no such dtype (``pip install ml_dtypes`` adds bfloat16 and 8-bit floats).
+        """
+    def to(self, device: DeviceLike, *, copy: bool = ...) -> Tensor:
+        """The tensor on a device: itself when it is there already, unless a copy is asked for.
+
+        Raises:
+            BufferError: There is no way between the two devices. On the CPU, and from another machine to it,
+                there is.
         """
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
     def __dlpack__(
@@ -131,6 +218,58 @@ class Device:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+def load_module_from_bytes(kind: str, data: bytes, /) -> Module:
+    """A module of a kind from its bytes, by the loader that is registered for it.
+
+    Raises:
+        RuntimeError: Nobody has registered a loader for this kind.
+    """
+
+def system_lib(prefix: str = "", /) -> Module:
+    """What is linked into this process, or was registered by ``TVMFFIEnvModRegisterSystemLibSymbol``.
+
+    A function ``f`` is looked for as ``__tvm_ffi_<prefix>f``, then as ``__tvm_ffi_f``. The module of a prefix
+    is always the same one.
+    """
+
+def new_module(
+    kind: str,
+    functions: dict[str, Callable[..., Any]],
+    save: Callable[[], bytes] | None = None,
+    source: Callable[[str], str] | None = None,
+) -> Module:
+    """A module of callables.
+
+    Args:
+        kind: Its kind; a loader of that kind makes such modules again.
+        functions: What it offers, by name.
+        save: Gives the bytes for the loader.
+        source: Gives the source in a format.
+    """
+
+_L = TypeVar("_L", bound=Callable[[bytes], Module])
+
+def register_loader(kind: str, fn: _L, extension: str | None = None, override: bool = False) -> _L:
+    """Let ``fn(data)`` make the modules of a kind from their bytes.
+
+    Args:
+        kind: As libraries embed it, such as ``"cubin"``.
+        fn: Gets the bytes.
+        extension: Files that end so are loaded by it, too.
+        override: Replace a loader that is registered.
+
+    Raises:
+        ValueError: The kind or the extension has a loader.
+    """
+
+def last_backtrace() -> list[str]:
+    """The native frames of the last error that a C++ library raised in this thread, the innermost first.
+
+    A frame is ``library: function+offset``. Names are looked for only now: raising stays cheap. Without
+    ``FARCALL_BACKTRACE=1`` in the environment there is only the innermost frame.
+    """
+
+def _module_from_bin(data: bytes, /) -> Module: ...
 def load_library(path: str | PathLike[str], name: str = ..., /) -> Module:
     """Load a kernel library: a shared library that exports ``__tvm_ffi_<name>``.
 
@@ -140,6 +279,8 @@ def load_library(path: str | PathLike[str], name: str = ..., /) -> Module:
 
     Raises:
         OSError: The file cannot be loaded; the message has the dynamic linker's words.
+        ImportError: The library says that it was built for another version of the ABI.
+        ValueError: What it embeds is malformed, or it registers what is registered already.
     """
 
 def empty(
@@ -158,18 +299,33 @@ def empty(
         RuntimeError: No allocator is known for the device.
     """
 
-def from_dlpack(x: Any, /) -> Tensor:
+def from_dlpack(x: Any, /, *, require_alignment: int = ..., require_contiguous: bool = ...) -> Tensor:
     """A Tensor that shares the memory of ``x``.
 
     Args:
         x: An array of numpy, torch or any framework with ``__dlpack__``, or a DLPack capsule (consumed).
+        require_alignment: The first element's address must be a multiple of this.
+        require_contiguous: The layout must be row-major.
 
     Raises:
         TypeError: ``x`` is no tensor, or its dtype has no counterpart.
-        BufferError: The framework does not give the memory out.
+        BufferError: The framework does not give the memory out, or it is not as required.
 
     Source: DLPack 1.3, Python array API standard.
     """
+
+def convert(x: Any, /) -> Any:
+    """What native code makes of a value: a Tensor of an array, a Function of a callable, a tuple of a list.
+
+    Raises:
+        TypeError, ValueError, OverflowError: It cannot be passed to native code.
+    """
+
+def get_stream(device: DeviceLike, /) -> int:
+    """The handle of the stream that is set for a device in this thread; 0 for none. See use_stream."""
+
+def set_stream(device: DeviceLike, handle: int, /) -> int:
+    """Set it, and give the one before. Use farcall.ffi.use_stream."""
 
 @overload
 def register_global_func(name: str, fn: None = ..., override: bool = ...) -> Callable[[_C], _C]:

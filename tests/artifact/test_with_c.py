@@ -91,6 +91,7 @@ def test_messages_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
     assert str(path) in repr(module)
     with pytest.raises(AttributeError, match=rf"{path} has no function `mian`; it has `main`"):
         module["mian"]
+    path.unlink()  # the file that is loaded must stay whole: it is mapped
     path.write_bytes(b"not a library")
     with pytest.raises(ArtifactError, match=f"{path}: not a shared library"):
         fc.load_module(path)

@@ -151,7 +151,7 @@ def test_a_torn_stamp_is_written_again(tmp_path: Path) -> None:
     source = make_c(tmp_path)
     build("torn", sources=source, build_directory=tmp_path / "out")
     (stamp,) = (tmp_path / "out").glob("*.json")
-    for text in ("", "{", '{"file": "../x", "sha256": "", "headers": []}'):
+    for text in ("", "{", "[]", "{}", '{"file": "../x", "sha256": "", "headers": []}', '{"file": 1}'):
         stamp.write_text(text)
         assert Path(build("torn", sources=source, build_directory=tmp_path / "out")).is_file()
 

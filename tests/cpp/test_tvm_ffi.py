@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from farcall.cpp import build_inline
+from farcall.ffi import load_library
+
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("tvm_ffi") and importlib.util.find_spec("torch")),
     reason="apache-tvm-ffi or torch is not installed",
@@ -25,6 +28,23 @@ def test_in_tvm_ffi(library: str, order: str) -> None:
     assert done.stdout.strip() == "all passed", done.stderr[-4000:]
 
 
+SYSTEM = """
+int64_t seven() { return 7; }
+FARCALL_EXPORT(tests_cpp_seven, seven);
+FARCALL_SYSTEM_LIB(tests_cpp_seven);
+"""
+
+
+def test_a_system_library() -> None:
+    path = build_inline("system", cpp_sources=SYSTEM, extra_cflags=["-O0"])
+    assert load_library(path)["tests_cpp_seven"]() == 7
+    code = f"import tvm_ffi as r; keep = r.load_module({path!r}); print(r.system_lib()['tests_cpp_seven']())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.strip() == "7", done.stderr[-4000:]
+
+
 def test_a_library_imports_nothing_but_the_c_functions(library: str) -> None:
     from farcall.abi.elf import Elf
 
@@ -33,5 +53,6 @@ def test_a_library_imports_nothing_but_the_c_functions(library: str) -> None:
         symbol.name for symbol in elf.dynamic_symbols() if not symbol.defined and "TVMFFI" in symbol.name
     }
     assert wanted
+    assert any(symbol.name == "__farcall_abi_version" and symbol.defined for symbol in elf.dynamic_symbols())
     assert all(name.startswith("TVMFFI") for name in wanted)  # no C++ name of a runtime
     assert b"libtvm_ffi" not in bytes(elf.data)

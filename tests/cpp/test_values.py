@@ -77,3 +77,10 @@ def test_defaults_fill_what_is_left_out(kernels: Module) -> None:
     assert kernels["kinds"]() == "float32 cpu:0"
     assert kernels["options"](3) == "3a much longer texttrue-1"
     assert kernels["options"](3, "m", 0.5, 9) == "3mfalse9"
+
+
+def test_parameters_by_keyword(kernels: Module) -> None:
+    assert kernels["add"](b=3, a=1) == 4
+    assert kernels["options"](3, limit=5) == "3a much longer texttrue5"
+    with pytest.raises(TypeError, match="`c`"):
+        kernels["add"](1, c=2)

@@ -89,6 +89,17 @@ def containers() -> None:
         if n:
             assert MOD["lookup"](x, f"k{n - 1}") == n - 1
     raises(KeyError, "b", "lookup", {"a": 1}, "b")
+    assert MOD["sum"](tvm_ffi.List([1, 2.5])) == 3.5
+    assert MOD["total"](tvm_ffi.Dict({"a": 1, "b": 2})) == "ab=3"
+
+
+def moves() -> None:
+    """An object that the caller gives away (an rvalue reference)."""
+    array = tvm_ffi.Array([1, 2, 3])
+    assert MOD["sum"](array._move()) == 6.0
+    raises(
+        TypeError, "expected list[float], got a list whose item 0 is str", "sum", tvm_ffi.Array(["x"])._move()
+    )
 
 
 def functions() -> None:
@@ -112,6 +123,8 @@ def errors() -> None:
         1,
         "x",
     )
+    raises(TypeError, "`add(a: int, b: int = 10) -> int` takes 2 arguments, got 0", "add")
+    raises(TypeError, "argument 1 `a` of", "add", "x", "y")
     raises(IndexError, "far away", "fail_std", "out_of_range")
     raises(RuntimeError, "went wrong", "fail_std", "runtime_error")
 
@@ -136,7 +149,7 @@ def in_farcall() -> None:
         raise AssertionError("no error")
 
 
-CHECKS = [values, tensors, containers, functions, errors, metadata]
+CHECKS = [values, tensors, containers, moves, functions, errors, metadata]
 for check in [*CHECKS, in_farcall] if ORDER else CHECKS:
     check()
 print("all passed")

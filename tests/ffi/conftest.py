@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,3 +37,12 @@ def kernels_path(compile_kernels: Compile) -> Path:
 @pytest.fixture(scope="session")
 def kernels(kernels_path: Path) -> ffi.Module:
     return ffi.load_library(kernels_path)
+
+
+@pytest.fixture
+def borrowing_call(kernels: ffi.Module) -> Iterator[ffi.Function]:
+    """``call``, whose tensors are passed as borrowed views."""
+    function = kernels["call"]
+    function.views = True
+    yield function
+    function.views = False

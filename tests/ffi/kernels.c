@@ -49,6 +49,7 @@ static int give_object(TVMFFIAny* result, int32_t type_index, TVMFFIObjectHandle
 
 FARCALL_KERNEL(nothing) { return 0; }
 FARCALL_KERNEL(count) { return give_int(result, num_args); }
+FARCALL_KERNEL(first_tag) { return give_int(result, num_args ? args[0].type_index : -1); }
 FARCALL_KERNEL(tag) { return give_int(result, args[0].type_index); }
 
 FARCALL_KERNEL(add) {
@@ -192,6 +193,58 @@ FARCALL_KERNEL(call_or_kind) {
   int rc = TVMFFIStringFromByteArray(&TVMFFIErrorGetCellPtr(error)->kind, result);
   TVMFFIObjectDecRef(error);
   return rc;
+}
+
+static TVMFFIByteArray literal(const char* text) { return (TVMFFIByteArray){text, strlen(text)}; }
+
+/* KeyError "inner" -> IndexError "middle" -> ValueError "outer"; the outer one has two frames, innermost first. */
+FARCALL_KERNEL(raise_chain) {
+  const char* const kinds[] = {"KeyError", "IndexError", "ValueError"};
+  const char* const texts[] = {"inner", "middle", "outer"};
+  TVMFFIObjectHandle error = NULL, cause = NULL;
+  (void)args, (void)num_args, (void)result;
+  for (int i = 0; i < 3; ++i) {
+    TVMFFIByteArray kind = literal(kinds[i]), message = literal(texts[i]);
+    TVMFFIByteArray trace = literal(i == 2 ? "  File \"deep.cc\", line 30, in deep\n  File \"top.cc\", line 4, in top\n" : "");
+    if (TVMFFIErrorCreateWithCauseAndExtraContext(&kind, &message, &trace, cause, NULL, &error) != 0) return -1;
+    if (cause) TVMFFIObjectDecRef(cause);
+    cause = error;
+  }
+  TVMFFIErrorSetRaised(error);
+  TVMFFIObjectDecRef(error);
+  return -1;
+}
+
+/* Calls, and adds a frame of its own to the error. */
+FARCALL_KERNEL(call_with_frame) {
+  if (TVMFFIFunctionCall(args[0].v_obj, (TVMFFIAny*)args + 1, num_args - 1, result) == 0) return 0;
+  TVMFFIObjectHandle error;
+  TVMFFIErrorMoveFromRaised(&error);
+  TVMFFIByteArray frame = literal("  File \"between.cc\", line 5, in between\n");
+  TVMFFIErrorGetCellPtr(error)->update_backtrace(error, &frame, kTVMFFIBacktraceUpdateModeAppend);
+  TVMFFIErrorSetRaised(error);
+  TVMFFIObjectDecRef(error);
+  return -1;
+}
+
+static int cause_kinds(TVMFFIObjectHandle error, char* text) {
+  for (; error; error = TVMFFIErrorGetCellPtr(error)->cause_chain) {
+    strcat(strcat(text, TVMFFIErrorGetCellPtr(error)->kind.data), " ");
+  }
+  return 0;
+}
+
+/* The kinds of an error and of its causes. */
+FARCALL_KERNEL(call_or_kinds) {
+  char text[512] = "";
+  if (TVMFFIFunctionCall(args[0].v_obj, NULL, 0, result) == 0) return 0;
+  TVMFFIObjectHandle error;
+  TVMFFIErrorMoveFromRaised(&error);
+  cause_kinds(error, text);
+  TVMFFIObjectDecRef(error);
+  TVMFFIByteArray bytes = literal(text);
+  (void)num_args;
+  return TVMFFIStringFromByteArray(&bytes, result);
 }
 
 FARCALL_KERNEL(call_global) {

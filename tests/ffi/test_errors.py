@@ -165,3 +165,55 @@ def test_long_kernel_can_be_interrupted(kernels: ffi.Module) -> None:
             kernels["wait_for_signal"]()
     finally:
         signal.signal(signal.SIGUSR1, old)
+
+
+def frames_of(error: BaseException) -> list[tuple[str, int | None, str]]:
+    stack = traceback.extract_tb(error.__traceback__)
+    return [(frame.filename, frame.lineno, frame.name) for frame in stack if frame.filename.endswith(".cc")]
+
+
+def test_native_causes_and_frames(kernels: ffi.Module) -> None:
+    with pytest.raises(ValueError, match="outer") as caught:
+        kernels["raise_chain"]()
+    middle = caught.value.__cause__
+    assert isinstance(middle, IndexError)
+    assert isinstance(middle.__cause__, KeyError)
+    assert middle.__cause__.__cause__ is None
+    assert frames_of(caught.value) == [("top.cc", 4, "top"), ("deep.cc", 30, "deep")]
+
+
+def test_one_traceback_through_python_native_and_python(kernels: ffi.Module) -> None:
+    def inner() -> None:
+        raise KeyError("x")
+
+    def outer() -> None:
+        kernels["call_with_frame"](inner)
+
+    with pytest.raises(KeyError) as caught:
+        kernels["call_with_frame"](outer)
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-4:] == ["between", "outer", "between", "inner"]
+
+
+def test_native_code_sees_the_causes(kernels: ffi.Module) -> None:
+    def fail() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise NotImplementedError from error
+
+    assert kernels["call_or_kinds"](fail) == "NotImplementedError KeyError "
+
+
+def test_causes_in_a_circle(kernels: ffi.Module) -> None:
+    def fail() -> None:
+        one, two = ValueError(1), ValueError(2)
+        one.__cause__, two.__cause__ = two, one
+        raise one
+
+    assert kernels["call_or_kinds"](fail).startswith("ValueError ValueError ")
+
+
+def test_exception_as_an_argument(kernels: ffi.Module) -> None:
+    error = OverflowError("x")
+    assert kernels["echo"](error) is error

@@ -99,18 +99,18 @@ class TestCallback:
         kernels["call"](fill, x)
         assert x.tolist() == [5, 5, 5]
 
-    def test_lent_tensor_expires(self, kernels: ffi.Module) -> None:
+    def test_lent_tensor_expires(self, borrowing_call: ffi.Function, kernels: ffi.Module) -> None:
         kept: list[ffi.Tensor] = []
-        kernels["call"](kept.append, np.zeros(3, "f4"))
+        borrowing_call(kept.append, np.zeros(3, "f4"))
         for use in (lambda: kept[0].shape, kept[0].numpy, lambda: kernels["ndim"](kept[0])):
             with pytest.raises(RuntimeError, match="was lent to a callback that has returned"):
                 use()
         assert repr(kept[0]) == "<farcall.Tensor, expired>"
 
-    def test_view_of_a_lent_tensor_must_not_stay(self, kernels: ffi.Module) -> None:
+    def test_view_of_a_lent_tensor_must_not_stay(self, borrowing_call: ffi.Function) -> None:
         kept: list[Any] = []
         with pytest.raises(BufferError, match="kept a view of a tensor that was lent"):
-            kernels["call"](lambda tensor: kept.append(tensor.numpy()), np.zeros(3, "f4"))
+            borrowing_call(lambda tensor: kept.append(tensor.numpy()), np.zeros(3, "f4"))
         kept.clear()
 
     def test_function_called_from_python_gets_its_own_tensors(self) -> None:

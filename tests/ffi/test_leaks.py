@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -28,6 +29,11 @@ class Protocol:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
+
+
+def torch_parameter() -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.nn.Parameter(torch.ones(3))
 
 
 def callback(*_: Any) -> None:
@@ -53,6 +59,18 @@ VALUES: dict[str, Callable[[], Any]] = {
     "device": lambda: ffi.Device("cpu"),
     "callable": lambda: callback,
     "function": lambda: ffi.Function(callback),
+    "read-only numpy": lambda: np.broadcast_to(np.ones(3, "f4"), (2, 3)),
+    "numpy int4": lambda: np.ones(5, ml_dtypes.int4),
+    "numpy bfloat16": lambda: np.ones(5, ml_dtypes.bfloat16),
+    "torch": lambda: pytest.importorskip("torch").ones(2, 3),
+    "torch parameter": torch_parameter,
+    "jax": lambda: pytest.importorskip("jax.numpy").ones((2, 3)),
+    "complex": lambda: 1 + 2j,
+    "exception": lambda: ValueError("a text of some length"),
+    "shape": lambda: ffi.Shape((2, 3)),
+    "dict": lambda: {"a key of some length": [1, np.ones(2)], 3: {"x": None}},
+    "numpy bool": lambda: np.bool_(True),
+    "memoryview": lambda: memoryview(b"some bytes of a length"),
     "list": lambda: [1, "a text of some length", [b"bytes of a length"]],
     "too big": lambda: 2**70,
     "refused": lambda: {1},
@@ -76,11 +94,22 @@ def repeat(function: Callable[..., Any], value: Any, calls: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
 @pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("name", ["count", "echo"])
+@pytest.mark.parametrize("name", ["count", "echo", "view"])
 def test_arguments_and_results(kernels: ffi.Module, kind: str, name: str) -> None:
+    check_flat(kernels, kind, name, CALLS if name == "count" and kind != "jax" else CALLS // 5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_million_calls(kernels: ffi.Module, kind: str) -> None:
+    check_flat(kernels, kind, "count", 1_000_000)
+
+
+def check_flat(kernels: ffi.Module, kind: str, name: str, calls: int) -> None:
     value = VALUES[kind]()
-    function = kernels[name]
-    calls = CALLS if name == "count" else CALLS // 5
+    function = kernels["first_tag" if name == "view" else name]
+    function.views = name == "view"
     repeat(function, value, calls // 10)  # caches fill, the allocator finds its size
     gc.collect()
     references, memory = sys.getrefcount(value), resident()

@@ -274,3 +274,44 @@ class TestAnyFramework:
 
         with pytest.raises(TypeError, match="argument 1 of `copy`: expected a DLPack capsule, got 3"):
             kernels["copy"](Broken(array(1), legacy))
+
+
+class TestCopies:
+    @pytest.mark.parametrize(
+        "x", [array(3, 4), array(3, 4).T, array(4, 6)[::2, ::-1], array(0, 3), array()], ids=str
+    )
+    def test_on_the_cpu(self, x: Any) -> None:
+        source = ffi.from_dlpack(x)
+        assert source.to("cpu") is source
+        copied = source.to("cpu", copy=True)
+        assert copied.is_contiguous()
+        assert copied.data_ptr() != source.data_ptr()
+        np.testing.assert_array_equal(copied.numpy(), x)
+
+    def test_another_device(self) -> None:
+        with pytest.raises(BufferError, match="cannot copy from cpu:0 to cuda:0: it copies on the CPU"):
+            ffi.empty(3).to("cuda")
+        with pytest.raises(ValueError, match="unknown device"):
+            ffi.empty(3).to("toaster")
+
+
+class TestFromDlpackRequirements:
+    def test_alignment(self) -> None:
+        x = ffi.empty(64, "uint8").numpy()
+        assert ffi.from_dlpack(x, require_alignment=64).numel() == 64
+        with pytest.raises(BufferError, match="not aligned to 64 bytes"):
+            ffi.from_dlpack(x[1:], require_alignment=64)
+
+    def test_contiguity(self) -> None:
+        assert ffi.from_dlpack(array(2, 3), require_contiguous=True).shape == (2, 3)
+        with pytest.raises(BufferError, match="not row-major"):
+            ffi.from_dlpack(array(2, 3).T, require_contiguous=True)
+
+    def test_read_only_survives(self) -> None:
+        x = array(3)
+        x.flags.writeable = False
+        y = ffi.from_dlpack(x)
+        assert not y.numpy().flags.writeable
+        with pytest.raises(BufferError, match="read-only"):
+            y.__dlpack__()
+        assert not np.from_dlpack(y).flags.writeable

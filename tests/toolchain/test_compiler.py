@@ -25,7 +25,7 @@ from farcall.toolchain import (
     link_shared,
 )
 from farcall.toolchain import cache as cache_module
-from farcall.toolchain.compiler import shorten
+from farcall.toolchain.compiler import compiler_identity, shorten
 
 HOST = Target.host()
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
@@ -202,3 +202,21 @@ def test_the_room_imports_little() -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no system compiler here")
 def test_system_compiler_comes_before_ziglang() -> None:
     assert find_compiler().family in ("gcc", "clang")
+
+
+def test_a_cpp_compiler_is_found_and_identified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    compiler = find_compiler(language="c++")
+    assert compiler.command[-1].rsplit("/", 1)[-1] in ("c++", "g++", "clang++")
+    before = compiler_identity("c++")
+    assert before == compiler_identity("c++")
+    own = tmp_path / "my-c++"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("CXX", str(own))
+    chosen = compiler_identity("c++")
+    assert chosen != before
+    own.write_text("#!/bin/sh\nexit 1\n")
+    assert compiler_identity("c++") != chosen  # another file under the same name
+    with pytest.raises(ToolchainError, match="environment variable CXX"):
+        find_compiler(language="c++")

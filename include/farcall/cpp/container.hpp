@@ -6,7 +6,7 @@
 #ifndef FARCALL_CPP_CONTAINER_HPP_
 #define FARCALL_CPP_CONTAINER_HPP_
 
-#include <farcall/cpp/tensor.hpp>
+#include <farcall/cpp/tensor_alloc.hpp>
 
 #include <iterator>
 #include <tuple>
@@ -81,7 +81,7 @@ class Array : public ObjectRef {
   Array() : Array(static_cast<const T*>(nullptr), static_cast<const T*>(nullptr)) {}
   explicit Array(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
   Array(std::initializer_list<T> items) : Array(items.begin(), items.end()) {}
-  Array(const std::vector<T>& items) : Array(items.begin(), items.end()) {}  // NOLINT(google-explicit-constructor)
+  Array(const std::vector<T>& items) : Array(items.begin(), items.end()) {}
   template <class Iterator, class = typename std::iterator_traits<Iterator>::iterator_category>
   Array(Iterator first, Iterator last) {
     auto* array = detail::ArrayObject::make(static_cast<size_t>(std::distance(first, last)));

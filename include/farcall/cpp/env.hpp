@@ -8,8 +8,11 @@
 
 #include <farcall/cpp/error.hpp>
 
-/* Registers a symbol of a library that is linked in statically. The name is copied. */
-extern "C" TVM_FFI_DLL int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
+/*
+ * Registers a symbol of a library that is linked in statically. The name is copied. Weak, because it is called
+ * before main: in a library that is loaded, the runtime's functions may not be there yet, nor are they needed.
+ */
+extern "C" __attribute__((weak)) int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
 
 namespace farcall {
 
@@ -53,8 +56,8 @@ namespace detail {
 
 struct SystemLibSymbol {
   SystemLibSymbol(const char* name, void* symbol) noexcept {
-    /* In a constructor of the program: an exception would end it, so the error waits in the slot. */
-    (void)TVMFFIEnvModRegisterSystemLibSymbol(name, symbol);
+    /* In a constructor of the program: an exception would end it, so an error waits in the slot. */
+    if (TVMFFIEnvModRegisterSystemLibSymbol) (void)TVMFFIEnvModRegisterSystemLibSymbol(name, symbol);
   }
 };
 
@@ -62,7 +65,7 @@ struct SystemLibSymbol {
 }  // namespace farcall
 
 /*
- * Makes an exported function part of the system library, which programs use that link kernels statically:
+ * Makes an exported function part of the system library, for programs that link kernels and runtime statically:
  * `FARCALL_SYSTEM_LIB(add)` after `FARCALL_EXPORT(add, ...)`.
  */
 #define FARCALL_SYSTEM_LIB(name)                                                                      \

@@ -8,6 +8,8 @@
 
 #include <farcall/cpp/object.hpp>
 
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <initializer_list>
 #include <new>
@@ -20,16 +22,28 @@ namespace detail {
 inline TVMFFIByteArray bytes_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 inline std::string_view view_of(const TVMFFIByteArray& bytes) noexcept { return {bytes.data, bytes.size}; }
 
+/* The shortest form that reads back the same. */
+FARCALL_COLD inline std::string float_text(double value) {
+  char buffer[32];
+  for (int digits = 6; digits <= 17; ++digits) {
+    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+    if (std::strtod(buffer, nullptr) == value) break;
+  }
+  std::string out = buffer;
+  return out.find_first_of(".eni") == std::string::npos ? out + ".0" : out;
+}
+
 /* One part of a text: every type that text() takes becomes this, so that it compiles once. */
 class Piece {
  public:
-  Piece(std::string_view part) noexcept : view_(part) {}    // NOLINT(google-explicit-constructor)
-  Piece(const std::string& part) noexcept : view_(part) {}  // NOLINT(google-explicit-constructor)
-  Piece(const char* part) noexcept : view_(part) {}         // NOLINT(google-explicit-constructor)
-  Piece(char part) noexcept : char_(part), view_(&char_, 1) {}  // NOLINT(google-explicit-constructor)
-  Piece(bool part) noexcept : view_(part ? "true" : "false") {}  // NOLINT(google-explicit-constructor)
-  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
-  Piece(T part) : number_(std::to_string(part)), view_(number_) {}  // NOLINT(google-explicit-constructor)
+  Piece(std::string_view part) noexcept : view_(part) {}
+  Piece(const std::string& part) noexcept : view_(part) {}
+  Piece(const char* part) noexcept : view_(part) {}
+  Piece(char part) noexcept : char_(part), view_(&char_, 1) {}
+  Piece(bool part) noexcept : view_(part ? "true" : "false") {}
+  Piece(double part) : number_(float_text(part)), view_(number_) {}
+  template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+  Piece(T part) : number_(std::to_string(part)), view_(number_) {}
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
   std::string_view view() const noexcept { return view_; }

@@ -8,6 +8,12 @@
 
 #include <farcall/cpp/function.hpp>
 
+/*
+ * The layouts that a library was compiled with, for its loader: one symbol a library, whichever file it comes from.
+ */
+extern "C" FARCALL_VISIBLE __attribute__((weak)) const uint32_t __farcall_abi_version;
+const uint32_t __farcall_abi_version = FARCALL_ABI_VERSION;
+
 namespace farcall {
 namespace detail {
 
@@ -71,7 +77,7 @@ inline constexpr bool kAllNamed = Named::value == 0 || Named::value == TypeOf<st
  * Exports a function, a lambda or another callable under a name:
  *
  *     FARCALL_EXPORT(add, [](int a, int b) { return a + b; });
- *     FARCALL_EXPORT(scale, scale_rows, farcall::doc("Multiplies rows."), farcall::arg("x"), farcall::arg("by", 2.0));
+ *     FARCALL_EXPORT(scale, scale_rows, farcall::doc("Multiplies."), farcall::arg("x"), farcall::arg("by", 2.0));
  *
  * Give an `arg` for every parameter or for none. At namespace scope, but not in an unnamed one, whose symbols
  * nobody else sees; once for each name in a library. A lambda whose text has commas outside of parentheses, such

@@ -124,7 +124,7 @@ template <class R, class... P>
 class TypedFunction<R(P...)> : public Function {
  public:
   TypedFunction() noexcept = default;
-  TypedFunction(Function function) noexcept : Function(std::move(function)) {}  // NOLINT(google-explicit-constructor)
+  TypedFunction(Function function) noexcept : Function(std::move(function)) {}
   explicit TypedFunction(ObjectRef ref) noexcept : Function(std::move(ref)) {}
   R operator()(P... args) const { return this->template call<R>(args...); }
 };

@@ -135,46 +135,11 @@ FARCALL_COLD inline std::string signature_of(const Callee& callee) {
 
 /* The beginning of what is said about an argument. */
 FARCALL_COLD inline std::string argument_text(const Callee& callee, size_t i) {
-  return text("argument ", i + 1, " `", parameter_name(callee.get_options(), i), "` of `", signature_of(callee), "`: ");
+  std::string name = parameter_name(callee.get_options(), i);
+  return text("argument ", i + 1, " `", name, "` of `", signature_of(callee), "`: ");
 }
 
-/* ---- the call ---- */
-
-/* An object that the caller gives away is taken as one that it lends: the caller releases it. */
-inline TVMFFIAny follow_rvalue(const TVMFFIAny& any) noexcept {
-  if (any.type_index != kTVMFFIObjectRValueRef) return any;
-  return any_object(*static_cast<TVMFFIObject**>(any.v_ptr));
-}
-
-template <class T>
-FARCALL_COLD T argument_slow(const Callee& callee, size_t i, const TVMFFIAny& any) {
-  TVMFFIAny target = follow_rvalue(any);
-  if (any.type_index != kTVMFFIObjectRValueRef || !Traits<T>::accepts(target)) {
-    throw_mismatch<T>(target, argument_text(callee, i));
-  }
-  return Traits<T>::get(target);
-}
-
-template <class P>
-Plain<P> argument(const Callee& callee, size_t i, const TVMFFIAny& any) {
-  using T = Plain<P>;
-  static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
-                "a parameter is a value or a const reference: nobody sees what is written into it");
-  if (__builtin_expect(!Traits<T>::accepts(any), 0)) return argument_slow<T>(callee, i, any);
-  return Traits<T>::get(any);
-}
-
-template <class F, class R, class... P, size_t... I>
-inline __attribute__((always_inline)) void call_typed(F& function, const Callee& callee, FunctionType<R, P...>,
-                                                      const TVMFFIAny* args, TVMFFIAny* result,
-                                                      std::index_sequence<I...>) {
-  (void)callee, (void)args, (void)result;
-  if constexpr (std::is_void_v<R>) {
-    function(argument<P>(callee, I, args[I])...);
-  } else {
-    *result = Traits<Plain<R>>::own(function(argument<P>(callee, I, args[I])...));
-  }
-}
+/* ---- the call: hot code is one test of all tags, the conversions, and the function itself ---- */
 
 /* What is missing at the end comes from the defaults. */
 FARCALL_COLD inline std::vector<TVMFFIAny> with_defaults(const Callee& callee, const TVMFFIAny* args, int32_t n) {
@@ -189,9 +154,49 @@ FARCALL_COLD inline std::vector<TVMFFIAny> with_defaults(const Callee& callee, c
                                 ", got ", n));
 }
 
+/* An object that the caller gives away is taken as one that it lends: the caller releases it. */
+FARCALL_COLD inline std::vector<TVMFFIAny> follow_rvalues(const TVMFFIAny* args, size_t n) {
+  std::vector<TVMFFIAny> all(args, args + n);
+  for (TVMFFIAny& any : all) {
+    if (any.type_index == kTVMFFIObjectRValueRef) any = any_object(*static_cast<TVMFFIObject**>(any.v_ptr));
+  }
+  return all;
+}
+
+template <class T>
+FARCALL_COLD void require(const Callee& callee, size_t i, const TVMFFIAny& any) {
+  if (!Traits<T>::accepts(any)) throw_mismatch<T>(any, argument_text(callee, i));
+}
+
+template <class P>
+constexpr bool is_parameter() noexcept {
+  static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
+                "a parameter is a value or a const reference: nobody sees what is written into it");
+  return true;
+}
+
+/* `own` keeps what is not as it came: defaults that were filled in, references that were followed. */
+template <class F, class R, class... P, size_t... I>
+FARCALL_INLINE void call_typed(F& function, const Callee& callee, FunctionType<R, P...>, const TVMFFIAny* args,
+                               TVMFFIAny* result, std::vector<TVMFFIAny>& own, std::index_sequence<I...>) {
+  static_assert((is_parameter<P>() && ...), "");
+  if (__builtin_expect(!(Traits<Plain<P>>::accepts(args[I]) && ...), 0)) {
+    own = follow_rvalues(args, sizeof...(P));
+    args = own.data();
+    (require<Plain<P>>(callee, I, args[I]), ...); /* the first that does not fit is named */
+  }
+  (void)args, (void)result;
+  if constexpr (std::is_void_v<R>) {
+    function(Traits<Plain<P>>::get(args[I])...);
+  } else {
+    *result = Traits<Plain<R>>::own(function(Traits<Plain<P>>::get(args[I])...));
+  }
+}
+
 /* The whole of an exported function: never throws, and leaves an error where it returns -1. */
 template <class F>
-int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) noexcept {
+FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n,
+                          TVMFFIAny* result) noexcept {
   using Type = typename TypeOf<std::decay_t<F>>::Type;
   using Index = std::make_index_sequence<Type::kArity>;
   try {
@@ -199,12 +204,12 @@ int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, 
       if constexpr (std::is_void_v<typename Type::Result>) function(PackedArgs(args, n));
       else *result = Traits<Plain<typename Type::Result>>::own(function(PackedArgs(args, n)));
     } else {
-      std::vector<TVMFFIAny> all;
+      std::vector<TVMFFIAny> own;
       if (__builtin_expect(n != static_cast<int32_t>(Type::kArity), 0)) {
-        all = with_defaults(callee, args, n);
-        args = all.data();
+        own = with_defaults(callee, args, n);
+        args = own.data();
       }
-      call_typed(function, callee, Type(), args, result, Index());
+      call_typed(function, callee, Type(), args, result, own, Index());
     }
     return 0;
   } catch (const Error& error) {

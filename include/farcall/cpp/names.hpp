@@ -6,7 +6,7 @@
 #ifndef FARCALL_CPP_NAMES_HPP_
 #define FARCALL_CPP_NAMES_HPP_
 
-#include <farcall/cpp/value.hpp>
+#include <farcall/cpp/chars.hpp>
 
 namespace farcall {
 
@@ -50,7 +50,8 @@ FARCALL_COLD inline std::string dtype_name(DLDataType dtype) {
   TVMFFIObjectHandle unknown = nullptr; /* some runtimes have no word for complex */
   TVMFFIErrorMoveFromRaised(&unknown);
   ObjectRef::adopt(unknown);
-  return dtype.code == kDLComplex ? text("complex", dtype.bits) : text("dtype(", dtype.code, ", ", dtype.bits, ")");
+  if (dtype.code == kDLComplex) return text("complex", dtype.bits);
+  return text("dtype(", dtype.code, ", ", dtype.bits, ")");
 }
 
 inline DLDataType parse_dtype(std::string_view name) {
@@ -94,9 +95,10 @@ inline std::string quoted(std::string_view value) {
 }
 
 inline const char* object_name(int32_t type_index) noexcept {
-  static constexpr const char* kNames[] = {"Object", "str",  "bytes",          "Error", "Function",
-                                           "Shape",  "Tensor", "list",         "dict",  "Module",
-                                           "Python object", "list", "dict", "VisitInterrupt", "int of more than 64 bits"};
+  static constexpr const char* kNames[] = {
+      "Object", "str",           "bytes", "Error", "Function",       "Shape",
+      "Tensor", "list",          "dict",  "Module", "Python object", "list",
+      "dict",   "VisitInterrupt", "int of more than 64 bits"};
   int32_t i = type_index - kTVMFFIStaticObjectBegin;
   return i >= 0 && i < static_cast<int32_t>(sizeof kNames / sizeof *kNames) ? kNames[i] : nullptr;
 }

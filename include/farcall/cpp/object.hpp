@@ -16,6 +16,7 @@
 #include <utility>
 
 #define FARCALL_COLD __attribute__((noinline, cold))
+#define FARCALL_INLINE inline __attribute__((always_inline))
 
 namespace farcall {
 
@@ -155,7 +156,7 @@ class AnyView {
  public:
   AnyView() noexcept = default;
   explicit AnyView(const TVMFFIAny& raw) noexcept : raw_(raw) {}
-  AnyView(const Any& any) noexcept;  // NOLINT(google-explicit-constructor)
+  AnyView(const Any& any) noexcept;
 
   int32_t type_index() const noexcept { return raw_.type_index; }
   bool is_none() const noexcept { return raw_.type_index == kTVMFFINone; }
@@ -179,8 +180,8 @@ class AnyView {
 class Any {
  public:
   Any() noexcept = default;
-  Any(std::nullptr_t) noexcept {}   // NOLINT(google-explicit-constructor)
-  Any(std::nullopt_t) noexcept {}   // NOLINT(google-explicit-constructor)
+  Any(std::nullptr_t) noexcept {}
+  Any(std::nullopt_t) noexcept {}
   /* Text and bytes are copied; other objects are shared. */
   explicit Any(AnyView view) {
     if (TVMFFIAnyViewToOwnedAny(&view.raw(), &raw_) != 0) detail::throw_raised("TVMFFIAnyViewToOwnedAny");
@@ -188,7 +189,7 @@ class Any {
   template <class T, class = std::enable_if_t<detail::Travels<std::decay_t<T>>::value &&
                                               !std::is_same_v<detail::Plain<T>, Any> &&
                                               !std::is_same_v<detail::Plain<T>, AnyView>>>
-  Any(T&& value)  // NOLINT(google-explicit-constructor)
+  Any(T&& value)
       : raw_(Traits<std::decay_t<T>>::own(std::forward<T>(value))) {}
   Any(const Any& other) noexcept : raw_(other.raw_) {
     if (detail::is_object(raw_) && raw_.v_obj) detail::retain(raw_.v_obj);

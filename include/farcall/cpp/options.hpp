@@ -8,8 +8,6 @@
 
 #include <farcall/cpp/names.hpp>
 
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 namespace farcall {
@@ -105,18 +103,12 @@ inline std::string json_string(std::string_view value) {
   return out + "\"";
 }
 
-/* The shortest form that reads back the same; JSON has no words for infinities and NaN, Python's reader does. */
+/* JSON has no words for infinities and NaN; Python's reader and others take these. */
 inline std::string json_float(double value) {
   if (value != value) return "NaN";
   if (value > std::numeric_limits<double>::max()) return "Infinity";
   if (value < std::numeric_limits<double>::lowest()) return "-Infinity";
-  char buffer[32];
-  for (int digits = 6; digits <= 17; ++digits) {
-    std::snprintf(buffer, sizeof buffer, "%.*g", digits, value);
-    if (std::strtod(buffer, nullptr) == value) break;
-  }
-  std::string out = buffer;
-  return out.find_first_of(".en") == std::string::npos ? out + ".0" : out;
+  return float_text(value);
 }
 
 /* Dtypes and devices are text. A default that has no form in JSON is left to the function. */

@@ -31,9 +31,9 @@ class ShapeView {
   ShapeView() noexcept = default;
   ShapeView(const int64_t* data, size_t size) noexcept : data_(data), size_(size) {}
   /* For arguments only: the list ends with the call. */
-  ShapeView(std::initializer_list<int64_t> dims) noexcept  // NOLINT(google-explicit-constructor)
+  ShapeView(std::initializer_list<int64_t> dims) noexcept
       : ShapeView(std::data(dims), dims.size()) {}
-  ShapeView(const std::vector<int64_t>& dims) noexcept  // NOLINT(google-explicit-constructor)
+  ShapeView(const std::vector<int64_t>& dims) noexcept
       : ShapeView(dims.data(), dims.size()) {}
 
   const int64_t* data() const noexcept { return data_; }
@@ -103,15 +103,15 @@ class Shape : public ObjectRef {
  public:
   Shape() : Shape(ShapeView()) {}
   explicit Shape(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
-  Shape(ShapeView dims) : ObjectRef(make(dims)) {}                        // NOLINT(google-explicit-constructor)
-  Shape(std::initializer_list<int64_t> dims) : Shape(ShapeView(dims)) {}  // NOLINT(google-explicit-constructor)
+  Shape(ShapeView dims) : ObjectRef(make(dims)) {}
+  Shape(std::initializer_list<int64_t> dims) : Shape(ShapeView(dims)) {}
 
   ShapeView view() const noexcept {
     if (!object_) return {};
     const TVMFFIShapeCell* cell = TVMFFIShapeGetCellPtr(object_);
     return {cell->data, cell->size};
   }
-  operator ShapeView() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
+  operator ShapeView() const noexcept { return view(); }
   size_t size() const noexcept { return view().size(); }
   int64_t operator[](size_t i) const noexcept { return view()[i]; }
   int64_t at(int64_t i) const { return view().at(i); }

@@ -7,7 +7,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from farcall._files import write_beside
@@ -94,6 +93,10 @@ class _Builder:
         workers = min(len(jobs), len(os.sched_getaffinity(0)))
         if workers <= 1:
             return [self._compile(*one) for one in jobs]
+        from concurrent.futures import (
+            ThreadPoolExecutor,
+        )  # 10 ms, which those need not pay who find all built
+
         with ThreadPoolExecutor(workers) as pool:  # threads: each only waits for a compiler
             return list(pool.map(lambda one: self._compile(*one), jobs))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farcall.cpp.job import Unit
-from farcall.cpp.parameters import Declarations, Parameter
 from farcall.errors import UsageError
+
+if TYPE_CHECKING:
+    from farcall.cpp.parameters import Declarations, Parameter
 
 _LANGUAGES = {
     ".c": "c",
@@ -42,6 +45,8 @@ def as_functions(functions: Mapping[str, str] | Sequence[str] | str | None) -> d
 
 def exports(functions: Mapping[str, str], source: str) -> str:
     """The lines that export ``functions`` at the end of ``source``."""
+    from farcall.cpp.parameters import Declarations  # 5 ms, only for what is not built yet
+
     declared = Declarations(source)
     return "\n" + "".join(_export(name, doc, declared) for name, doc in functions.items())
 

@@ -8,16 +8,16 @@ whatever file system, meets a library that is torn, or belongs to other sources;
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from farcall._files import write_beside
 
 
-class Header(msgspec.Struct, frozen=True, array_like=True):
+class Header(NamedTuple):
     """A header as it was when it was read."""
 
     path: str
@@ -34,17 +34,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
             return now.st_size == self.size and file_digest(Path(self.path)) == self.sha256
         except OSError:
             return False
-
-
-class Stamp(msgspec.Struct, frozen=True):
-    """One build: the file that it gave, that file's hash, and the headers."""
-
-    file: str
-    sha256: str
-    headers: tuple[Header, ...]
-
-
-_decoder = msgspec.json.Decoder(Stamp)
 
 
 def file_digest(path: Path) -> str:
@@ -64,12 +53,13 @@ def read_headers(paths: Iterable[str]) -> tuple[Header, ...]:
 def find_built(stamp: Path) -> Path | None:
     """The library of a stamp, when it is whole and its headers are what they were."""
     try:
-        known = _decoder.decode(stamp.read_bytes())
-        library = stamp.with_name(known.file)  # ValueError: it is no file name
-        whole = file_digest(library) == known.sha256
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
+        known = json.loads(stamp.read_bytes())
+        library = stamp.with_name(known["file"])  # ValueError: it is no file name
+        whole: bool = file_digest(library) == known["sha256"]
+        headers = [Header(*fields) for fields in known["headers"]]
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or not a stamp: build it
         return None
-    return library if whole and all(header.is_same() for header in known.headers) else None
+    return library if whole and all(header.is_same() for header in headers) else None
 
 
 def write_stamp(stamp: Path, library: Path, sha256: str, headers: tuple[Header, ...]) -> None:
@@ -78,4 +68,5 @@ def write_stamp(stamp: Path, library: Path, sha256: str, headers: tuple[Header, 
     Raises:
         UsageError: the file cannot be written.
     """
-    write_beside(stamp, msgspec.json.encode(Stamp(library.name, sha256, headers)))
+    text = json.dumps({"file": library.name, "sha256": sha256, "headers": headers})
+    write_beside(stamp, text.encode())

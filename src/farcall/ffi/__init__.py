@@ -15,7 +15,9 @@ from farcall._core import (
     Device,
     Function,
     Module,
+    Shape,
     Tensor,
+    convert,
     dtype,
     empty,
     from_dlpack,
@@ -26,22 +28,27 @@ from farcall._core import (
     register_global_func,
     remove_global_func,
 )
+from farcall.ffi._stream import get_stream, use_stream
 
 __all__ = [
     "Device",
     "Function",
     "Module",
+    "Shape",
     "Tensor",
+    "convert",
     "dtype",
     "empty",
     "from_dlpack",
     "get_global_func",
+    "get_stream",
     "include_dir",
     "list_global_func_names",
     "load_library",
     "register_error",
     "register_global_func",
     "remove_global_func",
+    "use_stream",
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +64,8 @@ def compile_sources(compiler: Compiler, target: Target, sources: Sequence[Source
     workers = min(len(sources), len(os.sched_getaffinity(0)))
     if workers <= 1:
         return [_compile(compiler, target, source, headers) for source in sources]
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms, which those need not pay who find all built
+
     with ThreadPoolExecutor(workers) as pool:  # threads: each only waits for a compiler
         return list(pool.map(lambda source: _compile(compiler, target, source, headers), sources))
 

@@ -1,0 +1,95 @@
+/*
+ * farcall/allocators.hpp - allocators for Tensor::FromNDAlloc, ready to use and to learn from.
+ *
+ *     Tensor y = Tensor::FromNDAlloc(CpuAllocator(), x.sizes(), x.dtype(), {kDLCPU, 0});
+ *
+ * CudaAllocator exists where the CUDA toolkit's headers are found (link with -lcudart), NvshmemAllocator where
+ * NVSHMEM's are. Memory that the caller's framework should own comes from Tensor::FromEnvAlloc instead.
+ */
+#ifndef FARCALL_ALLOCATORS_HPP_
+#define FARCALL_ALLOCATORS_HPP_
+
+#include <farcall/kernel.hpp>
+
+#if __has_include(<cuda_runtime_api.h>)
+#include <cuda_runtime_api.h>
+#define FARCALL_HAS_CUDA 1
+#endif
+#if defined(FARCALL_HAS_CUDA) && __has_include(<nvshmem.h>)
+#include <nvshmem.h>
+#define FARCALL_HAS_NVSHMEM 1
+#endif
+
+namespace farcall {
+
+/* Memory of the C library, at a multiple of 64 bytes: what vector instructions and DLPack like. */
+struct CpuAllocator {
+  static constexpr size_t kAlignment = 64;
+
+  void AllocData(DLTensor* tensor) const {
+    auto wanted = static_cast<size_t>(storage_nbytes(*tensor));
+    size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment; /* aligned_alloc asks for that */
+    tensor->data = std::aligned_alloc(kAlignment, rounded ? rounded : kAlignment);
+    if (!tensor->data) throw std::bad_alloc();
+  }
+  void FreeData(DLTensor* tensor) const noexcept { std::free(tensor->data); }
+};
+
+#ifdef FARCALL_HAS_CUDA
+
+namespace detail {
+
+inline void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const char* kind = status == cudaErrorMemoryAllocation ? "MemoryError" : "RuntimeError";
+  throw Error(kind, text(what, ": ", cudaGetErrorString(status)));
+}
+
+/* Makes a device the current one, for a scope. */
+class CudaDevice {
+ public:
+  explicit CudaDevice(int device) {
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  ~CudaDevice() { (void)cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace detail
+
+/* Memory of a CUDA device. Freeing waits for the device: for tensors of every call, take the caller's allocator. */
+struct CudaAllocator {
+  void AllocData(DLTensor* tensor) const {
+    detail::CudaDevice scope(tensor->device.device_id);
+    detail::check_cuda(cudaMalloc(&tensor->data, static_cast<size_t>(storage_nbytes(*tensor))), "cudaMalloc");
+  }
+  void FreeData(DLTensor* tensor) const noexcept { (void)cudaFree(tensor->data); } /* in a destructor: no errors */
+};
+
+#endif  // FARCALL_HAS_CUDA
+
+#ifdef FARCALL_HAS_NVSHMEM
+
+/*
+ * Symmetric memory: every process of the job must make the same tensors in the same order, and free them so. The
+ * current device is the one that NVSHMEM was initialised with.
+ */
+struct NvshmemAllocator {
+  void AllocData(DLTensor* tensor) const {
+    auto wanted = static_cast<size_t>(storage_nbytes(*tensor));
+    tensor->data = nvshmem_malloc(wanted ? wanted : 1);
+    if (!tensor->data) throw Error("MemoryError", text("nvshmem_malloc: no symmetric memory for ", wanted, " bytes"));
+  }
+  void FreeData(DLTensor* tensor) const noexcept { nvshmem_free(tensor->data); }
+};
+
+#endif  // FARCALL_HAS_NVSHMEM
+
+}  // namespace farcall
+
+#endif  // FARCALL_ALLOCATORS_HPP_

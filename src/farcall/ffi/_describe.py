@@ -1,0 +1,226 @@
+"""What the core asks of a function's description: native/core/params.c calls these, once for each function.
+
+A description comes from the metadata that a library exports beside a function (the schema of TVM FFI's C++
+headers, and the key ``parameters`` that farcall/kernel.hpp adds for names and defaults), or from a Signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import inspect
+
+REQUIRED = Ellipsis
+"""In place of a default: there is none."""
+ONLY_THE_KERNEL_KNOWS = NotImplemented
+"""In place of a default: there is one, which has no form in JSON; it can be left out at the end of a call."""
+
+_ALL = 2**64 - 1
+_TEXTS = {
+    "None": "None",
+    "bool": "bool",
+    "int": "int",
+    "float": "float",
+    "void*": "c_void_p",
+    "DataType": "dtype",
+    "Device": "Device",
+    "DLTensor*": "Tensor",
+    "ffi.Tensor": "Tensor",
+    "ffi.String": "str",
+    "ffi.Bytes": "bytes",
+    "ffi.Shape": "Shape",
+    "Any": "Any",
+}
+_CONTAINERS = {
+    "ffi.Array": "Sequence",
+    "ffi.List": "list",
+    "ffi.Map": "Mapping",
+    "ffi.Dict": "dict",
+    "Tuple": "tuple",
+    "std::vector": "Sequence",
+    "std::map": "Mapping",
+    "std::unordered_map": "Mapping",
+    "std::tuple": "tuple",
+}
+
+
+class Description(NamedTuple):
+    """The parameters of a function; the order is known to the core (``FC_PARAM_*``)."""
+
+    names: tuple[str, ...] | None
+    """None: they have no names, so arguments go by position."""
+    defaults: tuple[Any, ...]
+    types: tuple[str, ...]
+    views: int
+    """Bit i: parameter i borrows its tensor. Bit 63 is for all later ones too."""
+    writes: int
+    text: str
+    """``name(x: Tensor, by: float = 2.0) -> Tensor``"""
+    result: str
+    docs: tuple[str, ...]
+
+
+def describe(name: str, metadata: str | None, signature: Any) -> Description | None:
+    """What a function takes and gives; None when nobody says. What is not understood counts as not said.
+
+    Args:
+        name: of the function. metadata: what its library exports beside it. signature: what was attached
+        to it; one with ``inputs`` and ``outputs`` (farcall.abi.Signature) counts.
+    """
+    if hasattr(signature, "inputs"):
+        return _of_signature(name, signature)
+    if not metadata:
+        return None
+    try:
+        return _of_metadata(name, metadata)
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def signature(description: Description | None) -> inspect.Signature | None:
+    """What ``inspect.signature`` gives for the function."""
+    import inspect
+
+    if description is None:
+        return None
+    names = description.names
+    named = names is not None and all(name.isidentifier() for name in names)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if named else inspect.Parameter.POSITIONAL_ONLY
+    if names is None or not named:
+        names = _plain_names(len(description.types))
+    empty = inspect.Parameter.empty
+    parameters = [
+        inspect.Parameter(name, kind, default=empty if value is REQUIRED else value, annotation=annotation)
+        for name, value, annotation in zip(names, description.defaults, description.types, strict=True)
+    ]
+    return inspect.Signature(parameters, return_annotation=description.result)
+
+
+def document(description: Description | None, text: str | None) -> str | None:
+    """The docstring of the function: what its library exports, and what each parameter is for."""
+    documented = (
+        [
+            f"    {name}: {doc}"
+            for name, doc in zip(description.names or (), description.docs, strict=False)
+            if doc
+        ]
+        if description
+        else []
+    )
+    parts = [text] if text else []
+    if documented:
+        parts.append("\n".join(["Args:", *documented]))
+    return "\n\n".join(parts) or (description.text if description else None)
+
+
+def _plain_names(count: int) -> tuple[str, ...]:
+    return tuple(f"arg{i}" for i in range(1, count + 1))
+
+
+def _of_signature(name: str, signature: Any) -> Description:
+    inputs = tuple(signature.inputs)
+    results = [spec.type for spec in signature.outputs]
+    return Description(
+        names=_interned(spec.name for spec in inputs),
+        defaults=(REQUIRED,) * len(inputs),
+        types=tuple(spec.type for spec in inputs),
+        views=_ALL,
+        writes=0,
+        text=f"{name}{signature}",
+        result=results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]",
+        docs=("",) * len(inputs),
+    )
+
+
+def _of_metadata(name: str, text: str) -> Description | None:
+    import json
+
+    metadata = json.loads(text)
+    schema = json.loads(metadata["type_schema"])
+    result, params = _split(schema)
+    if params is None:
+        return None
+    known = metadata.get("parameters") or [{} for _ in params]
+    named = bool(metadata.get("named", all("name" in one for one in known))) and len(known) == len(params)
+    names = [one.get("name", plain) for one, plain in zip(known, _plain_names(len(params)), strict=True)]
+    types = tuple(map(type_text, params))
+    defaults = tuple(map(_default, known))
+    shown = ", ".join(map(_shown, names, types, defaults))
+    writes = [
+        _is_tensor(param) and not one.get("read_only") for param, one in zip(params, known, strict=True)
+    ]
+    return Description(
+        names=_interned(names) if named else None,
+        defaults=defaults,
+        types=types,
+        views=_bits([_is_view(param) for param in params]),
+        writes=_bits(writes) if "parameters" in metadata else 0,
+        text=f"{name}({shown}) -> {type_text(result)}",
+        result=type_text(result),
+        docs=tuple(one.get("doc", "") for one in known),
+    )
+
+
+def _split(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    """Result and parameters. Older headers write them as one list that begins with the result."""
+    if named := schema.get("named_args"):
+        return named["return"][0], named.get("params")
+    if args := schema.get("args"):
+        return args[0], args[1:]
+    return {"type": "Any"}, None
+
+
+def type_text(schema: dict[str, Any]) -> str:
+    """A type as Python writes it: ``{"type": "Optional", "args": [{"type": "int"}]}`` is ``int | None``."""
+    key, args = schema["type"], schema.get("args", [])
+    if key in ("Optional", "std::optional"):
+        return f"{type_text(args[0])} | None" if args else "Any"
+    if key in ("Variant", "std::variant"):
+        return " | ".join(dict.fromkeys(map(type_text, args))) or "Any"
+    if key in ("ffi.Function", "std::function"):
+        result, params = _split(schema)
+        return "Callable" if params is None else f"Callable[[{_joined(params)}], {type_text(result)}]"
+    if key in _CONTAINERS:
+        return f"{_CONTAINERS[key]}[{_joined(args)}]" if args else _CONTAINERS[key]
+    return _TEXTS.get(key) or key.rsplit(".", 1)[-1]
+
+
+def _joined(schemas: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(map(type_text, schemas))
+
+
+def _is_view(schema: dict[str, Any]) -> bool:
+    if schema["type"] in ("Optional", "std::optional"):
+        return any(map(_is_view, schema.get("args", [])))
+    return bool(schema["type"] == "DLTensor*")
+
+
+def _is_tensor(schema: dict[str, Any]) -> bool:
+    if schema["type"] in ("Optional", "std::optional"):
+        return any(map(_is_tensor, schema.get("args", [])))
+    return schema["type"] in ("DLTensor*", "ffi.Tensor")
+
+
+def _bits(flags: Sequence[bool]) -> int:
+    bits = sum(1 << i for i, flag in enumerate(flags[:63]) if flag)
+    return bits | (1 << 63 if len(flags) > 63 and all(flags[63:]) else 0)
+
+
+def _default(parameter: dict[str, Any]) -> Any:
+    if parameter.get("optional"):
+        return ONLY_THE_KERNEL_KNOWS
+    return parameter.get("default", REQUIRED)
+
+
+def _shown(name: str, annotation: str, default: Any) -> str:
+    if default is REQUIRED:
+        return f"{name}: {annotation}"
+    return f"{name}: {annotation} = {'...' if default is ONLY_THE_KERNEL_KNOWS else repr(default)}"
+
+
+def _interned(names: Any) -> tuple[str, ...]:
+    import sys
+
+    return tuple(map(sys.intern, names))

@@ -1,0 +1,44 @@
+"""The guide's Python runs, block after block, as a reader would type it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farcall.cpp import build_inline
+from farcall.cpp.cuda import find_nvcc
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+
+
+def test_the_guide_runs(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 6
+    script = tmp_path / "guide.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_the_cuda_allocator_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARCALL_CUDA_ARCH_LIST", "9.0")
+    source = """
+    #include <farcall/allocators.hpp>
+    #ifndef FARCALL_HAS_CUDA
+    #error "nvcc knows where its headers are"
+    #endif
+    using namespace farcall;
+    Tensor make(int64_t n) {
+      return Tensor::FromNDAlloc(CudaAllocator(), {n}, dtype_of<float>, {kDLCUDA, 0});
+    }
+    """
+    assert Path(
+        build_inline("cuda_alloc", cuda_sources=source, functions="make", build_directory=tmp_path)
+    ).is_file()

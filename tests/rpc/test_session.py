@@ -103,7 +103,7 @@ def test_system_exit_of_a_function_is_its_error_only(session: Session) -> None:
 
 
 def test_results_that_cannot_travel(session: Session) -> None:
-    with pytest.raises(TypeError, match="ffi.Map"):
+    with pytest.raises(TypeError, match=r"ffi\.Map"):
         session.get_function("test.object")()
 
 

@@ -153,7 +153,7 @@ def test_a_cpu_without_the_features_is_refused(saved: Path, monkeypatch: pytest.
     manifest = msgspec.structs.replace(manifest, target=target)
     monkeypatch.setattr(loading, "host_cpu_flags", lambda: frozenset({"sse2", "avx"}))
     with pytest.raises(ArtifactError, match=r"built for CPUs of level x86-64-v3, this CPU lacks .*avx2.*fma"):
-        check_machine(elf, manifest)
+        check_machine(elf.header, manifest, elf.what)
 
 
 def foreign(data: bytearray, _: Elf) -> None:

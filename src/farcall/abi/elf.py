@@ -186,6 +186,24 @@ class Elf:
         return ArtifactError(f"{self.what}: truncated or corrupted: {problem}; copy or build it again")
 
 
+def parse_library(data: Buffer, what: str = "file") -> Header:
+    """The header of a whole shared library: its section table, which ends the file, is there.
+
+    Raises:
+        ArtifactError: ``data`` is no ELF file, no shared library, or cut off.
+    """
+    header = parse_header(data, what)
+    if header.type != SHARED_LIBRARY:
+        raise ArtifactError(f"{what}: an ELF file, but not a shared library; link it with -shared")
+    order = ">" if header.big_endian else "<"
+    fields = struct.unpack_from(order + _HEADER[header.bits], data, 16)
+    end = fields[5] + fields[10] * fields[11]
+    if end > len(data):
+        reaches = f"ends at byte {len(data)}, but its section table reaches to {end}"
+        raise ArtifactError(f"{what}: truncated or corrupted: {reaches}; copy or build it again")
+    return header
+
+
 def parse_header(data: Buffer, what: str = "file") -> Header:
     """The ELF header at the start of ``data`` (64 bytes are enough).
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from farcall.abi.elf import SHARED_LIBRARY, Elf, Header, parse_header
-from farcall.abi.manifest import Manifest, read_manifest
+from farcall.abi.elf import Elf, Header, parse_header, parse_library
+from farcall.abi.manifest import Manifest, may_have_manifest, read_manifest
 from farcall.errors import ArtifactError, UsageError
 from farcall.toolchain.target import Target, host_cpu_flags, host_triple, missing_features
 
@@ -37,9 +37,18 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         UsageError: there is no such file, or it cannot be read.
         ArtifactError: it cannot run here; the message says why.
     """
+    from farcall import ffi
+
+    if _has_own_loader(path):
+        return ffi.load_library(path)
     with _open(path) as file:
-        elf, manifest = examine(file.read(), str(path))
-        check_machine(elf, manifest)
+        data = file.read()
+        manifest = None
+        if may_have_manifest(data):
+            elf, manifest = examine(data, str(path))
+            check_machine(elf.header, manifest, elf.what)
+        else:
+            check_machine(parse_library(data, str(path)), None, str(path))
         module = _load(Path(path), file, private=manifest is not None)
     for name, function in (manifest.functions if manifest else {}).items():
         try:
@@ -73,23 +82,37 @@ def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
     Raises:
         ArtifactError: the bytes are no whole shared library, or its digest does not hold.
     """
+    parse_library(data, what)
     elf = Elf(data, what)
-    if elf.header.type != SHARED_LIBRARY:
-        raise ArtifactError(f"{what}: an ELF file, but not a shared library; link it with -shared")
     return elf, read_manifest(elf)
 
 
-def check_machine(elf: Elf, manifest: Manifest | None) -> None:
+def _has_own_loader(path: str | os.PathLike[str]) -> bool:
+    """Whether :func:`farcall.register_loader` gave a loader for files that end so."""
+    from farcall import ffi
+
+    ending = os.path.splitext(path)[1][1:]  # noqa: PTH122 - on the way of every load
+    if not ending or ending == "so":
+        return False
+    return ffi.get_global_func(f"ffi.Module.load_from_file.{ending}", allow_missing=True) is not None
+
+
+def check_machine(header: Header, manifest: Manifest | None, what: str) -> None:
     """Refuse a library that this process cannot run.
+
+    Args:
+        header: whom the library is for.
+        manifest: what it says of itself, if it is an artifact.
+        what: how errors call it.
 
     Raises:
         ArtifactError: it is for another architecture, C library or CPU level; both are named.
     """
-    here, header = own_header(), elf.header
+    here = own_header()
     there = manifest.target.triple if manifest else str(header)
     if (header.bits, header.big_endian, header.machine) != (here.bits, here.big_endian, here.machine):
         raise ArtifactError(
-            f"{elf.what}: built for {there}, this machine is {here.architecture}; "
+            f"{what}: built for {there}, this machine is {here.architecture}; "
             f"build it with target={host_triple()!r}, or load it there"
         )
     if manifest is None:
@@ -97,13 +120,13 @@ def check_machine(elf: Elf, manifest: Manifest | None) -> None:
     target = Target(manifest.target.triple, manifest.target.cpu)
     if target.triple.split("-")[1:] != host_triple().split("-")[1:]:
         raise ArtifactError(
-            f"{elf.what}: built for {target.triple}, this process runs on {host_triple()}; "
+            f"{what}: built for {target.triple}, this process runs on {host_triple()}; "
             f"build it with target={host_triple()!r}"
         )
     flags = host_cpu_flags()
     if flags and (missing := missing_features(target.cpu, flags)):
         raise ArtifactError(
-            f"{elf.what}: built for CPUs of level {target.cpu}, this CPU lacks {', '.join(sorted(missing))}; "
+            f"{what}: built for CPUs of level {target.cpu}, this CPU lacks {', '.join(sorted(missing))}; "
             f"build it with target={target.triple!r}"
         )
 

@@ -106,6 +106,11 @@ class _OnlyFormat(msgspec.Struct):
     producer: str = "?"
 
 
+def may_have_manifest(data: bytes) -> bool:
+    """Whether a library may be one that farcall built. A kernel library is not, and needs no more checks."""
+    return MANIFEST_SECTION.encode() in data or RUNTIME_SYMBOL.encode() in data
+
+
 def read_manifest(elf: Elf) -> Manifest | None:
     """The manifest of a library whose digest holds; ``None`` for one that farcall did not build.
 

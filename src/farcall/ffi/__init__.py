@@ -22,11 +22,16 @@ from farcall._core import (
     empty,
     from_dlpack,
     get_global_func,
+    last_backtrace,
     list_global_func_names,
     load_library,
+    load_module_from_bytes,
+    new_module,
     register_error,
     register_global_func,
+    register_loader,
     remove_global_func,
+    system_lib,
 )
 from farcall.ffi._stream import get_stream, use_stream
 
@@ -43,11 +48,16 @@ __all__ = [
     "get_global_func",
     "get_stream",
     "include_dir",
+    "last_backtrace",
     "list_global_func_names",
     "load_library",
+    "load_module_from_bytes",
+    "new_module",
     "register_error",
     "register_global_func",
+    "register_loader",
     "remove_global_func",
+    "system_lib",
     "use_stream",
 ]
 

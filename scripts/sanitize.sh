@@ -29,7 +29,7 @@ GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 \
     "$python" -c '
 import sys
 # An editable installation comes before PYTHONPATH, and would bring the other extension.
-sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in type(finder).__name__]
+sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in type(finder).__module__]
 import farcall._core
 assert "sanitize" in farcall._core.__file__, farcall._core.__file__
 import pytest

@@ -16,8 +16,10 @@
 /* ---- capturing ---- */
 
 typedef _Unwind_Reason_Code (*Walk)(_Unwind_Trace_Fn, void*);
+typedef _Unwind_Ptr (*AddressOf)(struct _Unwind_Context*);
 
 static Walk walk;
+static AddressOf address_of; /* there where walk is */
 static const char* core_begin; /* where this core is: a call came from there, and above is Python */
 static const char* core_end;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
@@ -30,7 +32,9 @@ static void prepare(void) {
   bool all = wanted && *wanted && strcmp(wanted, "0") != 0;
   void* library = all ? dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL) : NULL;
   void* found = library ? dlsym(library, "_Unwind_Backtrace") : NULL;
-  memcpy(&walk, &found, sizeof walk);
+  void* getter = found ? dlsym(library, "_Unwind_GetIP") : NULL;
+  memcpy(&address_of, &getter, sizeof address_of);
+  if (getter) memcpy(&walk, &found, sizeof walk);
   if (dladdr(&last, &info)) core_begin = info.dli_fbase;
   core_end = &last; /* constants and code: all code is before the data */
 }
@@ -42,7 +46,7 @@ typedef struct {
 
 static _Unwind_Reason_Code step(struct _Unwind_Context* context, void* data) {
   Capture* capture = data;
-  const char* address = (const char*)_Unwind_GetIP(context);
+  const char* address = (const char*)address_of(context);
   bool core = address >= core_begin && address < core_end;
   if (core) return capture->left ? _URC_END_OF_STACK : _URC_NO_REASON;
   capture->left = true;

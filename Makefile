@@ -1,9 +1,10 @@
 # farcall: `make demo` shows it at work, `make test` checks it. Both set up all that they need in .venv.
 PYTHON ?= python3
+FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit soak bench sanitize clean help
+.PHONY: demo test lint unit soak fuzz bench sanitize clean help
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,6 +25,12 @@ unit: .venv/.test ## the tests, with branch coverage
 
 soak: .venv/.test ## the repetitions that take minutes: a million calls of each kind
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
+
+fuzz: .venv/.test ## every parser on random bytes, FUZZ_SECONDS (300) each
+	$(BIN)/python -m pip install -q --group fuzz
+	for target in tests/fuzz/fuzz_*.py; do \
+		$(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
+	done
 
 bench: .venv/.test ## farcall and its pinned rivals, side by side in one run
 	$(BIN)/python -m bench $(BENCH_FLAGS)

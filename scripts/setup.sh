@@ -49,7 +49,7 @@ fi
 
 say "building and installing farcall"
 if [ "$what" = test ]; then
-    pip install -q --group test --group lint -e '.[compile]'
+    pip install -q --group test --group lint -e '.[all]'
     for tool in qemu-s390x:qemu-user; do
         command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
     done

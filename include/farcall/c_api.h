@@ -46,7 +46,7 @@
  * What a kernel should check, because nobody does it before: the number of arguments, the tag of each, and of
  * tensors the dtype, rank, dims, strides and device. Tag 7 and tag 70 both mean a tensor.
  *
- * Assumed: 64-bit pointers. C11, or C++17.
+ * Pointers have 64 or 32 bits, numbers either byte order. C11, or C++17.
  */
 #ifndef FARCALL_C_API_H_
 #define FARCALL_C_API_H_
@@ -63,11 +63,19 @@ extern "C" {
 
 /*
  * Pins one field, or the size of a structure: a compiler that lays it out in another way refuses this header. The
- * numbers are the contract; two programs that were compiled years apart meet at these offsets.
+ * numbers are the contract; two programs that were compiled years apart meet at these offsets. FARCALL_AT has the one
+ * for 64-bit pointers first, then the one for 32-bit pointers (Hexagon, ARM, RISC-V). i386 aligns 64-bit numbers to 4
+ * bytes, as nobody else does, and has no pins.
  */
+#if defined(__i386__)
+#define FARCALL_PIN(type, field, offset) FARCALL_STATIC_ASSERT(1, "")
+#define FARCALL_PIN_SIZE(type, size) FARCALL_STATIC_ASSERT(1, "")
+#else
 #define FARCALL_PIN(type, field, offset) \
   FARCALL_STATIC_ASSERT(offsetof(type, field) == (offset), #type "." #field " must be at " #offset)
 #define FARCALL_PIN_SIZE(type, size) FARCALL_STATIC_ASSERT(sizeof(type) == (size), #type " must have " #size " bytes")
+#endif
+#define FARCALL_AT(with_64_bits, with_32_bits) (sizeof(void*) == 8 ? (with_64_bits) : (with_32_bits))
 
 /*
  * What a kernel library shows to its loader. Compile the rest with -fvisibility=hidden: two libraries in one
@@ -286,27 +294,27 @@ typedef struct DLPackExchangeAPI {
 FARCALL_PIN_SIZE(DLDevice, 8);
 FARCALL_PIN_SIZE(DLDataType, 4);
 FARCALL_PIN(DLTensor, data, 0);
-FARCALL_PIN(DLTensor, device, 8);
-FARCALL_PIN(DLTensor, ndim, 16);
-FARCALL_PIN(DLTensor, dtype, 20);
-FARCALL_PIN(DLTensor, shape, 24);
-FARCALL_PIN(DLTensor, strides, 32);
-FARCALL_PIN(DLTensor, byte_offset, 40);
-FARCALL_PIN_SIZE(DLTensor, 48);
-FARCALL_PIN(DLManagedTensor, manager_ctx, 48);
-FARCALL_PIN(DLManagedTensor, deleter, 56);
-FARCALL_PIN_SIZE(DLManagedTensor, 64);
+FARCALL_PIN(DLTensor, device, FARCALL_AT(8, 4));
+FARCALL_PIN(DLTensor, ndim, FARCALL_AT(16, 12));
+FARCALL_PIN(DLTensor, dtype, FARCALL_AT(20, 16));
+FARCALL_PIN(DLTensor, shape, FARCALL_AT(24, 20));
+FARCALL_PIN(DLTensor, strides, FARCALL_AT(32, 24));
+FARCALL_PIN(DLTensor, byte_offset, FARCALL_AT(40, 32));
+FARCALL_PIN_SIZE(DLTensor, FARCALL_AT(48, 40));
+FARCALL_PIN(DLManagedTensor, manager_ctx, FARCALL_AT(48, 40));
+FARCALL_PIN(DLManagedTensor, deleter, FARCALL_AT(56, 44));
+FARCALL_PIN_SIZE(DLManagedTensor, FARCALL_AT(64, 48));
 FARCALL_PIN(DLManagedTensorVersioned, manager_ctx, 8);
-FARCALL_PIN(DLManagedTensorVersioned, deleter, 16);
-FARCALL_PIN(DLManagedTensorVersioned, flags, 24);
-FARCALL_PIN(DLManagedTensorVersioned, dl_tensor, 32);
-FARCALL_PIN_SIZE(DLManagedTensorVersioned, 80);
-FARCALL_PIN(DLPackExchangeAPI, managed_tensor_allocator, 16);
-FARCALL_PIN(DLPackExchangeAPI, managed_tensor_from_py_object_no_sync, 24);
-FARCALL_PIN(DLPackExchangeAPI, managed_tensor_to_py_object_no_sync, 32);
-FARCALL_PIN(DLPackExchangeAPI, dltensor_from_py_object_no_sync, 40);
-FARCALL_PIN(DLPackExchangeAPI, current_work_stream, 48);
-FARCALL_PIN_SIZE(DLPackExchangeAPI, 56);
+FARCALL_PIN(DLManagedTensorVersioned, deleter, FARCALL_AT(16, 12));
+FARCALL_PIN(DLManagedTensorVersioned, flags, FARCALL_AT(24, 16));
+FARCALL_PIN(DLManagedTensorVersioned, dl_tensor, FARCALL_AT(32, 24));
+FARCALL_PIN_SIZE(DLManagedTensorVersioned, FARCALL_AT(80, 64));
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_allocator, FARCALL_AT(16, 12));
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_from_py_object_no_sync, FARCALL_AT(24, 16));
+FARCALL_PIN(DLPackExchangeAPI, managed_tensor_to_py_object_no_sync, FARCALL_AT(32, 20));
+FARCALL_PIN(DLPackExchangeAPI, dltensor_from_py_object_no_sync, FARCALL_AT(40, 24));
+FARCALL_PIN(DLPackExchangeAPI, current_work_stream, FARCALL_AT(48, 28));
+FARCALL_PIN_SIZE(DLPackExchangeAPI, FARCALL_AT(56, 32));
 
 /* ---------------------------------------------------------------------------------------------------------
  * Tags. Below 64 the value is in the Any itself; from 64 on the Any holds a pointer to an object.
@@ -392,7 +400,10 @@ typedef struct {
   uint64_t combined_ref_count; /* only by atomic operations; 0x100000001 when new */
   int32_t type_index;          /* the tag of an Any that holds this object */
   uint32_t __padding;
-  void (*deleter)(void* self, int flags); /* gets the header's address; may be NULL for what is never freed */
+  union {
+    void (*deleter)(void* self, int flags); /* gets the header's address; may be NULL for what is never freed */
+    int64_t __ensure_align;                 /* 24 bytes also where a pointer has 4 */
+  };
 } TVMFFIObject;
 
 FARCALL_PIN(TVMFFIObject, combined_ref_count, 0);
@@ -520,16 +531,16 @@ typedef struct {
   void* handle;
 } TVMFFIOpaqueObjectCell;
 
-FARCALL_PIN_SIZE(TVMFFIByteArray, 16);
-FARCALL_PIN_SIZE(TVMFFIShapeCell, 16);
-FARCALL_PIN(TVMFFIErrorCell, message, 16);
-FARCALL_PIN(TVMFFIErrorCell, backtrace, 32);
-FARCALL_PIN(TVMFFIErrorCell, update_backtrace, 48);
-FARCALL_PIN(TVMFFIErrorCell, cause_chain, 56);
-FARCALL_PIN(TVMFFIErrorCell, extra_context, 64);
-FARCALL_PIN_SIZE(TVMFFIErrorCell, 72);
-FARCALL_PIN(TVMFFIFunctionCell, cpp_call, 8);
-FARCALL_PIN_SIZE(TVMFFIFunctionCell, 16);
+FARCALL_PIN_SIZE(TVMFFIByteArray, FARCALL_AT(16, 8));
+FARCALL_PIN_SIZE(TVMFFIShapeCell, FARCALL_AT(16, 8));
+FARCALL_PIN(TVMFFIErrorCell, message, FARCALL_AT(16, 8));
+FARCALL_PIN(TVMFFIErrorCell, backtrace, FARCALL_AT(32, 16));
+FARCALL_PIN(TVMFFIErrorCell, update_backtrace, FARCALL_AT(48, 24));
+FARCALL_PIN(TVMFFIErrorCell, cause_chain, FARCALL_AT(56, 28));
+FARCALL_PIN(TVMFFIErrorCell, extra_context, FARCALL_AT(64, 32));
+FARCALL_PIN_SIZE(TVMFFIErrorCell, FARCALL_AT(72, 36));
+FARCALL_PIN(TVMFFIFunctionCell, cpp_call, FARCALL_AT(8, 4));
+FARCALL_PIN_SIZE(TVMFFIFunctionCell, FARCALL_AT(16, 8));
 FARCALL_PIN(TVMFFISeqCell, size, 8);
 FARCALL_PIN(TVMFFISeqCell, capacity, 16);
 FARCALL_PIN(TVMFFISeqCell, data_deleter, 24);
@@ -640,10 +651,10 @@ typedef struct FarcallRuntime {
 
 FARCALL_PIN(FarcallRuntime, struct_size, 4);
 FARCALL_PIN(FarcallRuntime, error_set_raised_from_cstr, 8);
-FARCALL_PIN(FarcallRuntime, env_tensor_alloc, 16);
-FARCALL_PIN(FarcallRuntime, object_dec_ref, 24);
-FARCALL_PIN(FarcallRuntime, array_create, 32);
-FARCALL_PIN_SIZE(FarcallRuntime, 40);
+FARCALL_PIN(FarcallRuntime, env_tensor_alloc, FARCALL_AT(16, 12));
+FARCALL_PIN(FarcallRuntime, object_dec_ref, FARCALL_AT(24, 16));
+FARCALL_PIN(FarcallRuntime, array_create, FARCALL_AT(32, 20));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(40, 24));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. All of them may be called without the Python GIL, from any thread.
@@ -898,18 +909,18 @@ typedef struct {
   int32_t begin_index;
 } TVMFFITypeAttrColumn;
 
-FARCALL_PIN(TVMFFIFieldInfo, getter, 80);
-FARCALL_PIN(TVMFFIFieldInfo, default_value_or_factory, 96);
-FARCALL_PIN_SIZE(TVMFFIFieldInfo, 120);
-FARCALL_PIN(TVMFFIMethodInfo, method, 56);
-FARCALL_PIN_SIZE(TVMFFIMethodInfo, 72);
-FARCALL_PIN_SIZE(TVMFFITypeMetadata, 32);
-FARCALL_PIN(TVMFFITypeInfo, type_ancestors, 24);
-FARCALL_PIN(TVMFFITypeInfo, fields, 48);
-FARCALL_PIN(TVMFFITypeInfo, metadata, 64);
-FARCALL_PIN_SIZE(TVMFFITypeInfo, 72);
-FARCALL_PIN(TVMFFITypeAttrColumn, begin_index, 12);
-FARCALL_PIN_SIZE(TVMFFITypeAttrColumn, 16);
+FARCALL_PIN(TVMFFIFieldInfo, getter, FARCALL_AT(80, 56));
+FARCALL_PIN(TVMFFIFieldInfo, default_value_or_factory, FARCALL_AT(96, 64));
+FARCALL_PIN_SIZE(TVMFFIFieldInfo, FARCALL_AT(120, 88));
+FARCALL_PIN(TVMFFIMethodInfo, method, FARCALL_AT(56, 32));
+FARCALL_PIN_SIZE(TVMFFIMethodInfo, FARCALL_AT(72, 48));
+FARCALL_PIN_SIZE(TVMFFITypeMetadata, FARCALL_AT(32, 20));
+FARCALL_PIN(TVMFFITypeInfo, type_ancestors, FARCALL_AT(24, 16));
+FARCALL_PIN(TVMFFITypeInfo, fields, FARCALL_AT(48, 40));
+FARCALL_PIN(TVMFFITypeInfo, metadata, FARCALL_AT(64, 48));
+FARCALL_PIN_SIZE(TVMFFITypeInfo, FARCALL_AT(72, 56));
+FARCALL_PIN(TVMFFITypeAttrColumn, begin_index, FARCALL_AT(12, 8));
+FARCALL_PIN_SIZE(TVMFFITypeAttrColumn, FARCALL_AT(16, 12));
 
 /*
  * The index of a type, which is made where the name is new: `static_type_index` when that is not negative, else one

@@ -20,9 +20,10 @@
  *
  * Parameters and results are: bool, integers (a value that does not fit is an OverflowError), float and double,
  * std::string, std::string_view, const char*, String, Bytes, void*, DLDataType, DLDevice, enums, TensorView,
- * ConstTensorView, Tensor, Shape, Optional<T>, Array<T>, Map<K, V>, std::vector<T>, std::pair, std::tuple,
- * Function, TypedFunction<R(P...)>, Error, Any, AnyView. A parameter may be a const reference. What only borrows
- * (views, std::string_view, const char*) ends with the call.
+ * ConstTensorView, Tensor, Shape, Optional<T>, Variant<T...>, Array<T>, List<T>, Map<K, V>, Dict<K, V>,
+ * std::vector<T>, std::map<K, V> and its like, std::pair, std::tuple, Function, TypedFunction<R(P...)>,
+ * std::function<R(P...)>, Module, Error, Any, AnyView. A parameter may be a const reference. What only borrows (views,
+ * std::string_view, const char*) ends with the call.
  *
  * Errors are exceptions: Error has a kind, which is the Python class. Of the standard ones, std::invalid_argument,
  * domain_error and length_error become ValueError, out_of_range IndexError, overflow_error OverflowError,
@@ -42,11 +43,14 @@
 #include <farcall/cpp/export.hpp>
 #include <farcall/cpp/function.hpp>
 #include <farcall/cpp/map.hpp>
+#include <farcall/cpp/module.hpp>
+#include <farcall/cpp/mutable.hpp>
 #include <farcall/cpp/names.hpp>
 #include <farcall/cpp/object.hpp>
 #include <farcall/cpp/shape.hpp>
 #include <farcall/cpp/tensor.hpp>
 #include <farcall/cpp/tensor_alloc.hpp>
 #include <farcall/cpp/value.hpp>
+#include <farcall/cpp/variant.hpp>
 
 #endif  // FARCALL_KERNEL_HPP_

@@ -1,7 +1,10 @@
 // One library with a function for each kind of argument, result and error. Loaded in farcall and in tvm_ffi.
 #include <farcall/kernel.hpp>
 
+#include <functional>
+#include <map>
 #include <stdexcept>
+#include <unordered_map>
 
 using namespace farcall;
 
@@ -205,8 +208,86 @@ Map<String, int64_t> by_length(const std::vector<std::string>& words) {
 }
 FARCALL_EXPORT(by_length, by_length);
 
+Map<String, Any> with_item(Map<String, Any> x, const String& key, const Any& value) {
+  Map<String, Any> before = x;
+  x.Set(key, value);
+  FARCALL_CHECK(before.find(key).has_value() == (before.size() == x.size()), "RuntimeError", "shared");
+  return x;
+}
+Map<String, Any> without(Map<String, Any> x, const String& key) {
+  size_t before = x.size();
+  FARCALL_CHECK(x.erase(key) == (x.size() != before), "RuntimeError", "erase");
+  return x;
+}
+std::map<std::string, std::vector<int64_t>> grouped(const std::unordered_map<int64_t, std::string>& x) {
+  std::map<std::string, std::vector<int64_t>> out;
+  for (const auto& [key, value] : x) out[value].push_back(key);
+  return out;
+}
+FARCALL_EXPORT(with_item, with_item);
+FARCALL_EXPORT(without, without);
+FARCALL_EXPORT(grouped, grouped);
+FARCALL_EXPORT(extended, [](Array<int64_t> x, int64_t n) {
+  Array<int64_t> out = x;
+  for (int64_t i = 0; i < n; ++i) out.push_back(i);
+  if (n) out.Set(-1, 99);
+  return std::make_pair(x, out);
+});
+List<int64_t> shared_list(int64_t n) {
+  List<int64_t> out = {7, 8};
+  List<int64_t> same = out;
+  for (int64_t i = 0; i < n; ++i) same.push_back(i);
+  same.insert(0, 6);
+  same.erase(-1);
+  same.Set(1, 70);
+  return out;
+}
+FARCALL_EXPORT(shared_list, shared_list);
+FARCALL_EXPORT(append, [](List<int64_t> x, int64_t item) { x.push_back(item); });
+Dict<String, Any> shared_dict(int64_t n) {
+  Dict<String, Any> out = {{"first", 1}};
+  Dict<String, Any> same = out;
+  for (int64_t i = 0; i < n; ++i) same.Set(std::to_string(i), i);
+  FARCALL_CHECK(same.erase("first") && !same.erase("first"), "RuntimeError", "erase");
+  FARCALL_CHECK(out.at("0").cast<int64_t>() == 0 && !out.contains("first"), "RuntimeError", "find");
+  return out;
+}
+FARCALL_EXPORT(shared_dict, shared_dict);
+void put(Dict<String, Any> x, const String& key, const Any& value) { x.Set(key, value); }
+FARCALL_EXPORT(put, put);
+FARCALL_EXPORT(cleared, [](List<> x) { x.clear(); });
+
+// ---- one of several types
+
+using Either = Variant<double, int64_t, String, Array<int64_t>, TensorView>;
+FARCALL_EXPORT(which, [](const Either& x) {
+  return std::visit([](const auto& held) { return Traits<std::decay_t<decltype(held)>>::name(); }, x);
+});
+Variant<int64_t, std::string> either(int64_t x) {
+  if (x > 0) return x;
+  return "not positive";
+}
+FARCALL_EXPORT(either, either);
+
+// ---- modules
+
+FARCALL_EXPORT(call_in, [](const Module& module, const std::string& name, int64_t x) { return module[name](x); });
+FARCALL_EXPORT(about, [](Module module, std::string_view name) {
+  return text(module.kind(), "|", module.ImplementsFunction(name), "|", module.GetFunctionDoc(name).has_value(), "|",
+              module.GetFunctionMetadata(name).has_value(), "|", module.imports().size());
+});
+FARCALL_EXPORT(import_into, [](const Module& module, const Module& other) {
+  module.ImportModule(other);
+  bool found = module.GetFunction("add", true).has_value();
+  module.ClearImports();
+  return found;
+});
+FARCALL_EXPORT(load, [](const std::string& path) { return Module::LoadFromFile(path); });
+
 // ---- functions
 
+FARCALL_EXPORT(apply_std, [](const std::function<int64_t(int64_t)>& f, int64_t x) { return f(x) + 1; });
+FARCALL_EXPORT(std_adder, [](int64_t n) -> std::function<int64_t(int64_t)> { return [n](int64_t x) { return n + x; }; });
 FARCALL_EXPORT(apply, [](Function f, int64_t x) { return f(x, std::string("text\0with NUL", 13), 2.5, true, nullptr); });
 FARCALL_EXPORT(apply_typed, [](const TypedFunction<int64_t(int64_t)>& f, int64_t x) { return f(x) + 1; });
 FARCALL_EXPORT(apply_tensor, [](Function f, TensorView x) { return f(x).cast<int64_t>(); });
@@ -242,6 +323,11 @@ FARCALL_EXPORT(fail_with_cause, [] {
   } catch (const Error& inner) {
     throw Error("ValueError", "outer", inner);
   }
+});
+FARCALL_EXPORT(causes, [](const Error& error) {
+  std::string out;
+  for (std::optional<Error> e = error; e; e = e->cause()) out += text(e->kind(), ";");
+  return out;
 });
 FARCALL_EXPORT(error_value, [](const Error& error) { return text(error.kind(), "|", error.message()); });
 

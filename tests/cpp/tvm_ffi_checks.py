@@ -93,6 +93,50 @@ def containers() -> None:
     assert MOD["total"](tvm_ffi.Dict({"a": 1, "b": 2})) == "ab=3"
 
 
+def mutable() -> None:
+    """List and Dict are shared: what C++ changes is seen here."""
+    items = tvm_ffi.List([1])
+    MOD["append"](items, 2)
+    assert list(items) == [1, 2]
+    assert list(MOD["shared_list"](3)) == [6, 70, 8, 0, 1]
+    table = tvm_ffi.Dict({"a": 1})
+    MOD["put"](table, "b", "two")
+    assert dict(table) == {"a": 1, "b": "two"}
+    assert {key: value for key, value in MOD["shared_dict"](9).items()} == {str(i): i for i in range(9)}
+    MOD["cleared"](items)
+    assert list(items) == []
+    raises(TypeError, "expected List[int], got list of 1, which is not shared", "append", [1], 2)
+    for n in (0, 3, 4, 5, 30):
+        x = {str(i): i for i in range(n)}
+        assert {**MOD["with_item"](x, "new", 1)} == {**x, "new": 1}
+        assert {**MOD["without"](x, "2")} == {key: value for key, value in x.items() if key != "2"}
+    before, after = MOD["extended"]([1, 2], 3)
+    assert (list(before), list(after)) == ([1, 2], [1, 2, 0, 1, 99])
+    assert {key: list(value) for key, value in MOD["grouped"]({1: "a", 2: "b", 3: "a"}).items()} in (
+        {"a": [1, 3], "b": [2]},
+        {"a": [3, 1], "b": [2]},
+    )
+
+
+def variants() -> None:
+    names = [MOD["which"](x) for x in (1, 2.5, True, "a", [1], np.zeros(2))]
+    assert names == ["int", "float", "float", "str", "list[int]", "Tensor"]
+    assert (MOD["either"](2), MOD["either"](0)) == (2, "not positive")
+    raises(TypeError, "expected float | int | str | list[int] | Tensor, got None", "which", None)
+
+
+def modules() -> None:
+    again = tvm_ffi.load_module(sys.argv[1])
+    assert MOD["call_in"](again, "half", 8) == 4
+    assert MOD["about"](MOD, "add") == "library|true|true|true|0"
+    assert MOD["about"](MOD, "none") == "library|false|false|false|0"
+    raises(AttributeError, "the module has no function `none`", "call_in", MOD, "none", 1)
+    raises(TypeError, "expected Module, got int 3", "about", 3, "add")
+    assert MOD["load"](sys.argv[1])["add"](1, 2) == 3
+    assert MOD["apply_std"](lambda x: x * 2, 4) == 9
+    assert MOD["std_adder"](3)(4) == 7
+
+
 def moves() -> None:
     """An object that the caller gives away (an rvalue reference)."""
     array = tvm_ffi.Array([1, 2, 3])
@@ -149,7 +193,7 @@ def in_farcall() -> None:
         raise AssertionError("no error")
 
 
-CHECKS = [values, tensors, containers, moves, functions, errors, metadata]
+CHECKS = [values, tensors, containers, mutable, variants, modules, moves, functions, errors, metadata]
 for check in [*CHECKS, in_farcall] if ORDER else CHECKS:
     check()
 print("all passed")

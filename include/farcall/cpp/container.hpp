@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/container.hpp - Array and Map; std::vector, std::pair and std::tuple as arguments and results.
+ * farcall/cpp/container.hpp - Array; std::vector, std::array, std::pair and std::tuple as arguments and results.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -74,26 +74,21 @@ struct SeqTraits : TraitsBase {
 
 }  // namespace detail
 
-/* An immutable list. Items are converted as they are read. Copies share it. */
-template <class T = Any>
-class Array : public ObjectRef {
+namespace detail {
+
+/* What Array and List can be asked. Items are converted as they are read. */
+template <class T>
+class SeqReader : public ObjectRef {
  public:
-  Array() : Array(static_cast<const T*>(nullptr), static_cast<const T*>(nullptr)) {}
-  explicit Array(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
-  Array(std::initializer_list<T> items) : Array(items.begin(), items.end()) {}
-  Array(const std::vector<T>& items) : Array(items.begin(), items.end()) {}
-  template <class Iterator, class = typename std::iterator_traits<Iterator>::iterator_category>
-  Array(Iterator first, Iterator last) {
-    auto* array = detail::ArrayObject::make(static_cast<size_t>(std::distance(first, last)));
-    object_ = &array->header; /* from here on, an exception releases what is in it */
-    for (; first != last; ++first) array->push(Traits<T>::own(T(*first)));
-  }
+  using ObjectRef::ObjectRef;
+  explicit SeqReader(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
 
   int64_t size() const noexcept { return object_ ? seq().size : 0; }
   bool empty() const noexcept { return size() == 0; }
-  /* IndexError when there is no such item; TypeError when an untyped Array holds another type there. */
+  /* IndexError when there is no such item; TypeError when an untyped list holds another type there. */
   T operator[](int64_t i) const { return convert(i); }
-  T at(int64_t i) const { return convert(detail::checked_index(i, size(), "item")); }
+  /* The same; a negative index counts from the end. */
+  T at(int64_t i) const { return convert(checked_index(i, size(), "item")); }
   T front() const { return at(0); }
   T back() const { return at(-1); }
 
@@ -104,8 +99,8 @@ class Array : public ObjectRef {
     using difference_type = int64_t;
     using pointer = const T*;
     using reference = T;
-    Iterator(const Array* array, int64_t at) noexcept : array_(array), at_(at) {}
-    T operator*() const { return (*array_)[at_]; }
+    Iterator(const SeqReader* list, int64_t at) noexcept : list_(list), at_(at) {}
+    T operator*() const { return (*list_)[at_]; }
     Iterator& operator++() noexcept {
       ++at_;
       return *this;
@@ -114,17 +109,63 @@ class Array : public ObjectRef {
     bool operator!=(const Iterator& other) const noexcept { return at_ != other.at_; }
 
    private:
-    const Array* array_;
+    const SeqReader* list_;
     int64_t at_;
   };
   Iterator begin() const noexcept { return {this, 0}; }
   Iterator end() const noexcept { return {this, size()}; }
 
+ protected:
+  TVMFFISeqCell& seq() const noexcept { return *TVMFFISeqGetCellPtr(object_); }
+
  private:
-  const TVMFFISeqCell& seq() const noexcept { return *TVMFFISeqGetCellPtr(object_); }
   T convert(int64_t i) const {
     FARCALL_CHECK(i >= 0 && i < size(), "IndexError", "item ", i, " is out of range: there are ", size());
-    return AnyView(detail::item_of(seq(), i)).template cast<T>();
+    return AnyView(item_of(seq(), i)).template cast<T>();
+  }
+};
+
+}  // namespace detail
+
+/* A list that is not changed once others have it. Copies share it; who changes one gets a list of its own. */
+template <class T = Any>
+class Array : public detail::SeqReader<T> {
+ public:
+  Array() : Array(static_cast<const T*>(nullptr), static_cast<const T*>(nullptr)) {}
+  explicit Array(ObjectRef ref) noexcept : detail::SeqReader<T>(std::move(ref)) {}
+  Array(std::initializer_list<T> items) : Array(items.begin(), items.end()) {}
+  Array(const std::vector<T>& items) : Array(items.begin(), items.end()) {}
+  template <class Iterator, class = typename std::iterator_traits<Iterator>::iterator_category>
+  Array(Iterator first, Iterator last) {
+    auto* array = detail::ArrayObject::make(static_cast<size_t>(std::distance(first, last)));
+    this->object_ = &array->header; /* from here on, an exception releases what is in it */
+    for (; first != last; ++first) array->push(Traits<T>::own(T(*first)));
+  }
+
+  void push_back(T item) {
+    Any value(std::move(item));
+    own(this->size() + 1);
+    static_cast<TVMFFIAny*>(this->seq().data)[this->seq().size++] = value.release();
+  }
+  /* Replaces an item; a negative index counts from the end. */
+  void Set(int64_t i, T item) {
+    int64_t at = detail::checked_index(i, this->size(), "item");
+    Any value(std::move(item));
+    own(this->size());
+    Any old = Any::adopt(std::exchange(static_cast<TVMFFIAny*>(this->seq().data)[at], value.release()));
+  }
+
+ private:
+  /* From here on nobody else sees this list, and there is room in it. */
+  void own(int64_t room) {
+    if (this->use_count() == 1 && this->seq().capacity >= room) return;
+    int64_t twice = 2 * this->size();
+    auto* array = detail::ArrayObject::make(static_cast<size_t>(room > twice ? room : twice));
+    ObjectRef copy = ObjectRef::adopt(array);
+    for (int64_t i = 0; i < this->size(); ++i) {
+      array->push(Any(AnyView(detail::item_of(this->seq(), i))).release());
+    }
+    ObjectRef::operator=(std::move(copy));
   }
 };
 

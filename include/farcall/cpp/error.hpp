@@ -33,30 +33,47 @@ FARCALL_COLD inline std::string float_text(double value) {
   return out.find_first_of(".eni") == std::string::npos ? out + ".0" : out;
 }
 
-/* One part of a text: every type that text() takes becomes this, so that it compiles once. */
+/*
+ * One part of a text, not yet written: every type that text() takes becomes this, so that what writes it compiles
+ * once, and a call of text() needs no cleaning up.
+ */
 class Piece {
  public:
   Piece(std::string_view part) noexcept : view_(part) {}
   Piece(const std::string& part) noexcept : view_(part) {}
   Piece(const char* part) noexcept : view_(part) {}
-  Piece(char part) noexcept : char_(part), view_(&char_, 1) {}
+  Piece(char part) noexcept : kind_(kChar) { integer_ = part; }
   Piece(bool part) noexcept : view_(part ? "true" : "false") {}
-  Piece(double part) : number_(float_text(part)), view_(number_) {}
+  Piece(double part) noexcept : kind_(kFloat) { float_ = part; }
   template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
-  Piece(T part) : number_(std::to_string(part)), view_(number_) {}
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-  std::string_view view() const noexcept { return view_; }
+  Piece(T part) noexcept : kind_(std::is_signed_v<T> ? kInt : kUnsigned) {
+    integer_ = static_cast<int64_t>(part);
+  }
+  void append_to(std::string& out) const;
 
  private:
-  char char_ = 0;
-  std::string number_;
-  std::string_view view_;
+  enum Kind { kView, kChar, kInt, kUnsigned, kFloat };
+  Kind kind_ = kView;
+  union {
+    std::string_view view_;
+    int64_t integer_;
+    double float_;
+  };
 };
+
+FARCALL_COLD inline void Piece::append_to(std::string& out) const {
+  switch (kind_) {
+    case kView: out.append(view_); break;
+    case kChar: out.push_back(static_cast<char>(integer_)); break;
+    case kInt: out.append(std::to_string(integer_)); break;
+    case kUnsigned: out.append(std::to_string(static_cast<uint64_t>(integer_))); break;
+    case kFloat: out.append(float_text(float_)); break;
+  }
+}
 
 FARCALL_COLD inline std::string join(std::initializer_list<Piece> pieces) {
   std::string out;
-  for (const Piece& piece : pieces) out.append(piece.view());
+  for (const Piece& piece : pieces) piece.append_to(out);
   return out;
 }
 
@@ -89,6 +106,11 @@ class Error : public std::exception {
   std::string_view message() const noexcept { return object_ ? detail::view_of(cell()->message) : what(); }
   /* One line a frame, the most recent call first. */
   std::string_view backtrace() const noexcept { return object_ ? detail::view_of(cell()->backtrace) : ""; }
+  /* What led to this one, as `__cause__` in Python; nothing when there is none. */
+  std::optional<Error> cause() const noexcept {
+    if (!object_ || !cell()->cause_chain) return std::nullopt;
+    return Error(ObjectRef::share(cell()->cause_chain));
+  }
   const ObjectRef& object() const noexcept { return object_; }
 
  private:

@@ -135,6 +135,48 @@ struct Traits<TypedFunction<R(P...)>> : detail::ObjectTraits<TypedFunction<R(P..
   static std::string schema() { return detail::function_schema(detail::FunctionType<R, P...>::kInfo); }
 };
 
+/* std::function and what is made like it, as a parameter or result; its header is the user's to include. */
+template <template <class> class F, class R, class... P>
+struct Traits<F<R(P...)>> : Traits<TypedFunction<R(P...)>> {
+  static constexpr bool kBorrows = false;
+  static F<R(P...)> get(const TVMFFIAny& any) { return TypedFunction<R(P...)>(ObjectRef::share(any.v_obj)); }
+  static TVMFFIAny own(F<R(P...)> value) {
+    return detail::any_object(Function::FromTyped(std::move(value)).release());
+  }
+};
+
+namespace detail {
+
+/* A function that every runtime has under this name, looked up when it is first called. */
+class RuntimeFunction {
+ public:
+  constexpr RuntimeFunction(const char* name) noexcept : name_(name) {}
+  RuntimeFunction(const RuntimeFunction&) = delete;
+  RuntimeFunction& operator=(const RuntimeFunction&) = delete;
+  Function get() const {
+    TVMFFIObject* known = __atomic_load_n(&function_, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(!known, 0)) known = find();
+    return Function(ObjectRef::share(known));
+  }
+  template <class... A>
+  Any operator()(A&&... args) const {
+    return get()(std::forward<A>(args)...);
+  }
+
+ private:
+  FARCALL_COLD TVMFFIObject* find() const {
+    TVMFFIObject* found = Function::GetGlobalRequired(name_).release(); /* for good */
+    TVMFFIObject* other = nullptr;
+    bool first = __atomic_compare_exchange_n(&function_, &other, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    if (!first) release(found);
+    return first ? found : other;
+  }
+  const char* name_;
+  mutable TVMFFIObject* function_ = nullptr;
+};
+
+}  // namespace detail
+
 /* A lambda or function as a result or argument: Python gets a callable. */
 template <class F>
 Function make_function(F&& callable, std::string_view name = "function") {

@@ -1,174 +1,37 @@
 /*
- * farcall/cpp/map.hpp - Map: a dict as an argument and a result.
+ * farcall/cpp/map.hpp - Map: a dict as an argument and a result; std::map and its like.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
 #ifndef FARCALL_CPP_MAP_HPP_
 #define FARCALL_CPP_MAP_HPP_
 
-#include <farcall/cpp/function.hpp>
+#include <farcall/cpp/map_layout.hpp>
 
 namespace farcall {
 
 namespace detail {
 
-struct MapItem {
-  TVMFFIAny key;
-  TVMFFIAny value;
-};
-
-/* The body of Map and Dict. Up to 4 items stand in a row; more are hashed, in blocks, with a list through them. */
-struct MapCell {
-  void* data;
-  uint64_t size;
-  uint64_t slots; /* with kSmallMap: room in the row */
-  void (*data_deleter)(void* data);
-};
-struct DenseMapCell {
-  MapCell cell;
-  uint32_t fib_shift;
-  uint64_t list_head;
-  uint64_t list_tail;
-};
-static_assert(sizeof(MapCell) == 32 && offsetof(DenseMapCell, list_head) == 40, "the layout of a Map is the ABI's");
-
-inline constexpr uint64_t kSmallMap = uint64_t{1} << 63;
-inline constexpr size_t kMaxSmall = 4;
-
-/* A slot of a dense map: the item, and its neighbours in the order of insertion. */
-struct DenseSlot {
-  MapItem item;
-  uint64_t previous;
-  uint64_t next;
-};
-
-inline const MapCell& map_of(const TVMFFIObject* object) noexcept {
-  return *reinterpret_cast<const MapCell*>(object + 1);
-}
-
-inline const DenseSlot& dense_slot(const MapCell& map, uint64_t i) noexcept {
-  constexpr size_t kBlock = 16; /* slots, behind as many bytes of metadata */
-  const char* block = static_cast<const char*>(map.data) + i / kBlock * (kBlock + kBlock * sizeof(DenseSlot));
-  return reinterpret_cast<const DenseSlot*>(block + kBlock)[i % kBlock];
-}
-
-/* Goes over the items of a map in the order in which they were put in. */
-class MapCursor {
+/* What Map and Dict can be asked, in the order of insertion. Keys and values are converted as they are read. */
+template <class K, class V>
+class MapReader : public ObjectRef {
  public:
-  explicit MapCursor(const TVMFFIObject* object) noexcept
-      : map_(object ? &map_of(object) : nullptr), left_(map_ ? map_->size : 0) {
-    if (left_ && !small()) at_ = reinterpret_cast<const DenseMapCell*>(map_)->list_head;
-  }
-  bool done() const noexcept { return left_ == 0; }
-  const MapItem& item() const noexcept {
-    return small() ? static_cast<const MapItem*>(map_->data)[at_] : dense_slot(*map_, at_).item;
-  }
-  void next() noexcept {
-    at_ = small() ? at_ + 1 : dense_slot(*map_, at_).next;
-    --left_;
-  }
-  uint64_t left() const noexcept { return left_; }
+  MapReader() noexcept = default;
+  explicit MapReader(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
 
- private:
-  bool small() const noexcept { return (map_->slots & kSmallMap) != 0; }
-  const MapCell* map_;
-  uint64_t at_ = 0;
-  uint64_t left_;
-};
-
-/* Equal as keys: text and bytes by content, all else by all bytes. */
-inline bool same_key(const TVMFFIAny& a, const TVMFFIAny& b) noexcept {
-  std::string_view x, y;
-  for (bool bytes : {false, true}) {
-    if (read_chars(a, bytes, &x)) return read_chars(b, bytes, &y) && x == y;
-  }
-  return a.type_index == b.type_index && a.v_uint64 == b.v_uint64;
-}
-
-/* The value of a key, or NULL. In a row that is what the runtime does, too. */
-inline const TVMFFIAny* map_find_linear(const TVMFFIObject* object, const TVMFFIAny& key) noexcept {
-  for (MapCursor cursor(object); !cursor.done(); cursor.next()) {
-    if (same_key(cursor.item().key, key)) return &cursor.item().value;
-  }
-  return nullptr;
-}
-
-/* A hashed map is the runtime's to search: its hash is no business of a kernel. */
-inline Optional<Any> map_find(const ObjectRef& map, const TVMFFIAny& key) {
-  static const Optional<Function>* const get = new Optional<Function>(Function::GetGlobal("ffi.MapGetItem"));
-  static const Optional<Function>* const count = new Optional<Function>(Function::GetGlobal("ffi.MapCount"));
-  bool row = !map || (map_of(map.get()).slots & kSmallMap);
-  if (row || !*get || !*count) {
-    const TVMFFIAny* found = map_find_linear(map.get(), key);
-    if (!found) return std::nullopt;
-    return Any(AnyView(*found));
-  }
-  if ((**count)(map, AnyView(key)).cast<int64_t>() == 0) return std::nullopt;
-  return (**get)(map, AnyView(key));
-}
-
-struct MapObject {
-  TVMFFIObject header;
-  MapCell cell;
-
-  static void destroy(void* handle, int flags) {
-    if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
-      for (MapCursor cursor(static_cast<TVMFFIObject*>(handle)); !cursor.done(); cursor.next()) {
-        any_release(cursor.item().key);
-        any_release(cursor.item().value);
-      }
-    }
-    if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) std::free(handle);
-  }
-
-  /* All room for a row is there: another library may put in more. */
-  static ObjectRef make(const std::vector<Any>& flat) {
-    auto* object = static_cast<MapObject*>(std::malloc(sizeof(MapObject) + kMaxSmall * sizeof(MapItem)));
-    if (!object) throw std::bad_alloc();
-    object_init(&object->header, kTVMFFIMap, destroy);
-    object->cell = {object + 1, flat.size() / 2, kMaxSmall | kSmallMap, nullptr};
-    auto* items = static_cast<TVMFFIAny*>(object->cell.data);
-    for (size_t i = 0; i < flat.size(); ++i) items[i] = Any(flat[i]).release();
-    return ObjectRef::adopt(object);
-  }
-};
-
-static_assert(offsetof(MapObject, cell) == 24 && sizeof(MapObject) == 56, "the layout of a Map is the ABI's");
-
-inline ObjectRef make_map(const std::vector<Any>& flat) {
-  if (flat.size() <= 2 * kMaxSmall) return MapObject::make(flat);
-  std::vector<TVMFFIAny> args;
-  for (const Any& any : flat) args.push_back(any.raw());
-  Function make = Function::GetGlobalRequired("ffi.Map");
-  return make.call_packed(args.data(), static_cast<int32_t>(args.size())).cast<ObjectRef>();
-}
-
-}  // namespace detail
-
-/* An immutable dict, in the order of insertion. Keys and values are converted as they are read. */
-template <class K = Any, class V = Any>
-class Map : public ObjectRef {
- public:
-  Map() : Map(std::vector<std::pair<K, V>>()) {}
-  explicit Map(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
-  Map(std::initializer_list<std::pair<K, V>> items) : Map(std::vector<std::pair<K, V>>(items)) {}
-  /* Of two items with the same key, the later one counts. */
-  explicit Map(const std::vector<std::pair<K, V>>& items) : ObjectRef(detail::make_map(flatten(items))) {}
-
-  size_t size() const noexcept { return object_ ? detail::map_of(object_).size : 0; }
+  size_t size() const noexcept { return object_ ? map_of(object_).size : 0; }
   bool empty() const noexcept { return size() == 0; }
-  bool contains(const K& key) const { return find(key).has_value(); }
+  bool contains(const K& key) const { return map_find(*this, Any(key).raw()).has_value(); }
   size_t count(const K& key) const { return contains(key); }
   Optional<V> find(const K& key) const {
-    Any owned = key;
-    Optional<Any> found = detail::map_find(*this, owned.raw());
+    Optional<Any> found = map_find(*this, Any(key).raw());
     if (!found) return std::nullopt;
     return found->template cast<V>();
   }
   /* KeyError when there is no such key. */
   V at(const K& key) const {
     Optional<V> found = find(key);
-    FARCALL_CHECK(found, "KeyError", detail::describe(Any(key).raw()));
+    FARCALL_CHECK(found, "KeyError", describe(Any(key).raw()));
     return *std::move(found);
   }
   V operator[](const K& key) const { return at(key); }
@@ -182,7 +45,7 @@ class Map : public ObjectRef {
     using reference = value_type;
     explicit Iterator(const TVMFFIObject* map) noexcept : cursor_(map) {}
     value_type operator*() const {
-      const detail::MapItem& item = cursor_.item();
+      const MapItem& item = cursor_.item();
       return {AnyView(item.key).template cast<K>(), AnyView(item.value).template cast<V>()};
     }
     Iterator& operator++() noexcept {
@@ -193,49 +56,142 @@ class Map : public ObjectRef {
     bool operator!=(const Iterator& other) const noexcept { return !(*this == other); }
 
    private:
-    detail::MapCursor cursor_;
+    MapCursor cursor_;
   };
   Iterator begin() const noexcept { return Iterator(object_); }
   Iterator end() const noexcept { return Iterator(nullptr); }
+};
+
+/* A value for a key, in a list of keys and values in turn. */
+inline void put(std::vector<Any>& flat, Any key, Any value) {
+  size_t i = 0;
+  while (i < flat.size() && !same_key(flat[i].raw(), key.raw())) i += 2;
+  if (i == flat.size()) flat.resize(i + 2);
+  flat[i] = std::move(key);
+  flat[i + 1] = std::move(value);
+}
+
+/* Of few items, those with the same key are found here; of many, by the runtime. The later one counts. */
+template <class Items>
+std::vector<Any> flatten(const Items& items) {
+  std::vector<Any> flat;
+  bool few = items.size() <= kMaxSmall;
+  flat.reserve(2 * items.size());
+  for (const auto& [key, value] : items) {
+    if (few) {
+      put(flat, Any(key), Any(value));
+    } else {
+      flat.emplace_back(key);
+      flat.emplace_back(value);
+    }
+  }
+  return flat;
+}
+
+}  // namespace detail
+
+/* A dict that is not changed once others have it. Copies share it. */
+template <class K = Any, class V = Any>
+class Map : public detail::MapReader<K, V> {
+ public:
+  Map() : Map(std::vector<std::pair<K, V>>()) {}
+  explicit Map(ObjectRef ref) noexcept : detail::MapReader<K, V>(std::move(ref)) {}
+  Map(std::initializer_list<std::pair<K, V>> items) : Map(std::vector<std::pair<K, V>>(items)) {}
+  /* Of two items with the same key, the later one counts. */
+  explicit Map(const std::vector<std::pair<K, V>>& items) : Map(detail::make_map(detail::flatten(items))) {}
+
+  /* This Map from now on has `value` for `key`; others that shared it do not. Each call copies: to build a large
+   * Map, collect its items in a std::vector or a Dict. */
+  void Set(const K& key, const V& value) {
+    std::vector<Any> flat = items();
+    detail::put(flat, Any(key), Any(value));
+    ObjectRef::operator=(detail::make_map(flat));
+  }
+  /* Takes a key out; whether it was there. */
+  bool erase(const K& key) {
+    Any wanted(key);
+    std::vector<Any> flat = items();
+    for (size_t i = 0; i < flat.size(); i += 2) {
+      if (!detail::same_key(flat[i].raw(), wanted.raw())) continue;
+      flat.erase(flat.begin() + static_cast<std::ptrdiff_t>(i), flat.begin() + static_cast<std::ptrdiff_t>(i + 2));
+      ObjectRef::operator=(detail::make_map(flat));
+      return true;
+    }
+    return false;
+  }
 
  private:
-  static std::vector<Any> flatten(const std::vector<std::pair<K, V>>& items) {
+  std::vector<Any> items() const {
     std::vector<Any> flat;
-    for (const auto& [key, value] : items) {
-      Any k = key;
-      size_t i = items.size() > detail::kMaxSmall ? flat.size() : 0; /* the runtime finds its own duplicates */
-      while (i < flat.size() && !detail::same_key(flat[i].raw(), k.raw())) i += 2;
-      if (i == flat.size()) flat.resize(i + 2);
-      flat[i] = std::move(k);
-      flat[i + 1] = value;
+    flat.reserve(2 * this->size() + 2);
+    for (detail::MapCursor cursor(this->object_); !cursor.done(); cursor.next()) {
+      flat.emplace_back(AnyView(cursor.item().key));
+      flat.emplace_back(AnyView(cursor.item().value));
     }
     return flat;
   }
 };
 
+/* ---- how they travel ---- */
+
+namespace detail {
+
+inline bool is_map(const TVMFFIAny& any) noexcept {
+  return any.type_index == kTVMFFIMap || any.type_index == kTVMFFIDict;
+}
+
 template <class K, class V>
-struct Traits<Map<K, V>> : detail::ObjectTraits<Map<K, V>, kTVMFFIMap, kTVMFFIDict> {
-  static bool accepts(const TVMFFIAny& any) noexcept {
-    return (any.type_index == kTVMFFIMap || any.type_index == kTVMFFIDict) && !misfit(any);
-  }
+struct MapTraits : TraitsBase {
+  static bool accepts(const TVMFFIAny& any) noexcept { return is_map(any) && !misfit(any); }
   static std::string name() { return text("dict[", Traits<K>::name(), ", ", Traits<V>::name(), "]"); }
-  static std::string schema() {
-    return detail::schema_of("ffi.Map", text(Traits<K>::schema(), ",", Traits<V>::schema()));
-  }
+  static std::string schema() { return schema_of("ffi.Map", text(Traits<K>::schema(), ",", Traits<V>::schema())); }
   static std::string got(const TVMFFIAny& any) {
-    if (any.type_index != kTVMFFIMap && any.type_index != kTVMFFIDict) return detail::describe(any);
-    const detail::MapItem* item = misfit(any);
+    if (!is_map(any)) return describe(any);
+    const MapItem* item = misfit(any);
     if (!item) return "a dict";
     return text("a dict with ", Traits<K>::got(item->key), ": ", Traits<V>::got(item->value));
   }
 
  private:
-  static const detail::MapItem* misfit(const TVMFFIAny& any) noexcept {
-    for (detail::MapCursor cursor(any.v_obj); !cursor.done(); cursor.next()) {
-      const detail::MapItem& item = cursor.item();
+  static const MapItem* misfit(const TVMFFIAny& any) noexcept {
+    for (MapCursor cursor(any.v_obj); !cursor.done(); cursor.next()) {
+      const MapItem& item = cursor.item();
       if (!Traits<K>::accepts(item.key) || !Traits<V>::accepts(item.value)) return &item;
     }
     return nullptr;
+  }
+};
+
+/* std::map, std::unordered_map and whatever looks like them; their headers are the user's to include. */
+template <class T, class = void>
+struct IsStdMap : std::false_type {};
+template <class T>
+struct IsStdMap<T, std::void_t<typename T::mapped_type, typename T::key_type, typename T::node_type>>
+    : std::true_type {};
+
+}  // namespace detail
+
+template <class K, class V>
+struct Traits<Map<K, V>> : detail::MapTraits<K, V> {
+  static Map<K, V> get(const TVMFFIAny& any) noexcept { return Map<K, V>(ObjectRef::share(any.v_obj)); }
+  static TVMFFIAny view(const Map<K, V>& value) noexcept { return detail::any_object(value.get()); }
+  static TVMFFIAny own(Map<K, V> value) noexcept { return detail::any_object(value.release()); }
+};
+
+template <class T>
+struct Traits<T, std::enable_if_t<detail::IsStdMap<T>::value>>
+    : detail::MapTraits<typename T::key_type, typename T::mapped_type> {
+  static constexpr bool kBorrows = false;
+  static T get(const TVMFFIAny& any) {
+    T out;
+    for (detail::MapCursor cursor(any.v_obj); !cursor.done(); cursor.next()) {
+      out.emplace(Traits<typename T::key_type>::get(cursor.item().key),
+                  Traits<typename T::mapped_type>::get(cursor.item().value));
+    }
+    return out;
+  }
+  static TVMFFIAny own(const T& value) {
+    return detail::any_object(detail::make_map(detail::flatten(value)).release());
   }
 };
 

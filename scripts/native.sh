@@ -14,7 +14,8 @@ dest=${FARCALL_DEST:-src/farcall}
 
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
     CC="$python -m ziglang cc"
-    export CC
+    CXX="$python -m ziglang c++"
+    export CC CXX
 fi
 tool() { if [ -x "$bin/$1" ]; then echo "$bin/$1"; else command -v "$1"; fi; }
 
@@ -26,7 +27,8 @@ mkdir -p build
     -DCMAKE_BUILD_TYPE=Release -DFARCALL_STRICT=ON -DFARCALL_SANITIZE="${FARCALL_SANITIZE:-}" \
     -DPython_EXECUTABLE="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 "$(tool cmake)" --build "$build"
-for file in "$build"/_core*.so; do
+for file in "$build"/_core*.so "$build"/libfarcall_cxx.so; do
+    [ -e "$file" ] || continue # without a C++ compiler
     # Beside, then rename: a process that has the old one mapped keeps it.
     cp "$file" "$dest/.$(basename "$file").new"
     mv -f "$dest/.$(basename "$file").new" "$dest/$(basename "$file")"

@@ -82,40 +82,37 @@ static PyObject* get_metadata(PyObject* self, PyObject* args, PyObject* kwargs) 
 /* ---- the module itself ---- */
 
 static PyObject* get_kind(PyObject* self, void* closure) {
-  const FcModuleObj* module = fc_module_of(handle_of(self));
+  const char* kind = NULL;
   (void)closure;
-  return PyUnicode_FromString(module ? module->kind : "foreign");
+  return fc_module_kind(handle_of(self), &kind) == 0 ? PyUnicode_FromString(kind) : fc_raise_slot();
 }
 
 static PyObject* get_property_mask(PyObject* self, void* closure) {
-  const FcModuleObj* module = fc_module_of(handle_of(self));
+  int properties = 0;
   (void)closure;
-  return PyLong_FromLong(module ? module->properties : FC_MODULE_RUNNABLE);
+  return fc_module_properties(handle_of(self), &properties) == 0 ? PyLong_FromLong(properties) : fc_raise_slot();
 }
 
-/* What a function of the module's maker gives; NULL with the exception that it raised. */
-static PyObject* call_own(TVMFFIObject* function, const TVMFFIAny* args, int32_t n) {
+static PyObject* save_to_bytes(PyObject* self, PyObject* unused) {
   TVMFFIAny result = fc_any_none();
+  (void)unused;
   PyThreadState* state = PyEval_SaveThread();
-  int rc = TVMFFIFunctionGetCellPtr(function)->safe_call(function, args, n, &result);
+  int rc = fc_module_save(handle_of(self), &result);
   PyEval_RestoreThread(state);
   return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
 }
 
-static PyObject* save_to_bytes(PyObject* self, PyObject* unused) {
-  const FcModuleObj* module = fc_module_of(handle_of(self));
-  (void)unused;
-  if (module && module->save) return call_own(module->save, NULL, 0);
-  return PyErr_Format(PyExc_RuntimeError, "%U cannot be saved: it was made without `save`", ((FcModule*)self)->path);
-}
-
 static PyObject* inspect_source(PyObject* self, PyObject* args) {
-  const FcModuleObj* module = fc_module_of(handle_of(self));
-  const char* format = "";
-  if (!PyArg_ParseTuple(args, "|s:inspect_source", &format)) return NULL;
-  if (!module || !module->source) return PyUnicode_FromString("");
-  const TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_c_str = format};
-  return call_own(module->source, &arg, 1);
+  const char* text = "";
+  Py_ssize_t size = 0;
+  TVMFFIAny format, result = fc_any_none();
+  if (!PyArg_ParseTuple(args, "|s#:inspect_source", &text, &size)) return NULL;
+  if (fc_any_from_bytes(kTVMFFIStr, text, (size_t)size, &format) != 0) return fc_raise_slot();
+  PyThreadState* state = PyEval_SaveThread();
+  int rc = fc_module_source(handle_of(self), &format, &result);
+  PyEval_RestoreThread(state);
+  fc_any_clear(&format);
+  return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
 }
 
 static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {

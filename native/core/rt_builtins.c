@@ -165,6 +165,10 @@ TVMFFIObject* fc_builtin_get(const char* name, size_t size) {
   return function;
 }
 
+int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  return call_builtin((void*)find(name, strlen(name)), args, n, result);
+}
+
 void fc_builtin_each(bool (*visit)(void*, const char*, size_t), void* context) {
   for (int t = 0; t < TABLES; ++t) {
     for (const FcBuiltin* b = tables[t]; b->name; ++b) {

@@ -15,6 +15,8 @@ extern const FcBuiltin fc_container_builtins[], fc_map_builtins[], fc_registry_b
 
 /* New reference, NULL when there is none of that name. */
 TVMFFIObject* fc_builtin_get(const char* name, size_t size);
+/* Calls one of them. */
+int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
 /* Like fc_global_each. */
 void fc_builtin_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 

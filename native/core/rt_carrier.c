@@ -12,7 +12,7 @@
 
 #include "rt_link.h"
 
-enum { PATH_ROOM = 4096, ENTRIES = 8, SEGMENTS = 3 };
+enum { PATHS = 3, PATH_ROOM = 4096, ENTRIES = PATHS + 6, SEGMENTS = 3 };
 
 typedef struct {
   ElfW(Ehdr) header;
@@ -20,7 +20,7 @@ typedef struct {
   ElfW(Dyn) dynamic[ENTRIES];
   ElfW(Sym) symbols[1];
   uint32_t hash[4];                  /* one bucket, one symbol, both empty */
-  char strings[1 + 2 * PATH_ROOM];   /* the first is empty */
+  char strings[1 + PATHS * PATH_ROOM];   /* the first is empty */
 } Carrier;
 
 #define AT(member) offsetof(Carrier, member)
@@ -50,19 +50,24 @@ static void fill_segments(Carrier* carrier, size_t size) {
 }
 
 /* The size of the whole; 0 when a path is too long. */
-static size_t fill(Carrier* carrier, const ElfW(Ehdr) * like, const char* core, const char* path) {
-  size_t first = 1, second = first + strlen(core) + 1, end = second + strlen(path) + 1;
-  if (strlen(core) >= PATH_ROOM || strlen(path) >= PATH_ROOM) return 0;
+static size_t fill(Carrier* carrier, const ElfW(Ehdr) * like, const char* const paths[PATHS]) {
+  size_t end = 1;
+  ElfW(Dyn)* dynamic = carrier->dynamic;
   memset(carrier, 0, AT(strings) + 1);
-  strcpy(carrier->strings + first, core);
-  strcpy(carrier->strings + second, path);
-  const ElfW(Dyn) dynamic[ENTRIES] = {
-      {.d_tag = DT_NEEDED, .d_un.d_val = first},         {.d_tag = DT_NEEDED, .d_un.d_val = second},
-      {.d_tag = DT_STRTAB, .d_un.d_ptr = AT(strings)},   {.d_tag = DT_STRSZ, .d_un.d_val = end},
-      {.d_tag = DT_SYMTAB, .d_un.d_ptr = AT(symbols)},   {.d_tag = DT_SYMENT, .d_un.d_val = sizeof(ElfW(Sym))},
-      {.d_tag = DT_HASH, .d_un.d_ptr = AT(hash)},        {.d_tag = DT_NULL},
+  for (int i = 0; i < PATHS; ++i) {
+    size_t length = paths[i] ? strlen(paths[i]) + 1 : 0;
+    if (length > PATH_ROOM) return 0;
+    if (!length) continue;
+    memcpy(carrier->strings + end, paths[i], length);
+    *dynamic++ = (ElfW(Dyn)){.d_tag = DT_NEEDED, .d_un.d_val = end};
+    end += length;
+  }
+  const ElfW(Dyn) tables[] = {
+      {.d_tag = DT_STRTAB, .d_un.d_ptr = AT(strings)}, {.d_tag = DT_STRSZ, .d_un.d_val = end},
+      {.d_tag = DT_SYMTAB, .d_un.d_ptr = AT(symbols)}, {.d_tag = DT_SYMENT, .d_un.d_val = sizeof(ElfW(Sym))},
+      {.d_tag = DT_HASH, .d_un.d_ptr = AT(hash)},      {.d_tag = DT_NULL},
   };
-  memcpy(carrier->dynamic, dynamic, sizeof dynamic);
+  memcpy(dynamic, tables, sizeof tables);
   carrier->hash[0] = carrier->hash[1] = 1;
   fill_header(carrier, like);
   fill_segments(carrier, AT(strings) + end);
@@ -80,11 +85,12 @@ static void* load(const Carrier* carrier, size_t size) {
   return library;
 }
 
-void* fc_carrier_open(const char* path) {
+void* fc_carrier_open(const char* path, const char* other) {
   Dl_info core;
   Carrier carrier;
   if (!dladdr(&fc_runtime, &core)) return NULL;
-  size_t size = fill(&carrier, core.dli_fbase, core.dli_fname, path);
+  const char* const paths[PATHS] = {core.dli_fname, other, path};
+  size_t size = fill(&carrier, core.dli_fbase, paths);
   void* made = size ? load(&carrier, size) : NULL;
   if (!made) return NULL;
   /* From here on it is known by its name; the carrier's own name can be used again. */

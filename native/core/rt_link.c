@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "rt_cxx.h"
 #include "rt_link.h"
 
 #if defined(__x86_64__)
@@ -166,7 +167,7 @@ static bool is_bound_here(void* library) {
   return false;
 }
 
-static bool asks_for_other(void* library) {
+bool fc_link_needs_tvm(void* library) {
   struct link_map* map = NULL;
   FcImage image;
   if (!fc_link_image(library, &image) || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return true;
@@ -186,7 +187,12 @@ static void* fail(char* message, size_t size, const char* text) {
 /* The linker found everything; where that is another runtime, ours takes its place. */
 static bool settle(void* library, bool was_loaded) {
   if (!fc_link_imports_runtime(library) || is_bound_here(library)) return true;
-  return !was_loaded && !asks_for_other(library) && !bind_here(library);
+  return !was_loaded && !fc_link_needs_tvm(library) && !bind_here(library);
+}
+
+static void* open_together(const char* path, const char* other, char* message, size_t size) {
+  void* library = fc_carrier_open(path, other);
+  return library ? library : fail(message, size, dlerror());
 }
 
 static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
@@ -198,10 +204,10 @@ static void* open_and_bind(const char* path, bool* bound_here, char* message, si
     return library;
   }
   fail(message, size, dlerror());
-  if (!strstr(message, "undefined symbol") || !strstr(message, "TVMFFI")) return NULL;
-  library = fc_carrier_open(path);
-  if (!library) return fail(message, size, dlerror());
-  *bound_here = settle(library, false);
+  if (strstr(message, "undefined symbol") && strstr(message, "TVMFFI")) library = open_together(path, NULL, message, size);
+  /* C++ names of TVM FFI: these are in a library of their own. */
+  if (!library && strstr(message, "N3tvm3ffi")) library = open_together(path, fc_cxx_path(), message, size);
+  if (library) *bound_here = settle(library, false);
   return library;
 }
 

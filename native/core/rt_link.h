@@ -18,6 +18,8 @@ typedef struct {
 
 bool fc_link_image(void* library, FcImage* image);
 uint32_t fc_link_symbol_count(const FcImage* image);
+/* Whether the library asks for TVM FFI's by name. */
+bool fc_link_needs_tvm(void* library);
 /* Whether the library has TVMFFI* functions among its imports. */
 bool fc_link_imports_runtime(void* library);
 /*
@@ -26,7 +28,7 @@ bool fc_link_imports_runtime(void* library);
  */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
 
-/* Loads a library together with this core. NULL, with dlerror(), on failure. */
-void* fc_carrier_open(const char* path);
+/* Loads a library together with this core, and with another one (may be NULL). NULL, with dlerror(), on failure. */
+void* fc_carrier_open(const char* path, const char* other);
 
 #endif /* FARCALL_LINK_H_ */

@@ -8,14 +8,14 @@
 enum { FC_MODULE_TO_BYTES = 1, FC_MODULE_RUNNABLE = 2 };
 
 /*
- * A module made here. A handle points to the header; the word in front of it is where C++ modules of another runtime
- * have their table of methods. `imports` and `cache` stand where those have theirs.
+ * A module made here. A handle points to the header; the word in front of it is where C++ has the table of an object's
+ * methods: see rt_cxx.h. `imports` and `cache` stand where all modules have theirs.
  */
 typedef struct FcModuleObj {
-  void* methods; /* NULL */
+  void** methods;
   TVMFFIObject header;
-  TVMFFIObject* imports; /* Array of modules */
-  TVMFFIObject* cache;   /* Map: what TVMFFIEnvModLookupFromImports found, by name */
+  TVMFFIObject* imports; /* Array of modules; C++ code wants one, were it empty */
+  TVMFFIObject* cache;   /* Map: what TVMFFIEnvModLookupFromImports found, by name; or NULL */
   char* kind;
   void* library;           /* of a library */
   bool bound_here;         /* its TVMFFI* imports are this core's */
@@ -27,7 +27,7 @@ typedef struct FcModuleObj {
   int properties;
 } FcModuleObj;
 
-/* All take and give handles (TVMFFIObject*). A module that was not made here has no FcModuleObj: NULL. */
+/* All take and give handles (TVMFFIObject*). A module that is a C++ object has no FcModuleObj: NULL. */
 FcModuleObj* fc_module_of(TVMFFIObject* module);
 TVMFFIObject* fc_module_new(const char* kind, int properties);
 TVMFFIObject* fc_module_of_library(void* library, bool bound_here);
@@ -44,6 +44,18 @@ int fc_module_text(TVMFFIObject* module, const char* what, const char* name, siz
 /* RuntimeError when `module` is `other` or among what it imports. */
 int fc_module_import(TVMFFIObject* module, TVMFFIObject* other);
 int fc_module_clear_imports(TVMFFIObject* module);
+/* The same without asking the module's class, which may be C++ and have a method of its own. */
+int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other);
+int fc_module_clear_imports_plainly(TVMFFIObject* module);
+/* What any module says of itself. */
+int fc_module_kind(TVMFFIObject* module, const char** out);
+int fc_module_properties(TVMFFIObject* module, int* out);
+int fc_module_source(TVMFFIObject* module, const TVMFFIAny* format, TVMFFIAny* result);
+/* The Bytes from which such a module can be made again; RuntimeError when it has none. */
+int fc_module_save(TVMFFIObject* module, TVMFFIAny* result);
+/* Its formats as an Array of names; and written in one of them. */
+int fc_module_formats(TVMFFIObject* module, TVMFFIAny* result);
+int fc_module_write(TVMFFIObject* module, const TVMFFIAny* file, const TVMFFIAny* format);
 /* The imports as they are now: an Array, new reference. */
 TVMFFIObject* fc_module_imports(TVMFFIObject* module);
 
@@ -64,6 +76,7 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
 void* fc_system_symbol(const char* name);
 /* Fills the variables of a new library that were registered by TVMFFIEnvModRegisterContextSymbol. */
 void fc_context_fill(void* library);
+void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context);
 /* The variable `__tvm_ffi__library_ctx` of a library says from now on which module it belongs to. */
 int fc_context_set(void* library, TVMFFIObject* module);
 

@@ -67,32 +67,53 @@ BUILTIN(clear_imports) {
   return module ? fc_module_clear_imports(module) : -1;
 }
 
-static const FcModuleObj* own_module(const TVMFFIAny* args) {
-  TVMFFIObject* handle = module_argument(args, 0);
-  const FcModuleObj* module = handle ? fc_module_of(handle) : NULL;
-  if (handle && !module) fc_error_set("RuntimeError", "the module was made by another runtime; ask that one");
-  return module;
-}
-
 BUILTIN(get_kind) {
   (void)n;
-  const FcModuleObj* module = own_module(args);
-  return module ? fc_any_from_bytes(kTVMFFIStr, module->kind, strlen(module->kind), result) : -1;
+  const char* kind = NULL;
+  TVMFFIObject* module = module_argument(args, 0);
+  if (!module || fc_module_kind(module, &kind) != 0) return -1;
+  return fc_any_from_bytes(kTVMFFIStr, kind, strlen(kind), result);
 }
 
 BUILTIN(get_properties) {
   (void)n;
-  const FcModuleObj* module = own_module(args);
-  if (!module) return -1;
-  *result = fc_any_int(module->properties);
+  int properties = 0;
+  TVMFFIObject* module = module_argument(args, 0);
+  if (!module || fc_module_properties(module, &properties) != 0) return -1;
+  *result = fc_any_int(properties);
   return 0;
 }
 
+/* An argument as a String, which a C++ method wants; the caller clears it. */
+static bool string_argument(const TVMFFIAny* args, int32_t i, TVMFFIAny* out) {
+  TVMFFIByteArray text;
+  return fc_text_argument(args, i, &text) && fc_any_from_bytes(kTVMFFIStr, text.data, text.size, out) == 0;
+}
+
 BUILTIN(inspect_source) {
-  const FcModuleObj* module = own_module(args);
-  if (!module) return -1;
-  if (!module->source) return fc_any_from_bytes(kTVMFFIStr, "", 0, result);
-  return TVMFFIFunctionGetCellPtr(module->source)->safe_call(module->source, args + 1, n - 1, result);
+  TVMFFIAny format = {.type_index = kTVMFFISmallStr};
+  TVMFFIObject* module = module_argument(args, 0);
+  if (!module || (n > 1 && !string_argument(args, 1, &format))) return -1;
+  int rc = fc_module_source(module, &format, result);
+  fc_any_clear(&format);
+  return rc;
+}
+
+BUILTIN(get_write_formats) {
+  (void)n;
+  TVMFFIObject* module = module_argument(args, 0);
+  return module ? fc_module_formats(module, result) : -1;
+}
+
+BUILTIN(write_to_file) {
+  TVMFFIAny file, format = fc_any_none();
+  (void)n, (void)result;
+  TVMFFIObject* module = module_argument(args, 0);
+  if (!module || !string_argument(args, 1, &file)) return -1;
+  int rc = string_argument(args, 2, &format) ? fc_module_write(module, &file, &format) : -1;
+  fc_any_clear(&format);
+  fc_any_clear(&file);
+  return rc;
 }
 
 BUILTIN(load_from_file) {
@@ -140,7 +161,10 @@ const FcBuiltin fc_module_builtins[] = {
     {"ffi.ModuleGetKind", get_kind, 1, 1},
     {"ffi.ModuleGetPropertyMask", get_properties, 1, 1},
     {"ffi.ModuleInspectSource", inspect_source, 1, 2},
+    {"ffi.ModuleGetWriteFormats", get_write_formats, 1, 1},
+    {"ffi.ModuleWriteToFile", write_to_file, 3, 3},
     {"ffi.ModuleLoadFromFile", load_from_file, 1, 1},
+    {"ffi.Module.load_from_file.so", load_from_file, 1, 2},
     {"ffi.ModuleGlobalsAdd", pin, 1, 1},
     {"ffi.ModuleGlobalsRemove", pin, 1, 1},
     {"ffi.SystemLib", system_lib, 0, 1},

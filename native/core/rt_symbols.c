@@ -63,6 +63,14 @@ void fc_context_fill(void* library) {
   pthread_mutex_unlock(&symbols_lock);
 }
 
+/* Not under the lock: a visitor may throw. Symbols stay, and new ones come at the front. */
+void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context) {
+  pthread_mutex_lock(&symbols_lock);
+  const Symbol* first = context_symbols;
+  pthread_mutex_unlock(&symbols_lock);
+  for (const Symbol* s = first; s; s = s->next) visit(context, s->name, s->value);
+}
+
 /* ---- which module a context is ---- */
 
 typedef struct Context {

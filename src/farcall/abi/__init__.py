@@ -1,5 +1,26 @@
 """Signatures: the structure of a function's arguments and results, as data."""
 
-from farcall.abi.signature import Signature, TensorSpec
+from farcall.abi.building import Arg, parse_leaf
+from farcall.abi.classes import register_class
+from farcall.abi.leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.signature import Parameter, Signature
+from farcall.abi.structure import Fields, Items, Node, Nothing, Repeated, Slot
 
-__all__ = ["Signature", "TensorSpec"]
+__all__ = [
+    "Arg",
+    "Fields",
+    "Items",
+    "Leaf",
+    "ListSpec",
+    "Node",
+    "Nothing",
+    "Parameter",
+    "RefSpec",
+    "Repeated",
+    "ScalarSpec",
+    "Signature",
+    "Slot",
+    "TensorSpec",
+    "parse_leaf",
+    "register_class",
+]

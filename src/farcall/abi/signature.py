@@ -1,41 +1,160 @@
-"""The Signature of a function over tensors: names, dtypes and dims, as data.
+"""The Signature of a function: its arguments and results as data, with their structure in Python.
 
-This is what an artifact's manifest carries and what ``farcall inspect`` prints.
+Flat lists of leaves are what travels, in order; parameters and the result lay Python's nested values over
+them. This is what an artifact's manifest carries, what ``farcall inspect`` prints, and what checks a call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
 import msgspec
 
+from farcall.abi.leaves import Leaf, read_leaves
+from farcall.abi.structure import Items, Node, Nothing, Slot, check_cover, structure_text
 
-class TensorSpec(msgspec.Struct, frozen=True):
-    """One tensor argument or result.
+ParameterKind: TypeAlias = Literal[
+    "positional_only", "positional_or_keyword", "var_positional", "keyword_only"
+]
+_ORDER = ("positional_only", "positional_or_keyword", "var_positional", "keyword_only")
 
-    ``shape`` holds an int for a fixed dim and text for a symbolic one: a name (``"batch"``) or an
-    expression over names (``"(h - 1)//2 + 1"``).
+
+class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One parameter of the Python call.
+
+    Attributes:
+        name: its keyword; errors begin paths with it. Need not be an identifier (ONNX allows ``input.1``).
+        node: where its leaves are in its value.
+        default: taken when the argument is left out; UNSET: there is none. In JSON: what JSON can express.
+        kind: as ``inspect`` names them, in small letters.
+        doc: one line for ``help()``.
     """
 
     name: str
-    dtype: str
-    shape: tuple[int | str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+    node: Node
+    default: Any = msgspec.UNSET
+    kind: ParameterKind = "positional_or_keyword"
+    doc: str = ""
 
     @property
-    def type(self) -> str:
-        """dtype and dims as text, e.g. ``float32[batch, 1, 8, 8]``."""
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is msgspec.UNSET and self.kind != "var_positional"
 
 
-class Signature(msgspec.Struct, frozen=True):
-    """Arguments and results of one function, in order. One result comes bare, several as a tuple."""
+class Signature(msgspec.Struct, frozen=True, dict=True):
+    """What one function takes and gives.
 
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    Attributes:
+        inputs: the raw arguments, in the order in which they travel.
+        outputs: the raw results, likewise.
+        parameters: the Python call. Each input is in exactly one of them. Left out: one parameter an input.
+        result: the structure of the Python result. Left out: None without outputs, one bare, several a tuple.
+
+    Raises:
+        ValueError: parameters or result do not name every leaf exactly once, names repeat, or the order of
+            parameters is not Python's.
+    """
+
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+    parameters: tuple[Parameter, ...] = ()
+    result: Node | None = None
+
+    def __post_init__(self) -> None:
+        put = msgspec.structs.force_setattr
+        put(self, "inputs", read_leaves(self.inputs))
+        put(self, "outputs", read_leaves(self.outputs))
+        if not self.parameters:
+            put(self, "parameters", _one_each(self.inputs))
+        if self.result is None:
+            put(self, "result", _plain_result(len(self.outputs)))
+        _check_parameters(self.parameters)
+        check_cover([one.node for one in self.parameters], len(self.inputs), "the inputs")
+        check_cover([self.result_node], len(self.outputs), "the outputs")
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any], result: Any = None) -> Signature:
+        """A Signature from nested Python values with leaves in them, or texts for leaves.
+
+        Args:
+            parameters: by name: a leaf, a text (``"float32[batch, 128]"``, ``"int64"``, ``"str"``), a list,
+                tuple, dict, namedtuple or dataclass of these, ``[item, ...]`` for a list of any length,
+                None for a gap; or a :class:`farcall.abi.Arg`, which adds a default, a kind or a doc.
+            result: the same for what it gives; None: nothing.
+
+        Raises:
+            ValueError: a text is no leaf, or the structure is refused.
+
+        >>> print(Signature.of({"tokens": {"ids": ["int64[n]", "int64[n]"]}}, "float32[n, 10]"))
+        (tokens: {"ids": [int64[n], int64[n]]}) -> float32[n, 10]
+        """
+        from farcall.abi.building import build
+
+        return build(parameters, result)
+
+    @property
+    def result_node(self) -> Node:
+        """The structure of the result; always there."""
+        assert self.result is not None  # noqa: S101 - filled in by __post_init__
+        return self.result
 
     def __str__(self) -> str:
-        results = ", ".join(spec.type for spec in self.outputs)
-        if len(self.outputs) != 1:
-            results = f"({results})"
-        return f"({', '.join(map(str, self.inputs))}) -> {results}"
+        types = [leaf.type for leaf in self.inputs]
+        return f"({', '.join(_shown(self.parameters, types))}) -> {self.result_text}"
+
+    def __repr__(self) -> str:
+        return f"<farcall.Signature {self}>"
+
+    @property
+    def result_text(self) -> str:
+        """The type of the result: ``float32[n, 10]``, ``{"y": float32[n]}``."""
+        if not self.outputs and isinstance(self.result, Nothing):
+            return "None"
+        return structure_text(self.result_node, [leaf.type for leaf in self.outputs])
+
+    def parameter_type(self, parameter: Parameter) -> str:
+        """The type of one parameter as text."""
+        return structure_text(parameter.node, [leaf.type for leaf in self.inputs])
+
+
+def _one_each(inputs: Sequence[Leaf]) -> tuple[Parameter, ...]:
+    kind: ParameterKind = "positional_or_keyword" if any(leaf.name for leaf in inputs) else "positional_only"
+    return tuple(Parameter(leaf.name or f"arg{i}", Slot(i), kind=kind) for i, leaf in enumerate(inputs))
+
+
+def _plain_result(count: int) -> Node:
+    if count == 0:
+        return Nothing()
+    return Slot(0) if count == 1 else Items("tuple", tuple(map(Slot, range(count))))
+
+
+def _check_parameters(parameters: Sequence[Parameter]) -> None:
+    names = [one.name for one in parameters]
+    if len(set(names)) != len(names):
+        raise ValueError(f"the parameters {names} name one twice")
+    kinds = [_ORDER.index(one.kind) for one in parameters]
+    if kinds != sorted(kinds) or kinds.count(_ORDER.index("var_positional")) > 1:
+        raise ValueError(
+            f"parameters go {', '.join(_ORDER)}; got {', '.join(one.kind for one in parameters)}"
+        )
+    positional = [one for one in parameters if one.kind.startswith("positional")]
+    defaults = [not one.required for one in positional]
+    if defaults != sorted(defaults):
+        late = positional[len(defaults) - 1 - defaults[::-1].index(False)].name
+        raise ValueError(f"parameter `{late}` needs a default: one before it has one")
+
+
+def _shown(parameters: Sequence[Parameter], types: Sequence[str]) -> list[str]:
+    texts: list[str] = []
+    kinds = [one.kind for one in parameters]
+    for i, one in enumerate(parameters):
+        text = f"{one.name}: {structure_text(one.node, types)}"
+        if one.kind == "keyword_only" and not {"keyword_only", "var_positional"} & set(kinds[:i]):
+            texts.append("*")
+        star = "*" if one.kind == "var_positional" else ""
+        texts.append(star + (text if one.default is msgspec.UNSET else f"{text} = {one.default!r}"))
+        if one.kind == "positional_only" and kinds[i + 1 : i + 2] != ["positional_only"]:
+            texts.append("/")
+    return texts

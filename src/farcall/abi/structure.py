@@ -1,0 +1,141 @@
+"""Structure: how Python's nested values lie over a flat list of leaves.
+
+A node names leaves by their index, so the order of the raw arguments is free of the order in Python. What
+nests: ``Items`` (list, tuple), ``Fields`` (dict, namedtuple, dataclass), down to ``Slot`` (one leaf) and
+``Nothing`` (None: a place that holds no leaf).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+DEEPEST = 64
+"""Levels of nesting that a structure may have."""
+
+ItemsKind: TypeAlias = Literal["list", "tuple"]
+FieldsKind: TypeAlias = Literal["dict", "namedtuple", "dataclass"]
+
+
+class Slot(msgspec.Struct, frozen=True, tag_field="node", tag="slot"):
+    """The leaf of this index."""
+
+    index: int
+
+
+class Nothing(msgspec.Struct, frozen=True, tag_field="node", tag="nothing"):
+    """None: a gap among arguments, the result of a function without results."""
+
+
+class Items(msgspec.Struct, frozen=True, tag_field="node", tag="items"):
+    """A list or tuple of fixed length."""
+
+    kind: ItemsKind
+    items: tuple[Node, ...] = ()
+
+
+class Fields(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="fields"):
+    """A dict, namedtuple or dataclass of fixed keys, in order.
+
+    ``name`` is the class's, with its module; see :func:`farcall.abi.register_class`.
+    """
+
+    kind: FieldsKind
+    fields: tuple[tuple[str, Node], ...] = ()
+    name: str = ""
+
+
+class Repeated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="repeated"):
+    """A list or tuple of any length, all items alike; only as the node of a :class:`ListSpec`."""
+
+    kind: ItemsKind = "list"
+
+
+Node: TypeAlias = Slot | Nothing | Items | Fields | Repeated
+
+
+def slots(node: Node) -> Iterator[tuple[str, int]]:
+    """The leaves below a node in Python's order, each with its path: ``("[0]", 3), ('["ids"]', 1)``."""
+    if isinstance(node, Slot):
+        yield "", node.index
+    for step, child in children(node):
+        for path, index in slots(child):
+            yield step + path, index
+
+
+def children(node: Node) -> Iterator[tuple[str, Node]]:
+    """What is directly below a node, each with its step of the path."""
+    if isinstance(node, Items):
+        for i, child in enumerate(node.items):
+            yield f"[{i}]", child
+    elif isinstance(node, Fields):
+        for key, child in node.fields:
+            yield field_step(node.kind, key), child
+
+
+def field_step(kind: FieldsKind, key: str) -> str:
+    """The step of a path to a field: ``["ids"]`` of a dict, ``.ids`` of the others."""
+    return f"[{json.dumps(key, ensure_ascii=False)}]" if kind == "dict" else f".{key}"
+
+
+def structure_text(node: Node, types: Sequence[str]) -> str:
+    """The structure with the types of its leaves: ``{"ids": [int64[n], int64[n]]}``."""
+    if isinstance(node, Slot):
+        return types[node.index]
+    if isinstance(node, Nothing):
+        return "None"
+    if isinstance(node, Repeated):
+        return _bracketed(node.kind, [types[0], "..."])
+    if isinstance(node, Items):
+        return _bracketed(node.kind, [structure_text(child, types) for child in node.items])
+    texts = [(key, structure_text(child, types)) for key, child in node.fields]
+    if node.kind == "dict":
+        return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {text}" for key, text in texts) + "}"
+    name = node.name.rsplit(".", 1)[-1] or node.kind
+    return f"{name}({', '.join(f'{key}: {text}' for key, text in texts)})"
+
+
+def _bracketed(kind: ItemsKind, texts: list[str]) -> str:
+    if kind == "list":
+        return f"[{', '.join(texts)}]"
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def check_cover(nodes: Sequence[Node], count: int, what: str) -> None:
+    """Refuse nodes that do not name each of ``count`` leaves once, or that nest too deep.
+
+    Raises:
+        ValueError: a leaf is out of range, named twice or lost; keys repeat; nested deeper than 64 levels.
+    """
+    seen: set[int] = set()
+    pending = [(node, 1) for node in reversed(nodes)]
+    while pending:
+        node, depth = pending.pop()
+        _check_node(node, depth, what)
+        if isinstance(node, Slot):
+            if not 0 <= node.index < count:
+                raise ValueError(f"{what}: slot {node.index} is not one of its {count} leaves")
+            if node.index in seen:
+                raise ValueError(f"{what}: slot {node.index} is named twice")
+            seen.add(node.index)
+        pending += [(child, depth + 1) for _, child in children(node)]
+    if len(seen) != count:
+        lost = ", ".join(str(i) for i in range(count) if i not in seen)
+        raise ValueError(f"{what}: its structure leaves out slot {lost}")
+
+
+def _check_node(node: Node, depth: int, what: str) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"{what}: nested deeper than {DEEPEST} levels")
+    if isinstance(node, Repeated):
+        raise ValueError(f"{what}: a repeated item travels as one list; give its leaf as a ListSpec")
+    if not isinstance(node, Fields):
+        return
+    keys = [key for key, _ in node.fields]
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"{what}: a {node.kind} with the keys {keys} names one twice")
+    if node.kind != "dict" and not all(key.isidentifier() for key in keys):
+        raise ValueError(f"{what}: the fields {keys} of a {node.kind} must be identifiers")

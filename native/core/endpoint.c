@@ -2,14 +2,9 @@
 #include "endpoint.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
 
 enum {
   INBOX_SIZE = 65536,
@@ -61,7 +56,7 @@ FcEndpoint* fc_endpoint_of(DLDevice device) {
 
 /* ---- life ---- */
 
-FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limits, bool client) {
+FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits, bool client) {
   FcEndpoint* ep = calloc(1, sizeof *ep);
   uint8_t* inbox = malloc(INBOX_SIZE);
   if (!ep || !inbox) {
@@ -72,14 +67,14 @@ FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limi
   }
   ep->refs = 1;
   ep->slot = -1;
-  ep->fd = fd;
+  fc_channel_incref(channel);
+  ep->channel = channel;
   ep->inbox = inbox;
   snprintf(ep->peer, sizeof ep->peer, "%s", peer);
   fc_wire_reader_init(&ep->reader, limits);
   pthread_mutex_init(&ep->lock, NULL);
   pthread_mutex_init(&ep->free_lock, NULL);
   if (client && table_enter(ep) < 0) {
-    ep->fd = -1; /* on failure the descriptor stays the caller's */
     fc_endpoint_decref(ep);
     return NULL;
   }
@@ -89,7 +84,7 @@ FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limi
 void fc_endpoint_incref(FcEndpoint* ep) { __atomic_fetch_add(&ep->refs, 1, __ATOMIC_RELAXED); }
 
 static void endpoint_delete(FcEndpoint* ep) {
-  if (ep->fd >= 0) close(ep->fd);
+  fc_channel_decref(ep->channel);
   pthread_mutex_destroy(&ep->lock);
   pthread_mutex_destroy(&ep->free_lock);
   free(ep->reader.body);
@@ -117,24 +112,43 @@ FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* forma
     vsnprintf(ep->lost_text, sizeof ep->lost_text, format, list);
     va_end(list);
     snprintf(ep->lost_kind, sizeof ep->lost_kind, "%s", kind);
-    if (ep->fd >= 0) shutdown(ep->fd, SHUT_RDWR);
+    fc_channel_interrupt(ep->channel);
   }
   fc_error_set(ep->lost_kind, ep->lost_text);
   return -1;
 }
 
+/* As lose, for what a channel answered. */
+FC_COLD static int channel_failed(FcEndpoint* ep, int error) {
+  if (error == ETIMEDOUT) {
+    return fc_endpoint_lose(ep, "DeadlineExceededError",
+                            "%s did not answer within %.3g s; the session is closed: connect again", ep->peer,
+                            (double)ep->timeout_ns / 1e9);
+  }
+  if (error == EINTR) { /* cannot be resumed: the reply would be taken for the next one's */
+    TVMFFIObject* held = fc_error_take();
+    fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
+    if (held) fc_error_raise(held);
+    return -1;
+  }
+  return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(error));
+}
+
+/* Bytes that the peer hears if it can, whatever comes after them. */
+static void send_last(FcEndpoint* ep, const void* bytes, size_t n) {
+  struct iovec part = {(void*)bytes, n};
+  fc_channel_send(ep->channel, &part, 1, FC_AT_ONCE);
+}
 
 void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   static const uint8_t goodbye[FC_WIRE_HEAD_SIZE] = {4, 0, 0, 0, 0, 0, 0, 0, FC_WIRE_SHUTDOWN};
   if (pthread_mutex_trylock(&ep->lock) == 0) {
-    if (farewell && !fc_endpoint_is_lost(ep) && ep->fd >= 0) send(ep->fd, goodbye, sizeof goodbye,
-                                                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (farewell && !fc_endpoint_is_lost(ep)) send_last(ep, goodbye, sizeof goodbye);
   } else {
-    shutdown(ep->fd, SHUT_RDWR); /* ends the call in progress in another thread, which then lets go of the lock */
+    fc_channel_interrupt(ep->channel); /* ends the call in progress in another thread, which then unlocks */
     pthread_mutex_lock(&ep->lock);
   }
-  if (ep->fd >= 0) close(ep->fd);
-  ep->fd = -1;
+  fc_channel_close(ep->channel);
   if (!fc_endpoint_is_lost(ep)) {
     snprintf(ep->lost_kind, sizeof ep->lost_kind, "ConnectionLostError");
     snprintf(ep->lost_text, sizeof ep->lost_text, "the session with %s is closed; connect again", ep->peer);
@@ -142,93 +156,7 @@ void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   pthread_mutex_unlock(&ep->lock);
 }
 
-/* ---- waiting ---- */
-
-static int64_t now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* An interrupted exchange cannot be resumed: its reply would be taken for the next one's. */
-static int check_signals(FcEndpoint* ep) {
-  if (fc_check_signals() == 0) return 0;
-  TVMFFIObject* held = fc_error_take();
-  fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
-  if (held) fc_error_raise(held);
-  return -1;
-}
-
-/* Until the socket is ready or the deadline has passed. Without a deadline the transfer itself blocks. */
-static int await_ready(FcEndpoint* ep, short events) {
-  while (ep->deadline) {
-    int64_t left = ep->deadline - now_ns();
-    struct pollfd wait = {ep->fd, events, 0};
-    int ready = left > 0 ? poll(&wait, 1, (int)(left / 1000000 + 1 < INT32_MAX ? left / 1000000 + 1 : INT32_MAX)) : 0;
-    if (ready > 0) return 0;
-    if (ready == 0) {
-      return fc_endpoint_lose(ep, "DeadlineExceededError",
-                              "%s did not answer within %.3g s; the session is closed: connect again",
-                  ep->peer, (double)ep->timeout_ns / 1e9);
-    }
-    if (errno != EINTR) return fc_endpoint_lose(ep, "ConnectionLostError", "poll on the connection to %s: %s",
-                                                ep->peer, strerror(errno));
-    if (check_signals(ep) < 0) return -1;
-  }
-  return 0;
-}
-
-/* > 0 bytes, 0 at the end of the stream, -1 with an error. */
-static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
-  for (;;) {
-    if (ep->deadline && await_ready(ep, POLLIN) < 0) return -1;
-    ssize_t got = recv(ep->fd, to, n, 0);
-    if (got >= 0) return got;
-    if (errno == ECONNRESET) return 0;
-    if (errno != EINTR) return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s",
-                                                ep->peer, strerror(errno));
-    if (check_signals(ep) < 0) return -1;
-  }
-}
-
 /* ---- out ---- */
-
-/* A server dies in the middle of a packet only where this is set: then its supervisor must add nothing to it. */
-static void note_partial(FcEndpoint* ep) {
-  if (ep->sending) *ep->sending = 1;
-}
-
-/* 1: all sent; 0: the peer takes no more (what it said last may still be read); -1 with an error. */
-static int send_all(FcEndpoint* ep, struct iovec* parts, size_t count) {
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-  bool may_block = !ep->sending; /* what goes out at once leaves no time to die in the middle */
-  while (message.msg_iovlen != 0) {
-    if (ep->deadline && await_ready(ep, POLLOUT) < 0) return -1;
-    ssize_t sent = sendmsg(ep->fd, &message, MSG_NOSIGNAL | (ep->deadline || !may_block ? MSG_DONTWAIT : 0));
-    may_block = true;
-    if (sent < 0) {
-      if (errno == EPIPE || errno == ECONNRESET) return 0;
-      if (errno != EINTR && errno != EAGAIN) {
-        return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer,
-                                strerror(errno));
-      }
-      if (errno == EINTR && check_signals(ep) < 0) return -1;
-      note_partial(ep);
-      continue;
-    }
-    while (message.msg_iovlen != 0 && (size_t)sent >= message.msg_iov->iov_len) {
-      sent -= (ssize_t)message.msg_iov->iov_len;
-      ++message.msg_iov;
-      --message.msg_iovlen;
-    }
-    if (message.msg_iovlen != 0) {
-      note_partial(ep);
-      message.msg_iov->iov_base = (uint8_t*)message.msg_iov->iov_base + sent;
-      message.msg_iov->iov_len -= (size_t)sent;
-    }
-  }
-  return 1;
-}
 
 int fc_endpoint_encode_error(fc_wire_status status) {
   fc_error_format("ValueError", "cannot encode the packet: %s", fc_wire_status_text(status));
@@ -262,22 +190,22 @@ static void shrink_outbox(FcEndpoint* ep) {
   ep->outbox_capacity = 0;
 }
 
-/* Sends what is in the outbox, and the payload behind it. As send_all. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
   struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
-  int sent = send_all(ep, parts, nbytes != 0 ? 2 : 1);
+  int rc = fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
   shrink_outbox(ep);
-  return sent;
+  if (rc == 0 || rc == -EPIPE) return rc == 0;
+  return channel_failed(ep, -rc);
 }
 
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
   size_t used = 0;
   if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
-  if (payload && packet->nbytes > SENT_AT_ONCE_MAX) note_partial(ep);
+  if (payload && packet->nbytes > SENT_AT_ONCE_MAX) fc_channel_note(ep->channel);
   int sent = fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0);
   if (sent <= 0) return sent < 0 ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "%s closed the connection",
                                                          ep->peer);
-  if (ep->sending) *ep->sending = 0;
+  if (ep->channel->sending) *ep->channel->sending = 0;
   return 0;
 }
 
@@ -292,7 +220,7 @@ FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* mess
   TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
   fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
   if (fc_wire_encode(&packet, bytes, sizeof bytes, &size) != FC_WIRE_OK) return;
-  if (send(ep->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return; /* it is not there to hear it */
+  send_last(ep, bytes, size);
 }
 
 FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
@@ -344,6 +272,14 @@ static void shrink_body(fc_wire_reader* r) {
   r->body_capacity = 0;
 }
 
+/* > 0 bytes, 0 when there are none (the peer has finished, or it is starved), -1 with an error. */
+static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
+  ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
+  if (got >= 0) return got;
+  ep->starved = got == -EAGAIN;
+  return ep->starved ? 0 : channel_failed(ep, (int)-got);
+}
+
 /* More bytes, straight into place where that is worth it. As receive. */
 static ssize_t fill(FcEndpoint* ep) {
   uint8_t* place = NULL;
@@ -361,6 +297,7 @@ static ssize_t fill(FcEndpoint* ep) {
 
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
   fc_wire_reader* r = &ep->reader;
+  ep->starved = false;
   shrink_body(r);
   for (;;) {
     uint64_t used = 0;
@@ -387,12 +324,12 @@ fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
 
 int fc_endpoint_enter(FcEndpoint* ep) {
   pthread_mutex_lock(&ep->lock);
-  if (fc_endpoint_is_lost(ep) || ep->fd < 0) {
+  if (fc_endpoint_is_lost(ep)) {
     fc_error_set(ep->lost_kind, ep->lost_text);
     pthread_mutex_unlock(&ep->lock);
     return -1;
   }
-  ep->deadline = ep->timeout_ns ? now_ns() + ep->timeout_ns : 0;
+  ep->deadline = ep->timeout_ns ? fc_now_ns() + ep->timeout_ns : 0;
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <farcall/wire.h>
 #include <pthread.h>
 
+#include "channel.h"
 #include "runtime.h"
 
 #define FC_WIRE_MAX_NDIM 32
@@ -22,7 +23,7 @@ typedef struct FcPendingFree {
 typedef struct FcEndpoint {
   int64_t refs;
   int32_t slot;          /* place in the table of client sessions; -1 on the server's side */
-  int fd;                /* -1: closed */
+  FcChannel* channel;
   pthread_mutex_t lock;  /* one exchange at a time; also guards what follows, up to `frees` */
   int64_t timeout_ns;    /* for one exchange; 0: no limit */
   int64_t deadline;      /* of the exchange in progress; 0: none */
@@ -32,7 +33,7 @@ typedef struct FcEndpoint {
   uint8_t* outbox;
   size_t outbox_capacity;
   uint64_t array_size, array_item; /* handles of ffi.ArraySize and ffi.ArrayGetItem; 0: not looked up */
-  volatile uint8_t* sending;       /* server: set while a reply is being sent; shared with the supervisor */
+  bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
   char lost_text[1024];
   char peer[FC_PEER_NAME_MAX];
@@ -41,8 +42,8 @@ typedef struct FcEndpoint {
   size_t frees_count, frees_capacity;
 } FcEndpoint;
 
-/* Takes the descriptor. slot: whether to enter the table of client sessions. NULL with an error. */
-FcEndpoint* fc_endpoint_new(int fd, const char* peer, const fc_wire_limits* limits, bool client);
+/* Takes a reference of its own. client: enters the table of client sessions. NULL with an error. */
+FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits, bool client);
 void fc_endpoint_incref(FcEndpoint* ep);
 void fc_endpoint_decref(FcEndpoint* ep);
 /* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
@@ -58,7 +59,7 @@ void fc_endpoint_leave(FcEndpoint* ep);
 /* Sends a packet and its payload. */
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
 /* The next event: FC_WIRE_PACKET, FC_WIRE_PAYLOAD or FC_WIRE_PAYLOAD_END; FC_WIRE_MORE when the peer has closed
- * (in good order when fc_wire_at_boundary); FC_WIRE_FAILED with an error. */
+ * (in good order when fc_wire_at_boundary), or ep->starved; FC_WIRE_FAILED with an error. */
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
 
 /* Ends the connection. The first reason stays, and becomes the error. Answers -1. */

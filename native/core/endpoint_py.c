@@ -1,6 +1,7 @@
 /*
  * farcall._core.Endpoint: the endpoint for Python. The session uses its client half, the worker its server half.
  */
+#include "channel_py.h"
 #include "endpoint_values.h"
 
 typedef struct {
@@ -12,13 +13,14 @@ typedef struct {
 /* ---- life ---- */
 
 static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"fd", "peer", "limits", "client", "page", NULL};
-  int fd, client = 1;
+  static char* names[] = {"channel", "peer", "limits", "client", "page", NULL};
+  int client = 1;
+  PyObject* line;
   const char* peer;
   PyObject* page = Py_None;
   unsigned long long control, call, payload, string;
   int max_args, max_ndim;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "is(KKKKii)|$pO:Endpoint", names, &fd, &peer, &control, &call,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os(KKKKii)|$pO:Endpoint", names, &line, &peer, &control, &call,
                                    &payload, &string, &max_args, &max_ndim, &client, &page)) {
     return NULL;
   }
@@ -30,12 +32,15 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   if (!self) return NULL;
   if (page != Py_None && PyObject_GetBuffer(page, &self->page, PyBUF_WRITABLE) < 0) goto fail;
   fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
-  self->ep = fc_endpoint_new(fd, peer, &limits, client);
+  FcChannel* channel = fc_channel_of(line);
+  if (!channel) goto fail;
+  self->ep = fc_endpoint_new(channel, peer, &limits, client);
+  fc_channel_decref(channel);
   if (!self->ep) {
     fc_raise_slot();
     goto fail;
   }
-  if (self->page.buf && self->page.len > 0) self->ep->sending = self->page.buf;
+  if (self->page.buf && self->page.len > 0) channel->sending = self->page.buf;
   return (PyObject*)self;
 fail:
   Py_DECREF(self);
@@ -45,7 +50,7 @@ fail:
 /* What it gave out (functions, tensors) keeps the connection; the last of them closes it. */
 static void endpoint_dealloc(PyEndpoint* self) {
   if (self->ep) {
-    self->ep->sending = NULL;
+    self->ep->channel->sending = NULL;
     fc_endpoint_decref(self->ep);
   }
   if (self->page.buf) PyBuffer_Release(&self->page);
@@ -78,7 +83,7 @@ static int set_timeout(PyEndpoint* self, PyObject* value, void* Py_UNUSED(closur
 static PyObject* get_slot(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyLong_FromLong(self->ep->slot); }
 
 static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
-  return PyBool_FromLong(self->ep->fd < 0 || self->ep->lost_kind[0] != 0);
+  return PyBool_FromLong(fc_endpoint_is_lost(self->ep));
 }
 
 /* ---- client ---- */
@@ -386,7 +391,7 @@ static PyTypeObject Endpoint_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Endpoint",
     .tp_basicsize = sizeof(PyEndpoint),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "One end of a connection, over a socket. The descriptor moves in.",
+    .tp_doc = "One end of a connection, over a Channel (or a descriptor, which moves in).",
     .tp_new = endpoint_new,
     .tp_dealloc = (destructor)endpoint_dealloc,
     .tp_methods = endpoint_methods,
@@ -400,6 +405,6 @@ static PyMethodDef functions[] = {
 
 int fc_endpoint_init(PyObject* module) {
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
-  if (PyType_Ready(&Endpoint_Type) < 0) return -1;
+  if (fc_channel_types_init(module) < 0 || PyType_Ready(&Endpoint_Type) < 0) return -1;
   return PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&Endpoint_Type);
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from os import PathLike
-from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -389,12 +389,36 @@ def set_remote_tensor_hook(hook: Callable[[Tensor], np.ndarray[Any, Any]] | None
 # their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape), (9, bytes).
 _WireValues = tuple[Any, ...]
 
+class Channel:
+    """Bytes in order, both ways: over a socket, or over a descriptor to read and one to write, which move in.
+
+    Deadlines are times of ``time.monotonic()``. One thread may receive while another sends; any may close.
+    """
+
+    def __new__(cls, fd: int, out: int = ...) -> Self: ...
+    @property
+    def closed(self) -> bool: ...
+    def receive(self, size: int, deadline: float | None = ..., /) -> bytes: ...
+    def receive_into(self, buffer: bytearray | memoryview, deadline: float | None = ..., /) -> int: ...
+    def send(self, data: bytes | bytearray | memoryview, deadline: float | None = ..., /) -> None: ...
+    def finish(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class MemoryChannel(Channel):
+    """A channel without a line: what is fed is received, and what is sent waits to be taken."""
+
+    def __new__(cls) -> Self: ...
+    def feed(self, data: bytes | bytearray | memoryview, /) -> None: ...
+    def feed_end(self) -> None: ...
+    def take(self) -> bytes: ...
+
 class Endpoint:
-    """One end of a connection, over a connected socket whose descriptor moves in."""
+    """One end of a connection, over a channel (or a socket's descriptor, which moves in)."""
 
     def __new__(
         cls,
-        fd: int,
+        channel: Channel | int,
         peer: str,
         limits: tuple[int, int, int, int, int, int],
         *,

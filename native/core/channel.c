@@ -1,0 +1,101 @@
+/* Channels: what all kinds have in common, which is their life. */
+#include "channel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime.h"
+
+/* In `users`: no thread may come in any more. The one that leaves it alone there closes. */
+#define CLOSED UINT32_C(0x80000000)
+
+void* fc_channel_new(size_t size, const FcChannelOps* ops) {
+  FcChannel* channel = calloc(1, size);
+  if (!channel) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  channel->ops = ops;
+  channel->refs = 1;
+  return channel;
+}
+
+void fc_channel_incref(FcChannel* channel) { __atomic_fetch_add(&channel->refs, 1, __ATOMIC_RELAXED); }
+
+void fc_channel_decref(FcChannel* channel) {
+  if (__atomic_sub_fetch(&channel->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  fc_channel_close(channel);
+  if (channel->ops->destroy) channel->ops->destroy(channel);
+  free(channel);
+}
+
+bool fc_channel_is_closed(const FcChannel* channel) {
+  return (__atomic_load_n(&channel->users, __ATOMIC_ACQUIRE) & CLOSED) != 0;
+}
+
+static void leave(FcChannel* channel) {
+  if (__atomic_sub_fetch(&channel->users, 1, __ATOMIC_ACQ_REL) == CLOSED) channel->ops->close(channel);
+}
+
+/* Whether the channel is open, and stays so until `leave`. */
+static bool enter(FcChannel* channel) {
+  uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
+  do {
+    if (users & CLOSED) return false;
+  } while (!__atomic_compare_exchange_n(&channel->users, &users, users + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+  return true;
+}
+
+ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
+  if (!enter(channel)) return -ECANCELED;
+  ssize_t got = channel->ops->receive(channel, to, n, deadline);
+  leave(channel);
+  return got;
+}
+
+int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline) {
+  if (!enter(channel)) return -ECANCELED;
+  int rc = channel->ops->send(channel, parts, count, deadline);
+  leave(channel);
+  return rc;
+}
+
+int fc_channel_finish(FcChannel* channel) {
+  if (!enter(channel)) return -ECANCELED;
+  int rc = channel->ops->finish(channel);
+  leave(channel);
+  return rc;
+}
+
+void fc_channel_interrupt(FcChannel* channel) {
+  if (!enter(channel)) return;
+  channel->ops->interrupt(channel);
+  leave(channel);
+}
+
+void fc_channel_close(FcChannel* channel) {
+  if (!enter(channel)) return;
+  uint32_t before = __atomic_fetch_or(&channel->users, CLOSED, __ATOMIC_ACQ_REL);
+  if (!(before & CLOSED)) channel->ops->interrupt(channel);
+  leave(channel);
+}
+
+size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent) {
+  while (count != 0 && sent >= (*parts)->iov_len) {
+    sent -= (*parts)->iov_len;
+    ++*parts;
+    --count;
+  }
+  if (count != 0) {
+    (*parts)->iov_base = (uint8_t*)(*parts)->iov_base + sent;
+    (*parts)->iov_len -= sent;
+  }
+  return count;
+}
+
+int64_t fc_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}

@@ -74,7 +74,7 @@ def test_a_wrong_key(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:9090", "http://127.0.0.1:90", "tcp://h", "tcp://h:x", "tcp://h:1/a"]
+    "url", ["", "127.0.0.1", "http://127.0.0.1:90", "tcp://h", "tcp://h:x", "tcp://h:1/a"]
 )
 def test_no_address(url: str) -> None:
     with pytest.raises(fc.UsageError, match="expected tcp://HOST:PORT"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from farcall.rpc.connecting import connect
 from farcall.rpc.limits import Limits
 from farcall.rpc.server import Server, serve
-from farcall.rpc.session import RemoteModule, Session, connect
+from farcall.rpc.session import RemoteModule, Session
 
 __all__ = ["Limits", "RemoteModule", "Server", "Session", "connect", "serve"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from farcall import _core, errors
 from farcall.errors import ConnectError, UsageError
-from farcall.rpc.handshake import ClientHandshake, client_hello
+from farcall.rpc.channels import Connection
 from farcall.rpc.limits import Limits
 
 if TYPE_CHECKING:
@@ -23,90 +20,15 @@ if TYPE_CHECKING:
 
 _CALL_FUNC, _GET_GLOBAL_FUNC = 3, 9  # packet codes
 _FUNCTION, _MODULE = 68, 73  # type indices
-_CURE = "is `farcall serve` running there?"
-
-
-def connect(url: str, key: str = "", *, timeout: float = 10.0, call_timeout: float | None = None) -> Session:
-    """Open a session with a farcall server, or a TVM RPC server.
-
-    Args:
-        url: ``"tcp://HOST:PORT"``.
-        key: what the server was started with.
-        timeout: seconds until the session must stand.
-        call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
-            ends the session, since its answer would be taken for the next one's.
-
-    Returns:
-        The session; use it in a ``with`` statement, or close it.
-
-    Raises:
-        UsageError: ``url`` is none.
-        ConnectError: nobody listens there, the key is wrong, or it is no RPC server.
-    """
-    host, port = _address(url)
-    deadline = time.monotonic() + timeout
-    try:
-        connection = socket.create_connection((host, port), timeout=timeout)
-    except TimeoutError:
-        raise ConnectError(f"{url}: no connection within {timeout:g} s; {_CURE}") from None
-    except OSError as error:
-        raise ConnectError(f"{url}: {error.strerror or error}; {_CURE}") from None
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _shake_hands(connection, url, key, deadline)
-    except BaseException:
-        connection.close()
-        raise
-    return Session(connection, url, max(deadline - time.monotonic(), 0.001), call_timeout)
-
-
-def _address(url: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if host is None or port is None or parts.scheme != "tcp" or parts.path or parts.query:
-        raise UsageError(f"{url!r}: expected tcp://HOST:PORT, such as tcp://127.0.0.1:9090")
-    return host, port
-
-
-def _shake_hands(connection: socket.socket, url: str, key: str, deadline: float) -> None:
-    handshake = ClientHandshake(key)
-    try:
-        connection.sendall(client_hello(key))
-        while handshake.needed:
-            handshake.feed(_receive(connection, handshake.needed, deadline))
-    except ConnectError as error:
-        raise ConnectError(f"{url}: {error}") from None
-    except TimeoutError:
-        raise ConnectError(f"{url}: it accepts connections, but did not answer in time; {_CURE}") from None
-    except OSError as error:
-        raise ConnectError(f"{url}: {error.strerror or error} in the handshake; {_CURE}") from None
-    connection.settimeout(None)
-
-
-def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < size:
-        connection.settimeout(max(deadline - time.monotonic(), 0.001))
-        piece = connection.recv(size - len(data))
-        if not piece:
-            raise ConnectError(
-                "it closed the connection in the handshake; no RPC server, or one that is full"
-            )
-        data += piece
-    return data
 
 
 class Session:
-    """A connection to a server, and everything that this side holds there. Made by :func:`connect`."""
+    """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`."""
 
-    def __init__(
-        self, connection: socket.socket, url: str, start_timeout: float, call_timeout: float | None
-    ) -> None:
-        self.url = url
-        self._endpoint = _core.Endpoint(connection.detach(), url, Limits().wire)
+    def __init__(self, connection: Connection, start_timeout: float, call_timeout: float | None) -> None:
+        self.url = str(connection.address)
+        self._connection = connection
+        self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
         self._endpoint.timeout = start_timeout
         self._begin()
         self._endpoint.timeout = call_timeout
@@ -227,6 +149,7 @@ class Session:
     def close(self) -> None:
         """End the session; the server frees everything that it held. Safe to call twice."""
         self._endpoint.close()
+        self._connection.close()
 
     def __enter__(self) -> Session:
         return self

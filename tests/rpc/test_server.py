@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,20 +43,36 @@ def program(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
 def test_a_signal_ends_the_server_and_all_that_it_started(
-    program: tuple[subprocess.Popen[str], str], tmp_path: Path, number: signal.Signals
+    program: tuple[subprocess.Popen[str], str], tmp_path: Path, numbers: list[signal.Signals]
 ) -> None:
     process, url = program
     with connect(url, timeout=SECONDS) as session:
         session.upload(b"x", "file")
         pid = session.get_function("test.pid")()
-        assert list(tmp_path.glob("*/file"))
-        process.send_signal(number)
+        assert list(tmp_path.glob("*/*/file"))
+        for number in numbers:
+            process.send_signal(number)
+            if number != numbers[-1]:
+                assert has_stopped_listening(url)
         assert process.wait(SECONDS) == 0
         assert has_ended(pid)
         with pytest.raises(ConnectionLostError, match="shutting down"):
             session.get_function("test.add")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sessions_that_are_open_may_finish_after_sigterm(
+    program: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    process, url = program
+    with connect(url, timeout=SECONDS) as session:
+        add = session.get_function("test.add")
+        process.send_signal(signal.SIGTERM)
+        assert has_stopped_listening(url)
+        assert add(20, 22) == 42
+    assert process.wait(SECONDS) == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,6 +88,18 @@ def test_workers_go_when_their_supervisor_is_killed(
         with pytest.raises(ConnectionLostError):
             session.get_function("test.add")
     assert list(tmp_path.iterdir()) == []
+
+
+def has_stopped_listening(url: str) -> bool:
+    """Wait until nobody is served any more."""
+    host, port = url.removeprefix("tcp://").rsplit(":", 1)
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((host, int(port)), timeout=SECONDS).close()
+        except ConnectionRefusedError:
+            return True
+    return False
 
 
 def test_the_folder_of_a_session_goes_with_it() -> None:

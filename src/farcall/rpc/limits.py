@@ -25,14 +25,22 @@ class Limits:
     # one session
     tensor_bytes: int = 16 * GIB  # allocated by the client, in all
     handles: int = 1 << 20
+    memory_bytes: int = 0  # private memory of its worker; 0: as much as the machine has
+    file_bytes: int = 16 * GIB  # one file
+    open_files: int = 1024
+    session_seconds: float = 0  # it may last; 0: no limit
+    call_seconds: float = 0  # one call may take; 0: no limit
+    lease_seconds: float = 0  # without a byte from the client, between calls; 0: no limit
 
     # the server
     key_bytes: int = 1024
     handshake_seconds: float = 5.0
-    pending_peers: int = 256  # in a handshake at the same time; the oldest has to go
-    sessions: int = 64
+    pending_peers: int = 64  # in a handshake at the same time; the oldest of the worst source has to go
+    sessions: int = 256
+    spares: int = 2  # workers that wait for their session
     abandoned_seconds: float = 10.0  # for a worker to finish when its client has left
-    spawn_seconds: float = 60.0  # until a new worker says that it is ready
+    drain_seconds: float = 10.0  # for sessions to finish when the server is asked to stop
+    spawn_seconds: float = 60.0  # until the first worker can be had
 
     @property
     def wire(self) -> tuple[int, int, int, int, int, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import sys
 
 PAGE_BYTES = 4096
 _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
 _NAME_MAX = 256
+_RECEIVED, _SENT, _REQUESTS = 512, 520, 528  # u64 of the host; native/core writes them
 
 
 class Page:
@@ -45,6 +47,24 @@ class Page:
             return None
         size = min(int.from_bytes(self.memory[_NAME_SIZE : _NAME_SIZE + 2], "little"), _NAME_MAX)
         return self.memory[_NAME : _NAME + size].decode(errors="replace")
+
+    @property
+    def received(self) -> int:
+        """Bytes that came from the client."""
+        return self._counter(_RECEIVED)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that went to it."""
+        return self._counter(_SENT)
+
+    @property
+    def requests(self) -> int:
+        """Packets that it sent."""
+        return self._counter(_REQUESTS)
+
+    def _counter(self, at: int) -> int:
+        return int.from_bytes(self.memory[at : at + 8], sys.byteorder)
 
     def close(self) -> None:
         """Unmap it."""

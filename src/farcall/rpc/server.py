@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import signal
 import socket
@@ -14,7 +15,7 @@ from types import TracebackType
 
 from farcall.errors import UsageError
 from farcall.rpc.limits import Limits
-from farcall.rpc.supervisor import Supervisor
+from farcall.rpc.supervisor import Log, Supervisor
 
 
 def is_loopback(host: str) -> bool:
@@ -64,6 +65,7 @@ class Server:
         init: ``"PKG.MOD:FUNC"``, called in every worker to register what it exports.
         limits: see :class:`Limits`.
         insecure: allow a public address although anyone there could run code here.
+        log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
 
     Raises:
         UsageError: the address cannot be used, or ``init`` fails.
@@ -78,6 +80,7 @@ class Server:
         limits: Limits | None = None,
         *,
         insecure: bool = False,
+        log: Log | None = None,
     ) -> None:
         listener = _listen(host, port, insecure=insecure)
         self.url = _url(listener)
@@ -85,16 +88,18 @@ class Server:
         self._ready: Future[Callable[[], object]] = Future()
         self._thread = threading.Thread(
             target=self._run,
-            args=(listener, key, init, limits or Limits()),
+            args=(listener, key, init, limits or Limits(), log),
             name="farcall-server",
             daemon=True,
         )
         self._thread.start()
         self._stop = self._ready.result()
 
-    def _run(self, listener: socket.socket, key: str, init: str | None, limits: Limits) -> None:
+    def _run(
+        self, listener: socket.socket, key: str, init: str | None, limits: Limits, log: Log | None
+    ) -> None:
         async def main() -> None:
-            supervisor = Supervisor(listener, key, init, limits)
+            supervisor = Supervisor(listener, key, init, limits, log)
             await supervisor.prepare()
             loop = asyncio.get_running_loop()
             self._ready.set_result(lambda: loop.call_soon_threadsafe(supervisor.stop))
@@ -132,9 +137,13 @@ def serve(
     limits: Limits | None = None,
     *,
     insecure: bool = False,
+    log: Log | None = None,
     on_listening: Callable[[str], object] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then end every session and return.
+    """Serve until SIGINT, or SIGTERM; then end every session and return.
+
+    After SIGTERM nobody new is served, and the sessions that are open may finish, for
+    ``limits.drain_seconds`` (a second signal ends them at once). SIGUSR1 logs every open session.
 
     Args:
         on_listening: called with the address once clients can connect.
@@ -145,10 +154,11 @@ def serve(
     listener = _listen(host, port, insecure=insecure)
 
     async def main() -> None:
-        supervisor = Supervisor(listener, key, init, limits or Limits())
+        supervisor = Supervisor(listener, key, init, limits or Limits(), log)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.stop)
+        loop.add_signal_handler(signal.SIGTERM, functools.partial(supervisor.stop, drain=True))
+        loop.add_signal_handler(signal.SIGINT, supervisor.stop)
+        loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
         await supervisor.prepare()
         if on_listening is not None:
             on_listening(_url(listener))

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
-import shutil
+import itertools
 import socket
-import sys
-import tempfile
-from pathlib import Path
+import time
+from collections.abc import Callable
 
-from farcall.errors import ProtocolError, UsageError
+from farcall.errors import ProtocolError
+from farcall.rpc.doorway import Doorway
 from farcall.rpc.handshake import Hello, ServerHandshake, server_accept, server_refuse
+from farcall.rpc.hangup import HangupWatch
 from farcall.rpc.limits import Limits
-from farcall.rpc.packets import exception_packet
-from farcall.rpc.worker_process import WorkerProcess
+from farcall.rpc.pool import WorkerPool
+from farcall.rpc.served import ServedSession, Verdict, last_words
 
-_LINGER_SECONDS = 1.0  # for the peer to read the last words, before a close could destroy them
 _ACCEPT_PAUSE = 0.05  # when no descriptor is left
+_WRONG_KEY = 5.0  # points; as much as five silent peers
+
+Log = Callable[[dict[str, object]], object]
 
 
 class Supervisor:
@@ -31,48 +33,95 @@ class Supervisor:
     Args:
         listener: bound and listening.
         key: what a client must name.
-        init: ``PKG.MOD:FUNC``, run in every worker.
+        init: ``PKG.MOD:FUNC``, run for every worker.
         limits: of the server and its sessions.
+        log: told of every event: a dictionary with ``event`` and its facts.
     """
 
-    def __init__(self, listener: socket.socket, key: str, init: str | None, limits: Limits) -> None:
+    def __init__(
+        self, listener: socket.socket, key: str, init: str | None, limits: Limits, log: Log | None = None
+    ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._key = key
-        self._init = init
         self._limits = limits
-        self._pending: dict[asyncio.Task[None], None] = {}  # in a handshake, oldest first
+        self._log = log
+        self._doorway = Doorway(limits.pending_peers, limits.handshake_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sessions = 0
-        self._spare: asyncio.Task[WorkerProcess] | None = None
-        self._stop = asyncio.Event()
+        self._sessions: dict[int, ServedSession] = {}
+        self._numbers = itertools.count(1)
+        self._pool = WorkerPool(init, limits)
+        self._drain = asyncio.Event()
+        self._halt = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Start the first worker, so that a broken ``init`` is known before anybody connects.
+        """Start what makes workers, so that a broken ``init`` is known before anybody connects.
 
         Raises:
-            UsageError: the worker could not be started.
+            UsageError: it could not be started.
         """
-        self._order_spare()
-        assert self._spare is not None  # noqa: S101
-        await asyncio.shield(self._spare)
+        await self._pool.start()
 
-    def stop(self) -> None:
-        """Make :meth:`run` return. For the loop's thread."""
-        self._stop.set()
+    def stop(self, *, drain: bool = False) -> None:
+        """Make :meth:`run` return. For the loop's thread.
+
+        Args:
+            drain: let the sessions that are open finish, for ``drain_seconds``; a second call ends them now.
+        """
+        if drain and not self._drain.is_set():
+            self._tell("draining", sessions=len(self._sessions))
+        else:
+            self._halt.set()
+        self._drain.set()
+
+    def report(self) -> None:
+        """Log every open session, with its counters."""
+        for session in self._sessions.values():
+            self._tell("session", **_facts(session))
 
     async def run(self) -> None:
         """Serve until :meth:`stop`, then end every session."""
-        accepting = asyncio.create_task(self._accept())
+        self._hangups = HangupWatch()
+        helpers = [asyncio.create_task(self._accept()), asyncio.create_task(self._look_after())]
         try:
-            await self._stop.wait()
+            await self._drain.wait()
+            helpers[0].cancel()
+            self._listener.close()  # nobody waits for a server that goes
+            await self._finish()
         finally:
-            accepting.cancel()
-            for task in self._tasks:
+            for task in (*helpers, *self._tasks):
                 task.cancel()
-            await asyncio.gather(accepting, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*helpers, *self._tasks, return_exceptions=True)
             self._listener.close()
-            await self._drop_spare()
+            self._hangups.close()
+            self._pool.close()
+            self._tell("stopped")
+
+    async def _finish(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.drain_seconds):
+                while self._sessions and not self._halt.is_set():
+                    halted = asyncio.create_task(self._halt.wait())
+                    await asyncio.wait((halted, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+                    halted.cancel()
+        self._halt.set()
+        for session in self._sessions.values():
+            session.end("shutdown", "ConnectionLostError: the server is shutting down")
+        while self._sessions:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _look_after(self) -> None:
+        """Ends the sessions whose call or whose silence lasts too long."""
+        waits = [value for value in (self._limits.call_seconds, self._limits.lease_seconds) if value]
+        while waits:
+            await asyncio.sleep(min(1.0, min(waits) / 4))
+            now = time.monotonic()
+            for session in self._sessions.values():
+                session.check(now)
+
+    def _tell(self, event: str, **facts: object) -> None:
+        if self._log is not None:
+            self._log({"event": event, "time": round(time.time(), 3), **facts})
 
     # ---- connections
 
@@ -86,33 +135,35 @@ class Supervisor:
                 continue
             task = asyncio.create_task(self._connection(connection, address))
             self._tasks.add(task)
-            self._pending[task] = None
             task.add_done_callback(self._forget)
-            if len(self._pending) > self._limits.pending_peers:
-                oldest = next(iter(self._pending))
-                del self._pending[oldest]
-                oldest.cancel()
+            self._doorway.enter(task, str(address[0]))
             await asyncio.sleep(0)  # sock_accept does not yield while peers wait; those here must get on
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._pending.pop(task, None)
+        self._doorway.leave(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            print(f"farcall serve: a session failed: {error!r}", file=sys.stderr)
+            self._tell("fault", error=repr(error))
 
     async def _connection(self, connection: socket.socket, address: tuple[object, ...]) -> None:
+        source, peer = str(address[0]), ":".join(map(str, address[:2]))
         with connection:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            keep_alive(connection)
             try:
-                async with asyncio.timeout(self._limits.handshake_seconds):
+                async with asyncio.timeout(self._doorway.seconds(source)):
                     hello = await self._handshake(connection)
-            except (TimeoutError, ProtocolError, OSError):
+            except (TimeoutError, ProtocolError, OSError) as error:
+                self._doorway.penalise(source)
+                self._tell("refused", peer=peer, reason=str(error) or type(error).__name__)
                 return
-            self._pending.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
-            if hello is not None:
-                await self._session(connection, hello, ":".join(map(str, address[:2])))
+            self._doorway.leave(asyncio.current_task())
+            if hello is None:
+                self._doorway.penalise(source, _WRONG_KEY)
+                self._tell("refused", peer=peer, reason="wrong key")
+                return
+            await self._session(connection, hello, peer)
 
     async def _handshake(self, connection: socket.socket) -> Hello | None:
         """What the peer asks for; None when it was refused."""
@@ -138,116 +189,40 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
             await loop.sock_sendall(connection, server_accept(self._key))
-        if self._sessions >= self._limits.sessions:
-            full = f"the server has {self._sessions} sessions open, which is its limit; try again later"
-            await _last_words(connection, f"ConnectionLostError: {full}")
+        if len(self._sessions) >= self._limits.sessions:
+            self._tell("refused", peer=peer, reason="full")
+            full = f"the server has {len(self._sessions)} sessions open, which is its limit; try again later"
+            await last_words(connection, f"ConnectionLostError: {full}")
             return
-        self._sessions += 1
+        session = ServedSession(next(self._numbers), connection, peer, self._limits)
+        self._sessions[session.number] = session
+        self._tell("session start", session=session.number, peer=peer)
+        verdict = Verdict("fault")
         try:
-            words = await self._serve(connection, hello.timeout, peer)
-            await _last_words(connection, words)
+            verdict = await session.run(self._pool, self._hangups, hello.timeout)
+            await last_words(connection, verdict.words, linger=not self._halt.is_set())
         finally:
-            self._sessions -= 1
-
-    async def _serve(self, connection: socket.socket, timeout: float | None, peer: str) -> str | None:
-        """Run the session; answers what is still to be said to the client."""
-        try:
-            worker = await self._take_worker()
-        except UsageError as error:
-            return f"ConnectionLostError: the server cannot start a worker: {error}"
-        workdir = Path(tempfile.mkdtemp(prefix="farcall-session-"))
-        try:
-            connection.setblocking(True)  # the worker shares this flag
-            worker.give(connection, workdir, peer)
-            async with asyncio.timeout(timeout):
-                status = await self._outcome(worker, connection)
-            return worker.obituary(status) if status is not None else None
-        except TimeoutError:
-            # The prefix by which a TVM client knows it.
-            return await worker.kill(f"RPCSessionTimeoutError: the session's {timeout:g} s are over")
-        except asyncio.CancelledError:
-            farewell = await worker.kill("ConnectionLostError: the server is shutting down")
-            await _last_words(connection, farewell, linger=False)
-            raise
-        finally:
-            try:
-                await worker.kill("")
-            finally:  # also when the server stops just now
-                worker.close()
-                shutil.rmtree(workdir, ignore_errors=True)
-
-    async def _outcome(self, worker: WorkerProcess, connection: socket.socket) -> int | None:
-        """The worker's exit status; None when the client left and the worker had to be ended."""
-        ending = asyncio.create_task(worker.wait())
-        leaving = asyncio.create_task(_hangup(connection))
-        try:
-            await asyncio.wait((ending, leaving), return_when=asyncio.FIRST_COMPLETED)
-            # A kernel that never returns must not outlive its client for long.
-            await asyncio.wait((ending,), timeout=self._limits.abandoned_seconds)
-            return ending.result() if ending.done() else None
-        finally:
-            leaving.cancel()
-            ending.cancel()
-
-    # ---- workers
-
-    def _order_spare(self) -> None:
-        if self._spare is None:
-            self._spare = asyncio.create_task(WorkerProcess.start(self._init, self._limits))
-            self._spare.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def _take_worker(self) -> WorkerProcess:
-        """The spare, or a new one when that has died; another is ordered."""
-        self._order_spare()
-        spare, self._spare = self._spare, None
-        assert spare is not None  # noqa: S101
-        try:
-            worker = await asyncio.shield(spare)
-        except asyncio.CancelledError:
-            self._spare = spare  # the server stops, and drops it
-            raise
-        finally:
-            if not self._stop.is_set():
-                self._order_spare()
-        if worker.alive():
-            return worker
-        worker.close()
-        return await WorkerProcess.start(self._init, self._limits)
-
-    async def _drop_spare(self) -> None:
-        if self._spare is None:
-            return
-        if not self._spare.done():
-            self._spare.cancel()
-        with contextlib.suppress(Exception, asyncio.CancelledError):
-            worker = await self._spare
-            await worker.kill("")
-            worker.close()
+            del self._sessions[session.number]
+            self._tell("session end", reason=verdict.reason, words=verdict.words, **_facts(session))
 
 
-async def _hangup(connection: socket.socket) -> None:
-    """Until the peer has closed. Unlike a read, it takes no data away from the worker."""
-    if not hasattr(select, "epoll"):
-        await asyncio.get_running_loop().create_future()
-    loop = asyncio.get_running_loop()
-    closed = asyncio.Event()
-    with select.epoll() as poll:
-        poll.register(connection.fileno(), select.EPOLLRDHUP)
-        loop.add_reader(poll.fileno(), closed.set)
-        try:
-            await closed.wait()
-        finally:
-            loop.remove_reader(poll.fileno())
+def _facts(session: ServedSession) -> dict[str, object]:
+    """For the log."""
+    facts: dict[str, object] = {
+        "session": session.number,
+        "peer": session.peer,
+        "seconds": round(time.monotonic() - session.started, 3),
+    }
+    if session.worker is not None:
+        facts.update(pid=session.worker.pid, **session.worker.counters)
+    return facts
 
 
-async def _last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:
-    """Say why the session ended (as the reply to whatever was asked), and let the peer read it."""
-    loop = asyncio.get_running_loop()
-    connection.setblocking(False)
-    with contextlib.suppress(OSError, TimeoutError):
-        async with asyncio.timeout(_LINGER_SECONDS):
-            if text is not None:
-                await loop.sock_sendall(connection, exception_packet(text))
-            connection.shutdown(socket.SHUT_WR)
-            while linger and await loop.sock_recv(connection, 65536):
-                pass
+def keep_alive(connection: socket.socket) -> None:
+    """Let the kernel find out that a peer's machine is gone: in about a minute, not in two hours."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)

@@ -1,0 +1,142 @@
+"""One session as the supervisor sees it: a connection, a worker, what limits them, and how it all ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from farcall.errors import UsageError
+from farcall.rpc.hangup import HangupWatch
+from farcall.rpc.limits import Limits
+from farcall.rpc.packets import exception_packet
+from farcall.rpc.pool import WorkerPool
+from farcall.rpc.worker_process import WorkerProcess
+
+_LINGER_SECONDS = 1.0  # for the peer to read the last words, before a close could destroy them
+
+
+class Verdict(NamedTuple):
+    """Why a session ends."""
+
+    reason: str  # one word for the log
+    words: str | None = None  # for the client: ``Kind: message``
+
+
+@dataclass
+class _Progress:
+    """The page as it was when it last changed."""
+
+    state: tuple[int, str | None] = (0, None)
+    since: float = field(default_factory=time.monotonic)
+
+
+class ServedSession:
+    """Serves one connection behind its handshake.
+
+    Args:
+        number: of the session, for the log.
+        connection: to the client.
+        peer: who that is, in words.
+        limits: of the session.
+    """
+
+    def __init__(self, number: int, connection: socket.socket, peer: str, limits: Limits) -> None:
+        self.number = number
+        self.peer = peer
+        self.worker: WorkerProcess | None = None
+        self.started = time.monotonic()
+        self._connection = connection
+        self._limits = limits
+        self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._progress = _Progress()
+
+    def end(self, reason: str, words: str) -> None:
+        """End it from outside. The first reason stays."""
+        if not self._verdict.done():
+            self._verdict.set_result(Verdict(reason, words))
+
+    def check(self, now: float) -> None:
+        """End it when its call or its client's silence has lasted too long."""
+        page = self.worker.page if self.worker is not None else None
+        if page is None:
+            return
+        state = (page.received, page.calling)
+        if state != self._progress.state:
+            self._progress = _Progress(state, now)
+            return
+        lasted, limits = now - self._progress.since, self._limits
+        if page.calling is not None and 0 < limits.call_seconds <= lasted:
+            name, seconds = page.calling, limits.call_seconds
+            self.end("call limit", f"DeadlineExceededError: `{name}` ran for more than {seconds:g} s here")
+        elif page.calling is None and 0 < limits.lease_seconds <= lasted:
+            self.end("lease", f"ConnectionLostError: nothing was heard for {limits.lease_seconds:g} s")
+
+    async def run(self, pool: WorkerPool, hangups: HangupWatch, wish: float | None) -> Verdict:
+        """Serve it to its end.
+
+        Args:
+            pool: where its worker comes from.
+            hangups: tells that the client has left.
+            wish: seconds after which the client wants it to end.
+        """
+        try:
+            self.worker = await pool.take()
+        except UsageError as error:
+            return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {error}")
+        worker = self.worker
+        workdir = pool.folder(worker.number)
+        clock = self._start_clock(wish)
+        try:
+            self._connection.setblocking(True)  # the worker shares this flag
+            worker.give([self._connection.fileno()], workdir, {"peer": self.peer})
+            return await self._outcome(worker, hangups)
+        finally:
+            if clock is not None:
+                clock.cancel()
+            await worker.kill()
+            worker.close()
+            await asyncio.to_thread(shutil.rmtree, workdir, ignore_errors=True)
+
+    def _start_clock(self, wish: float | None) -> asyncio.TimerHandle | None:
+        seconds = min(filter(None, (wish, self._limits.session_seconds)), default=None)
+        if seconds is None:
+            return None
+        # The prefix by which a TVM client knows it.
+        words = f"RPCSessionTimeoutError: the session's {seconds:g} s are over"
+        return asyncio.get_running_loop().call_later(seconds, self.end, "time", words)
+
+    async def _outcome(self, worker: WorkerProcess, hangups: HangupWatch) -> Verdict:
+        descriptor = self._connection.fileno()
+        left = hangups.watch(descriptor)
+        try:
+            await asyncio.wait((worker.ended, self._verdict, left), return_when=asyncio.FIRST_COMPLETED)
+            if left.done():  # a kernel that never returns must not outlive its client for long
+                await asyncio.wait((worker.ended,), timeout=self._limits.abandoned_seconds)
+        finally:
+            hangups.forget(descriptor)
+        if worker.ended.done():
+            words = worker.obituary(worker.ended.result())
+            return Verdict("closed" if words is None else "crashed", words if worker.may_add else None)
+        if not self._verdict.done():
+            return Verdict("abandoned")
+        await worker.kill()
+        verdict = self._verdict.result()
+        return verdict if worker.may_add else Verdict(verdict.reason)
+
+
+async def last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:
+    """Say why the session ended (as the reply to whatever was asked), and let the peer read it."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            if text is not None:
+                await loop.sock_sendall(connection, exception_packet(text))
+            connection.shutdown(socket.SHUT_WR)
+            while linger and await loop.sock_recv(connection, 65536):
+                pass

@@ -50,12 +50,16 @@ static bool enter(FcChannel* channel) {
 ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
   if (!enter(channel)) return -ECANCELED;
   ssize_t got = channel->ops->receive(channel, to, n, deadline);
+  if (got > 0 && channel->traffic) channel->traffic[0] += (uint64_t)got;
   leave(channel);
   return got;
 }
 
 int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline) {
   if (!enter(channel)) return -ECANCELED;
+  if (channel->traffic) {
+    for (size_t i = 0; i < count; ++i) channel->traffic[1] += parts[i].iov_len;
+  }
   int rc = channel->ops->send(channel, parts, count, deadline);
   leave(channel);
   return rc;

@@ -45,6 +45,7 @@ typedef struct FcChannelOps {
 struct FcChannel {
   const FcChannelOps* ops;
   volatile uint8_t* sending; /* NULL, or what to set while a message may be out in part; see fc_channel_note */
+  volatile uint64_t* traffic; /* NULL, or where to count bytes: received, and sent */
   uint32_t refs;
   uint32_t users; /* threads inside, and whether it is closed; see channel.c */
 };

@@ -4,6 +4,8 @@
 #include "channel_py.h"
 #include "endpoint_values.h"
 
+enum { PAGE_TRAFFIC = 512 }; /* of farcall/rpc/page.py */
+
 typedef struct {
   PyObject_HEAD
   FcEndpoint* ep;
@@ -41,6 +43,7 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     goto fail;
   }
   if (self->page.buf && self->page.len > 0) channel->sending = self->page.buf;
+  if (self->page.len >= PAGE_TRAFFIC + 16) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + PAGE_TRAFFIC);
   return (PyObject*)self;
 fail:
   Py_DECREF(self);
@@ -51,6 +54,7 @@ fail:
 static void endpoint_dealloc(PyEndpoint* self) {
   if (self->ep) {
     self->ep->channel->sending = NULL;
+    self->ep->channel->traffic = NULL;
     fc_endpoint_decref(self->ep);
   }
   if (self->page.buf) PyBuffer_Release(&self->page);

@@ -29,7 +29,7 @@ class WorkerProcess:
         self.pid = 0  # as soon as the zygote has told
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.page: Page | None = None
-        self._counted = {"requests": 0, "received": 0, "sent": 0}
+        self._counted = {"received": 0, "sent": 0}
         self._control = control
         self._kill = kill
 
@@ -59,11 +59,11 @@ class WorkerProcess:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Packets and bytes from the client, and bytes to it."""
+        """Bytes from the client, and to it."""
         page = self.page
         if page is None or page.memory.closed:
             return self._counted
-        return {"requests": page.requests, "received": page.received, "sent": page.sent}
+        return {"received": page.received, "sent": page.sent}
 
     @property
     def may_add(self) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .conftest import Wire, compiler, packed
+from .conftest import Wire, compile_c, compiler, packed
 
 Build = Callable[..., Path]
 
@@ -278,15 +278,36 @@ def test_sanitizers_find_nothing(build: Build, captured: dict[str, bytes], tmp_p
     assert b"failed" in done.stdout
 
 
-def test_a_big_endian_machine_says_the_same(build: Build, captured: dict[str, bytes]) -> None:
-    qemu = shutil.which("qemu-s390x") or shutil.which("qemu-s390x-static")
+# 64-bit and 32-bit, each of them little and big endian; and i386, which aligns 64-bit numbers to 4 bytes.
+MACHINES = {
+    "aarch64": ["aarch64-linux-musl"],
+    "arm": ["arm-linux-musleabihf"],
+    "hexagon": ["hexagon-linux-musl", "-mcpu=hexagonv67"],
+    "i386": ["x86-linux-musl"],
+    "ppc": ["powerpc-linux-musleabi"],
+    "riscv64": ["riscv64-linux-musl"],
+    "s390x": ["s390x-linux-musl"],
+}
+
+
+@pytest.fixture(scope="module")
+def said_here(captured: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What this machine says of all cases."""
+    program = compile_c(compiler(), "driver.c", tmp_path_factory.mktemp("here") / "driver", "-DWIRE_MAIN")
+    done = subprocess.run([program], input=packed(cases(captured)), capture_output=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_another_machine_says_the_same(
+    build: Build, captured: dict[str, bytes], said_here: bytes, machine: str
+) -> None:
+    qemu = shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static")
     if not qemu or importlib.util.find_spec("ziglang") is None:
-        pytest.skip("needs qemu-s390x and the ziglang package")
+        pytest.skip(f"needs qemu-{machine} and the ziglang package")
     zig = [sys.executable, "-m", "ziglang", "cc"]
-    there = build(zig, "driver.c", "-DWIRE_MAIN", "-target", "s390x-linux-musl", "-static")
-    given_cases = packed(cases(captured))
-    far = subprocess.run([qemu, there], input=given_cases, capture_output=True, check=False)
-    here = build(compiler(), "driver.c", "-DWIRE_MAIN")
-    near = subprocess.run([here], input=given_cases, capture_output=True, check=False)
-    assert (far.returncode, near.returncode) == (0, 0), far.stderr.decode()[-2000:]
-    assert far.stdout == near.stdout
+    there = build(zig, "driver.c", "-DWIRE_MAIN", "-static", "-target", *MACHINES[machine])
+    command = [qemu, *(["-cpu", "v67"] if machine == "hexagon" else []), str(there)]
+    far = subprocess.run(command, input=packed(cases(captured)), capture_output=True, check=False)
+    assert far.returncode == 0, far.stderr.decode()[-2000:]
+    assert far.stdout == said_here

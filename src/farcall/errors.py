@@ -47,6 +47,14 @@ class ArtifactError(UsageError):
     """
 
 
+class SignatureError(UsageError, ValueError):
+    """What describes a function (a signature in one of its encodings, annotations) is broken or inconsistent.
+
+    The message says where in it, and what was expected there. Nothing is wrong with the values of a call:
+    those get Python's own ``TypeError`` or ``ValueError``.
+    """
+
+
 class RemoteError(FarcallError):
     """The other side of a connection refused, misbehaved or went away."""
 

@@ -100,9 +100,49 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         assert self.result is not None  # noqa: S101 - filled in by __post_init__
         return self.result
 
+    @classmethod
+    def from_reflection(cls, attributes: Mapping[str, str]) -> Signature:
+        """The Signature of a function of IREE's 2020 ABI.
+
+        Args:
+            attributes: ``f``, the raw signature; ``fv``, its version, ``"1"``; and where values nest,
+                ``abi``, which is ``"sip"``, and ``sip``. Others are ignored. SIP names positional parameters
+                ``"0"``, ``"1"``, ..., and those by keyword by their keys.
+
+        Raises:
+            SignatureError: one is missing, malformed, or does not fit the other; the message says where.
+
+        >>> print(Signature.from_reflection({"f": "I11!S3!t6B3!d-1R4!B1!", "fv": "1"}))
+        (sint32, Buffer<float32[?]>) -> (Buffer<float32[]>)
+        """
+        from farcall.abi.reflection import from_reflection
+
+        return from_reflection(attributes)
+
+    def to_reflection(self) -> dict[str, str]:
+        """The attributes that :meth:`from_reflection` reads: with ``sip`` where ``f`` does not say it all.
+
+        Names of leaves and of positional parameters, defaults and symbols of dims have no place in them, and
+        tuples become lists.
+
+        Raises:
+            SignatureError: a leaf has no raw type, or parameters are partly positional and partly by keyword.
+        """
+        from farcall.abi.reflection import to_reflection
+
+        return to_reflection(self)
+
     def __str__(self) -> str:
+        if not any(leaf.name for leaf in (*self.inputs, *self.outputs)):
+            return self._raw_text()
         types = [leaf.type for leaf in self.inputs]
         return f"({', '.join(_shown(self.parameters, types))}) -> {self.result_text}"
+
+    def _raw_text(self) -> str:
+        """What a Signature whose leaves have no names is printed as: IREE's text of them."""
+        from farcall.abi import raw
+
+        return raw.text(self.inputs, self.outputs)
 
     def __repr__(self) -> str:
         return f"<farcall.Signature {self}>"

@@ -1,0 +1,167 @@
+"""Fields: what IREE's signatures of 2020 are written in, raw and SIP alike.
+
+A signature is a run of fields without separators. An integer field is a tag (``_`` or a small letter) and a
+decimal number of 32 bits: ``d-1``. A span is a capital letter, a count of bytes and that many bytes, of which
+the first is ``!``: ``B4!d10``; its payload may be a run of fields again.
+
+The reader that these signatures were made for skipped some broken fields and never came back from others.
+Here any bytes are fields, or an error that says where they stop being so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from farcall.errors import SignatureError
+
+LONGEST = 1 << 20  # bytes of one signature: 10,000 arguments have 200 KB
+
+_INT32 = range(-(1 << 31), 1 << 31)
+_FIELD = re.compile(r"((?:[_a-z]-?[0-9]++)++)|([A-Z])([0-9]++)!")
+_INTEGERS = re.compile(r"([_a-z])(-?[0-9]++)")
+_DIGITS = 10  # of the largest int32
+_EXCERPT = 16  # bytes of a signature that an error shows
+
+
+# Tag, where the field starts, and the value of an integer field (the last is 0), or start and end of the
+# payload of a span. A plain tuple: a signature has hundreds, and a class would double the time to read it.
+Field: TypeAlias = tuple[str, int, int, int]
+
+
+class Source(NamedTuple):
+    """What is read, one character a byte, and how errors call it (``raw signature``)."""
+
+    data: str
+    what: str
+
+    def error(self, at: int, problem: str) -> SignatureError:
+        """The error that shows where in the bytes the problem is."""
+        excerpt = self.data[at : at + _EXCERPT].encode("latin-1").decode("utf-8", "backslashreplace")
+        more = "..." if at + _EXCERPT < len(self.data) else ""
+        return SignatureError(f"{self.what}, byte {at} (at {excerpt + more!r}): {problem}")
+
+    def text(self, start: int, end: int) -> str:
+        """The payload of a span as the text that it is in UTF-8."""
+        try:
+            return self.data[start:end].encode("latin-1").decode()
+        except UnicodeDecodeError:
+            raise self.error(start, "the text is not UTF-8") from None
+
+
+def source(text: str | bytes, what: str) -> Source:
+    """What is read: the text in UTF-8.
+
+    Raises:
+        SignatureError: it is longer than any signature, or not text.
+    """
+    try:
+        data = text if isinstance(text, bytes) else text.encode()
+    except UnicodeEncodeError as error:
+        raise SignatureError(f"{what}: not UTF-8 ({error.reason} at character {error.start})") from None
+    if len(data) > LONGEST:
+        raise SignatureError(f"{what}: {len(data)} bytes; at most {LONGEST} are read")
+    return Source(data.decode("latin-1"), what)
+
+
+def fields(source: Source, start: int = 0, end: int | None = None) -> Iterator[Field]:
+    """The fields of ``data[start:end]``, in order. Positions are those in the whole.
+
+    Raises:
+        SignatureError: what stands there is no field. The fields before it were given.
+    """
+    data, at = source.data, start
+    end = len(data) if end is None else end
+    while at < end:
+        found = _FIELD.match(data, at, end)
+        if found is None:
+            raise _problem(source, at, end)
+        if found[1] is None:
+            yield (field := _span(source, at, found, end))
+            at = field[3]
+            continue
+        for tag, digits in _INTEGERS.findall(found[1]):
+            value = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
+            yield tag, at, value, 0
+            at += 1 + len(digits)
+
+
+def _integer(source: Source, at: int, digits: str) -> int:
+    """A number that may be out of range; it is never converted while it may be huge."""
+    digits_only = digits.lstrip("-").lstrip("0")
+    value = int(digits_only or "0") if len(digits_only) <= _DIGITS else 1 << 32
+    if (value := -value if digits.startswith("-") else value) not in _INT32:
+        raise source.error(at, "the number does not fit into 32 bits")
+    return value
+
+
+def _span(source: Source, at: int, found: re.Match[str], end: int) -> Field:
+    tag, digits, start = found[2], found[3], found.end()
+    size = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
+    stop = start + size - 1
+    if size == 0:
+        raise source.error(at, "the length of a span counts its `!`: at least 1")
+    if stop > end:
+        raise source.error(at, f"the span declares {size} bytes, {end - start + 1} are left")
+    return tag, at, start, stop
+
+
+def _problem(source: Source, at: int, end: int) -> SignatureError:
+    """Why no field starts there."""
+    tag, rest = source.data[at : at + 1], source.data[at + 1 : end]
+    if not re.match(r"[_a-zA-Z]", tag):
+        return source.error(at, "expected a tag (`_`, a-z or A-Z)")
+    if not re.match(r"-?[0-9]", rest):
+        return source.error(at, f"expected a number after the tag `{tag}`")
+    if rest.startswith("-"):
+        return source.error(at, "the length of a span is negative")
+    return source.error(at, "expected `!` after the length of a span")
+
+
+def halves(source: Source, noun: str) -> tuple[Field, Field]:
+    """The spans ``I`` and ``R``, of the arguments and of the results, in any order; the first of each counts.
+
+    Fields of other tags are for other readers. All of them are read, so that none is broken.
+
+    Raises:
+        SignatureError: one is not there (it is called a ``noun``), or the bytes are no fields.
+    """
+    found: dict[str, Field] = {}
+    for field in fields(source):
+        found.setdefault(field[0], field)
+    for tag, name in (("I", "Inputs"), ("R", "Results")):
+        if tag not in found:
+            raise SignatureError(
+                f"{source.what}: {name} {noun} not found: there is no field `{tag}` in its "
+                f"{len(source.data)} bytes"
+            )
+    return found["I"], found["R"]
+
+
+def integer(tag: str, value: int) -> bytes:
+    """An integer field.
+
+    Raises:
+        SignatureError: the number has more than 32 bits.
+    """
+    if value not in _INT32:
+        raise SignatureError(f"{value} does not fit into the 32 bits of an integer field `{tag}`")
+    return b"%s%d" % (tag.encode(), value)
+
+
+def span(tag: str, payload: bytes) -> bytes:
+    """A span field."""
+    return b"%s%d!%s" % (tag.encode(), len(payload) + 1, payload)
+
+
+def text_span(tag: str, text: str) -> bytes:
+    """A span whose payload is a text, in UTF-8.
+
+    Raises:
+        SignatureError: the text has lone surrogates.
+    """
+    try:
+        return span(tag, text.encode())
+    except UnicodeEncodeError as error:
+        raise SignatureError(f"the key {text!r} is no text that UTF-8 can hold: {error.reason}") from None

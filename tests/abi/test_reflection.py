@@ -1,0 +1,230 @@
+"""SIP and raw together: structured as the fixed original did, or refused for a listed reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from farcall.abi import Items, Nothing, Signature, Slot, lexer, raw, sip
+from farcall.abi.structure import Fields, Node, children
+from farcall.errors import SignatureError
+
+from .test_sip import trees
+from .vectors import Row, rows
+
+# Rows in which the original took what it should not have, on one side or both.
+REFUSED = {
+    "9 sparse seq in": "gaps: an argument would be ignored, and results padded with None",
+    "18 gap in raw idx": "raw argument 1 lies nowhere: it was never set, and read",
+    "20 multi roots": "two roots: only the results said so",
+    "27 result idx out of range": "was noticed at the first call",
+    "29 int key in dict": "keys of a wrong kind: worked for results",
+    "31 key at root": "was noticed at the first call",
+    "33 double key": "was noticed at the first call",
+    "35 syntax err": "was noticed at the first call",
+    "37 no I/R": "was noticed at the first call",
+    "41 neg seq key in": "counted from the end of the arguments",
+    "44 dict w/ missing inner int": "gaps: keys 0 and 3",
+}
+# Rows that come back in other words: the order of the halves and of keys is not kept, and there is no
+# structure to write where there are no arguments.
+REWRITTEN = {"1 empty": None, "15 empty struct root": "I1!R4!S1!", "39 R first": "I8!S5!k0_0R3!_0"}
+
+
+def signature(nested: str, inputs: int, outputs: int, **more: str) -> Signature:
+    """The Signature of a SIP signature, over that many numbers."""
+    flat = f"I{3 * inputs + 1}!{'S1!' * inputs}R{3 * outputs + 1}!{'S1!' * outputs}"
+    return Signature.from_reflection({"f": flat, "fv": "1", "abi": "sip", "sip": nested, **more})
+
+
+def arity(row: Row) -> tuple[int, int]:
+    """How many raw arguments and results a row has; of those that were refused, as many as it names."""
+    inputs = row["linearized"].get("ok")
+    if inputs is None:
+        inputs = {field[2] for field in fields_below(row["sip"]) if field[0] == "_"} if row["sip"] else ()
+    return len(inputs), len(row["raw_results"])
+
+
+def fields_below(text: str) -> list[lexer.Field]:
+    source = lexer.source(text, "row")
+    found, ranges = [], [(0, len(text.encode()))]
+    while ranges:
+        start, end = ranges.pop()
+        try:
+            for field in lexer.fields(source, start, end):
+                found.append(field)
+                if field[0] in "ISD":
+                    ranges.append((field[2], field[3]))
+        except SignatureError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("row", rows("sip"), ids=lambda row: row["name"])
+def test_vectors(row: Row) -> None:
+    if row["name"] in REFUSED:
+        with pytest.raises(SignatureError):
+            signature(row["sip"], *arity(row))
+        return
+    made = signature(row["sip"], *arity(row))
+    if "ok" in row["linearized"]:
+        assert linearize(made, row["py_args"], row["py_kwargs"]) == row["linearized"]["ok"]
+    assert structured(made.result_node, row["raw_results"]) == row["structured_fixed"]["ok"]
+    written = made.to_reflection().get("sip")
+    assert written == REWRITTEN.get(row["name"], row["sip"])
+    assert Signature.from_reflection(made.to_reflection()) == made
+
+
+def test_lists_hold_no_row_that_is_not_there() -> None:
+    assert {row["name"] for row in rows("sip")} >= {*REFUSED, *REWRITTEN}
+
+
+# A reading of nodes that shares nothing with FunctionAbi's.
+
+
+def linearize(made: Signature, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    flat: list[Any] = [None] * len(made.inputs)
+    positional = iter(args)
+    for parameter in made.parameters:
+        value = kwargs[parameter.name] if parameter.kind == "keyword_only" else next(positional)
+        spread(parameter.node, value, flat)
+    return flat
+
+
+def spread(node: Node, value: Any, flat: list[Any]) -> None:
+    if isinstance(node, Slot):
+        flat[node.index] = value
+    for i, (_, child) in enumerate(children(node)):
+        spread(child, value[node.fields[i][0] if isinstance(node, Fields) else i], flat)
+
+
+def structured(node: Node, flat: list[Any]) -> Any:
+    if isinstance(node, Slot):
+        return flat[node.index]
+    if isinstance(node, Nothing):
+        return None
+    values = [structured(child, flat) for _, child in children(node)]
+    return dict(zip((k for k, _ in node.fields), values, strict=True)) if isinstance(node, Fields) else values
+
+
+MORE = {
+    # rows of the facts that are not among the vectors
+    "I53!D49!K10!input_ids_1K11!input_mask_2K12!segment_ids_0R39!D35!K11!end_logits_0K13!start_logits_1": (
+        3,
+        2,
+        "{'end_logits': 'r0', 'start_logits': 'r1'}",
+    ),
+    "I22!S18!k0S9!k0_0k1_1k1_2R22!S18!k0_0k1S9!k0_1k1_2": (3, 3, "['r0', ['r1', 'r2']]"),
+    "I26!D22!K2!aD14!K2!bD7!K2!c_0R26!D22!K2!aD14!K2!bD7!K2!c_0": (1, 1, "{'a': {'b': {'c': 'r0'}}}"),
+    "I9!D6!K1!_0R9!D6!K1!_0": (1, 1, "{'': 'r0'}"),
+    "I11!D8!K3!é_0R11!D8!K3!é_0": (1, 1, "{'é': 'r0'}"),
+    "I1!R40!D36!K2!aS28!k0_0k1D18!K2!b_1K2!cS5!k0_2": (0, 3, "{'a': ['r0', {'b': 'r1', 'c': ['r2']}]}"),
+}
+
+
+@pytest.mark.parametrize("nested", MORE)
+def test_more_structures(nested: str) -> None:
+    inputs, outputs, result = MORE[nested]
+    made = signature(nested, inputs, outputs)
+    assert repr(structured(made.result_node, [f"r{i}" for i in range(outputs)])) == result
+    assert made.to_reflection()["sip"] == nested
+
+
+def test_keys_may_come_in_any_order() -> None:
+    made = signature("I1!R12!S9!k1_0k0_1", 0, 2)
+    assert structured(made.result_node, ["r0", "r1"]) == ["r1", "r0"]
+    assert made.to_reflection()["sip"] == "I1!R12!S9!k0_1k1_0"
+
+
+@pytest.mark.parametrize(
+    ("nested", "inputs", "outputs", "problem"),
+    [
+        ("I3!_0R3!_0", 1, 1, "the root of the inputs is no list and no dict"),
+        ("I8!S5!k0_0R1!", 2, 0, "leaves out slot 1"),
+        ("I8!S5!k0_5R1!", 1, 0, "slot 5 is not one of its 1 leaves"),
+        ("I12!S9!k0_0k1_0R1!", 1, 0, "slot 0 is named twice"),
+        ("I1!R12!S9!k0_0k1_0", 0, 1, "slot 0 is named twice"),
+        ("I1!R18!S14!k0S9!k0_0k2_1", 0, 2, "the list at `result[0]` has gaps"),
+        ("I8!S5!k1_0R1!", 1, 0, "the list at `inputs` has gaps"),
+        ("I18!S14!k2147483647_0R1!", 1, 0, "has gaps"),
+    ],
+)
+def test_structures_that_do_not_fit_are_refused_when_made(
+    nested: str, inputs: int, outputs: int, problem: str
+) -> None:
+    with pytest.raises(SignatureError) as error:
+        signature(nested, inputs, outputs)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "problem"),
+    [
+        ({}, "No raw abi reflection metadata for function"),
+        ({"fv": "1", "iree.abi": "{}"}, "read that by Signature.from_iree"),
+        ({"f": "I1!R1!"}, "Unsupported raw function ABI version"),
+        ({"f": "I1!R1!", "fv": "2"}, "expected the attribute `fv` to be '1', got '2'"),
+        ({"f": "I1!R1!", "fv": "1", "abi": "sip"}, "there is no attribute `sip`"),
+        ({"f": "I1!R1!", "fv": "1", "abi": "sip", "sip": "I1!R1!", "abiv": "2"}, "Unsupported SIP version"),
+        ({"f": "I1!R1!", "fv": "1", "abi": "sip", "sip": "I1!R1!", "sipv": "x"}, "Unsupported SIP version"),
+    ],
+)
+def test_attributes_are_checked(attributes: dict[str, str], problem: str) -> None:
+    with pytest.raises(SignatureError) as error:
+        Signature.from_reflection(attributes)
+    assert problem in str(error.value)
+
+
+def test_sip_counts_only_where_the_attributes_say_so() -> None:
+    attributes = {"f": "I1!R1!", "fv": "1", "sip": "broken"}
+    assert Signature.from_reflection(attributes) == Signature((), ())
+    assert signature("I1!R1!", 0, 0, abiv="1", sipv="1") == Signature((), ())
+
+
+def test_a_raw_signature_alone_means_flat_arguments() -> None:
+    attributes = {"f": "I7!S1!S1!R7!S1!S1!", "fv": "1"}
+    made = Signature.from_reflection(attributes)
+    assert made.result == Items("tuple", (Slot(0), Slot(1)))
+    assert made.to_reflection() == attributes
+
+
+def test_equal_attributes_are_read_once() -> None:
+    attributes = {"f": "I4!S1!R4!S1!", "fv": "1"}
+    assert Signature.from_reflection(attributes) is Signature.from_reflection(dict(attributes))
+
+
+def test_what_sip_cannot_say_is_not_written() -> None:
+    from farcall.abi import Arg
+
+    mixed = Signature.of({"a": "float32", "b": Arg("float32", kind="keyword_only")})
+    with pytest.raises(SignatureError, match=r"all positional, or all by keyword.*`b` \(keyword_only\)"):
+        mixed.to_reflection()
+    with pytest.raises(SignatureError, match=r"no place for nothing, which is at `a\[0\]`"):
+        Signature.of({"a": [None, "float32"]}).to_reflection()
+    with pytest.raises(SignatureError, match="no text that UTF-8 can hold"):
+        Signature.of({"a": {"\ud800": "float32"}}).to_reflection()
+
+
+def test_keyword_parameters_become_a_dict_and_tuples_lists() -> None:
+    from farcall.abi import Arg
+
+    made = Signature.of({"b": Arg(("float32", "int32"), kind="keyword_only")}, ("float32", {"z": "int32"}))
+    attributes = made.to_reflection()
+    assert attributes["sip"] == "I20!D16!K2!bS9!k0_0k1_1R20!S16!k0_0k1D7!K2!z_1"
+    again = Signature.from_reflection(attributes)
+    assert [one.name for one in again.parameters] == ["b"]
+    assert again.to_reflection() == attributes
+
+
+@given(trees)
+def test_any_tree_fits_or_is_refused(tree: sip.Tree) -> None:
+    nested = sip.emit(sip.Sip(None, tree))
+    outputs = sum(field[0] == "_" for field in fields_below("I" + nested[4:]))
+    try:
+        made = signature(nested, 0, outputs)
+    except SignatureError:
+        return
+    assert Signature.from_reflection(made.to_reflection()) == made
+    assert len(raw.parse(made.to_reflection()["f"])[1]) == outputs

@@ -6,7 +6,9 @@ them. This is what an artifact's manifest carries, what ``farcall inspect`` prin
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -115,9 +117,8 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         >>> print(Signature.from_reflection({"f": "I11!S3!t6B3!d-1R4!B1!", "fv": "1"}))
         (sint32, Buffer<float32[?]>) -> (Buffer<float32[]>)
         """
-        from farcall.abi.reflection import from_reflection
-
-        return from_reflection(attributes)
+        made: Signature = _encoding("reflection").from_reflection(attributes)
+        return made
 
     def to_reflection(self) -> dict[str, str]:
         """The attributes that :meth:`from_reflection` reads: with ``sip`` where ``f`` does not say it all.
@@ -131,6 +132,39 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         from farcall.abi.reflection import to_reflection
 
         return to_reflection(self)
+
+    @classmethod
+    def from_iree(cls, metadata: str | bytes | Mapping[str, str]) -> Signature:
+        """The Signature of a function that today's IREE compiled.
+
+        Args:
+            metadata: the JSON of its attribute ``iree.abi``, or all its attributes
+                (``VmFunction.reflection``). With them, names are taken from ``iree.abi.declaration``, and
+                where there is no ``iree.abi``, which the compiler does not write by itself, types too.
+
+        Raises:
+            SignatureError: it is malformed, and the message has the path in the JSON; there is neither
+                attribute; or the function is asynchronous, and takes fences.
+
+        >>> print(Signature.from_iree('{"a": [["named", "x", ["ndarray", "f32", 1, null]]], "r": ["i32"]}'))
+        (x: float32[?]) -> int32
+        """
+        made: Signature = _encoding("iree_json").from_iree(metadata)
+        return made
+
+    def to_iree_json(self) -> str:
+        """The JSON for the attribute ``iree.abi``; :meth:`from_iree` reads it.
+
+        Parameters that can be given by keyword become ``named``; defaults, symbols of dims and names of
+        leaves have no place in it.
+
+        Raises:
+            SignatureError: a leaf has no record; or a parameter nests over several raw arguments, where IREE
+                passes one list (:class:`farcall.abi.ListSpec`).
+        """
+        from farcall.abi.iree_json import to_iree_json
+
+        return to_iree_json(self)
 
     def __str__(self) -> str:
         if not any(leaf.name for leaf in (*self.inputs, *self.outputs)):
@@ -157,6 +191,12 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
     def parameter_type(self, parameter: Parameter) -> str:
         """The type of one parameter as text."""
         return structure_text(parameter.node, [leaf.type for leaf in self.inputs])
+
+
+@cache
+def _encoding(name: str) -> Any:
+    """A module, imported when first needed; an import statement each time would double a cached call."""
+    return importlib.import_module(f"farcall.abi.{name}")
 
 
 def _one_each(inputs: Sequence[Leaf]) -> tuple[Parameter, ...]:

@@ -114,14 +114,15 @@ def check_cover(nodes: Sequence[Node], count: int, what: str) -> None:
     pending = [(node, 1) for node in reversed(nodes)]
     while pending:
         node, depth = pending.pop()
-        _check_node(node, depth, what)
-        if isinstance(node, Slot):
-            if not 0 <= node.index < count:
-                raise ValueError(f"{what}: slot {node.index} is not one of its {count} leaves")
-            if node.index in seen:
-                raise ValueError(f"{what}: slot {node.index} is named twice")
-            seen.add(node.index)
-        pending += [(child, depth + 1) for _, child in children(node)]
+        if not isinstance(node, Slot):
+            _check_node(node, depth, what)
+            pending += [(child, depth + 1) for _, child in children(node)]
+            continue
+        if not 0 <= node.index < count:
+            raise ValueError(f"{what}: slot {node.index} is not one of its {count} leaves")
+        if node.index in seen:
+            raise ValueError(f"{what}: slot {node.index} is named twice")
+        seen.add(node.index)
     if len(seen) != count:
         lost = ", ".join(str(i) for i in range(count) if i not in seen)
         raise ValueError(f"{what}: its structure leaves out slot {lost}")

@@ -9,6 +9,7 @@
 enum {
   INBOX_SIZE = 65536,
   SENT_AT_ONCE_MAX = 16384, /* a packet that goes out in one system call, or is seen not to */
+  QUEUED_PAYLOAD_MAX = 4096, /* a payload that goes with other packets; a larger one goes straight from its place */
   DIRECT_MIN = 4096,        /* from here on bytes are received straight into place */
   KEEP_BUFFER_MAX = 1 << 20 /* a buffer that grew beyond this for one packet is given back */
 };
@@ -163,21 +164,26 @@ int fc_endpoint_encode_error(fc_wire_status status) {
   return -1;
 }
 
+static int give_outbox(FcEndpoint* ep, size_t wanted) {
+  if (wanted <= ep->outbox_capacity) return 0;
+  size_t capacity = 512 + ep->outbox_capacity + ep->outbox_capacity / 2;
+  if (capacity < wanted) capacity = wanted;
+  uint8_t* grown = realloc(ep->outbox, capacity);
+  if (!grown) {
+    fc_error_no_memory();
+    return -1;
+  }
+  ep->outbox = grown;
+  ep->outbox_capacity = capacity;
+  return 0;
+}
+
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used) {
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
   if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
-  if (*used + size > ep->outbox_capacity) {
-    size_t wanted = *used + size < 512 ? 512 : *used + size;
-    uint8_t* grown = realloc(ep->outbox, wanted);
-    if (!grown) {
-      fc_error_no_memory();
-      return -1;
-    }
-    ep->outbox = grown;
-    ep->outbox_capacity = wanted;
-  }
+  if (give_outbox(ep, *used + size) < 0) return -1;
   fc_wire_encode(packet, ep->outbox + *used, size, &size);
   *used += size;
   return 0;
@@ -196,6 +202,32 @@ int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t
   shrink_outbox(ep);
   if (rc == 0 || rc == -EPIPE) return rc == 0;
   return channel_failed(ep, -rc);
+}
+
+/* What is queued, and a payload behind it. */
+static int send_queued(FcEndpoint* ep, const void* payload, uint64_t nbytes) {
+  size_t used = ep->queued;
+  ep->queued = 0;
+  if (used + nbytes > SENT_AT_ONCE_MAX) fc_channel_note(ep->channel);
+  int sent = fc_endpoint_flush(ep, used, payload, nbytes);
+  if (sent < 0) return -1;
+  if (sent == 0) return fc_endpoint_lose(ep, "ConnectionLostError", "%s closed the connection", ep->peer);
+  if (ep->channel->sending) *ep->channel->sending = 0;
+  return 0;
+}
+
+int fc_endpoint_flush_queue(FcEndpoint* ep) { return ep->queued != 0 ? send_queued(ep, NULL, 0) : 0; }
+
+int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
+  if (fc_endpoint_encode(ep, packet, &ep->queued) < 0) return -1;
+  uint64_t nbytes = payload ? packet->nbytes : 0;
+  if (nbytes > QUEUED_PAYLOAD_MAX) return send_queued(ep, payload, nbytes);
+  if (nbytes != 0) {
+    if (give_outbox(ep, ep->queued + nbytes) < 0) return -1;
+    memcpy(ep->outbox + ep->queued, payload, nbytes);
+    ep->queued += nbytes;
+  }
+  return ep->queued < SENT_AT_ONCE_MAX ? 0 : send_queued(ep, NULL, 0);
 }
 
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
@@ -274,6 +306,7 @@ static void shrink_body(fc_wire_reader* r) {
 
 /* > 0 bytes, 0 when there are none (the peer has finished, or it is starved), -1 with an error. */
 static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
+  if (ep->queued != 0 && send_queued(ep, NULL, 0) < 0) return -1;
   ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
   if (got >= 0) return got;
   ep->starved = got == -EAGAIN;

@@ -32,6 +32,7 @@ typedef struct FcEndpoint {
   size_t inbox_at, inbox_end;
   uint8_t* outbox;
   size_t outbox_capacity;
+  size_t queued;         /* bytes of it that wait to be sent: see fc_endpoint_queue */
   uint64_t array_size, array_item; /* handles of ffi.ArraySize and ffi.ArrayGetItem; 0: not looked up */
   bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
@@ -58,6 +59,11 @@ int fc_endpoint_enter(FcEndpoint* ep);
 void fc_endpoint_leave(FcEndpoint* ep);
 /* Sends a packet and its payload. */
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
+/* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
+ * goes out in one piece. -1 with an error. */
+int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
+/* Sends what is queued now. */
+int fc_endpoint_flush_queue(FcEndpoint* ep);
 /* The next event: FC_WIRE_PACKET, FC_WIRE_PAYLOAD or FC_WIRE_PAYLOAD_END; FC_WIRE_MORE when the peer has closed
  * (in good order when fc_wire_at_boundary), or ep->starved; FC_WIRE_FAILED with an error. */
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
@@ -71,6 +77,10 @@ FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
 /* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
  * last may still be read); -1 with an error. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes);
+
+/* "Kind: message", the form in which exceptions travel: the message, and its kind (RemoteError when it has none). */
+enum { FC_KIND_MAX = 48 };
+const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]);
 
 /* ---- client ---- */
 

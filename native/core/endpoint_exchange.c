@@ -40,10 +40,10 @@ static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used)
   return fc_endpoint_encode(ep, &packet, used);
 }
 
-/* A text "Kind: message" as the far side sends exceptions. Splits off the kind when it looks like a class name. */
-static const char* split_kind(const char* text, char kind[48]) {
+/* A kind looks like the name of a class. */
+const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]) {
   size_t n = 0;
-  while (n < 47 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
+  while (n < FC_KIND_MAX - 1 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
                     (text[n] >= 'a' && text[n] <= 'z'))) {
     ++n;
   }
@@ -62,8 +62,8 @@ FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
   if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
     return fc_endpoint_lose(ep, "ProtocolError", "%s sent a kException without a text", ep->peer);
   }
-  char kind[48];
-  const char* message = split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
+  char kind[FC_KIND_MAX];
+  const char* message = fc_endpoint_split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
   if (strcmp(kind, "RPCSessionTimeoutError") == 0) return fc_endpoint_lose(ep, "DeadlineExceededError", "%s", message);
   if (strcmp(kind, "WorkerCrashedError") == 0 || strcmp(kind, "ConnectionLostError") == 0) {
     return fc_endpoint_lose(ep, kind, "%s", message);

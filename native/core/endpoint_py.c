@@ -1,5 +1,6 @@
 /*
- * farcall._core.Endpoint: the endpoint for Python. The session uses its client half, the worker its server half.
+ * farcall._core.Endpoint: the endpoint for Python. The session uses its client half; a Dispatcher
+ * (serve_py.c) serves what comes in.
  */
 #include "channel_py.h"
 #include "endpoint_values.h"
@@ -225,149 +226,6 @@ static PyObject* fetch_remote(PyObject* Py_UNUSED(module), PyObject* object) {
   return fc_raise_slot();
 }
 
-/* ---- server ---- */
-
-static PyObject* request_to_py(const fc_wire_packet* p) {
-  if (p->code == FC_WIRE_COPY_TO_REMOTE || p->code == FC_WIRE_COPY_FROM_REMOTE) {
-    PyObject* tensor = fc_wire_tensor_to_py(&p->tensor);
-    return tensor ? Py_BuildValue("(iNK)", (int)p->code, tensor, (unsigned long long)p->nbytes) : NULL;
-  }
-  PyObject* values = fc_wire_args_to_py(p);
-  if (!values) return NULL;
-  if (p->code == FC_WIRE_INIT_SERVER) {
-    PyObject* version = PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace");
-    if (!version) Py_DECREF(values);
-    return version ? Py_BuildValue("(iNN)", (int)p->code, version, values) : NULL;
-  }
-  return Py_BuildValue("(iKN)", (int)p->code, (unsigned long long)p->handle, values);
-}
-
-static PyObject* endpoint_next(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
-  fc_wire_packet packet;
-  fc_wire_event event = FC_WIRE_FAILED;
-  int entered;
-  Py_BEGIN_ALLOW_THREADS
-  entered = fc_endpoint_enter(self->ep);
-  if (entered == 0) event = fc_endpoint_next(self->ep, &packet);
-  Py_END_ALLOW_THREADS
-  if (entered < 0) return fc_raise_slot();
-  PyObject* result = NULL;
-  if (event == FC_WIRE_FAILED) {
-    fc_raise_slot();
-  } else if (event != FC_WIRE_MORE) {
-    result = request_to_py(&packet);
-  } else if (fc_wire_at_boundary(&self->ep->reader)) {
-    result = Py_NewRef(Py_None);
-  } else {
-    fc_endpoint_lose(self->ep, "ConnectionLostError", "the client closed the connection inside a packet");
-    fc_raise_slot();
-  }
-  fc_endpoint_leave(self->ep);
-  return result;
-}
-
-/* The payload that belongs to the kCopyToRemote that endpoint_next gave; without a buffer it is dropped. */
-static PyObject* endpoint_receive(PyEndpoint* self, PyObject* target) {
-  Py_buffer buffer = {0};
-  fc_wire_packet packet;
-  fc_wire_event event = FC_WIRE_FAILED;
-  int entered;
-  if (target != Py_None && PyObject_GetBuffer(target, &buffer, PyBUF_WRITABLE) < 0) return NULL;
-  const fc_wire_reader* reader = &self->ep->reader;
-  if (reader->state != FC_WIRE_S_PAYLOAD || (buffer.buf && (uint64_t)buffer.len != reader->payload_left)) {
-    PyErr_SetString(PyExc_ValueError, "no payload of this size is awaited");
-    goto done;
-  }
-  Py_BEGIN_ALLOW_THREADS
-  entered = fc_endpoint_enter(self->ep);
-  if (entered == 0) {
-    self->ep->reader.sink = buffer.buf;
-    event = fc_endpoint_next(self->ep, &packet);
-    if (event == FC_WIRE_MORE) fc_endpoint_lose(self->ep, "ConnectionLostError",
-                                                "the client closed the connection inside a copy");
-    fc_endpoint_leave(self->ep);
-  }
-  Py_END_ALLOW_THREADS
-  if (event != FC_WIRE_PAYLOAD_END) fc_raise_slot();
-done:
-  if (buffer.obj) PyBuffer_Release(&buffer);
-  if (PyErr_Occurred()) return NULL;
-  Py_RETURN_NONE;
-}
-
-static PyObject* send_packet(PyEndpoint* self, const fc_wire_packet* packet, const void* payload) {
-  int rc;
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_endpoint_enter(self->ep);
-  if (rc == 0) {
-    rc = fc_endpoint_send(self->ep, packet, payload);
-    fc_endpoint_leave(self->ep);
-  }
-  Py_END_ALLOW_THREADS
-  if (rc < 0) return fc_raise_slot();
-  Py_RETURN_NONE;
-}
-
-static PyObject* endpoint_reply(PyEndpoint* self, PyObject* values) {
-  FcWireArgs wire;
-  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "reply takes a tuple");
-  if (fc_wire_args_from_py(values, &wire) < 0) return NULL;
-  fc_wire_packet packet = {.code = FC_WIRE_RETURN, .num_args = wire.n, .args = wire.any};
-  PyObject* done = send_packet(self, &packet, NULL);
-  PyMem_Free(wire.any);
-  return done;
-}
-
-static PyObject* endpoint_reply_error(PyEndpoint* self, PyObject* text) {
-  Py_ssize_t size;
-  PyObject* bytes = PyUnicode_AsEncodedString(text, "utf-8", "replace");
-  char* data;
-  if (!bytes || PyBytes_AsStringAndSize(bytes, &data, &size) < 0) return NULL;
-  TVMFFIByteArray string = {data, (size_t)size};
-  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
-  fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
-  PyObject* done = send_packet(self, &packet, NULL);
-  Py_DECREF(bytes);
-  return done;
-}
-
-static PyObject* endpoint_reply_payload(PyEndpoint* self, PyObject* source) {
-  Py_buffer buffer;
-  if (PyObject_GetBuffer(source, &buffer, PyBUF_SIMPLE) < 0) return NULL;
-  fc_wire_packet packet = {.code = FC_WIRE_COPY_ACK, .nbytes = (uint64_t)buffer.len};
-  PyObject* done = send_packet(self, &packet, buffer.buf);
-  PyBuffer_Release(&buffer);
-  return done;
-}
-
-/* ---- a view into an allocation ---- */
-
-static void release_base(FcTensorObj* view) { fc_decref(view->context); }
-
-static PyObject* tensor_view(PyObject* Py_UNUSED(module), PyObject* args) {
-  PyObject *base, *dims, *dtype;
-  unsigned long long byte_offset;
-  int64_t shape[FC_WIRE_MAX_NDIM];
-  DLTensor view = {.shape = shape};
-  if (!PyArg_ParseTuple(args, "O!OOK:tensor_view", &FcTensor_Type, &base, &dims, &dtype, &byte_offset)) return NULL;
-  DLTensor* whole = fc_tensor_view(base);
-  if (!whole || fc_read_shape(dims, shape, &view.ndim) < 0 || fc_dtype_from_python(dtype,
-                                                                                   &view.dtype) < 0) return NULL;
-  int64_t nbytes = fc_nbytes(&view), limit = nbytes < 0 ? -1 : fc_nbytes(whole);
-  if (limit < 0) return fc_raise_slot();
-  if (byte_offset > (uint64_t)limit || (uint64_t)nbytes > (uint64_t)limit - byte_offset) {
-    return PyErr_Format(PyExc_ValueError, "%lld bytes at offset %llu are beyond the allocation of %lld bytes",
-                        (long long)nbytes, byte_offset, (long long)limit);
-  }
-  view.data = (uint8_t*)whole->data + whole->byte_offset + byte_offset;
-  view.device = whole->device;
-  TVMFFIObject* object = ((FcTensor*)base)->object;
-  FcTensorObj* tensor = fc_tensor_new(&view, release_base, object);
-  if (!tensor) return fc_raise_slot();
-  fc_incref(object);
-  return fc_tensor_wrap(&tensor->header);
-}
-
 /* ---- the type ---- */
 
 static PyMethodDef endpoint_methods[] = {
@@ -378,11 +236,6 @@ static PyMethodDef endpoint_methods[] = {
     {"release", (PyCFunction)endpoint_release, METH_O, NULL},
     {"empty", (PyCFunction)endpoint_empty, METH_VARARGS, NULL},
     {"tensor", (PyCFunction)endpoint_tensor, METH_VARARGS, NULL},
-    {"next", (PyCFunction)endpoint_next, METH_NOARGS, NULL},
-    {"receive", (PyCFunction)endpoint_receive, METH_O, NULL},
-    {"reply", (PyCFunction)endpoint_reply, METH_O, NULL},
-    {"reply_error", (PyCFunction)endpoint_reply_error, METH_O, NULL},
-    {"reply_payload", (PyCFunction)endpoint_reply_payload, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef endpoint_getset[] = {
@@ -404,11 +257,16 @@ static PyTypeObject Endpoint_Type = {
 
 static PyMethodDef functions[] = {
     {"fetch_remote", fetch_remote, METH_O, "Copies a remote Tensor into a local one."},
-    {"tensor_view", tensor_view, METH_VARARGS, "A Tensor inside the allocation of another, checked against its end."},
     {NULL, NULL, 0, NULL}};
+
+FcEndpoint* fc_endpoint_of_python(PyObject* object) {
+  if (PyObject_TypeCheck(object, &Endpoint_Type)) return ((PyEndpoint*)object)->ep;
+  PyErr_Format(PyExc_TypeError, "expected an Endpoint, got %s", Py_TYPE(object)->tp_name);
+  return NULL;
+}
 
 int fc_endpoint_init(PyObject* module) {
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
-  if (fc_channel_types_init(module) < 0 || PyType_Ready(&Endpoint_Type) < 0) return -1;
+  if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&Endpoint_Type) < 0) return -1;
   return PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&Endpoint_Type);
 }

@@ -23,4 +23,8 @@ int fc_wire_args_from_py(PyObject* values, FcWireArgs* out);
 /* A tuple of ints, none negative. */
 int fc_read_shape(PyObject* dims, int64_t shape[FC_WIRE_MAX_NDIM], int32_t* ndim);
 
+/* The endpoint of an Endpoint, borrowed; NULL with an exception. */
+FcEndpoint* fc_endpoint_of_python(PyObject* object);
+int fc_dispatcher_init(PyObject* module);
+
 #endif /* FARCALL_ENDPOINT_VALUES_H_ */

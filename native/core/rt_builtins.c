@@ -136,14 +136,18 @@ static const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_bui
                                           fc_module_builtins};
 enum { TABLES = sizeof tables / sizeof *tables };
 
-static const FcBuiltin* find(const char* name, size_t size) {
-  if (size < 4 || memcmp(name, "ffi.", 4) != 0) return NULL;
-  for (int t = 0; t < TABLES; ++t) {
-    for (const FcBuiltin* b = tables[t]; b->name; ++b) {
-      if (strlen(b->name) == size && memcmp(b->name, name, size) == 0) return b;
-    }
+static const FcBuiltin* find_in(const FcBuiltin* table, const char* name, size_t size) {
+  for (const FcBuiltin* b = table; b->name; ++b) {
+    if (strlen(b->name) == size && memcmp(b->name, name, size) == 0) return b;
   }
   return NULL;
+}
+
+static const FcBuiltin* find(const char* name, size_t size) {
+  const FcBuiltin* found = NULL;
+  if (size < 4 || memcmp(name, "ffi.", 4) != 0) return NULL;
+  for (int t = 0; t < TABLES && !found; ++t) found = find_in(tables[t], name, size);
+  return found;
 }
 
 static int call_builtin(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
@@ -158,8 +162,7 @@ static int call_builtin(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny*
   return -1;
 }
 
-TVMFFIObject* fc_builtin_get(const char* name, size_t size) {
-  const FcBuiltin* builtin = find(name, size);
+static TVMFFIObject* function_of(const FcBuiltin* builtin) {
   TVMFFIObjectHandle function = NULL;
   if (builtin && fc_function_new((void*)builtin, call_builtin, NULL, &function) != 0) return NULL;
   return function;
@@ -167,6 +170,13 @@ TVMFFIObject* fc_builtin_get(const char* name, size_t size) {
 
 int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   return call_builtin((void*)find(name, strlen(name)), args, n, result);
+}
+
+TVMFFIObject* fc_builtin_get(const char* name, size_t size) { return function_of(find(name, size)); }
+
+TVMFFIObject* fc_container_function(const char* name, size_t size) {
+  const FcBuiltin* found = find_in(fc_container_builtins, name, size);
+  return function_of(found ? found : find_in(fc_map_builtins, name, size));
 }
 
 void fc_builtin_each(bool (*visit)(void*, const char*, size_t), void* context) {

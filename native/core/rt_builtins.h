@@ -17,6 +17,8 @@ extern const FcBuiltin fc_container_builtins[], fc_map_builtins[], fc_registry_b
 TVMFFIObject* fc_builtin_get(const char* name, size_t size);
 /* Calls one of them. */
 int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
+/* The same of those alone that make, read and change containers: whoever has one may use these. */
+TVMFFIObject* fc_container_function(const char* name, size_t size);
 /* Like fc_global_each. */
 void fc_builtin_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 

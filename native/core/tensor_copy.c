@@ -13,25 +13,28 @@ static char* copy_dims(const DLTensor* from, int32_t axis, const char* source, c
   return to;
 }
 
-TVMFFIObject* fc_tensor_copy(const DLTensor* from) {
+FcTensorObj* fc_tensor_compact(const DLTensor* from) {
   DLTensor prototype = *from;
   size_t bits = (size_t)from->dtype.bits * from->dtype.lanes;
   bool plain = fc_is_contiguous(from);
   if (!plain && bits % 8) {
-    PyErr_SetString(PyExc_BufferError, "a strided tensor whose elements are no whole bytes cannot be copied");
+    fc_error_set("BufferError", "a strided tensor whose elements are no whole bytes cannot be copied");
     return NULL;
   }
   prototype.device = (DLDevice){kDLCPU, 0};
   FcTensorObj* copy = fc_tensor_alloc(&prototype);
-  if (!copy) return (TVMFFIObject*)fc_raise_slot();
+  if (!copy) return NULL;
   const char* source = (const char*)from->data + from->byte_offset;
   size_t nbytes = (size_t)fc_nbytes(from);
+  if (!plain) copy_dims(from, 0, source, copy->dl.data, bits / 8);
+  else if (nbytes) memcpy(copy->dl.data, source, nbytes);
+  return copy;
+}
+
+TVMFFIObject* fc_tensor_copy(const DLTensor* from) {
+  FcTensorObj* copy;
   Py_BEGIN_ALLOW_THREADS
-  if (plain) {
-    if (nbytes) memcpy(copy->dl.data, source, nbytes);
-  } else {
-    copy_dims(from, 0, source, copy->dl.data, bits / 8);
-  }
+  copy = fc_tensor_compact(from);
   Py_END_ALLOW_THREADS
-  return &copy->header;
+  return copy ? &copy->header : (TVMFFIObject*)fc_raise_slot();
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from os import PathLike
-from typing import Any, Literal, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -441,12 +441,34 @@ class Endpoint:
     def release(self, handle: int, /) -> None: ...
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike, device: DeviceLike, /) -> Tensor: ...
     def tensor(self, x: Any, device: DeviceLike, /) -> Tensor: ...
-    # server
-    def next(self) -> tuple[Any, ...] | None: ...
-    def receive(self, target: np.ndarray[Any, Any] | bytearray | None, /) -> None: ...
-    def reply(self, values: _WireValues, /) -> None: ...
-    def reply_error(self, text: str, /) -> None: ...
-    def reply_payload(self, source: np.ndarray[Any, Any] | bytes, /) -> None: ...
+
+class _Policy(Protocol):
+    """What a server decides: see farcall.rpc.dispatch."""
+
+    def find(self, name: str, /) -> tuple[Function, int, int] | None: ...
+    def answer(self, code: int, version: str | None, values: _WireValues, /) -> _WireValues: ...
+
+class Dispatcher:
+    """Serves the requests of one session, in order."""
+
+    def __new__(
+        cls,
+        endpoint: Endpoint,
+        policy: _Policy,
+        handles: int,
+        tensor_bytes: int,
+        scopes: int,
+        token: str,
+        waits: bool,
+    ) -> Dispatcher: ...
+    @property
+    def handles(self) -> int: ...
+    def serve(self) -> bool:
+        """Serve until the client has left (True), or a MemoryChannel has no more bytes (False).
+
+        Raises:
+            ProtocolError: the client sent what cannot be read (it was told).
+            ConnectionLostError: it went away inside a packet.
+        """
 
 def fetch_remote(tensor: Tensor, /) -> Tensor: ...
-def tensor_view(base: Tensor, shape: tuple[int, ...], dtype: DTypeLike, byte_offset: int, /) -> Tensor: ...

@@ -86,5 +86,9 @@ class InvalidHandleError(RemoteError):
     """A handle names nothing in its session: freed, forged, or of another session."""
 
 
+class PermissionDeniedError(RemoteError):
+    """The session's token lacks the scope that a request needs. Connect with a token that has it."""
+
+
 class MissingExtraError(UsageError, ImportError):
     """An optional dependency is not installed. The message holds the exact ``pip install``."""

@@ -220,8 +220,11 @@ def test_pipelined_requests_are_answered_in_order(peer: Peer) -> None:
 
 LIE = """
 import resource, socket, struct, sys
+from pathlib import Path
+
 from farcall import _core
 from farcall.rpc import Limits
+from farcall.rpc.dispatch import dispatcher
 
 def peak():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmPeak")).split()[1])
@@ -233,8 +236,7 @@ def serve(data):
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         try:
-            while endpoint.next() is not None:
-                pass
+            dispatcher(endpoint, Path("."), Limits()).serve()
         except Exception as error:
             return type(error).__name__
         finally:

@@ -15,25 +15,12 @@ class Page:
     """One page of memory that worker and supervisor share: what the worker is doing.
 
     The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the
-    line, and the supervisor could add nothing that a client understands.
+    line, and the supervisor could add nothing that a client understands. The dispatcher notes the function that
+    it calls (native/core/serve.h has the same offsets).
     """
 
     def __init__(self, fd: int) -> None:
         self.memory = mmap.mmap(fd, PAGE_BYTES)
-
-    @staticmethod
-    def note(name: str) -> bytes:
-        """What :meth:`begin` writes for a function; made once."""
-        text = name.encode(errors="replace")[:_NAME_MAX]
-        return b"\1" + len(text).to_bytes(2, "little") + text
-
-    def begin(self, note: bytes) -> None:
-        """A call begins."""
-        self.memory[_CALLING : _CALLING + len(note)] = note
-
-    def end(self) -> None:
-        """It came back."""
-        self.memory[_CALLING] = 0
 
     @property
     def sending(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ def standard_functions(folder: Path) -> dict[str, Callable[..., Any]]:
         "tvm.rpc.server.load_module": lambda name: load_module(files.existing(name)),
         "tvm.rpc.server.ImportModule": _import_module,
         "tvm.rpc.server.ModuleGetFunction": _module_get_function,
-        "ffi.ArraySize": _array_size,
-        "ffi.ArrayGetItem": _array_get_item,
     }
 
 
@@ -48,20 +46,3 @@ def _module_get_function(
     if not isinstance(module, _core.Module):
         raise TypeError(f"expected a module, got {type(module).__name__}")
     return module.get_function(name) if module.implements_function(name) else None
-
-
-def _items(array: object) -> Sequence[Any]:
-    if isinstance(array, tuple | list):
-        return array
-    raise TypeError(f"expected an Array, got {type(array).__name__}")
-
-
-def _array_size(array: object) -> int:
-    return len(_items(array))
-
-
-def _array_get_item(array: object, index: int) -> Any:
-    items = _items(array)
-    if not 0 <= index < len(items):
-        raise IndexError(f"index {index} of an Array of {len(items)}")
-    return items[index]

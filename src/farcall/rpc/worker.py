@@ -43,13 +43,13 @@ def run_init(text: str | None) -> None:
 
 
 def _serve(connection: socket.socket, session: dict[str, Any], page: Page, limits: Limits) -> None:
-    from farcall.rpc.dispatch import Dispatcher
+    from farcall.rpc.dispatch import dispatcher
 
     endpoint = _core.Endpoint(
         connection.detach(), session["peer"], limits.wire, client=False, page=page.memory
     )
     try:
-        Dispatcher(endpoint, Path(session["workdir"]), limits, page).serve()
+        dispatcher(endpoint, Path(session["workdir"]), limits).serve()
     except ProtocolError as error:
         print(f"farcall worker: {error}", file=sys.stderr)
     except ConnectionLostError:

@@ -1,0 +1,193 @@
+/*
+ * The server's half of a session: requests in, what they do here, replies out. It knows no Python: what a server
+ * exports, and whatever else is policy, it asks of an FcPolicy.
+ *
+ * One thread serves. The functions that it calls may use other threads, and these may call functions of the client:
+ * see serve_callback.c.
+ */
+#ifndef FARCALL_SERVE_H_
+#define FARCALL_SERVE_H_
+
+#include "endpoint.h"
+
+/* ---- handles: what the peer holds of us, as numbers that mean something in one table only; serve_handles.c ---- */
+
+/* What a handle may be used as. */
+enum {
+  FC_KIND_FUNCTION = 1,
+  FC_KIND_MODULE = 2,
+  FC_KIND_OBJECT = 4,    /* anything else that was returned */
+  FC_KIND_TENSOR = 8,    /* the owner of a returned tensor; freed by kFreeHandle */
+  FC_KIND_RETURNED = 16, /* data of a returned tensor; lives as long as its owner */
+  FC_KIND_ALLOCATED = 32, /* data that is the client's to free, by kDevFreeData */
+  FC_KIND_STREAM = 64,   /* (relay) */
+  FC_KIND_POINTER = 128, /* (relay) a pointer that the far side returned */
+  FC_KIND_DATA = FC_KIND_RETURNED | FC_KIND_ALLOCATED,
+  FC_KIND_OWNED = FC_KIND_FUNCTION | FC_KIND_MODULE | FC_KIND_OBJECT | FC_KIND_TENSOR
+};
+
+/* No handle has these bits: numbers that have them are the client's own. */
+#define FC_PROMISE_BIT (UINT64_C(1) << 62)
+#define FC_CLIENT_BIT (UINT64_C(1) << 63)
+
+/* What a function's handle names. */
+typedef struct FcExport {
+  TVMFFIObject* object;
+  TVMFFISafeCallType call;
+  void* self;
+  uint32_t refs;
+  uint16_t scope; /* FC_SCOPE_*; 0: open to every session */
+  uint16_t name_size;
+  bool quick; /* the last call was over at once: replies may wait for the next */
+  bool keeps; /* this is farcall.rpc.keep */
+  int8_t naming; /* the argument (text) that names the function which is returned; -1: none */
+  char name[];
+} FcExport;
+
+typedef struct FcEntry {
+  union {
+    TVMFFIObject* object;
+    FcExport* function;
+    uint64_t far; /* (relay) the handle on the next session */
+  };
+  uint64_t other; /* TENSOR: the handle of its data. ALLOCATED: bytes that count against the session's limit */
+  uint32_t generation;
+  uint32_t kind; /* 0: free */
+} FcEntry;
+
+typedef struct FcHandles {
+  FcEntry* entries;
+  uint32_t* unused; /* slots, the last is taken first */
+  uint32_t size, capacity, unused_count, limit;
+} FcHandles;
+
+/* A new handle, or 0 with an error; what the entry holds moves in, on success. */
+uint64_t fc_handles_add(FcHandles* table, FcEntry entry);
+/* What a handle names, until the next add; NULL when it names nothing of these kinds. No error is set. */
+static inline FcEntry* fc_handles_find(const FcHandles* table, uint64_t handle, uint32_t kinds) {
+  uint32_t slot = (uint32_t)handle;
+  if (FC_UNLIKELY(slot >= table->size)) return NULL;
+  FcEntry* entry = &table->entries[slot];
+  return FC_LIKELY(entry->generation == handle >> 32 && (entry->kind & kinds)) ? entry : NULL;
+}
+/* The same with an error. */
+FcEntry* fc_handles_get(const FcHandles* table, uint64_t handle, uint32_t kinds);
+/* Frees a handle; what it named is the caller's. false with an error. */
+bool fc_handles_remove(FcHandles* table, uint64_t handle, uint32_t kinds, FcEntry* out);
+static inline uint32_t fc_handles_count(const FcHandles* table) { return table->size - table->unused_count; }
+void fc_handles_free(FcHandles* table);
+
+/* ---- scopes: what a token allows ---- */
+
+enum { FC_SCOPE_CALL = 1, FC_SCOPE_COPY = 2, FC_SCOPE_LOAD = 4, FC_SCOPE_FILES = 8, FC_SCOPE_ALL = 15 };
+
+/* ---- the page that the supervisor reads when this process is dead; the layout is page.py's ---- */
+
+enum { FC_PAGE_CALLING = 1, FC_PAGE_NAME_SIZE = 2, FC_PAGE_NAME = 4, FC_PAGE_NAME_MAX = 256 };
+
+/* ---- the server ---- */
+
+typedef struct FcServer FcServer;
+typedef struct FcCallback FcCallback;
+
+/* What the host decides. `context` comes first; failures leave an error. */
+typedef struct FcPolicy {
+  /* The function that the server exports under a name, as a new FcExport; *out NULL when there is none. */
+  int (*find)(void* context, TVMFFIByteArray name, FcExport** out);
+  /* Any request that is not served here: replies by fc_server_reply. */
+  int (*answer)(void* context, FcServer* server, const fc_wire_packet* request);
+  /* The error that a function left in the host's own way; NULL when there is none. */
+  TVMFFIObject* (*take_error)(void);
+} FcPolicy;
+
+struct FcServer {
+  FcEndpoint* ep;
+  const FcPolicy* policy;
+  void* context;
+  FcHandles handles;
+  uint64_t allocated, tensor_limit;
+  uint32_t scopes;       /* FC_SCOPE_* of the session's token */
+  char token[64];        /* its name, for messages */
+  bool started;          /* kInitServer was served */
+  bool ended;            /* kShutdown came */
+  bool waits;            /* the channel can wait, so functions of the client can be called */
+  volatile uint8_t* page; /* what runs, for who finds this process dead: see page.py; NULL without */
+  const FcExport* noted; /* whose name stands there */
+  FcCallback* callbacks; /* functions of the client that came with the calls in progress, innermost first */
+  FcExport* running;     /* the innermost function that runs */
+  TVMFFIObject *kept, *failed; /* Dicts of promises: id -> result, id -> Error */
+  uint32_t promises;     /* in both */
+  TVMFFIObject* filling; /* the allocation that a copy fills now */
+  TVMFFIObject* refusal; /* why the payload that comes now is dropped */
+  uint64_t lane;         /* bytes of one number of it, as big-endian hosts turn them */
+};
+
+/* Serves until the client says goodbye or closes (0), or a memory channel has no more bytes (1); -1 with an error
+ * when the connection is lost. The caller has entered the endpoint. */
+int fc_server_run(FcServer* server);
+/* One event of the endpoint. -1 with an error: the connection is lost. */
+int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet* packet);
+void fc_server_clear(FcServer* server);
+
+/* A kReturn behind what waits in the outbox; -1 with an error when it cannot be encoded. */
+int fc_server_reply(FcServer* server, const TVMFFIAny* values, int32_t n);
+/* A kException with what the error says; the reference moves in. -1 with an error: the connection is lost. */
+int fc_server_reply_error(FcServer* server, TVMFFIObject* error);
+/* PermissionDeniedError when the session's token does not allow `what`. */
+int fc_server_require(const FcServer* server, uint32_t scope, const char* what);
+
+/* A Function object, whose reference moves in, on failure too, as what can be called. NULL with an error. */
+FcExport* fc_export_new(TVMFFIObject* function, const char* name, size_t size, uint32_t scope);
+void fc_export_decref(FcExport* function);
+/* Releases what an entry of a server's table held. */
+void fc_server_drop(FcServer* server, FcEntry entry);
+
+/* ---- values; serve_values.c ---- */
+
+/* A wire value as an argument: objects are new references, text and bytes borrow from the packet. */
+int fc_server_argument(FcServer* server, const char* name, int32_t i, const TVMFFIAny* wire, TVMFFIAny* out);
+/* Where the values of a result stand. */
+typedef struct FcWireResult {
+  TVMFFIAny values[3];
+  int32_t n;
+  TVMFFIByteArray string;
+  fc_wire_tensor tensor;
+} FcWireResult;
+/* Where a result comes from: the function, and how a function that it returns is called (NULL: "result of"). */
+typedef struct FcOrigin {
+  const char* name;
+  const char* called;
+} FcOrigin;
+/* A result (owned; it moves in, on failure too) as the values of a reply. `out` borrows: text and shapes from *held,
+ * which the caller clears when the reply is encoded. */
+int fc_server_result(FcServer* server, const FcOrigin* origin, TVMFFIAny* result, FcWireResult* out, TVMFFIAny* held);
+/* The same as one value of a kCallFunc that the server sends; `result` is a view. */
+int fc_server_outgoing(FcServer* server, const TVMFFIAny* arg, FcWireResult* out, TVMFFIAny* held);
+
+/* The bytes of an allocation that a copy touches; -1 with an error when they are not inside it. */
+typedef struct FcSpan {
+  uint8_t* data;
+  TVMFFIObject* allocation; /* borrowed */
+} FcSpan;
+int fc_server_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out);
+int fc_server_check_device(DLDevice device);
+/* Payloads are little endian. */
+static inline bool fc_host_is_big(void) {
+  const union { uint16_t number; uint8_t first; } probe = {1};
+  return probe.first == 0;
+}
+
+/* ---- functions of the client, and promises; serve_callback.c, serve_promise.c ---- */
+
+TVMFFIObject* fc_callback_to_client(FcServer* server, uint64_t handle);
+/* Ends the life of the callbacks that are newer than `until`, and tells the client. */
+int fc_callbacks_end(FcServer* server, FcCallback* until);
+
+/* What was kept under an id, as a new value; -1 with its error, or because there is none. */
+int fc_promise_get(FcServer* server, uint64_t handle, TVMFFIAny* out);
+/* Keeps a result, or the error that is in the thread's slot (rc != 0), which stays there. */
+int fc_promise_set(FcServer* server, int64_t id, int rc, TVMFFIAny* result);
+int fc_promise_check(FcServer* server, int64_t id);
+bool fc_promise_forget(FcServer* server, uint64_t handle);
+
+#endif /* FARCALL_SERVE_H_ */

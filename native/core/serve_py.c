@@ -1,0 +1,173 @@
+/*
+ * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with two methods:
+ *   find(name) -> None | (Function, scope, naming)      see FcExport
+ *   answer(code, version | None, values) -> values      requests that are not served natively
+ */
+#include "endpoint_values.h"
+#include "serve.h"
+
+typedef struct {
+  PyObject_HEAD
+  PyObject* endpoint;
+  PyObject* policy;
+  FcServer server;
+} PyDispatcher;
+
+/* ---- the policy; called without the GIL ---- */
+
+static int found(PyObject* answer, TVMFFIByteArray name, FcExport** out) {
+  PyObject* function;
+  unsigned int scope;
+  int naming;
+  if (answer == Py_None) return 0;
+  if (!PyArg_ParseTuple(answer, "O!Ii", &FcFunction_Type, &function, &scope, &naming)) return -1;
+  fc_incref(((FcFunction*)function)->object);
+  *out = fc_export_new(((FcFunction*)function)->object, name.data, name.size, scope);
+  if (!*out) return fc_raise_slot(), -1;
+  (*out)->naming = (int8_t)naming;
+  return 0;
+}
+
+static int find(void* context, TVMFFIByteArray name, FcExport** out) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* answer = PyObject_CallMethod(self->policy, "find", "s#", name.data, (Py_ssize_t)name.size);
+  int rc = answer ? found(answer, name, out) : -1;
+  Py_XDECREF(answer);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+static int reply_python(FcServer* server, PyObject* values) {
+  FcWireArgs wire;
+  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "answer() gives a tuple, got %R", values), -1;
+  if (fc_wire_args_from_py(values, &wire) < 0) return -1;
+  int rc = fc_server_reply(server, wire.any, wire.n);
+  PyMem_Free(wire.any);
+  if (rc != 0) fc_raise_slot();
+  return rc;
+}
+
+static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
+  PyObject* values = fc_wire_args_to_py(p);
+  if (!values) return NULL;
+  PyObject* answer = PyObject_CallMethod(self->policy, "answer", "is#N", (int)p->code, p->version.data,
+                                         (Py_ssize_t)p->version.size, values);
+  return answer;
+}
+
+static int answer(void* context, FcServer* server, const fc_wire_packet* p) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* values = ask(context, p);
+  int rc = values ? reply_python(server, values) : -1;
+  Py_XDECREF(values);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+static TVMFFIObject* take_error(void) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  bool raised = PyErr_Occurred() != NULL;
+  if (raised) fc_error_from_python();
+  PyGILState_Release(state);
+  return raised ? fc_error_take() : NULL;
+}
+
+static const FcPolicy policy = {find, answer, take_error};
+
+/* ---- the type ---- */
+
+static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token", "waits", NULL};
+  PyObject *endpoint, *decides;
+  unsigned int handles, scopes;
+  unsigned long long tensor_bytes;
+  const char* token;
+  int waits;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIsp:Dispatcher", names, &endpoint, &decides, &handles,
+                                   &tensor_bytes, &scopes, &token, &waits)) {
+    return NULL;
+  }
+  FcEndpoint* ep = fc_endpoint_of_python(endpoint);
+  PyDispatcher* self = ep ? (PyDispatcher*)type->tp_alloc(type, 0) : NULL;
+  if (!self) return NULL;
+  self->endpoint = Py_NewRef(endpoint);
+  self->policy = Py_NewRef(decides);
+  self->server = (FcServer){.ep = ep,
+                            .policy = &policy,
+                            .context = self,
+                            .handles = {.limit = handles},
+                            .tensor_limit = tensor_bytes,
+                            .scopes = scopes,
+                            .waits = waits,
+                            .page = ep->channel->sending};
+  strncpy(self->server.token, token, sizeof self->server.token - 1);
+  return (PyObject*)self;
+}
+
+static int dispatcher_traverse(PyDispatcher* self, visitproc visit, void* arg) {
+  Py_VISIT(self->policy);
+  return 0;
+}
+
+static int dispatcher_clear(PyDispatcher* self) {
+  Py_CLEAR(self->policy);
+  return 0;
+}
+
+static void dispatcher_dealloc(PyDispatcher* self) {
+  PyObject_GC_UnTrack(self);
+  fc_server_clear(&self->server);
+  dispatcher_clear(self);
+  Py_XDECREF(self->endpoint);
+  Py_TYPE(self)->tp_free((PyObject*)self);
+}
+
+/* Functions of Python that are called below find the thread's state at once. */
+static int run(FcServer* server) {
+  PyThreadState* state = PyEval_SaveThread();
+  void* outer = fc_thread.python_state;
+  fc_thread.python_state = state;
+  int rc = fc_endpoint_enter(server->ep);
+  if (rc == 0) {
+    rc = fc_server_run(server);
+    fc_endpoint_leave(server->ep);
+  }
+  fc_thread.python_state = outer;
+  PyEval_RestoreThread(state);
+  return rc;
+}
+
+static PyObject* dispatcher_serve(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  int rc = run(&self->server);
+  return rc < 0 ? fc_raise_slot() : PyBool_FromLong(rc == 0);
+}
+
+static PyObject* get_handles(PyDispatcher* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromUnsignedLong(fc_handles_count(&self->server.handles));
+}
+
+static PyMethodDef methods[] = {{"serve", (PyCFunction)dispatcher_serve, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef getset[] = {{"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
+                               {NULL, NULL, NULL, NULL, NULL}};
+
+static PyTypeObject Dispatcher_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Dispatcher",
+    .tp_basicsize = sizeof(PyDispatcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Serves the requests of one session, in order.",
+    .tp_new = dispatcher_new,
+    .tp_dealloc = (destructor)dispatcher_dealloc,
+    .tp_traverse = (traverseproc)dispatcher_traverse,
+    .tp_clear = (inquiry)dispatcher_clear,
+    .tp_methods = methods,
+    .tp_getset = getset,
+};
+
+int fc_dispatcher_init(PyObject* module) {
+  if (PyType_Ready(&Dispatcher_Type) < 0) return -1;
+  return PyModule_AddObjectRef(module, "Dispatcher", (PyObject*)&Dispatcher_Type);
+}

@@ -309,6 +309,13 @@ FC_COLD PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* 
 /* The Module around a module, whose reference moves in, on failure too: always the same one. */
 PyObject* fc_module_wrap(TVMFFIObject* module);
 int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+/* Objects behind a session, and calls on their way; see remote_py.h. */
+extern PyTypeObject FcRemoteRef_Type, FcCall_Type;
+int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int32_t fc_remote_object_index(void);
+/* The Python object of a remote one, whose reference moves in, on failure too. */
+PyObject* fc_remote_ref_wrap(TVMFFIObject* object);
 /* Registers a callable as a global function; -1 with an exception. */
 int fc_register_global(PyObject* name, PyObject* callable, bool override);
 

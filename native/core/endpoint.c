@@ -1,5 +1,6 @@
 /* Endpoints: the connection itself. Packets out, events in, deadlines, and what is queued for release. */
 #include "endpoint.h"
+#include "remote.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -73,9 +74,9 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
   ep->inbox = inbox;
   snprintf(ep->peer, sizeof ep->peer, "%s", peer);
   fc_wire_reader_init(&ep->reader, limits);
-  pthread_mutex_init(&ep->lock, NULL);
+  fc_recursive_mutex_init(&ep->lock); /* a function that the far side calls back may call it in turn */
   pthread_mutex_init(&ep->free_lock, NULL);
-  if (client && table_enter(ep) < 0) {
+  if (client && (!(ep->client = fc_client_new()) || table_enter(ep) < 0)) {
     fc_endpoint_decref(ep);
     return NULL;
   }
@@ -86,6 +87,7 @@ void fc_endpoint_incref(FcEndpoint* ep) { __atomic_fetch_add(&ep->refs, 1, __ATO
 
 static void endpoint_delete(FcEndpoint* ep) {
   fc_channel_decref(ep->channel);
+  if (ep->client) fc_client_delete(ep->client);
   pthread_mutex_destroy(&ep->lock);
   pthread_mutex_destroy(&ep->free_lock);
   free(ep->reader.body);
@@ -119,12 +121,17 @@ FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* forma
   return -1;
 }
 
-/* As lose, for what a channel answered. */
-FC_COLD static int channel_failed(FcEndpoint* ep, int error) {
+int fc_endpoint_broken(FcEndpoint* ep, int error) {
+  error = -error;
+  if (error == ETIMEDOUT && ep->patient) {
+    fc_error_format("TimeoutError", "%s has not answered within %.3g s; the call goes on", ep->peer,
+                    (double)ep->allowed_ns / 1e9);
+    return -1;
+  }
   if (error == ETIMEDOUT) {
     return fc_endpoint_lose(ep, "DeadlineExceededError",
                             "%s did not answer within %.3g s; the session is closed: connect again", ep->peer,
-                            (double)ep->timeout_ns / 1e9);
+                            (double)ep->allowed_ns / 1e9);
   }
   if (error == EINTR) { /* cannot be resumed: the reply would be taken for the next one's */
     TVMFFIObject* held = fc_error_take();
@@ -154,6 +161,7 @@ void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
     snprintf(ep->lost_kind, sizeof ep->lost_kind, "ConnectionLostError");
     snprintf(ep->lost_text, sizeof ep->lost_text, "the session with %s is closed; connect again", ep->peer);
   }
+  if (ep->client) fc_call_abandon(ep);
   pthread_mutex_unlock(&ep->lock);
 }
 
@@ -200,8 +208,9 @@ int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t
   struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
   int rc = fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
   shrink_outbox(ep);
+  ep->bytes_out += used + nbytes;
   if (rc == 0 || rc == -EPIPE) return rc == 0;
-  return channel_failed(ep, -rc);
+  return fc_endpoint_broken(ep, rc);
 }
 
 /* What is queued, and a payload behind it. */
@@ -308,9 +317,12 @@ static void shrink_body(fc_wire_reader* r) {
 static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
   if (ep->queued != 0 && send_queued(ep, NULL, 0) < 0) return -1;
   ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
-  if (got >= 0) return got;
+  if (FC_LIKELY(got >= 0)) {
+    ep->bytes_in += (uint64_t)got;
+    return got;
+  }
   ep->starved = got == -EAGAIN;
-  return ep->starved ? 0 : channel_failed(ep, (int)-got);
+  return ep->starved ? 0 : fc_endpoint_broken(ep, (int)got);
 }
 
 /* More bytes, straight into place where that is worth it. As receive. */
@@ -355,14 +367,26 @@ fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
 
 /* ---- one at a time ---- */
 
+FC_TLS int64_t fc_deadline;
+
+void fc_endpoint_start_deadline(FcEndpoint* ep) {
+  ep->deadline = 0;
+  if (FC_LIKELY(!ep->timeout_ns && !fc_deadline)) return;
+  int64_t now = fc_now_ns();
+  ep->deadline = ep->timeout_ns ? now + ep->timeout_ns : INT64_MAX;
+  if (fc_deadline && fc_deadline < ep->deadline) ep->deadline = fc_deadline;
+  ep->allowed_ns = ep->deadline > now ? ep->deadline - now : 0;
+}
+
 int fc_endpoint_enter(FcEndpoint* ep) {
   pthread_mutex_lock(&ep->lock);
+  if (ep->client) fc_call_await_turn(ep);
   if (fc_endpoint_is_lost(ep)) {
     fc_error_set(ep->lost_kind, ep->lost_text);
     pthread_mutex_unlock(&ep->lock);
     return -1;
   }
-  ep->deadline = ep->timeout_ns ? fc_now_ns() + ep->timeout_ns : 0;
+  fc_endpoint_start_deadline(ep);
   return 0;
 }
 

@@ -14,6 +14,10 @@
 #define FC_WIRE_MAX_NDIM 32
 #define FC_PEER_NAME_MAX 256
 
+/* No handle has these bits: numbers that have them are the client's own. */
+#define FC_PROMISE_BIT (UINT64_C(1) << 62) /* a result that the server keeps under this number */
+#define FC_CLIENT_BIT (UINT64_C(1) << 63)  /* a function of the client's table */
+
 /* What the other side holds for us, to be released with a later request. */
 typedef struct FcPendingFree {
   uint64_t handle;
@@ -33,7 +37,10 @@ typedef struct FcEndpoint {
   uint8_t* outbox;
   size_t outbox_capacity;
   size_t queued;         /* bytes of it that wait to be sent: see fc_endpoint_queue */
-  uint64_t array_size, array_item; /* handles of ffi.ArraySize and ffi.ArrayGetItem; 0: not looked up */
+  int64_t allowed_ns;    /* how long that deadline gave, for messages */
+  uint64_t bytes_in, bytes_out; /* of packets, since the session began */
+  bool patient;          /* what comes too late is waited for later: the deadline does not end the session */
+  struct FcClient* client; /* the client's half, see remote.h; NULL on the server's side */
   bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
   char lost_text[1024];
@@ -56,6 +63,10 @@ FcEndpoint* fc_endpoint_of(DLDevice device);
 
 /* Locks, and starts the deadline. -1 with an error when the connection is lost already. */
 int fc_endpoint_enter(FcEndpoint* ep);
+/* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
+void fc_endpoint_start_deadline(FcEndpoint* ep);
+/* When this thread's calls must have ended (CLOCK_MONOTONIC, ns); 0: no limit. */
+extern FC_TLS int64_t fc_deadline;
 void fc_endpoint_leave(FcEndpoint* ep);
 /* Sends a packet and its payload. */
 int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
@@ -73,6 +84,8 @@ FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* forma
 static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) { return ep->lost_kind[0] != 0; }
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
+/* As fc_endpoint_lose, for a failure of the channel (a negated errno). */
+FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
 /* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
  * last may still be read); -1 with an error. */

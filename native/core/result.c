@@ -177,6 +177,7 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
       out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle);
       break;
     default:
+      if (object->type_index == fc_remote_object_index()) return fc_remote_ref_wrap(object);
       PyErr_Format(PyExc_TypeError, "a native value of type `%s` (index %d) has no counterpart in Python",
                    fc_type_name(object->type_index), (int)object->type_index);
   }

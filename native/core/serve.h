@@ -26,9 +26,6 @@ enum {
   FC_KIND_OWNED = FC_KIND_FUNCTION | FC_KIND_MODULE | FC_KIND_OBJECT | FC_KIND_TENSOR
 };
 
-/* No handle has these bits: numbers that have them are the client's own. */
-#define FC_PROMISE_BIT (UINT64_C(1) << 62)
-#define FC_CLIENT_BIT (UINT64_C(1) << 63)
 
 /* What a function's handle names. */
 typedef struct FcExport {

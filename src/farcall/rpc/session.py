@@ -35,7 +35,7 @@ class Session:
 
     def _begin(self) -> None:
         try:
-            self._endpoint.start()
+            self._endpoint.start((), "{}")
         except errors.RemoteError as error:
             self._endpoint.close()
             raise ConnectError(f"{self.url}: no session: {error}") from None

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "endpoint.h"
+#include "remote.h"
+
+/* ---- releases ---- */
 
 void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
   pthread_mutex_lock(&ep->free_lock);
@@ -78,40 +80,60 @@ static int gone(FcEndpoint* ep, const char* what) {
               ep->peer, what);
 }
 
-/* The next packet from the server: 0 and *reply, or -1. Payload of a copy goes to `sink` (nbytes of it). */
-static int read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+/* Receiving may leave the lock to threads that send: see remote_queue.c. */
+static fc_wire_event next_event(FcEndpoint* ep, fc_wire_packet* out) {
+  FcQueue* queue = &ep->client->queue;
+  if (!ep->patient) return fc_endpoint_next(ep, out);
+  queue->reading = true;
+  pthread_mutex_unlock(&ep->lock);
+  fc_wire_event event = fc_endpoint_next(ep, out);
+  pthread_mutex_lock(&ep->lock);
+  queue->reading = false;
+  pthread_cond_broadcast(&queue->turn);
+  return event;
+}
+
+static int read_payload(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
+    return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer,
+                            what, (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code),
+                            (unsigned long long)nbytes);
+  }
+  ep->reader.sink = sink;
   fc_wire_event event = fc_endpoint_next(ep, reply);
   if (event == FC_WIRE_MORE) return gone(ep, what);
-  if (event == FC_WIRE_FAILED) return -1;
-  if (event == FC_WIRE_PAYLOAD) {
-    if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
-      return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer,
-                              what,
-                  (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code), (unsigned long long)nbytes);
-    }
-    ep->reader.sink = sink;
-    event = fc_endpoint_next(ep, reply);
-    if (event == FC_WIRE_MORE) return gone(ep, what);
-    return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
-  }
+  return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
+}
+
+static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* reply, const void* sink) {
+  if (FC_LIKELY(reply->code == FC_WIRE_RETURN && !sink)) return 0;
   if (reply->code == FC_WIRE_EXCEPTION) return remote_error(ep, reply);
   if (reply->code == FC_WIRE_SHUTDOWN) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
                             "%s ended the session while `%s` was awaited; it could not read what it was sent",
-                ep->peer, what);
+                            ep->peer, what);
   }
-  if (reply->code != FC_WIRE_RETURN || sink) {
-    return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
-                            fc_wire_code_name(reply->code));
-  }
-  return 0;
+  return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
+                          fc_wire_code_name(reply->code));
 }
 
-/* Replies to releases say nothing of interest, but for a connection that is lost. */
-static int read_free_replies(FcEndpoint* ep, size_t n, const char* what) {
+int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  for (;;) {
+    fc_wire_event event = next_event(ep, reply);
+    if (event == FC_WIRE_MORE) return gone(ep, what);
+    if (event == FC_WIRE_FAILED) return -1;
+    if (event == FC_WIRE_PAYLOAD) return read_payload(ep, what, reply, sink, nbytes);
+    if (FC_LIKELY(reply->code != FC_WIRE_CALL_FUNC && reply->code != FC_WIRE_FREE_HANDLE)) {
+      return check_reply(ep, what, reply, sink);
+    }
+    if (fc_remote_serve(ep, reply) < 0) return -1;
+  }
+}
+
+int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
   fc_wire_packet reply;
   for (size_t i = 0; i < n; ++i) {
-    if (read_reply(ep, what, &reply, NULL, 0) == 0) continue;
+    if (fc_remote_read_reply(ep, what, &reply, NULL, 0) == 0) continue;
     if (fc_endpoint_is_lost(ep)) return -1;
     TVMFFIObject* error = fc_error_take();
     if (error) fc_decref(error);
@@ -121,15 +143,19 @@ static int read_free_replies(FcEndpoint* ep, size_t n, const char* what) {
 
 enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
 
-/* A packet behind up to FREES_MAX queued releases, in one write. */
-static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
+int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count) {
   FcPendingFree batch[FREES_MAX];
-  size_t used = 0;
-  *frees = take_frees(ep, batch, FREES_MAX);
-  for (size_t i = 0; i < *frees; ++i) {
-    if (encode_free(ep, &batch[i], &used) < 0) return -1;
+  *count = ep->frees_count ? take_frees(ep, batch, FREES_MAX) : 0;
+  for (size_t i = 0; i < *count; ++i) {
+    if (encode_free(ep, &batch[i], used) < 0) return -1;
   }
-  if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
+  return 0;
+}
+
+/* A packet behind queued releases, in one write. */
+static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
+  size_t used = 0;
+  if (fc_remote_encode_frees(ep, &used, frees) < 0 || fc_endpoint_encode(ep, packet, &used) < 0) return -1;
   return fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0) < 0 ? -1 : 0;
 }
 
@@ -139,14 +165,34 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
   fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
   if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
   size_t frees = 0;
+  if (fc_call_drain(ep) < 0) return -1;
   if (send_behind_frees(ep, request, payload, &frees) < 0) {
     return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s",
                                                            ep->peer);
   }
-  if (read_free_replies(ep, frees, what) < 0) return -1;
-  return read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  ++ep->client->round_trips;
+  if (fc_remote_read_frees(ep, frees, what) < 0) return -1;
+  return fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
 }
 
 int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
   return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
+}
+
+int fc_remote_unexpected(FcEndpoint* ep, const char* what) {
+  return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with values that the protocol does not allow there",
+                          ep->peer, what);
+}
+
+int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle) {
+  TVMFFIByteArray text = {name, strlen(name)};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
+  fc_wire_packet reply, lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
+  if (*handle != 0) return 0;
+  if (fc_endpoint_request(ep, &lookup, name, &reply) < 0) return -1;
+  if (reply.num_args != 1) return fc_remote_unexpected(ep, name);
+  if (reply.args[0].type_index == kTVMFFINone) return 0; /* as a null pointer may come, too */
+  if (reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, name);
+  *handle = reply.args[0].v_uint64;
+  return 0;
 }

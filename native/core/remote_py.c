@@ -1,0 +1,358 @@
+/* The client's half of farcall._core.Endpoint. */
+#include "remote_py.h"
+
+/* ---- requests ---- */
+
+/* One request; the reply's values under the lock. */
+static PyObject* exchange(PyEndpoint* self, fc_wire_packet* request, const char* what) {
+  fc_wire_packet reply;
+  PyObject* values = NULL;
+  int entered, rc = -1;
+  Py_BEGIN_ALLOW_THREADS
+  entered = fc_endpoint_enter(self->ep);
+  if (entered == 0) rc = fc_endpoint_request(self->ep, request, what, &reply);
+  Py_END_ALLOW_THREADS
+  if (rc == 0) values = fc_wire_args_to_py(&reply);
+  if (entered == 0) fc_endpoint_leave(self->ep);
+  return rc < 0 ? fc_raise_slot() : values;
+}
+
+static PyObject* endpoint_request(PyEndpoint* self, PyObject* args) {
+  int code;
+  const char* what;
+  PyObject* values;
+  unsigned long long handle = 0;
+  FcWireArgs wire;
+  if (!PyArg_ParseTuple(args, "isO!|K:request", &code, &what, &PyTuple_Type, &values, &handle)) return NULL;
+  if (fc_wire_args_from_py(values, &wire) < 0) return NULL;
+  fc_wire_packet request = {.code = code, .handle = handle, .num_args = wire.n, .args = wire.any};
+  PyObject* reply = exchange(self, &request, what);
+  PyMem_Free(wire.any);
+  return reply;
+}
+
+/* ---- the beginning of a session ---- */
+
+/*
+ * kInitServer, and in the same write the question for a function that only farcall's servers have: what they can do
+ * beyond the protocol costs no round trip to learn, and a TVM server answers with a null pointer.
+ */
+static int begin_session(FcEndpoint* ep, const fc_wire_packet* init, uint64_t* hello) {
+  static const char name[] = "farcall.rpc.hello";
+  TVMFFIByteArray text = {name, sizeof name - 1};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
+  fc_wire_packet reply, lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
+  size_t used = 0;
+  if (fc_endpoint_encode(ep, init, &used) < 0 || fc_endpoint_encode(ep, &lookup, &used) < 0) return -1;
+  if (fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+  ++ep->client->round_trips;
+  if (fc_remote_read_reply(ep, "kInitServer", &reply, NULL, 0) < 0) return -1; /* the caller closes */
+  if (fc_remote_read_reply(ep, name, &reply, NULL, 0) < 0) return -1;
+  bool pointer = reply.num_args == 1 && reply.args[0].type_index == kTVMFFIOpaquePtr;
+  *hello = pointer ? reply.args[0].v_uint64 : 0;
+  return 0;
+}
+
+static int say_hello(FcEndpoint* ep, uint64_t handle, const TVMFFIByteArray* wishes, TVMFFIAny* answer) {
+  TVMFFIAny args[2] = {fc_any_int(1), {.type_index = kTVMFFIRawStr, .v_ptr = (void*)wishes}};
+  fc_wire_packet reply, call = {.code = FC_WIRE_CALL_FUNC, .num_args = 2, .args = args, .handle = handle};
+  int rc = fc_endpoint_request(ep, &call, "farcall.rpc.hello", &reply);
+  fc_endpoint_free_later(ep, handle, fc_no_device());
+  return rc < 0 ? -1 : fc_remote_result(ep, "farcall.rpc.hello", &reply, answer);
+}
+
+static PyObject* endpoint_start(PyEndpoint* self, PyObject* args) {
+  PyObject* values;
+  FcWireArgs wire;
+  Py_ssize_t size;
+  TVMFFIByteArray wishes;
+  if (!PyArg_ParseTuple(args, "O!s#:start", &PyTuple_Type, &values, &wishes.data, &size)) return NULL;
+  wishes.size = (size_t)size;
+  if (fc_wire_args_from_py(values, &wire) < 0) return NULL;
+  fc_wire_packet init = {.code = FC_WIRE_INIT_SERVER, .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1},
+                         .num_args = wire.n, .args = wire.any};
+  TVMFFIAny answer = fc_any_none();
+  uint64_t hello = 0;
+  int rc;
+  Py_BEGIN_ALLOW_THREADS
+  rc = fc_endpoint_enter(self->ep);
+  if (rc == 0) {
+    rc = begin_session(self->ep, &init, &hello);
+    if (rc == 0 && hello) rc = say_hello(self->ep, hello, &wishes, &answer);
+    fc_endpoint_leave(self->ep);
+  }
+  Py_END_ALLOW_THREADS
+  PyMem_Free(wire.any);
+  return rc < 0 ? fc_raise_slot() : fc_any_to_python(&answer);
+}
+
+static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* bits) {
+  unsigned long value = PyLong_AsUnsignedLong(bits);
+  if (value == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+  self->ep->client->features = (uint32_t)value;
+  Py_RETURN_NONE;
+}
+
+/* ---- functions and tensors ---- */
+
+static PyObject* endpoint_function(PyEndpoint* self, PyObject* args) {
+  unsigned long long handle;
+  const char* name;
+  if (!PyArg_ParseTuple(args, "Ks:function", &handle, &name)) return NULL;
+  TVMFFIObject* function = fc_remote_function(self->ep, handle, name);
+  if (!function) return fc_raise_slot();
+  PyObject* text = PyUnicode_FromString(name);
+  PyObject* wrapped = text ? fc_function_wrap(function, text) : NULL;
+  /* Tensors are read during the call: a view is enough. */
+  if (wrapped) ((FcFunction*)wrapped)->views = ~UINT64_C(0);
+  Py_XDECREF(text);
+  return wrapped;
+}
+
+static PyObject* endpoint_release(PyEndpoint* self, PyObject* handle) {
+  unsigned long long value = PyLong_AsUnsignedLongLong(handle);
+  if (value == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+  fc_endpoint_free_later(self->ep, value, fc_no_device());
+  Py_RETURN_NONE;
+}
+
+static PyObject* endpoint_empty(PyEndpoint* self, PyObject* args) {
+  PyObject *dims, *dtype, *device;
+  int64_t shape[FC_WIRE_MAX_NDIM];
+  int32_t ndim;
+  DLDataType type;
+  DLDevice place;
+  FcTensorObj* tensor;
+  if (!PyArg_ParseTuple(args, "OOO:empty", &dims, &dtype, &device)) return NULL;
+  if (fc_read_shape(dims, shape, &ndim) < 0 || fc_dtype_from_python(dtype, &type) < 0) return NULL;
+  if (fc_device_from_python(device, &place) < 0) return NULL;
+  place = fc_remote_unmasked(place);
+  Py_BEGIN_ALLOW_THREADS
+  tensor = fc_remote_empty(self->ep, place, ndim, shape, type);
+  Py_END_ALLOW_THREADS
+  return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
+}
+
+/* ---- copies between here and there ---- */
+
+/* The tensor behind any Python tensor; FcArgs keeps it until fc_args_end. */
+static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* what) {
+  PyObject* name = PyUnicode_FromString(what);
+  int rc = name ? fc_args_begin(args, &object, 1, name) : -1;
+  Py_XDECREF(name);
+  if (rc < 0) return NULL;
+  const DLTensor* dl = fc_any_tensor(&args->any[0]);
+  if (dl && dl->device.device_type == kDLCPU && dl->ndim <= FC_WIRE_MAX_NDIM) return dl;
+  if (dl) PyErr_Format(PyExc_ValueError, "%s: expected a CPU tensor of at most %d dims", what, FC_WIRE_MAX_NDIM);
+  else PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got %s", what, Py_TYPE(object)->tp_name);
+  fc_args_end(args);
+  return NULL;
+}
+
+static PyObject* endpoint_tensor(PyEndpoint* self, PyObject* args) {
+  PyObject *object, *device;
+  FcArgs held;
+  DLDevice place;
+  FcTensorObj* tensor;
+  int rc = -1;
+  if (!PyArg_ParseTuple(args, "OO:tensor", &object, &device) || fc_device_from_python(device, &place) < 0) return NULL;
+  const DLTensor* dl = local_tensor(&held, object, "tensor");
+  if (!dl) return NULL;
+  place = fc_remote_unmasked(place);
+  Py_BEGIN_ALLOW_THREADS
+  tensor = fc_remote_empty(self->ep, place, dl->ndim, dl->shape, dl->dtype);
+  if (tensor) rc = fc_remote_copy_in(self->ep, &tensor->dl, dl);
+  Py_END_ALLOW_THREADS
+  fc_args_end(&held);
+  if (rc == 0) return fc_tensor_wrap(&tensor->header);
+  if (tensor) fc_decref(&tensor->header);
+  return fc_raise_slot();
+}
+
+/* The endpoint of a row-major remote tensor, as a new reference; NULL with an exception. */
+static FcEndpoint* endpoint_of(PyObject* object, DLTensor** remote) {
+  if (!PyObject_TypeCheck(object, &FcTensor_Type)) {
+    return (FcEndpoint*)PyErr_Format(PyExc_TypeError, "expected a farcall Tensor, got `%s`", Py_TYPE(object)->tp_name);
+  }
+  *remote = fc_tensor_view(object);
+  if (!*remote) return NULL;
+  if (!fc_is_contiguous(*remote)) {
+    return (FcEndpoint*)PyErr_Format(PyExc_ValueError, "a remote tensor must be row-major to be copied");
+  }
+  FcEndpoint* ep = fc_endpoint_of((*remote)->device);
+  if (!ep) fc_raise_slot();
+  return ep;
+}
+
+static PyObject* fetch_remote(PyObject* Py_UNUSED(module), PyObject* object) {
+  DLTensor* remote;
+  FcEndpoint* ep = endpoint_of(object, &remote);
+  if (!ep) return NULL;
+  DLTensor like = *remote;
+  like.device = (DLDevice){kDLCPU, 0};
+  like.byte_offset = 0;
+  FcTensorObj* local = NULL;
+  int rc = -1;
+  Py_BEGIN_ALLOW_THREADS
+  local = fc_tensor_alloc(&like);
+  if (local) rc = fc_remote_copy_out(ep, remote, local->dl.data);
+  fc_endpoint_decref(ep);
+  Py_END_ALLOW_THREADS
+  if (rc == 0) return fc_tensor_wrap(&local->header);
+  if (local) fc_decref(&local->header);
+  return fc_raise_slot();
+}
+
+static int same_layout(const DLTensor* a, const DLTensor* b) {
+  bool same = a->ndim == b->ndim && fc_dtype_equal(a->dtype, b->dtype);
+  for (int32_t i = 0; same && i < a->ndim; ++i) same = a->shape[i] == b->shape[i];
+  if (!same) PyErr_SetString(PyExc_ValueError, "copy: source and target differ in shape or dtype");
+  return same;
+}
+
+/* (remote tensor, local tensor): one into the other. */
+static PyObject* copy_between(PyObject* args, bool in) {
+  PyObject *there, *here;
+  DLTensor* remote;
+  FcArgs held;
+  if (!PyArg_ParseTuple(args, "OO", &there, &here)) return NULL;
+  FcEndpoint* ep = endpoint_of(there, &remote);
+  const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
+  int rc = -1;
+  if (local && same_layout(remote, local) && !in && !fc_is_contiguous(local)) {
+    PyErr_SetString(PyExc_ValueError, "copy: the local target must be row-major");
+  } else if (local && !PyErr_Occurred()) {
+    Py_BEGIN_ALLOW_THREADS
+    rc = in ? fc_remote_copy_in(ep, remote, local)
+            : fc_remote_copy_out(ep, remote, (uint8_t*)local->data + local->byte_offset);
+    Py_END_ALLOW_THREADS
+    if (rc < 0) fc_raise_slot();
+  }
+  if (local) fc_args_end(&held);
+  if (ep) fc_endpoint_decref(ep);
+  if (rc < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject* copy_to_remote(PyObject* Py_UNUSED(module), PyObject* args) { return copy_between(args, true); }
+static PyObject* copy_from_remote(PyObject* Py_UNUSED(module), PyObject* args) { return copy_between(args, false); }
+
+static PyObject* copy_among_remote(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *source, *target;
+  DLTensor *from, *to;
+  if (!PyArg_ParseTuple(args, "OO", &source, &target)) return NULL;
+  FcEndpoint* ep = endpoint_of(source, &from);
+  FcEndpoint* other = ep ? endpoint_of(target, &to) : NULL;
+  int rc = -1;
+  if (other && other != ep) PyErr_SetString(PyExc_ValueError, "copy: the tensors live on different sessions");
+  if (other == ep && other && same_layout(from, to)) {
+    Py_BEGIN_ALLOW_THREADS
+    rc = fc_remote_copy_among(ep, from, to);
+    Py_END_ALLOW_THREADS
+    if (rc < 0) fc_raise_slot();
+  }
+  if (ep) fc_endpoint_decref(ep);
+  if (other) fc_endpoint_decref(other);
+  if (rc < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* ---- views ---- */
+
+static void release_base(FcTensorObj* view) { fc_decref(view->context); }
+
+static PyObject* make_view(PyObject* base, const DLTensor* view) {
+  TVMFFIObject* object = ((FcTensor*)base)->object;
+  FcTensorObj* tensor = fc_tensor_new(view, release_base, object);
+  if (!tensor) return fc_raise_slot();
+  fc_incref(object);
+  return fc_tensor_wrap(&tensor->header);
+}
+
+/* A view of a remote tensor: its data is a handle, so where it begins is said by byte_offset alone. */
+static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *base, *dims, *steps;
+  long long byte_offset;
+  int64_t shape[FC_WIRE_MAX_NDIM], strides[FC_WIRE_MAX_NDIM];
+  DLTensor view;
+  if (!PyArg_ParseTuple(args, "O!O!O!L:remote_view", &FcTensor_Type, &base, &PyTuple_Type, &dims, &PyTuple_Type,
+                        &steps, &byte_offset)) {
+    return NULL;
+  }
+  DLTensor* whole = fc_tensor_view(base);
+  if (!whole) return NULL;
+  view = *whole;
+  if (fc_read_shape(dims, shape, &view.ndim) < 0) return NULL;
+  if (PyTuple_GET_SIZE(steps) != view.ndim) return PyErr_Format(PyExc_ValueError, "one stride for each dim");
+  for (int32_t i = 0; i < view.ndim; ++i) {
+    strides[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(steps, i));
+    if (strides[i] == -1 && PyErr_Occurred()) return NULL;
+  }
+  view.shape = shape;
+  view.strides = strides;
+  view.byte_offset = (uint64_t)((int64_t)whole->byte_offset + byte_offset);
+  return make_view(base, &view);
+}
+
+/* ---- limits of time, counters ---- */
+
+static PyObject* set_deadline(PyObject* Py_UNUSED(module), PyObject* at) {
+  long long value = PyLong_AsLongLong(at), before = fc_deadline;
+  if (value == -1 && PyErr_Occurred()) return NULL;
+  fc_deadline = value;
+  return PyLong_FromLongLong(before);
+}
+
+static PyObject* get_stats(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  const FcClient* c = self->ep->client;
+  const uint64_t in = self->ep->bytes_in, out = self->ep->bytes_out;
+  return Py_BuildValue("(KKKKKKK)", (unsigned long long)c->calls, (unsigned long long)c->round_trips,
+                       (unsigned long long)c->copies, (unsigned long long)c->copied_in,
+                       (unsigned long long)c->copied_out, (unsigned long long)in, (unsigned long long)out);
+}
+
+/* ---- entering it all ---- */
+
+static PyMethodDef methods[] = {
+    {"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
+    {"set_features", (PyCFunction)endpoint_set_features, METH_O, NULL},
+    {"request", (PyCFunction)endpoint_request, METH_VARARGS, NULL},
+    {"function", (PyCFunction)endpoint_function, METH_VARARGS, NULL},
+    {"release", (PyCFunction)endpoint_release, METH_O, NULL},
+    {"empty", (PyCFunction)endpoint_empty, METH_VARARGS, NULL},
+    {"tensor", (PyCFunction)endpoint_tensor, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef stats_def = {"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL};
+
+static PyMethodDef functions[] = {
+    {"fetch_remote", fetch_remote, METH_O, "Copies a remote Tensor into a local one."},
+    {"copy_to_remote", copy_to_remote, METH_VARARGS, "copy_to_remote(remote, local): the local one into the remote."},
+    {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): the other way."},
+    {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
+    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset) of a remote Tensor."},
+    {"set_deadline", set_deadline, METH_O, "When this thread's remote calls must have ended; answers the one before."},
+    {NULL, NULL, 0, NULL}};
+
+static int add(PyObject* descriptor, const char* name) {
+  int rc = descriptor ? PyDict_SetItemString(FcEndpoint_Type.tp_dict, name, descriptor) : -1;
+  Py_XDECREF(descriptor);
+  return rc;
+}
+
+int fc_remote_types_init(PyObject* module) {
+  for (PyMethodDef* method = methods; method->ml_name; ++method) {
+    if (add(PyDescr_NewMethod(&FcEndpoint_Type, method), method->ml_name) < 0) return -1;
+  }
+  if (add(PyDescr_NewGetSet(&FcEndpoint_Type, &stats_def), "stats") < 0) return -1;
+  PyType_Modified(&FcEndpoint_Type);
+  PyMethodDef* const tables[] = {functions, fc_call_functions, fc_remote_ref_functions};
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
+    if (PyModule_AddFunctions(module, tables[i]) < 0) return -1;
+  }
+  PyTypeObject* const types[] = {&FcRemoteRef_Type, &FcCall_Type, &FcPipeline_Type};
+  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
+    if (PyModule_AddType(module, types[i]) != 0) return -1;
+  }
+  return 0;
+}

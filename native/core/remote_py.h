@@ -1,0 +1,27 @@
+/* The Python side of what a client holds: objects of the far side, calls on their way, pipelines. */
+#ifndef FARCALL_REMOTE_PY_H_
+#define FARCALL_REMOTE_PY_H_
+
+#include "endpoint_py.h"
+#include "remote.h"
+
+typedef struct {
+  PyObject_HEAD
+  FcRemoteObj* object; /* owned */
+} PyRemoteRef;
+
+typedef struct {
+  PyObject_HEAD
+  FcCall* call;    /* owned */
+  PyObject* value; /* the result, once it was asked for */
+} PyCall;
+
+extern PyTypeObject FcRemoteRef_Type, FcCall_Type, FcPipeline_Type;
+extern PyMethodDef fc_call_functions[], fc_remote_ref_functions[];
+
+/* A call, whose reference moves in, on failure too. */
+PyObject* fc_call_wrap(FcCall* call);
+/* The result of a call that has ended, as a new reference; NULL with its exception. Drops the GIL. */
+PyObject* fc_call_value(FcCall* call);
+
+#endif /* FARCALL_REMOTE_PY_H_ */

@@ -1,0 +1,242 @@
+/* Tensors of the far side: made there, copied there and back, in pieces where the far side wants that. */
+#include <stdlib.h>
+
+#include "remote.h"
+
+static void release_tensor(FcTensorObj* tensor) {
+  FcOwned* owned = tensor->context;
+  if (owned->handle) fc_endpoint_free_later(owned->ep, owned->handle, owned->device);
+  fc_endpoint_decref(owned->ep);
+  free(owned);
+}
+
+DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device) {
+  device.device_type = (DLDeviceType)((int)device.device_type + FC_REMOTE_STEP * (ep->slot + 1));
+  return device;
+}
+
+DLDevice fc_remote_unmasked(DLDevice device) {
+  device.device_type = (DLDeviceType)((int)device.device_type % FC_REMOTE_STEP);
+  return device;
+}
+
+FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64_t handle, bool owns_data) {
+  FcOwned* owned = malloc(sizeof *owned);
+  DLTensor dl = {.data = (void*)(uintptr_t)wire->data,
+                 .device = fc_remote_masked(ep, wire->device),
+                 .ndim = wire->ndim,
+                 .dtype = wire->dtype,
+                 .shape = (int64_t*)wire->shape,
+                 .byte_offset = wire->byte_offset};
+  FcTensorObj* tensor = owned ? fc_tensor_new(&dl, release_tensor, owned) : NULL;
+  DLDevice device = owns_data ? wire->device : fc_no_device();
+  if (owns_data) handle = wire->data;
+  if (!tensor) {
+    if (!owned) fc_error_no_memory();
+    free(owned);
+    if (handle) fc_endpoint_free_later(ep, handle, device);
+    return NULL;
+  }
+  fc_endpoint_incref(ep);
+  *owned = (FcOwned){ep, handle, device};
+  return tensor;
+}
+
+void fc_remote_to_wire(const DLTensor* dl, fc_wire_tensor* out) {
+  *out = (fc_wire_tensor){.data = (uint64_t)(uintptr_t)dl->data,
+                          .byte_offset = dl->byte_offset,
+                          .shape = dl->shape,
+                          .device = fc_remote_unmasked(dl->device),
+                          .ndim = dl->ndim,
+                          .dtype = dl->dtype};
+}
+
+/* ---- memory ---- */
+
+int fc_remote_alloc(FcEndpoint* ep, const fc_wire_tensor* like, uint64_t* data) {
+  static const char what[] = "kDevAllocDataWithScope";
+  fc_wire_tensor empty = *like;
+  empty.data = empty.byte_offset = 0;
+  TVMFFIAny args[2] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &empty}, {.type_index = kTVMFFINone}};
+  fc_wire_packet reply, request = {.code = FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE, .num_args = 2, .args = args};
+  if (fc_endpoint_request(ep, &request, what, &reply) < 0) return -1;
+  if (reply.num_args != 1 || reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, what);
+  *data = reply.args[0].v_uint64;
+  return 0;
+}
+
+FcTensorObj* fc_remote_empty(FcEndpoint* ep, DLDevice device, int32_t ndim, const int64_t* shape, DLDataType dtype) {
+  fc_wire_tensor wire = {.shape = shape, .device = device, .ndim = ndim, .dtype = dtype};
+  if (fc_endpoint_enter(ep) < 0) return NULL;
+  int rc = fc_remote_alloc(ep, &wire, &wire.data);
+  fc_endpoint_leave(ep);
+  return rc < 0 ? NULL : fc_remote_tensor(ep, &wire, 0, true);
+}
+
+/* ---- strided memory of this process ---- */
+
+static void pack_strided(const DLTensor* from, int32_t axis, size_t element, const uint8_t* at, uint8_t** to) {
+  if (axis == from->ndim) {
+    memcpy(*to, at, element);
+    *to += element;
+    return;
+  }
+  for (int64_t i = 0; i < from->shape[axis]; ++i) {
+    pack_strided(from, axis + 1, element, at + i * from->strides[axis] * (int64_t)element, to);
+  }
+}
+
+/* The bytes of a local tensor in row-major order: in place, or packed into *packed (to be freed). */
+static const void* compact_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
+  const uint8_t* data = (const uint8_t*)local->data + local->byte_offset;
+  *packed = NULL;
+  if (fc_is_contiguous(local)) return data;
+  size_t bits = (size_t)local->dtype.bits * local->dtype.lanes;
+  if (bits % 8 != 0) {
+    fc_error_set("ValueError", "a tensor of a type below one byte must be contiguous to be copied");
+    return NULL;
+  }
+  uint8_t* to = *packed = malloc((size_t)nbytes);
+  if (!to) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  pack_strided(local, 0, bits / 8, data, &to);
+  return *packed;
+}
+
+/* ---- copies ---- */
+
+/* A server for small devices says how large a packet it takes (facts A.10); asked once. */
+static int ask_max_packet(FcEndpoint* ep) {
+  static const char name[] = "tvm.rpc.server.GetCRTMaxPacketSize";
+  FcClient* client = ep->client;
+  uint64_t handle = 0;
+  if (client->asked_max_packet) return 0;
+  if (!(client->features & FC_PEER_FARCALL)) {
+    if (fc_remote_lookup(ep, name, &handle) < 0) return -1;
+    fc_wire_packet reply, call = {.code = FC_WIRE_CALL_FUNC, .handle = handle};
+    if (handle && fc_endpoint_request(ep, &call, name, &reply) < 0) return -1;
+    if (handle && reply.num_args == 2 && reply.args[1].type_index == kTVMFFIInt) {
+      client->max_packet = reply.args[1].v_int64;
+    }
+    if (handle) fc_endpoint_free_later(ep, handle, fc_no_device());
+  }
+  client->asked_max_packet = true;
+  return 0;
+}
+
+/* How much of a copy goes into one packet: whole elements; 0 with an error when not even one fits. */
+static uint64_t piece_size(const FcEndpoint* ep, const fc_wire_tensor* tensor, uint64_t nbytes) {
+  enum { OVERHEAD = 44 + 8 }; /* of a copy packet of rank 1, without its length field */
+  int64_t most = ep->client->max_packet;
+  uint64_t element = ((uint64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+  if (most <= 0 || nbytes + OVERHEAD + 8 * 31 <= (uint64_t)most) return nbytes;
+  uint64_t room = most > OVERHEAD ? (uint64_t)most - OVERHEAD : 0;
+  room -= room % (element ? element : 1);
+  if (room == 0) {
+    fc_error_format("ValueError", "%s takes packets of at most %lld bytes, which is too few for one element", ep->peer,
+                    (long long)most);
+  }
+  return room;
+}
+
+/* Part of a tensor, as a tensor of rank 1: its byte_offset counts from where the tensor's own points to. */
+static void piece_of(const fc_wire_tensor* whole, uint64_t at, uint64_t nbytes, int64_t* dim, fc_wire_tensor* out) {
+  uint64_t bits = (uint64_t)whole->dtype.bits * whole->dtype.lanes;
+  *out = *whole;
+  if (bits % 8 != 0) out->dtype = (DLDataType){kDLUInt, 8, 1};
+  *dim = (int64_t)(bits % 8 != 0 ? nbytes : nbytes / (bits / 8));
+  out->ndim = 1;
+  out->shape = dim;
+  out->byte_offset += at;
+}
+
+typedef struct Copy {
+  int32_t code;
+  const fc_wire_tensor* remote;
+  uint8_t* memory;
+  uint64_t nbytes;
+} Copy;
+
+static int copy_piece(FcEndpoint* ep, const Copy* copy, uint64_t at, uint64_t size) {
+  fc_wire_packet reply, request = {.code = copy->code, .tensor = *copy->remote, .nbytes = size};
+  int64_t dim;
+  bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
+  if (size != copy->nbytes) piece_of(copy->remote, at, size, &dim, &request.tensor);
+  uint8_t* place = copy->memory + at;
+  return fc_endpoint_exchange(ep, &request, in ? place : NULL, fc_wire_code_name(copy->code), &reply,
+                              in ? NULL : place);
+}
+
+/* A device of its own may still be at work: the CPU is not. */
+static int sync_device(FcEndpoint* ep, DLDevice device) {
+  TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = device},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
+  fc_wire_packet reply, request = {.code = FC_WIRE_DEV_STREAM_SYNC, .num_args = 2, .args = args};
+  if (device.device_type == kDLCPU) return 0;
+  return fc_endpoint_request(ep, &request, "kDevStreamSync", &reply);
+}
+
+/* The caller holds the lock. */
+static int copy_all(FcEndpoint* ep, const Copy* copy) {
+  FcClient* client = ep->client;
+  if (ask_max_packet(ep) < 0) return -1;
+  uint64_t piece = piece_size(ep, copy->remote, copy->nbytes);
+  if (piece == 0) return -1;
+  for (uint64_t at = 0; at < copy->nbytes; at += piece) {
+    uint64_t left = copy->nbytes - at;
+    if (copy_piece(ep, copy, at, left < piece ? left : piece) < 0) return -1;
+  }
+  ++client->copies;
+  *(copy->code == FC_WIRE_COPY_TO_REMOTE ? &client->copied_in : &client->copied_out) += copy->nbytes;
+  return sync_device(ep, copy->remote->device);
+}
+
+int fc_remote_write(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local) {
+  void* packed = NULL;
+  int64_t nbytes = fc_nbytes(local);
+  const void* bytes = nbytes < 0 ? NULL : compact_bytes(local, nbytes, &packed);
+  if (nbytes < 0 || (!bytes && nbytes > 0)) return -1;
+  Copy copy = {FC_WIRE_COPY_TO_REMOTE, remote, (uint8_t*)bytes, (uint64_t)nbytes};
+  int rc = nbytes > 0 ? copy_all(ep, &copy) : 0;
+  free(packed);
+  return rc;
+}
+
+int fc_remote_copy_in(FcEndpoint* ep, const DLTensor* remote, const DLTensor* local) {
+  fc_wire_tensor wire;
+  fc_remote_to_wire(remote, &wire);
+  if (fc_endpoint_enter(ep) < 0) return -1;
+  int rc = fc_remote_write(ep, &wire, local);
+  fc_endpoint_leave(ep);
+  return rc;
+}
+
+int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory) {
+  fc_wire_tensor wire;
+  fc_remote_to_wire(remote, &wire);
+  int64_t nbytes = fc_nbytes(remote);
+  if (nbytes <= 0) return nbytes < 0 ? -1 : 0;
+  Copy copy = {FC_WIRE_COPY_FROM_REMOTE, &wire, memory, (uint64_t)nbytes};
+  if (fc_endpoint_enter(ep) < 0) return -1;
+  int rc = copy_all(ep, &copy);
+  fc_endpoint_leave(ep);
+  return rc;
+}
+
+int fc_remote_copy_among(FcEndpoint* ep, const DLTensor* from, const DLTensor* to) {
+  fc_wire_tensor ends[2];
+  fc_remote_to_wire(from, &ends[0]);
+  fc_remote_to_wire(to, &ends[1]);
+  TVMFFIAny args[3] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &ends[0]},
+                       {.type_index = kTVMFFIDLTensorPtr, .v_ptr = &ends[1]},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
+  fc_wire_packet reply, request = {.code = FC_WIRE_COPY_AMONG_REMOTE, .num_args = 3, .args = args};
+  if (fc_endpoint_enter(ep) < 0) return -1;
+  int rc = fc_endpoint_request(ep, &request, "kCopyAmongRemote", &reply);
+  if (rc == 0) ++ep->client->copies;
+  if (rc == 0) rc = sync_device(ep, ends[1].device.device_type == kDLCPU ? ends[0].device : ends[1].device);
+  fc_endpoint_leave(ep);
+  return rc;
+}

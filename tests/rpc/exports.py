@@ -32,6 +32,23 @@ def _scale(x: Any, factor: float) -> Any:
     return (x.numpy() * factor).astype(x.numpy().dtype)
 
 
+def _call_in_thread(f: Any, x: Any) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(f(x)))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def _call_held(x: Any) -> Any:
+    return HELD[-1](x)
+
+
+def _offer(f: Any) -> int:
+    """Gives a tensor and a function to a function of the client; the size of the tensor that comes back."""
+    return len(f(np.arange(3, dtype="float32"), _adder(10)))
+
+
 def _adder(n: int) -> Any:
     return fc.ffi.Function(lambda x: x + n)
 
@@ -42,6 +59,8 @@ def register() -> None:
         "add": lambda a, b: a + b,
         "adder": _adder,
         "call": lambda f, x: f(x),
+        "call_held": _call_held,
+        "call_in_thread": _call_in_thread,
         "count": lambda *args: len(args),
         "echo": lambda x: x,
         "exit": os._exit,
@@ -54,6 +73,7 @@ def register() -> None:
         "leave": _leave,
         "nop": lambda: None,
         "object": lambda: {1: 2},
+        "offer": _offer,
         "pid": os.getpid,
         "range": lambda n: np.arange(n, dtype="float32"),
         "scale": _scale,

@@ -1,7 +1,7 @@
 """What a session of this server may do: the policy behind the native dispatcher (native/core/serve.c).
 
-Calls, handles, memory and copies are native. What comes here is rare: which functions there are, how a session
-begins, and what the devices are.
+Calls, handles, memory and copies are native. What comes here is rare: which functions there are, how a
+session begins, and what the devices are.
 """
 
 from __future__ import annotations

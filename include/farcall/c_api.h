@@ -695,6 +695,23 @@ TVM_FFI_DLL int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void 
                                          TVMFFIObjectHandle* out);
 
 /*
+ * Where a library gets the memory of its objects from, when it asks the runtime. Right before the body stands the
+ * function that frees it, which the object's deleter calls with the body at the end. `allocate` gives NULL with an
+ * error raised. Get never gives NULL; Set takes NULL for the runtime's own. farcall's objects do not use it.
+ */
+typedef struct {
+  void (*delete_space)(void* body);
+} TVMFFIObjectAllocHeader;
+
+typedef struct {
+  void* (*allocate)(size_t size, size_t alignment, int32_t type_index, void* context);
+  void* context;
+} TVMFFICustomAllocator;
+
+TVM_FFI_DLL TVMFFICustomAllocator* TVMFFIGetCustomAllocator(void);
+TVM_FFI_DLL int TVMFFISetCustomAllocator(TVMFFICustomAllocator* allocator);
+
+/*
  * The index of a type by its name, such as "ffi.Tensor" (70) or "int" (1). An unknown name is a KeyError.
  */
 TVM_FFI_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);

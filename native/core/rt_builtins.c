@@ -123,17 +123,29 @@ static int get_metadata(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   return fc_global_metadata(name.data, name.size, result);
 }
 
+static int list_types(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  Names names = {NULL, 0, 0};
+  TVMFFIObjectHandle array = NULL;
+  (void)args, (void)n;
+  fc_type_each(collect, &names);
+  int rc = fc_array_new(names.names, names.n, &array);
+  free(names.names);
+  if (rc == 0) *result = fc_any_object(array);
+  return rc;
+}
+
 const FcBuiltin fc_registry_builtins[] = {
     {"ffi.FunctionListGlobalNamesFunctor", list_names, 0, 0},
     {"ffi.FunctionRemoveGlobal", remove_global, 1, 1},
     {"ffi.GetGlobalFuncMetadata", get_metadata, 1, 1},
+    {"ffi.GetRegisteredTypeKeys", list_types, 0, 0},
     {NULL, NULL, 0, 0},
 };
 
 /* ---- all of them ---- */
 
 static const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins,
-                                          fc_module_builtins};
+                                          fc_module_builtins, fc_whole_builtins};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 static const FcBuiltin* find_in(const FcBuiltin* table, const char* name, size_t size) {

@@ -11,7 +11,8 @@ typedef struct {
   int32_t least, most;
 } FcBuiltin;
 
-extern const FcBuiltin fc_container_builtins[], fc_map_builtins[], fc_registry_builtins[], fc_module_builtins[];
+extern const FcBuiltin fc_container_builtins[], fc_map_builtins[], fc_registry_builtins[], fc_module_builtins[],
+    fc_whole_builtins[];
 
 /* New reference, NULL when there is none of that name. */
 TVMFFIObject* fc_builtin_get(const char* name, size_t size);

@@ -67,6 +67,21 @@ static int item_of(const TVMFFIAny* args, int32_t type_index, TVMFFIAny* result)
   return map ? no_key(&args[1]) : -1;
 }
 
+/* What stands for nothing where None may be a value: one object, for good. */
+static int invalid(TVMFFIAny* result) {
+  static TVMFFIObject object = {.combined_ref_count = 0x100000001ULL, .type_index = kTVMFFIObject};
+  fc_incref(&object);
+  *result = fc_any_object(&object);
+  return 0;
+}
+
+static int item_or_missing(const TVMFFIAny* args, int32_t type_index, TVMFFIAny* result) {
+  TVMFFIObject* map = fc_object_argument(args, 0, type_index);
+  const TVMFFIAny* value = map ? fc_map_find(map, &args[1]) : NULL;
+  if (value) return fc_any_to_owned(value, result);
+  return map ? invalid(result) : -1;
+}
+
 /* f(0) is the key, f(1) the value, f(2) goes on and says whether there is one more. */
 static int step(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   FcSnapshot* pairs = self;
@@ -105,6 +120,9 @@ BUILTIN(map_size) { return (void)n, size_of(args, kTVMFFIMap, result); }
 BUILTIN(map_count) { return (void)n, count_of(args, kTVMFFIMap, result); }
 BUILTIN(map_item) { return (void)n, item_of(args, kTVMFFIMap, result); }
 BUILTIN(map_iterate) { return (void)n, iterate(args, kTVMFFIMap, result); }
+BUILTIN(map_item_or_missing) { return (void)n, item_or_missing(args, kTVMFFIMap, result); }
+BUILTIN(get_invalid) { return (void)args, (void)n, invalid(result); }
+BUILTIN(dict_item_or_missing) { return (void)n, item_or_missing(args, kTVMFFIDict, result); }
 BUILTIN(dict_size) { return (void)n, size_of(args, kTVMFFIDict, result); }
 BUILTIN(dict_count) { return (void)n, count_of(args, kTVMFFIDict, result); }
 BUILTIN(dict_item) { return (void)n, item_of(args, kTVMFFIDict, result); }
@@ -143,11 +161,14 @@ const FcBuiltin fc_map_builtins[] = {
     {"ffi.MapSize", map_size, 1, 1},
     {"ffi.MapCount", map_count, 2, 2},
     {"ffi.MapGetItem", map_item, 2, 2},
+    {"ffi.MapGetItemOrMissing", map_item_or_missing, 2, 2},
+    {"ffi.GetInvalidObject", get_invalid, 0, 0},
     {"ffi.MapForwardIterFunctor", map_iterate, 1, 1},
     {"ffi.Dict", make_dict, 0, -1},
     {"ffi.DictSize", dict_size, 1, 1},
     {"ffi.DictCount", dict_count, 2, 2},
     {"ffi.DictGetItem", dict_item, 2, 2},
+    {"ffi.DictGetItemOrMissing", dict_item_or_missing, 2, 2},
     {"ffi.DictForwardIterFunctor", dict_iterate, 1, 1},
     {"ffi.DictSetItem", dict_set, 3, 3},
     {"ffi.DictErase", dict_erase, 2, 2},

@@ -176,6 +176,39 @@ int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
   return fc_any_from_bytes(kTVMFFIBytes, input->data, input->size, out);
 }
 
+/* ---- the memory of objects ---- */
+
+static void free_space(void* body) { free((char*)body - *((size_t*)body - 2)); }
+
+/* In front of the body: how far back the memory begins, and the function that frees it. */
+static void* allocate(size_t size, size_t alignment, int32_t type_index, void* context) {
+  size_t head = 2 * sizeof(size_t);
+  (void)type_index, (void)context;
+  if (alignment < head) alignment = head;
+  head = (head + alignment - 1) / alignment * alignment;
+  char* memory = aligned_alloc(alignment, (head + size + alignment - 1) / alignment * alignment);
+  if (!memory) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  char* body = memory + head;
+  *((size_t*)body - 2) = head;
+  ((TVMFFIObjectAllocHeader*)body - 1)->delete_space = free_space;
+  return body;
+}
+
+static TVMFFICustomAllocator builtin_allocator = {allocate, NULL};
+static TVMFFICustomAllocator* allocator = &builtin_allocator;
+
+TVMFFICustomAllocator* TVMFFIGetCustomAllocator(void) { return __atomic_load_n(&allocator, __ATOMIC_ACQUIRE); }
+
+int TVMFFISetCustomAllocator(TVMFFICustomAllocator* other) {
+  __atomic_store_n(&allocator, other ? other : &builtin_allocator, __ATOMIC_RELEASE);
+  return 0;
+}
+
+/* ---- once ---- */
+
 /* One lock for all slots: initialisation is rare, and a recursive one must not wait for itself. */
 static pthread_mutex_t once_lock;
 static pthread_once_t once_made = PTHREAD_ONCE_INIT;

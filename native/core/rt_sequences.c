@@ -142,6 +142,46 @@ BUILTIN(list_clear) {
   return 0;
 }
 
+BUILTIN(list_reverse) {
+  (void)n, (void)result;
+  TVMFFIObject* list = fc_object_argument(args, 0, kTVMFFIList);
+  if (!list) return -1;
+  TVMFFIAny* items = TVMFFISeqGetCellPtr(list)->data;
+  for (int64_t i = 0, k = TVMFFISeqGetCellPtr(list)->size - 1; i < k; ++i, --k) {
+    TVMFFIAny item = items[i];
+    items[i] = items[k];
+    items[k] = item;
+  }
+  return 0;
+}
+
+/* Room is made when it is needed. */
+BUILTIN(list_reserve) {
+  int64_t room;
+  (void)n, (void)result;
+  return fc_object_argument(args, 0, kTVMFFIList) && fc_int_argument(args, 1, &room) ? 0 : -1;
+}
+
+/* Items begin to end of the first list go, and those of the second take their place. */
+BUILTIN(list_replace) {
+  int64_t begin, end;
+  (void)n, (void)result;
+  TVMFFIObject* list = fc_object_argument(args, 0, kTVMFFIList);
+  if (!list || !index_argument(args, 1, TVMFFISeqGetCellPtr(list)->size, true, &begin)) return -1;
+  if (!index_argument(args, 2, TVMFFISeqGetCellPtr(list)->size, true, &end)) return -1;
+  bool listed = args[3].type_index == kTVMFFIList || args[3].type_index == kTVMFFIArray;
+  if (!listed && !fc_bad_argument(3, "a list", &args[3])) return -1;
+  TVMFFIAny with; /* a copy: it may be the same list */
+  const TVMFFISeqCell* source = TVMFFISeqGetCellPtr(args[3].v_obj);
+  if (source->size > INT32_MAX || make(fc_array_new, source->data, (int32_t)source->size, &with) != 0) return -1;
+  fc_list_erase(list, begin, end);
+  const TVMFFISeqCell* items = TVMFFISeqGetCellPtr(with.v_obj);
+  int rc = 0;
+  for (int64_t i = 0; rc == 0 && i < items->size; ++i) rc = insert(list, begin + i, (TVMFFIAny*)items->data + i);
+  fc_any_clear(&with);
+  return rc;
+}
+
 /* ---- Shape, String, Bytes ---- */
 
 BUILTIN(make_shape) {
@@ -189,6 +229,9 @@ const FcBuiltin fc_container_builtins[] = {
     {"ffi.ListErase", list_erase, 2, 2},
     {"ffi.ListEraseRange", list_erase_range, 3, 3},
     {"ffi.ListClear", list_clear, 1, 1},
+    {"ffi.ListReverse", list_reverse, 1, 1},
+    {"ffi.ListReserve", list_reserve, 2, 2},
+    {"ffi.ListReplaceSlice", list_replace, 4, 4},
     {"ffi.Shape", make_shape, 0, -1},
     {"ffi.String", make_string, 1, 1},
     {"ffi.Bytes", make_bytes, 1, 1},

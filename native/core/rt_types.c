@@ -192,6 +192,15 @@ int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex) {
   return -1;
 }
 
+void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context) {
+  lock();
+  for (int32_t i = 0; i < next_index; ++i) {
+    const Type* type = known(i);
+    if (type && !visit(context, type->info.type_key.data, type->info.type_key.size)) break;
+  }
+  unlock();
+}
+
 const char* fc_type_name(int32_t type_index) { return TVMFFIGetTypeInfo(type_index)->type_key.data; }
 
 /* ---- descriptions ---- */

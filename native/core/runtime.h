@@ -121,6 +121,8 @@ int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
 int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out);
 /* "ffi.Tensor" for 70, and so on. */
 const char* fc_type_name(int32_t type_index);
+/* Calls visit for the name of each type that is registered. */
+void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 
 /* ---- errors ---- */
 

@@ -1,0 +1,62 @@
+/* A text that grows. No Python here. */
+#include "rt_text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool reserve(FcText* text, size_t more) {
+  if (text->failed) return false;
+  if (text->room - text->size >= more) return true;
+  size_t room = (text->size + more) * 2 + 64;
+  char* data = realloc(text->data, room);
+  text->failed = !data;
+  if (!data) return false;
+  text->data = data;
+  text->room = room;
+  return true;
+}
+
+void fc_text_add(FcText* text, const char* data, size_t size) {
+  if (!size || !reserve(text, size)) return;
+  memcpy(text->data + text->size, data, size);
+  text->size += size;
+}
+
+void fc_text_put(FcText* text, const char* word) { fc_text_add(text, word, strlen(word)); }
+
+void fc_text_format(FcText* text, const char* format, ...) {
+  char buffer[256];
+  va_list args;
+  va_start(args, format);
+  int size = vsnprintf(buffer, sizeof buffer, format, args);
+  va_end(args);
+  fc_text_add(text, buffer, size < (int)sizeof buffer ? (size_t)size : sizeof buffer - 1);
+}
+
+void fc_text_float(FcText* text, double value, const char* infinity, const char* nan) {
+  char buffer[40];
+  if (isnan(value)) {
+    fc_text_put(text, nan);
+    return;
+  }
+  if (isinf(value)) {
+    fc_text_format(text, "%s%s", value < 0 ? "-" : "", infinity);
+    return;
+  }
+  for (int digits = 15; digits <= 17; ++digits) {
+    snprintf(buffer, sizeof buffer, "%.*g", digits, value);
+    if (strtod(buffer, NULL) == value) break;
+  }
+  fc_text_put(text, buffer);
+  if (!strpbrk(buffer, ".e")) fc_text_put(text, ".0");
+}
+
+int fc_text_finish(FcText* text, TVMFFIAny* out) {
+  int rc = text->failed ? -1 : fc_any_from_bytes(kTVMFFIStr, text->data ? text->data : "", text->size, out);
+  if (text->failed) fc_error_no_memory();
+  free(text->data);
+  *text = (FcText){0};
+  return rc;
+}

@@ -57,6 +57,26 @@ static const char* const static_names[] = {
     [kTVMFFIBigInt] = "ffi.BigInt",
 };
 
+/*
+ * The first registered types are TVM FFI's own, at the indices that it gives them: a C++ library keeps the index of a
+ * class in a variable of which a process has but one, so that both runtimes must say the same.
+ */
+static const struct {
+  const char* name;
+  int32_t parent;
+} first_types[] = {
+    {"ffi.EnumState", kTVMFFIObject},
+    {"ffi.Enum", kTVMFFIObject},
+    {"ffi.IntEnum", kTVMFFIDynObjectBegin + 1},
+    {"ffi.StrEnum", kTVMFFIDynObjectBegin + 1},
+    {"ffi.reflection.AccessStep", kTVMFFIObject},
+    {"ffi.reflection.AccessPath", kTVMFFIObject},
+    {"ffi.StructuralVisitor", kTVMFFIObject},
+    {"ffi.VisitErrorContext", kTVMFFIObject},
+    {"ffi.StructuralMutator", kTVMFFIObject},
+    {"ffi.StructuralKey", kTVMFFIObject},
+};
+
 /* ---- the table ---- */
 
 static Type* slot_of(int32_t index) {
@@ -116,6 +136,10 @@ static void make_types(void) {
     if (!static_names[i]) continue;
     const Type* parent = i > kTVMFFIObject ? slot_of(kTVMFFIObject) : NULL;
     add(i, (TVMFFIByteArray){static_names[i], strlen(static_names[i])}, parent, 1);
+  }
+  for (size_t i = 0; i < sizeof first_types / sizeof *first_types; ++i) {
+    const char* name = first_types[i].name;
+    add(next_index++, (TVMFFIByteArray){name, strlen(name)}, slot_of(first_types[i].parent), 1);
   }
 }
 

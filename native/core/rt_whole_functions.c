@@ -5,8 +5,10 @@
 
 #define BUILTIN(name) static int name(const TVMFFIAny* args, int32_t n, TVMFFIAny* result)
 
-static int answer(int rc, bool value, TVMFFIAny* result) {
-  if (rc == 0) *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = value};
+static int equal(const TVMFFIAny* args, FcWholeMode mode, TVMFFIAny* result) {
+  bool same = false;
+  int rc = fc_whole_equal(&args[0], &args[1], mode, &same);
+  if (rc == 0) *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = same};
   return rc;
 }
 
@@ -20,10 +22,8 @@ static bool mode_argument(const TVMFFIAny* args, int32_t i, FcWholeMode* mode) {
 
 BUILTIN(structural_equal) {
   FcWholeMode mode;
-  bool same = false;
   (void)n;
-  if (!mode_argument(args, 3, &mode)) return -1;
-  return answer(fc_whole_equal(&args[0], &args[1], mode, &same), same, result);
+  return mode_argument(args, 3, &mode) ? equal(args, mode, result) : -1;
 }
 
 BUILTIN(structural_hash) {
@@ -35,11 +35,7 @@ BUILTIN(structural_hash) {
   return 0;
 }
 
-BUILTIN(recursive_equal) {
-  bool same = false;
-  (void)n;
-  return answer(fc_whole_equal(&args[0], &args[1], (FcWholeMode){0}, &same), same, result);
-}
+BUILTIN(recursive_equal) { return (void)n, equal(args, (FcWholeMode){0}, result); }
 
 BUILTIN(recursive_hash) {
   uint64_t hash = 0;

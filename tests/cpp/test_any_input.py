@@ -15,7 +15,18 @@ NAMES = (
     *("same", "half", "pointer", "count_all", "options", "asked", "axis", "doubled", "columns", "filled"),
     *("keep", "through_dlpack", "transposed", "row", "maybe", "sum", "sizes", "item", "nested", "swap"),
     *("dims", "total", "lookup", "apply_typed", "adder", "catches", "error_value"),
-    *("with_item", "without", "grouped", "extended", "append", "put", "which", "call_in", "about", "apply_std"),
+    *(
+        "with_item",
+        "without",
+        "grouped",
+        "extended",
+        "append",
+        "put",
+        "which",
+        "call_in",
+        "about",
+        "apply_std",
+    ),
 )
 ARRAYS = (np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 2), np.int8), np.zeros((), np.float64))
 LEAVES = st.one_of(

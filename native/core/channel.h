@@ -1,6 +1,6 @@
 /*
  * Channels: how the bytes of a connection travel. A channel moves bytes in order, in both directions, and knows no
- * packets. Kinds: descriptors (sockets, pipes: channel_fd.c), memory (channel_memory.c).
+ * packets. Kinds: descriptors (sockets, pipes: channel_fd.c), shared memory (channel_shm.c), memory (channel_memory.c).
  *
  * One thread may receive while another sends; any thread may interrupt or close, which ends what the others wait
  * for. Failures are negated errno values:
@@ -74,6 +74,15 @@ int64_t fc_now_ns(void);
 
 /* Over descriptors, which move in: one for both ways, or one to read and one to write. NULL with an error. */
 FcChannel* fc_channel_from_fds(int in, int out);
+/* The socket of such a channel (or where it reads), for poll; -1 for another kind. */
+int fc_channel_fd(const FcChannel* channel);
+
+/*
+ * Over a memory file with two rings (one page, then 2^n bytes for each direction), which is mapped: the descriptor
+ * stays the caller's. `line` is the socket over which the file was handed; it is kept, and used for nothing else by
+ * this side. accepting: this is the side that listened. NULL with an error.
+ */
+FcChannel* fc_shared_channel_new(FcChannel* line, int memory, bool accepting);
 
 /* Over memory: what was fed is received, and what is sent waits to be taken. Never waits. */
 FcChannel* fc_memory_channel_new(void);

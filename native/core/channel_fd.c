@@ -154,3 +154,7 @@ FcChannel* fc_channel_from_fds(int in, int out) {
   }
   return &ch->base;
 }
+
+int fc_channel_fd(const FcChannel* channel) {
+  return channel->ops == &fd_ops ? ((const FdChannel*)channel)->in : -1;
+}

@@ -8,7 +8,7 @@ typedef struct {
   FcChannel* channel;
 } PyChannel;
 
-static PyTypeObject Channel_Type, MemoryChannel_Type;
+static PyTypeObject Channel_Type, SharedChannel_Type, MemoryChannel_Type;
 
 static PyObject* wrap(PyTypeObject* type, FcChannel* channel) {
   if (!channel) return fc_raise_slot();
@@ -162,6 +162,29 @@ static PyTypeObject Channel_Type = {
     .tp_getset = channel_getset,
 };
 
+/* ---- shared memory ---- */
+
+static PyObject* shared_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"line", "memory", "accepting", NULL};
+  PyChannel* line;
+  int memory, accepting = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!i|$p:SharedChannel", names, &Channel_Type, &line, &memory,
+                                   &accepting)) {
+    return NULL;
+  }
+  if (fc_channel_fd(line->channel) < 0) return PyErr_Format(PyExc_TypeError, "line: expected a socket's channel");
+  return wrap(type, fc_shared_channel_new(line->channel, memory, accepting));
+}
+
+static PyTypeObject SharedChannel_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.SharedChannel",
+    .tp_basicsize = sizeof(PyChannel),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A channel over two rings in a memory file; `line` is the socket over which the file was handed.",
+    .tp_base = &Channel_Type,
+    .tp_new = shared_new,
+};
+
 /* ---- memory ---- */
 
 static PyObject* memory_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -209,7 +232,7 @@ static PyTypeObject MemoryChannel_Type = {
 };
 
 int fc_channel_types_init(PyObject* module) {
-  PyTypeObject* const types[] = {&Channel_Type, &MemoryChannel_Type};
+  PyTypeObject* const types[] = {&Channel_Type, &SharedChannel_Type, &MemoryChannel_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }

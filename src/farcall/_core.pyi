@@ -405,6 +405,16 @@ class Channel:
     def close(self) -> None: ...
 
 @final
+class SharedChannel(Channel):
+    """A channel over two rings in a memory file; ``line`` is the socket over which the file was handed.
+
+    The file has a page and two rings of 2^n bytes, and is sealed against shrinking. Its descriptor stays the
+    caller's. ``line`` is closed with the channel. ``accepting``: this is the side that listened.
+    """
+
+    def __new__(cls, line: Channel, memory: int, *, accepting: bool = ...) -> Self: ...
+
+@final
 class MemoryChannel(Channel):
     """A channel without a line: what is fed is received, and what is sent waits to be taken."""
 

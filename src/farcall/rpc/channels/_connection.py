@@ -17,6 +17,7 @@ class Connection:
         address: of the server.
         channel: on which the handshake is spoken.
         shakes_hands: whether there is a handshake; on a pipe the packets begin at once, as TVM has it.
+        trouble: what ended the line, where more is known than that it ended.
     """
 
     def __init__(
@@ -27,10 +28,12 @@ class Connection:
         shakes_hands: bool = True,
         switch: Callable[[Channel], Channel] | None = None,
         on_close: Callable[[], object] | None = None,
+        trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.address = address
         self.channel = channel
         self.shakes_hands = shakes_hands
+        self.trouble = trouble
         self._switch = switch
         self._on_close = on_close
 

@@ -40,7 +40,10 @@ class Listener:
     deadline: what it waits for (a TLS handshake, say) is the client's business.
     """
 
-    def __init__(self, address: Address, opener: Opener) -> None:
+    def __init__(
+        self, address: Address, opener: Opener, on_end: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._on_end = on_end
         self._listener = open_listener(address)
         self._listener.setblocking(False)
         self._opener = opener
@@ -86,6 +89,12 @@ class Listener:
     def close(self) -> None:
         """Listen no more; what was opened goes on. Safe to call twice."""
         close_listener(self._listener)
+
+    async def end(self) -> None:
+        """Close, and end what is left of the lines that were opened."""
+        self.close()
+        if self._on_end is not None:
+            await self._on_end()
 
 
 def _arrival(connection: socket.socket, name: tuple[object, ...]) -> Arrival:

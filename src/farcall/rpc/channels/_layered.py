@@ -1,0 +1,85 @@
+"""Lines over TLS and WebSocket: a socket, a layer on it, and a pump behind it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from farcall._core import Channel
+from farcall.errors import ConnectError, ProtocolError
+from farcall.rpc.channels._address import Address
+from farcall.rpc.channels._connection import Accepted, Connection
+from farcall.rpc.channels._layers import Layer, Stack, TlsLayer, WebSocketLayer
+from farcall.rpc.channels._listener import Arrival, Listener, Opener
+from farcall.rpc.channels._pump import Pump, PumpTasks, PumpThread, shake, shake_async
+from farcall.rpc.channels._sockets import CURE, open_socket
+from farcall.rpc.channels._tls import Tls
+
+
+def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
+    """A line over TLS, WebSocket or both, as the address says.
+
+    Raises:
+        ConnectError: nobody listens there, or one side does not trust the other.
+        UsageError: a file of ``tls`` cannot be used.
+        MissingExtraError: for WebSocket, websockets is not installed.
+    """
+    layer = _client_layer(address, tls)
+    outer = open_socket(address, deadline)
+    try:
+        early = shake(layer, outer, deadline)
+    except ProtocolError as error:
+        outer.close()
+        raise ConnectError(f"{address}: {error}") from None
+    except OSError as error:
+        outer.close()
+        text = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise ConnectError(f"{address}: {text} in the handshake of {address.scheme}; {CURE}") from None
+    ours, theirs = socket.socketpair()
+    pump = PumpThread(Pump(layer, outer, theirs, early))
+    return Connection(address, Channel(ours.detach()), on_close=pump.close, trouble=pump.trouble)
+
+
+def _client_layer(address: Address, tls: Tls) -> Layer:
+    secure = TlsLayer(tls.client_context(), address.host) if address.scheme in ("tls", "wss") else None
+    web = WebSocketLayer.client(str(address)) if address.scheme in ("ws", "wss") else None
+    return _combined(web, secure)
+
+
+def _combined(web: Layer | None, secure: Layer | None) -> Layer:
+    if web is not None and secure is not None:
+        return Stack(web, secure)
+    layer = web or secure
+    assert layer is not None  # noqa: S101
+    return layer
+
+
+def layered_listener(address: Address, tls: Tls) -> Listener:
+    """Listens for clients that speak TLS, WebSocket or both.
+
+    Raises:
+        UsageError: the address or a file of ``tls`` cannot be used.
+        MissingExtraError: for WebSocket, websockets is not installed.
+    """
+    web = address.scheme in ("ws", "wss")
+    context = tls.server_context() if address.scheme in ("tls", "wss") else None
+
+    def new_layer() -> Layer:
+        secure = TlsLayer(context) if context is not None else None
+        return _combined(WebSocketLayer.server() if web else None, secure)
+
+    new_layer()  # what is missing is missed now
+    pumps = PumpTasks()
+    return Listener(address, _opener(new_layer, pumps), pumps.close)
+
+
+def _opener(new_layer: Callable[[], Layer], pumps: PumpTasks) -> Opener:
+    async def open_layered(address: Address, arrival: Arrival) -> Accepted:
+        layer = new_layer()
+        early = await shake_async(layer, arrival.socket)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        pumps.start(Pump(layer, arrival.socket, theirs, early).run())
+        return Accepted(address, ours, arrival.peer)
+
+    return open_layered

@@ -1,0 +1,246 @@
+"""What stands between a socket and the bytes of a session: TLS, WebSocket, or both. No I/O here."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import TYPE_CHECKING, Protocol, cast
+
+from farcall.errors import MissingExtraError, ProtocolError
+
+if TYPE_CHECKING:
+    from websockets.client import ClientProtocol
+    from websockets.server import ServerProtocol
+
+_PIECE = 262_144  # plain bytes at a time
+_FRAME_MAX = 4 << 20  # bytes of a peer's WebSocket frame, which is kept until it is complete
+
+
+class Layer(Protocol):
+    """A transformation of a stream, both ways."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the layer's own handshake is done; before that nothing may be sent."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the peer has finished: no more bytes will come out."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what came from the socket (``b""``: its end); answers the bytes that it carried.
+
+        Raises:
+            ProtocolError: the peer does not speak this, or broke off.
+        """
+
+    def send(self, data: bytes) -> None:
+        """Take bytes that are to be carried."""
+
+    def finish(self) -> None:
+        """Nothing more is to be carried; the peer is told."""
+
+    def take(self) -> bytes:
+        """What is to be written to the socket."""
+
+
+# ---- TLS
+
+
+class TlsLayer:
+    """TLS 1.3 over a stream. A client gives the name that the server's certificate must have."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
+        self.ready = False
+        self.ended = False
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self._advance()
+
+    def feed(self, data: bytes) -> bytes:
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        try:
+            if not self.ready:
+                self._advance()
+            return self._read() if self.ready else b""
+        except ssl.SSLError as error:
+            raise ProtocolError(f"TLS: {_reason(error)}") from None
+
+    def _advance(self) -> None:
+        try:
+            self._tls.do_handshake()
+            self.ready = True
+        except ssl.SSLWantReadError:
+            pass
+
+    def _read(self) -> bytes:
+        pieces = []
+        try:
+            while piece := self._tls.read(_PIECE):
+                pieces.append(piece)
+            self.ended = True
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        return b"".join(pieces)
+
+    def send(self, data: bytes) -> None:
+        if data:
+            self._tls.write(data)
+
+    def finish(self) -> None:
+        with contextlib.suppress(
+            ssl.SSLError
+        ):  # it would like the peer's farewell too, for which nobody waits
+            self._tls.unwrap()
+
+    def take(self) -> bytes:
+        return self._outgoing.read()
+
+
+def _reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of the other side is not accepted: {error.verify_message}"
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    return f"{reason}; does the other side speak TLS 1.3, with a certificate that this side's ca signed?"
+
+
+# ---- WebSocket
+
+
+class WebSocketLayer:
+    """Bytes in binary messages, whose borders mean nothing; an empty one says that a side has finished."""
+
+    def __init__(self, protocol: ClientProtocol | ServerProtocol) -> None:
+        self.ready = False
+        self.ended = False
+        self._protocol = protocol
+        self._finished = False
+
+    @classmethod
+    def client(cls, url: str) -> WebSocketLayer:
+        """The side that asks for ``ws://HOST:PORT/PATH``.
+
+        Raises:
+            MissingExtraError: websockets is not installed.
+        """
+        require_websockets()
+        from websockets.client import ClientProtocol
+        from websockets.uri import parse_uri
+
+        protocol = ClientProtocol(parse_uri(url), max_size=(None, _FRAME_MAX))
+        protocol.send_request(protocol.connect())
+        return cls(protocol)
+
+    @classmethod
+    def server(cls) -> WebSocketLayer:
+        """The side that is asked. It refuses browsers: any page that somebody looks at could ask.
+
+        Raises:
+            MissingExtraError: websockets is not installed.
+        """
+        require_websockets()
+        from websockets.server import ServerProtocol
+
+        return cls(ServerProtocol(origins=[None], max_size=(None, _FRAME_MAX)))
+
+    def feed(self, data: bytes) -> bytes:
+        protocol = self._protocol
+        if data:
+            protocol.receive_data(data)
+        else:
+            protocol.receive_eof()
+        plain = b"".join([self._event(event) for event in protocol.events_received()])
+        if (error := protocol.handshake_exc or protocol.parser_exc) is not None and not self.ended:
+            raise ProtocolError(f"WebSocket: {error}")
+        if self.ready and protocol.close_rcvd is not None:
+            self.ended = True
+        return plain
+
+    def _event(self, event: object) -> bytes:
+        from websockets.frames import Frame, Opcode
+        from websockets.http11 import Request, Response
+
+        if isinstance(event, Request | Response):
+            if isinstance(event, Request):
+                protocol = cast("ServerProtocol", self._protocol)
+                protocol.send_response(protocol.accept(event))
+            self.ready = self._protocol.handshake_exc is None
+            return b""
+        if not isinstance(event, Frame) or event.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+            return b""  # a ping, say: the protocol has answered it
+        if event.opcode is Opcode.TEXT:
+            raise ProtocolError("WebSocket: a text message; sessions speak in binary ones")
+        self.ended = self.ended or (event.opcode is Opcode.BINARY and event.fin and not event.data)
+        return bytes(event.data)
+
+    def send(self, data: bytes) -> None:
+        for at in range(0, len(data), _PIECE):
+            self._protocol.send_binary(data[at : at + _PIECE])
+
+    def finish(self) -> None:
+        if not self._finished and self.ready:
+            self._finished = True
+            self._protocol.send_binary(b"")
+
+    def take(self) -> bytes:
+        return b"".join(self._protocol.data_to_send())
+
+
+def require_websockets() -> None:
+    """
+    Raises:
+        MissingExtraError: websockets is not installed.
+    """
+    try:
+        import websockets  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            "ws:// and wss:// need the package websockets: pip install 'farcall[ws]'"
+        ) from None
+
+
+# ---- one on the other
+
+
+class Stack:
+    """``upper`` carried by ``lower``: WebSocket over TLS."""
+
+    def __init__(self, upper: Layer, lower: Layer) -> None:
+        self._upper = upper
+        self._lower = lower
+
+    @property
+    def ready(self) -> bool:
+        return self._lower.ready and self._upper.ready
+
+    @property
+    def ended(self) -> bool:
+        return self._upper.ended
+
+    def feed(self, data: bytes) -> bytes:
+        carried = self._lower.feed(data)
+        if carried:
+            plain = self._upper.feed(carried)
+        elif self._lower.ended:
+            plain = self._upper.feed(b"")
+        else:
+            plain = b""
+        return plain
+
+    def send(self, data: bytes) -> None:
+        self._upper.send(data)
+
+    def finish(self) -> None:
+        self._upper.finish()
+
+    def take(self) -> bytes:
+        if self._lower.ready:
+            self._lower.send(self._upper.take())
+        return self._lower.take()

@@ -1,0 +1,45 @@
+"""A child process that speaks on its standard input and output; without a handshake, as TVM has it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+
+from farcall._core import Channel
+from farcall.errors import ConnectError
+from farcall.rpc.channels._address import Address
+from farcall.rpc.channels._connection import Connection
+
+_GRACE_SECONDS = 5.0  # for the child to end by itself once its input has
+
+
+def dial_pipe(address: Address) -> Connection:
+    """Start the command; it ends with the session. Real pipes: a shell takes a socket for a remote login.
+
+    Raises:
+        ConnectError: it cannot be started.
+    """
+    read, child_write = os.pipe()
+    child_read, write = os.pipe()
+    try:
+        process = subprocess.Popen(address.command, stdin=child_read, stdout=child_write)
+    except OSError as error:
+        os.close(read)
+        os.close(write)
+        name = address.command[0]
+        raise ConnectError(f"{address}: {error.strerror}; is `{name}` installed, and on the PATH?") from None
+    finally:
+        os.close(child_read)
+        os.close(child_write)
+    channel = Channel(read, write)
+    return Connection(address, channel, shakes_hands=False, on_close=lambda: _end(process))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for stop in (process.terminate, process.kill):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+            return
+        stop()
+    process.wait()

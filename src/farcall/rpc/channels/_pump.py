@@ -1,0 +1,198 @@
+"""What moves bytes between a socket that speaks TLS or WebSocket and a plain one that a session uses.
+
+A session's end of the line is always a plain socket, whose other end is here: neither a worker nor the native
+client knows what is between. At the server the pump is a task of the supervisor, at a client a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from farcall.errors import ProtocolError
+from farcall.rpc.channels._layers import Layer
+from farcall.rpc.channels._sockets import remaining
+
+_PIECE = 262_144
+_UNSENT_MAX = 1 << 20  # of answers to what a peer asks without reading, such as pings
+_LINGER_SECONDS = 2.0  # to bring out the last bytes of a side that has closed
+_LOOK_SECONDS = 0.25  # how soon a side that has closed altogether is noticed
+
+
+def shake(layer: Layer, connection: socket.socket, deadline: float) -> bytes:
+    """A layer's handshake on a blocking socket, for a client; answers what came behind it.
+
+    Raises:
+        ProtocolError: the server speaks something else.
+        OSError: the connection was lost, or the deadline has passed.
+    """
+    plain = b""
+    while True:
+        connection.settimeout(remaining(deadline))
+        connection.sendall(layer.take())
+        if layer.ready:
+            return plain
+        data = connection.recv(_PIECE)
+        plain += layer.feed(data)
+
+
+async def shake_async(layer: Layer, connection: socket.socket) -> bytes:
+    """The same in a loop, for a server; a peer that is refused is told."""
+    loop, plain = asyncio.get_running_loop(), b""
+    try:
+        while not layer.ready:
+            plain += layer.feed(await loop.sock_recv(connection, _PIECE))
+            await loop.sock_sendall(connection, layer.take())
+    except ProtocolError:
+        with contextlib.suppress(OSError):
+            await loop.sock_sendall(connection, layer.take())
+        raise
+    return plain
+
+
+class Pump:
+    """Moves bytes between ``outer``, which speaks ``layer``, and ``inner``, which is plain; both move in.
+
+    Args:
+        early: plain bytes that came with the layer's handshake.
+    """
+
+    def __init__(self, layer: Layer, outer: socket.socket, inner: socket.socket, early: bytes = b"") -> None:
+        self.trouble: str | None = None
+        self._layer = layer
+        self._outer = outer
+        self._inner = inner
+        self._early = early
+        outer.setblocking(False)
+        inner.setblocking(False)
+
+    async def run(self) -> None:
+        """Until both sides have finished, or one is gone. Closes both."""
+        self._loop = asyncio.get_running_loop()
+        self._unsent = bytearray()
+        self._work, self._idle = asyncio.Event(), asyncio.Event()
+        writing = asyncio.create_task(self._write())
+        inward = asyncio.create_task(self._inward())
+        outward = asyncio.create_task(self._outward())
+        try:
+            await self._until_done(inward, outward, writing)
+        except (ProtocolError, OSError) as error:
+            self.trouble = str(error)
+        finally:
+            if not writing.done():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._flush(), _LINGER_SECONDS)
+            await _cancel(inward, outward, writing)
+            self._inner.close()
+            self._outer.close()
+
+    async def _until_done(
+        self, inward: asyncio.Task[None], outward: asyncio.Task[None], writing: asyncio.Task[None]
+    ) -> None:
+        pending = {inward, outward}
+        while pending:
+            look = _LOOK_SECONDS if outward.done() else None
+            done, _ = await asyncio.wait(
+                {*pending, writing}, timeout=look, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                task.result()
+            pending -= done
+            if outward.done() and _is_gone(self._inner):  # who has closed reads no more
+                return
+
+    async def _inward(self) -> None:
+        await self._loop.sock_sendall(self._inner, self._early)
+        while not self._layer.ended:
+            data = await self._loop.sock_recv(self._outer, _PIECE)
+            plain = self._layer.feed(data)
+            self._collect()  # what it answers must not wait for the peer to read: it may wait for us
+            if len(self._unsent) > 2 * _PIECE + _UNSENT_MAX:
+                raise ProtocolError("the other side asks and asks, and reads no answers")
+            await self._loop.sock_sendall(self._inner, plain)
+            if not data:
+                break
+        self._inner.shutdown(socket.SHUT_WR)
+
+    async def _outward(self) -> None:
+        while data := await self._loop.sock_recv(self._inner, _PIECE):
+            self._layer.send(data)
+            await self._flush()
+        self._layer.finish()
+        await self._flush()
+
+    def _collect(self) -> None:
+        if data := self._layer.take():
+            self._unsent += data
+            self._idle.clear()
+            self._work.set()
+
+    async def _flush(self) -> None:
+        self._collect()
+        if self._unsent or self._work.is_set():
+            await self._idle.wait()
+
+    async def _write(self) -> None:
+        while True:
+            await self._work.wait()
+            data, self._unsent = self._unsent, bytearray()
+            await self._loop.sock_sendall(self._outer, data)
+            if not self._unsent:
+                self._work.clear()
+                self._idle.set()
+
+
+def _is_gone(inner: socket.socket) -> bool:
+    """Whether nobody has the other end of a socket pair any more."""
+    poll = select.poll()
+    poll.register(inner, 0)
+    return bool(poll.poll(0))  # POLLHUP, which is told unasked
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class PumpThread:
+    """A pump at a client, in a thread of its own."""
+
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+        self._thread = threading.Thread(target=self._run, name="farcall-pump", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.run(self._pump.run())
+
+    def close(self) -> None:
+        """Let the last bytes out; the session's end of the line has been closed."""
+        self._thread.join(_LINGER_SECONDS)
+
+    def trouble(self) -> str | None:
+        """What ended the line, when something did."""
+        self._thread.join(_LOOK_SECONDS)
+        return self._pump.trouble
+
+
+class PumpTasks:
+    """The pumps of a server."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run one in the loop."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End those that are left."""
+        await _cancel(*self._tasks)

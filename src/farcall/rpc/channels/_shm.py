@@ -1,0 +1,69 @@
+"""Shared memory on one host: two rings in a memory file, handed over a Unix socket.
+
+The client makes the file and sends it with its first byte. The handshake goes over the socket; then the
+packets go through the rings (native/core/channel_shm.c), and the socket tells that a side is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+
+from farcall._core import Channel, SharedChannel
+from farcall.errors import ConnectError, ProtocolError
+from farcall.rpc.channels._address import Address
+from farcall.rpc.channels._connection import Accepted, Connection
+from farcall.rpc.channels._listener import Arrival
+from farcall.rpc.channels._sockets import CURE, open_socket
+
+_GREETING = b"\x5f"
+_HEADER_BYTES = 4096
+_RING_BYTES = 1 << 20  # stays in a cache, and lets each side work for long before it waits for the other
+
+
+def make_rings() -> int:
+    """A memory file for both directions; nothing of it is in memory before it is used."""
+    memory = os.memfd_create("farcall-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, _HEADER_BYTES + 2 * _RING_BYTES)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return memory
+
+
+def dial_shared(address: Address, deadline: float) -> Connection:
+    """A line over shared memory.
+
+    Raises:
+        ConnectError: nobody listens there.
+    """
+    line = open_socket(address, deadline)
+    memory = make_rings()
+    try:
+        socket.send_fds(line, [_GREETING], [memory])
+    except OSError as error:
+        line.close()
+        os.close(memory)
+        raise ConnectError(f"{address}: {error.strerror}; {CURE}") from None
+
+    def switch(channel: Channel) -> Channel:
+        return SharedChannel(channel, memory)
+
+    return Connection(address, Channel(line.detach()), switch=switch, on_close=lambda: os.close(memory))
+
+
+async def open_shared(address: Address, arrival: Arrival) -> Accepted:
+    """Take the client's memory file."""
+    readable = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(arrival.socket, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(arrival.socket)
+    data, descriptors, _, _ = socket.recv_fds(arrival.socket, len(_GREETING), 1)
+    if data == _GREETING and descriptors:
+        return Accepted(address, arrival.socket, arrival.peer, shared=descriptors[0])
+    for descriptor in descriptors:
+        os.close(descriptor)
+    raise ProtocolError("the client sent no memory file; it dials shm:// only where the server does")

@@ -1,0 +1,70 @@
+"""Who one side of a TLS connection is, and whom it trusts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farcall.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The files with which one side shows who it is, and knows who the other is. All are PEM.
+
+    Attributes:
+        ca: certificates of those who sign the other side's; None, on a client: those that the system trusts.
+        cert: this side's certificate, with what stands between it and the other side's ``ca``. A server needs
+            one, and asks its clients for theirs.
+        key: the private key of ``cert``.
+    """
+
+    ca: str | Path | None = None
+    cert: str | Path | None = None
+    key: str | Path | None = None
+
+    def client_context(self) -> ssl.SSLContext:
+        """For a client: the server's name is checked.
+
+        Raises:
+            UsageError: a file cannot be read.
+        """
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is None:
+            context.load_default_certs()
+        return self._load(context)
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a server: clients must have a certificate that ``ca`` signed.
+
+        Raises:
+            UsageError: a file cannot be read, or is missing.
+        """
+        if self.ca is None or self.cert is None or self.key is None:
+            raise UsageError("a TLS server needs ca, cert and key; `farcall cert` makes them for a trial")
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.num_tickets = 0
+        return self._load(context)
+
+    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        import ssl
+
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:  # ssl.SSLError is one
+            files = ", ".join(str(file) for file in (self.ca, self.cert, self.key) if file is not None)
+            raise UsageError(f"TLS: {error.strerror or error} ({files}); give PEM files that match") from None
+        return context

@@ -1,0 +1,27 @@
+"""Every channel keeps the contract of farcall.testing.check_channel; and the contract can be broken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from farcall._core import Channel
+from farcall.testing import CHANNEL_RULES, check_channel
+
+from .conftest import KINDS, Place, pipe_pair, socket_pair
+
+
+@pytest.mark.parametrize("rule", CHANNEL_RULES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_url(kind: str, rule: str, place: Callable[[str], Place]) -> None:
+    check_channel(place(kind).pair, rules=[rule])
+
+
+@pytest.mark.parametrize("rule", CHANNEL_RULES)
+@pytest.mark.parametrize("pair", [socket_pair, pipe_pair])
+def test_descriptors(
+    pair: Callable[[], contextlib.AbstractContextManager[tuple[Channel, Channel]]], rule: str
+) -> None:
+    check_channel(pair, rules=[rule])

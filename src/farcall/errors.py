@@ -63,6 +63,10 @@ class ConnectError(RemoteError):
     """No session could be opened: nobody listens, the key is wrong, or the peer is no farcall server."""
 
 
+class AccessDeniedError(ConnectError):
+    """The server wants a token, or does not accept the one that was passed. Ask who runs it for one."""
+
+
 class ConnectionLostError(RemoteError):
     """The connection ended while an answer was awaited. Whether the call took effect is not known."""
 

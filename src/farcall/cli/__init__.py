@@ -11,7 +11,7 @@ import click
 import farcall
 from farcall.errors import FarcallError
 
-_COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "config")
+_COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "token", "cert", "config")
 
 
 class _Commands(click.Group):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from farcall.rpc.channels import Tls
 from farcall.rpc.connecting import connect
 from farcall.rpc.event import EventServer
 from farcall.rpc.limits import Limits
 from farcall.rpc.server import Server, serve
 from farcall.rpc.session import RemoteModule, Session
 
-__all__ = ["EventServer", "Limits", "RemoteModule", "Server", "Session", "connect", "serve"]
+__all__ = ["EventServer", "Limits", "RemoteModule", "Server", "Session", "Tls", "connect", "serve"]

@@ -4,54 +4,82 @@ from __future__ import annotations
 
 import time
 
-from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError
-from farcall.rpc.channels import Connection, dial
+from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
+from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
 from farcall.rpc.handshake import ClientHandshake, client_hello
 from farcall.rpc.session import Session
 
 _CURE = "is `farcall serve` running there?"
 
 
-def connect(url: str, key: str = "", *, timeout: float = 10.0, call_timeout: float | None = None) -> Session:
+def connect(
+    url: str,
+    key: str = "",
+    *,
+    timeout: float = 10.0,
+    call_timeout: float | None = None,
+    token: str | None = None,
+    tls: Tls | None = None,
+) -> Session:
     """Open a session with a farcall server, or a TVM RPC server.
 
     Args:
-        url: where it listens: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``.
+        url: where it listens: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``,
+            ``"shm:///PATH"`` (shared memory on this machine), ``"tls://HOST:PORT"``, ``"ws://HOST:PORT/PATH"``,
+            ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
+            standard input and output.
         key: what the server was started with.
         timeout: seconds until the session must stand.
         call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
             ends the session, since its answer would be taken for the next one's.
+        token: ``NAME.SECRET`` from `farcall token create`, where the server wants one.
+        tls: the files for ``tls://`` and ``wss://``.
 
     Returns:
         The session; use it in a ``with`` statement, or close it.
 
     Raises:
-        UsageError: ``url`` is none.
-        ConnectError: nobody listens there, the key is wrong, or it is no RPC server.
+        UsageError: ``url`` is none, a ``tls`` file cannot be used, or the token would travel in plain text.
+        ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server.
+        MissingExtraError: the channel needs a package that is not installed.
     """
     deadline = time.monotonic() + timeout
-    connection = dial(url, deadline)
+    _check_token(parse_address(url), token)
+    connection = dial(url, deadline, tls=tls)
     try:
         if connection.shakes_hands:
-            _shake_hands(connection, key, deadline)
+            _shake_hands(connection, client_hello(key, token), ClientHandshake(key), deadline)
         return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout)
     except BaseException:
         connection.close()
         raise
 
 
-def _shake_hands(connection: Connection, key: str, deadline: float) -> None:
-    handshake, url = ClientHandshake(key), connection.address
+def _check_token(address: Address, token: str | None) -> None:
+    if token is None:
+        return
+    if not address.secret:
+        raise UsageError(
+            f"{address}: the token would travel in plain text; use tls:// or wss://, "
+            "or on one machine unix:// or shm://"
+        )
+    if address.scheme == "pipe":
+        raise UsageError(f"{address}: a pipe has no handshake that could carry a token; leave it out")
+
+
+def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshake, deadline: float) -> None:
+    url = connection.address
     try:
-        connection.channel.send(client_hello(key), deadline)
+        connection.channel.send(hello, deadline)
         while handshake.needed:
             handshake.feed(_receive(connection, handshake.needed, deadline))
     except ConnectError as error:
-        raise ConnectError(f"{url}: {error}") from None
+        raise ConnectError(f"{url}: {connection.trouble() or error}") from None
     except DeadlineExceededError:
         raise ConnectError(f"{url}: it accepts connections, but did not answer in time; {_CURE}") from None
     except ConnectionLostError as error:
-        raise ConnectError(f"{url}: {error} in the handshake; {_CURE}") from None
+        reason = connection.trouble() or f"{error} in the handshake"
+        raise ConnectError(f"{url}: {reason}; {_CURE}") from None
 
 
 def _receive(connection: Connection, size: int, deadline: float) -> bytes:

@@ -29,21 +29,25 @@ class Hello:
 
     key: str
     timeout: float | None = None  # seconds that it wants the session to last at most
+    token: str | None = None  # NAME.SECRET
 
 
 def _field(value: bytes) -> bytes:
     return _I32.pack(len(value)) + value
 
 
-def client_hello(key: str) -> bytes:
+def client_hello(key: str, token: str | None = None) -> bytes:
     """The connector's opening.
 
     Raises:
-        ConnectError: the key has a blank or a NUL, which would end it early.
+        ConnectError: the key or the token has a blank or a NUL, which would end it early.
     """
-    if any(c.isspace() or c == "\0" for c in key):
-        raise ConnectError(f"key {key!r}: a key has no blanks and no NUL")
-    return _I32.pack(MAGIC) + _field((_CLIENT + key).encode())
+    for name, word in (("key", key), ("token", token or "")):
+        if any(c.isspace() or c == "\0" for c in word):
+            shown = f"{name} {word!r}" if name == "key" else "the token"
+            raise ConnectError(f"{shown}: a {name} has no blanks and no NUL")
+    option = f" -token={token}" if token is not None else ""
+    return _I32.pack(MAGIC) + _field((_CLIENT + key + option).encode())
 
 
 def server_accept(key: str) -> bytes:
@@ -68,11 +72,14 @@ def parse_hello(text: str) -> Hello:
     if not words or not words[0].startswith(_CLIENT):
         raise ProtocolError(f"the handshake's key field begins with {_CLIENT!r}, got {text[:80]!r}")
     timeout: float | None = None
+    token: str | None = None
     for word in words[1:]:
         name, _, value = word.partition("=")
         if name == "-timeout":
             timeout = _seconds(value)
-    return Hello(words[0].removeprefix(_CLIENT), timeout)
+        elif name == "-token":
+            token = value
+    return Hello(words[0].removeprefix(_CLIENT), timeout, token)
 
 
 def _seconds(text: str) -> float | None:

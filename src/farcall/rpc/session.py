@@ -36,6 +36,9 @@ class Session:
     def _begin(self) -> None:
         try:
             self._endpoint.start((), "{}")
+        except errors.AccessDeniedError as error:
+            self._endpoint.close()
+            raise errors.AccessDeniedError(f"{self.url}: {error}") from None
         except errors.RemoteError as error:
             self._endpoint.close()
             raise ConnectError(f"{self.url}: no session: {error}") from None

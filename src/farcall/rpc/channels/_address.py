@@ -68,7 +68,7 @@ def parse_address(url: str) -> Address:
         raise _wrong(url)
     if scheme == "pipe":
         return _pipe(url, rest)
-    if "://" not in url:
+    if "://" not in url and scheme not in _EXAMPLES:
         scheme, url = "tcp", f"tcp://{url}"
     if scheme not in _EXAMPLES:
         raise _wrong(url)

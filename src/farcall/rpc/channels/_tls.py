@@ -27,6 +27,14 @@ class Tls:
     cert: str | Path | None = None
     key: str | Path | None = None
 
+    @classmethod
+    def of(cls, prefix: str | Path) -> Tls:
+        """The files as `farcall cert` names them: ``certs/client`` stands for ``certs/client.pem``,
+        ``certs/client.key`` and ``certs/ca.pem``.
+        """
+        path = Path(prefix)
+        return cls(path.with_name("ca.pem"), Path(f"{path}.pem"), Path(f"{path}.key"))
+
     def client_context(self) -> ssl.SSLContext:
         """For a client: the server's name is checked.
 

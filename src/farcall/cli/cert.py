@@ -1,0 +1,37 @@
+"""``farcall cert``: certificates for a trial of tls:// and wss://."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from farcall.cli import _show
+
+
+@click.command("cert", short_help="Make certificates for a trial of TLS.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    help="A name or IP address of the server, once for each; localhost and 127.0.0.1 by default.",
+)
+@click.option("--days", default=90, show_default=True, help="Until they expire.")
+@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+def command(folder: Path, names: tuple[str, ...], days: int, json_: bool) -> None:
+    """Make an authority, a certificate for a server and one for a client, in FOLDER.
+
+    \b
+    farcall cert certs --name board.local
+    farcall serve --listen tls://0.0.0.0:9090 --tls certs/server
+    farcall run model.so --input x=x.npy --on tls://board.local:9090 --tls certs/client
+    """
+    from farcall.rpc.certificates import make_certificates
+
+    files = [str(path) for path in make_certificates(folder, names or ("localhost", "127.0.0.1"), days)]
+    if json_:
+        _show.as_json({"files": files})
+        return
+    for file in files:
+        click.echo(file)

@@ -1,0 +1,105 @@
+"""``farcall token``: give tokens out, list them, take them back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from farcall.cli import _show
+
+if TYPE_CHECKING:
+    from farcall.rpc.tokens import Token, TokenFile
+
+_SCOPES = ("call", "copy", "load", "files")
+_file_option = click.option(
+    "--file",
+    "path",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="The server's token file (~/.config/farcall/tokens.json).",
+)
+_json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+
+
+@click.group("token", short_help="Say who may do what on a server.")
+def command() -> None:
+    """Tokens for a server: `farcall serve --tokens FILE` wants one from every client.
+
+    \b
+    farcall token create alice --scope call --scope copy --days 7
+    farcall token list
+    farcall token revoke alice
+    """
+
+
+def _token_file(path: Path | None) -> TokenFile:
+    from farcall.rpc.tokens import TokenFile, default_token_file
+
+    return TokenFile(path or default_token_file())
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(_SCOPES),
+    help="What it allows, once for each; all by default.",
+)
+@click.option("--days", default=30.0, show_default=True, help="Until it expires; 0: never.")
+@_file_option
+@_json_option
+def create(name: str, scopes: tuple[str, ...], days: float, path: Path | None, json_: bool) -> None:
+    """Make a token NAME, and print it: it is shown this once."""
+    file = _token_file(path)
+    text = file.create(name, scopes or _SCOPES, days if days != 0 else None)
+    if json_:
+        _show.as_json({"token": text, "file": str(file.path)})
+        return
+    click.echo(text)
+    _show.note(f"keep it secret; it is not stored. Its hash is in {file.path}")
+
+
+@command.command("list")
+@_file_option
+@_json_option
+def list_(path: Path | None, json_: bool) -> None:
+    """Show the tokens: names, what they allow, when they end."""
+    import time
+
+    file, now = _token_file(path), time.time()
+    rows = [_row(token, now) for token in file.tokens()]
+    if json_:
+        _show.as_json({"file": str(file.path), "tokens": rows})
+        return
+    columns = ("name", "scopes", "created", "expires", "state")
+    cells = [[" ".join(row["scopes"]) if c == "scopes" else row[c] for c in columns] for row in rows]
+    _show.table(str(file.path), columns, cells)
+
+
+def _row(token: Token, now: float) -> dict[str, Any]:
+    return {
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "created": _day(token.created),
+        "expires": "never" if token.expires is None else _day(token.expires),
+        "state": "expired" if token.expired(now) else "valid",
+    }
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+@command.command()
+@click.argument("name")
+@_file_option
+def revoke(name: str, path: Path | None) -> None:
+    """Take token NAME back; its sessions end within a second."""
+    file = _token_file(path)
+    file.revoke(name)
+    _show.note(f"{name} is revoked in {file.path}")

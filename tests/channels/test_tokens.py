@@ -1,0 +1,173 @@
+"""Tokens: what is stored, who is admitted, and that a revoked one ends."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farcall.errors import AccessDeniedError, UsageError
+from farcall.rpc.tokens import SCOPES, Grant, TokenFile, parse_tokens
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TokenFile:
+    return TokenFile(tmp_path / "tokens.json")
+
+
+def test_a_token_is_admitted_with_its_scopes(file: TokenFile) -> None:
+    text = file.create("alice", ("copy", "call"), now=NOW)
+    grant = file.admit(text, NOW)
+    assert grant.scopes == {"call", "copy"}
+    assert grant.token is not None
+    assert grant.token.name == "alice"
+
+
+def test_the_secret_is_long_and_not_stored(file: TokenFile) -> None:
+    name, _, secret = file.create("alice").partition(".")
+    content = file.path.read_text()
+    assert name == "alice"
+    assert len(secret) >= 43  # 256 bits
+    assert secret not in content
+    assert hashlib.sha256(secret.encode()).hexdigest() in content
+    assert file.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_secrets_differ(file: TokenFile) -> None:
+    assert len({file.create(f"t{i}").split(".")[1] for i in range(20)}) == 20
+
+
+@pytest.mark.parametrize("wrong", ["", "alice", "alice.", "alice.x", "bob.x", ".", "alice.\udcff"])
+def test_a_wrong_token(file: TokenFile, wrong: str) -> None:
+    file.create("alice")
+    with pytest.raises(AccessDeniedError, match="the token is not known here"):
+        file.admit(wrong)
+
+
+def test_no_token(file: TokenFile) -> None:
+    with pytest.raises(AccessDeniedError, match="this server wants a token"):
+        file.admit(None)
+
+
+def test_a_token_expires(file: TokenFile) -> None:
+    text = file.create("alice", days=7, now=NOW)
+    grant = file.admit(text, NOW + 7 * DAY - 1)
+    assert file.still_valid(grant, NOW + 7 * DAY - 1)
+    assert not file.still_valid(grant, NOW + 7 * DAY)
+    with pytest.raises(AccessDeniedError, match="'alice' has expired"):
+        file.admit(text, NOW + 7 * DAY)
+    forever = file.create("bob", days=None, now=NOW)
+    assert file.admit(forever, NOW + 1000 * DAY)
+
+
+def test_a_revoked_token_ends_what_it_began(file: TokenFile) -> None:
+    alice, bob = file.create("alice"), file.create("bob")
+    server = TokenFile(file.path)
+    grant, other = server.admit(alice), server.admit(bob)
+    assert server.still_valid(grant)
+    file.revoke("alice")
+    assert not server.still_valid(grant)
+    assert server.still_valid(other)
+    with pytest.raises(AccessDeniedError):
+        server.admit(alice)
+    file.create("alice")  # another token of the same name
+    assert not server.still_valid(grant)
+
+
+def test_a_file_that_goes_bad_admits_nobody(file: TokenFile) -> None:
+    text = file.create("alice")
+    grant = file.admit(text)
+    content = file.path.read_bytes()
+    file.path.write_bytes(b"{}[")
+    assert not file.still_valid(grant)
+    file.path.write_bytes(content)
+    file.path.chmod(0o600)
+    assert file.still_valid(grant)
+    file.path.chmod(0o640)
+    assert not file.still_valid(grant)
+    file.path.unlink()
+    assert not file.still_valid(grant)
+
+
+def test_a_server_without_tokens_grants_all() -> None:
+    assert Grant().scopes == set(SCOPES)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
+def test_a_file_that_others_can_read_is_refused(file: TokenFile, mode: int) -> None:
+    file.create("alice")
+    file.path.chmod(mode)
+    with pytest.raises(UsageError, match="chmod 600"):
+        file.tokens()
+
+
+def test_what_cannot_be_created(file: TokenFile) -> None:
+    file.create("alice")
+    with pytest.raises(UsageError, match="'alice' already"):
+        file.create("alice")
+    for name in ("", "a b", "a.b", "x" * 65, "ä"):
+        with pytest.raises(UsageError, match="expected 1 to 64 letters"):
+            file.create(name)
+    with pytest.raises(UsageError, match="unknown scope 'root'"):
+        file.create("bob", ("root",))
+    with pytest.raises(UsageError, match="no scope"):
+        file.create("bob", ())
+    for days in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="positive number of days"):
+            file.create("bob", days=days)
+    with pytest.raises(UsageError, match="no token 'bob'; it has alice"):
+        file.revoke("bob")
+    assert [token.name for token in file.tokens()] == ["alice"]
+
+
+def test_no_half_file_is_left(file: TokenFile) -> None:
+    file.create("alice")
+    before = file.path.read_bytes()
+    with pytest.raises(UsageError):
+        file.create("alice")
+    assert file.path.read_bytes() == before
+    assert {path.name for path in file.path.parent.iterdir()} == {"tokens.json", ".tokens.json.lock"}
+
+
+VALID = (
+    b'{"version":1,"tokens":[{"name":"a","sha256":"'
+    + b"0" * 64
+    + b'","scopes":["call"],"expires":null,"created":0}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "no token file"),
+        (b"[]", "no token file"),
+        (b'{"version":2}', "version 2"),
+        (VALID.replace(b'"a"', b'"a.b"'), "its name or sha256 is none"),
+        (VALID.replace(b"0" * 64, b"0" * 63), "its name or sha256 is none"),
+        (VALID.replace(b'"call"', b'"root"'), "unknown scope 'root'"),
+        (VALID.replace(b'"created"', b'"more":1,"created"'), r"\$.tokens\[0\]"),
+        (VALID.replace(b"}]}", b"}," + VALID[23:-2] + b"]}"), "there twice"),
+        (b" " * (1 << 20) + VALID, "at most 1048576 bytes"),
+    ],
+)
+def test_no_token_file(content: bytes, error: str) -> None:
+    assert set(parse_tokens(VALID, "f")) == {"a"}
+    with pytest.raises(UsageError, match=error):
+        parse_tokens(content, "f")
+
+
+@given(
+    st.one_of(st.binary(max_size=200), st.integers(0, len(VALID)).map(lambda n: VALID[:n] + b'"' + VALID[n:]))
+)
+def test_any_bytes_are_tokens_or_refused(content: bytes) -> None:
+    try:
+        tokens = parse_tokens(content, "f")
+    except UsageError:
+        return
+    assert all(name == token.name for name, token in tokens.items())

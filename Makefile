@@ -29,7 +29,7 @@ soak: .venv/.test ## the repetitions that take minutes: a million calls of each 
 fuzz: .venv/.test ## every parser on random bytes, FUZZ_SECONDS (300) each
 	$(BIN)/python -m pip install -q --group fuzz
 	for target in tests/fuzz/fuzz_*.py; do \
-		$(BIN)/python $$target -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
+		$(BIN)/python -m tests.fuzz.$$(basename $$target .py) -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
 	done
 
 bench: .venv/.test ## farcall and its pinned rivals, side by side in one run

@@ -1,0 +1,121 @@
+"""How fuzz targets are run.
+
+A target is a module ``tests/fuzz/fuzz_NAME.py`` with ``one_input(data: bytes) -> None``, which fails (by any
+exception that it does not expect itself, or by a crash) only where something was found, and with seeds in
+``tests/fuzz/corpus/fuzz_NAME/``. All targets are run
+
+* briefly in the tests (``test_fuzz.py``): every seed, and a fixed number of seeded mutations;
+* for long by ``make fuzz``: ``python -m tests.fuzz.fuzz_NAME -max_total_time=SECONDS`` uses atheris, guided
+  by coverage, where it is installed (``pip install --group fuzz``), else mutations of the seeds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CORPUS = Path(__file__).parent / "corpus"
+FOUND = Path("build") / "fuzz"
+
+OneInput = Callable[[bytes], object]
+
+
+def corpus(name: str) -> list[bytes]:
+    """The seeds of a target, in a fixed order."""
+    return [path.read_bytes() for path in sorted((CORPUS / f"fuzz_{name}").iterdir())]
+
+
+def _flip(data: bytearray, chance: random.Random) -> None:
+    if data:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+
+
+def _overwrite(data: bytearray, chance: random.Random) -> None:
+    number = chance.choice((0, 1, -1, 4, 2**31, 2**31 - 1, 2**32, 2**62, 2**63 - 1, -(2**63), 255))
+    size = chance.choice((1, 2, 4, 8))
+    at = chance.randrange(len(data) + 1)
+    data[at : at + size] = (number & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def _insert(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(data) + 1)
+    data[at:at] = chance.randbytes(chance.randint(1, 9))
+
+
+def _remove(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(data) + 1)
+    del data[at : at + chance.randint(1, 9)]
+
+
+def _repeat(data: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(data) + 1)
+    data[at:at] = data[at : at + chance.randint(1, 40)]
+
+
+_MUTATIONS = (_flip, _overwrite, _insert, _remove, _repeat)
+
+
+def mutants(seeds: list[bytes], chance: random.Random) -> Iterator[bytes]:
+    """Damaged seeds and joined halves of two, without end."""
+    while True:
+        data = bytearray(chance.choice(seeds))
+        if chance.random() < 0.2:
+            other = chance.choice(seeds)
+            data[chance.randrange(len(data) + 1) :] = other[chance.randrange(len(other) + 1) :]
+        for _ in range(chance.randint(1, 4)):
+            chance.choice(_MUTATIONS)(data, chance)
+        yield bytes(data)
+
+
+def briefly(name: str, one_input: OneInput, count: int) -> None:
+    """Every seed, then ``count`` mutants, the same ones each time."""
+    seeds = corpus(name)
+    for seed in seeds:
+        one_input(seed)
+    source = mutants(seeds, random.Random(2026))  # noqa: S311
+    for _ in range(count):
+        one_input(next(source))
+
+
+def _for_long(name: str, one_input: OneInput, seconds: float) -> int:
+    source = mutants(corpus(name), random.Random())  # noqa: S311
+    until, count = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        data = next(source)
+        try:
+            one_input(data)
+        except Exception:
+            traceback.print_exc()
+            FOUND.mkdir(parents=True, exist_ok=True)
+            (FOUND / f"{name}-{count}").write_bytes(data)
+            print(f"{name}: found {data!r}; it is in {FOUND}")
+            return 1
+        count += 1
+    print(f"{name}: {count} inputs in {seconds:g} s, nothing found")
+    return 0
+
+
+def _atheris(name: str, one_input: OneInput, seconds: float) -> None:
+    import atheris  # type: ignore[import-not-found]
+
+    found, learned = FOUND / f"{name}-", FOUND / "corpus" / name
+    learned.mkdir(parents=True, exist_ok=True)
+    options = [f"-max_total_time={int(seconds)}", "-max_len=4096", "-timeout=20", f"-artifact_prefix={found}"]
+    folders = [str(learned), str(CORPUS / f"fuzz_{name}")]
+    atheris.instrument_all()
+    atheris.Setup([name, *options, *folders], one_input)
+    atheris.Fuzz()  # ends the process
+
+
+def main(name: str, one_input: OneInput) -> None:
+    """What a target does as a program."""
+    wishes = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("-max_total_time=")]
+    seconds = float(wishes[-1]) if wishes else 60.0
+    if importlib.util.find_spec("atheris"):
+        _atheris(name, one_input, seconds)
+    sys.exit(_for_long(name, one_input, seconds))

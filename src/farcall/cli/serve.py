@@ -2,31 +2,101 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import click
+
+_File = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("serve", short_help="Offer this machine to sessions.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
-@click.option("--key", default="", help="Word that a session must name to get in.")
 @click.option(
-    "--init", default=None, metavar="PKG.MOD:FUNC", help="Called in each worker, to register functions."
+    "--listen", "urls", multiple=True, metavar="URL", help="Listen here instead; may be given several times."
+)
+@click.option("--stdio", is_flag=True, help="Serve one session on standard input and output.")
+@click.option("--key", default="", help="Word that a session must name to get in.")
+@click.option("--tokens", type=_File, default=None, help="Who gets in: a file of `farcall token create`.")
+@click.option("--cert", type=_File, default=None, help="This server's certificate (tls://, wss://).")
+@click.option("--cert-key", type=_File, default=None, help="Its private key.")
+@click.option("--ca", type=_File, default=None, help="Who signs the clients' certificates.")
+@click.option(
+    "--init", default=None, metavar="PKG.MOD:FUNC", help="Called for each worker, to register functions."
+)
+@click.option("--sessions", default=256, show_default=True, help="That may be open at the same time.")
+@click.option("--session-seconds", default=0.0, help="A session may last; 0: no limit.")
+@click.option("--call-seconds", default=0.0, help="A call may take; 0: no limit.")
+@click.option(
+    "--lease", default=0.0, help="Seconds of a client's silence, between calls, that end its session."
+)
+@click.option("--memory", default=0, help="MiB that a session may use; 0: what the machine has.")
+@click.option(
+    "--drain", default=10.0, show_default=True, help="Seconds for open sessions to finish after SIGTERM."
 )
 @click.option(
     "--insecure", is_flag=True, help="Listen on a public address without TLS. Anyone there can run code here."
 )
-def command(host: str, port: int, key: str, init: str | None, insecure: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Log events to standard output, a JSON object a line.")
+def command(
+    host: str,
+    port: int,
+    urls: tuple[str, ...],
+    stdio: bool,
+    key: str,
+    tokens: Path | None,
+    cert: Path | None,
+    cert_key: Path | None,
+    ca: Path | None,
+    init: str | None,
+    sessions: int,
+    session_seconds: float,
+    call_seconds: float,
+    lease: float,
+    memory: int,
+    drain: float,
+    insecure: bool,
+    as_json: bool,
+) -> None:
     """Serve sessions until interrupted; the first line on stdout is the address.
 
     Each session gets a worker process of its own; one that crashes ends that session and nothing else.
     """
     from farcall import rpc
+    from farcall.rpc.channels import Tls
+
+    limits = rpc.Limits(
+        sessions=sessions,
+        session_seconds=session_seconds,
+        call_seconds=call_seconds,
+        lease_seconds=lease,
+        memory_bytes=memory << 20,
+        drain_seconds=drain,
+    )
+    if stdio:
+        rpc.serve_stdio(init, limits)
+        return
+
+    def log(event: dict[str, object]) -> None:
+        if as_json:
+            click.echo(json.dumps(event))
+        elif event["event"] in ("fault", "session"):
+            click.echo(f"farcall serve: {event}", err=True)
+
+    def listening(url: str) -> None:
+        click.echo(json.dumps({"event": "listening", "url": url}) if as_json else f"listening on {url}")
 
     rpc.serve(
         host=host,
         port=port,
         key=key,
         init=init,
+        limits=limits,
+        urls=urls,
+        tls=Tls(ca, cert, cert_key) if cert else None,
+        tokens=tokens,
         insecure=insecure,
-        on_listening=lambda url: click.echo(f"listening on {url}"),
+        log=log,
+        on_listening=listening,
     )

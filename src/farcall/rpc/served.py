@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from farcall.errors import UsageError
+from farcall.rpc.channels import Accepted
 from farcall.rpc.hangup import HangupWatch
 from farcall.rpc.limits import Limits
 from farcall.rpc.packets import exception_packet
 from farcall.rpc.pool import WorkerPool
+from farcall.rpc.tokens import Grant
 from farcall.rpc.worker_process import WorkerProcess
 
 _LINGER_SECONDS = 1.0  # for the peer to read the last words, before a close could destroy them
@@ -40,20 +42,40 @@ class ServedSession:
 
     Args:
         number: of the session, for the log.
-        connection: to the client.
-        peer: who that is, in words.
+        line: to the client.
+        grant: what the client's token allows; None on a server without tokens.
         limits: of the session.
     """
 
-    def __init__(self, number: int, connection: socket.socket, peer: str, limits: Limits) -> None:
+    def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits) -> None:
         self.number = number
-        self.peer = peer
+        self.grant = grant
         self.worker: WorkerProcess | None = None
-        self.started = time.monotonic()
-        self._connection = connection
+        self._started = time.monotonic()
+        self._line = line
         self._limits = limits
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._progress = _Progress()
+
+    def facts(self) -> dict[str, object]:
+        """For the log."""
+        token = self.grant.token if self.grant is not None else None
+        facts: dict[str, object] = {
+            "session": self.number,
+            "peer": self._line.peer,
+            "channel": self._line.address.scheme,
+            "token": None if token is None else token.name,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        if self.worker is not None:
+            facts.update(pid=self.worker.pid, **self.worker.counters)
+        return facts
+
+    def _session_facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"peer": self._line.peer}
+        if self.grant is not None and self.grant.token is not None:
+            facts.update(token=self.grant.token.name, scopes=sorted(self.grant.scopes))
+        return facts
 
     def end(self, reason: str, words: str) -> None:
         """End it from outside. The first reason stays."""
@@ -92,8 +114,8 @@ class ServedSession:
         workdir = pool.folder(worker.number)
         clock = self._start_clock(wish)
         try:
-            self._connection.setblocking(True)  # the worker shares this flag
-            worker.give([self._connection.fileno()], workdir, {"peer": self.peer})
+            self._line.socket.setblocking(True)  # the worker shares this flag
+            worker.give(self._line.descriptors, workdir, self._session_facts())
             return await self._outcome(worker, hangups)
         finally:
             if clock is not None:
@@ -111,7 +133,7 @@ class ServedSession:
         return asyncio.get_running_loop().call_later(seconds, self.end, "time", words)
 
     async def _outcome(self, worker: WorkerProcess, hangups: HangupWatch) -> Verdict:
-        descriptor = self._connection.fileno()
+        descriptor = self._line.socket.fileno()
         left = hangups.watch(descriptor)
         try:
             await asyncio.wait((worker.ended, self._verdict, left), return_when=asyncio.FIRST_COMPLETED)

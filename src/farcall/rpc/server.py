@@ -5,49 +5,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import ipaddress
+import os
 import signal
-import socket
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 
 from farcall.errors import UsageError
+from farcall.rpc.channels import Address, Channel, Listener, Tls, listen
 from farcall.rpc.limits import Limits
 from farcall.rpc.supervisor import Log, Supervisor
+from farcall.rpc.tokens import TokenFile
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecure: bool) -> list[Listener]:
+    """Listeners at ``urls``, or at a TCP port when there are none."""
+    if not urls:
+        if not 0 <= port <= 65535:
+            raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
+        urls = [str(Address("tcp", host, port))]
+    with contextlib.ExitStack() as stack:
+        listeners = []
+        for url in urls:
+            listeners.append(listen(url, tls=tls, insecure=insecure))
+            stack.callback(listeners[-1].close)
+        stack.pop_all()
+    return listeners
 
 
-def _listen(host: str, port: int, *, insecure: bool) -> socket.socket:
-    if not (insecure or is_loopback(host)):
-        raise UsageError(
-            f"--host {host}: anyone who reaches that address could run code here, in plain text. "
-            "Listen on 127.0.0.1 (and tunnel, with ssh -L), or pass --insecure on a network that you trust"
-        )
-    if not 0 <= port <= 65535:
-        raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
-    try:
-        info = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return socket.create_server(info[4][:2], family=info[0], backlog=512)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error}; choose another --port, or 0 for any"
-        ) from None
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+def _token_file(path: str | os.PathLike[str] | None) -> TokenFile | None:
+    if path is None:
+        return None
+    file = TokenFile(path)
+    file.tokens()  # what is wrong with it is known at once
+    return file
 
 
 class Server:
@@ -62,13 +56,20 @@ class Server:
         host: address to listen on. A public one is refused unless ``insecure``.
         port: 0 takes a free one; see :attr:`port`.
         key: what clients must name.
-        init: ``"PKG.MOD:FUNC"``, called in every worker to register what it exports.
+        init: ``"PKG.MOD:FUNC"``, called for every worker to register what it exports.
         limits: see :class:`Limits`.
+        urls: to listen at, instead of ``host`` and ``port``; see :func:`farcall.rpc.channels.listen`.
+        tls: the files for ``tls://`` and ``wss://``.
+        tokens: a token file: who gets in, and what they may do; None: everybody, everything.
         insecure: allow a public address although anyone there could run code here.
         log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
 
+    Attributes:
+        url: where clients connect.
+        urls: all such places.
+
     Raises:
-        UsageError: the address cannot be used, or ``init`` fails.
+        UsageError: an address or a file cannot be used, or ``init`` fails.
     """
 
     def __init__(
@@ -79,39 +80,42 @@ class Server:
         init: str | None = None,
         limits: Limits | None = None,
         *,
+        urls: Sequence[str] = (),
+        tls: Tls | None = None,
+        tokens: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         log: Log | None = None,
     ) -> None:
-        listener = _listen(host, port, insecure=insecure)
-        self.url = _url(listener)
-        self.host, self.port = listener.getsockname()[:2]
+        token_file = _token_file(tokens)
+        listeners = _open(host, port, urls, tls, insecure=insecure)
+        self.urls = [listener.url for listener in listeners]
+        self.url = self.urls[0]
+        self.host, self.port = listeners[0].address.host, listeners[0].address.port
         self._ready: Future[Callable[[], object]] = Future()
+        supervise = functools.partial(Supervisor, listeners, key, init, limits or Limits(), token_file, log)
         self._thread = threading.Thread(
-            target=self._run,
-            args=(listener, key, init, limits or Limits(), log),
-            name="farcall-server",
-            daemon=True,
+            target=self._run, args=(listeners, supervise), name="farcall-server", daemon=True
         )
         self._thread.start()
         self._stop = self._ready.result()
 
-    def _run(
-        self, listener: socket.socket, key: str, init: str | None, limits: Limits, log: Log | None
-    ) -> None:
+    def _run(self, listeners: Sequence[Listener], supervise: Callable[[], Supervisor]) -> None:
         async def main() -> None:
-            supervisor = Supervisor(listener, key, init, limits, log)
+            supervisor = supervise()
             await supervisor.prepare()
             loop = asyncio.get_running_loop()
             self._ready.set_result(lambda: loop.call_soon_threadsafe(supervisor.stop))
             await supervisor.run()
 
-        with listener:
-            try:
-                asyncio.run(main())
-            except BaseException as error:
-                if self._ready.done():
-                    raise
-                self._ready.set_exception(error)
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+        finally:
+            for listener in listeners:
+                listener.close()
 
     def close(self) -> None:
         """End all sessions and workers. Safe to call twice."""
@@ -136,6 +140,9 @@ def serve(
     init: str | None = None,
     limits: Limits | None = None,
     *,
+    urls: Sequence[str] = (),
+    tls: Tls | None = None,
+    tokens: str | os.PathLike[str] | None = None,
     insecure: bool = False,
     log: Log | None = None,
     on_listening: Callable[[str], object] | None = None,
@@ -146,23 +153,53 @@ def serve(
     ``limits.drain_seconds`` (a second signal ends them at once). SIGUSR1 logs every open session.
 
     Args:
-        on_listening: called with the address once clients can connect.
+        on_listening: called with each address once clients can connect. The others are those of
+            :class:`Server`.
 
     Raises:
         UsageError: as :class:`Server`.
     """
-    listener = _listen(host, port, insecure=insecure)
+    token_file = _token_file(tokens)
+    listeners = _open(host, port, urls, tls, insecure=insecure)
 
     async def main() -> None:
-        supervisor = Supervisor(listener, key, init, limits or Limits(), log)
+        supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, functools.partial(supervisor.stop, drain=True))
         loop.add_signal_handler(signal.SIGINT, supervisor.stop)
         loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
         await supervisor.prepare()
-        if on_listening is not None:
-            on_listening(_url(listener))
+        for listener in listeners:
+            if on_listening is not None:
+                on_listening(listener.url)
         await supervisor.run()
 
-    with listener:
+    try:
         asyncio.run(main())
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
+    """Serve one session on standard input and output, in this process: what ``pipe:`` URLs start.
+
+    There is no handshake, as TVM's pipes have none. What functions print goes to standard error.
+
+    Raises:
+        UsageError: ``init`` fails.
+    """
+    from farcall.rpc.confine import confine
+    from farcall.rpc.worker import run_init, serve_channel
+
+    limits = limits or Limits()
+    line = Channel(os.dup(0), os.dup(1))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    run_init(init)
+    with tempfile.TemporaryDirectory(prefix="farcall-session-") as folder:
+        os.chdir(folder)
+        confine(limits)
+        serve_channel(line, {"peer": "the parent process", "workdir": folder}, limits)
+        os.chdir("/")

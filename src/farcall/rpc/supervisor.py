@@ -9,42 +9,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from farcall.errors import ProtocolError
+from farcall.errors import AccessDeniedError, ProtocolError, UsageError
+from farcall.rpc.channels import Accepted, Arrival, Listener
 from farcall.rpc.doorway import Doorway
 from farcall.rpc.handshake import Hello, ServerHandshake, server_accept, server_refuse
 from farcall.rpc.hangup import HangupWatch
 from farcall.rpc.limits import Limits
 from farcall.rpc.pool import WorkerPool
 from farcall.rpc.served import ServedSession, Verdict, last_words
+from farcall.rpc.tokens import Grant, TokenFile
 
 _ACCEPT_PAUSE = 0.05  # when no descriptor is left
-_WRONG_KEY = 5.0  # points; as much as five silent peers
+_DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
 
 Log = Callable[[dict[str, object]], object]
 
 
 class Supervisor:
-    """One listening socket and its sessions.
+    """Listeners and their sessions.
 
     Args:
-        listener: bound and listening.
+        listeners: where clients arrive.
         key: what a client must name.
         init: ``PKG.MOD:FUNC``, run for every worker.
         limits: of the server and its sessions.
+        tokens: who gets in, and may do what; None: everybody, everything.
         log: told of every event: a dictionary with ``event`` and its facts.
     """
 
     def __init__(
-        self, listener: socket.socket, key: str, init: str | None, limits: Limits, log: Log | None = None
+        self,
+        listeners: Sequence[Listener],
+        key: str,
+        init: str | None,
+        limits: Limits,
+        tokens: TokenFile | None = None,
+        log: Log | None = None,
     ) -> None:
-        listener.setblocking(False)
-        self._listener = listener
+        self._listeners = listeners
         self._key = key
         self._limits = limits
+        self._tokens = tokens
         self._log = log
         self._doorway = Doorway(limits.pending_peers, limits.handshake_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,22 +87,23 @@ class Supervisor:
     def report(self) -> None:
         """Log every open session, with its counters."""
         for session in self._sessions.values():
-            self._tell("session", **_facts(session))
+            self._tell("session", **session.facts())
 
     async def run(self) -> None:
         """Serve until :meth:`stop`, then end every session."""
         self._hangups = HangupWatch()
-        helpers = [asyncio.create_task(self._accept()), asyncio.create_task(self._look_after())]
+        accepting = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
+        looking_after = asyncio.create_task(self._look_after())
         try:
             await self._drain.wait()
-            helpers[0].cancel()
-            self._listener.close()  # nobody waits for a server that goes
+            await _cancel(*accepting)
+            for listener in self._listeners:
+                listener.close()  # nobody waits for a server that goes
             await self._finish()
         finally:
-            for task in (*helpers, *self._tasks):
-                task.cancel()
-            await asyncio.gather(*helpers, *self._tasks, return_exceptions=True)
-            self._listener.close()
+            await _cancel(*accepting, looking_after, *self._tasks)
+            for listener in self._listeners:
+                await listener.end()
             self._hangups.close()
             self._pool.close()
             self._tell("stopped")
@@ -111,13 +122,18 @@ class Supervisor:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _look_after(self) -> None:
-        """Ends the sessions whose call or whose silence lasts too long."""
-        waits = [value for value in (self._limits.call_seconds, self._limits.lease_seconds) if value]
-        while waits:
-            await asyncio.sleep(min(1.0, min(waits) / 4))
+        """Ends the sessions whose call or silence lasts too long, and those whose token is over."""
+        waits = [seconds for seconds in (self._limits.call_seconds, self._limits.lease_seconds) if seconds]
+        while waits or self._tokens is not None:
+            await asyncio.sleep(min([0.5, *(seconds / 4 for seconds in waits)]))
             now = time.monotonic()
             for session in self._sessions.values():
                 session.check(now)
+                if session.grant is not None and not self._is_valid(session.grant):
+                    session.end("token", "AccessDeniedError: the token was revoked, or it has expired")
+
+    def _is_valid(self, grant: Grant) -> bool:
+        return self._tokens is None or self._tokens.still_valid(grant)
 
     def _tell(self, event: str, **facts: object) -> None:
         if self._log is not None:
@@ -125,19 +141,18 @@ class Supervisor:
 
     # ---- connections
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _accept(self, listener: Listener) -> None:
         while True:
             try:
-                connection, address = await loop.sock_accept(self._listener)
+                arrival = await listener.accept()
             except OSError:  # out of descriptors, or the peer left again: both pass
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
-            task = asyncio.create_task(self._connection(connection, address))
+            task = asyncio.create_task(self._connection(listener, arrival))
             self._tasks.add(task)
             task.add_done_callback(self._forget)
-            self._doorway.enter(task, str(address[0]))
-            await asyncio.sleep(0)  # sock_accept does not yield while peers wait; those here must get on
+            self._doorway.enter(task, arrival.source)
+            await asyncio.sleep(0)  # accept does not yield while peers wait; those here must get on
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -145,28 +160,24 @@ class Supervisor:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._tell("fault", error=repr(error))
 
-    async def _connection(self, connection: socket.socket, address: tuple[object, ...]) -> None:
-        source, peer = str(address[0]), ":".join(map(str, address[:2]))
-        with connection:
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keep_alive(connection)
-            try:
-                async with asyncio.timeout(self._doorway.seconds(source)):
-                    hello = await self._handshake(connection)
-            except (TimeoutError, ProtocolError, OSError) as error:
-                self._doorway.penalise(source)
-                self._tell("refused", peer=peer, reason=str(error) or type(error).__name__)
-                return
-            self._doorway.leave(asyncio.current_task())
-            if hello is None:
-                self._doorway.penalise(source, _WRONG_KEY)
-                self._tell("refused", peer=peer, reason="wrong key")
-                return
-            await self._session(connection, hello, peer)
+    async def _connection(self, listener: Listener, arrival: Arrival) -> None:
+        try:
+            async with asyncio.timeout(self._doorway.seconds(arrival.source)):
+                line = await listener.open(arrival)
+                with contextlib.ExitStack() as stack:
+                    stack.callback(line.close)
+                    hello = await self._handshake(line.socket)
+                    grant = await self._admit(line.socket, hello)
+                    stack.pop_all()
+        except (TimeoutError, ProtocolError, AccessDeniedError, OSError) as error:
+            self._doorway.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
+            self._tell("refused", peer=arrival.peer, reason=str(error) or type(error).__name__)
+            return
+        self._doorway.leave(asyncio.current_task())
+        with contextlib.closing(line):
+            await self._session(line, hello, grant)
 
-    async def _handshake(self, connection: socket.socket) -> Hello | None:
-        """What the peer asks for; None when it was refused."""
+    async def _handshake(self, connection: socket.socket) -> Hello:
         loop = asyncio.get_running_loop()
         handshake = ServerHandshake(self._limits.key_bytes)
         while handshake.needed:
@@ -177,52 +188,50 @@ class Supervisor:
                     raise ProtocolError("the peer left in the handshake")
                 data += piece
             handshake.feed(data)
-        hello = handshake.hello
-        if hello is None or hello.key != self._key:
+        assert handshake.hello is not None  # noqa: S101
+        return handshake.hello
+
+    async def _admit(self, connection: socket.socket, hello: Hello) -> Grant | None:
+        """What the peer may do, after it was answered.
+
+        Raises:
+            AccessDeniedError: nothing; it was told.
+        """
+        loop = asyncio.get_running_loop()
+        if not secrets.compare_digest(hello.key.encode(), self._key.encode()):
             await loop.sock_sendall(connection, server_refuse())
+            raise AccessDeniedError("wrong key")
+        await loop.sock_sendall(connection, server_accept(self._key))
+        if self._tokens is None:
             return None
-        return hello
+        try:
+            return self._tokens.admit(hello.token)
+        except (AccessDeniedError, UsageError) as error:
+            told = "the server cannot read its tokens" if isinstance(error, UsageError) else str(error)
+            await last_words(connection, f"AccessDeniedError: {told}")
+            raise AccessDeniedError(str(error)) from None
 
     # ---- sessions
 
-    async def _session(self, connection: socket.socket, hello: Hello, peer: str) -> None:
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):
-            await loop.sock_sendall(connection, server_accept(self._key))
+    async def _session(self, line: Accepted, hello: Hello, grant: Grant | None) -> None:
         if len(self._sessions) >= self._limits.sessions:
-            self._tell("refused", peer=peer, reason="full")
+            self._tell("refused", peer=line.peer, reason="full")
             full = f"the server has {len(self._sessions)} sessions open, which is its limit; try again later"
-            await last_words(connection, f"ConnectionLostError: {full}")
+            await last_words(line.socket, f"ConnectionLostError: {full}")
             return
-        session = ServedSession(next(self._numbers), connection, peer, self._limits)
+        session = ServedSession(next(self._numbers), line, grant, self._limits)
         self._sessions[session.number] = session
-        self._tell("session start", session=session.number, peer=peer)
+        self._tell("session start", **session.facts())
         verdict = Verdict("fault")
         try:
             verdict = await session.run(self._pool, self._hangups, hello.timeout)
-            await last_words(connection, verdict.words, linger=not self._halt.is_set())
+            await last_words(line.socket, verdict.words, linger=not self._halt.is_set())
         finally:
             del self._sessions[session.number]
-            self._tell("session end", reason=verdict.reason, words=verdict.words, **_facts(session))
+            self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())
 
 
-def _facts(session: ServedSession) -> dict[str, object]:
-    """For the log."""
-    facts: dict[str, object] = {
-        "session": session.number,
-        "peer": session.peer,
-        "seconds": round(time.monotonic() - session.started, 3),
-    }
-    if session.worker is not None:
-        facts.update(pid=session.worker.pid, **session.worker.counters)
-    return facts
-
-
-def keep_alive(connection: socket.socket) -> None:
-    """Let the kernel find out that a peer's machine is gone: in about a minute, not in two hours."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

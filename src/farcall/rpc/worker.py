@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from farcall import _core
 from farcall.errors import ConnectionLostError, ProtocolError, UsageError
+from farcall.rpc.channels import channel_of
 from farcall.rpc.confine import confine
 from farcall.rpc.limits import Limits
 from farcall.rpc.page import Page
@@ -42,14 +43,28 @@ def run_init(text: str | None) -> None:
         raise UsageError(f"--init {text}: it failed with {type(error).__name__}: {error}") from error
 
 
-def _serve(connection: socket.socket, session: dict[str, Any], page: Page, limits: Limits) -> None:
-    from farcall.rpc.dispatch import dispatcher
+def serve_channel(
+    channel: _core.Channel | _core.SharedChannel,
+    session: dict[str, Any],
+    limits: Limits,
+    page: Page | None = None,
+) -> None:
+    """Serve one session to its end, in this process.
 
-    endpoint = _core.Endpoint(
-        connection.detach(), session["peer"], limits.wire, client=False, page=page.memory
-    )
+    Args:
+        channel: to the client, behind the handshake.
+        session: ``peer`` and ``workdir``, and ``token`` and ``scopes`` where a token limits it.
+        limits: of the session.
+        page: where to note what is done.
+    """
+    from farcall.rpc.dispatch import Rights, dispatcher
+    from farcall.rpc.scopes import parse_scopes
+
+    memory = None if page is None else page.memory
+    endpoint = _core.Endpoint(channel, session["peer"], limits.wire, client=False, page=memory)
+    rights = Rights(session["token"], parse_scopes(session["scopes"])) if "token" in session else Rights()
     try:
-        dispatcher(endpoint, Path(session["workdir"]), limits).serve()
+        dispatcher(endpoint, Path(session["workdir"]), limits, rights).serve()
     except ProtocolError as error:
         print(f"farcall worker: {error}", file=sys.stderr)
     except ConnectionLostError:
@@ -75,15 +90,16 @@ def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoRet
     # A stop of the server reaches the whole group of processes; the supervisor decides when we end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
-    data, fds, _, _ = socket.recv_fds(control, 65536, 2)
-    if len(fds) != 2:
+    data, descriptors, _, _ = socket.recv_fds(control, 65536, 8)
+    if not data:
         os._exit(0)  # the supervisor closed: this spare was not needed
     control.close()
     session = json.loads(data)
+    page = Page(descriptors.pop())
     os.chdir(session["workdir"])
     confine(limits)
     _call_hook("tvm.rpc.server.start")
-    _serve(socket.socket(fileno=fds[0]), session, Page(fds[1]), limits)
+    serve_channel(channel_of(descriptors), session, limits, page)
     _call_hook("tvm.rpc.server.shutdown")
     sys.stdout.flush()
     sys.stderr.flush()

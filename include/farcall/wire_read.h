@@ -409,6 +409,15 @@ static inline uint64_t fc_wire_room(const fc_wire_reader* r, uint8_t** at) {
   return 0;
 }
 
+/* Takes a payload in pieces: FC_WIRE_PAYLOAD_END comes after n bytes of it, and the caller slices on. Call it when a
+ * payload was announced, and after the end of each piece but the last; then set the sink. */
+static inline void fc_wire_slice(fc_wire_reader* r, uint64_t n) {
+  r->state = FC_WIRE_S_PAYLOAD;
+  r->head_have = 0;
+  r->sink = NULL;
+  r->payload_size = r->payload_left = n;
+}
+
 static inline void fc_wire_wrote(fc_wire_reader* r, uint64_t n) {
   if (r->state == FC_WIRE_S_PAYLOAD) {
     r->payload_left -= n;

@@ -69,6 +69,7 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
   }
   ep->refs = 1;
   ep->slot = -1;
+  ep->before_wait = ep;
   fc_channel_incref(channel);
   ep->channel = channel;
   ep->inbox = inbox;
@@ -315,7 +316,8 @@ static void shrink_body(fc_wire_reader* r) {
 
 /* > 0 bytes, 0 when there are none (the peer has finished, or it is starved), -1 with an error. */
 static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
-  if (ep->queued != 0 && send_queued(ep, NULL, 0) < 0) return -1;
+  FcEndpoint* other = ep->before_wait;
+  if (other && other->queued != 0 && send_queued(other, NULL, 0) < 0 && other == ep) return -1;
   ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
   if (FC_LIKELY(got >= 0)) {
     ep->bytes_in += (uint64_t)got;

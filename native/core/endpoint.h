@@ -37,6 +37,7 @@ typedef struct FcEndpoint {
   uint8_t* outbox;
   size_t outbox_capacity;
   size_t queued;         /* bytes of it that wait to be sent: see fc_endpoint_queue */
+  struct FcEndpoint* before_wait; /* whose queue is sent before this one waits for bytes: its own, but in relays */
   int64_t allowed_ns;    /* how long that deadline gave, for messages */
   uint64_t bytes_in, bytes_out; /* of packets, since the session began */
   bool patient;          /* what comes too late is waited for later: the deadline does not end the session */

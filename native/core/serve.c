@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "relay.h"
 #include "rt_builtins.h"
 
 enum {
@@ -50,6 +51,8 @@ void fc_server_clear(FcServer* server) {
     if (server->handles.entries[i].kind) fc_server_drop(server, server->handles.entries[i]);
   }
   fc_handles_free(&server->handles);
+  if (server->next_hop) fc_endpoint_decref(server->next_hop);
+  server->next_hop = NULL;
   TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal};
   for (size_t i = 0; i < sizeof held / sizeof *held; ++i) {
     if (*held[i]) fc_decref(*held[i]);
@@ -470,7 +473,10 @@ static int start(FcServer* server, const fc_wire_packet* p) {
   }
   if (server->policy->answer(server->context, server, p) != 0) return -1;
   server->started = true;
-  return 0;
+  if (!server->next_hop) return 0;
+  int rc = fc_relay_run(server, server->next_hop, p, server->next_args);
+  server->ended = true;
+  return rc;
 }
 
 static int request(FcServer* server, const fc_wire_packet* p) {

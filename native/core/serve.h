@@ -91,7 +91,9 @@ typedef struct FcCallback FcCallback;
 typedef struct FcPolicy {
   /* The function that the server exports under a name, as a new FcExport; *out NULL when there is none. */
   int (*find)(void* context, TVMFFIByteArray name, FcExport** out);
-  /* Any request that is not served here: replies by fc_server_reply. */
+  /* What a session needs to call the function of a name. */
+  int (*scope)(void* context, TVMFFIByteArray name, uint32_t* out);
+  /* Any request that is not served here: replies by fc_server_reply. For kInitServer it may name the next hop. */
   int (*answer)(void* context, FcServer* server, const fc_wire_packet* request);
   /* The error that a function left in the host's own way; NULL when there is none. */
   TVMFFIObject* (*take_error)(void);
@@ -107,6 +109,8 @@ struct FcServer {
   char token[64];        /* its name, for messages */
   bool started;          /* kInitServer was served */
   bool ended;            /* kShutdown came */
+  FcEndpoint* next_hop;  /* the session goes on there: see relay.h. Owned */
+  int32_t next_args;     /* how many values of kInitServer named it */
   bool waits;            /* the channel can wait, so functions of the client can be called */
   volatile uint8_t* page; /* what runs, for who finds this process dead: see page.py; NULL without */
   const FcExport* noted; /* whose name stands there */

@@ -1,7 +1,9 @@
 /*
- * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with two methods:
+ * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with three methods:
  *   find(name) -> None | (Function, scope, naming)      see FcExport
- *   answer(code, version | None, values) -> values      requests that are not served natively
+ *   scope(name) -> int                                  what a session needs to call the function of that name
+ *   answer(code, version | None, values) -> values      requests that are not served natively; for kInitServer it
+ *                                                       may be (Endpoint, number of values): the next hop
  */
 #include "endpoint_values.h"
 #include "serve.h"
@@ -49,6 +51,31 @@ static int reply_python(FcServer* server, PyObject* values) {
   return rc;
 }
 
+static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* answer = PyObject_CallMethod(self->policy, "scope", "s#", name.data, (Py_ssize_t)name.size);
+  *out = answer ? (uint32_t)PyLong_AsUnsignedLong(answer) : 0;
+  int rc = PyErr_Occurred() ? -1 : 0;
+  Py_XDECREF(answer);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+/* (Endpoint, int): the session goes on there, and so many of the values of kInitServer said so. */
+static int go_on(FcServer* server, PyObject* values) {
+  int taken;
+  PyObject* endpoint;
+  if (!PyArg_ParseTuple(values, "Oi", &endpoint, &taken)) return -1;
+  FcEndpoint* ep = fc_endpoint_of_python(endpoint);
+  if (!ep) return -1;
+  fc_endpoint_incref(ep);
+  server->next_hop = ep;
+  server->next_args = taken;
+  return 0;
+}
+
 static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
   PyObject* values = fc_wire_args_to_py(p);
   if (!values) return NULL;
@@ -60,7 +87,8 @@ static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
 static int answer(void* context, FcServer* server, const fc_wire_packet* p) {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject* values = ask(context, p);
-  int rc = values ? reply_python(server, values) : -1;
+  bool hop = values && PyTuple_Check(values) && PyTuple_GET_SIZE(values) == 2;
+  int rc = !values ? -1 : hop ? go_on(server, values) : reply_python(server, values);
   Py_XDECREF(values);
   if (rc != 0) fc_error_from_python();
   PyGILState_Release(state);
@@ -75,7 +103,7 @@ static TVMFFIObject* take_error(void) {
   return raised ? fc_error_take() : NULL;
 }
 
-static const FcPolicy policy = {find, answer, take_error};
+static const FcPolicy policy = {find, scope, answer, take_error};
 
 /* ---- the type ---- */
 

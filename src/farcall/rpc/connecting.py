@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
 from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
 from farcall.rpc.handshake import ClientHandshake, client_hello
+from farcall.rpc.relay import hop_values
 from farcall.rpc.session import Session
 
 _CURE = "is `farcall serve` running there?"
@@ -16,6 +18,7 @@ def connect(
     url: str,
     key: str = "",
     *,
+    via: Sequence[str | tuple[str, str]] = (),
     timeout: float = 10.0,
     call_timeout: float | None = None,
     token: str | None = None,
@@ -29,6 +32,8 @@ def connect(
             ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
             standard input and output.
         key: what the server was started with.
+        via: servers on the way, the nearest first, each a URL or (URL, key). Each opens the session with the
+            next, and forwards; farcall servers and TVM servers can both do that.
         timeout: seconds until the session must stand.
         call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
             ends the session, since its answer would be taken for the next one's.
@@ -44,15 +49,33 @@ def connect(
         MissingExtraError: the channel needs a package that is not installed.
     """
     deadline = time.monotonic() + timeout
+    hops = [hop if isinstance(hop, tuple) else (hop, "") for hop in via] + [(url, key)]
+    connection = open_line(*hops[0], deadline, token=token, tls=tls)
+    further = tuple(value for hop in hops[1:] for value in hop_values(*hop))
+    try:
+        return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, further)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def open_line(
+    url: str, key: str, deadline: float, *, token: str | None = None, tls: Tls | None = None
+) -> Connection:
+    """A line to a server on which the handshake is done, so that packets may begin.
+
+    Raises:
+        UsageError, ConnectError, MissingExtraError: as :func:`connect`.
+    """
     _check_token(parse_address(url), token)
     connection = dial(url, deadline, tls=tls)
     try:
         if connection.shakes_hands:
             _shake_hands(connection, client_hello(key, token), ClientHandshake(key), deadline)
-        return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout)
     except BaseException:
         connection.close()
         raise
+    return connection
 
 
 def _check_token(address: Address, token: str | None) -> None:

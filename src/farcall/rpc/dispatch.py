@@ -10,13 +10,17 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farcall import _core
 from farcall.errors import ProtocolError
 from farcall.rpc.limits import Limits
+from farcall.rpc.relay import open_hop, parse_hop
 from farcall.rpc.scopes import ALL_SCOPES, Scope, scope_of
 from farcall.rpc.standard import standard_functions
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels import Connection
 
 PROTOCOL_VERSION = "0.8.0"
 _INIT_SERVER = 2
@@ -46,7 +50,9 @@ class Policy:
 
     def __init__(self, workdir: Path, limits: Limits, *, waits: bool) -> None:
         self._limits = limits
-        self._features = ["promises"] + ["callbacks"] * waits
+        self._waits = waits
+        self._features = ["promises"] + ["callbacks", "relay"] * waits
+        self._next: Connection | None = None
         self._own: dict[str, Callable[..., Any]] = {
             **standard_functions(workdir),
             "farcall.rpc.hello": self._hello,
@@ -68,8 +74,13 @@ class Policy:
         function = _core.get_global_func(name, allow_missing=True) if own is None else _core.Function(own)
         return None if function is None else (function, scope_of(name), _NAMING.get(name, -1))
 
-    def answer(self, code: int, version: str | None, values: Values) -> Values:
-        """The reply to a request that the dispatcher does not know.
+    def scope(self, name: str) -> int:
+        """What a session needs for the function ``name``, wherever it is."""
+        return scope_of(name)
+
+    def answer(self, code: int, version: str | None, values: Values) -> Values | tuple[_core.Endpoint, int]:
+        """The reply to a request that the dispatcher does not know. To the request that begins a session: the
+        endpoint of the next one, and how many values named it.
 
         Raises:
             ProtocolError: nobody knows it, or its values are none.
@@ -84,12 +95,16 @@ class Policy:
         except (TypeError, AttributeError):
             raise ProtocolError(f"packet code {code} does not come with these {len(values)} values") from None
 
-    def _start(self, version: str | None, values: Values) -> Values:
+    def _start(self, version: str | None, values: Values) -> Values | tuple[_core.Endpoint, int]:
         if version != PROTOCOL_VERSION:
             raise ProtocolError(f"this server speaks protocol {PROTOCOL_VERSION}, the client {version!r}")
-        if values:
-            raise NotImplementedError("session constructors are not served; connect without one")
-        return (None,)
+        hop = parse_hop(values)
+        if hop is None:
+            return (None,)
+        if not self._waits:
+            raise NotImplementedError("this server never waits, so no session can go on from here")
+        self._next = open_hop(hop, self._limits)
+        return _core.Endpoint(self._next.begin(), hop.url, self._limits.wire, client=False), hop.taken
 
     def _hello(self, version: int = 1, wishes: str = "{}") -> str:
         del version, wishes  # there is one version, and nothing to choose

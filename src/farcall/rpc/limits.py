@@ -31,6 +31,8 @@ class Limits:
     session_seconds: float = 0  # it may last; 0: no limit
     call_seconds: float = 0  # one call may take; 0: no limit
     lease_seconds: float = 0  # without a byte from the client, between calls; 0: no limit
+    relay: str = "loopback"  # where it may go on to: "off", "loopback", "any", or words HOST:PORT
+    relay_seconds: float = 10.0  # until the next server has answered
 
     # the server
     key_bytes: int = 1024

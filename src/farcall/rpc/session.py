@@ -25,17 +25,23 @@ _FUNCTION, _MODULE = 68, 73  # type indices
 class Session:
     """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`."""
 
-    def __init__(self, connection: Connection, start_timeout: float, call_timeout: float | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        start_timeout: float,
+        call_timeout: float | None,
+        constructor: tuple[Any, ...] = (),
+    ) -> None:
         self.url = str(connection.address)
         self._connection = connection
         self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
         self._endpoint.timeout = start_timeout
-        self._begin()
+        self._begin(constructor)
         self._endpoint.timeout = call_timeout
 
-    def _begin(self) -> None:
+    def _begin(self, constructor: tuple[Any, ...]) -> None:
         try:
-            self._endpoint.start((), "{}")
+            self._endpoint.start(constructor, "{}")
         except errors.AccessDeniedError as error:
             self._endpoint.close()
             raise errors.AccessDeniedError(f"{self.url}: {error}") from None

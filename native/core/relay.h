@@ -1,0 +1,74 @@
+/*
+ * A session that goes on to the next one: requests are forwarded, and handles rewritten, both ways. The client's
+ * numbers (promises, and functions of the client) go through as they are.
+ *
+ * Two threads work, each of which receives on one line and sends on the other: `forward` (the server's own) takes
+ * requests of the client, `backward` takes the replies. Requests do not wait for replies of earlier ones: what is on
+ * its way stands in a queue, since a server answers in order.
+ */
+#ifndef FARCALL_RELAY_H_
+#define FARCALL_RELAY_H_
+
+#include "serve.h"
+
+/* A request whose reply is still to come. */
+typedef struct FcPending {
+  uint64_t nbytes;       /* kCopyFromRemote: of the payload */
+  TVMFFIObject* refusal; /* the reply is this error, which was found here; NULL: the far side answers */
+  int32_t code;
+  uint32_t scope;        /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS */
+} FcPending;
+
+#define FC_RELAY_KEEPS UINT32_C(0x100) /* the function is farcall.rpc.keep */
+
+typedef struct FcRelay {
+  FcServer* server;
+  FcEndpoint *near, *far;
+  pthread_mutex_t lock; /* guards what follows */
+  pthread_cond_t moved; /* the queue became shorter */
+  FcHandles handles;    /* the client's handle -> the far side's */
+  FcPending* queue;     /* a ring */
+  size_t first, count, capacity;
+  FcPending* suspended; /* calls during which the far side has called the client; the innermost is last */
+  size_t suspended_count, suspended_capacity;
+  bool done;            /* the far side is lost, and all that was asked of it is answered */
+  char lost[1024];      /* "Kind: message" of that, as the client is told */
+} FcRelay;
+
+/* Serves the rest of the session by the next one, and ends that. As fc_server_run. */
+int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip);
+
+/* ---- relay.c: what both directions use; the caller holds the lock ---- */
+
+/* Appends to the queue; waits while it is too long. -1 with an error: no memory. */
+int fc_relay_push(FcRelay* relay, FcPending entry);
+FcPending fc_relay_pop(FcRelay* relay);
+/* The far side calls the client: the reply of the call in progress comes later, behind what the client asks now. */
+int fc_relay_suspend(FcRelay* relay);
+/* The client has answered. */
+int fc_relay_resume(FcRelay* relay);
+/* The payload that `from` announced, in pieces, to `to`, behind what is queued there. `to` NULL drops it. 0; 1 when
+ * `to` was lost (all was read); -1 when `from` was. */
+int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer);
+enum { FC_RELAY_PIECE = 1 << 18 };
+
+/* ---- relay_values.c: handles of packets, rewritten in place ---- */
+
+/* A request of the client, for the far side; -1 with an error. Under the lock. */
+int fc_relay_request(FcRelay* relay, fc_wire_packet* request, FcPending* entry);
+/* A value of the client's, for the far side. */
+int fc_relay_to_far(FcRelay* relay, TVMFFIAny* value);
+int fc_relay_tensor_to_far(FcRelay* relay, fc_wire_tensor* tensor);
+/* A reply of the far side, for the client. */
+int fc_relay_reply(FcRelay* relay, fc_wire_packet* reply, const FcPending* entry);
+/* A call of the client by the far side. */
+int fc_relay_callback(FcRelay* relay, fc_wire_packet* call);
+
+/* ---- relay_back.c ---- */
+
+/* The thread of replies; its argument is the relay. */
+void* fc_relay_backward(void* relay);
+/* "Kind: hop 2 (URL): message"; further hops count on. For free(); NULL without memory. */
+char* fc_relay_name_hop(const FcRelay* relay, const char* text);
+
+#endif /* FARCALL_RELAY_H_ */

@@ -1,0 +1,205 @@
+/* A relay: replies of the next session go to the client. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "relay.h"
+
+/* ---- errors say where they come from ---- */
+
+/* The number behind "hop ", and where the text goes on; 0 when the text is none of a hop. */
+static int read_hop(const char* message, const char** rest) {
+  int number = 0, used = 0;
+  if (sscanf(message, "hop %d %n", &number, &used) != 1 || used == 0 || message[used] != '(') return 0;
+  *rest = message + used;
+  return number > 0 && number < 1000 ? number : 0;
+}
+
+char* fc_relay_name_hop(const FcRelay* relay, const char* text) {
+  char kind[FC_KIND_MAX];
+  const char *message = fc_endpoint_split_kind(text, kind), *rest = NULL;
+  int hop = read_hop(message, &rest);
+  int prefix = (int)(message - text);
+  size_t size = strlen(text) + strlen(relay->far->peer) + 32;
+  char* named = malloc(size);
+  if (!named) return NULL;
+  if (hop != 0) snprintf(named, size, "%.*shop %d %s", prefix, text, hop + 1, rest);
+  else snprintf(named, size, "%.*shop 2 (%s): %s", prefix, text, relay->far->peer, message);
+  return named;
+}
+
+static int send_text(FcRelay* relay, const char* text) {
+  TVMFFIByteArray string = {text, strlen(text)};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
+  fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
+  return fc_endpoint_queue(relay->near, &packet, NULL);
+}
+
+static int send_named(FcRelay* relay, const char* text) {
+  char* named = fc_relay_name_hop(relay, text);
+  int rc = send_text(relay, named ? named : text);
+  free(named);
+  return rc;
+}
+
+/* ---- replies ---- */
+
+/* Refusals that stand in front now. While one is in the queue, this thread alone sends. */
+static int send_refusals(FcRelay* relay) {
+  int rc = 0;
+  pthread_mutex_lock(&relay->lock);
+  while (rc == 0 && relay->count != 0 && relay->queue[relay->first].refusal) {
+    TVMFFIObject* error = fc_relay_pop(relay).refusal;
+    rc = fc_server_reply_error(relay->server, error);
+    if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
+  }
+  pthread_mutex_unlock(&relay->lock);
+  return rc;
+}
+
+/* The request in front is answered: what follows it may be, too. Its reply is out, or the next thing that this thread
+ * does is to queue another behind it. */
+static int retire(FcRelay* relay) {
+  pthread_mutex_lock(&relay->lock);
+  int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0; /* from now on the other thread may send */
+  fc_relay_pop(relay);
+  pthread_mutex_unlock(&relay->lock);
+  return rc != 0 ? rc : send_refusals(relay);
+}
+
+/* Before this thread waits. With an empty queue there is nothing of it, and the other thread may be sending. */
+static int send_replies(FcRelay* relay) {
+  pthread_mutex_lock(&relay->lock);
+  int rc = relay->count != 0 ? fc_endpoint_flush_queue(relay->near) : 0;
+  pthread_mutex_unlock(&relay->lock);
+  return rc;
+}
+
+static bool front(FcRelay* relay, FcPending* out) {
+  pthread_mutex_lock(&relay->lock);
+  bool any = relay->count != 0;
+  if (any) *out = relay->queue[relay->first];
+  pthread_mutex_unlock(&relay->lock);
+  return any;
+}
+
+static int unexpected(FcRelay* relay, const fc_wire_packet* p) {
+  return fc_endpoint_lose(relay->far, "ProtocolError", "%s sent a %s that answers nothing", relay->far->peer,
+                          fc_wire_code_name(p->code));
+}
+
+static int rewrite(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
+  pthread_mutex_lock(&relay->lock);
+  int rc = fc_relay_reply(relay, p, entry);
+  pthread_mutex_unlock(&relay->lock);
+  return rc;
+}
+
+static int back_return(FcRelay* relay, fc_wire_packet* p) {
+  FcPending entry;
+  if (!front(relay, &entry) || entry.code == FC_WIRE_COPY_FROM_REMOTE) return unexpected(relay, p);
+  int rc = rewrite(relay, p, &entry) == 0 ? fc_endpoint_queue(relay->near, p, NULL)
+                                          : fc_server_reply_error(relay->server, fc_error_take());
+  return rc != 0 ? rc : retire(relay);
+}
+
+/* Without a request these are the last words of a session that ends. */
+static int back_exception(FcRelay* relay, const fc_wire_packet* p) {
+  FcPending entry;
+  if (p->num_args != 1 || !fc_wire_is_text(p->args[0].type_index)) return unexpected(relay, p);
+  const char* text = ((const TVMFFIByteArray*)p->args[0].v_ptr)->data;
+  if (!front(relay, &entry)) {
+    char kind[FC_KIND_MAX];
+    const char* message = fc_endpoint_split_kind(text, kind);
+    return fc_endpoint_lose(relay->far, kind, "%s", message);
+  }
+  int rc = send_named(relay, text);
+  return rc != 0 ? rc : retire(relay);
+}
+
+static int back_payload(FcRelay* relay, fc_wire_packet* p, uint8_t* buffer) {
+  FcPending entry;
+  if (!front(relay, &entry) || entry.code != FC_WIRE_COPY_FROM_REMOTE || entry.nbytes != p->nbytes) {
+    return unexpected(relay, p);
+  }
+  if (fc_endpoint_queue(relay->near, p, NULL) != 0) return -1;
+  if (relay->near->channel->sending) fc_channel_note(relay->near->channel);
+  int rc = fc_relay_stream(relay->far, relay->near, buffer);
+  if (rc != 0) return -1;
+  if (relay->near->channel->sending) *relay->near->channel->sending = 0;
+  return retire(relay);
+}
+
+/* The far side calls the client, or says that it will not any more. */
+static int back_request(FcRelay* relay, fc_wire_packet* p) {
+  bool call = p->code == FC_WIRE_CALL_FUNC;
+  pthread_mutex_lock(&relay->lock); /* with no request in front, the other thread may send */
+  int rc = call ? fc_relay_callback(relay, p) : 0;
+  if (rc == 0 && call) rc = fc_relay_suspend(relay);
+  if (rc == 0) rc = fc_endpoint_queue(relay->near, p, NULL);
+  if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
+  pthread_mutex_unlock(&relay->lock);
+  return rc != 0 ? rc : send_refusals(relay);
+}
+
+static int back_packet(FcRelay* relay, fc_wire_packet* p) {
+  bool notice = p->code == FC_WIRE_FREE_HANDLE && p->num_args == 1 && p->args[0].type_index == kTVMFFIOpaquePtr;
+  switch (p->code) {
+    case FC_WIRE_RETURN: return back_return(relay, p);
+    case FC_WIRE_EXCEPTION: return back_exception(relay, p);
+    case FC_WIRE_CALL_FUNC: return p->handle & FC_CLIENT_BIT ? back_request(relay, p) : unexpected(relay, p);
+    case FC_WIRE_FREE_HANDLE: return notice ? back_request(relay, p) : unexpected(relay, p);
+    case FC_WIRE_SHUTDOWN:
+      return fc_endpoint_lose(relay->far, "ConnectionLostError", "%s ended the session", relay->far->peer);
+    default: return unexpected(relay, p);
+  }
+}
+
+static int back_all(FcRelay* relay, uint8_t* buffer) {
+  fc_wire_packet packet;
+  for (;;) {
+    int rc;
+    if (relay->far->inbox_at == relay->far->inbox_end && send_replies(relay) != 0) return -1;
+    switch (fc_endpoint_next(relay->far, &packet)) {
+      case FC_WIRE_PACKET: rc = back_packet(relay, &packet); break;
+      case FC_WIRE_PAYLOAD: rc = back_payload(relay, &packet, buffer); break;
+      case FC_WIRE_MORE:
+        return fc_endpoint_lose(relay->far, "ConnectionLostError", "%s closed the connection", relay->far->peer);
+      default: return -1;
+    }
+    if (rc != 0) return rc;
+  }
+}
+
+/* ---- the end ---- */
+
+/* Everything that is still on its way is answered with the reason; so is what comes later (see `refuse`). */
+static void answer_rest(FcRelay* relay) {
+  char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 2];
+  snprintf(text, sizeof text, "%s: %s", relay->far->lost_kind, relay->far->lost_text);
+  char* named = fc_relay_name_hop(relay, text);
+  pthread_mutex_lock(&relay->lock);
+  snprintf(relay->lost, sizeof relay->lost, "%s", named ? named : text);
+  int rc = fc_endpoint_is_lost(relay->near) ? -1 : 0;
+  while (relay->count != 0 && rc == 0) {
+    FcPending entry = fc_relay_pop(relay);
+    rc = entry.refusal ? fc_server_reply_error(relay->server, entry.refusal) : send_text(relay, relay->lost);
+  }
+  for (; relay->suspended_count != 0 && rc == 0; --relay->suspended_count) rc = send_text(relay, relay->lost);
+  if (rc == 0) fc_endpoint_flush_queue(relay->near);
+  relay->done = true;
+  pthread_cond_signal(&relay->moved);
+  pthread_mutex_unlock(&relay->lock);
+  free(named);
+}
+
+void* fc_relay_backward(void* argument) {
+  FcRelay* relay = argument;
+  uint8_t* buffer = malloc(FC_RELAY_PIECE);
+  if (buffer) back_all(relay, buffer);
+  free(buffer);
+  fc_endpoint_lose(relay->far, "ConnectionLostError", "the connection to %s failed", relay->far->peer);
+  answer_rest(relay);
+  TVMFFIObject* error = fc_error_take();
+  if (error) fc_decref(error);
+  return NULL;
+}

@@ -1,0 +1,89 @@
+"""Chains with the real Apache TVM at either end, and in the middle."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farcall.rpc import Server, connect
+
+from .conftest import SECONDS
+from .tvm_exports import INIT as TVM_LIKE
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
+)
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Server]:
+    with Server(init=TVM_LIKE, key="o") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tvm_port() -> Iterator[int]:
+    command = [sys.executable, str(HERE / "tvm_peer.py"), "serve"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+def through(first: tuple[int, str], second: tuple[int, str]) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "tvm_chain.py"), "127.0.0.1", str(first[0]), first[1]]
+    done = subprocess.run(
+        [*command, str(second[0]), second[1]], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def check(seen: dict[str, Any]) -> None:
+    assert (seen["add"], seen["text"], seen["large"], seen["sum"]) == (42, "hello", True, 6)
+    assert (seen["made"], seen["sum of made"]) == ([0, 1, 2, 3, 4], 10)
+    assert "not today" in seen["exception"]
+    assert "test.missing" in seen["missing"]
+    assert seen["after frees"] == 3
+
+
+def test_a_tvm_client_through_our_server_to_ours(ours: Server, server: Server) -> None:
+    seen = through((server.port, "k"), (ours.port, "o"))
+    check(seen)
+    assert f"hop 2 ({ours.url}): not today" in seen["exception"]
+
+
+def test_a_tvm_client_through_our_server_to_a_tvm_server(ours: Server, tvm_port: int) -> None:
+    seen = through((ours.port, "o"), (tvm_port, "k"))
+    check(seen)
+    assert f"hop 2 (tcp://127.0.0.1:{tvm_port}): " in seen["exception"]
+
+
+@pytest.mark.parametrize("order", ["tvm, ours", "ours, tvm"])
+def test_our_client_through_either(ours: Server, tvm_port: int, order: str) -> None:
+    places = {"ours": (ours.url, "o"), "tvm": (f"tcp://127.0.0.1:{tvm_port}", "k")}
+    first, last = (places[name] for name in order.split(", "))
+    with connect(*last, via=[first], timeout=SECONDS) as session:
+        assert session.get_function("test.add")(20, 22) == 42
+        x = np.random.default_rng(3).integers(0, 255, 2_000_001, dtype="uint8")
+        np.testing.assert_array_equal(session.tensor(x).numpy(), x)
+        made = session.get_function("test.make")(5)
+        assert session.get_function("test.sum")(made) == 10
+        np.testing.assert_array_equal(made.numpy(), np.arange(5, dtype="float32"))
+        with pytest.raises(Exception, match="not today"):
+            session.get_function("test.fail")("not today")
+        with pytest.raises(AttributeError):
+            session.get_function("test.missing")

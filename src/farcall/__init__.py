@@ -30,6 +30,7 @@ _LAZY = {
     "system_lib": "farcall.ffi",
     "Tensor": "farcall.ffi",
     "use_stream": "farcall.ffi",
+    "Array": "farcall.abi",
     "Signature": "farcall.abi",
     "TensorSpec": "farcall.abi",
     "connect": "farcall.rpc",
@@ -43,6 +44,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Array",
     "Device",
     "FarcallError",
     "Function",
@@ -74,7 +76,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from farcall.abi import Signature, TensorSpec
+    from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, load_module, partition
     from farcall.errors import FarcallError, RemoteError, UsageError
     from farcall.ffi import (

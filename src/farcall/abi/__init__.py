@@ -1,5 +1,6 @@
 """Signatures: the structure of a function's arguments and results, as data."""
 
+from farcall.abi.annotations import Array
 from farcall.abi.building import Arg, parse_leaf
 from farcall.abi.classes import register_class
 from farcall.abi.leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
@@ -8,6 +9,7 @@ from farcall.abi.structure import Fields, Items, Node, Nothing, Repeated, Slot
 
 __all__ = [
     "Arg",
+    "Array",
     "Fields",
     "Items",
     "Leaf",

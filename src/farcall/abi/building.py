@@ -104,8 +104,8 @@ class _Collector:
             return Nothing()
         if isinstance(value, (str, *_LEAF_CLASSES)):
             return self._slot(value, path)
-        if isinstance(value, list) and len(value) == 2 and value[1] is ...:
-            return self._slot(_repeated(value[0], path), path)
+        if isinstance(value, (list, tuple)) and len(value) == 2 and value[1] is ...:
+            return self._slot(_repeated(value, path), path)
         if isinstance(value, Mapping):
             return self._fields("dict", value, "", path)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -131,8 +131,8 @@ class _Collector:
         return Fields(kind, tuple(nodes), name)
 
 
-def _repeated(item: Any, path: str) -> ListSpec:
+def _repeated(value: list[Any] | tuple[Any, ...], path: str) -> ListSpec:
     inner = _Collector()
-    node = inner.node(item, "")
+    node = inner.node(value[0], "")
     leaf = inner.leaves[0] if node == Slot(0) else ListSpec("", tuple(inner.leaves), node)
-    return ListSpec(path, (leaf,), Repeated())
+    return ListSpec(path, (leaf,), Repeated("list" if isinstance(value, list) else "tuple"))

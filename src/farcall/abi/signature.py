@@ -7,7 +7,7 @@ them. This is what an artifact's manifest carries, what ``farcall inspect`` prin
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -82,7 +82,8 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             parameters: by name: a leaf, a text (``"float32[batch, 128]"``, ``"int64"``, ``"str"``), a list,
-                tuple, dict, namedtuple or dataclass of these, ``[item, ...]`` for a list of any length,
+                tuple, dict, namedtuple or dataclass of these, ``[item, ...]`` for a list of any length
+                (``(item, ...)`` for a tuple),
                 None for a gap; or a :class:`farcall.abi.Arg`, which adds a default, a kind or a doc.
             result: the same for what it gives; None: nothing.
 
@@ -95,6 +96,24 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         from farcall.abi.building import build
 
         return build(parameters, result)
+
+    @classmethod
+    def from_callable(cls, function: Callable[..., Any]) -> Signature:
+        """The Signature that a function's annotations describe.
+
+        Args:
+            function: each parameter and the result are annotated: ``fc.Array["float32", "n", 128]``; ``int``,
+                ``float``, ``bool``, ``complex`` (64-bit, or of numpy: ``np.float32``); ``str``, ``bytes``,
+                ``Callable``, ``fc.Module``; lists, tuples, TypedDicts, NamedTuples and dataclasses of these,
+                also written out (``{"ids": fc.Array[...]}``); ``| None`` after one that may be left out. Of
+                ``Annotated[T, note]`` a note that is an Array or a text (``"float32[n]"``) counts.
+
+        Raises:
+            SignatureError: an annotation is missing, or says nothing of what is passed.
+        """
+        from farcall.abi.annotations import from_callable
+
+        return from_callable(function)
 
     @property
     def result_node(self) -> Node:

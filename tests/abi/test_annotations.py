@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 class Tokens(TypedDict):
-    ids: fc.Array[np.int64, batch, 128]  # noqa: F821
+    ids: fc.Array[np.int64, "batch", 128]  # noqa: F821, UP037
     mask: typing.Required[fc.Array[np.bool_, None]]
 
 
@@ -51,7 +51,7 @@ class Layer:
 
 
 def test_the_example() -> None:
-    def f(x: fc.Array[float32, n, 128], *, scale: float = 1.0) -> fc.Array[float32, n]:  # noqa: F821
+    def f(x: fc.Array["float32", "n", 128], *, scale: float = 1.0) -> fc.Array["float32", "n"]:  # noqa: F821, UP037
         raise AssertionError
 
     made = Signature.from_callable(f)

@@ -50,8 +50,8 @@ else:
     class Array:
         """The annotation of an array: ``Array["float32", "n", 128]``.
 
-        First the dtype (a name, or numpy's), then dims: an int, a name or expression (``"2*n"``), None for any
-        size. ``Array["float32"]`` has rank 0, ``Array["float32", ...]`` any rank.
+        First the dtype (a name, or numpy's), then dims: an int, a name or expression (``"2*n"``), None for
+        any size. ``Array["float32"]`` has rank 0, ``Array["float32", ...]`` any rank.
 
         Type checkers and linters take a text in an annotation for the name of a class. What pleases them:
         ``N = "n"`` and ``Array[np.float32, N, 128]``, which is Any to them; or

@@ -13,8 +13,8 @@ import pytest
 import farcall as fc
 from farcall import ffi
 from farcall.cpp import build
+from farcall.ffi._dims import evaluate
 from farcall.ffi._exported import Exported, Parameter, Type, read, read_module
-from farcall.ffi._torch_fakes import evaluate
 from farcall.ffi._torch_ops import TorchOps
 from farcall.ffi._torch_schema import NoSchemaError, operator_of, schema_names
 

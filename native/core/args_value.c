@@ -186,6 +186,7 @@ static FcSetFunction value_setter(PyTypeObject* type) {
   if (type == &FcModule_Type) return fc_set_module;
   if (type == &FcCall_Type) return fc_set_call;
   if (PyType_IsSubtype(type, &FcRemoteRef_Type)) return fc_set_remote_ref;
+  if (type == &FcOpaque_Type) return fc_set_opaque;
   if (type == &PyByteArray_Type || type == &PyMemoryView_Type) return set_buffer;
   if (PyType_IsSubtype(type, &PyLong_Type)) return set_int;
   if (PyType_IsSubtype(type, &PyFloat_Type)) return set_float;

@@ -31,6 +31,7 @@ typedef struct {
   TVMFFIObject* object;    /* the Function object, owned */
   PyObject* name;          /* str */
   PyObject* signature;     /* anything; None by default */
+  PyObject* program;       /* of a Signature: see abi.h; NULL without one, or before it is needed */
   TVMFFISafeCallType metadata, doc; /* give the library's texts about the function; NULL when it has none */
   PyObject* description;       /* of its parameters: see params.c; NULL until it is asked for, None without */
   uint64_t views;              /* bit i: parameter i borrows its tensor for the call; bit 63 is for all others too */
@@ -59,7 +60,7 @@ typedef struct {
   DLDevice value;
 } FcDevice;
 
-extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type;
+extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type, FcOpaque_Type;
 
 /* ---- arguments ---- */
 
@@ -235,6 +236,8 @@ int fc_params_resolve(FcFunction* function);
 PyObject* fc_params_place(const FcFunction* function, int32_t i);
 /* A call with keywords, or with another number of arguments than there are parameters. */
 PyObject* fc_params_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);
+/* The native call itself, with arguments that were begun for this function. */
+int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result);
 /* A call with exactly these arguments. */
 PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n);
 /* What the function knows of itself has changed: the next call chooses its path anew. */
@@ -308,6 +311,7 @@ FC_COLD PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* 
 
 /* The Module around a module, whose reference moves in, on failure too: always the same one. */
 PyObject* fc_module_wrap(TVMFFIObject* module);
+int fc_set_opaque(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 /* Objects behind a session, and calls on their way; see remote_py.h. */
 extern PyTypeObject FcRemoteRef_Type, FcCall_Type;

@@ -1,33 +1,38 @@
 /* Function: a callable behind the universal signature. The call path of the whole library is here. */
-#include "core.h"
+#include "abi.h"
 
 #include <structmember.h>
 
 /* ---- the call ---- */
 
-static inline PyObject* call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
-  FcArgs args;
-  if (FC_UNLIKELY(fc_args_begin_for(&args, objects, n, function) != 0)) return NULL;
-
-  /* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
+/* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
+static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
   FcThread* thread = &fc_thread;
   const DLPackExchangeAPI* outer = thread->exchange;
   void* outer_state = thread->python_state;
-  thread->exchange = args.exchange;
-  TVMFFIAny result = fc_any_none();
+  thread->exchange = args->exchange;
   int rc;
   if (function->release_gil) {
     PyThreadState* state = PyEval_SaveThread();
     thread->python_state = state;
-    rc = function->call(function->self, args.any, (int32_t)n, &result);
+    rc = function->call(function->self, args->any, args->n, result);
     PyEval_RestoreThread(state);
   } else {
     thread->python_state = fc_current_state();
-    rc = function->call(function->self, args.any, (int32_t)n, &result);
+    rc = function->call(function->self, args->any, args->n, result);
   }
   thread->exchange = outer;
   thread->python_state = outer_state;
+  return rc;
+}
 
+int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) { return invoke(function, args, result); }
+
+static inline PyObject* call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
+  FcArgs args;
+  if (FC_UNLIKELY(fc_args_begin_for(&args, objects, n, function) != 0)) return NULL;
+  TVMFFIAny result = fc_any_none();
+  int rc = invoke(function, &args, &result);
   PyObject* value = fc_args_result(&args, rc, &result, function->name);
   fc_args_end(&args);
   return value;
@@ -39,7 +44,8 @@ PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ss
 
 static inline bool has_keywords(PyObject* kwnames) { return FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames)); }
 
-/* Three paths, chosen when a function is made or first called: not described, described, and not yet known. */
+/* Four paths, chosen when a function is made or first called: not described, described, with a Signature, and not
+ * yet known. */
 static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
@@ -54,11 +60,15 @@ static PyObject* call_described(PyObject* self, PyObject* const* objects, size_t
   return call(function, objects, n);
 }
 
+static PyObject* call_signed(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  return fc_program_call((FcFunction*)self, objects, PyVectorcall_NARGS(nargsf), kwnames);
+}
+
 static PyObject* call_first(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
   if (fc_params_resolve(function) != 0) return NULL;
   function->arity = fc_params_count(function);
-  function->vectorcall = function->arity >= 0 ? call_described : call_plain;
+  function->vectorcall = function->program ? call_signed : function->arity >= 0 ? call_described : call_plain;
   return function->vectorcall(self, objects, nargsf, kwnames);
 }
 
@@ -80,6 +90,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   fc_function_target(object, &function->call, &function->self);
   function->name = name ? Py_NewRef(name) : PyUnicode_FromString("<function>");
   function->signature = Py_NewRef(Py_None);
+  function->program = NULL;
   function->metadata = function->doc = NULL;
   function->description = NULL;
   function->views = function->writes = 0;
@@ -132,6 +143,7 @@ static PyObject* callable_of(FcFunction* function) {
 static int function_traverse(PyObject* self, visitproc visit, void* arg) {
   FcFunction* function = (FcFunction*)self;
   Py_VISIT(function->signature);
+  Py_VISIT(function->program);
   Py_VISIT(function->description);
   Py_VISIT(callable_of(function));
   return 0;
@@ -146,6 +158,7 @@ static int cleared_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny*
 static int function_clear(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
   Py_CLEAR(function->signature);
+  Py_CLEAR(function->program);
   Py_CLEAR(function->description);
   TVMFFIObject* object = function->object;
   function->object = NULL;
@@ -183,11 +196,33 @@ static int set_signature(PyObject* self, PyObject* value, void* closure) {
   FcFunction* function = (FcFunction*)self;
   (void)closure;
   Py_XSETREF(function->signature, Py_NewRef(value ? value : Py_None));
+  Py_CLEAR(function->program);
   Py_CLEAR(function->description);
   if (!function->views_set) function->views = 0;
   function->writes = 0;
   fc_function_reset(function);
   return 0;
+}
+
+static PyObject* get_abi(PyObject* self, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  if (fc_params_resolve(function) != 0) return NULL;
+  return Py_NewRef(function->program ? function->program : Py_None);
+}
+
+static int set_abi(PyObject* self, PyObject* value, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  if (!value || value == Py_None) return set_signature(self, NULL, closure);
+  if (!PyObject_TypeCheck(value, &FcProgram_Type)) {
+    PyErr_Format(PyExc_TypeError, "abi: expected a farcall.abi.FunctionAbi or None, got `%s`", Py_TYPE(value)->tp_name);
+    return -1;
+  }
+  PyObject* signature = PyObject_GetAttrString(value, "signature");
+  int rc = signature ? set_signature(self, signature, closure) : -1;
+  Py_XDECREF(signature);
+  if (rc == 0) Py_XSETREF(function->program, Py_NewRef(value));
+  return rc;
 }
 
 static PyObject* get_views(PyObject* self, void* closure) {
@@ -223,6 +258,7 @@ static PyObject* get_doc(PyObject* self, void* closure) {
 static PyGetSetDef getset[] = {
     {"__doc__", get_doc, NULL, NULL, NULL},
     {"signature", get_signature, set_signature, "What the function takes and gives, or None.", NULL},
+    {"abi", get_abi, set_abi, "How calls are packed: the FunctionAbi of the signature, or None.", NULL},
     {"views", get_views, set_views,
      "Whether the function only borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Known by\n"
      "itself where the library has metadata or the function a signature.", NULL},

@@ -1,5 +1,5 @@
 /* The extension module farcall._core. */
-#include "core.h"
+#include "abi.h"
 
 static int check_signals(void) {
   if (!Py_IsInitialized()) return 0;
@@ -11,8 +11,8 @@ static int check_signals(void) {
 }
 
 static int add_types(PyObject* module) {
-  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,
-                                 &FcDevice_Type,   &FcShape_Type,  &FcModule_Type};
+  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,  &FcDevice_Type,
+                                 &FcShape_Type,    &FcModule_Type, &FcProgram_Type, &FcOpaque_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }

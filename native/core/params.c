@@ -6,7 +6,7 @@
  *
  * defaults: a value, Ellipsis (there is none) or NotImplemented (there is one that only the kernel knows).
  */
-#include "core.h"
+#include "abi.h"
 
 static TVMFFISafeCallType beside(PyObject* module, FcFindSymbol find, const char* format, PyObject* name) {
   PyObject* full = PyUnicode_FromFormat(format, name);
@@ -58,6 +58,17 @@ static PyObject* read_description(const FcFunction* function) {
   return out;
 }
 
+/* A Signature says by its attribute `abi` how it is compiled; other objects only describe. */
+static int take_program(FcFunction* function) {
+  if (function->program) return 0;
+  PyObject* program = function->signature == Py_None ? NULL : PyObject_GetAttrString(function->signature, "abi");
+  if (program && !PyObject_TypeCheck(program, &FcProgram_Type)) Py_CLEAR(program);
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+  PyErr_Clear();
+  function->program = program;
+  return 0;
+}
+
 FC_COLD int fc_params_resolve(FcFunction* function) {
   if (function->description) return 0;
   PyObject* description = read_description(function);
@@ -68,10 +79,15 @@ FC_COLD int fc_params_resolve(FcFunction* function) {
   }
   function->description = description;
   if (description == Py_None) return 0;
+  if (take_program(function) != 0) {
+    Py_CLEAR(function->description);
+    return -1;
+  }
   if (!function->views_set) {
     function->views = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(description, FC_PARAM_VIEWS));
   }
   function->writes = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(description, FC_PARAM_WRITES));
+  if (function->program) function->writes |= ((FcProgram*)function->program)->writes;
   return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -86,7 +102,7 @@ Py_ssize_t fc_params_count(const FcFunction* function) {
 }
 
 PyObject* fc_params_place(const FcFunction* function, int32_t i) {
-  if (i >= fc_params_count(function)) return NULL;
+  if (function->program || i >= fc_params_count(function)) return NULL; /* a leaf is no parameter */
   PyObject* names = fc_params_field(function, FC_PARAM_NAMES);
   PyObject* type = PyTuple_GET_ITEM(fc_params_field(function, FC_PARAM_TYPES), i);
   if (names == Py_None) {

@@ -50,6 +50,14 @@ class Function:
     @signature.setter
     def signature(self, value: Any) -> None: ...
     @property
+    def abi(self) -> Any:
+        """How calls are packed and results unpacked: the farcall.abi.FunctionAbi of the signature, or None.
+
+        Set it for other rules than the usual ones, such as which casts are allowed; it brings its Signature.
+        """
+    @abi.setter
+    def abi(self, value: Any) -> None: ...
+    @property
     def views(self) -> bool:
         """Whether the kernel only borrows its tensors: passed as ``DLTensor*``, else as Tensor objects.
 
@@ -206,6 +214,35 @@ class dtype:  # noqa: N801 - the name that every array library uses
     def itemsize(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+class Opaque:
+    """Any Python object as an argument: native code holds a reference, and gives back the object itself."""
+
+    def __init__(self, value: Any, /) -> None: ...
+    @property
+    def value(self) -> Any:
+        """The object."""
+
+class SignatureProgram:
+    """A Signature, compiled: the base of farcall.abi.FunctionAbi, which documents the methods."""
+
+    def __init__(self, *spec: Any) -> None: ...
+    def pack_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The raw arguments of a call, checked: a list with one value for each input.
+
+        Arrays become Tensors that share their memory and keep them alive. What needs a copy or a cast by
+        the rules of farcall.abi gets one, counted in ``copies``.
+
+        Raises:
+            ArgumentError: Every wrong argument, with its path. Nothing is packed.
+        """
+    def unpack_results(self, values: Sequence[Any], /) -> Any:
+        """The structured result from raw values, one for each output.
+
+        Raises:
+            ResultError: Every value that is not what the Signature says.
+        """
+    def _build(self, values: list[Any], /) -> Any: ...
 
 class Device:
     """Where memory is."""

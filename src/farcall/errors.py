@@ -12,6 +12,8 @@ remote Function alike. Every message says what, where, what was expected, what c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class FarcallError(Exception):
     """Base of all errors that farcall defines. Catch it to catch them all."""
@@ -51,8 +53,36 @@ class SignatureError(UsageError, ValueError):
     """What describes a function (a signature in one of its encodings, annotations) is broken or inconsistent.
 
     The message says where in it, and what was expected there. Nothing is wrong with the values of a call:
-    those get Python's own ``TypeError`` or ``ValueError``.
+    those get :class:`ArgumentError`.
     """
+
+
+class ArgumentError(UsageError, TypeError, ValueError):
+    """The arguments of a call are not what the function's Signature says. Nothing was packed, nothing ran.
+
+    The message names every wrong leaf by its path; :attr:`problems` has them one by one. It is a
+    ``TypeError`` and a ``ValueError``, for a call may have both faults. Change the values, or allow casts by
+    ``function.abi = farcall.abi.FunctionAbi(signature, casting="same_kind")``.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(_listed(problems, "arguments"))
+        self.problems = tuple(problems)
+
+
+class ResultError(FarcallError, ValueError):
+    """A function's results are not what its Signature says: the function or the Signature is wrong.
+
+    The message names every wrong leaf by its path; :attr:`problems` has them one by one.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(_listed(problems, "results"))
+        self.problems = tuple(problems)
+
+
+def _listed(problems: Sequence[str], what: str) -> str:
+    return "\n  ".join([f"{len(problems)} wrong {what}:", *problems]) if len(problems) > 1 else problems[0]
 
 
 class RemoteError(FarcallError):

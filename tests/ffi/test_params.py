@@ -7,12 +7,14 @@ import json
 import pydoc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 from farcall import ffi
+from farcall.abi import RefSpec, Signature, TensorSpec
+from farcall.errors import ResultError
 
 TENSOR, INT, FLOAT, STR = {"type": "DLTensor*"}, {"type": "int"}, {"type": "float"}, {"type": "ffi.String"}
 OWNER = {"type": "ffi.Tensor"}
@@ -146,17 +148,10 @@ class TestKeywords:
         assert lib[name](1) == "1 "
 
     def test_many_parameters(self) -> None:
-        class Spec(NamedTuple):
-            name: str
-            type: str = "int"
-
-        class Many(NamedTuple):
-            inputs: tuple[Spec, ...]
-            outputs: tuple[Spec, ...] = ()
-
+        names = [f"a{i}" for i in range(40)]
         function = ffi.Function(lambda *args: list(args))
-        function.signature = Many(tuple(Spec(f"a{i}") for i in range(40)))
-        assert function(**{f"a{i}": i for i in reversed(range(40))}) == tuple(range(40))
+        function.signature = Signature.of(dict.fromkeys(names, "int64"), ["int64"] * 40)
+        assert function(**{name: i for i, name in reversed(list(enumerate(names)))}) == list(range(40))
 
 
 class TestTexts:
@@ -236,37 +231,40 @@ class TestViewOrOwner:
 
 
 class TestSignature:
-    class Spec(NamedTuple):
-        name: str
-        type: str
+    """More of them in tests/abi."""
 
-    class Attached(NamedTuple):
-        inputs: tuple[Any, ...]
-        outputs: tuple[Any, ...]
-
-        def __str__(self) -> str:
-            return "(x: float32[n]) -> float32[n]"
+    SIGNATURE = Signature((TensorSpec("x", "float32", ("n",)),), ())
 
     def test_names_views_and_texts(self, lib: ffi.Module) -> None:
         function = lib["signed"]
-        function.signature = self.Attached((self.Spec("x", "float32[n]"),), (self.Spec("y", "float32[n]"),))
+        function.signature = self.SIGNATURE
         try:
-            assert function(x=X) == "t7 "
-            assert repr(function) == "<farcall.Function signed(x: float32[n]) -> float32[n]>"
-            assert str(inspect.signature(function)) == "(x: 'float32[n]') -> 'float32[n]'"
-            with pytest.raises(
-                TypeError, match=r"argument 1 `x` of `signed`: expected float32\[n\]: a value"
-            ):
+            assert function.views
+            assert repr(function) == "<farcall.Function signed(x: float32[n]) -> ()>"
+            assert str(inspect.signature(function)) == "(x: 'float32[n]') -> '()'"
+            with pytest.raises(TypeError, match=r"argument 1 `x` of `signed`: expected float32\[n\], got"):
                 function({1})
+            with pytest.raises(ResultError, match="`signed`: expected 0 results, got str"):
+                function(x=X)
         finally:
             function.signature = None
         assert function(X) == "t70 "
 
     def test_names_that_are_no_identifiers(self, lib: ffi.Module) -> None:
         function = lib["packed"]
-        function.signature = self.Attached((self.Spec("input.1", "float32[n]"),), ())
+        function.signature = Signature((TensorSpec("input.1", "float32", ("n",)),), (RefSpec("", "str"),))
         try:
             assert function(**{"input.1": X}) == "t7 "
             assert "arg1" in str(inspect.signature(function))
+        finally:
+            function.signature = None
+
+    def test_what_is_no_signature_only_shows(self, lib: ffi.Module) -> None:
+        function = lib["packed"]
+        function.signature = "(anything)"
+        try:
+            assert function(X) == "t70 "
+            assert repr(function) == "<farcall.Function packed(anything)>"
+            assert function.abi is None
         finally:
             function.signature = None

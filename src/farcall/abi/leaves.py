@@ -6,7 +6,6 @@ wrote it, without a tag; the others carry one in ``"leaf"``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
 
@@ -17,6 +16,7 @@ from farcall.abi.structure import Node, Repeated, check_cover, structure_text
 
 ANY_DTYPE = "?"
 """In place of a tensor's dtype: any."""
+
 DYNAMIC = "?"
 """In place of a dim: any size, and none that another dim must agree with."""
 
@@ -25,7 +25,6 @@ RefKind: TypeAlias = Literal[
     "any", "function", "module", "object", "str", "bytes", "dtype", "device", "shape"
 ]
 
-_SYMBOL = re.compile(r"[^\W\d]\w*\Z")
 _LARGEST_DIM = 2**63 - 1
 
 if TYPE_CHECKING:
@@ -180,11 +179,6 @@ def _read_leaf(value: Any) -> Leaf:
 def is_ref_kind(text: str) -> TypeGuard[RefKind]:
     """Whether a text is the kind of a :class:`RefSpec`."""
     return text in get_args(RefKind)
-
-
-def is_symbol(dim: int | str) -> bool:
-    """Whether a dim is a plain name, which a call binds to a size; no expression, no ``"?"``, no int."""
-    return isinstance(dim, str) and _SYMBOL.match(dim) is not None
 
 
 def _check_dtype(name: str, text: str) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from farcall.abi.attaching import signatures_of
 from farcall.abi.elf import Elf, Header, parse_header, parse_library
 from farcall.abi.manifest import Manifest, may_have_manifest, read_manifest
 from farcall.errors import ArtifactError, UsageError
@@ -50,9 +51,9 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         else:
             check_machine(parse_library(data, str(path)), None, str(path))
         module = _load(Path(path), file, private=manifest is not None)
-    for name, function in (manifest.functions if manifest else {}).items():
+    for name, signature in signatures_of(manifest).items():
         try:
-            module[name].signature = function.signature
+            module[name].signature = signature
         except AttributeError:
             raise ArtifactError(
                 f"{path}: its manifest names a function `{name}` that it does not export; build it again"

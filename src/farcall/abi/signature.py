@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, TypeAlias
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from farcall.abi.leaves import Leaf, read_leaves
 from farcall.abi.structure import Items, Node, Nothing, Slot, check_cover, structure_text
+
+if TYPE_CHECKING:
+    from farcall.abi.function_abi import FunctionAbi
 
 ParameterKind: TypeAlias = Literal[
     "positional_only", "positional_or_keyword", "var_positional", "keyword_only"
@@ -115,6 +118,13 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
 
         return from_callable(function)
 
+    @cached_property
+    def abi(self) -> FunctionAbi:
+        """How a function with this Signature is called, by the usual rules; compiled once."""
+        from farcall.abi.function_abi import FunctionAbi
+
+        return FunctionAbi(self)
+
     @property
     def result_node(self) -> Node:
         """The structure of the result; always there."""
@@ -203,8 +213,8 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
     @property
     def result_text(self) -> str:
         """The type of the result: ``float32[n, 10]``, ``{"y": float32[n]}``."""
-        if not self.outputs and isinstance(self.result, Nothing):
-            return "None"
+        if isinstance(self.result, Nothing):
+            return "()"
         return structure_text(self.result_node, [leaf.type for leaf in self.outputs])
 
     def parameter_type(self, parameter: Parameter) -> str:

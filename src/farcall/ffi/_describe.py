@@ -60,6 +60,8 @@ class Description(NamedTuple):
     """``name(x: Tensor, by: float = 2.0) -> Tensor``"""
     result: str
     docs: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+    """As inspect names them, in small letters; empty: all go by position, and by name if they have one."""
 
 
 def describe(name: str, metadata: str | None, signature: Any) -> Description | None:
@@ -67,12 +69,13 @@ def describe(name: str, metadata: str | None, signature: Any) -> Description | N
 
     Args:
         name: of the function. metadata: what its library exports beside it. signature: what was attached
-        to it; one with ``inputs`` and ``outputs`` (farcall.abi.Signature) counts.
+        to it; a farcall.abi.Signature goes before the metadata.
     """
-    if hasattr(signature, "inputs"):
-        return _of_signature(name, signature)
-    if not metadata:
-        return None
+    exported = _read_metadata(name, metadata) if metadata else None
+    return _of_signature(name, signature, exported) if hasattr(signature, "parameters") else exported
+
+
+def _read_metadata(name: str, metadata: str) -> Description | None:
     try:
         return _of_metadata(name, metadata)
     except (ValueError, KeyError, TypeError, IndexError):
@@ -87,15 +90,24 @@ def signature(description: Description | None) -> inspect.Signature | None:
         return None
     names = description.names
     named = names is not None and all(name.isidentifier() for name in names)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if named else inspect.Parameter.POSITIONAL_ONLY
     if names is None or not named:
         names = _plain_names(len(description.types))
+    kinds = [_kind(kind, named) for kind in description.kinds or ["positional_or_keyword"] * len(names)]
     empty = inspect.Parameter.empty
     parameters = [
         inspect.Parameter(name, kind, default=empty if value is REQUIRED else value, annotation=annotation)
-        for name, value, annotation in zip(names, description.defaults, description.types, strict=True)
+        for name, kind, value, annotation in zip(
+            names, kinds, description.defaults, description.types, strict=True
+        )
     ]
     return inspect.Signature(parameters, return_annotation=description.result)
+
+
+def _kind(kind: str, named: bool) -> Any:
+    import inspect
+
+    shown = "positional_only" if kind.startswith("positional") and not named else kind
+    return inspect._ParameterKind[shown.upper()]
 
 
 def document(description: Description | None, text: str | None) -> str | None:
@@ -119,18 +131,20 @@ def _plain_names(count: int) -> tuple[str, ...]:
     return tuple(f"arg{i}" for i in range(1, count + 1))
 
 
-def _of_signature(name: str, signature: Any) -> Description:
-    inputs = tuple(signature.inputs)
-    results = [spec.type for spec in signature.outputs]
+def _of_signature(name: str, signature: Any, exported: Description | None) -> Description:
+    """How the kernel takes tensors is the metadata's to say; without, it borrows them, as artifacts do."""
+    parameters = signature.parameters
+    same = exported is not None and len(exported.types) == len(signature.inputs)
     return Description(
-        names=_interned(spec.name for spec in inputs),
-        defaults=(REQUIRED,) * len(inputs),
-        types=tuple(spec.type for spec in inputs),
-        views=_ALL,
-        writes=0,
+        names=_interned(one.name for one in parameters),
+        defaults=tuple(REQUIRED if one.required else one.default for one in parameters),
+        types=tuple(map(signature.parameter_type, parameters)),
+        views=exported.views if exported is not None and same else _ALL,
+        writes=exported.writes if exported is not None and same else 0,
         text=f"{name}{signature}",
-        result=results[0] if len(results) == 1 else f"tuple[{', '.join(results)}]",
-        docs=("",) * len(inputs),
+        result=signature.result_text,
+        docs=tuple(one.doc for one in parameters),
+        kinds=tuple(one.kind for one in parameters),
     )
 
 

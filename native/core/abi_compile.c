@@ -1,0 +1,140 @@
+/* The program of a Signature, compiled from what farcall.abi.program writes; see abi.h. */
+#include "abi.h"
+
+/* ---- leaves: (kind, flags, ref, dtype, device, alignment, dims) ---- */
+
+static int64_t* read_dims(PyObject* dims, FcLeaf* leaf, int64_t* out) {
+  leaf->ndim = (int32_t)PyTuple_GET_SIZE(dims);
+  leaf->dims = out;
+  for (int32_t i = 0; i < leaf->ndim; ++i) *out++ = PyLong_AsLongLong(PyTuple_GET_ITEM(dims, i));
+  return out;
+}
+
+static int64_t* read_leaf(PyObject* spec, FcLeaf* leaf, int64_t* dims) {
+  PyObject *dtype, *device, *shape;
+  unsigned long long alignment;
+  if (!PyArg_ParseTuple(spec, "bbhOOKO!", &leaf->kind, &leaf->flags, &leaf->ref, &dtype, &device, &alignment,
+                        &PyTuple_Type, &shape)) {
+    return NULL;
+  }
+  leaf->alignment = alignment - 1;
+  if (dtype != Py_None && fc_dtype_from_python(dtype, &leaf->dtype) != 0) return NULL;
+  if (device != Py_None && fc_device_from_python(device, &leaf->device) != 0) return NULL;
+  dims = read_dims(shape, leaf, dims);
+  return PyErr_Occurred() ? NULL : dims;
+}
+
+static int read_leaves(FcProgram* program, PyObject* inputs, PyObject* outputs) {
+  int64_t* dims = program->dims;
+  for (Py_ssize_t i = 0; i < program->n_inputs && dims; ++i) {
+    dims = read_leaf(PyTuple_GET_ITEM(inputs, i), &program->inputs[i], dims);
+    if (program->inputs[i].flags & FC_LEAF_WRITTEN) program->writes |= UINT64_C(1) << (i < 63 ? i : 63);
+  }
+  for (Py_ssize_t i = 0; i < program->n_outputs && dims; ++i) {
+    dims = read_leaf(PyTuple_GET_ITEM(outputs, i), &program->outputs[i], dims);
+  }
+  return dims ? 0 : -1;
+}
+
+/* ---- nodes: (kind, slot, keys, class, children), breadth first, so that children stand together ---- */
+
+static int read_node(PyObject* spec, FcNode* node, PyObject** children) {
+  if (!PyArg_ParseTuple(spec, "biO!OO!", &node->kind, &node->slot, &PyTuple_Type, &node->keys, &node->class,
+                        &PyTuple_Type, children)) {
+    return -1;
+  }
+  node->count = (int32_t)PyTuple_GET_SIZE(*children);
+  return 0;
+}
+
+static int read_nodes(FcProgram* program, PyObject* roots, Py_ssize_t total) {
+  PyObject** specs = PyMem_Malloc((size_t)total * sizeof *specs);
+  Py_ssize_t known = PyTuple_GET_SIZE(roots);
+  if (!specs) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < known; ++i) specs[i] = PyTuple_GET_ITEM(roots, i);
+  int rc = 0;
+  for (Py_ssize_t i = 0; i < known && rc == 0; ++i) {
+    PyObject* children = NULL;
+    rc = read_node(specs[i], &program->nodes[i], &children);
+    program->nodes[i].first = (int32_t)known;
+    for (int32_t k = 0; rc == 0 && k < program->nodes[i].count; ++k) {
+      specs[known++] = PyTuple_GET_ITEM(children, k);
+    }
+  }
+  PyMem_Free(specs);
+  return rc;
+}
+
+/* ---- parameters: (name, by position, by name, (default,) or ()) ---- */
+
+static int read_parameters(FcProgram* program, PyObject* specs) {
+  for (Py_ssize_t i = 0; i < program->n_parameters; ++i) {
+    FcParameter* parameter = &program->parameters[i];
+    PyObject* defaults;
+    int by_position, by_name;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(specs, i), "UppO!", &parameter->name, &by_position, &by_name,
+                          &PyTuple_Type, &defaults)) {
+      return -1;
+    }
+    parameter->by_position = by_position;
+    parameter->by_name = by_name;
+    parameter->default_value = PyTuple_GET_SIZE(defaults) ? PyTuple_GET_ITEM(defaults, 0) : NULL;
+    program->n_positional += by_position;
+  }
+  return 0;
+}
+
+/* ---- all of it ---- */
+
+static int allocate(FcProgram* program, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
+  program->inputs = PyMem_Calloc((size_t)program->n_inputs + 1, sizeof *program->inputs);
+  program->outputs = PyMem_Calloc((size_t)program->n_outputs + 1, sizeof *program->outputs);
+  program->parameters = PyMem_Calloc((size_t)program->n_parameters + 1, sizeof *program->parameters);
+  program->nodes = PyMem_Calloc((size_t)n_nodes, sizeof *program->nodes);
+  program->dims = PyMem_Calloc((size_t)n_dims + 1, sizeof *program->dims);
+  if (program->inputs && program->outputs && program->parameters && program->nodes && program->dims) return 0;
+  PyErr_NoMemory();
+  return -1;
+}
+
+void fc_program_free(FcProgram* program) {
+  PyMem_Free(program->inputs);
+  PyMem_Free(program->outputs);
+  PyMem_Free(program->parameters);
+  PyMem_Free(program->nodes);
+  PyMem_Free(program->dims);
+  program->inputs = program->outputs = NULL;
+  program->parameters = NULL;
+  program->nodes = NULL;
+  program->dims = NULL;
+}
+
+int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
+  FcProgram* program = (FcProgram*)self;
+  PyObject *inputs, *outputs, *parameters, *roots;
+  Py_ssize_t n_nodes, n_dims;
+  int rules_only;
+  if (program->spec) {
+    PyErr_SetString(PyExc_TypeError, "a program is compiled once");
+    return -1;
+  }
+  if (kwargs && PyDict_GET_SIZE(kwargs)) {
+    PyErr_SetString(PyExc_TypeError, "a program takes positional arguments only");
+    return -1;
+  }
+  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnip", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
+                        &parameters, &PyTuple_Type, &roots, &n_nodes, &n_dims, &program->n_symbols, &program->arrays,
+                        &rules_only)) {
+    return -1;
+  }
+  program->spec = Py_NewRef(args);
+  program->rules_only = (char)rules_only;
+  program->n_inputs = PyTuple_GET_SIZE(inputs);
+  program->n_outputs = PyTuple_GET_SIZE(outputs);
+  program->n_parameters = PyTuple_GET_SIZE(parameters);
+  if (allocate(program, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
+  return read_parameters(program, parameters) != 0 || read_nodes(program, roots, n_nodes) != 0 ? -1 : 0;
+}

@@ -1,0 +1,72 @@
+"""Memory for results whose dims are known before the call: from the arguments, or from a shape function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from farcall import _core
+from farcall.abi import dims
+from farcall.abi.leaves import ANY_DTYPE, Leaf, TensorSpec
+from farcall.abi.signature import Signature
+from farcall.abi.values import tensor_info
+
+_LARGEST = 2**63 - 1
+
+
+def allocate(
+    signature: Signature, packed: Sequence[Any], shape_function: Callable[..., Sequence[Any]] | None
+) -> list[Any]:
+    """See :meth:`FunctionAbi.allocate_results`."""
+    known = _sizes(signature.inputs, packed)
+    shapes = [_shape(leaf, known) for leaf in signature.outputs]
+    if shape_function is not None and any(map(_is_open, signature.outputs, shapes)):
+        given = shape_function(*packed)
+        if len(given) != len(shapes):
+            raise ValueError(f"the shape function gave {len(given)} shapes for {len(shapes)} results")
+        shapes = [
+            _checked(leaf, one) if _is_open(leaf, shape) else shape
+            for leaf, shape, one in zip(signature.outputs, shapes, given, strict=True)
+        ]
+    return [_empty(leaf, shape) for leaf, shape in zip(signature.outputs, shapes, strict=True)]
+
+
+def _sizes(inputs: Sequence[Leaf], packed: Sequence[Any]) -> dict[str, int]:
+    known: dict[str, int] = {}
+    for leaf, value in zip(inputs, packed, strict=True):
+        info = tensor_info(value) if isinstance(leaf, TensorSpec) else None
+        if info is not None and isinstance(leaf, TensorSpec):
+            dims.fits(leaf.shape, info.shape, known)
+    return known
+
+
+def _shape(leaf: Leaf, known: Mapping[str, int]) -> tuple[int, ...] | None:
+    if not isinstance(leaf, TensorSpec) or leaf.shape is None or leaf.dtype == ANY_DTYPE:
+        return None
+    sizes = [dims.size_of(dim, known) for dim in leaf.shape]
+    return tuple(size for size in sizes if size is not None) if None not in sizes else None
+
+
+def _is_open(leaf: Leaf, shape: tuple[int, ...] | None) -> bool:
+    return isinstance(leaf, TensorSpec) and shape is None and leaf.dtype != ANY_DTYPE
+
+
+def _checked(leaf: Leaf, shape: Any) -> tuple[int, ...] | None:
+    """What the shape function said of one result; it must agree with what the Signature says."""
+    if shape is None:
+        return None
+    sizes = tuple(map(int, shape))
+    assert isinstance(leaf, TensorSpec)  # noqa: S101 - only these are open
+    if not dims.fits(leaf.shape, sizes, {}):
+        raise ValueError(f"the shape function gave {list(sizes)} for {leaf}")
+    return sizes
+
+
+def _empty(leaf: Leaf, shape: tuple[int, ...] | None) -> _core.Tensor | None:
+    if shape is None or not isinstance(leaf, TensorSpec):
+        return None
+    bits = math.prod(shape) * _core.dtype(leaf.dtype).bits
+    if bits // 8 > _LARGEST:
+        raise ValueError(f"result {leaf} has the dims {list(shape)}: more than 2**63 - 1 bytes")
+    return _core.empty(shape, leaf.dtype)

@@ -1,0 +1,187 @@
+"""What a Python value is to a tensor parameter: dtype, shape, layout and memory, of any framework."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from farcall import _core
+
+_CPU = 1  # kDLCPU
+
+
+class TensorInfo(NamedTuple):
+    """A tensor argument, looked at without touching its elements."""
+
+    value: Any
+    dtype: str
+    """farcall's name; where DLPack has no such dtype, numpy's."""
+    shape: tuple[int, ...]
+    contiguous: bool
+    address: int
+    """Of the first element; 0 on other devices, where it is not ours to judge."""
+    writable: bool
+    device: str
+    swapped: bool = False
+    """The elements are in the byte order of other machines."""
+
+    @property
+    def text(self) -> str:
+        """dtype and dims: ``int64[3, 128]``."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def tensor_info(value: Any) -> TensorInfo | None:
+    """What a tensor is; None for a value that is none.
+
+    Raises:
+        Exception: what its framework raises when it refuses to share the tensor.
+    """
+    if is_numpy(value):
+        return _numpy_info(value)
+    if isinstance(value, _core.Tensor):
+        return _shared_info(value, value)
+    if hasattr(value, "__dlpack__") and not isinstance(value, type):
+        return _shared_info(value, share(value))
+    return None
+
+
+def is_numpy(value: Any) -> bool:
+    """Whether it is an array of numpy, which need not be imported for that."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def share(value: Any) -> _core.Tensor:
+    """A Tensor over the memory of any framework's; torch's that require grad as well, as in a call."""
+    return _core.from_dlpack(value.detach() if getattr(value, "requires_grad", False) is True else value)
+
+
+def _numpy_info(array: Any) -> TensorInfo:
+    swapped = not array.dtype.isnative
+    plain = array.dtype.newbyteorder("=") if swapped else array.dtype
+    try:
+        name = str(_core.dtype(plain))
+    except (TypeError, ValueError):
+        name = str(array.dtype)
+    flags = array.flags
+    return TensorInfo(
+        array,
+        name,
+        array.shape,
+        flags.c_contiguous,
+        array.ctypes.data if array.size else 0,
+        flags.writeable,
+        "cpu:0",
+        swapped,
+    )
+
+
+def _shared_info(value: Any, tensor: _core.Tensor) -> TensorInfo:
+    on_cpu = tensor.device.type == _CPU
+    address = tensor.data_ptr() if on_cpu and tensor.numel() else 0
+    return TensorInfo(
+        value,
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        tensor.is_contiguous(),
+        address,
+        _is_writable(value),
+        str(tensor.device),
+    )
+
+
+def _is_writable(value: Any) -> bool:
+    """jax's arrays never are; the others that have no numpy flags do not say, and their setter does."""
+    return not type(value).__module__.startswith(("jax", "jaxlib"))
+
+
+def copy_tensor(info: TensorInfo, dtype: str, alignment: int) -> Any:
+    """A row-major copy on the CPU with that dtype, of the same framework where that is torch, else of numpy.
+
+    Raises:
+        Exception: what numpy raises when it cannot.
+    """
+    import numpy as np
+
+    value = info.value
+    to = numpy_dtype(dtype)
+    array = value if isinstance(value, np.ndarray) else share(value).numpy()
+    if array.dtype.kind == "c" and to.kind != "c":
+        array = array.real
+    copy = _aligned(array.shape, to, max(alignment, to.itemsize))
+    np.copyto(copy, array, casting="unsafe")
+    if type(value).__module__.partition(".")[0] != "torch":
+        return copy
+    return sys.modules["torch"].from_dlpack(_core.from_dlpack(copy))
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any, alignment: int) -> Any:
+    import numpy as np
+
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + alignment, np.uint8)
+    start = -memory.ctypes.data % alignment
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def numpy_dtype(name: str) -> Any:
+    """numpy's dtype of that name, from ml_dtypes where numpy has none.
+
+    Raises:
+        TypeError: neither has it.
+    """
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        try:
+            return np.dtype(getattr(ml_dtypes, name))
+        except AttributeError:
+            raise TypeError(f"numpy has no dtype {name}") from None
+
+
+def describe(value: Any) -> str:
+    """A value in an error message, short: never its elements."""
+    try:
+        if info := tensor_info(value):
+            return info.text
+    except Exception as error:
+        return f"a `{type(value).__name__}` that cannot be shared ({error})"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    if isinstance(value, bool | int | float | complex):
+        return f"{name} {value!r:.40}"
+    if isinstance(value, str | bytes):
+        text = repr(value[:30])
+        return f"{name} {text}{'...' if len(value) > 30 else ''}"
+    if isinstance(value, Mapping | Sequence) and not value:
+        return f"an empty {name}"
+    if isinstance(value, Mapping):
+        return f"{name} with the keys {', '.join(repr(key)[:20] for key in list(value)[:6])}"
+    if isinstance(value, Sequence):
+        return f"{name} of {len(value)} items"
+    return f"`{name}`"
+
+
+def as_number(value: Any) -> bool | int | float | complex | None:
+    """The number that a value is: Python's, numpy's, or a tensor without dims; None for others."""
+    if isinstance(value, bool | int | float | complex):
+        return value
+    item = getattr(value, "item", None)
+    if item is None or getattr(value, "shape", None) != ():
+        return _from_rank_0(value)
+    number = item()
+    return number if isinstance(number, bool | int | float | complex) else None
+
+
+def _from_rank_0(value: Any) -> bool | int | float | complex | None:
+    if not isinstance(value, _core.Tensor) or tuple(value.shape) or value.device.type != _CPU:
+        return None
+    return as_number(value.numpy())

@@ -16,7 +16,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         grid.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
     for row in rows:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
+from farcall.abi import Signature, TensorSpec
+from farcall.abi.structure import slots
 from farcall.cli import _show
 
 
@@ -17,8 +21,6 @@ def command(artifact: Path, json_: bool) -> None:
 
     The file is read and checked, never loaded: one that was built for another machine can be looked at too.
     """
-    import msgspec
-
     from farcall.artifact import inspect
 
     manifest = inspect(artifact)
@@ -35,11 +37,13 @@ def command(artifact: Path, json_: bool) -> None:
         ("format", manifest.format),
     ]
     _show.table("Artifact", ("what", "value"), facts)
-    _show.table(
-        "Functions",
-        ("name", "signature"),
-        [(name, function.signature) for name, function in manifest.functions.items()],
-    )
+    for name, function in manifest.functions.items():
+        click.echo(f"{name}{function.signature}")
+        _show.table(
+            f"Function {name}",
+            ("", "name", "type", "default", "what it is"),
+            _leaf_rows(function.signature),
+        )
     _show.table(
         "Regions",
         ("name", "backend", "nodes>", "operators"),
@@ -48,3 +52,20 @@ def command(artifact: Path, json_: bool) -> None:
             for r in manifest.regions
         ],
     )
+
+
+def _leaf_rows(signature: Signature) -> Iterator[tuple[str, ...]]:
+    """One row an argument or result: what is nested in one has a row for each of its leaves."""
+    for parameter in signature.parameters:
+        default = "" if parameter.default is msgspec.UNSET else repr(parameter.default)
+        leaves = list(slots(parameter.node))
+        if not leaves:
+            yield "argument", parameter.name, signature.parameter_type(parameter), default, parameter.doc
+        for path, index in leaves:
+            leaf = signature.inputs[index]
+            access = leaf.access if isinstance(leaf, TensorSpec) else "in"
+            kind = "argument" if access == "in" else f"argument ({access})"
+            yield kind, parameter.name + path, leaf.type, default, parameter.doc
+    for path, index in slots(signature.result_node):
+        leaf = signature.outputs[index]
+        yield "result", leaf.name or f"result{path}", leaf.type, "", ""

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from farcall.abi import Signature, TensorSpec
 from farcall.cli import _show
+from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from farcall.abi import Signature
-
 
 @click.command("run", short_help="Run a model or an artifact on .npy files.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input, once for each.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input, once for each. What nests has a path: tokens.ids.1; a number may stand there itself.",
+)
 @click.option("--on", "url", default=None, metavar="tcp://HOST:PORT", help="Run there, in a `farcall serve`.")
 @click.option("--key", default="", help="The key of that server.")
 @click.option(
@@ -49,11 +54,12 @@ def command(
     with ExitStack() as stack:
         artifact = _artifact(model, backends, stack)
         signature = inspect(artifact).functions["main"].signature
-        arrays = _arrays(signature, inputs)
-        results, seconds = _call(artifact, arrays, url, key, stack)
-    rows = [_row(spec.name, array) for spec, array in zip(signature.outputs, results, strict=True)]
+        values = read_inputs(signature, inputs)
+        result, seconds = _call(artifact, signature, values, url, key, stack)
+        results = result_arrays(signature, result)
+    rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
-        for row, array in zip(rows, results, strict=True):
+        for row, array in zip(rows, results.values(), strict=True):
             row["file"] = str(_save(output, str(row["name"]), array))
     if json_:
         _show.as_json({"on": url or "this process", "seconds": seconds, "outputs": rows})
@@ -78,73 +84,31 @@ def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
     return path
 
 
-def _arrays(signature: Signature, inputs: Sequence[str]) -> list[np.ndarray]:
-    """The arrays of ``NAME=FILE.npy`` texts, in the order of the signature."""
-    files: dict[str, str] = {}
-    wanted = "; the inputs are " + ", ".join(map(str, signature.inputs))
-    for text in inputs:
-        name, equals, file = text.partition("=")
-        if not equals or not file:
-            raise click.BadParameter(f"{text!r}: expected NAME=FILE.npy{wanted}", param_hint="--input")
-        if name not in {spec.name for spec in signature.inputs}:
-            raise click.BadParameter(f"the model has no input {name!r}{wanted}", param_hint="--input")
-        if name in files:
-            raise click.BadParameter(f"input {name!r} is given twice", param_hint="--input")
-        files[name] = file
-    missing = [spec for spec in signature.inputs if spec.name not in files]
-    if missing:
-        cure = " ".join(f"--input {spec.name}=FILE.npy" for spec in missing)
-        raise click.UsageError(f"missing inputs: {', '.join(map(str, missing))}; add {cure}")
-    return [_load(files[spec.name], spec.name) for spec in signature.inputs]
-
-
-def _load(file: str, name: str) -> np.ndarray:
-    import numpy as np
-
-    try:
-        array = np.load(file, allow_pickle=False)
-    except FileNotFoundError:
-        raise click.BadParameter(f"input {name!r}: no such file: {file}", param_hint="--input") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise click.BadParameter(
-            f"input {name!r}: {file} is not a .npy array ({error}); write it by numpy.save",
-            param_hint="--input",
-        ) from None
-    if not isinstance(array, np.ndarray):
-        raise click.BadParameter(
-            f"input {name!r}: {file} holds several arrays; save one", param_hint="--input"
-        )
-    return array
-
-
 def _call(
-    artifact: Path, arrays: list[np.ndarray], url: str | None, key: str, stack: ExitStack
-) -> tuple[list[np.ndarray], float]:
-    """The results, here, and how long the call took."""
+    artifact: Path, signature: Signature, values: dict[int, Any], url: str | None, key: str, stack: ExitStack
+) -> tuple[Any, float]:
+    """The result, and how long the call took."""
     import farcall as fc
 
     main: Any
-    arguments: list[Any] = list(arrays)
     if url is None:
         main = fc.load_module(artifact)["main"]
     else:
         session = stack.enter_context(fc.connect(url, key=key))
         main = session.load_module(artifact)["main"]
-        arguments = [session.tensor(array) for array in arrays]
+        values = {
+            index: session.tensor(value) if isinstance(signature.inputs[index], TensorSpec) else value
+            for index, value in values.items()
+        }
+    args, kwargs = call_arguments(signature, values)
     start = time.perf_counter()
-    results = main(*arguments)
-    seconds = time.perf_counter() - start
-    results = results if isinstance(results, tuple) else (results,)
-    if url is not None:
-        results = tuple(result.numpy() for result in results)
-    import numpy as np
-
-    return [result if isinstance(result, np.ndarray) else result.numpy() for result in results], seconds
+    result = main(*args, **kwargs)
+    return result, time.perf_counter() - start
 
 
 def _row(name: str, array: np.ndarray) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
-    if array.size:
+    if array.size and array.dtype.kind in "biufc":
         numbers = array.astype("float64")
         row |= {k: float(getattr(numbers, k)()) for k in ("min", "mean", "max")}
     return row

@@ -27,6 +27,30 @@ static PyObject* load_library(PyObject* self, PyObject* args) {
   return out;
 }
 
+/* None when the file is no plain library. */
+static PyObject* load_plain_named(PyObject* name) {
+  PyObject* encoded;
+  TVMFFIObject* module = NULL;
+  char message[1024];
+  if (!PyUnicode_FSConverter(name, &encoded)) return NULL;
+  PyThreadState* state = PyEval_SaveThread();
+  bool plain = fc_module_load_plain(PyBytes_AS_STRING(encoded), &module, message, sizeof message);
+  PyEval_RestoreThread(state);
+  Py_DECREF(encoded);
+  return plain ? wrap_loaded(module, name, message) : Py_NewRef(Py_None);
+}
+
+static PyObject* load_plain(PyObject* self, PyObject* path) {
+  PyObject* name = PyOS_FSPath(path);
+  (void)self;
+  if (name && PyBytes_Check(name)) {
+    Py_SETREF(name, PyUnicode_DecodeFSDefaultAndSize(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)));
+  }
+  PyObject* out = name ? load_plain_named(name) : NULL;
+  Py_XDECREF(name);
+  return out;
+}
+
 static PyObject* load_from_bytes(PyObject* self, PyObject* args) {
   const char *kind, *data;
   Py_ssize_t kind_size, size;
@@ -196,6 +220,9 @@ PyMethodDef fc_module_functions[] = {
     {"load_library", load_library, METH_VARARGS,
      "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in memory "
      "until the process ends. A file with another ending than .so is given to the loader of that ending, if any."},
+    {"load_plain", load_plain, METH_O,
+     "load_plain(path, /)\n--\n\nLoad a file that is surely a sound library for this machine and no artifact; None for "
+     "any other, which is not loaded."},
     {"load_module_from_bytes", load_from_bytes, METH_VARARGS,
      "load_module_from_bytes(kind, data, /)\n--\n\nA module of that kind from its bytes, by the registered loader."},
     {"last_backtrace", last_backtrace, METH_NOARGS,

@@ -101,8 +101,6 @@ static const Foreign* look(void) {
   return atomic_load(&present);
 }
 
-bool fc_foreign_present(void) { return look() != NULL; }
-
 /* ---- errors ---- */
 
 TVMFFIObject* fc_foreign_error_take(void) {

@@ -41,7 +41,7 @@ static uintptr_t address(const struct link_map* map, uintptr_t value) {
 bool fc_link_image(void* library, FcImage* image) {
   struct link_map* map = NULL;
   *image = (FcImage){0};
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
+  if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
   image->base = map->l_addr;
   for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
     uintptr_t at = address(map, d->d_un.d_ptr);
@@ -71,44 +71,96 @@ uint32_t fc_link_symbol_count(const FcImage* image) {
 
 static bool is_ours(const char* name) { return strncmp(name, "TVMFFI", 6) == 0; }
 
-bool fc_link_imports_runtime(void* library) {
-  FcImage image;
-  if (!fc_link_image(library, &image)) return false;
-  uint32_t count = fc_link_symbol_count(&image);
-  for (uint32_t i = 1; i < count; ++i) {
-    if (image.symbols[i].st_shndx == SHN_UNDEF && is_ours(image.strings + image.symbols[i].st_name)) return true;
+static void* address_of(const FcImage* image, const ElfW(Sym)* symbol, const char* name) {
+  int type = ELF64_ST_TYPE(symbol->st_info);
+  bool plain = type == STT_OBJECT || type == STT_FUNC || type == STT_NOTYPE;
+  if (!plain || symbol->st_shndx == SHN_UNDEF || strcmp(image->strings + symbol->st_name, name) != 0) return NULL;
+  return (void*)(image->base + symbol->st_value);
+}
+
+/* The format's own hash function. */
+static uint32_t hash_of(const char* name) {
+  uint32_t hash = 5381;
+  while (*name) hash = hash * 33 + (uint8_t)*name++;
+  return hash;
+}
+
+static void* find_by_hash(const FcImage* image, const char* name) {
+  uint32_t buckets = image->gnu_hash[0], first = image->gnu_hash[1], blooms = image->gnu_hash[2];
+  const uint32_t* bucket = image->gnu_hash + 4 + blooms * (sizeof(ElfW(Addr)) / 4);
+  const uint32_t* chain = bucket + buckets;
+  uint32_t hash = hash_of(name), i = buckets ? bucket[hash % buckets] : 0;
+  if (i < first || !i) return NULL;
+  for (;; ++i) {
+    uint32_t link = chain[i - first];
+    void* found = (link | 1) == (hash | 1) ? address_of(image, &image->symbols[i], name) : NULL;
+    if (found || (link & 1)) return found;
   }
-  return false;
+}
+
+static void* find_in(const FcImage* image, const char* name) {
+  if (image->gnu_hash) return find_by_hash(image, name);
+  for (uint32_t i = 1; i < image->sysv_hash[1]; ++i) {
+    void* found = address_of(image, &image->symbols[i], name);
+    if (found) return found;
+  }
+  return NULL;
+}
+
+void* fc_link_symbol(void* library, const char* name) {
+  FcImage image;
+  return fc_link_image(library, &image) ? find_in(&image, name) : NULL;
 }
 
 /* ---- writing slots ---- */
 
+/* What the linker makes read-only when it is done (PT_GNU_RELRO), in whole pages; empty when there is none. */
 typedef struct {
-  uintptr_t base, slot;
-  bool inside;
-} RelroQuery;
+  void* library;
+  uintptr_t base, begin, end;
+  bool known, writable;
+} Relro;
 
-static int find_relro(struct dl_phdr_info* info, size_t size, void* data) {
-  RelroQuery* query = data;
-  (void)size;
-  if (info->dlpi_addr != query->base) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)* p = &info->dlpi_phdr[i];
-    uintptr_t begin = info->dlpi_addr + p->p_vaddr;
-    if (p->p_type == PT_GNU_RELRO && query->slot >= begin && query->slot < begin + p->p_memsz) query->inside = true;
+static void read_relro(Relro* relro, const ElfW(Phdr)* headers, int count) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (int i = 0; i < count; ++i) {
+    if (headers[i].p_type != PT_GNU_RELRO) continue;
+    relro->begin = (relro->base + headers[i].p_vaddr) & ~(page - 1);
+    relro->end = (relro->base + headers[i].p_vaddr + headers[i].p_memsz) & ~(page - 1);
   }
+}
+
+static int find_headers(struct dl_phdr_info* info, size_t size, void* relro) {
+  (void)size;
+  if (info->dlpi_addr != ((Relro*)relro)->base) return 0;
+  read_relro(relro, info->dlpi_phdr, info->dlpi_phnum);
   return 1;
 }
 
-/* What the linker has made read-only (PT_GNU_RELRO) becomes so again. */
-static bool write_slot(uintptr_t base, uintptr_t slot, void* value) {
-  uintptr_t page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
-  void* page = (void*)(slot & ~(page_size - 1));
-  RelroQuery query = {base, slot, false};
-  dl_iterate_phdr(find_relro, &query);
-  if (query.inside && mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) return false;
+/* glibc tells a library's headers since 2.36; going through all that is loaded takes longer the more there is. */
+static void know_relro(Relro* relro) {
+  enum { DI_PHDR = 11 }; /* RTLD_DI_PHDR */
+  const ElfW(Phdr)* headers = NULL;
+  int count = dlinfo(relro->library, DI_PHDR, &headers);
+  relro->known = true;
+  if (count > 0 && headers) {
+    read_relro(relro, headers, count);
+  } else {
+    dl_iterate_phdr(find_headers, relro);
+  }
+}
+
+static bool protect(Relro* relro, int protection) {
+  relro->writable = protection & PROT_WRITE;
+  return mprotect((void*)relro->begin, relro->end - relro->begin, protection) == 0;
+}
+
+/* Most libraries have their slots outside. */
+static bool write_slot(Relro* relro, uintptr_t slot, void* value) {
+  if (!relro->known) know_relro(relro);
+  bool inside = slot >= relro->begin && slot < relro->end;
+  if (inside && !relro->writable && !protect(relro, PROT_READ | PROT_WRITE)) return false;
   *(void**)slot = value;
-  if (query.inside) mprotect(page, page_size, PROT_READ);
   return true;
 }
 
@@ -125,46 +177,44 @@ static void* own_library(void) {
   return own_handle;
 }
 
-/* The name of an import that neither this core nor anyone else supplies; NULL when all is bound. */
-static const char* bind_table(const FcImage* image, int which, void* core, void* library) {
+static bool is_import_of_ours(const FcImage* image, const ElfW(Rela)* relocation) {
+  const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(relocation->r_info)];
+  return IS_POINTER_RELOCATION(ELF64_R_TYPE(relocation->r_info)) && symbol->st_shndx == SHN_UNDEF &&
+         is_ours(image->strings + symbol->st_name);
+}
+
+/* What this core has under the name that a relocation wants. */
+static void* own_symbol(const FcImage* image, const ElfW(Rela)* relocation, const FcImage* core) {
+  return find_in(core, image->strings + image->symbols[ELF64_R_SYM(relocation->r_info)].st_name);
+}
+
+/* False where this core does not have what the library wants. */
+static bool bind_table(const FcImage* image, int which, const FcImage* core, Relro* relro) {
   const ElfW(Rela)* table = image->tables[which];
   for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
-    const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(table[i].r_info)];
-    const char* name = image->strings + symbol->st_name;
-    if (!IS_POINTER_RELOCATION(ELF64_R_TYPE(table[i].r_info)) || symbol->st_shndx != SHN_UNDEF || !*name) continue;
-    if (!is_ours(name)) {
-      if (ELF64_ST_BIND(symbol->st_info) != STB_WEAK && !dlsym(library, name) && !dlsym(RTLD_DEFAULT, name)) return name;
-      continue;
+    if (!is_import_of_ours(image, &table[i])) continue;
+    void* own = own_symbol(image, &table[i], core);
+    if (!own || !write_slot(relro, image->base + table[i].r_offset, own)) return false;
+  }
+  return true;
+}
+
+static bool bind_here(void* library, const FcImage* image, const FcImage* core) {
+  Relro relro = {.library = library, .base = image->base};
+  bool bound = bind_table(image, 0, core, &relro) && bind_table(image, 1, core, &relro);
+  if (relro.writable) protect(&relro, PROT_READ);
+  return bound;
+}
+
+/* The first relocation that wants a TVMFFI* function; NULL when the library imports none. */
+static const ElfW(Rela)* first_import(const FcImage* image) {
+  for (int which = 0; which < 2; ++which) {
+    const ElfW(Rela)* table = image->tables[which];
+    for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
+      if (is_import_of_ours(image, &table[i])) return &table[i];
     }
-    void* own = dlsym(core, name);
-    if (!own || !write_slot(image->base, image->base + table[i].r_offset, own)) return name;
   }
   return NULL;
-}
-
-static const char* bind_here(void* library) {
-  FcImage image;
-  void* core = own_library();
-  if (!core || !fc_link_image(library, &image)) return "TVMFFI*";
-  const char* missing = bind_table(&image, 0, core, library);
-  return missing ? missing : bind_table(&image, 1, core, library);
-}
-
-/* Whether an earlier load has bound this library here: one look at one slot. */
-static bool is_bound_here(void* library) {
-  FcImage image;
-  void* core = own_library();
-  if (!core || !fc_link_image(library, &image)) return false;
-  for (int which = 0; which < 2; ++which) {
-    const ElfW(Rela)* table = image.tables[which];
-    for (size_t i = 0; table && i < image.sizes[which] / sizeof *table; ++i) {
-      const ElfW(Sym)* symbol = &image.symbols[ELF64_R_SYM(table[i].r_info)];
-      const char* name = image.strings + symbol->st_name;
-      if (!IS_POINTER_RELOCATION(ELF64_R_TYPE(table[i].r_info)) || !is_ours(name)) continue;
-      return *(void**)(image.base + table[i].r_offset) == dlsym(core, name);
-    }
-  }
-  return false;
 }
 
 bool fc_link_needs_tvm(void* library) {
@@ -186,8 +236,24 @@ static void* fail(char* message, size_t size, const char* text) {
 
 /* The linker found everything; where that is another runtime, ours takes its place. */
 static bool settle(void* library, bool was_loaded) {
-  if (!fc_link_imports_runtime(library) || is_bound_here(library)) return true;
-  return !was_loaded && !fc_link_needs_tvm(library) && !bind_here(library);
+  FcImage image, core;
+  if (!fc_link_image(library, &image) || !fc_link_image(own_library(), &core)) return true;
+  const ElfW(Rela)* import = first_import(&image);
+  if (!import || *(void**)(image.base + import->r_offset) == own_symbol(&image, import, &core)) return true;
+  return !was_loaded && !fc_link_needs_tvm(library) && bind_here(library, &image, &core);
+}
+
+static int read_additions(struct dl_phdr_info* info, size_t size, void* out) {
+  (void)size;
+  *(unsigned long long*)out = info->dlpi_adds;
+  return 1;
+}
+
+/* How many libraries were ever loaded. When it stays the same, nothing was. */
+static unsigned long long additions(void) {
+  unsigned long long count = 0;
+  dl_iterate_phdr(read_additions, &count);
+  return count;
 }
 
 static void* open_together(const char* path, const char* other, char* message, size_t size) {
@@ -196,11 +262,11 @@ static void* open_together(const char* path, const char* other, char* message, s
 }
 
 static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
-  /* Who had it before matters only where another runtime may have bound it. */
-  void* before = fc_foreign_present() ? dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
+  /* One that was there before may be bound to another runtime, which then goes on to use it. */
+  unsigned long long before = additions();
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library) {
-    *bound_here = settle(library, before != NULL);
+    *bound_here = settle(library, additions() == before);
     return library;
   }
   fail(message, size, dlerror());

@@ -20,11 +20,14 @@ bool fc_link_image(void* library, FcImage* image);
 uint32_t fc_link_symbol_count(const FcImage* image);
 /* Whether the library asks for TVM FFI's by name. */
 bool fc_link_needs_tvm(void* library);
-/* Whether the library has TVMFFI* functions among its imports. */
-bool fc_link_imports_runtime(void* library);
 /*
- * dlopen, for good. NULL on failure, with a message, or without one and with an error. `bound_here`: the library's TVMFFI* imports, if it has any, are
- * bound to this core, and not to another runtime.
+ * What the library itself exports under a name, or NULL. dlsym() would look at what the library needs, too, and would
+ * write a text about each name that is not there, which takes ten times as long.
+ */
+void* fc_link_symbol(void* library, const char* name);
+/*
+ * dlopen, for good. NULL on failure, with a message, or without one and with an error. `bound_here`: the library's
+ * TVMFFI* imports, if it has any, are bound to this core, and not to another runtime.
  */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
 

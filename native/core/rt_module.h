@@ -66,6 +66,8 @@ TVMFFIObject* fc_module_imports(TVMFFIObject* module);
  * A file whose name ends in something that a loader is registered for is given to that loader.
  */
 TVMFFIObject* fc_module_load(const char* path, char* message, size_t size);
+/* The same for a plain library: false, and nothing happened, when the file is not surely one. See rt_library.h. */
+bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size);
 /* A module of that kind from its bytes, by the function `ffi.Module.load_from_bytes.<kind>`. */
 TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size);
 /* The tree of modules that a library embeds: see rt_modulebin.c. `library` stands for the entry `_lib`. */

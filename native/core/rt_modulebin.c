@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rt_link.h"
+#include "rt_library.h"
 #include "rt_module.h"
 
 typedef struct {
@@ -170,7 +170,7 @@ static size_t symbol_size(const char* data) {
 }
 
 static int check_version(void* library, const char* path) {
-  const uint32_t* version = dlsym(library, FARCALL_ABI_SYMBOL);
+  const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
   if (!version || *version == FARCALL_ABI_VERSION) return 0;
   fc_error_format("ImportError", "%s is built for version %u of the ABI, and this farcall has version %u; build it "
                   "again with the headers of this one", path, *version, FARCALL_ABI_VERSION);
@@ -178,8 +178,8 @@ static int check_version(void* library, const char* path) {
 }
 
 static TVMFFIObject* module_of(void* library, bool bound_here) {
-  const FarcallRuntime** runtime = dlsym(library, FARCALL_RUNTIME_SYMBOL);
-  const char* bin = dlsym(library, "__tvm_ffi__library_bin");
+  const FarcallRuntime** runtime = fc_link_symbol(library, FARCALL_RUNTIME_SYMBOL);
+  const char* bin = fc_link_symbol(library, "__tvm_ffi__library_bin");
   if (runtime) *runtime = &fc_runtime;
   fc_context_fill(library);
   TVMFFIObject* module = fc_module_of_library(library, bound_here);
@@ -200,17 +200,28 @@ static TVMFFIObject* loader_of(const char* path, const char** ending) {
   return strcmp(*ending, "so") == 0 ? NULL : find_loader(name);
 }
 
+static TVMFFIObject* load_library(FcLibrary library, const char* path) {
+  if (!library.handle || check_version(library.handle, path) != 0) return NULL;
+  return module_of(library.handle, library.bound_here);
+}
+
 TVMFFIObject* fc_module_load(const char* path, char* message, size_t size) {
   const char* ending = "";
-  bool bound_here = false;
   message[0] = 0;
   TVMFFIObject* loader = loader_of(path, &ending);
-  if (loader) {
-    const TVMFFIAny args[2] = {{.type_index = kTVMFFIRawStr, .v_c_str = path},
-                               {.type_index = kTVMFFIRawStr, .v_c_str = ending}};
-    return call_loader(loader, args, 2, ending);
-  }
-  void* library = fc_link_open(path, &bound_here, message, size);
-  if (!library || check_version(library, path) != 0) return NULL;
-  return module_of(library, bound_here);
+  if (!loader) return load_library(fc_library_open(path, message, size), path);
+  const TVMFFIAny args[2] = {{.type_index = kTVMFFIRawStr, .v_c_str = path},
+                             {.type_index = kTVMFFIRawStr, .v_c_str = ending}};
+  return call_loader(loader, args, 2, ending);
+}
+
+bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size) {
+  FcLibrary library;
+  const char* ending;
+  TVMFFIObject* loader = loader_of(path, &ending);
+  if (loader) fc_decref(loader);
+  if (loader) return false;
+  if (!fc_library_open_plain(path, &library, message, size)) return false;
+  *out = load_library(library, path);
+  return true;
 }

@@ -2,10 +2,10 @@
  * Symbols that are registered by name: of the system library, of contexts, and which module a library's context is.
  * No Python here. Nothing is ever removed.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "rt_link.h"
 #include "rt_module.h"
 
 typedef struct Symbol {
@@ -57,7 +57,7 @@ void* fc_system_symbol(const char* name) {
 void fc_context_fill(void* library) {
   pthread_mutex_lock(&symbols_lock);
   for (Symbol* s = context_symbols; s; s = s->next) {
-    void** variable = dlsym(library, s->name);
+    void** variable = fc_link_symbol(library, s->name);
     if (variable) *variable = s->value;
   }
   pthread_mutex_unlock(&symbols_lock);
@@ -81,7 +81,7 @@ typedef struct Context {
 static Context* contexts;
 
 int fc_context_set(void* library, TVMFFIObject* module) {
-  void** variable = dlsym(library, "__tvm_ffi__library_ctx");
+  void** variable = fc_link_symbol(library, "__tvm_ffi__library_ctx");
   if (!variable) return 0;
   Context* context = malloc(sizeof *context);
   if (!context) {

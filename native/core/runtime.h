@@ -269,7 +269,6 @@ extern TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t de
 
 /* ---- another runtime in this process: see rt_foreign.c ---- */
 
-bool fc_foreign_present(void);
 /* Takes the error from the other runtime's slot; NULL when there is none, of either. */
 TVMFFIObject* fc_foreign_error_take(void);
 /* Puts this thread's error into the other runtime's slot too. */

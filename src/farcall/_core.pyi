@@ -320,6 +320,19 @@ def load_library(path: str | PathLike[str], name: str = ..., /) -> Module:
         ValueError: What it embeds is malformed, or it registers what is registered already.
     """
 
+def load_plain(path: str | PathLike[str], /) -> Module | None:
+    """Load a file that is surely a sound library for this machine, and no artifact of farcall.
+
+    Args:
+        path: The file, with a slash.
+
+    Returns:
+        None for any other file: nothing was loaded, and who looks closer can say what it is.
+
+    Raises:
+        OSError, ImportError, ValueError: As load_library().
+    """
+
 def empty(
     shape: int | tuple[int, ...] | list[int], dtype: DTypeLike = ..., device: DeviceLike = ...
 ) -> Tensor:

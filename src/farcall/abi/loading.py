@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from farcall._core import get_global_func, load_library, load_plain
 from farcall.abi.attaching import signatures_of
 from farcall.abi.elf import Elf, Header, parse_header, parse_library
 from farcall.abi.manifest import Manifest, may_have_manifest, read_manifest
@@ -19,7 +20,7 @@ from farcall.errors import ArtifactError, UsageError
 from farcall.toolchain.target import Target, host_cpu_flags, host_triple, missing_features
 
 if TYPE_CHECKING:
-    from farcall.ffi import Module
+    from farcall._core import Module
 
 
 def load_module(path: str | os.PathLike[str]) -> Module:
@@ -38,10 +39,13 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         UsageError: there is no such file, or it cannot be read.
         ArtifactError: it cannot run here; the message says why.
     """
-    from farcall import ffi
-
+    try:
+        if (module := load_plain(path)) is not None:
+            return module
+    except OSError as error:
+        raise _refusal(path, error) from error
     if _has_own_loader(path):
-        return ffi.load_library(path)
+        return load_library(path)
     with _open(path) as file:
         data = file.read()
         manifest = None
@@ -90,12 +94,10 @@ def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
 
 def _has_own_loader(path: str | os.PathLike[str]) -> bool:
     """Whether :func:`farcall.register_loader` gave a loader for files that end so."""
-    from farcall import ffi
-
-    ending = os.path.splitext(path)[1][1:]  # noqa: PTH122 - on the way of every load
+    ending = os.path.splitext(path)[1][1:]  # noqa: PTH122 - the rest of the name is not needed
     if not ending or ending == "so":
         return False
-    return ffi.get_global_func(f"ffi.Module.load_from_file.{ending}", allow_missing=True) is not None
+    return get_global_func(f"ffi.Module.load_from_file.{ending}", allow_missing=True) is not None
 
 
 def check_machine(header: Header, manifest: Manifest | None, what: str) -> None:
@@ -158,13 +160,15 @@ def _load(path: Path, file: BinaryIO, private: bool) -> Module:
 
     A plain library keeps its name: it may look for others beside itself ($ORIGIN).
     """
-    from farcall import ffi
-
     with _own_name(path, file) if private else nullcontext(path.absolute()) as name:
         try:
-            return ffi.load_library(str(name), str(path))
+            return load_library(str(name), str(path))
         except OSError as error:
-            raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from error
+            raise _refusal(path, error) from error
+
+
+def _refusal(path: str | os.PathLike[str], error: OSError) -> ArtifactError:
+    return ArtifactError(f"{path}: the dynamic linker refuses it: {error}")
 
 
 @contextmanager

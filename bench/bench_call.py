@@ -14,6 +14,7 @@ import torch
 import tvm_ffi
 import tvm_ffi.cpp
 
+from bench import nanobind_kernels
 from bench.harness import Row, in_turn, rows, spread
 from farcall import cpp, ffi
 from farcall.toolchain.compiler import find_compiler
@@ -69,12 +70,13 @@ def run() -> list[Row]:
         theirs = tvm_ffi.load_module(str(build_kernels(Path(folder), "theirs")))
         lent = ffi.load_library(build_kernels(Path(folder), "lent"))["nothing"]
         lent.views = True
+        bound = nanobind_kernels.load()
         return [
-            *_arguments(ours, theirs, lent),
+            *_arguments(ours, theirs, lent, bound),
             *_results(ours, theirs),
             *_chain(ours, theirs),
-            *_callback(ours, theirs),
-            *_errors(ours, theirs),
+            *_callback(ours, theirs, bound),
+            *_errors(ours, theirs, bound),
             *_from_dlpack(),
             _crowd(ours["nothing"]),
         ]
@@ -103,34 +105,43 @@ def _single(row: Row) -> Row:
 
 
 def _rows(
-    work: str, ours: Callable[[], None], theirs: Callable[[], None], reach: float | None = None
+    work: str,
+    ours: Callable[[], None],
+    theirs: Callable[[], None],
+    reach: float | None = None,
+    third: Callable[[], None] | None = None,
 ) -> list[Row]:
+    contenders = {"farcall": ours, "apache-tvm-ffi": theirs} | ({"nanobind": third} if third else {})
     limits = {"apache-tvm-ffi": reach} if reach else None
-    return [_single(row) for row in rows(work, {"farcall": ours, "apache-tvm-ffi": theirs}, ratios=limits)]
+    return [_single(row) for row in rows(work, contenders, ratios=limits)]
 
 
-def _arguments(ours: Any, theirs: Any, lent: Any) -> list[Row]:
+def _arguments(ours: Any, theirs: Any, lent: Any, bound: Any) -> list[Row]:
     arrays = tuple(np.ones((10, 10), np.float32) for _ in range(8))
     torches = tuple(map(torch.from_numpy, arrays))
     f, g = ours["nothing"], theirs["nothing"]
-    cases: list[tuple[str, Any, tuple[Any, ...], float]] = [
-        ("call: 3 ints", f, (1, 2, 3), 0.45),
-        ("call: str of 26 characters", f, ("abcdefghijklmnopqrstuvwxyz",), 0.45),
-        ("call: 3 torch tensors, views", lent, torches[:3], 0.55),
-        ("call: 3 torch tensors, Tensor objects", f, torches[:3], 0.60),
-        ("call: 8 torch tensors, views", lent, torches, 0.55),
-        ("call: 3 numpy arrays", f, arrays[:3], 0.40),
+    cases: list[tuple[str, Any, tuple[Any, ...], float, str]] = [
+        ("call: 3 ints", f, (1, 2, 3), 0.45, "ints"),
+        ("call: str of 26 characters", f, ("abcdefghijklmnopqrstuvwxyz",), 0.45, "text"),
+        ("call: 3 torch tensors, views", lent, torches[:3], 0.55, "arrays"),
+        ("call: 3 torch tensors, Tensor objects", f, torches[:3], 0.60, ""),
+        ("call: 8 torch tensors, views", lent, torches, 0.55, ""),
+        ("call: 3 numpy arrays", f, arrays[:3], 0.40, "arrays"),
     ]
     if jax := _jax_arrays():
-        cases.append(("call: 3 jax arrays", f, jax, 0.50))
+        cases.append(("call: 3 jax arrays", f, jax, 0.50, ""))
     result = [
         row
-        for work, call, args, reach in cases
-        for row in _rows(work, _batch(call, args), _batch(g, args), reach)
+        for work, call, args, reach, name in cases
+        for row in _rows(work, _batch(call, args), _batch(g, args), reach, _bound(bound, name, args))
     ]
     own, rival = tuple(map(ffi.from_dlpack, arrays[:3])), tuple(map(tvm_ffi.from_dlpack, arrays[:3]))
     result += _rows("call: 3 of the library's own Tensors", _batch(f, own), _batch(g, rival), 0.55)
-    return [*result, *_gil_kept(f, g)]
+    return [*result, *_gil_kept(f, g, bound)]
+
+
+def _bound(bound: Any, name: str, args: tuple[Any, ...]) -> Callable[[], None] | None:
+    return _batch(getattr(bound, name), args) if bound and name else None
 
 
 def _jax_arrays() -> tuple[Any, ...] | None:
@@ -141,10 +152,12 @@ def _jax_arrays() -> tuple[Any, ...] | None:
     return tuple(jnp.ones((10, 10), jnp.float32) for _ in range(3))
 
 
-def _gil_kept(f: Any, g: Any) -> list[Row]:
+def _gil_kept(f: Any, g: Any, bound: Any) -> list[Row]:
     f.release_gil = g.release_gil = False
+    ints = (1, 2, 3)
     try:
-        return _rows("call: 3 ints, GIL kept", _batch(f, (1, 2, 3)), _batch(g, (1, 2, 3)), 0.45)
+        third = _bound(bound, "ints_kept", ints)
+        return _rows("call: 3 ints, GIL kept", _batch(f, ints), _batch(g, ints), 0.45, third)
     finally:
         f.release_gil = g.release_gil = True
 
@@ -155,7 +168,7 @@ def _results(ours: Any, theirs: Any) -> list[Row]:
     return _rows("call: torch in, the same out", _batch(ours["same"], x), _batch(theirs["same"], x), 0.80)
 
 
-def _callback(ours: Any, theirs: Any) -> list[Row]:
+def _callback(ours: Any, theirs: Any, bound: Any) -> list[Row]:
     def callback(x: int) -> None:
         pass
 
@@ -165,6 +178,8 @@ def _callback(ours: Any, theirs: Any) -> list[Row]:
     result = []
     for policy, released in (("", True), (", GIL kept", False)):
         f.release_gil = g.release_gil = released
+        if bound and not released:
+            contenders["nanobind"] = lambda: bound.call_often(callback, BATCH)
         work = f"callback: native -> Python, 1 int{policy}"
         result += [_single(row) for row in rows(work, contenders, ratios={"apache-tvm-ffi": 0.60})]
     return result
@@ -213,7 +228,7 @@ def _chain(ours: Any, theirs: Any) -> list[Row]:
     ]
 
 
-def _errors(ours: Any, theirs: Any) -> list[Row]:
+def _errors(ours: Any, theirs: Any, bound: Any) -> list[Row]:
     def caught(function: Callable[[], object]) -> Callable[[], None]:
         def call() -> None:
             try:
@@ -226,6 +241,8 @@ def _errors(ours: Any, theirs: Any) -> list[Row]:
 
     in_c = {"farcall": caught(ours["fail"]), "apache-tvm-ffi": caught(theirs["fail"])}
     in_cpp = {name: caught(function) for name, function in _throwers().items()}
+    if bound:
+        in_cpp["nanobind"] = caught(bound.fail)
     return [
         *rows("call: C error -> Python except", in_c, ratios={"apache-tvm-ffi": 0.10}),
         *rows("call: C++ exception -> Python except", in_cpp, ratios={"apache-tvm-ffi": 0.10}),

@@ -12,17 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tvm_ffi
+import tvm_ffi.cpp
 
 import farcall
 from bench.bench_call import build_kernels
-from bench.harness import Row, spread
+from bench.harness import Row, rows, spread
+from farcall import cpp
 
-ROUNDS = 15
+ROUNDS = 31
 
 
 def run() -> list[Row]:
-    """Rows for the import, for a library that is new, and for one that is mapped already."""
-    return [_import(), *_load()]
+    """Rows for the import, for a library that is new or mapped already, and for kernels built before."""
+    return [_import(), *_load(), *_inline()]
 
 
 def _import() -> Row:
@@ -32,7 +34,7 @@ def _import() -> Row:
         "took = time.perf_counter() - start; assert not {'numpy', 'torch'} & set(sys.modules); print(took)"
     )
     command = [sys.executable, "-c", script]
-    runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(ROUNDS)]
+    runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(15)]
     times = [float(done.stdout) for done in runs]
     return Row("import farcall", statistics.median(times), spread(times), reach_seconds=0.040)
 
@@ -49,11 +51,16 @@ def _load() -> list[Row]:
 
 
 def _pairs(ours: list[Path], theirs: list[Path]) -> tuple[list[float], list[float]]:
-    """Seconds of each load; the two take turns."""
-    mine, rivals = [], []
-    for one, other in zip(ours, theirs, strict=True):
-        mine.append(_took(lambda path=one: farcall.load_module(path)))  # type: ignore[misc]
-        rivals.append(_took(lambda path=other: tvm_ffi.load_module(str(path))))  # type: ignore[misc]
+    """Seconds of each load. The two take turns, also in who begins: the second finds the linker warm."""
+    mine: list[float] = []
+    rivals: list[float] = []
+    for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        turns = [
+            (mine, lambda path=one: farcall.load_module(path)),
+            (rivals, lambda path=other: tvm_ffi.load_module(str(path))),
+        ]
+        for times, load in turns if i % 2 else reversed(turns):
+            times.append(_took(load))
     return mine, rivals
 
 
@@ -72,3 +79,15 @@ def _row(work: str, mine: list[float], rivals: list[float]) -> Row:
         statistics.median(rivals),
         reach_ratio=1.0,
     )
+
+
+def _inline() -> list[Row]:
+    """What each start of a program pays that has kernels in its source: they are built, and found again."""
+    mine = "int64_t one_more(int64_t x) { return x + 1; }"
+    contenders = {
+        "farcall": lambda: cpp.load_inline("bench_inline", cpp_sources=mine, functions=["one_more"]),
+        "apache-tvm-ffi": lambda: tvm_ffi.cpp.load_inline(
+            "bench_inline", cpp_sources=mine, functions=["one_more"]
+        ),
+    }
+    return rows("load_inline, built before", contenders, ratios={"apache-tvm-ffi": 1.0}, rounds=15)

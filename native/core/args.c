@@ -59,8 +59,8 @@ static int remember(const FcSetter* setter) {
 static FC_COLD int choose(PyObject* object, FcSetter* made) {
   PyTypeObject* type = Py_TYPE(object);
   *made = (FcSetter){.type = type};
-  int (*const choosers[])(PyTypeObject*, PyObject*, FcSetter*) = {fc_choose_value, fc_choose_numpy,
-                                                                  fc_choose_tensor, fc_choose_other};
+  int (*const choosers[])(PyTypeObject*, PyObject*, FcSetter*) = {
+      fc_choose_value, fc_choose_object_protocol, fc_choose_numpy, fc_choose_tensor, fc_choose_protocol, fc_choose_other};
   for (size_t i = 0; i < sizeof choosers / sizeof *choosers; ++i) {
     int rc = choosers[i](type, object, made);
     if (rc != 0) return rc < 0 ? -1 : 0;
@@ -147,7 +147,7 @@ static FC_COLD int name_argument(int32_t i, PyObject* name, const FcFunction* fu
 }
 
 static FC_COLD int alloc_many(FcArgs* args, Py_ssize_t n, bool owned) {
-  size_t each = sizeof(TVMFFIAny) + sizeof(FcSlot) + 2 * sizeof(FcKeep) + FC_INLINE_DIMS * sizeof(int64_t);
+  size_t each = sizeof(TVMFFIAny) + sizeof(FcSlot) + FC_KEEPS_EACH * sizeof(FcKeep) + FC_INLINE_DIMS * sizeof(int64_t);
   if (n > 100000 || !(args->heap = malloc((size_t)n * each))) {
     args->heap = NULL;
     PyErr_Format(n > 100000 ? PyExc_TypeError : PyExc_MemoryError, "%zd arguments are too many", n);
@@ -156,9 +156,9 @@ static FC_COLD int alloc_many(FcArgs* args, Py_ssize_t n, bool owned) {
   args->any = args->heap;
   FcSlot* slots = (FcSlot*)(args->any + n);
   args->keeps = (FcKeep*)(slots + n);
-  args->dims = (int64_t*)(args->keeps + 2 * n);
+  args->dims = (int64_t*)(args->keeps + FC_KEEPS_EACH * n);
   args->slots = owned ? NULL : slots;
-  args->max_keeps = (int32_t)(2 * n);
+  args->max_keeps = (int32_t)(FC_KEEPS_EACH * n);
   return 0;
 }
 
@@ -176,7 +176,7 @@ static inline int args_init(FcArgs* args, Py_ssize_t n, bool owned) {
   args->slots = owned ? NULL : args->inline_slots;
   args->dims = args->inline_dims;
   args->keeps = args->inline_keeps;
-  args->max_keeps = FC_INLINE_ARGS * 2;
+  args->max_keeps = FC_INLINE_ARGS * FC_KEEPS_EACH;
   return 0;
 }
 

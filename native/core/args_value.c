@@ -187,6 +187,7 @@ static FcSetFunction value_setter(PyTypeObject* type) {
   if (type == &FcCall_Type) return fc_set_call;
   if (PyType_IsSubtype(type, &FcRemoteRef_Type)) return fc_set_remote_ref;
   if (type == &FcOpaque_Type) return fc_set_opaque;
+  if (type == &FcObject_Type) return fc_set_object;
   if (type == &PyByteArray_Type || type == &PyMemoryView_Type) return set_buffer;
   if (PyType_IsSubtype(type, &PyLong_Type)) return set_int;
   if (PyType_IsSubtype(type, &PyFloat_Type)) return set_float;
@@ -252,10 +253,20 @@ static FcSetFunction other_setter(PyTypeObject* type, PyObject* object) {
   return PyCallable_Check(object) ? set_callable : NULL;
 }
 
+/* jax.numpy.float32 is a class that numpy does not know, with its dtype as an attribute. */
+static int read_class_dtype(PyObject* object, DLDataType* out) {
+  PyObject* attribute = PyObject_GetAttrString(object, "dtype");
+  PyErr_Clear();
+  int rc = attribute && !PyType_Check(attribute) ? fc_numpy_read_dtype(attribute, out) : 1;
+  Py_XDECREF(attribute);
+  return rc;
+}
+
 /* A class: numpy.float32 names a dtype; another class is a callable like any other. */
 SETTER(set_class) {
   DLDataType dtype;
   int rc = fc_numpy_read_dtype(object, &dtype);
+  if (rc > 0) rc = read_class_dtype(object, &dtype);
   if (rc < 0) return -1;
   if (rc > 0) return set_callable(args, setter, i, object, out);
   out->type_index = kTVMFFIDataType;

@@ -60,14 +60,16 @@ typedef struct {
   DLDevice value;
 } FcDevice;
 
-extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type, FcOpaque_Type;
+extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type;
+extern PyTypeObject FcOpaque_Type, FcObject_Type;
 
 /* ---- arguments ---- */
 
 /* Which frameworks the tensor arguments of a call belong to: decides the framework of its results. */
 enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4, FC_SEEN_IMPORTER = 8 };
 
-enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8 };
+/* An argument leaves at most three things to release: what stands for the object, its buffer, and a tensor of that. */
+enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8, FC_KEEPS_EACH = 3 };
 
 /* What one argument may need beside its Any. */
 typedef struct {
@@ -101,7 +103,7 @@ typedef struct FcArgs {
   void* heap; /* one block for all of the above when there are many arguments */
   TVMFFIAny inline_any[FC_INLINE_ARGS];
   FcSlot inline_slots[FC_INLINE_ARGS];
-  FcKeep inline_keeps[FC_INLINE_ARGS * 2];
+  FcKeep inline_keeps[FC_INLINE_ARGS * FC_KEEPS_EACH];
   int64_t inline_dims[FC_INLINE_ARGS * FC_INLINE_DIMS];
 } FcArgs;
 
@@ -157,14 +159,17 @@ struct FcSetter {
  * The first that says 1 wins.
  */
 int fc_choose_value(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_object_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
 
 /* A tensor by its __dlpack__. */
 int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 /* A setter for arrays that have the buffer protocol beside __dlpack__; NULL when the type has not. See buffer.c. */
 FcSetFunction fc_buffer_setter(PyTypeObject* type);
+int fc_set_object(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_dict(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
@@ -219,6 +224,8 @@ static inline PyThreadState* fc_current_state(void) {
 
 /* ---- functions ---- */
 
+/* An Object around a native object of an unknown type, whose reference moves in, on failure too. */
+PyObject* fc_object_wrap(TVMFFIObject* object);
 /* A Function around a Function object, whose reference moves in, on failure too. name may be NULL. */
 PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name);
 /* A Function object that calls a Python callable. New reference, or NULL with an exception. */
@@ -302,6 +309,10 @@ FC_COLD PyObject* fc_raise_error(TVMFFIObject* error);
 FC_COLD PyObject* fc_raise_slot(void);
 /* The current Python exception -> the thread's slot; the exception object itself travels along. */
 FC_COLD void fc_error_from_python(void);
+/* The lines of a backtrace as frames around those that the traceback of the current exception has already. */
+FC_COLD void fc_traceback_add(TVMFFIByteArray lines);
+/* The traceback of an exception as such lines: str, or NULL, without an exception, when there is none. */
+FC_COLD PyObject* fc_traceback_lines(PyObject* exception);
 /* An exception as an Error object, new reference. */
 TVMFFIObject* fc_error_object(PyObject* exception);
 /* "Kind" and text -> exception of that class. Always returns NULL. */

@@ -1,9 +1,6 @@
 /* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C comes back as itself. */
 #include "core.h"
 
-#include <frameobject.h>
-#include <stdio.h>
-
 /* kind (str) -> exception class */
 static PyObject* kinds;
 
@@ -56,74 +53,21 @@ static PyObject* original_exception(const TVMFFIErrorCell* cell) {
   return object && PyExceptionInstance_Check(object) ? object : NULL;
 }
 
-/* ---- native frames, where the library recorded any: lines `  File "f", line n, in fn`, the innermost first ---- */
-
-enum { MAX_FRAMES = 64 };
-
-/* The same places throw again and again: the code objects of their lines are kept, in a table that forgets. */
-typedef struct {
-  char* line;
-  size_t size;
-  PyCodeObject* code;
-} Place;
-enum { PLACES = 256 };
-static Place places[PLACES];
-
-static FC_COLD PyCodeObject* read_line(const char* line, size_t size) {
-  char text[768], file[512], function[256];
-  int number;
-  if (size >= sizeof text) return NULL;
-  memcpy(text, line, size);
-  text[size] = 0;
-  bool good = sscanf(text, " File \"%511[^\"]\", line %d, in %255[^\n]", file, &number, function) == 3;
-  return good ? PyCode_NewEmpty(file, function, number) : NULL;
-}
-
-static FC_COLD PyCodeObject* learn_line(Place* place, const char* line, size_t size) {
-  PyCodeObject* code = read_line(line, size);
-  char* copy = code ? PyMem_Malloc(size) : NULL;
-  if (!copy) return code; /* for once */
-  memcpy(copy, line, size);
-  PyMem_Free(place->line);
-  Py_XSETREF(place->code, code);
-  place->line = copy;
-  place->size = size;
-  return (PyCodeObject*)Py_NewRef(code);
-}
-
-/* New reference; NULL for a line that is not understood. */
-static PyCodeObject* code_of(const char* line, size_t size) {
-  Place* place = &places[fc_hash_bytes(line, size) % PLACES];
-  if (place->size == size && place->line && memcmp(place->line, line, size) == 0) {
-    return (PyCodeObject*)Py_NewRef(place->code);
+/*
+ * What native code added to the backtrace of an exception of Python's: that begins with the lines of the exception's
+ * own traceback, see error_of.
+ */
+static TVMFFIByteArray native_lines(PyObject* original, TVMFFIByteArray backtrace) {
+  PyObject* own = original && backtrace.size ? fc_traceback_lines(original) : NULL;
+  Py_ssize_t size = 0;
+  const char* text = own ? PyUnicode_AsUTF8AndSize(own, &size) : NULL;
+  if (text && (size_t)size <= backtrace.size && memcmp(text, backtrace.data, (size_t)size) == 0) {
+    backtrace.data += size;
+    backtrace.size -= (size_t)size;
   }
-  return learn_line(place, line, size);
-}
-
-static void add_line(const char* line, size_t size) {
-  static PyObject* globals;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (!globals) globals = Py_BuildValue("{sO}", "__builtins__", PyEval_GetBuiltins());
-  PyCodeObject* code = globals ? code_of(line, size) : NULL;
-  PyFrameObject* frame = code ? PyFrame_New(PyThreadState_Get(), code, globals, NULL) : NULL;
-  PyErr_Clear(); /* a shorter traceback is better than another error */
-  PyErr_Restore(type, value, traceback);
-  if (frame) PyTraceBack_Here(frame);
-  Py_XDECREF(code);
-  Py_XDECREF(frame);
-}
-
-/* An exception is set; the frames go around what its traceback has already. */
-static void add_frames(TVMFFIByteArray backtrace) {
-  const char* at = backtrace.data;
-  const char* end = at + backtrace.size;
-  for (int i = 0; at < end && i < MAX_FRAMES; ++i) {
-    const char* newline = memchr(at, '\n', (size_t)(end - at));
-    const char* stop = newline ? newline : end;
-    add_line(at, (size_t)(stop - at));
-    at = stop + 1;
-  }
+  PyErr_Clear();
+  Py_XDECREF(own);
+  return backtrace;
 }
 
 /* ---- causes ---- */
@@ -144,12 +88,13 @@ static void set_cause(PyObject* exception, TVMFFIObject* cause, int depth) {
 
 static void raise_one(const TVMFFIErrorCell* cell, int depth) {
   PyObject* original = original_exception(cell);
+  TVMFFIByteArray lines = native_lines(original, cell->backtrace);
   if (original) {
     PyErr_Restore(Py_NewRef((PyObject*)Py_TYPE(original)), Py_NewRef(original), PyException_GetTraceback(original));
   } else {
     fc_raise_kind(cell->kind.data, cell->kind.size, cell->message.data, cell->message.size);
   }
-  if (FC_UNLIKELY(cell->backtrace.size)) add_frames(cell->backtrace);
+  if (FC_UNLIKELY(lines.size)) fc_traceback_add(lines);
   if (original || FC_LIKELY(!cell->cause_chain)) return;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -202,11 +147,11 @@ static PyObject* text_of(PyObject* exception) {
   return PyObject_Str(exception);
 }
 
-static TVMFFIByteArray utf8_of(PyObject* text) {
+static TVMFFIByteArray utf8_of(PyObject* text, const char* without) {
   Py_ssize_t size = 0;
   const char* data = text ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
   PyErr_Clear();
-  return data ? (TVMFFIByteArray){data, (size_t)size} : (TVMFFIByteArray){"(no message)", 12};
+  return data ? (TVMFFIByteArray){data, (size_t)size} : (TVMFFIByteArray){without, strlen(without)};
 }
 
 /* The class's own name: "ValueError", not "builtins.ValueError". */
@@ -217,16 +162,18 @@ static TVMFFIByteArray kind_of(PyObject* exception) {
   return (TVMFFIByteArray){name, strlen(name)};
 }
 
-/* The exception travels along; kind, message and causes are for native code that looks, and for other processes. */
+/* The exception travels along; the rest is for native code that looks, other runtimes and other processes. */
 static TVMFFIObject* error_of(PyObject* value, int depth) {
   PyObject* text = text_of(value);
-  TVMFFIByteArray message = utf8_of(text);
+  PyObject* lines = fc_traceback_lines(value);
+  TVMFFIByteArray message = utf8_of(text, "(no message)"), backtrace = utf8_of(lines, "");
   PyObject* cause = depth < MAX_CAUSES ? PyException_GetCause(value) : NULL;
   TVMFFIObject* native_cause = cause ? error_of(cause, depth + 1) : NULL;
   TVMFFIObjectHandle context = NULL;
   if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, release_exception, &context) != 0) Py_DECREF(value);
-  TVMFFIObject* error = fc_error_new(kind_of(value), message, (TVMFFIByteArray){"", 0}, native_cause, context);
+  TVMFFIObject* error = fc_error_new(kind_of(value), message, backtrace, native_cause, context);
   Py_XDECREF(cause);
+  Py_XDECREF(lines);
   Py_XDECREF(text);
   return error;
 }

@@ -12,7 +12,8 @@ static int check_signals(void) {
 
 static int add_types(PyObject* module) {
   PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,  &FcDevice_Type,
-                                 &FcShape_Type,    &FcModule_Type, &FcProgram_Type, &FcOpaque_Type};
+                                 &FcShape_Type,    &FcModule_Type, &FcProgram_Type, &FcOpaque_Type,
+                                 &FcObject_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }

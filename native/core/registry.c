@@ -99,6 +99,26 @@ static PyObject* get_global(PyObject* module, PyObject* args, PyObject* kwargs) 
   return no_global(name);
 }
 
+/* Native code may register a function together with JSON that says what it takes. */
+static PyObject* get_metadata(PyObject* module, PyObject* name) {
+  const char* text;
+  Py_ssize_t size;
+  TVMFFIAny result = fc_any_none();
+  (void)module;
+  if (name_utf8(name, &text, &size) != 0) return NULL;
+  if (fc_global_metadata(text, (size_t)size, &result) != 0) return fc_raise_slot();
+  PyObject* json = fc_any_to_python(&result);
+  if (!json || PyUnicode_GET_LENGTH(json) == 0) {
+    Py_XDECREF(json);
+    return json ? Py_NewRef(Py_None) : NULL;
+  }
+  PyObject* reader = PyImport_ImportModule("json");
+  PyObject* out = reader ? PyObject_CallMethod(reader, "loads", "O", json) : NULL;
+  Py_XDECREF(reader);
+  Py_DECREF(json);
+  return out;
+}
+
 static PyObject* remove_global(PyObject* module, PyObject* name) {
   const char* text;
   Py_ssize_t size;
@@ -114,6 +134,9 @@ PyMethodDef fc_registry_functions[] = {
      "Register a function for native code, and for sessions that this process serves. Without `fn`, a decorator."},
     {"get_global_func", (PyCFunction)(void (*)(void))get_global, METH_VARARGS | METH_KEYWORDS,
      "get_global_func(name, allow_missing=False)\n--\n\nThe Function that is registered under a name."},
+    {"get_global_func_metadata", get_metadata, METH_O,
+     "get_global_func_metadata(name, /)\n--\n\nWhat native code said of a function when it registered it; None when it "
+     "said nothing."},
     {"remove_global_func", remove_global, METH_O, "remove_global_func(name, /)\n--\n\nForget a registered function."},
     {"list_global_func_names", list_names, METH_NOARGS,
      "list_global_func_names()\n--\n\nThe names of all registered functions, sorted."},

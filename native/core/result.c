@@ -142,6 +142,13 @@ static PyObject* opaque_pointer(void* pointer) {
   return out;
 }
 
+/* Words of 64 bits in the machine's order, the lowest first, in two's complement. */
+static PyObject* big_int(TVMFFIObject* object) {
+  const TVMFFIAny any = fc_any_object(object);
+  TVMFFIByteArray words = TVMFFIBigIntGetContentByteArray(&any);
+  return _PyLong_FromByteArray((const unsigned char*)words.data, words.size, PY_LITTLE_ENDIAN, 1);
+}
+
 /* Consumes the reference. */
 static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
   PyObject* out = NULL;
@@ -176,10 +183,12 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
     case kTVMFFIOpaquePyObject:
       out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle);
       break;
+    case kTVMFFIBigInt:
+      out = big_int(object);
+      break;
     default:
       if (object->type_index == fc_remote_object_index()) return fc_remote_ref_wrap(object);
-      PyErr_Format(PyExc_TypeError, "a native value of type `%s` (index %d) has no counterpart in Python",
-                   fc_type_name(object->type_index), (int)object->type_index);
+      return fc_object_wrap(object);
   }
   fc_decref(object);
   return out;

@@ -151,6 +151,18 @@ class Module:
     def __getitem__(self, name: str, /) -> Function: ...
     def __getattr__(self, name: str, /) -> Function: ...
 
+class Object:
+    """A native object of a type that Python does not know: held, compared and passed back.
+
+    Two are equal when they are the same object.
+    """
+
+    @property
+    def type_key(self) -> str:
+        """The name under which native code registered the type."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
 class Tensor:
     """An n-dimensional array that owns its memory, here or on another machine.
 
@@ -410,6 +422,13 @@ def get_global_func(name: str, allow_missing: Literal[False] = ...) -> Function:
 
 @overload
 def get_global_func(name: str, allow_missing: bool) -> Function | None: ...
+def get_global_func_metadata(name: str, /) -> dict[str, Any] | None:
+    """What native code said of a function when it registered it, read from its JSON; None: nothing.
+
+    Raises:
+        ValueError: Nothing is registered under the name.
+    """
+
 def remove_global_func(name: str, /) -> None:
     """Forget a registered function. Functions that were handed out stay alive.
 

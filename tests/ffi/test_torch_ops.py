@@ -478,3 +478,36 @@ def test_the_guide() -> None:
     scope: dict[str, Any] = {"__name__": "guide"}
     for block in blocks:
         exec(compile(block, "docs/torch.md", "exec"), scope)  # noqa: S102 - our own text
+
+
+LIKE = r"""
+#include <farcall/c_api.h>
+#include <string.h>
+#define TENSOR "{\\\"type\\\": \\\"ffi.Tensor\\\"}"
+FARCALL_KERNEL(negative) {
+  TVMFFIObjectHandle out;
+  const DLTensor* x = TVMFFITensorGetDLTensorPtr(args[0].v_obj);
+  if (TVMFFIEnvTensorAlloc((DLTensor*)x, &out) != 0) return -1;
+  float* y = TVMFFITensorGetDLTensorPtr(out)->data;
+  for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) y[i] = -((const float*)x->data)[i];
+  *result = (TVMFFIAny){.type_index = kTVMFFITensor, .v_obj = out};
+  return 0;
+}
+FARCALL_KERNEL(_metadata_negative) {
+  static const char text[] =
+      "{\"type_schema\": \"{\\\"type\\\": \\\"ffi.Function\\\", \\\"args\\\": [" TENSOR ", " TENSOR "]}\", "
+      "\"parameters\": [{\"name\": \"x\", \"read_only\": true}], \"shape_like\": \"x\"}";
+  TVMFFIByteArray bytes = {text, sizeof text - 1};
+  return TVMFFIStringFromByteArray(&bytes, result);
+}
+"""
+
+
+def test_metadata_says_what_a_result_is_like(compile_kernels: Callable[[str, str], Path]) -> None:
+    """So that torch.compile needs no fake: `"shape_like": "x"` in the metadata of a function."""
+    ops = ffi.load_library(compile_kernels("like", LIKE)).as_torch_op(next(_spaces))
+    x = torch.rand(2, 3)
+    assert torch.equal(compiled(lambda x: ops.negative(x) * 2, dynamic=True)(x), -2 * x)
+    with torch.device("meta"):
+        assert ops.negative(torch.empty(4, 5, dtype=torch.float32)).shape == (4, 5)
+    opcheck(ops.negative, (x,))

@@ -75,6 +75,8 @@ class Exported(NamedTuple):
     doc: str = ""
     signature: Any = None
     """Its Signature, of a function of an artifact."""
+    shape_like: str = ""
+    """The parameter whose shape, dtype and device the result has; empty where nobody says."""
 
 
 def read(name: str, metadata: Mapping[str, Any] | None, doc: str | None, signature: Any = None) -> Exported:
@@ -126,7 +128,7 @@ def _of_metadata(name: str, doc: str, metadata: Mapping[str, Any]) -> Exported:
     known = metadata.get("parameters") or [{} for _ in types]
     named = metadata.get("named", all("name" in one for one in known))
     parameters = [_parameter(one, type_, named) for one, type_ in zip(known, types, strict=True)]
-    return Exported(name, tuple(parameters), result, doc)
+    return Exported(name, tuple(parameters), result, doc, shape_like=str(metadata.get("shape_like", "")))
 
 
 def _parameter(known: Mapping[str, Any], type_: Type, named: bool) -> Parameter:

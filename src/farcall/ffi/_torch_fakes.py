@@ -18,6 +18,17 @@ def nothing(*args: Any) -> None:
     """The fake of a function that gives nothing: what it writes into has its shape already."""
 
 
+def like(place: int) -> Fake:
+    """The fake of a function whose result is a new row-major tensor, else like the argument at ``place``."""
+
+    def fake(*args: Any) -> Any:
+        import torch
+
+        return torch.empty_like(args[place], memory_format=torch.contiguous_format)
+
+    return fake
+
+
 def no_rule(qualname: str, name: str, result: str) -> Fake:
     """The fake of a function whose results nobody describes: it says what to do."""
 

@@ -266,6 +266,9 @@ def _fake(qualname: str, operator: Operator, rule: Callable[..., Any] | None) ->
         return fakes.of_signature(function.name, function.signature)
     if function.result.key == "None":
         return fakes.nothing
+    names = [one.name for one in function.parameters or ()]
+    if function.result.is_tensor and function.shape_like in names:
+        return _with_defaults(fakes.like(names.index(function.shape_like)), operator)
     return fakes.no_rule(qualname, function.name, result_type(function.result).replace("SymInt", "int"))
 
 

@@ -336,6 +336,7 @@ int fc_register_global(PyObject* name, PyObject* callable, bool override);
 
 /* ---- the module ---- */
 
+extern PyMethodDef fc_function_methods[]; /* of the class: see function_address.c */
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
     fc_stream_functions[];
 int fc_args_init(void);

@@ -287,6 +287,7 @@ PyTypeObject FcFunction_Type = {
     .tp_repr = function_repr,
     .tp_getattro = function_getattro,
     .tp_getset = getset,
+    .tp_methods = fc_function_methods,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(FcFunction, vectorcall),
     .tp_members = members,

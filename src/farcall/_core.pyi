@@ -68,6 +68,25 @@ class Function:
     @views.setter
     def views(self, value: bool) -> None: ...
     def __init__(self, callable: Callable[..., Any], /) -> None: ...
+    @staticmethod
+    def __from_extern_c__(c_symbol: int, *, keep_alive_object: object = ...) -> Function:
+        """The function at an address, for JIT compilers.
+
+        Args:
+            c_symbol: Where code of the universal signature is; it gets NULL as its self.
+            keep_alive_object: Lives as long as the Function: the engine that owns the code.
+
+        Raises:
+            ValueError: The address is 0.
+        """
+    @staticmethod
+    def __from_mlir_packed_safe_call__(
+        mlir_packed_symbol: int, *, keep_alive_object: object = ...
+    ) -> Function:
+        """The same for code with MLIR's C interface: ``void f(void** pointers)``.
+
+        The pointers lead to self, the arguments, their number, the place of the result, and the return code.
+        """
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property
     def name(self) -> str: ...

@@ -1,9 +1,10 @@
 """What users of TVM FFI complained about, each as a test here. The numbers are those of its public threads.
 
 Not here is what this machine has not: macOS on ARM (#697), Windows (#727), ROCm's streams (#466), other
-builds of Python (#703), a free-threaded one (#528: its cause is tested), a launch that fails on a GPU (tilelang
-#1929: what reaches us of it is tested). Speed (#285, flash-attention #2305) is `make bench`, and memory errors
-of moved objects (#293) `make sanitize`. How others package kernels (HF kernels #355) is docs/kernels.md.
+builds of Python (#703), a free-threaded one (#528: its cause is tested), a launch that fails on a GPU
+(tilelang #1929: what reaches us of it is tested). Speed (#285, flash-attention #2305) is `make bench`, and
+memory errors of moved objects (#293) `make sanitize`. How others package kernels (HF kernels #355) is
+docs/kernels.md.
 """
 
 from __future__ import annotations

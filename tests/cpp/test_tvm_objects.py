@@ -1,4 +1,4 @@
-"""Libraries of the real ``tvm_ffi.cpp.load_inline`` that import C++ names: without that package, and beside it."""
+"""Libraries of ``tvm_ffi.cpp.load_inline`` that import C++ names: without that package, and beside it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ print(tvm_ffi.cpp.build_inline("objects", cpp_sources=open(sys.argv[1]).read(), 
 
 
 def build(source: Path, folder: Path) -> Path:
-    names = re.findall(
-        r"^[a-z]\w*(?:::\w+)?(?:<[^()]*>)? (\w+)\([^()]*(?:<[^()]*>[^()]*)*\) \{",
-        source.read_text(),
-        re.MULTILINE,
-    )
-    command = [sys.executable, "-c", BUILD, source, folder, *sorted(set(names))]
+    """All functions that begin at the margin are exported."""
+    names = re.findall(r"^[a-z][\w:<>]* (\w+)\([^;\n]*\) \{", source.read_text(), re.MULTILINE)
+    command = [sys.executable, "-c", BUILD, source, folder, *names]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.splitlines()[-1])

@@ -102,7 +102,7 @@ def mutable() -> None:
     table = tvm_ffi.Dict({"a": 1})
     MOD["put"](table, "b", "two")
     assert dict(table) == {"a": 1, "b": "two"}
-    assert {key: value for key, value in MOD["shared_dict"](9).items()} == {str(i): i for i in range(9)}
+    assert dict(MOD["shared_dict"](9).items()) == {str(i): i for i in range(9)}
     MOD["cleared"](items)
     assert list(items) == []
     raises(TypeError, "expected List[int], got list of 1, which is not shared", "append", [1], 2)

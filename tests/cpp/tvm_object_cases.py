@@ -70,7 +70,7 @@ class TestTheirModulesHere:
         table.import_module(EARLY)
         assert [m.kind for m in table.imports] == ["early"]
         assert table.get_function("double", query_imports=True)(4) == 8
-        with pytest.raises(RuntimeError, match="(?i)cyclic"):
+        with pytest.raises(RuntimeError, match=r"(?i)cyclic"):
             table.import_module(table)
         table.clear_imports()
         assert table.imports == ()
@@ -114,7 +114,7 @@ class TestOurModulesThere:
         assert module.metadata_of(module, "parse") is None
         assert module.source_of(module) == ""
         assert list(module.formats_of(module)) == []
-        with pytest.raises(RuntimeError, match="written|WriteToFile"):
+        with pytest.raises(RuntimeError, match=r"written|WriteToFile"):
             module.write_to(module, "nowhere")
 
     def test_saving(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 import farcall as fc
 
 HELD: list[Any] = []
+THREAD_OF: list[int] = []
 
 
 def _fail(kind: str, text: str) -> None:
@@ -53,6 +55,17 @@ def _adder(n: int) -> Any:
     return fc.ffi.Function(lambda x: x + n)
 
 
+def _grab(mib: int) -> int:
+    HELD.append(bytes(mib << 20))
+    return mib
+
+
+def _open_files(count: int) -> None:
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(count)]
+    for file in files:
+        os.close(file)
+
+
 def register() -> None:
     """Register everything."""
     exports: dict[str, Any] = {
@@ -66,6 +79,7 @@ def register() -> None:
         "exit": os._exit,
         "fail": _fail,
         "first": lambda x: x[0],
+        "grab": _grab,
         "forever": lambda: threading.Event().wait(),
         "here": os.getcwd,
         "hold": HELD.append,
@@ -74,11 +88,15 @@ def register() -> None:
         "nop": lambda: None,
         "object": lambda: {1: 2},
         "offer": _offer,
+        "open_files": _open_files,
+        "parent": os.getppid,
         "pid": os.getpid,
         "range": lambda n: np.arange(n, dtype="float32"),
         "scale": _scale,
         "segfault": _segfault,
         "several": lambda x: (x, 7, "text", _scale(x, 2.0)),
+        "thread_of": lambda: THREAD_OF[0],
+        "wait": time.sleep,
         "sum": lambda x: float(x.numpy().sum()),
         "transpose": lambda x: x.numpy().T,
     }
@@ -89,3 +107,10 @@ def register() -> None:
 def broken() -> None:
     """An ``--init`` that fails."""
     raise RuntimeError("no such board")
+
+
+def register_with_a_thread() -> None:
+    """An ``--init`` that starts a thread, which a fork would lose."""
+    register()
+    THREAD_OF[:] = [os.getpid()]
+    threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -16,7 +16,7 @@ import pytest
 import farcall as fc
 from farcall.errors import ConnectionLostError
 from farcall.rpc import Server, connect, serve
-from farcall.rpc.server import is_loopback
+from farcall.rpc.channels import is_loopback
 
 from . import exports
 from .conftest import INIT, SECONDS, has_ended, works
@@ -81,10 +81,11 @@ def test_workers_go_when_their_supervisor_is_killed(
 ) -> None:
     process, url = program
     with connect(url, timeout=SECONDS) as session:
-        pid = session.get_function("test.pid")()
+        pid, zygote = (session.get_function(f"test.{name}")() for name in ("pid", "parent"))
         process.kill()
         process.wait(SECONDS)
         assert has_ended(pid)
+        assert has_ended(zygote)  # it cleans up
         with pytest.raises(ConnectionLostError):
             session.get_function("test.add")
     assert list(tmp_path.iterdir()) == []
@@ -99,6 +100,8 @@ def has_stopped_listening(url: str) -> bool:
             socket.create_connection((host, int(port)), timeout=SECONDS).close()
         except ConnectionRefusedError:
             return True
+        except ConnectionResetError:  # it is about to
+            pass
     return False
 
 

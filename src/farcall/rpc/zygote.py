@@ -100,7 +100,10 @@ class Zygote:
             self._control.sendall(json.dumps(message).encode())
 
     def _order(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 1)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 1)
+        except ConnectionResetError:  # the supervisor left without reading all that we said
+            return False
         if not data:
             return False
         order: dict[str, int] = json.loads(data)

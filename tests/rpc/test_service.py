@@ -1,0 +1,294 @@
+"""What a whole server does: places to listen, tokens, logs, limits, and workers that come from a zygote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import farcall as fc
+from farcall.errors import (
+    AccessDeniedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    PermissionDeniedError,
+    WorkerCrashedError,
+)
+from farcall.rpc import Limits, Server, connect
+from farcall.rpc.tokens import TokenFile
+
+from . import exports
+from .conftest import INIT, SECONDS, has_ended
+
+COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"]
+THREADED = f"{exports.__name__}:register_with_a_thread"
+
+
+class Events:
+    """A log that can be waited for."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, object]] = []
+        self._news = threading.Condition()
+
+    def __call__(self, event: dict[str, object]) -> None:
+        with self._news:
+            self.seen.append(event)
+            self._news.notify_all()
+
+    def await_one(self, name: str) -> dict[str, object]:
+        """The first event of that name."""
+
+        def found() -> list[dict[str, object]]:
+            return [event for event in self.seen if event["event"] == name]
+
+        with self._news:
+            assert self._news.wait_for(found, SECONDS), (name, self.seen)
+            return found()[0]
+
+
+def add(session: fc.Session) -> int:
+    return int(session.get_function("test.add")(20, 22))
+
+
+# ---- where
+
+
+def test_several_places_to_listen(tmp_path: Path) -> None:
+    places = ["tcp://127.0.0.1:0", f"unix://{tmp_path}/u", f"shm://{tmp_path}/s", "ws://127.0.0.1:0/ws"]
+    with Server(init=INIT, urls=places) as server:
+        assert [url.partition(":")[0] for url in server.urls] == ["tcp", "unix", "shm", "ws"]
+        for url in server.urls:
+            with connect(url, timeout=SECONDS) as session:
+                assert add(session) == 42
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_bad_place_closes_the_others(tmp_path: Path) -> None:
+    place = f"unix://{tmp_path}/u"
+    with pytest.raises(fc.UsageError, match="expected"):
+        Server(urls=[place, "tcp://"])
+    with Server(urls=[place]):
+        pass
+
+
+def test_a_pipe_serves_the_process_that_starts_it() -> None:
+    command = f"pipe:{shlex.join([*COMMAND, '--stdio', '--init', INIT])}"
+    with connect(command, timeout=SECONDS) as session:
+        assert add(session) == 42
+        folder = Path(session.get_function("test.here")())
+        session.upload(b"x", "file")
+        assert (folder / "file").exists()
+    assert not folder.exists()
+
+
+# ---- who
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[Server, TokenFile]]:
+    """A server that asks for tokens, and their file."""
+    file = TokenFile(tmp_path / "tokens.json")
+    file.create("other")
+    with Server(init=INIT, urls=[f"unix://{tmp_path}/u"], tokens=file.path) as server:
+        yield server, file
+
+
+def test_a_token_lets_in_and_limits(guarded: tuple[Server, TokenFile]) -> None:
+    server, file = guarded
+    secret = file.create("caller", scopes=("call",))
+    with connect(server.url, token=secret, timeout=SECONDS) as session:
+        assert add(session) == 42
+        with pytest.raises(PermissionDeniedError, match="scope `files`"):
+            session.upload(b"x", "file")
+
+
+@pytest.mark.parametrize("token", [None, "caller.wrong", "nobody.x", ""])
+def test_without_a_token_nobody_gets_in(guarded: tuple[Server, TokenFile], token: str | None) -> None:
+    server, file = guarded
+    file.create("caller")
+    with pytest.raises(AccessDeniedError, match="token"):
+        connect(server.url, token=token, timeout=SECONDS)
+
+
+def test_a_token_that_is_revoked_ends_its_sessions(guarded: tuple[Server, TokenFile]) -> None:
+    server, file = guarded
+    with connect(server.url, token=file.create("caller"), timeout=SECONDS) as session:
+        pid = session.get_function("test.pid")()
+        file.revoke("caller")
+        assert has_ended(pid)
+        with pytest.raises((AccessDeniedError, ConnectionLostError)):
+            add(session)
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    file.create("caller")
+    file.path.chmod(0o644)
+    with pytest.raises(fc.UsageError, match="chmod 600"):
+        Server(tokens=file.path)
+
+
+# ---- the log
+
+
+def test_a_log_tells_each_session() -> None:
+    events = Events()
+    with Server(init=INIT, log=events) as server:
+        with pytest.raises(fc.errors.ConnectError):
+            connect(server.url, key="wrong", timeout=SECONDS)
+        with connect(server.url, timeout=SECONDS) as session:
+            pid = session.get_function("test.pid")()
+        end = events.await_one("session end")
+    assert events.await_one("refused")["reason"] == "wrong key"
+    assert events.await_one("session start")["session"] == end["session"] == 1
+    assert (end["reason"], end["pid"], end["channel"], end["token"]) == ("closed", pid, "tcp", None)
+    assert isinstance(end["received"], int) and end["received"] > 50
+    assert isinstance(end["sent"], int) and end["sent"] > 50
+    assert events.seen[-1]["event"] == "stopped"
+
+
+def test_the_command_logs_json() -> None:
+    command = [*COMMAND, "--json", "--init", INIT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        listening = json.loads(process.stdout.readline())
+        with connect(listening["url"], timeout=SECONDS) as session:
+            start = json.loads(process.stdout.readline())
+            process.send_signal(signal.SIGUSR1)
+            report = json.loads(process.stdout.readline())
+            assert add(session) == 42
+        process.send_signal(signal.SIGINT)
+        rest = [json.loads(line) for line in process.stdout]
+    assert listening["event"] == "listening"
+    assert (start["event"], report["event"]) == ("session start", "session")
+    assert report["session"] == start["session"]
+    assert [event["event"] for event in rest] == ["session end", "stopped"]
+
+
+# ---- limits
+
+
+def test_a_call_may_not_take_for_ever() -> None:
+    with Server(init=INIT, limits=Limits(call_seconds=0.2)) as server:
+        with connect(server.url, timeout=SECONDS) as session:
+            pid = session.get_function("test.pid")()
+            with pytest.raises(DeadlineExceededError, match=r"`test\.forever` ran for more than 0\.2 s"):
+                session.get_function("test.forever")()
+            assert has_ended(pid)
+        with connect(server.url, timeout=SECONDS) as session:
+            assert add(session) == 42
+
+
+def test_many_short_calls_are_no_long_one() -> None:
+    with (
+        Server(init=INIT, limits=Limits(call_seconds=0.2)) as server,
+        connect(server.url, timeout=SECONDS) as session,
+    ):
+        nop, sleep = session.get_function("test.nop"), session.get_function("test.wait")
+        for _ in range(10):
+            sleep(0.05)
+            nop()
+
+
+def test_a_silent_client_loses_its_session_after_the_lease() -> None:
+    with (
+        Server(init=INIT, limits=Limits(lease_seconds=0.2)) as server,
+        connect(server.url, timeout=SECONDS) as session,
+    ):
+        assert has_ended(session.get_function("test.pid")())
+        with pytest.raises(ConnectionLostError, match=r"nothing was heard for 0\.2 s"):
+            add(session)
+
+
+def test_a_session_has_an_end() -> None:
+    events = Events()
+    with (
+        Server(init=INIT, limits=Limits(session_seconds=0.3), log=events) as server,
+        connect(server.url, timeout=SECONDS) as session,
+    ):
+        with pytest.raises(fc.RemoteError, match=r"0\.3 s are over"):
+            session.get_function("test.forever")()
+        assert events.await_one("session end")["reason"] == "time"
+
+
+def test_memory_of_a_session_is_limited() -> None:
+    limits = Limits(memory_bytes=64 << 20)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        assert session.get_function("test.grab")(16) == 16
+        with pytest.raises(MemoryError):
+            session.get_function("test.grab")(100)
+        assert add(session) == 42
+
+
+def test_files_and_descriptors_of_a_session_are_limited() -> None:
+    limits = Limits(file_bytes=1000, open_files=40)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        session.upload(bytes(1000), "small")
+        with pytest.raises(OSError, match="File too large"):
+            session.upload(bytes(2000), "large")
+        with pytest.raises(OSError, match="Too many open files"):
+            session.get_function("test.open_files")(50)
+        assert add(session) == 42
+
+
+# ---- workers
+
+
+def test_workers_are_forked_and_share_what_was_imported() -> None:
+    with (
+        Server(init=INIT) as server,
+        connect(server.url, timeout=SECONDS) as one,
+        connect(server.url, timeout=SECONDS) as two,
+    ):
+        parents = {s.get_function("test.parent")() for s in (one, two)}
+        pids = {s.get_function("test.pid")() for s in (one, two)}
+    assert (len(parents), len(pids)) == (1, 2)
+    assert os.getpid() not in parents
+
+
+def test_an_init_with_threads_runs_in_each_worker() -> None:
+    with Server(init=THREADED) as server:
+        for _ in range(2):
+            with connect(server.url, timeout=SECONDS) as session:
+                pid = session.get_function("test.pid")()
+                assert session.get_function("test.thread_of")() == pid
+
+
+def test_a_server_outlives_its_zygote() -> None:
+    with Server(init=INIT) as server:
+        with connect(server.url, timeout=SECONDS) as session:
+            os.kill(session.get_function("test.parent")(), signal.SIGKILL)
+            with pytest.raises((WorkerCrashedError, ConnectionLostError)):
+                session.get_function("test.forever")()
+        with connect(server.url, timeout=SECONDS) as session:
+            assert add(session) == 42
+
+
+def test_a_burst_of_sessions() -> None:
+    with Server(init=INIT) as server:
+        sessions: list[fc.Session] = []
+        opened = threading.Barrier(20)
+
+        def open_one() -> None:
+            opened.wait(SECONDS)
+            sessions.append(connect(server.url, timeout=SECONDS))
+
+        threads = [threading.Thread(target=open_one) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+        assert [add(session) for session in sessions] == [42] * 20
+        assert len({session.get_function("test.pid")() for session in sessions}) == 20
+        for session in sessions:
+            session.close()

@@ -79,14 +79,21 @@ async def accept(listener: Listener) -> Accepted:
     return await listener.open(await listener.accept())
 
 
+def take(accepted: Accepted) -> Channel:
+    """The channel that a worker would make of it."""
+    channel = channel_of([os.dup(number) for number in accepted.descriptors])
+    accepted.close()
+    return channel
+
+
 class Place:
     """A listener of one kind, and clients for it."""
 
-    def __init__(self, kind: str, loop: Loop, certificates: Certificates, folder: Path) -> None:
+    def __init__(self, kind: str, loop: Loop, client: Tls, server: Tls, folder: Path) -> None:
         self.loop = loop
-        self.tls = certificates.client
+        self.tls = client
         url = f"{kind}://{folder}/s" if kind in ("unix", "shm") else f"{kind}://127.0.0.1:0"
-        self.listener = listen(url, tls=certificates.server)
+        self.listener = listen(url, tls=server)
 
     def meet(self) -> tuple[Connection, Accepted]:
         """A client's line and the server's end of it."""
@@ -101,8 +108,7 @@ class Place:
     @contextlib.contextmanager
     def pair(self) -> Iterator[tuple[Channel, Channel]]:
         connection, accepted = self.meet()
-        theirs = channel_of([os.dup(number) for number in accepted.descriptors])
-        accepted.close()
+        theirs = take(accepted)
         try:
             yield connection.begin(), theirs
         finally:
@@ -110,12 +116,16 @@ class Place:
             connection.close()
 
 
+MakePlace = Callable[..., Place]
+"""Of a kind, with the server's files for TLS where they matter."""
+
+
 @pytest.fixture
-def place(loop: Loop, certificates: Certificates, tmp_path: Path) -> Iterator[Callable[[str], Place]]:
+def place(loop: Loop, certificates: Certificates, tmp_path: Path) -> Iterator[MakePlace]:
     with contextlib.ExitStack() as stack:
 
-        def make(kind: str) -> Place:
-            made = Place(kind, loop, certificates, tmp_path)
+        def make(kind: str, server: Tls = certificates.server) -> Place:
+            made = Place(kind, loop, certificates.client, server, tmp_path)
             stack.callback(lambda: loop.run(made.listener.end()))
             return made
 

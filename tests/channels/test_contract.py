@@ -10,12 +10,12 @@ import pytest
 from farcall._core import Channel
 from farcall.testing import CHANNEL_RULES, check_channel
 
-from .conftest import KINDS, Place, pipe_pair, socket_pair
+from .conftest import KINDS, MakePlace, pipe_pair, socket_pair
 
 
 @pytest.mark.parametrize("rule", CHANNEL_RULES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_url(kind: str, rule: str, place: Callable[[str], Place]) -> None:
+def test_a_url(kind: str, rule: str, place: MakePlace) -> None:
     check_channel(place(kind).pair, rules=[rule])
 
 

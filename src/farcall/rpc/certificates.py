@@ -121,12 +121,14 @@ def _general_name(text: str) -> Any:
 
 def _pem(certificate: Certificate) -> bytes:
     _, _, serialization = _crypto()
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    data: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return data
 
 
 def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
     _, _, s = _crypto()
-    return key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+    data: bytes = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
+    return data
 
 
 def _write(path: Path, data: bytes, *, private: bool) -> Path:

@@ -28,30 +28,38 @@ def shake(layer: Layer, connection: socket.socket, deadline: float) -> bytes:
     """A layer's handshake on a blocking socket, for a client; answers what came behind it.
 
     Raises:
-        ProtocolError: the server speaks something else.
+        ProtocolError: the server speaks something else; it is told so where the layer can.
         OSError: the connection was lost, or the deadline has passed.
     """
     plain = b""
-    while True:
-        connection.settimeout(remaining(deadline))
-        connection.sendall(layer.take())
-        if layer.ready:
-            return plain
-        data = connection.recv(_PIECE)
-        plain += layer.feed(data)
+    try:
+        while not layer.ready:
+            connection.settimeout(remaining(deadline))
+            connection.sendall(layer.take())
+            plain += _step(layer, connection.recv(_PIECE))
+    finally:
+        with contextlib.suppress(OSError):  # what matters is said already, or by what comes next
+            connection.sendall(layer.take())
+    return plain
 
 
 async def shake_async(layer: Layer, connection: socket.socket) -> bytes:
-    """The same in a loop, for a server; a peer that is refused is told."""
+    """The same in a loop, for a server."""
     loop, plain = asyncio.get_running_loop(), b""
     try:
         while not layer.ready:
-            plain += layer.feed(await loop.sock_recv(connection, _PIECE))
             await loop.sock_sendall(connection, layer.take())
-    except ProtocolError:
+            plain += _step(layer, await loop.sock_recv(connection, _PIECE))
+    finally:
         with contextlib.suppress(OSError):
             await loop.sock_sendall(connection, layer.take())
-        raise
+    return plain
+
+
+def _step(layer: Layer, data: bytes) -> bytes:
+    plain = layer.feed(data)
+    if not data and not layer.ready:  # to ask again would answer at once, for ever
+        raise ProtocolError("the other side closed the line in the handshake")
     return plain
 
 

@@ -60,8 +60,14 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
 def _candidates(address: Address) -> list[tuple[int, object]]:
     if address.scheme in ("unix", "shm"):
         return [(socket.AF_UNIX, address.path)]
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return [(family, name) for family, _, _, _, name in found]
+    hosts = (
+        ["127.0.0.1", "::1"] if address.host == "localhost" else [address.host]
+    )  # not all tables name both
+    return [
+        (family, name)
+        for host in hosts
+        for family, _, _, _, name in socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM)
+    ]
 
 
 def _connected(family: int, name: object, deadline: float) -> socket.socket:

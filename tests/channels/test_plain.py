@@ -14,7 +14,7 @@ from farcall.rpc.channels import Connection, dial, listen
 from .conftest import SECONDS, MakePlace, accept, soon, take
 
 ECHO = "import os; [os.write(1, b) for b in iter(lambda: os.read(0, 99), b'')]"
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(end='k', flush=True); time.sleep(99)"
+STUBBORN = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write(1, b'k'); time.sleep(99)"
 
 
 def exchanged(connection: Connection) -> bytes:

@@ -134,7 +134,13 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file.create("caller")
     file.path.chmod(0o644)
     with pytest.raises(fc.UsageError, match="chmod 600"):
-        Server(tokens=file.path)
+        Server(tokens=file.path, urls=[f"unix://{tmp_path}/u"])
+
+
+def test_tokens_are_of_no_use_where_no_client_sends_one(tmp_path: Path) -> None:
+    for urls in ([], ["ws://127.0.0.1:0"]):
+        with pytest.raises(fc.UsageError, match="no client would send a token there"):
+            Server(tokens=tmp_path / "tokens.json", urls=urls)
 
 
 # ---- the log

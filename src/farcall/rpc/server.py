@@ -28,7 +28,7 @@ def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecur
             raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
         urls = [str(Address("tcp", host, port))]
     with contextlib.ExitStack() as stack:
-        listeners = []
+        listeners: list[Listener] = []
         for url in urls:
             listeners.append(listen(url, tls=tls, insecure=insecure))
             stack.callback(listeners[-1].close)
@@ -36,9 +36,15 @@ def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecur
     return listeners
 
 
-def _token_file(path: str | os.PathLike[str] | None) -> TokenFile | None:
+def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> TokenFile | None:
     if path is None:
         return None
+    for url in urls or ("tcp://",):
+        if not url.startswith(("unix:", "shm:", "tls:", "wss:")):
+            raise UsageError(
+                f"{url}: no client would send a token there, in plain text; with a token file, listen at tls://, "
+                "wss://, unix:// or shm://"
+            )
     file = TokenFile(path)
     file.tokens()  # what is wrong with it is known at once
     return file
@@ -86,7 +92,7 @@ class Server:
         insecure: bool = False,
         log: Log | None = None,
     ) -> None:
-        token_file = _token_file(tokens)
+        token_file = _token_file(tokens, urls)
         listeners = _open(host, port, urls, tls, insecure=insecure)
         self.urls = [listener.url for listener in listeners]
         self.url = self.urls[0]
@@ -159,7 +165,7 @@ def serve(
     Raises:
         UsageError: as :class:`Server`.
     """
-    token_file = _token_file(tokens)
+    token_file = _token_file(tokens, urls)
     listeners = _open(host, port, urls, tls, insecure=insecure)
 
     async def main() -> None:

@@ -22,7 +22,7 @@ from farcall.rpc.hangup import HangupWatch
 from farcall.rpc.limits import Limits
 from farcall.rpc.pool import WorkerPool
 from farcall.rpc.served import ServedSession, Verdict, last_words
-from farcall.rpc.tokens import Grant, TokenFile
+from farcall.rpc.tokens import Grant, TokenFile, check_carrier
 
 _ACCEPT_PAUSE = 0.05  # when no descriptor is left
 _DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
@@ -167,7 +167,7 @@ class Supervisor:
                 with contextlib.ExitStack() as stack:
                     stack.callback(line.close)
                     hello = await self._handshake(line.socket)
-                    grant = await self._admit(line.socket, hello)
+                    grant = await self._admit(line, hello)
                     stack.pop_all()
         except (TimeoutError, ProtocolError, AccessDeniedError, OSError) as error:
             self._doorway.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
@@ -191,21 +191,20 @@ class Supervisor:
         assert handshake.hello is not None  # noqa: S101
         return handshake.hello
 
-    async def _admit(self, connection: socket.socket, hello: Hello) -> Grant | None:
+    async def _admit(self, line: Accepted, hello: Hello) -> Grant | None:
         """What the peer may do, after it was answered.
 
         Raises:
             AccessDeniedError: nothing; it was told.
         """
-        loop = asyncio.get_running_loop()
+        loop, connection = asyncio.get_running_loop(), line.socket
         if not secrets.compare_digest(hello.key.encode(), self._key.encode()):
             await loop.sock_sendall(connection, server_refuse())
             raise AccessDeniedError("wrong key")
         await loop.sock_sendall(connection, server_accept(self._key))
-        if self._tokens is None:
-            return None
         try:
-            return self._tokens.admit(hello.token)
+            check_carrier(hello.token, line.address)
+            return None if self._tokens is None else self._tokens.admit(hello.token)
         except (AccessDeniedError, UsageError) as error:
             told = "the server cannot read its tokens" if isinstance(error, UsageError) else str(error)
             await last_words(connection, f"AccessDeniedError: {told}")

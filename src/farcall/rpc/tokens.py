@@ -23,6 +23,7 @@ import msgspec
 
 from farcall._files import write_beside
 from farcall.errors import AccessDeniedError, UsageError
+from farcall.rpc.channels import Address
 
 SCOPES = ("call", "copy", "load", "files")
 """What a token can allow: calls of exported functions, copies of tensors, loading of libraries, files."""
@@ -75,6 +76,19 @@ class Grant:
 def default_token_file() -> Path:
     """Where tokens are kept when no file is named: in the user's folder for configuration."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "farcall" / "tokens.json"
+
+
+def check_carrier(presented: str | None, address: Address) -> None:
+    """Refuse a token that came in plain text: whoever was on the way has it now.
+
+    Raises:
+        AccessDeniedError: it did.
+    """
+    if presented is not None and not address.secret:
+        raise AccessDeniedError(
+            f"a token over {address.scheme}:// can be read on the way, and is not accepted; revoke it, "
+            "and use tls:// or wss://"
+        )
 
 
 class TokenFile:

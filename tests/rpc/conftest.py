@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Protocol
 
 import pytest
 
@@ -91,10 +92,19 @@ def dl_tensor(data: int, shape: tuple[int, ...], byte_offset: int = 0, kind: int
     return struct.pack(f"<QiiiBBH{len(shape)}qQ", data, kind, 0, len(shape), 1, 8, 1, *shape, byte_offset)
 
 
+class Place(Protocol):
+    """Where a peer connects."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
 class Peer:
     """A client of bytes: for what no honest client would send."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Place) -> None:
         self.socket = socket.create_connection((server.host, server.port), timeout=SECONDS)
 
     def __enter__(self) -> Peer:

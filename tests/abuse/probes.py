@@ -1,0 +1,109 @@
+"""Probes: one abuse each, then an honest client. True where the server stood it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..rpc.conftest import Peer, packet
+from .drivers import LEASE, Driver, lives, resident, within
+
+CLAIM = 1 << 30  # bytes that a lie claims; the packet never comes
+MOST_GROWTH = 128 << 10
+
+Probe = Callable[[Driver], bool]
+
+
+@contextmanager
+def session_of_bytes(server: Driver) -> Iterator[Peer]:
+    with Peer(server.address) as peer:
+        peer.shake()
+        peer.start()
+        yield peer
+
+
+def silent(server: Driver) -> bool:
+    """A peer connects and says nothing."""
+    with Peer(server.address):
+        return server.honest()
+
+
+def frozen(server: Driver) -> bool:
+    """A client with a session is frozen (SIGSTOP): others are served, and what it held is free after the lease."""
+    client, worker = server.client()
+    with client:
+        try:
+            client.send_signal(signal.SIGSTOP)
+            served = server.honest()
+            return served and within(LEASE + 4, lambda: not lives(worker))
+        finally:
+            client.kill()
+
+
+def lie(server: Driver) -> bool:
+    """8 bytes claim a packet of 1 GiB: memory follows what arrives, not what is claimed."""
+    with session_of_bytes(server) as peer:
+        before = {pid: resident(pid) for pid in server.pids()}
+        peer.send(struct.pack("<Q", CLAIM))
+        peer.send(struct.pack("<i", 3))  # so that the length was read when the next look is taken
+
+        def grown() -> bool:
+            now = {pid: resident(pid) for pid in before if lives(pid)}
+            return any(size - before[pid] > MOST_GROWTH for pid, size in now.items())
+
+        return not within(0.5, grown)
+
+
+def worker_killed(server: Driver) -> bool:
+    """The process of a session dies, as after a crash in a kernel."""
+    client, worker = server.client()
+    with client:
+        os.kill(worker, signal.SIGSEGV)
+        stood = within(2, lambda: not lives(worker)) and server.honest()
+        client.kill()
+        return stood
+
+
+def vanishes(server: Driver) -> bool:
+    """A client vanishes inside a packet of 100 bytes."""
+    with session_of_bytes(server) as peer:
+        peer.send(struct.pack("<Qi", 100, 3) + bytes(20))
+    return server.honest()
+
+
+def unknown_code(server: Driver) -> bool:
+    """A packet with a code that does not exist."""
+    with session_of_bytes(server) as peer:
+        peer.send(packet(99))
+        peer.rest()
+        return server.honest()
+
+
+def empty_key(server: Driver) -> bool:
+    """8 bytes before any session: the handshake's magic number, and a key of length 0."""
+    with Peer(server.address) as peer:
+        peer.hello(b"")
+        peer.rest()
+    return server.honest()
+
+
+def terminated(server: Driver) -> bool:
+    """SIGTERM to the process that was started: nothing of it stays."""
+    pids = server.pids()
+    server.process.terminate()
+    return within(5, lambda: not any(lives(pid) for pid in pids))
+
+
+PROBES: dict[str, Probe] = {
+    "A": silent,
+    "B": frozen,
+    "C": lie,
+    "D1": worker_killed,
+    "D2": vanishes,
+    "D3": unknown_code,
+    "D4": empty_key,
+    "F": terminated,
+}

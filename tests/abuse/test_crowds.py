@@ -1,0 +1,119 @@
+"""Many peers at once, and many crashes one after the other: what others do is nobody's business."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farcall.errors import RemoteError
+from farcall.rpc import Limits, Server, Session, connect
+
+from ..rpc.conftest import INIT, Peer, has_ended
+from .drivers import family, within
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(init=INIT, limits=Limits(call_seconds=0.3, memory_bytes=256 << 20)) as running:
+        yield running
+
+
+def works(server: Server) -> bool:
+    with connect(server.url, timeout=SECONDS) as session:
+        return bool(session.get_function("test.add")(20, 22) == 42)
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+# ---- peers that say nothing, or nearly nothing
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_silent_peers_keep_nobody_out(server: Server, count: int) -> None:
+    beginning = struct.pack("<ii", 0xFF271, 8)
+    with contextlib.ExitStack() as stack:
+        for i in range(count):
+            peer = stack.enter_context(Peer(server))
+            with contextlib.suppress(OSError):  # it had to make room already
+                peer.send(beginning[: i % 9])
+        for _ in range(5):
+            assert works(server)
+
+
+def test_no_silent_peer_stays_behind(server: Server) -> None:
+    assert works(server)
+    before = descriptors()
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(server)) for _ in range(100)]
+        for peer in peers[:30]:  # the oldest were sent away: 64 may wait
+            assert peer.rest() == b""
+    assert within(SECONDS, lambda: descriptors() <= before + 2)
+
+
+# ---- sessions
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_sessions_that_are_open_at_the_same_time(server: Server, count: int) -> None:
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(connect(server.url, timeout=SECONDS)) for _ in range(count)]
+        adds = [session.get_function("test.add") for session in sessions]
+        assert [add(i, 1) for i, add in enumerate(adds)] == list(range(1, count + 1))
+    assert works(server)
+
+
+# ---- crashes
+
+
+def _crash(session: Session, how: str) -> None:
+    name, _, arguments = how.partition(" ")
+    with pytest.raises((RemoteError, MemoryError)):
+        session.get_function(f"test.{name}")(*map(int, arguments.split()))
+
+
+CRASHES = ["segfault", f"kill {signal.SIGABRT:d}", f"kill {signal.SIGKILL:d}", "exit 0", "exit 7", "grab 999"]
+
+
+def _crashes(server: Server, count: int, hangs: int) -> None:
+    """``count`` sessions that crash, of which each ``hangs``th never returns; then one that works."""
+    assert works(server)
+    before, family_before = descriptors(), len(family(os.getpid()))
+    chance = random.Random(count)  # noqa: S311
+    for i in range(count):
+        with connect(server.url, timeout=SECONDS) as session:
+            pid = session.get_function("test.pid")()
+            _crash(session, "forever" if i % hangs == hangs - 1 else chance.choice(CRASHES))
+        assert has_ended(pid)
+    assert works(server)
+    assert within(SECONDS, lambda: descriptors() <= before + 2)
+    assert within(SECONDS, lambda: len(family(os.getpid())) <= family_before)
+
+
+def test_crashes_leave_the_server_whole(server: Server) -> None:
+    _crashes(server, count=24, hangs=12)
+
+
+@pytest.mark.slow
+def test_a_thousand_crashes_leave_the_server_whole(server: Server) -> None:
+    _crashes(server, count=1000, hangs=50)
+
+
+def test_a_crash_in_one_session_is_not_felt_in_another(server: Server) -> None:
+    with connect(server.url, timeout=SECONDS) as steady:
+        add = steady.get_function("test.add")
+        for how, i in zip(CRASHES, itertools.count()):
+            with connect(server.url, timeout=SECONDS) as session:
+                _crash(session, how)
+            assert add(i, 1) == i + 1

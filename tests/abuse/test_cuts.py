@@ -1,0 +1,71 @@
+"""Either side dies at any byte of any packet: the other has a typed error in time, and the server lives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from farcall.errors import RemoteError
+from farcall.rpc import Server, connect
+
+from ..rpc.conftest import INIT
+from .cutter import Cutter
+from .drivers import Address
+
+SECONDS = 5.0  # the client's deadline
+WAYS = ("up", "down")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(init=INIT, key="k") as running:
+        yield running
+
+
+def visit(url: str) -> None:
+    """A session with packets of every kind that a client sends."""
+    with connect(url, key="k", timeout=SECONDS, call_timeout=SECONDS) as session:
+        assert session.get_function("test.add")(20, 22) == 42
+        assert session.get_function("test.echo")("text") == "text"
+        far = session.tensor(np.arange(4, dtype="int32"))
+        assert session.get_function("test.sum")(far) == 6
+        assert far.numpy().tolist() == [0, 1, 2, 3]
+        session.upload(b"content", "file")
+        assert session.download("file") == b"content"
+        with pytest.raises(ValueError, match="reason"):
+            session.get_function("test.fail")("ValueError", "reason")
+
+
+def whole(server: Server) -> list[int]:
+    """Bytes of such a session, up and down."""
+    with Cutter(Address(server.host, server.port)) as cutter:
+        visit(cutter.url)
+    return cutter.passed
+
+
+def cut(server: Server, way: str, size: int) -> None:
+    """Visit through a line that ends after ``size`` bytes."""
+    began = time.monotonic()
+    with Cutter(Address(server.host, server.port), **{way: size}) as cutter, pytest.raises(RemoteError):
+        visit(cutter.url)
+    assert time.monotonic() - began < SECONDS, "it waited for its deadline"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_line_that_ends_at_some_bytes(server: Server, way: str) -> None:
+    total = whole(server)[WAYS.index(way)]
+    assert total > 300
+    for size in range(1, total - 12, 11):  # the last packet is the farewell, which nobody answers
+        cut(server, way, size)
+    visit(server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_a_line_that_ends_at_every_byte(server: Server, way: str) -> None:
+    for size in range(1, whole(server)[WAYS.index(way)] - 12):
+        cut(server, way, size)
+    visit(server.url)

@@ -1,0 +1,29 @@
+"""The eight probes of the scoreboard, on our server; and, for the README's table, on the incumbent."""
+
+from __future__ import annotations
+
+import pytest
+
+from .drivers import has_tvm, incumbent, ours
+from .probes import PROBES
+from .scoreboard import markdown, stands
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_our_server_stands(name: str) -> None:
+    assert stands(ours, name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_tvm(), reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1")
+@pytest.mark.parametrize("name", PROBES)
+def test_the_incumbent_falls_as_the_table_says(name: str) -> None:
+    assert not stands(incumbent, name)
+
+
+def test_a_table() -> None:
+    rows = [("A", "Silence.", True, False), ("B", "Frost.", False, None)]
+    assert markdown(rows).splitlines()[2:] == [
+        "| A | Silence. | stands | falls |",
+        "| B | Frost. | falls | not installed |",
+    ]

@@ -13,6 +13,7 @@ typedef struct {
   PyObject* endpoint;
   PyObject* policy;
   FcServer server;
+  bool serving; /* under the GIL */
 } PyDispatcher;
 
 /* ---- the policy; called without the GIL ---- */
@@ -168,18 +169,39 @@ static int run(FcServer* server) {
   return rc;
 }
 
+/* A function that is served must not serve, nor take away what it was given. */
+static bool is_serving(const PyDispatcher* self) {
+  if (self->serving) PyErr_SetString(PyExc_RuntimeError, "this session is being served just now");
+  return self->serving;
+}
+
 static PyObject* dispatcher_serve(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  if (is_serving(self)) return NULL;
+  self->serving = true;
   int rc = run(&self->server);
+  self->serving = false;
   return rc < 0 ? fc_raise_slot() : PyBool_FromLong(rc == 0);
+}
+
+static PyObject* dispatcher_close(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  if (is_serving(self)) return NULL;
+  self->server.ended = true;
+  fc_server_clear(&self->server);
+  Py_RETURN_NONE;
 }
 
 static PyObject* get_handles(PyDispatcher* self, void* Py_UNUSED(closure)) {
   return PyLong_FromUnsignedLong(fc_handles_count(&self->server.handles));
 }
 
-static PyMethodDef methods[] = {{"serve", (PyCFunction)dispatcher_serve, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"serve", (PyCFunction)dispatcher_serve, METH_NOARGS, NULL},
+                                {"close", (PyCFunction)dispatcher_close, METH_NOARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef getset[] = {{"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
+static PyObject* get_serving(PyDispatcher* self, void* Py_UNUSED(closure)) { return PyBool_FromLong(self->serving); }
+
+static PyGetSetDef getset[] = {{"serving", (getter)get_serving, NULL, "Whether serve() runs.", NULL},
+                               {"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
 static PyTypeObject Dispatcher_Type = {

@@ -564,12 +564,22 @@ class Dispatcher:
     ) -> Dispatcher: ...
     @property
     def handles(self) -> int: ...
+    @property
+    def serving(self) -> bool: ...
+    def close(self) -> None:
+        """Free what the client holds. Safe to call twice.
+
+        Raises:
+            RuntimeError: :meth:`serve` is running.
+        """
+
     def serve(self) -> bool:
         """Serve until the client has left (True), or a MemoryChannel has no more bytes (False).
 
         Raises:
             ProtocolError: the client sent what cannot be read (it was told).
             ConnectionLostError: it went away inside a packet.
+            RuntimeError: it runs already.
         """
 
 def fetch_remote(tensor: Tensor, /) -> Tensor: ...

@@ -422,3 +422,39 @@ def test_the_folder_of_a_session_goes_with_it() -> None:
             f.parent for f in Path(tempfile.gettempdir()).glob("farcall-session-*/farcall-event.bin")
         ]
     assert not folder.exists()
+
+
+def test_a_function_cannot_serve_its_own_session(client: Client) -> None:
+    fc.register_global_func("event.again", lambda: client.server.feed(b"x"))
+    fc.register_global_func("event.close", client.server.close)
+    again, close = client.function("event.again"), client.function("event.close")
+    fc.ffi.remove_global_func("event.again")
+    fc.ffi.remove_global_func("event.close")
+    assert "cannot feed it" in error(client.call(again))
+    assert "being served just now" in error(client.call(close))
+    client.server.close()
+    assert client.server.handles == 0
+
+
+class Held:
+    """Counts those that live."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        Held.count += 1
+
+    def __call__(self) -> None: ...
+
+    def __del__(self) -> None:
+        Held.count -= 1
+
+
+def test_closing_frees_what_the_client_held(client: Client) -> None:
+    fc.register_global_func("event.make", lambda: fc.ffi.Function(Held()))
+    for _ in range(3):
+        client.call(client.function("event.make"))
+    assert Held.count == 3
+    client.server.close()
+    assert Held.count == 0
+    fc.ffi.remove_global_func("event.make")

@@ -74,7 +74,12 @@ class EventServer:
         Returns:
             What is to be sent to it. When it broke the protocol, these are its last words, and :attr:`closed`
             is set.
+
+        Raises:
+            RuntimeError: a function that is served calls it.
         """
+        if self._dispatcher.serving:
+            raise RuntimeError("feed() is running: a function of this session cannot feed it")
         if self._closed:
             return b""
         answer = b""
@@ -87,7 +92,12 @@ class EventServer:
         return answer + (b"" if self._handshake or self._closed else self._serve())
 
     def close(self) -> None:
-        """End the session, and free what the client held. Safe to call twice."""
+        """End the session, and free what the client held. Safe to call twice.
+
+        Raises:
+            RuntimeError: a function that is served calls it.
+        """
+        self._dispatcher.close()
         self._closed = True
         self._endpoint.close()
         if self._folder is not None:

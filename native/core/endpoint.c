@@ -265,6 +265,12 @@ FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* mess
   send_last(ep, bytes, size);
 }
 
+FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text) {
+  /* Behind the replies that are due: it would be taken for the first of them. */
+  if (ep->slot < 0 && fc_endpoint_flush_queue(ep) == 0) tell_peer(ep, "ProtocolError", text);
+  return fc_endpoint_lose(ep, "ProtocolError", "%s", text);
+}
+
 FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
   const fc_wire_reader* r = &ep->reader;
   const char* name = r->head_have == FC_WIRE_HEAD_SIZE ? fc_wire_code_name(r->code) : NULL;
@@ -278,8 +284,7 @@ FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
   char text[512];
   snprintf(text, sizeof text, "%s sent a packet%s%s that cannot be read: %s%s", ep->peer, name ? " " : "",
            name ? name : "", fc_wire_status_text(r->status), limit);
-  if (ep->slot < 0) tell_peer(ep, "ProtocolError", text);
-  fc_endpoint_lose(ep, "ProtocolError", "%s", text);
+  fc_endpoint_refuse(ep, text);
   return FC_WIRE_FAILED;
 }
 

@@ -508,8 +508,7 @@ int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet*
     copy_in(server, p);
     return 0;
   }
-  return fc_endpoint_lose(server->ep, "ProtocolError", "%s sent a %s, which only a server sends", server->ep->peer,
-                          fc_wire_code_name(p->code));
+  return fc_endpoint_refuse(server->ep, "the client sent a kCopyAck, which only a server sends");
 }
 
 int fc_server_run(FcServer* server) {

@@ -31,10 +31,16 @@ static int found(PyObject* answer, TVMFFIByteArray name, FcExport** out) {
   return 0;
 }
 
+/* What a method says to a name. Bytes that are no text are the name of nothing. */
+static PyObject* about(PyDispatcher* self, const char* method, TVMFFIByteArray name) {
+  PyObject* text = PyUnicode_DecodeUTF8(name.data, (Py_ssize_t)name.size, "replace");
+  return text ? PyObject_CallMethod(self->policy, method, "N", text) : NULL;
+}
+
 static int find(void* context, TVMFFIByteArray name, FcExport** out) {
   PyDispatcher* self = context;
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* answer = PyObject_CallMethod(self->policy, "find", "s#", name.data, (Py_ssize_t)name.size);
+  PyObject* answer = about(self, "find", name);
   int rc = answer ? found(answer, name, out) : -1;
   Py_XDECREF(answer);
   if (rc != 0) fc_error_from_python();
@@ -55,7 +61,7 @@ static int reply_python(FcServer* server, PyObject* values) {
 static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
   PyDispatcher* self = context;
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* answer = PyObject_CallMethod(self->policy, "scope", "s#", name.data, (Py_ssize_t)name.size);
+  PyObject* answer = about(self, "scope", name);
   *out = answer ? (uint32_t)PyLong_AsUnsignedLong(answer) : 0;
   int rc = PyErr_Occurred() ? -1 : 0;
   Py_XDECREF(answer);

@@ -1,0 +1,99 @@
+"""The server behind the codec: any packets are answered, in order, whatever they name, in any pieces.
+
+Handles are drawn anew in each session, so an input says ``HANDLE_0`` to ``HANDLE_7`` where it means one:
+functions (0 to 4), memory (5), a returned tensor's data and its owner (6, 7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import farcall as fc
+from farcall.rpc import EventServer, Limits
+from farcall.rpc.dispatch import Rights
+from farcall.rpc.scopes import Scope
+
+from . import harness
+
+_HERE = Path(__file__).parent  # no file is touched: the token does not allow it
+_LIMITS = Limits(
+    call_bytes=1 << 16, copy_bytes=1 << 16, string_bytes=1 << 16, tensor_bytes=1 << 16, handles=40
+)
+_RIGHTS = Rights("fuzz", Scope.CALL | Scope.COPY)
+_INIT = struct.pack("<QiQ5si", 21, 2, 5, b"0.8.0", 0)
+_CODES = {4, 5, 8}  # kReturn, kException, kCopyAck
+_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "fuzz.echo": lambda x: x,
+    "fuzz.add": lambda a, b: a + b,
+    "fuzz.array": lambda n: np.zeros(min(abs(n), 64), dtype="float32"),
+    "fuzz.make": lambda x: [fc.ffi.Function(lambda: x), {"a": x}],
+}
+for _name, _function in _FUNCTIONS.items():
+    fc.register_global_func(_name, _function, override=True)
+
+
+def _packet(code: int, body: bytes) -> bytes:
+    return struct.pack("<Qi", len(body) + 4, code) + body
+
+
+def _split(data: bytes) -> list[tuple[int, bytes]]:
+    replies = []
+    while data:
+        size, code = struct.unpack_from("<Qi", data)
+        assert 8 + size <= len(data), "half a reply"
+        replies.append((code, data[12 : 8 + size]))
+        data = data[8 + size :]
+    return replies
+
+
+def _open() -> tuple[EventServer, list[int]]:
+    """A session, and the handles that an input may name."""
+    server = EventServer(workdir=_HERE, limits=_LIMITS, rights=_RIGHTS)
+    server.feed(_INIT)
+
+    def pointer(data: bytes) -> int:
+        ((_, body),) = _split(server.feed(data))
+        return int(struct.unpack_from("<Q", body, len(body) - 8)[0])
+
+    def name(text: str) -> bytes:
+        return _packet(9, struct.pack("<iiQ", 1, 8, len(text)) + text.encode())
+
+    handles = [pointer(name(text)) for text in (*_FUNCTIONS, "farcall.rpc.keep")]
+    dtype = struct.pack("<iBBHi", 5, 1, 8, 1, 0)
+    handles.append(pointer(_packet(13, struct.pack("<iiiiiqiq", 4, 6, 1, 0, 1, 64, 1, 64) + dtype)))
+    call = _packet(3, struct.pack("<Qiiq", handles[2], 1, 1, 4))
+    ((_, body),) = _split(server.feed(call))
+    handles += struct.unpack_from("<Q", body, 20) + struct.unpack_from("<Q", body, len(body) - 8)
+    return server, handles
+
+
+def _answers(data: bytes, piece: int) -> tuple[int, bool]:
+    """How many replies there are, and whether the session is over then."""
+    server, handles = _open()
+    with server:
+        for i, handle in enumerate(handles):
+            data = data.replace(b"HANDLE_%d" % i, struct.pack("<Q", handle))
+        output = b"".join(server.feed(data[at : at + piece]) for at in range(0, len(data), piece))
+        replies = _split(output)
+        assert server.handles <= _LIMITS.handles
+        over = server.closed
+    for code, body in replies:
+        assert code in _CODES
+        if code == 5:
+            kind, colon, _ = body[16:].decode(errors="replace").partition(": ")
+            assert colon, body
+            assert kind.isidentifier(), body
+    return len(replies), over
+
+
+def one_input(data: bytes) -> None:
+    """At once, and in pieces. (What a reply says may differ, since the handles do.)"""
+    assert _answers(data, max(len(data), 1)) == _answers(data, 7)
+
+
+if __name__ == "__main__":
+    harness.main("dispatch", one_input)

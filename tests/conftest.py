@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# How long an example takes is no property of ours: it depends on what else the machine does.
+settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("farcall")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from farcall.abi import iree_declaration
 from farcall.abi.iree_types import dtype_of, element_of
-from farcall.abi.leaves import DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.leaves import DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec, is_plain
 from farcall.abi.signature import Parameter, Signature
 from farcall.abi.structure import DEEPEST, Fields, Items, Node, Nothing, Repeated, Slot
 from farcall.errors import SignatureError
@@ -247,7 +247,7 @@ def _result_records(signature: Signature) -> list[Record]:
 
 
 def _record(leaf: Leaf, where: str) -> Record:
-    if isinstance(leaf, TensorSpec) and leaf == TensorSpec(leaf.name, leaf.dtype, leaf.shape):
+    if isinstance(leaf, TensorSpec) and is_plain(leaf):
         dims = None if leaf.shape is None else [dim if isinstance(dim, int) else None for dim in leaf.shape]
         rank = [None] if dims is None else [len(dims), *dims]
         return ["ndarray", element_of(leaf.dtype), *rank]

@@ -81,6 +81,11 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return _optional(f"{self.dtype}[{dims}]", self.optional)
 
 
+def is_plain(leaf: TensorSpec) -> bool:
+    """Whether dtype and dims say all that a caller must heed, as in other encodings: it is only read."""
+    return leaf.access == "in" and not (leaf.alignment or leaf.device or leaf.optional)
+
+
 class ScalarSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf", tag="scalar"):
     """One number: ``dtype`` says its range (``int8`` refuses 200) and its kind (``float32`` takes ints)."""
 

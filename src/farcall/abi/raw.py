@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from farcall.abi import lexer
-from farcall.abi.leaves import DYNAMIC, Leaf, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.leaves import DYNAMIC, Leaf, RefSpec, ScalarSpec, TensorSpec, is_plain
 from farcall.abi.lexer import Field, Source
 from farcall.errors import SignatureError
 
@@ -125,7 +125,7 @@ def emit(inputs: Iterable[Leaf], outputs: Iterable[Leaf]) -> str:
 
 def _emit(leaf: Leaf) -> bytes:
     if isinstance(leaf, TensorSpec):
-        if leaf.shape is not None and leaf == TensorSpec(leaf.name, leaf.dtype, leaf.shape):
+        if leaf.shape is not None and is_plain(leaf):
             dims = [lexer.integer("d", dim if isinstance(dim, int) else -1) for dim in leaf.shape]
             return lexer.span("B", _emit_dtype(leaf) + b"".join(dims))
     elif isinstance(leaf, ScalarSpec) and not leaf.optional:

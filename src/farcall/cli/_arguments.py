@@ -102,10 +102,10 @@ def _is_left_out(parameter: Parameter, files: Mapping[int, str]) -> bool:
 
 
 def _value(leaf: Leaf, file: str, name: str) -> Any:
+    if isinstance(leaf, ScalarSpec) or (isinstance(leaf, TensorSpec) and leaf.shape == ()):
+        return _number(file, name)
     if isinstance(leaf, TensorSpec):
         return _load(file, name)
-    if isinstance(leaf, ScalarSpec):
-        return _number(file, name)
     if isinstance(leaf, RefSpec) and leaf.kind in ("str", "any"):
         return file
     raise click.BadParameter(
@@ -118,8 +118,8 @@ def _number(text: str, name: str) -> Any:
     try:
         number = json.loads(text)
     except ValueError:
-        number = _load(text, name)[()]  # of an array without dims, its number
-    if isinstance(number, str | list | dict) or number is None:
+        return _load(text, name)[()]  # of an array without dims, its number
+    if not isinstance(number, int | float):
         raise click.BadParameter(f"input {name!r}: {text!r} is no number", param_hint="--input")
     return number
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farcall.abi import Signature, TensorSpec
 from farcall.cli import _show
 from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from farcall.abi import Signature
 
 
 @click.command("run", short_help="Run a model or an artifact on .npy files.")
@@ -97,7 +98,7 @@ def _call(
         session = stack.enter_context(fc.connect(url, key=key))
         main = session.load_module(artifact)["main"]
         values = {
-            index: session.tensor(value) if isinstance(signature.inputs[index], TensorSpec) else value
+            index: session.tensor(value) if hasattr(value, "dtype") else value
             for index, value in values.items()
         }
     args, kwargs = call_arguments(signature, values)

@@ -44,8 +44,9 @@ class Source(NamedTuple):
 
     def text(self, start: int, end: int) -> str:
         """The payload of a span as the text that it is in UTF-8."""
+        text = self.data[start:end]
         try:
-            return self.data[start:end].encode("latin-1").decode()
+            return text if text.isascii() else text.encode("latin-1").decode()
         except UnicodeDecodeError:
             raise self.error(start, "the text is not UTF-8") from None
 
@@ -77,13 +78,18 @@ def fields(source: Source, start: int = 0, end: int | None = None) -> Iterator[F
         found = _FIELD.match(data, at, end)
         if found is None:
             raise _problem(source, at, end)
-        if found[1] is None:
-            yield (field := _span(source, at, found, end))
-            at = field[3]
+        run, tag, digits = found.groups()
+        if run is None:
+            size = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
+            start = found.end()
+            stop = start + size - 1
+            if size == 0 or stop > end:
+                raise _wrong_length(source, at, size, end - start + 1)
+            yield tag, at, start, stop
+            at = stop
             continue
-        for tag, digits in _INTEGERS.findall(found[1]):
-            value = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
-            yield tag, at, value, 0
+        for tag, digits in _INTEGERS.findall(run):
+            yield tag, at, int(digits) if len(digits) < _DIGITS else _integer(source, at, digits), 0
             at += 1 + len(digits)
 
 
@@ -96,15 +102,10 @@ def _integer(source: Source, at: int, digits: str) -> int:
     return value
 
 
-def _span(source: Source, at: int, found: re.Match[str], end: int) -> Field:
-    tag, digits, start = found[2], found[3], found.end()
-    size = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
-    stop = start + size - 1
+def _wrong_length(source: Source, at: int, size: int, left: int) -> SignatureError:
     if size == 0:
-        raise source.error(at, "the length of a span counts its `!`: at least 1")
-    if stop > end:
-        raise source.error(at, f"the span declares {size} bytes, {end - start + 1} are left")
-    return tag, at, start, stop
+        return source.error(at, "the length of a span counts its `!`: at least 1")
+    return source.error(at, f"the span declares {size} bytes, {left} are left")
 
 
 def _problem(source: Source, at: int, end: int) -> SignatureError:

@@ -84,36 +84,36 @@ def _value(source: Source, field: Field, depth: int) -> Tree:
 
 def _branch(source: Source, opened: Field, depth: int) -> Branch:
     branch = Branch(_BRANCHES[opened[0]])
+    children, tag_of_keys = branch.children, "k" if branch.kind == "list" else "K"
     key: Key | None = None
     for field in lexer.fields(source, opened[2], opened[3]):
-        if field[0] in _KEYS:
+        tag, at, value, end = field
+        if tag == tag_of_keys:
             if key is not None:
-                raise source.error(
-                    field[1], f"Struct key not allowed here: the key {key!r} before it has no value"
-                )
-            key = _key(source, field, branch)
+                raise source.error(at, f"Struct key not allowed here: the key {key!r} before it has no value")
+            key = source.text(value, end) if end else value
+            if key in children or (not end and value < 0):
+                raise _wrong_key(source, field, branch)
+        elif tag in _KEYS:
+            raise _wrong_key(source, field, branch)
         elif key is None:
-            raise source.error(field[1], "Value not allowed here: a key comes first")
+            raise source.error(at, "Value not allowed here: a key comes first")
         else:
-            branch.children[key] = _value(source, field, depth + 1)
+            children[key] = value if tag == "_" and value >= 0 else _value(source, field, depth + 1)
             key = None
     if key is not None:
         raise source.error(opened[1], f"the last key, {key!r}, has no value")
     return branch
 
 
-def _key(source: Source, field: Field, branch: Branch) -> Key:
+def _wrong_key(source: Source, field: Field, branch: Branch) -> SignatureError:
     tag, at, value, end = field
+    mismatch = "Signature/data type mismatch: "
     if _KEYS[tag] != branch.kind:
-        raise source.error(
-            at, f"Signature/data type mismatch: this is the key of a {_KEYS[tag]}, in a {branch.kind}"
-        )
-    if end == 0 and value < 0:
-        raise source.error(at, "Signature/data type mismatch: the index of a list is negative")
-    key: Key = source.text(value, end) if end else value
-    if key in branch.children:
-        raise source.error(at, f"the key {key!r} is there already")
-    return key
+        return source.error(at, f"{mismatch}this is the key of a {_KEYS[tag]}, in a {branch.kind}")
+    if not end and value < 0:
+        return source.error(at, f"{mismatch}the index of a list is negative")
+    return source.error(at, f"the key {source.text(value, end) if end else value!r} is there already")
 
 
 # writing

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NotRequired, Optional, TypedDict
 
 import ml_dtypes
@@ -201,3 +204,37 @@ def test_the_annotated_form_gives_a_reference() -> None:
     made = Signature.from_callable(f)
     assert made.inputs == (RefSpec("x", "shape"),)
     assert made.outputs == (ScalarSpec("", "float32"),)
+
+
+CHECKED = """
+from typing import Annotated, NamedTuple
+import numpy as np
+import numpy.typing as npt
+import farcall as fc
+
+N = "n"
+
+class Pair(NamedTuple):
+    left: fc.Array[np.float32, N, 128]
+    right: int
+
+def f(x: fc.Array[np.float32, N], y: fc.Array[np.int8, ...] | None = None) -> list[fc.Array[np.float32]]:
+    return [x.sum(), y]
+
+def g(x: Annotated[npt.NDArray[np.float32], fc.Array["float32", "n"]]) -> Annotated[float, "float32"]:
+    return float(x.sum())
+
+f(np.ones(2, np.float32))
+fc.Signature.from_callable(f)
+"""
+
+
+@pytest.mark.slow
+def test_mypy_takes_what_the_guide_recommends(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed (group `lint`)")
+    sample = tmp_path / "sample.py"
+    sample.write_text(CHECKED, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(sample)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    exec(compile(CHECKED, "sample", "exec"), {"__name__": "sample"})  # noqa: S102

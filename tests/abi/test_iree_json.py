@@ -263,6 +263,8 @@ def test_attributes_of_a_function() -> None:
     assert [one.name for one in Signature.from_iree(short).parameters] == ["arg0"]
     with pytest.raises(SignatureError, match=r"asynchronous model 'coarse-fences'.*without `\$async`"):
         Signature.from_iree({"iree.abi": text([], []), "iree.abi.model": "coarse-fences"})
+    with pytest.raises(SignatureError, match=r"the attribute `iree\.abi` is no text: None"):
+        Signature.from_iree({"iree.abi": None})  # type: ignore[dict-item]
     with pytest.raises(SignatureError, match=r"no attribute `iree.abi` .*among \(other\)"):
         Signature.from_iree({"other": ""})
 
@@ -291,6 +293,9 @@ def test_declarations() -> None:
     ("declaration", "problem"),
     [
         ("fn f()", "no declaration of a function"),
+        ("sync func @f(%x: i32) -> (", "no declaration of a function"),
+        ("sync func @f(" + ") -> (" * 100_000, "no declaration of a function"),
+        (3, "the attribute `iree.abi.declaration` is no text: 3"),
         ("async func @f(%w: !hal.fence) -> ()", "the function is asynchronous"),
         ("sync func @f(%x tensor<f32>) -> ()", "expected `%name: type`"),
         ("sync func @f(%x: tensor<4xwhat>) -> ()", "the type 'tensor<4xwhat>' is not known"),
@@ -298,7 +303,7 @@ def test_declarations() -> None:
         ("sync func @f(%x: tensor<99999999999999999999xf32>) -> ()", "is not in"),
     ],
 )
-def test_broken_declarations(declaration: str, problem: str) -> None:
+def test_broken_declarations(declaration: Any, problem: str) -> None:
     with pytest.raises(SignatureError) as error:
         Signature.from_iree({"iree.abi.declaration": declaration})
     assert problem in str(error.value)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from farcall.abi.iree_types import dtype_of
 from farcall.abi.leaves import ANY_DTYPE, DYNAMIC, Leaf, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.lexer import LONGEST
 from farcall.abi.signature import Signature
 from farcall.errors import SignatureError
 
-_DECLARATION = re.compile(r"(sync|async) func @[^(]*\((?P<inputs>.*)\) -> \((?P<outputs>.*)\)", re.DOTALL)
 _VALUE = re.compile(r"%(?P<name>[^:]+): (?P<type>[^{]+?)(?P<attributes> \{.*\})?", re.DOTALL)
 _DIMS = re.compile(r"((?:[0-9]+|\?)x)*")
 _OUTPUT = "iree.abi.output"  # on an argument: the storage of a result
@@ -35,29 +35,36 @@ def read(declaration: str) -> Signature:
     Raises:
         SignatureError: it is no declaration, asynchronous, or a dtype in it is not known.
     """
-    found = _DECLARATION.fullmatch(declaration)
-    if found is None:
+    start, inputs, outputs = _parts(declaration)
+    if not start.startswith(("sync func @", "async func @")):
         raise SignatureError(f"no declaration of a function: {declaration!r:.80}")
-    if found[1] == "async":
+    if start.startswith("async"):
         raise SignatureError(
             "the function is asynchronous: it takes fences that no Signature supplies; "
             "call the synchronous function of that name (without `$async`)"
         )
     try:
-        inputs, outputs = ([_leaf(one) for one in _values(found[side])] for side in ("inputs", "outputs"))
-        return Signature(tuple(inputs), tuple(outputs))
+        return Signature(tuple(map(_leaf, _values(inputs))), tuple(map(_leaf, _values(outputs))))
     except ValueError as error:
         raise SignatureError(f"the declaration {declaration!r:.80}: {error}") from None
 
 
+@lru_cache(maxsize=256)
 def input_names(declaration: str) -> tuple[str, ...]:
     """The names of the arguments; none where the text is no declaration, or names repeat."""
-    found = _DECLARATION.fullmatch(declaration)
     try:
-        names = tuple(value.name for value in _values(found["inputs"])) if found else ()
+        names = tuple(value.name for value in _values(_parts(declaration)[1]))
     except ValueError:
         return ()
     return names if len(set(names)) == len(names) else ()
+
+
+def _parts(declaration: str) -> tuple[str, str, str]:
+    """What is before the arguments, these, and the results; empty texts where it is no declaration."""
+    head, arrow, outputs = declaration[:LONGEST].rpartition(") -> (")
+    start, parenthesis, inputs = head.partition("(")
+    whole = arrow and parenthesis and outputs.endswith(")")
+    return (start, inputs, outputs[:-1]) if whole else ("", "", "")
 
 
 def _values(text: str) -> list[_Value]:

@@ -16,12 +16,12 @@ import msgspec
 from farcall.abi import iree_declaration
 from farcall.abi.iree_types import dtype_of, element_of
 from farcall.abi.leaves import DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec, is_plain
+from farcall.abi.lexer import LONGEST
 from farcall.abi.signature import Parameter, Signature
 from farcall.abi.structure import DEEPEST, Fields, Items, Node, Nothing, Repeated, Slot
 from farcall.errors import SignatureError
 
 VERSION = 1
-LONGEST = 1 << 20  # bytes of metadata that are read
 
 Record: TypeAlias = Any  # what JSON gives: None, text or a list
 
@@ -50,6 +50,9 @@ def from_iree(metadata: str | bytes | Mapping[str, str]) -> Signature:
             "--iree-execution-model=async-external"
         )
     declaration = metadata.get("iree.abi.declaration")
+    for key in ("iree.abi", "iree.abi.declaration"):
+        if not isinstance(metadata.get(key, ""), str):
+            raise SignatureError(f"the attribute `{key}` is no text: {metadata[key]!r:.60}")
     if "iree.abi" in metadata:
         return _read(metadata["iree.abi"], iree_declaration.input_names(declaration or ""))
     if declaration:

@@ -33,7 +33,11 @@ def from_reflection(attributes: Mapping[str, str] | Iterable[tuple[str, str]]) -
             f"Unsupported raw function ABI version: expected the attribute `fv` to be '{VERSION}', "
             f"got {given.get('fv')!r}"
         )
-    return _read(given["f"], _structure_of(given))
+    nested = _structure_of(given)
+    for key, value in (("f", given["f"]), ("sip", nested or "")):
+        if not isinstance(value, (str, bytes)):
+            raise SignatureError(f"the attribute `{key}` is no text: {value!r:.60}")
+    return _read(given["f"], nested)
 
 
 def _structure_of(given: Mapping[str, str]) -> str | None:

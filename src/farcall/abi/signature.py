@@ -197,12 +197,16 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
 
     def __str__(self) -> str:
         if not any(leaf.name for leaf in (*self.inputs, *self.outputs)):
-            return self._raw_text()
+            return self.raw_text
         types = [leaf.type for leaf in self.inputs]
         return f"({', '.join(_shown(self.parameters, types))}) -> {self.result_text}"
 
-    def _raw_text(self) -> str:
-        """What a Signature whose leaves have no names is printed as: IREE's text of them."""
+    @property
+    def raw_text(self) -> str:
+        """The leaves as IREE printed them in 2020, without names: ``(Buffer<float32[?x3]>) -> (sint32)``.
+
+        It is the text of a Signature whose leaves have no names.
+        """
         from farcall.abi import raw
 
         return raw.text(self.inputs, self.outputs)

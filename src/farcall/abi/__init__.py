@@ -1,5 +1,6 @@
 """Signatures: the structure of a function's arguments and results, as data."""
 
+from farcall.abi.annotated import annotated
 from farcall.abi.annotations import Array
 from farcall.abi.building import Arg, parse_leaf
 from farcall.abi.classes import register_class
@@ -25,6 +26,7 @@ __all__ = [
     "Signature",
     "Slot",
     "TensorSpec",
+    "annotated",
     "parse_leaf",
     "register_class",
 ]

@@ -1,0 +1,63 @@
+"""Annotated Python functions as Functions: called with raw arguments, as native code calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from farcall._core import Function, convert
+from farcall.abi.function_abi import FunctionAbi
+from farcall.abi.signature import Parameter, Signature
+from farcall.abi.structure import Items
+from farcall.errors import ArgumentError, ResultError
+
+
+def annotated(function: Callable[..., Any]) -> Function:
+    """A Function with the Signature of a Python function's annotations; usable as a decorator.
+
+    Whoever calls it, also from native code or another machine, gives raw arguments; the Python function gets
+    them as it is annotated, nested and with arrays of numpy that share their memory, and its result goes back
+    by its annotation. What it returns is checked, too: a ResultError names what is wrong.
+
+    Raises:
+        SignatureError: an annotation is missing, or says nothing of what is passed.
+
+    >>> @annotated
+    ... def norm(points: list[fc.Array["float32", 3]], *, scale: float = 1.0) -> float: ...
+    """
+    signature = Signature.from_callable(function)
+    callee = FunctionAbi(_mirrored(signature))
+
+    def raw(*values: Any) -> Any:
+        result = _called(function, signature.parameters, callee.unpack_results(values))
+        try:
+            flat = callee.pack_inputs(result)
+        except ArgumentError as error:
+            raise ResultError([problem.removeprefix("argument ") for problem in error.problems]) from None
+        return flat[0] if len(flat) == 1 else flat or None
+
+    made: Function = convert(raw)
+    made.signature = signature
+    return made
+
+
+def _mirrored(signature: Signature) -> Signature:
+    """The Signature of the other side: results are packed there, and arguments unpacked."""
+    arguments = Items("tuple", tuple(one.node for one in signature.parameters))
+    return Signature(
+        signature.outputs, signature.inputs, (Parameter("result", signature.result_node),), arguments
+    )
+
+
+def _called(function: Callable[..., Any], parameters: Sequence[Parameter], values: Sequence[Any]) -> Any:
+    """Call it with one value a parameter, each in the way in which that goes."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for one, value in zip(parameters, values, strict=True):
+        if one.kind == "keyword_only":
+            kwargs[one.name] = value
+        elif one.kind == "var_positional":
+            args += value
+        else:
+            args.append(value)
+    return function(*args, **kwargs)

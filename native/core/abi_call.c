@@ -84,6 +84,9 @@ static inline int begin(FcArgs* args, FcProgram* program, FcBinding* binding, co
 
 /* What native code made of a leaf, as Python; values that it takes as they are stay the caller's. */
 static PyObject* packed_value(TVMFFIAny* any, PyObject* object) {
+  if (any->type_index == kTVMFFIFunction && !Py_IS_TYPE(object, &FcFunction_Type)) {
+    return PyObject_CallOneArg((PyObject*)&FcFunction_Type, object); /* it keeps the callable's name */
+  }
   bool converted = any->type_index == kTVMFFIInt || any->type_index == kTVMFFIFloat || any->type_index == kTVMFFIBool ||
                    any->type_index == kTVMFFITensor || any->type_index == kTVMFFIArray;
   if (!converted || Py_IS_TYPE(object, &FcTensor_Type)) return Py_NewRef(object);

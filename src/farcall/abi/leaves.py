@@ -158,7 +158,7 @@ class ListSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf"
 
 
 _LEAVES: dict[Any, Any] = {None: TensorSpec, "scalar": ScalarSpec, "ref": RefSpec, "list": ListSpec}
-_LEAF_CLASSES = tuple(_LEAVES.values())
+_LEAF_CLASSES = frozenset(_LEAVES.values())
 
 
 def read_leaves(values: Iterable[Any]) -> tuple[Leaf, ...]:
@@ -167,7 +167,7 @@ def read_leaves(values: Iterable[Any]) -> tuple[Leaf, ...]:
     Raises:
         ValueError: one is neither; msgspec's message says what is wrong with it.
     """
-    return tuple(value if isinstance(value, _LEAF_CLASSES) else _read_leaf(value) for value in values)
+    return tuple([value if type(value) in _LEAF_CLASSES else _read_leaf(value) for value in values])
 
 
 def _read_leaf(value: Any) -> Leaf:

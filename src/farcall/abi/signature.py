@@ -71,12 +71,13 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         put = msgspec.structs.force_setattr
         put(self, "inputs", read_leaves(self.inputs))
         put(self, "outputs", read_leaves(self.outputs))
-        if not self.parameters:
+        if self.parameters:
+            check_cover([one.node for one in self.parameters], len(self.inputs), "the inputs")
+        else:
             put(self, "parameters", _one_each(self.inputs))
         if self.result is None:
             put(self, "result", _plain_result(len(self.outputs)))
         _check_parameters(self.parameters)
-        check_cover([one.node for one in self.parameters], len(self.inputs), "the inputs")
         check_cover([self.result_node], len(self.outputs), "the outputs")
 
     @classmethod
@@ -247,16 +248,15 @@ def _check_parameters(parameters: Sequence[Parameter]) -> None:
     names = [one.name for one in parameters]
     if len(set(names)) != len(names):
         raise ValueError(f"the parameters {names} name one twice")
-    kinds = [_ORDER.index(one.kind) for one in parameters]
-    if kinds != sorted(kinds) or kinds.count(_ORDER.index("var_positional")) > 1:
-        raise ValueError(
-            f"parameters go {', '.join(_ORDER)}; got {', '.join(one.kind for one in parameters)}"
-        )
-    positional = [one for one in parameters if one.kind.startswith("positional")]
-    defaults = [not one.required for one in positional]
-    if defaults != sorted(defaults):
-        late = positional[len(defaults) - 1 - defaults[::-1].index(False)].name
-        raise ValueError(f"parameter `{late}` needs a default: one before it has one")
+    kinds = [one.kind for one in parameters]
+    if kinds != sorted(kinds, key=_ORDER.index) or kinds.count("var_positional") > 1:
+        raise ValueError(f"parameters go {', '.join(_ORDER)}; got {', '.join(kinds)}")
+    optional = ""
+    for one in parameters:
+        if one.default is not msgspec.UNSET:
+            optional = one.name
+        elif optional and one.kind in ("positional_only", "positional_or_keyword"):
+            raise ValueError(f"parameter `{one.name}` needs a default: `{optional}` before it has one")
 
 
 def _shown(parameters: Sequence[Parameter], types: Sequence[str]) -> list[str]:

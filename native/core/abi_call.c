@@ -58,7 +58,10 @@ static inline int convert(FcArgs* args, const FcProgram* program, const FcBindin
       return 0;
     }
   }
-  return 1;
+  /* Some importers' arrays must not be written, and do not say so. */
+  if (FC_LIKELY(!program->writes || !(args->seen & FC_SEEN_IMPORTER))) return 1;
+  fc_args_end(args);
+  return 0;
 }
 
 /* The leaves become what the rules made of the call. */

@@ -77,13 +77,18 @@ class Number(NamedTuple):
 
 
 @lru_cache(maxsize=256)
+def is_dtype(name: str) -> bool:
+    """Whether native code has the dtype."""
+    try:
+        return bool(_dtype(name))
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=256)
 def number(name: str) -> Number | None:
     """What the dtype holds; None for one that is no number we know (``handle``, vectors, numpy's own)."""
-    try:
-        dtype = _dtype(name)
-    except ValueError:
-        return None
-    if dtype.lanes != 1:
+    if not is_dtype(name) or (dtype := _dtype(name)).lanes != 1:
         return None
     if dtype.code == _BOOL:
         return Number("bool", 0, 1)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from farcall import _core
-from farcall.abi.casts import Casting, can_cast, cast_number
+from farcall.abi.casts import Casting, can_cast, cast_number, is_dtype
 from farcall.abi.leaves import ANY_DTYPE, TensorSpec
 from farcall.abi.values import TensorInfo, as_number, numpy_dtype
 
@@ -29,6 +29,8 @@ class Fault(NamedTuple):
 
 def fault(spec: TensorSpec, info: TensorInfo, casting: Casting) -> Fault | None:
     """Why a tensor can neither be passed nor copied, its dims aside; None: it can."""
+    if not is_dtype(info.dtype):
+        return Fault(info.text, "native code has no such dtype")
     if not can_cast(info.dtype, target_dtype(spec, info), casting):
         return Fault(info.text, _cast_cure(info, target_dtype(spec, info)))
     if spec.device and _device(spec.device) != info.device:

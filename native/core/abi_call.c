@@ -3,8 +3,8 @@
  *
  * farcall.abi.FunctionAbi is a subclass of the type here, and brings the typed rules as two methods:
  *
- *     _resolve(args: tuple, kwargs: dict) -> list    one value for each input, converted; or it raises
- *     _restore(values: list) -> object               the result from raw values; or it raises
+ *     _resolve(args, kwargs, name) -> list           one value for each input, converted; or it raises
+ *     _restore(values, name, sizes) -> object        the result from raw values; or it raises
  */
 #include "abi.h"
 
@@ -37,8 +37,18 @@ static FC_COLD PyObject* resolve(FcProgram* program, PyObject* name, PyObject* c
   return NULL;
 }
 
-static FC_COLD PyObject* restore(FcProgram* program, PyObject* name, PyObject* values) {
-  return PyObject_CallMethod((PyObject*)program, "_restore", "OO", values, name);
+/* `binding`: the sizes of the names that the arguments gave; NULL: none. */
+static FC_COLD PyObject* restore(FcProgram* program, PyObject* name, PyObject* values, const FcBinding* binding) {
+  PyObject* sizes = PyTuple_New(binding ? program->n_symbols : 0);
+  for (Py_ssize_t i = 0; sizes && i < PyTuple_GET_SIZE(sizes); ++i) {
+    PyObject* size = PyLong_FromLongLong(binding->symbols[i]);
+    if (size) PyTuple_SET_ITEM(sizes, i, size);
+    if (!size) Py_CLEAR(sizes);
+  }
+  if (!sizes) return NULL;
+  PyObject* out = PyObject_CallMethod((PyObject*)program, "_restore", "OOO", values, name, sizes);
+  Py_DECREF(sizes);
+  return out;
 }
 
 /* ---- arguments ---- */
@@ -72,8 +82,12 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
   for (Py_ssize_t i = 0; i < binding->n; ++i) Py_XSETREF(binding->leaves[i], Py_NewRef(PyList_GET_ITEM(values, i)));
   for (Py_ssize_t i = 0; i < program->n_symbols; ++i) binding->symbols[i] = -1;
   Py_DECREF(values);
-  return function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
-                  : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
+  int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
+                    : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
+  for (Py_ssize_t i = 0; rc == 0 && i < binding->n; ++i) { /* for the sizes of the results */
+    (void)fc_leaf_accepts(&program->inputs[i], &args->any[i], binding->symbols);
+  }
+  return rc;
 }
 
 /* Bound, checked and converted: 0. On failure nothing is left of `args`; the binding is to be ended in any case. */
@@ -160,13 +174,13 @@ static PyObject* unpack_results(PyObject* self, PyObject* values) {
   FcProgram* program = (FcProgram*)self;
   bool plain = PyList_CheckExact(values) || PyTuple_CheckExact(values);
   if (!plain || Py_SIZE(values) != program->n_outputs || program->arrays == FC_ARRAYS_RULES) {
-    return restore(program, Py_None, values);
+    return restore(program, Py_None, values, NULL);
   }
   FcBinding binding;
   int rc = fc_binding_reserve(&binding, program, program->n_outputs) == 0 ? unpack_all(program, values, &binding) : -1;
   PyObject* out = rc == 1 ? fc_program_build(program, binding.leaves) : NULL;
   fc_binding_end(&binding);
-  return rc == 0 ? restore(program, Py_None, values) : out;
+  return rc == 0 ? restore(program, Py_None, values, NULL) : out;
 }
 
 /* ---- a Function ---- */
@@ -190,13 +204,9 @@ static bool accepts_results(const FcProgram* program, TVMFFIAny* result, int64_t
 }
 
 /* `value` is the result in Python, consumed: one bare, several as a tuple or list. */
-static PyObject* structured(FcProgram* program, PyObject* name, PyObject* value, bool fits) {
+static PyObject* structured(const FcProgram* program, PyObject* value) {
   PyObject* out;
-  if (!fits) {
-    PyObject* one = program->n_outputs == 1 ? PyTuple_Pack(1, value) : Py_NewRef(value);
-    out = one ? restore(program, name, one) : NULL;
-    Py_XDECREF(one);
-  } else if (program->n_outputs == 1) {
+  if (program->n_outputs == 1) {
     out = fc_program_build(program, &value);
   } else if (program->n_outputs == 0) {
     out = fc_program_build(program, NULL);
@@ -209,12 +219,24 @@ static PyObject* structured(FcProgram* program, PyObject* name, PyObject* value,
   return out;
 }
 
+/* The same by the rules: None stands for no results. */
+static FC_COLD PyObject* restored(FcProgram* program, PyObject* name, PyObject* value, const FcBinding* binding) {
+  PyObject* values = program->n_outputs == 1                       ? PyTuple_Pack(1, value)
+                     : program->n_outputs == 0 && value == Py_None ? PyTuple_New(0)
+                                                                   : Py_NewRef(value);
+  PyObject* out = values ? restore(program, name, values, binding) : NULL;
+  Py_XDECREF(values);
+  Py_DECREF(value);
+  return out;
+}
+
 static PyObject* finish(FcFunction* function, FcProgram* program, FcArgs* args, FcBinding* binding) {
   TVMFFIAny result = fc_any_none();
   int rc = fc_function_invoke(function, args, &result);
   bool fits = rc == 0 && accepts_results(program, &result, binding->symbols);
   PyObject* value = fc_args_result(args, rc, &result, function->name);
-  return value ? structured(program, function->name, value, fits) : NULL;
+  if (!value) return NULL;
+  return fits ? structured(program, value) : restored(program, function->name, value, binding);
 }
 
 PyObject* fc_program_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {

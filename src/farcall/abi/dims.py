@@ -39,6 +39,12 @@ def symbols(shape: Iterable[int | str] | None) -> list[str]:
     return list(found)
 
 
+def known_text(shape: Iterable[int | str] | None, known: Mapping[str, int]) -> str:
+    """The names in the dims whose sizes are known, for a message: `` with batch=4, n=7``; or nothing."""
+    sizes = ", ".join(f"{name}={known[name]}" for name in symbols(shape) if name in known)
+    return f" with {sizes}" if sizes else ""
+
+
 def fits(shape: Sequence[int | str] | None, sizes: Sequence[int], known: MutableMapping[str, int]) -> bool:
     """Whether a tensor has these dims. Names that are not yet known get their sizes; expressions hold any."""
     return shape is None or (len(shape) == len(sizes) and first_misfit(shape, sizes, known) is None)

@@ -10,7 +10,7 @@ from farcall.abi import allocation, program, texts
 from farcall.abi.binding import bind
 from farcall.abi.casts import CASTINGS, Casting
 from farcall.abi.report import Report
-from farcall.abi.restoring import restore
+from farcall.abi.restoring import Restorer
 from farcall.abi.rules import Judge
 from farcall.abi.signature import Signature
 from farcall.errors import ArgumentError
@@ -54,9 +54,9 @@ class FunctionAbi(_core.SignatureProgram):
         """
         if casting not in CASTINGS:
             raise ValueError(f"casting: expected one of {', '.join(CASTINGS)}, got {casting!r}")
-        super().__init__(
-            *program.compile_signature(signature, arrays if isinstance(arrays, str) else "rules")
-        )
+        self._symbols = program.symbols(signature)
+        unpacked = arrays if isinstance(arrays, str) else "rules"
+        super().__init__(*program.compile_signature(signature, self._symbols, unpacked))
         self.signature = signature
         self.casting = casting
         self.copies = 0
@@ -142,6 +142,8 @@ class FunctionAbi(_core.SignatureProgram):
         self.copies += judge.copies
         return values
 
-    def _restore(self, values: Any, function: str | None) -> Any:
+    def _restore(self, values: Any, function: str | None, sizes: Sequence[int]) -> Any:
         arrays = None if function is not None or self._arrays == "farcall" else self._arrays
-        return self._build(restore(self.signature.outputs, values, arrays, function))
+        known = {name: size for name, size in zip(self._symbols, sizes, strict=False) if size >= 0}
+        restorer = Restorer(Report("result", function), arrays, known)
+        return self._build(restorer.all(self.signature.outputs, values, function))

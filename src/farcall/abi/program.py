@@ -27,42 +27,44 @@ ARRAYS = ("farcall", "numpy", "rules")
 Spec = tuple[Any, ...]
 
 
-def compile_signature(signature: Signature, arrays: str) -> Spec:
+def symbols(signature: Signature) -> tuple[str, ...]:
+    """The names of sizes in the dims of all tensors; the core knows them by their place here."""
+    leaves = (*signature.inputs, *signature.outputs)
+    return tuple(dict.fromkeys(str(dim) for leaf in leaves for dim in _shape(leaf) if dims.is_symbol(dim)))
+
+
+def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -> Spec:
     """The arguments of ``farcall._core.SignatureProgram``.
 
     Args:
         signature: what to compile.
+        names: its symbols.
         arrays: what ``unpack_results`` makes of tensors, one of ``ARRAYS``.
     """
-    names = [name for leaf in (*signature.inputs, *signature.outputs) for name in _symbols(leaf)]
-    symbols = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    places = {name: i for i, name in enumerate(names)}
     roots = (*(_node(one.node) for one in signature.parameters), _node(signature.result_node))
     rules_only = any(one.kind == "var_positional" for one in signature.parameters)
     return (
-        tuple(_leaf(leaf, symbols, argument=True) for leaf in signature.inputs),
-        tuple(_leaf(leaf, symbols, argument=False) for leaf in signature.outputs),
+        tuple(_leaf(leaf, places, argument=True) for leaf in signature.inputs),
+        tuple(_leaf(leaf, places, argument=False) for leaf in signature.outputs),
         tuple(map(_parameter, signature.parameters)),
         roots,
         sum(map(_count, roots)),
         sum(len(_shape(leaf)) for leaf in (*signature.inputs, *signature.outputs)),
-        len(symbols),
+        len(places),
         ARRAYS.index(arrays),
         rules_only,
     )
-
-
-def _symbols(leaf: Leaf) -> list[str]:
-    return [str(dim) for dim in _shape(leaf) if dims.is_symbol(dim)]
 
 
 def _shape(leaf: Leaf) -> Sequence[int | str]:
     return leaf.shape or () if isinstance(leaf, TensorSpec) else ()
 
 
-def _leaf(leaf: Leaf, symbols: Mapping[str, int], argument: bool) -> Spec:
+def _leaf(leaf: Leaf, places: Mapping[str, int], argument: bool) -> Spec:
     optional = _OPTIONAL if leaf.optional else 0
     if isinstance(leaf, TensorSpec):
-        return _tensor(leaf, symbols, optional, argument)
+        return _tensor(leaf, places, optional, argument)
     if isinstance(leaf, ScalarSpec):
         return (_SCALAR, optional, 0, _core.dtype(leaf.dtype), None, 1, ())
     if isinstance(leaf, RefSpec):
@@ -70,7 +72,7 @@ def _leaf(leaf: Leaf, symbols: Mapping[str, int], argument: bool) -> Spec:
     return (_RULES, optional, 0, None, None, 1, ())
 
 
-def _tensor(leaf: TensorSpec, symbols: Mapping[str, int], flags: int, argument: bool) -> Spec:
+def _tensor(leaf: TensorSpec, places: Mapping[str, int], flags: int, argument: bool) -> Spec:
     """Results may be laid out as the function likes, and their dims that are expressions are not computed."""
     any_dtype = leaf.dtype == ANY_DTYPE
     packed = (
@@ -90,14 +92,14 @@ def _tensor(leaf: TensorSpec, symbols: Mapping[str, int], flags: int, argument: 
         None if any_dtype else _core.dtype(leaf.dtype),
         _core.Device(leaf.device) if leaf.device else None,
         alignment if argument else 1,
-        tuple(_dim(dim, symbols) for dim in leaf.shape or ()),
+        tuple(_dim(dim, places) for dim in leaf.shape or ()),
     )
 
 
-def _dim(dim: int | str, symbols: Mapping[str, int]) -> int:
+def _dim(dim: int | str, places: Mapping[str, int]) -> int:
     if isinstance(dim, int):
         return dim
-    return _ANY_DIM - 1 - symbols[dim] if dim in symbols else _ANY_DIM
+    return _ANY_DIM - 1 - places[dim] if dim in places else _ANY_DIM
 
 
 def _parameter(one: Parameter) -> Spec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farcall import _core
@@ -18,31 +18,32 @@ Arrays = str | Callable[[_core.Tensor], Any] | None
 """What becomes of a Tensor on the CPU: ``"numpy"``, what a callable gives, or None: it stays."""
 
 
-def restore(leaves: Sequence[Leaf], values: Any, arrays: Arrays, function: str | None) -> list[Any]:
-    """The value of each leaf.
+class Restorer:
+    """Judges the raw results of one call, and gives their values."""
 
-    Raises:
-        ResultError: their number or any of them is not what the leaves say.
-    """
-    if not isinstance(values, list | tuple) or len(values) != len(leaves):
-        got = describe(values) if not isinstance(values, list | tuple) else f"{len(values)} values"
-        name = f"`{function}`: " if function else ""
-        raise ResultError([f"{name}expected {len(leaves)} results, got {got}"])
-    restorer = _Restorer(arrays, Report("result", function))
-    restored = [
-        restorer.leaf(spec, spec.name or f"result {i}", value)
-        for i, (spec, value) in enumerate(zip(leaves, values, strict=True))
-    ]
-    if restorer.report.problems:
-        raise ResultError(restorer.report.problems)
-    return restored
-
-
-class _Restorer:
-    def __init__(self, arrays: Arrays, report: Report) -> None:
+    def __init__(self, report: Report, arrays: Arrays, sizes: Mapping[str, int]) -> None:
+        """Start with the sizes of names that the arguments gave."""
         self.report = report
         self._arrays = arrays
-        self._sizes: dict[str, int] = {}
+        self._sizes = dict(sizes)
+
+    def all(self, leaves: Sequence[Leaf], values: Any, function: str | None) -> list[Any]:
+        """The value of each leaf.
+
+        Raises:
+            ResultError: their number or any of them is not what the leaves say.
+        """
+        if not isinstance(values, list | tuple) or len(values) != len(leaves):
+            got = f"{len(values)} values" if isinstance(values, list | tuple) else describe(values)
+            name = f"`{function}`: " if function else ""
+            raise ResultError([f"{name}expected {len(leaves)} results, got {got}"])
+        restored = [
+            self.leaf(spec, spec.name or str(i), value)
+            for i, (spec, value) in enumerate(zip(leaves, values, strict=True))
+        ]
+        if self.report.problems:
+            raise ResultError(self.report.problems)
+        return restored
 
     def leaf(self, spec: Leaf, path: str, value: Any) -> Any:
         if value is None and spec.optional:
@@ -56,7 +57,8 @@ class _Restorer:
         return self._ref(spec, path, value)
 
     def _wrong(self, path: str, spec: Leaf, value: Any) -> None:
-        self.report.add(path, f"expected {spec.type}, got {describe(value)}")
+        known = dims.known_text(spec.shape, self._sizes) if isinstance(spec, TensorSpec) else ""
+        self.report.add(path, f"expected {spec.type}{known}, got {describe(value)}")
 
     def _tensor(self, spec: TensorSpec, path: str, value: Any) -> Any:
         info = tensor_info(value)

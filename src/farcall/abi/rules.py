@@ -71,10 +71,8 @@ class Judge:
         return all(want is None or want == size for want, size in zip(wanted, info.shape, strict=True))
 
     def _wrong(self, path: str, spec: Leaf, got: str, cure: str = "") -> Convert:
-        names = dims.symbols(spec.shape) if isinstance(spec, TensorSpec) else ()
-        sizes = ", ".join(f"{name}={self._sizes[name]}" for name in names if name in self._sizes)
-        expected = f"{spec.type} with {sizes}" if sizes else spec.type
-        self.report.add(path, f"expected {expected}, got {got}{f'; {cure}' if cure else ''}")
+        known = dims.known_text(spec.shape, self._sizes) if isinstance(spec, TensorSpec) else ""
+        self.report.add(path, f"expected {spec.type}{known}, got {got}{f'; {cure}' if cure else ''}")
         return _nothing
 
     # ---- tensors

@@ -43,9 +43,14 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     doc: str = ""
 
     @property
+    def has_default(self) -> bool:
+        """Whether it may be left out for its default."""
+        return self.default is not msgspec.UNSET
+
+    @property
     def required(self) -> bool:
         """Whether a call must give it."""
-        return self.default is msgspec.UNSET and self.kind != "var_positional"
+        return not self.has_default and self.kind != "var_positional"
 
 
 class Signature(msgspec.Struct, frozen=True, dict=True):
@@ -118,6 +123,24 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         from farcall.abi.annotations import from_callable
 
         return from_callable(function)
+
+    @classmethod
+    def from_metadata(cls, metadata: str | Mapping[str, Any]) -> Signature:
+        """The Signature of a kernel, from what its library says of it.
+
+        Args:
+            metadata: what ``module.get_function_metadata(name)`` gives: the schema of TVM FFI's headers, with
+                names and defaults where farcall/kernel.hpp wrote it.
+
+        Returns:
+            Its tensors are of any dtype and rank, for C++ types do not say more, and take strides; those that
+            the kernel may write to are ``inout``.
+
+        Raises:
+            SignatureError: it does not say what the parameters are, or only the kernel knows a default.
+        """
+        made: Signature = _encoding("metadata").from_metadata(metadata)
+        return made
 
     @cached_property
     def abi(self) -> FunctionAbi:

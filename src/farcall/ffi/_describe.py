@@ -137,7 +137,7 @@ def _of_signature(name: str, signature: Any, exported: Description | None) -> De
     same = exported is not None and len(exported.types) == len(signature.inputs)
     return Description(
         names=_interned(one.name for one in parameters),
-        defaults=tuple(REQUIRED if one.required else one.default for one in parameters),
+        defaults=tuple(one.default if one.has_default else REQUIRED for one in parameters),
         types=tuple(map(signature.parameter_type, parameters)),
         views=exported.views if exported is not None and same else _ALL,
         writes=exported.writes if exported is not None and same else 0,

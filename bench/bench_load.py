@@ -16,10 +16,10 @@ import tvm_ffi.cpp
 
 import farcall
 from bench.bench_call import build_kernels
-from bench.harness import Row, rows, spread
+from bench.harness import Row, quieter_half, rows, spread
 from farcall import cpp
 
-ROUNDS = 31
+ROUNDS = 61
 
 
 def run() -> list[Row]:
@@ -61,7 +61,8 @@ def _pairs(ours: list[Path], theirs: list[Path]) -> tuple[list[float], list[floa
         ]
         for times, load in turns if i % 2 else reversed(turns):
             times.append(_took(load))
-    return mine, rivals
+    quiet = quieter_half({"mine": mine, "rivals": rivals})
+    return quiet["mine"], quiet["rivals"]
 
 
 def _took(call: Callable[[], object]) -> float:
@@ -90,4 +91,4 @@ def _inline() -> list[Row]:
             "bench_inline", cpp_sources=mine, functions=["one_more"]
         ),
     }
-    return rows("load_inline, built before", contenders, ratios={"apache-tvm-ffi": 1.0}, rounds=15)
+    return rows("load_inline, built before", contenders, ratios={"apache-tvm-ffi": 1.0}, rounds=31)

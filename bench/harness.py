@@ -1,8 +1,9 @@
 """How everything here is measured: rounds in turn, medians, ratios.
 
 The machines are noisy, so one absolute time means little. All contenders of a row run in turn within each
-round, the median over the rounds counts, and what is quoted is the ratio. The spread is (third quartile -
-first quartile) / median of our own rounds.
+round; the rounds are left out in which the machine had other work, which are those that took all
+contenders together the longest; the median over the other half counts, and what is quoted is the ratio.
+The spread is (third quartile - first quartile) / median of our own rounds.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def loops(call: Callable[[], object], seconds: float = 0.01) -> int:
         count *= 4
 
 
-def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 31) -> dict[str, list[float]]:
-    """Seconds a call, by contender and round; contenders take turns within each round."""
+def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 61) -> dict[str, list[float]]:
+    """Seconds a call, by contender and round, of the quieter half; contenders take turns within a round."""
     counts = {name: loops(call) for name, call in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     gc.disable()
@@ -72,7 +73,16 @@ def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 31) ->
                 times[name].append((time.perf_counter() - start) / counts[name])
     finally:
         gc.enable()
-    return times
+    return quieter_half(times)
+
+
+def quieter_half(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    """The rounds that took all contenders together the least, each measured by its own median."""
+    medians = {name: statistics.median(samples) for name, samples in times.items()}
+    rounds = range(len(next(iter(times.values()))))
+    loads = [sum(samples[i] / medians[name] for name, samples in times.items()) for i in rounds]
+    quiet = sorted(rounds, key=loads.__getitem__)[: (len(rounds) + 1) // 2]
+    return {name: [samples[i] for i in quiet] for name, samples in times.items()}
 
 
 def spread(samples: list[float]) -> float:
@@ -87,7 +97,7 @@ def rows(
     *,
     ratios: Mapping[str, float] | None = None,
     seconds: float | None = None,
-    rounds: int = 31,
+    rounds: int = 61,
 ) -> list[Row]:
     """Rows that compare ``contenders["farcall"]`` with each other one.
 

@@ -36,6 +36,18 @@ def torch_parameter() -> Any:
     return torch.nn.Parameter(torch.ones(3))
 
 
+class Says:
+    """A tensor that a method gives, made anew for each call."""
+
+    def __tvm_ffi_value__(self) -> Any:
+        return [np.ones(3), "a text of some length"]
+
+
+class Pointer:
+    def __tvm_ffi_opaque_ptr__(self) -> int:
+        return 2**40
+
+
 def callback(*_: Any) -> None:
     pass
 
@@ -71,6 +83,8 @@ VALUES: dict[str, Callable[[], Any]] = {
     "dict": lambda: {"a key of some length": [1, np.ones(2)], 3: {"x": None}},
     "numpy bool": lambda: np.bool_(True),
     "memoryview": lambda: memoryview(b"some bytes of a length"),
+    "protocol of values": Says,
+    "protocol of pointers": Pointer,
     "list": lambda: [1, "a text of some length", [b"bytes of a length"]],
     "too big": lambda: 2**70,
     "refused": lambda: {1},
@@ -127,6 +141,27 @@ def test_refused_call_releases_what_was_converted(kernels: ffi.Module) -> None:
         with pytest.raises(TypeError, match="argument 4"):
             kernels["count"](x, text, array, {1})
     assert [sys.getrefcount(value) for value in (x, text, array)] == before
+
+
+def test_tracebacks_are_released(kernels: ffi.Module) -> None:
+    """Also those with native frames in between, and through another exception."""
+
+    def fail(depth: int) -> None:
+        if depth:
+            kernels["call"](fail, depth - 1)
+        raise LookupError("a text of some length")
+
+    def attempts(count: int) -> None:
+        for _ in range(count):
+            with contextlib.suppress(LookupError):
+                kernels["call"](fail, 3)
+
+    attempts(300)
+    gc.collect()
+    before = resident()
+    attempts(3000)
+    gc.collect()
+    assert resident() - before < 16 * 3000
 
 
 def test_errors_are_released(kernels: ffi.Module) -> None:

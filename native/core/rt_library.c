@@ -105,24 +105,38 @@ static bool free_name(const char* path, char out[PATH_ROOM]) {
   return true;
 }
 
-static FcLibrary load(const char* path, const FileId* id, bool plain, char* message, size_t size) {
-  char name[PATH_ROOM];
+/* ---- loading ---- */
+
+static pthread_mutex_t load_lock; /* a library's constructors may load others */
+static pthread_once_t load_lock_made = PTHREAD_ONCE_INIT;
+static void make_load_lock(void) { fc_recursive_mutex_init(&load_lock); }
+
+/* Under the lock, as two files must not get one name. id: NULL where the linker is to find the file. */
+static FcLibrary load_new(const char* path, const FileId* id, bool plain, char* message, size_t size) {
+  char room[PATH_ROOM];
   FcLibrary library = {NULL, false};
-  library.handle = fc_link_open(free_name(path, name) ? name : path, &library.bound_here, message, size);
-  if (!library.handle) return library;
+  if (id && find_library(path, id, false, &library)) return library; /* another thread was faster */
+  const char* name = id && free_name(path, room) ? room : path;
+  library.handle = fc_link_open(name, &library.bound_here, message, size);
+  if (!library.handle || !id) return library;
   remember(path, id, &library, plain);
   if (strcmp(name, path) != 0) remember(name, id, &library, plain);
   return library;
 }
 
+static FcLibrary load(const char* path, const FileId* id, bool plain, char* message, size_t size) {
+  pthread_once(&load_lock_made, make_load_lock);
+  pthread_mutex_lock(&load_lock);
+  FcLibrary library = load_new(path, id, plain, message, size);
+  pthread_mutex_unlock(&load_lock);
+  return library;
+}
+
 FcLibrary fc_library_open(const char* path, char* message, size_t size) {
   FileId id;
-  FcLibrary library = {NULL, false};
+  FcLibrary library;
   message[0] = 0;
-  if (!strchr(path, '/') || !id_of_path(path, &id)) {
-    library.handle = fc_link_open(path, &library.bound_here, message, size);
-    return library;
-  }
+  if (!strchr(path, '/') || !id_of_path(path, &id)) return load(path, NULL, false, message, size);
   return find_library(path, &id, false, &library) ? library : load(path, &id, false, message, size);
 }
 

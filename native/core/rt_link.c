@@ -277,17 +277,8 @@ static void* open_and_bind(const char* path, bool* bound_here, char* message, si
   return library;
 }
 
-static pthread_mutex_t load_lock;
-static pthread_once_t load_lock_made = PTHREAD_ONCE_INIT;
-static void make_load_lock(void) { fc_recursive_mutex_init(&load_lock); }
-
-/*
- * One at a time: slots are written, and pages change their protection. A constructor may load libraries itself; what
- * it registers in vain makes the loading fail.
- */
+/* What a constructor registers in vain makes the loading fail. */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size) {
-  pthread_once(&load_lock_made, make_load_lock);
-  pthread_mutex_lock(&load_lock);
   ++fc_thread.loading;
   message[0] = 0;
   void* library = open_and_bind(path, bound_here, message, size);
@@ -297,6 +288,5 @@ void* fc_link_open(const char* path, bool* bound_here, char* message, size_t siz
     message[0] = 0;
     library = NULL;
   }
-  pthread_mutex_unlock(&load_lock);
   return library;
 }

@@ -27,7 +27,8 @@ bool fc_link_needs_tvm(void* library);
 void* fc_link_symbol(void* library, const char* name);
 /*
  * dlopen, for good. NULL on failure, with a message, or without one and with an error. `bound_here`: the library's
- * TVMFFI* imports, if it has any, are bound to this core, and not to another runtime.
+ * TVMFFI* imports, if it has any, are bound to this core, and not to another runtime. One at a time, for slots are
+ * written and pages change their protection: see rt_library.c.
  */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,6 +130,29 @@ class TestAgain:
             assert load(library).who() == number
         assert [module.who() for module in modules] == [1, 2, 3], "old code stays what it was"
         assert modules[-1].path == str(library)
+
+    def test_sixteen_threads_load_while_it_is_built_anew(
+        self, library: Path, compile_kernels: Compile
+    ) -> None:
+        news = [compile_kernels(f"turn{number}", SOURCE % number) for number in range(2, 8)]
+        seen: list[list[int]] = [[] for _ in range(16)]
+        done = threading.Event()
+
+        def load(mine: list[int]) -> None:
+            while not done.is_set() or not mine:
+                mine.append(farcall.load_module(library).who())
+            mine.append(farcall.load_module(library).who())
+
+        threads = [threading.Thread(target=load, args=(mine,)) for mine in seen]
+        for thread in threads:
+            thread.start()
+        for new in news:
+            Path(shutil.copy(new, library.with_suffix(".new"))).replace(library)
+            assert farcall.load_module(library).who() == int(new.stem.removeprefix("turn"))
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert all(mine == sorted(mine) and mine[-1] == 7 for mine in seen), "nobody goes back to old code"
 
     def test_its_neighbours_are_found_when_it_is_new(self, compile_kernels: Compile, tmp_path: Path) -> None:
         """$ORIGIN is the same folder."""

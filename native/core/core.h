@@ -329,6 +329,8 @@ extern PyTypeObject FcRemoteRef_Type, FcCall_Type;
 int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int32_t fc_remote_object_index(void);
+/* What a function without a name is called: a remote one knows where it came from. */
+const char* fc_function_label(TVMFFIObject* function);
 /* The Python object of a remote one, whose reference moves in, on failure too. */
 PyObject* fc_remote_ref_wrap(TVMFFIObject* object);
 /* Registers a callable as a global function; -1 with an exception. */
@@ -337,8 +339,11 @@ int fc_register_global(PyObject* name, PyObject* callable, bool override);
 /* ---- the module ---- */
 
 extern PyMethodDef fc_function_methods[]; /* of the class: see function_address.c */
+PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
-    fc_stream_functions[];
+    fc_stream_functions[], fc_timing_functions[], fc_file_functions[],
+    fc_trace_functions[];
 int fc_args_init(void);
 int fc_errors_init(void);
 int fc_callbacks_init(void);

@@ -1,6 +1,7 @@
 /* Endpoints: the connection itself. Packets out, events in, deadlines, and what is queued for release. */
 #include "endpoint.h"
 #include "remote.h"
+#include "trace.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@ enum {
   SENT_AT_ONCE_MAX = 16384, /* a packet that goes out in one system call, or is seen not to */
   QUEUED_PAYLOAD_MAX = 4096, /* a payload that goes with other packets; a larger one goes straight from its place */
   DIRECT_MIN = 4096,        /* from here on bytes are received straight into place */
+  LONG_PIECE = 4 << 20,      /* see send_long */
   KEEP_BUFFER_MAX = 1 << 20 /* a buffer that grew beyond this for one packet is given back */
 };
 
@@ -125,6 +127,7 @@ FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* forma
 int fc_endpoint_broken(FcEndpoint* ep, int error) {
   error = -error;
   if (error == ETIMEDOUT && ep->patient) {
+    ep->late = true;
     fc_error_format("TimeoutError", "%s has not answered within %.3g s; the call goes on", ep->peer,
                     (double)ep->allowed_ns / 1e9);
     return -1;
@@ -205,11 +208,33 @@ static void shrink_outbox(FcEndpoint* ep) {
   ep->outbox_capacity = 0;
 }
 
-int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+/* In pieces, so that who looks at bytes_out sees how far a long one is. */
+static int send_long(FcEndpoint* ep, const void* bytes, uint64_t n) {
+  const uint8_t* at = bytes;
+  int rc = 0;
+  while (n != 0 && rc == 0) {
+    struct iovec part = {(void*)at, n < LONG_PIECE ? n : LONG_PIECE};
+    at += part.iov_len;
+    n -= part.iov_len;
+    __atomic_fetch_add(&ep->bytes_out, part.iov_len, __ATOMIC_RELAXED);
+    rc = fc_channel_send(ep->channel, &part, 1, ep->deadline);
+  }
+  return rc;
+}
+
+static int send_parts(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
   struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
-  int rc = fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
+  if (FC_UNLIKELY(used > LONG_PIECE || nbytes > LONG_PIECE)) {
+    int rc = send_long(ep, ep->outbox, used);
+    return rc == 0 ? send_long(ep, payload, nbytes) : rc;
+  }
+  __atomic_fetch_add(&ep->bytes_out, used + nbytes, __ATOMIC_RELAXED);
+  return fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
+}
+
+int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+  int rc = send_parts(ep, used, payload, nbytes);
   shrink_outbox(ep);
-  ep->bytes_out += used + nbytes;
   if (rc == 0 || rc == -EPIPE) return rc == 0;
   return fc_endpoint_broken(ep, rc);
 }
@@ -326,6 +351,7 @@ static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
   ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
   if (FC_LIKELY(got >= 0)) {
     ep->bytes_in += (uint64_t)got;
+    ep->arrived = fc_trace_begin();
     return got;
   }
   ep->starved = got == -EAGAIN;

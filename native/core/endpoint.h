@@ -40,7 +40,9 @@ typedef struct FcEndpoint {
   struct FcEndpoint* before_wait; /* whose queue is sent before this one waits for bytes: its own, but in relays */
   int64_t allowed_ns;    /* how long that deadline gave, for messages */
   uint64_t bytes_in, bytes_out; /* of packets, since the session began */
+  int64_t arrived;       /* when bytes were last received, while that is traced; else 0 */
   bool patient;          /* what comes too late is waited for later: the deadline does not end the session */
+  bool late;             /* that has happened: what is awaited is still to come */
   struct FcClient* client; /* the client's half, see remote.h; NULL on the server's side */
   bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */

@@ -88,7 +88,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->vectorcall = call_plain;
   function->object = object;
   fc_function_target(object, &function->call, &function->self);
-  function->name = name ? Py_NewRef(name) : PyUnicode_FromString("<function>");
+  function->name = name ? Py_NewRef(name) : PyUnicode_FromString(fc_function_label(object));
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
   function->metadata = function->doc = NULL;

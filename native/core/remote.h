@@ -29,6 +29,7 @@ typedef struct FcRemoteFunction {
 
 /* The remote function behind a Function object; NULL when it is none. */
 FcRemoteFunction* fc_remote_function_of(TVMFFIObject* function);
+const char* fc_function_label(TVMFFIObject* function);
 
 /* ---- objects: an Array, a Map, a Module over there. Their type index is fc_remote_object_index(). ---- */
 
@@ -118,6 +119,7 @@ typedef struct FcCall {
   TVMFFIObject* function; /* whose name is said in errors */
   uint64_t promise;       /* number under which the far side keeps the result; 0: it does not */
   uint64_t end;           /* of its packet, in bytes since the session began */
+  int64_t began;          /* while calls are traced; else 0 */
   uint32_t frees;         /* replies to releases that come in front of its own */
   int32_t state;          /* FC_CALL_*; written under the lock */
   bool finished;          /* the value is fetched whole */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "remote.h"
+#include "trace.h"
 
 /* ---- releases ---- */
 
@@ -134,7 +135,7 @@ int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
   fc_wire_packet reply;
   for (size_t i = 0; i < n; ++i) {
     if (fc_remote_read_reply(ep, what, &reply, NULL, 0) == 0) continue;
-    if (fc_endpoint_is_lost(ep)) return -1;
+    if (fc_endpoint_is_lost(ep) || ep->late) return -1;
     TVMFFIObject* error = fc_error_take();
     if (error) fc_decref(error);
   }
@@ -152,11 +153,41 @@ int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count) {
   return 0;
 }
 
-/* A packet behind queued releases, in one write. */
-static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees) {
+enum { TAIL_MIN = 65536 };
+
+/* A long string that ends a call (a file that is uploaded): sent from where it is, not through the outbox. */
+static TVMFFIByteArray* tail_of(const fc_wire_packet* packet) {
+  const TVMFFIAny* last = packet->num_args > 0 ? &packet->args[packet->num_args - 1] : NULL;
+  if (!last || packet->code != FC_WIRE_CALL_FUNC) return NULL;
+  if (!fc_wire_is_bytes(last->type_index) && !fc_wire_is_text(last->type_index)) return NULL;
+  TVMFFIByteArray* string = last->v_ptr;
+  return string->size >= TAIL_MIN ? string : NULL;
+}
+
+/* Encodes the packet without its tail, whose size is then written where the packet and the string have theirs. */
+static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIByteArray* tail, size_t* used) {
+  size_t begin = *used, size = tail->size;
+  tail->size = 0;
+  int rc = fc_endpoint_encode(ep, packet, used);
+  tail->size = size;
+  if (rc < 0) return -1;
+  uint8_t *head = ep->outbox + begin, *last = ep->outbox + *used - 8;
+  fc_wire_store64(head, fc_wire_load64(head) + size);
+  fc_wire_store64(last, size);
+  return 0;
+}
+
+/* A packet behind queued releases, in one write. *out_at: when the write began, for a trace. */
+static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees,
+                             int64_t* out_at) {
   size_t used = 0;
-  if (fc_remote_encode_frees(ep, &used, frees) < 0 || fc_endpoint_encode(ep, packet, &used) < 0) return -1;
-  return fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0) < 0 ? -1 : 0;
+  if (fc_remote_encode_frees(ep, &used, frees) < 0) return -1;
+  TVMFFIByteArray* tail = tail_of(packet);
+  int rc = tail ? encode_without(ep, packet, tail, &used) : fc_endpoint_encode(ep, packet, &used);
+  if (rc < 0) return -1;
+  uint64_t nbytes = tail ? tail->size : payload ? packet->nbytes : 0;
+  *out_at = fc_trace_begin();
+  return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }
 
 int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
@@ -166,13 +197,17 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
   if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
   size_t frees = 0;
   if (fc_call_drain(ep) < 0) return -1;
-  if (send_behind_frees(ep, request, payload, &frees) < 0) {
+  int64_t begin = fc_trace_begin(), out_at = 0;
+  if (send_behind_frees(ep, request, payload, &frees, &out_at) < 0) {
     return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s",
                                                            ep->peer);
   }
+  if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
   ++ep->client->round_trips;
   if (fc_remote_read_frees(ep, frees, what) < 0) return -1;
-  return fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  fc_trace_end(sink || payload ? "copy" : "wire", what, ep->slot, out_at);
+  return rc;
 }
 
 int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {

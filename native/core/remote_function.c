@@ -38,6 +38,11 @@ FcRemoteFunction* fc_remote_function_of(TVMFFIObject* function) {
   return call == call_remote ? self : NULL;
 }
 
+const char* fc_function_label(TVMFFIObject* function) {
+  const FcRemoteFunction* f = fc_remote_function_of(function);
+  return f ? f->name : "<function>";
+}
+
 static int call_locked(FcRemoteFunction* f, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   FcEndpoint* ep = f->owned.ep;
   FcRemoteArgs wire;

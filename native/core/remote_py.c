@@ -1,6 +1,8 @@
 /* The client's half of farcall._core.Endpoint. */
 #include "remote_py.h"
 
+#include <stdio.h>
+
 /* ---- requests ---- */
 
 /* One request; the reply's values under the lock. */
@@ -106,6 +108,22 @@ static PyObject* endpoint_function(PyEndpoint* self, PyObject* args) {
   /* Tensors are read during the call: a view is enough. */
   if (wrapped) ((FcFunction*)wrapped)->views = ~UINT64_C(0);
   Py_XDECREF(text);
+  return wrapped;
+}
+
+/* rename_remote(function, name): what messages call it. */
+static PyObject* rename_remote(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *object, *name;
+  if (!PyArg_ParseTuple(args, "O!U:rename_remote", &FcFunction_Type, &object, &name)) return NULL;
+  TVMFFIObject* function = ((FcFunction*)object)->object;
+  FcRemoteFunction* remote = function ? fc_remote_function_of(function) : NULL;
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!remote) return PyErr_Format(PyExc_TypeError, "rename_remote: %R is no function of a session", object);
+  if (!text) return NULL;
+  snprintf(remote->name, sizeof remote->name, "%s", text);
+  fc_incref(function);
+  PyObject* wrapped = fc_function_wrap(function, name);
+  if (wrapped) ((FcFunction*)wrapped)->views = ~UINT64_C(0);
   return wrapped;
 }
 
@@ -323,7 +341,18 @@ static PyMethodDef methods[] = {
     {"tensor", (PyCFunction)endpoint_tensor, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef stats_def = {"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL};
+static PyObject* get_peer(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyUnicode_FromString(self->ep->peer); }
+
+/* Read by the thread of a progress bar while another sends. */
+static PyObject* get_sent(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromUnsignedLongLong(__atomic_load_n(&self->ep->bytes_out, __ATOMIC_RELAXED));
+}
+
+static PyGetSetDef getset[] = {
+    {"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL},
+    {"peer", (getter)get_peer, NULL, "Who the other side is.", NULL},
+    {"sent", (getter)get_sent, NULL, "Bytes sent so far.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef functions[] = {
     {"fetch_remote", fetch_remote, METH_O, "Copies a remote Tensor into a local one."},
@@ -331,6 +360,7 @@ static PyMethodDef functions[] = {
     {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): the other way."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
     {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset) of a remote Tensor."},
+    {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same one by another name."},
     {"set_deadline", set_deadline, METH_O, "When this thread's remote calls must have ended; answers the one before."},
     {NULL, NULL, 0, NULL}};
 
@@ -344,7 +374,9 @@ int fc_remote_types_init(PyObject* module) {
   for (PyMethodDef* method = methods; method->ml_name; ++method) {
     if (add(PyDescr_NewMethod(&FcEndpoint_Type, method), method->ml_name) < 0) return -1;
   }
-  if (add(PyDescr_NewGetSet(&FcEndpoint_Type, &stats_def), "stats") < 0) return -1;
+  for (PyGetSetDef* attribute = getset; attribute->name; ++attribute) {
+    if (add(PyDescr_NewGetSet(&FcEndpoint_Type, attribute), attribute->name) < 0) return -1;
+  }
   PyType_Modified(&FcEndpoint_Type);
   PyMethodDef* const tables[] = {functions, fc_call_functions, fc_remote_ref_functions};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {

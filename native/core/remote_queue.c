@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "remote.h"
+#include "trace.h"
 
 enum { FLUSH_AT = 32768 };
 
@@ -110,6 +111,8 @@ static int read_first(FcEndpoint* ep) {
     rc = fc_remote_result(ep, name_of(call), &reply, &call->value);
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
+  if (rc < 0 && ep->late) return -1; /* it is still to come */
+  fc_trace_end("wire", name_of(call), ep->slot, call->began);
   settle(call, rc);
   pop(&ep->client->queue);
   return 0;
@@ -179,8 +182,9 @@ static int read_shared(FcEndpoint* ep, int64_t deadline) {
   ep->deadline = deadline;
   ep->allowed_ns = deadline > now ? deadline - now : 0;
   ep->patient = true;
+  ep->late = false;
   int rc = read_first(ep);
-  ep->patient = false;
+  ep->patient = ep->late = false;
   return rc;
 }
 
@@ -304,6 +308,7 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
     return -1;
   }
   call->frees = (uint32_t)frees;
+  call->began = fc_trace_begin();
   queue->encoded += queue->used - before;
   call->end = queue->encoded;
   push(queue, call);

@@ -1,5 +1,6 @@
 /* The server: requests in, what they do here, replies out, in order. */
 #include "serve.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +171,13 @@ static int set_missing_error(const FcServer* server, const FcExport* function, i
   return -1;
 }
 
+/* What a request waited for behind others, and what it took then. */
+FC_COLD static void trace_call(const FcServer* server, const FcExport* function, int64_t begin) {
+  if (!fc_trace_begin()) return;
+  fc_trace_add("queue", function->name, -1, server->ep->arrived, begin);
+  fc_trace_end("compute", function->name, -1, begin);
+}
+
 /*
  * While a function of the client can be called, other threads may do so: the endpoint is theirs for that time.
  * Earlier replies go out before a call that may take long.
@@ -183,6 +191,7 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   if (shared) fc_endpoint_leave(server->ep);
   int rc = function->call(function->self, args, n, result);
   if (shared) pthread_mutex_lock(&server->ep->lock);
+  if (FC_UNLIKELY(server->ep->arrived != 0)) trace_call(server, function, begin);
   function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
   if (FC_LIKELY(rc == 0)) return 0;
@@ -416,6 +425,7 @@ static void copy_in(FcServer* server, const fc_wire_packet* p) {
     return;
   }
   fc_incref(server->filling = span.allocation);
+  server->copy_began = fc_trace_begin();
   server->lane = lane_bytes(p->tensor.dtype);
   server->ep->reader.sink = span.data;
 }
@@ -427,6 +437,7 @@ static int end_copy_in(FcServer* server) {
   if (refusal) return fc_server_reply_error(server, refusal);
   if (fc_host_is_big()) fc_wire_swap_elements(reader->sink, reader->payload_size, server->lane);
   fc_decref(filling);
+  fc_trace_end("copy", "kCopyToRemote", -1, server->copy_began);
   return reply_void(server);
 }
 
@@ -448,8 +459,11 @@ static int copy_out(FcServer* server, const fc_wire_packet* p) {
   FcSpan span;
   if (copy_span(server, &p->tensor, p->nbytes, &span) != 0) return -1;
   fc_wire_packet ack = {.code = FC_WIRE_COPY_ACK, .nbytes = p->nbytes};
-  if (fc_host_is_big()) return send_swapped(server, &ack, span.data, p->tensor.dtype);
-  return fc_endpoint_queue(server->ep, &ack, span.data);
+  int64_t begin = fc_trace_begin();
+  int rc = fc_host_is_big() ? send_swapped(server, &ack, span.data, p->tensor.dtype)
+                            : fc_endpoint_queue(server->ep, &ack, span.data);
+  fc_trace_end("copy", "kCopyFromRemote", -1, begin);
+  return rc;
 }
 
 static int copy_among(FcServer* server, const fc_wire_packet* p) {

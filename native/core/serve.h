@@ -120,6 +120,7 @@ struct FcServer {
   uint32_t promises;     /* in both */
   TVMFFIObject* filling; /* the allocation that a copy fills now */
   TVMFFIObject* refusal; /* why the payload that comes now is dropped */
+  int64_t copy_began;    /* when that copy began, while it is traced; else 0 */
   uint64_t lane;         /* bytes of one number of it, as big-endian hosts turn them */
 };
 

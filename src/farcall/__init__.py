@@ -33,8 +33,11 @@ _LAZY = {
     "Array": "farcall.abi",
     "Signature": "farcall.abi",
     "TensorSpec": "farcall.abi",
+    "benchmark": "farcall.rpc",
     "connect": "farcall.rpc",
+    "deadline": "farcall.rpc",
     "Session": "farcall.rpc",
+    "trace": "farcall.rpc",
     "load_module": "farcall.artifact",
     "partition": "farcall.artifact",
     "Plan": "farcall.artifact",
@@ -58,8 +61,10 @@ __all__ = [
     "TensorSpec",
     "UsageError",
     "__version__",
+    "benchmark",
     "connect",
     "convert",
+    "deadline",
     "dtype",
     "from_dlpack",
     "get_global_func",
@@ -72,6 +77,7 @@ __all__ = [
     "register_loader",
     "remove_global_func",
     "system_lib",
+    "trace",
     "use_stream",
 ]
 
@@ -98,7 +104,7 @@ if TYPE_CHECKING:
         system_lib,
         use_stream,
     )
-    from farcall.rpc import Session, connect
+    from farcall.rpc import Session, benchmark, connect, deadline, trace
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,7 @@
 """The native core. Import these names from :mod:`farcall.ffi`; the endpoint's are for :mod:`farcall.rpc`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from mmap import mmap
 from os import PathLike
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
@@ -88,6 +89,14 @@ class Function:
         The pointers lead to self, the arguments, their number, the place of the result, and the return code.
         """
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def submit(self, *args: Any) -> Call | Future[Any]:
+        """Begin a call and return at once: on its way to another machine, or in a thread."""
+    async def call_async(self, *args: Any, timeout: float | None = None) -> Any:
+        """Call without blocking the event loop.
+
+        Raises:
+            TimeoutError: it took longer than ``timeout`` seconds, and was given up.
+        """
     @property
     def name(self) -> str: ...
     @property
@@ -533,7 +542,15 @@ class Endpoint:
     def closed(self) -> bool: ...
     def close(self) -> None: ...
     # client
-    def start(self) -> None: ...
+    def start(self, constructor: _WireValues, wishes: str, /) -> str | None:
+        """Begin the session; answers the hello of a farcall server."""
+    def set_features(self, bits: int, /) -> None: ...
+    @property
+    def stats(self) -> tuple[int, int, int, int, int, int, int]: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def sent(self) -> int: ...
     def request(self, code: int, what: str, values: _WireValues, handle: int = ..., /) -> _WireValues: ...
     def function(self, handle: int, name: str, /) -> Function: ...
     def release(self, handle: int, /) -> None: ...
@@ -582,4 +599,102 @@ class Dispatcher:
             RuntimeError: it runs already.
         """
 
+class RemoteRef:
+    """An object of the far side; farcall.rpc.module makes more of it."""
+
+    def __new__(cls, ref: RemoteRef, /) -> Self: ...
+    @property
+    def type_index(self) -> int: ...
+    @property
+    def type_name(self) -> str: ...
+    @property
+    def handle(self) -> int: ...
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+@final
+class Call:
+    """A remote call on its way, in the shape of a :class:`concurrent.futures.Future`.
+
+    From a pipeline, or ``Function.submit``. It can be awaited, and be an argument of a later call.
+    """
+
+    @property
+    def slot(self) -> int: ...
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the result.
+
+        Raises:
+            TimeoutError: it is not there in time; it may be asked for again.
+            concurrent.futures.CancelledError: the call was cancelled.
+            Exception: what the call itself failed with.
+        """
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait; what the call failed with, or None."""
+    def done(self) -> bool: ...
+    def running(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self) -> bool:
+        """Give the result up: its reply is passed over. The far side still does the work.
+
+        Returns:
+            False when the call has ended.
+        """
+    def add_done_callback(self, fn: Callable[[Call], object], /) -> None:
+        """``fn(call)`` is called when it has ended, in another thread."""
+    def __await__(self) -> Generator[Any, None, Any]: ...
+
+class Pipeline:
+    """Calls of one session that do not wait for each other. From :meth:`farcall.rpc.Session.pipeline`."""
+
+    def __new__(cls, endpoint: Endpoint, keep: bool = ...) -> Self: ...
+    def __call__(self, function: Function, /, *args: Any) -> Call:
+        """Begin a call. What is sent gathers; a failure is the Call's.
+
+        Raises:
+            TypeError: ``function`` is of this process, or an argument cannot travel.
+            ValueError: it is of another session.
+        """
+    def map(self, function: Function, items: Iterable[Any], /) -> list[Any]:
+        """The results of ``function(item)``, in order; an item that is a tuple is several arguments.
+
+        The first failure ends it, and is raised.
+        """
+    def flush(self) -> None:
+        """Send what has gathered."""
+    def wait(self) -> None:
+        """Until all calls of the session are answered."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+
+def submit(function: Function, args: tuple[Any, ...], keep: bool = ..., /) -> Call | None: ...
+def set_remote_object_hook(hook: Callable[[RemoteRef], RemoteRef] | None, /) -> None: ...
 def fetch_remote(tensor: Tensor, /) -> Tensor: ...
+def copy_to_remote(remote: Tensor, local: Any, /) -> None: ...
+def copy_from_remote(remote: Tensor, local: Any, /) -> None: ...
+def copy_among_remote(source: Tensor, target: Tensor, /) -> None: ...
+def remote_view(
+    base: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], byte_offset: int, /
+) -> Tensor: ...
+def rename_remote(function: Function, name: str, /) -> Function: ...
+def set_deadline(at: int, /) -> int: ...
+def trace_start() -> None: ...
+def trace_stop() -> list[tuple[int, str, str, int, int]]: ...
+def file_writer(place: Callable[[str], str], /) -> Function:
+    """A Function that writes a file at ``place(name)``: beside, then renamed.
+
+    It takes (name, bytes); or (name, offset, total, bytes), in order, for a file that comes in pieces.
+    """
+
+def time_evaluator(
+    function: Function,
+    before: Function | None,
+    number: int,
+    repeat: int,
+    min_repeat_ms: int,
+    limit_zero_time_iterations: int,
+    cooldown_interval_ms: int,
+    repeats_to_cooldown: int,
+    cache_flush_bytes: int,
+    /,
+) -> Function: ...

@@ -108,7 +108,7 @@ class WorkerCrashedError(RemoteError):
     """
 
 
-class DeadlineExceededError(RemoteError):
+class DeadlineExceededError(RemoteError, TimeoutError):
     """The other side did not answer in the time that was allowed."""
 
 

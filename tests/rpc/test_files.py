@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from farcall import _core
 from farcall.errors import UsageError
 from farcall.rpc.files import Workdir
 
@@ -26,6 +28,11 @@ OUTSIDE = [
 ]
 
 
+def write(files: Workdir, name: str, data: bytes) -> None:
+    """As the server's upload does."""
+    _core.file_writer(files.place)(name, data)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Workdir:
     (tmp_path / "session").mkdir()
@@ -36,7 +43,7 @@ def files(tmp_path: Path) -> Workdir:
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_names_that_lead_out(files: Workdir, name: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    for use in (files.read, files.remove, files.existing, lambda name: files.write(name, b"x")):
+    for use in (files.read, files.remove, files.existing, lambda name: write(files, name, b"x")):
         with pytest.raises(UsageError, match="file name"):
             use(name)
     assert sorted(tmp_path.rglob("*")) == before
@@ -46,16 +53,16 @@ def test_links_that_lead_out(files: Workdir, tmp_path: Path) -> None:
     (files.root / "folder").symlink_to(tmp_path)
     (files.root / "file").symlink_to(tmp_path / "secret")
     for name in ("folder/secret", "file"):
-        for use in (files.read, files.remove, lambda name: files.write(name, b"x")):
+        for use in (files.read, files.remove, lambda name: write(files, name, b"x")):
             with pytest.raises(UsageError, match="link"):
                 use(name)
     assert (tmp_path / "secret").read_text() == "secret"
 
 
 def test_write_read_list_remove(files: Workdir) -> None:
-    files.write("a/b/c.bin", b"\0\1")
-    files.write("a/b/c.bin", b"\2")
-    files.write("d", b"")
+    write(files, "a/b/c.bin", b"\0\1")
+    write(files, "a/b/c.bin", b"\2")
+    write(files, "d", b"")
     assert files.read("a/b/c.bin") == b"\2"
     assert (files.listdir("."), files.listdir("a/b")) == ("a,d", "c.bin")
     files.remove("a/b/c.bin")
@@ -63,3 +70,33 @@ def test_write_read_list_remove(files: Workdir) -> None:
         files.read("a/b/c.bin")
     with pytest.raises(FileNotFoundError):
         files.listdir("nowhere")
+
+
+def test_a_file_in_pieces_appears_with_the_last(files: Workdir) -> None:
+    write = _core.file_writer(files.place)
+    write("big", b"old")
+    for at in range(0, 10, 3):
+        assert files.read("big") == b"old"
+        write("big", at, 10, b"0123456789"[at : at + 3])
+    assert files.read("big") == b"0123456789"
+    assert files.listdir(".") == "big"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("a",),
+        ("a", 1),
+        ("a", 0, b"x"),
+        ("a", -1, 5, b"x"),
+        ("a", 5, 4, b""),
+        ("a", 3, 4, b"xx"),
+        ("a", 0.0, 4, b"x"),
+    ],
+    ids=repr,
+)
+def test_pieces_that_are_none(files: Workdir, args: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match="an upload is"):
+        _core.file_writer(files.place)(*args)
+    assert files.listdir(".") == ""

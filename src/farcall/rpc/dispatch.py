@@ -18,6 +18,7 @@ from farcall.rpc.limits import Limits
 from farcall.rpc.relay import open_hop, parse_hop
 from farcall.rpc.scopes import ALL_SCOPES, Scope, scope_of
 from farcall.rpc.standard import standard_functions
+from farcall.rpc.store import ContentStore
 
 if TYPE_CHECKING:
     from farcall.rpc.channels import Connection
@@ -46,15 +47,19 @@ class Policy:
         workdir: the session's own folder.
         limits: what the client may ask for.
         waits: whether the server can wait inside a call, so that it can call the client's functions.
+        store: of what other sessions of the server uploaded.
     """
 
-    def __init__(self, workdir: Path, limits: Limits, *, waits: bool) -> None:
+    def __init__(
+        self, workdir: Path, limits: Limits, *, waits: bool, store: ContentStore | None = None
+    ) -> None:
         self._limits = limits
         self._waits = waits
-        self._features = ["promises"] + ["callbacks", "relay"] * waits
+        self._features = ["promises", "trace"]
+        self._features += ["callbacks", "relay"] * waits + ["files"] * (store is not None)
         self._next: Connection | None = None
         self._own: dict[str, Callable[..., Any]] = {
-            **standard_functions(workdir),
+            **standard_functions(workdir, store),
             "farcall.rpc.hello": self._hello,
         }
         self._syscalls: dict[int, Callable[..., Values]] = {
@@ -128,6 +133,7 @@ def dispatcher(
     rights: Rights = Rights(),  # noqa: B008  (immutable)
     *,
     waits: bool = True,
+    store: ContentStore | None = None,
 ) -> _core.Dispatcher:
     """Serves the requests of one session; :meth:`~_core.Dispatcher.serve` runs it.
 
@@ -137,8 +143,9 @@ def dispatcher(
         limits: what the client may ask for.
         rights: what its token allows.
         waits: whether the endpoint's channel can wait for bytes.
+        store: of what other sessions of the server uploaded; without one, each file is sent.
     """
-    policy = Policy(workdir, limits, waits=waits)
+    policy = Policy(workdir, limits, waits=waits, store=store)
     return _core.Dispatcher(
         endpoint,
         policy,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path, PurePosixPath
 
 from farcall.errors import UsageError
@@ -41,16 +40,11 @@ class Workdir:
             return "it is absolute, or has a drive or a backslash"
         return "it contains '..'" if ".." in parts else None
 
-    def write(self, name: str, data: bytes) -> None:
-        """Store ``data``; folders in the name are made."""
+    def place(self, name: str) -> str:
+        """Where a file of that name is to be written; folders in the name are made."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Beside, then renamed: a library that is loaded keeps its old file.
-        beside = path.with_name(f".{path.name}.part")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o700)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        beside.replace(path)
+        return str(path)
 
     def read(self, name: str) -> bytes:
         """The bytes of a file."""

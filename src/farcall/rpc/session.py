@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 from pathlib import Path
 from types import TracebackType
@@ -10,20 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 from farcall import _core, errors
 from farcall.errors import ConnectError, UsageError
+from farcall.rpc import tracing, transfer, views
 from farcall.rpc.channels import Connection
+from farcall.rpc.device import RemoteDevice
 from farcall.rpc.limits import Limits
+from farcall.rpc.module import RemoteModule
+from farcall.rpc.remote import Remote, Stats
+from farcall.rpc.timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
-    import numpy as np
+    from farcall._core import Device, Function, Pipeline, Tensor
 
-    from farcall._core import Device, Function, Tensor
-
-_CALL_FUNC, _GET_GLOBAL_FUNC = 3, 9  # packet codes
-_FUNCTION, _MODULE = 68, 73  # type indices
+# What the endpoint does differently for a peer that offers it: FC_PEER_* of native/core/remote.h.
+_PEER_FARCALL = 1
+_PEER_FEATURES = {"callbacks": 2, "promises": 4}
 
 
 class Session:
-    """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`."""
+    """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`.
+
+    It may be used by many threads; their calls take turns. What its calls give out (functions, tensors,
+    modules) keeps the connection open.
+
+    Attributes:
+        url: of the server.
+        features: what it offers beyond TVM's protocol, such as ``"callbacks"``; empty for a TVM server.
+        server_limits: what bounds a session there (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
+    """
 
     def __init__(
         self,
@@ -33,24 +46,42 @@ class Session:
         constructor: tuple[Any, ...] = (),
     ) -> None:
         self.url = str(connection.address)
+        self.features: frozenset[str] = frozenset()
+        self.server_limits: dict[str, Any] = {}
         self._connection = connection
         self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
+        self._remote = Remote(self._endpoint, self.url)
         self._endpoint.timeout = start_timeout
         self._begin(constructor)
         self._endpoint.timeout = call_timeout
+        tracing.opened(self)
 
     def _begin(self, constructor: tuple[Any, ...]) -> None:
         try:
-            self._endpoint.start(constructor, "{}")
+            answer = self._endpoint.start(constructor, "{}")
         except errors.AccessDeniedError as error:
-            self._endpoint.close()
+            self.close()
             raise errors.AccessDeniedError(f"{self.url}: {error}") from None
         except errors.RemoteError as error:
-            self._endpoint.close()
+            self.close()
             raise ConnectError(f"{self.url}: no session: {error}") from None
         except BaseException:
-            self._endpoint.close()
+            self.close()
             raise
+        if answer is not None:
+            self._agree(answer)
+
+    def _agree(self, answer: str) -> None:
+        """Take what the server says of itself. What it says wrongly is as if it said nothing."""
+        try:
+            told = json.loads(answer)
+            self.features = frozenset(map(str, told.get("features", ())))
+            self.server_limits = dict(told.get("limits", {}))
+        except (ValueError, TypeError, AttributeError):
+            self.close()
+            raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
+        bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
+        self._endpoint.set_features(_PEER_FARCALL | bits)
 
     # ---- functions and modules
 
@@ -58,17 +89,26 @@ class Session:
         """The function that the server exports under ``name``; call it like a local one.
 
         Tensors of this process that are passed to it are copied for the call; results stay on the server
-        (``.numpy()`` brings them here).
+        (``.numpy()`` brings them here). Callables of this process can be passed to a farcall server, which
+        may call them until the call returns.
 
         Raises:
             AttributeError: the server exports none of that name.
         """
-        handle = self._lookup(name)
-        if not handle:
+        function = self._remote.find(name)
+        if function is None:
             raise AttributeError(
                 f"{self.url} exports no function `{name}`; register it there (in the function of --init)"
             )
-        return self._endpoint.function(handle, name)
+        return function
+
+    def function_names(self) -> list[str]:
+        """The names of the functions that a farcall server exports, sorted.
+
+        Raises:
+            RemoteError: the server has no such list (a TVM server).
+        """
+        return list(json.loads(self._remote.call("farcall.rpc.functions")))
 
     def load_module(self, path: str | os.PathLike[str]) -> RemoteModule:
         """Upload a library (an artifact, say), and load it on the server.
@@ -76,38 +116,107 @@ class Session:
         Args:
             path: the file on this machine.
 
+        Returns:
+            The module there. Functions of an artifact carry their Signatures, as they do here.
+
         Raises:
             UsageError: there is no such file.
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)
-        data = _read(file)
-        # The content's hash keeps two files of one name apart; the suffix chooses the loader (TVM's rule).
-        name = f"{file.stem[:64]}-{hashlib.sha256(data).hexdigest()[:16]}{file.suffix or '.so'}"
-        self.upload(data, name)
-        result = self._call("tvm.rpc.server.load_module", name)
-        if result[0] != _MODULE:
-            raise errors.ProtocolError(f"{self.url}: load_module answered with a value of type {result[0]}")
-        return RemoteModule(self, result[1][1], file.name)
+        name = transfer.upload_library(self._remote, file, self.features)
+        return RemoteModule.loaded(self._remote, name, file)
 
-    # ---- tensors
+    def system_lib(self, prefix: str = "") -> RemoteModule:
+        """What is linked into the server's process, as a module.
 
-    def tensor(self, x: Any, device: str | Device = "cpu:0") -> Tensor:
+        Args:
+            prefix: of the symbols' names, behind ``__tvm_ffi_``.
+        """
+        module = self._remote.call("ffi.SystemLib", *([prefix] if prefix else []))
+        return RemoteModule.renamed(module, "the system library")
+
+    def pipeline(self) -> Pipeline:
+        """Calls that do not wait for each other.
+
+        ::
+
+            with session.pipeline() as p:
+                first = p(f, x)           # sent with others; no waiting
+                second = p(g, first, 2)   # takes a result that is not here yet
+            print(second.result())
+
+        ``p(function, *args)`` gives a :class:`~farcall.rpc.Call`; ``p.map(function, items)`` gives all
+        results. At the end of the block everything is answered; failures are in the calls. Between farcall
+        peers the result of an earlier call is taken from where it is; at a TVM server it is waited for.
+        """
+        return _core.Pipeline(self._endpoint, keep="promises" in self.features)
+
+    def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
+        """Measure a function of the server there, by the clock of the device.
+
+        Args:
+            name: of a function that the server exports.
+            args: for the function; tensors of this process are copied there first.
+            options: see :class:`~farcall.rpc.TimingOptions`.
+
+        Returns:
+            Seconds a call, once for each repeat.
+        """
+        return TimingOptions(**options).run(self._remote, None, name, args)
+
+    # ---- devices and tensors
+
+    def device(self, device: str | Device) -> RemoteDevice:
+        """A device of the server, such as ``"cuda:0"``: its attributes and streams."""
+        return RemoteDevice(self._remote, _core.Device(device))
+
+    def cpu(self, index: int = 0) -> RemoteDevice:
+        """The server's CPU."""
+        return self.device(_core.Device("cpu", index))
+
+    def tensor(self, x: Any, device: str | Device | RemoteDevice = "cpu:0") -> Tensor:
         """Copy a tensor (numpy, torch, anything with ``__dlpack__``) to the server.
 
         Returns:
             The tensor there. ``.numpy()`` copies it back; it is freed when the last reference to it goes.
         """
-        return self._endpoint.tensor(x, device)
+        return self._endpoint.tensor(x, _plain(device))
 
-    def empty(self, shape: tuple[int, ...], dtype: Any = "float32", device: str | Device = "cpu:0") -> Tensor:
+    def empty(
+        self, shape: tuple[int, ...], dtype: Any = "float32", device: str | Device | RemoteDevice = "cpu:0"
+    ) -> Tensor:
         """A tensor on the server whose elements are not set."""
-        return self._endpoint.empty(tuple(shape), dtype, device)
+        return self._endpoint.empty(tuple(shape), dtype, _plain(device))
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy a tensor into one that exists. One of them is on this session, or both are.
+
+        Args:
+            source: a remote tensor, or anything with ``__dlpack__``.
+            target: the same; of the source's shape and dtype. A local one must be row-major.
+
+        Raises:
+            ValueError: shapes or dtypes differ, or neither is remote.
+        """
+        views.copy(source, target)
+
+    def view(self, tensor: Tensor, index: Any) -> Tensor:
+        """Part of a remote tensor, sharing its memory: ``session.view(t, np.s_[2:5, ::2])``.
+
+        Args:
+            tensor: a remote tensor.
+            index: ints, slices, None, ``...``; as numpy's basic indexing.
+        """
+        return views.view(tensor, index)
 
     # ---- files
 
     def upload(self, source: bytes | str | os.PathLike[str], name: str | None = None) -> str:
         """Store a file in the session's folder on the server; it goes with the session.
+
+        A farcall server that holds the content already is not sent it again. A long upload shows its progress
+        when stderr is a terminal.
 
         Args:
             source: bytes, or the path of a file here.
@@ -121,22 +230,22 @@ class Session:
                 raise UsageError("upload of bytes: give the file a name (name=...)")
             data = source
         else:
-            data = _read(Path(source))
+            data = transfer.read(Path(source))
         name = name or Path(os.fspath(source)).name  # type: ignore[arg-type]
-        self._call("tvm.rpc.server.upload", name, data)
+        transfer.upload(self._remote, data, name, self.features)
         return name
 
     def download(self, name: str) -> bytes:
         """The bytes of a file in the session's folder."""
-        return self._call("tvm.rpc.server.download", name)[1]  # type: ignore[no-any-return]
+        return bytes(self._remote.call("tvm.rpc.server.download", name))
 
     def remove(self, name: str) -> None:
         """Delete a file in the session's folder."""
-        self._call("tvm.rpc.server.remove", name)
+        self._remote.call("tvm.rpc.server.remove", name)
 
     def listdir(self, name: str = ".") -> list[str]:
         """Names in (a folder of) the session's folder."""
-        text: str = self._call("tvm.rpc.server.listdir", name)[1]
+        text: str = self._remote.call("tvm.rpc.server.listdir", name)
         return text.split(",") if text else []
 
     # ---- the connection
@@ -151,12 +260,18 @@ class Session:
         self._endpoint.timeout = seconds
 
     @property
+    def stats(self) -> Stats:
+        """What has travelled so far."""
+        return Stats(*self._endpoint.stats)
+
+    @property
     def closed(self) -> bool:
         """Whether the session has ended, by :meth:`close` or by itself."""
         return self._endpoint.closed
 
     def close(self) -> None:
         """End the session; the server frees everything that it held. Safe to call twice."""
+        tracing.closing(self)
         self._endpoint.close()
         self._connection.close()
 
@@ -171,86 +286,11 @@ class Session:
     def __repr__(self) -> str:
         return f"<farcall session with {self.url}{', closed' if self.closed else ''}>"
 
-    # ---- for RemoteModule
 
-    def _lookup(self, name: str) -> int:
-        (pointer,) = self._endpoint.request(_GET_GLOBAL_FUNC, f"get_function({name!r})", (name,))
-        # A null pointer may come as None.
-        return pointer[1] if pointer is not None else 0
-
-    def _call(self, name: str, *args: Any) -> tuple[Any, ...]:
-        """Call one of the server's own functions; the raw reply (its type, its value)."""
-        handle = self._lookup(name)
-        if not handle:
-            raise errors.RemoteError(f"{self.url} has no function `{name}`")
-        try:
-            return self._endpoint.request(_CALL_FUNC, name, args, handle)
-        finally:
-            self._endpoint.release(handle)
+def _plain(device: str | Device | RemoteDevice) -> str | Device:
+    return device.device if isinstance(device, RemoteDevice) else device
 
 
-class RemoteModule:
-    """A library that a server has loaded. Made by :meth:`Session.load_module`.
-
-    Attributes:
-        name: of the file that it came from.
-    """
-
-    def __init__(self, session: Session, handle: int, name: str) -> None:
-        self.name = name
-        self._session = session
-        self._handle = handle
-        self._functions: dict[str, Function | None] = {}
-
-    def get_function(self, name: str) -> Function:
-        """The function ``name`` of the module; call it like a local one.
-
-        Raises:
-            AttributeError: the module has none of that name.
-        """
-        function = self._find(name)
-        if function is None:
-            raise AttributeError(
-                f"module {self.name} on {self._session.url} has no function `{name}`; "
-                f"`farcall inspect {self.name}` lists what it has"
-            )
-        return function
-
-    def __getitem__(self, name: str) -> Function:
-        return self.get_function(name)
-
-    def implements_function(self, name: str) -> bool:
-        """Whether the module has a function ``name``."""
-        return self._find(name) is not None
-
-    def __del__(self) -> None:
-        self._session._endpoint.release(self._handle)
-
-    def __repr__(self) -> str:
-        return f"<module {self.name} on {self._session.url}>"
-
-    def _find(self, name: str) -> Function | None:
-        if name not in self._functions:
-            args = ((_MODULE, self._handle), name, True)
-            type_index, value = self._session._call("tvm.rpc.server.ModuleGetFunction", *args)
-            found = type_index == _FUNCTION
-            self._functions[name] = self._session._endpoint.function(value[1], name) if found else None
-        return self._functions[name]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give the path of a file on this machine") from None
-
-
-def _fetch(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """What ``.numpy()`` of a remote tensor does."""
-    return _core.fetch_remote(tensor).numpy()
-
-
-_core.set_remote_tensor_hook(_fetch)
 for _name, _class in vars(errors).items():
     if isinstance(_class, type) and issubclass(_class, errors.FarcallError):
         _core.register_error(_name, _class)

@@ -5,6 +5,7 @@ It waits on its control socket for a client's connection (SCM_RIGHTS).
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -53,18 +54,23 @@ def serve_channel(
 
     Args:
         channel: to the client, behind the handshake.
-        session: ``peer`` and ``workdir``, and ``token`` and ``scopes`` where a token limits it.
+        session: ``peer`` and ``workdir``, ``token`` and ``scopes`` where a token limits it, and ``store``, a
+            folder of what sessions uploaded, where there is one.
         limits: of the session.
         page: where to note what is done.
     """
     from farcall.rpc.dispatch import Rights, dispatcher
     from farcall.rpc.scopes import parse_scopes
+    from farcall.rpc.store import ContentStore
 
     memory = None if page is None else page.memory
     endpoint = _core.Endpoint(channel, session["peer"], limits.wire, client=False, page=memory)
     rights = Rights(session["token"], parse_scopes(session["scopes"])) if "token" in session else Rights()
+    # Sessions find what others of the same token uploaded, and nothing else.
+    owner = hashlib.sha256(rights.token.encode()).hexdigest()[:16]
+    store = ContentStore(Path(session["store"]) / owner) if "store" in session else None
     try:
-        dispatcher(endpoint, Path(session["workdir"]), limits, rights).serve()
+        dispatcher(endpoint, Path(session["workdir"]), limits, rights, store=store).serve()
     except ProtocolError as error:
         print(f"farcall worker: {error}", file=sys.stderr)
     except ConnectionLostError:
@@ -95,6 +101,8 @@ def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoRet
         os._exit(0)  # the supervisor closed: this spare was not needed
     control.close()
     session = json.loads(data)
+    # Beside the folders of the server's sessions, and gone with them.
+    session["store"] = str(Path(session["workdir"]).parent / "store")
     page = Page(descriptors.pop())
     os.chdir(session["workdir"])
     confine(limits)

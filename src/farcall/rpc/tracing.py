@@ -1,0 +1,202 @@
+"""Where the time of remote calls goes, as a picture: a trace in Chrome's format, one track a hop."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from farcall import _core
+from farcall._files import write_beside
+from farcall.errors import FarcallError, ProtocolError, UsageError
+
+if TYPE_CHECKING:
+    from farcall.rpc.remote import Remote
+
+_CLOCK_PROBES = 5
+_SPANS_MAX = 1 << 20  # that a server may give
+_current: Trace | None = None
+_lock = threading.Lock()
+_sessions: weakref.WeakSet[Traceable] = weakref.WeakSet()
+
+
+class Traceable(Protocol):
+    """What a session is to a trace."""
+
+    features: frozenset[str]
+    url: str
+    _remote: Remote
+
+    @property
+    def closed(self) -> bool: ...
+
+
+class _Span(NamedTuple):
+    track: str
+    category: str
+    name: str
+    start: int  # ns of this process's monotonic clock
+    duration: int  # ns
+
+
+def opened(session: Traceable) -> None:
+    """A session begins: a trace that is being made gets what its server notes."""
+    _sessions.add(session)
+    if _current is not None:
+        _current.join(session)
+
+
+def closing(session: Traceable) -> None:
+    """A session ends: its server is asked for what it noted."""
+    if _current is not None:
+        _current.leave(session)
+
+
+@contextmanager
+def trace(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Within the block, note what remote calls spend their time on; then write it to a file.
+
+    ::
+
+        with fc.trace("t.json"):
+            far["main"](x)
+
+    Open the file with https://ui.perfetto.dev or ``chrome://tracing``. There is one track for this process,
+    one for each server, and one for each further hop: *encode* (arguments into bytes), *wire* (until the
+    answer is here), *queue* (a request waits for those before it), *compute*, and *copy*. Servers other than
+    farcall's tell nothing of themselves. A server's clock is read when its session joins, so tracks fit
+    together within the time of a round trip.
+
+    Args:
+        path: of the JSON file.
+
+    Raises:
+        UsageError: a trace is being made already.
+    """
+    global _current
+    with _lock:
+        if _current is not None:
+            raise UsageError("a trace is being made already; they do not nest")
+        _current = made = Trace()
+    try:
+        for session in list(_sessions):
+            made.join(session)
+        yield
+    finally:
+        spans = made.end()
+        _current = None
+        write_beside(Path(path), json.dumps({"traceEvents": _events(spans)}).encode())
+
+
+class Trace:
+    """A trace that is being made."""
+
+    def __init__(self) -> None:
+        self._spans: list[_Span] = []
+        self._offsets: weakref.WeakKeyDictionary[Traceable, int] = weakref.WeakKeyDictionary()
+        _core.trace_start()
+
+    def join(self, session: Traceable) -> None:
+        """Let a session's server note from now on."""
+        if session.closed or "trace" not in session.features:
+            return
+        self._offsets[session] = _clock_offset(session._remote)
+        session._remote.call("farcall.rpc.trace_begin")
+
+    def leave(self, session: Traceable) -> None:
+        """Fetch what its server noted. A server that is gone has taken it along."""
+        offset = self._offsets.pop(session, None)
+        if offset is None or session.closed:
+            return
+        try:
+            self._spans += _read(session._remote.call("farcall.rpc.trace_take"), session.url, offset)
+        except FarcallError:
+            return
+
+    def end(self) -> list[_Span]:
+        """All spans, also those of this process."""
+        for session in list(self._offsets):
+            self.leave(session)
+        for _, category, name, start, duration in _core.trace_stop():
+            if "farcall.rpc." not in name:
+                self._spans.append(_Span("this process", category, name, start, duration))
+        return self._spans
+
+
+def _clock_offset(remote: Remote) -> int:
+    """What to add to the server's clock: from the quickest of some readings."""
+    clock, best = remote.helper("farcall.rpc.clock"), (1 << 62, 0)
+    for _ in range(_CLOCK_PROBES):
+        before = time.monotonic_ns()
+        theirs = clock()
+        after = time.monotonic_ns()
+        best = min(best, (after - before, (before + after) // 2 - theirs))
+    return best[1]
+
+
+def _read(data: object, url: str, offset: int) -> list[_Span]:
+    """What a server sent, checked.
+
+    Raises:
+        ProtocolError: it is not what a trace looks like.
+    """
+    try:
+        rows: Any = json.loads(data)  # type: ignore[arg-type]
+        if len(rows) > _SPANS_MAX:
+            raise ValueError(f"{len(rows)} spans")
+        return [
+            _Span(_track(url, int(hop)), str(category), str(name), int(start) + offset, int(ns))
+            for hop, category, name, start, ns in rows
+        ]
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"{url} sent no trace: {error}") from None
+
+
+def _track(url: str, hop: int) -> str:
+    return url if hop == 1 else f"hop {hop} of {url}"
+
+
+def _events(spans: list[_Span]) -> list[dict[str, Any]]:
+    """In Chrome's trace event format: a process for each track, in it a thread for each category.
+
+    Spans of one thread must not overlap, as those of pipelined calls do: these get further threads.
+    """
+    begin = min((span.start for span in spans), default=0)
+    pids = {name: i for i, name in enumerate(dict.fromkeys(["this process", *(s.track for s in spans)]))}
+    lanes: dict[tuple[str, str], list[int]] = {}  # of each thread, when its last span ends
+    tids: dict[tuple[str, str, int], int] = {}
+    events = []
+    for span in sorted(spans, key=lambda span: span.start):
+        ends = lanes.setdefault((span.track, span.category), [])
+        lane = next((i for i, end in enumerate(ends) if end <= span.start), len(ends))
+        ends[lane : lane + 1] = [span.start + span.duration]
+        tid = tids.setdefault((span.track, span.category, lane), len(tids))
+        events.append(
+            {
+                "ph": "X",
+                "pid": pids[span.track],
+                "tid": tid,
+                "cat": span.category,
+                "name": span.name,
+                "ts": (span.start - begin) / 1e3,
+                "dur": span.duration / 1e3,
+            }
+        )
+    return [*_names(pids, tids), *events]
+
+
+def _names(pids: dict[str, int], tids: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
+    tracks = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for name, pid in pids.items()
+    ]
+    threads = [
+        {"ph": "M", "name": "thread_name", "pid": pids[track], "tid": tid, "args": {"name": category}}
+        for (track, category, _), tid in tids.items()
+    ]
+    return tracks + threads

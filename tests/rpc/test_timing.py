@@ -1,0 +1,132 @@
+"""Measuring functions where they run, and how results look."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import farcall as fc
+from farcall import _core
+from farcall.rpc import Session, Timing, TimingOptions, benchmark
+
+from .test_session import kernels  # noqa: F401  (a fixture)
+
+
+def test_a_remote_function(session: Session) -> None:
+    timing = session.benchmark("test.nop", number=20, repeat=3)
+    assert len(timing.results) == 3
+    assert 0 < timing.min <= timing.median <= timing.max
+    with pytest.raises(Exception, match=r"test\.missing"):
+        session.benchmark("test.missing")
+
+
+def test_a_remote_module(session: Session, kernels: Path) -> None:  # noqa: F811
+    module = session.load_module(kernels)
+    x, out = np.arange(4, dtype="float32"), session.empty((4,))
+    timing = module.benchmark("add_one", x, out, number=5, repeat=2)
+    assert len(timing.results) == 2
+    np.testing.assert_array_equal(out.numpy(), x + 1)
+
+
+def test_failures_are_the_function_s(session: Session) -> None:
+    with pytest.raises(ValueError, match="reason"):
+        session.benchmark("test.fail", "ValueError", "reason")
+    assert session.get_function("test.add")(1, 1) == 2
+
+
+def count(calls: list[str]) -> tuple[Any, Any]:
+    def function(*args: int) -> None:
+        calls.append("call")
+
+    def before(*args: int) -> None:
+        calls.append("before")
+
+    return _core.Function(function), _core.Function(before)
+
+
+def test_calls_are_counted() -> None:
+    calls: list[str] = []
+    function, before = count(calls)
+    data = _core.time_evaluator(function, before, 3, 2, 0, 1, 0, 1, 0)(1, 2)
+    assert calls == ["call", *(["before", "call", "call", "call"] * 2)]
+    assert len(struct.unpack("<2d", data)) == 2
+
+
+def test_the_number_grows_until_it_takes_long_enough() -> None:
+    calls: list[str] = []
+    function, _ = count(calls)
+    _core.time_evaluator(function, None, 1, 1, 2, 100, 0, 1, 0)()
+    assert len(calls) > 100  # of a few hundred nanoseconds, in 2 ms
+    timing = benchmark(lambda: None, number=1, min_repeat_ms=1)
+    assert 0 < timing.mean < 1e-3
+
+
+def test_caches_are_flushed_and_pauses_kept() -> None:
+    timing = benchmark(
+        lambda: None,
+        number=1,
+        repeat=4,
+        cache_flush_bytes=1 << 16,
+        cooldown_interval_ms=1,
+        repeats_to_cooldown=2,
+    )
+    assert len(timing.results) == 4
+
+
+def test_preprocess_by_name(session: Session) -> None:
+    assert len(session.benchmark("test.count", 1, preprocess="test.count").results) == 1
+    with pytest.raises(Exception, match="nothing"):
+        session.benchmark("test.nop", preprocess="nothing")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"number": 0},
+        {"repeat": 0},
+        {"min_repeat_ms": -1},
+        {"cache_flush_bytes": -1},
+        {"repeats_to_cooldown": 0},
+    ],
+    ids=str,
+)
+def test_numbers_out_of_range(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        TimingOptions(**options)
+
+
+def test_numbers_that_a_foreign_client_sends(session: Session) -> None:
+    evaluator = session.get_function("runtime.RPCTimeEvaluator")
+    for numbers in ((0, 1), (1, 0), (1, 1 << 40), (-1, 1)):
+        with pytest.raises(ValueError, match="number and repeat"):
+            evaluator(None, "test.nop", 1, 0, *numbers, 0, 100, 0, 1, 0, "")
+    with pytest.raises(ValueError, match="no device cuda:0"):
+        evaluator(None, "test.nop", 2, 0, 1, 1, 0, 100, 0, 1, 0, "")
+    with pytest.raises(TypeError, match="expected a module"):
+        evaluator(7, "test.nop", 1, 0, 1, 1, 0, 100, 0, 1, 0, "")
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=20))
+def test_statistics(results: list[float]) -> None:
+    timing = Timing(tuple(results))
+    assert timing.min <= timing.median <= timing.max
+    assert timing.mean == pytest.approx(np.mean(results))
+    assert timing.std == pytest.approx(np.std(results), abs=1e-9)
+    assert sum(int(line.split()[-1]) for line in timing.histogram().splitlines()) == len(results)
+    assert "mean" in str(timing)
+
+
+def test_how_it_looks() -> None:
+    timing = Timing((1e-6, 2e-6, 2e-6, 4e-6))
+    assert str(timing) == "mean 2.25 us  median 2 us  min 1 us  max 4 us  std 1.09 us  (4 repeats)"
+    assert [line.split()[-1] for line in timing.histogram(3).splitlines()] == ["1", "2", "1"]
+    assert Timing((1e-6,)).histogram().endswith(" 1")
+    html = timing._repr_html_()
+    assert "<td>2.25 us</td>" in html
+    assert fc.benchmark is benchmark

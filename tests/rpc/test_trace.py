@@ -1,0 +1,102 @@
+"""Traces: what remote calls spend their time on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import farcall as fc
+from farcall.rpc import Server, Session, connect
+from farcall.rpc.tracing import _read
+
+from .conftest import SECONDS
+
+
+def events(path: Path) -> tuple[dict[str, set[tuple[str, str]]], list[dict[str, Any]]]:
+    """(category, name) by track, and the raw spans."""
+    raw = json.loads(path.read_bytes())["traceEvents"]
+    tracks = {event["pid"]: event["args"]["name"] for event in raw if event["name"] == "process_name"}
+    spans = [event for event in raw if event["ph"] == "X"]
+    seen: dict[str, set[tuple[str, str]]] = {name: set() for name in tracks.values()}
+    for span in spans:
+        seen[tracks[span["pid"]]].add((span["cat"], span["name"]))
+    return seen, spans
+
+
+def test_both_ends_are_in_it(session: Session, tmp_path: Path) -> None:
+    total, add = session.get_function("test.sum"), session.get_function("test.add")
+    with fc.trace(tmp_path / "t.json"):
+        x = session.tensor(np.ones(10, "float32"))
+        total(x)
+        x.numpy()
+        with session.pipeline() as p:
+            p.map(add, [(1, 2)] * 5)
+    seen, spans = events(tmp_path / "t.json")
+    assert {("encode", "test.sum"), ("wire", "test.sum"), ("wire", "test.add")} <= seen["this process"]
+    assert {("copy", "kCopyToRemote"), ("copy", "kCopyFromRemote")} <= seen["this process"]
+    assert {("queue", "test.sum"), ("compute", "test.sum"), ("compute", "test.add")} <= seen[session.url]
+    assert ("copy", "kCopyToRemote") in seen[session.url]
+    assert not any("farcall.rpc" in name for names in seen.values() for _, name in names)
+    assert all(span["ts"] >= 0 and span["dur"] >= 0 for span in spans)
+    # What a server computes lies inside the time for which its answer was awaited.
+    wire, compute = (
+        next(span for span in spans if (span["cat"], span["name"]) == (category, "test.sum"))
+        for category in ("wire", "compute")
+    )
+    assert wire["dur"] >= compute["dur"]
+
+
+def test_spans_of_a_thread_do_not_overlap(session: Session, tmp_path: Path) -> None:
+    with fc.trace(tmp_path / "t.json"), session.pipeline() as p:
+        p.map(session.get_function("test.nop"), [()] * 50)
+    _, spans = events(tmp_path / "t.json")
+    ends: dict[tuple[int, int], float] = {}
+    for span in sorted(spans, key=lambda span: span["ts"]):
+        thread = (span["pid"], span["tid"])
+        assert span["ts"] >= ends.get(thread, 0) - 1e-3
+        ends[thread] = span["ts"] + span["dur"]
+
+
+def test_sessions_within_the_block(server: Server, tmp_path: Path) -> None:
+    with fc.trace(tmp_path / "t.json"), connect(server.url, key="k", timeout=SECONDS) as inner:
+        inner.get_function("test.add")(1, 2)
+    seen, _ = events(tmp_path / "t.json")
+    assert ("compute", "test.add") in seen[server.url]
+
+
+def test_nothing_is_noted_outside(session: Session, tmp_path: Path) -> None:
+    add = session.get_function("test.add")
+    add(1, 1)
+    with fc.trace(tmp_path / "t.json"):
+        pass
+    add(1, 1)
+    seen, _ = events(tmp_path / "t.json")
+    assert seen == {"this process": set()}
+
+
+def test_traces_do_not_nest(tmp_path: Path) -> None:
+    inner = fc.trace(tmp_path / "b.json")
+    with fc.trace(tmp_path / "a.json"), pytest.raises(fc.UsageError, match="do not nest"), inner:
+        pass
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_a_worker_that_dies_leaves_the_trace(server: Server, tmp_path: Path) -> None:
+    with fc.trace(tmp_path / "t.json"), connect(server.url, key="k", timeout=SECONDS) as session:
+        leave = session.get_function("test.exit")
+        with pytest.raises(fc.errors.WorkerCrashedError):
+            leave(1)
+    seen, _ = events(tmp_path / "t.json")
+    assert ("wire", "test.exit") in seen["this process"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}x", b"[1]", b"[[1,2]]", b'[["a","b","c","d","e"]]', 7, b"[[1,2,3,4,null]]"]
+)
+def test_what_is_no_trace(data: Any) -> None:
+    with pytest.raises(fc.errors.ProtocolError, match="no trace"):
+        _read(data, "tcp://x:1", 0)

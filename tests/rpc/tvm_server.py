@@ -1,0 +1,49 @@
+"""A real TVM RPC server in a process of its own: ``[MAX_PACKET=n] python tvm_server.py``.
+
+The port is the first line on stdout; it serves until stdin closes. With MAX_PACKET it is one that takes
+packets of at most so many bytes, as servers for microcontrollers are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import rpc
+
+
+def register() -> None:
+    """What it exports."""
+
+    def array(*items: Any) -> Any:
+        return tvm.runtime.convert(list(items))
+
+    exports: dict[str, Any] = {
+        "add": lambda a, b: a + b,
+        "adder": lambda n: tvm_ffi.convert(lambda x: x + n),
+        "array": array,
+        "call": lambda f, x: f(x),
+        "echo": lambda x: x,
+        "make": lambda n: tvm.runtime.tensor(np.arange(n, dtype="float32")),
+        "map": lambda: tvm.runtime.convert({"a": 1}),
+        "nop": lambda: None,
+        "size": len,
+        "sum": lambda x: float(x.numpy().astype("float64").sum()),
+    }
+    for name, function in exports.items():
+        tvm.register_global_func(f"test.{name}", function, override=True)
+    if limit := int(os.environ.get("MAX_PACKET", "0")):  # the server is yet another process
+        tvm.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: limit, override=True)
+
+
+if __name__ == "__main__":
+    server = rpc.Server(
+        "127.0.0.1", port=20090, port_end=20999, key="k", server_init_callback=register, silent=True
+    )
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.terminate()

@@ -39,9 +39,7 @@ static int ref_init(PyObject* self, PyObject* args, PyObject* kwargs) {
 static void ref_dealloc(PyObject* self) {
   FcRemoteObj* object = ((PyRemoteRef*)self)->object;
   if (object) fc_decref(&object->header);
-  PyTypeObject* type = Py_TYPE(self);
-  type->tp_free(self);
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+  Py_TYPE(self)->tp_free(self); /* of a subclass, Python releases the type itself */
 }
 
 int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {

@@ -31,6 +31,11 @@ def _leave() -> None:
     raise SystemExit(3)
 
 
+def _scribble(name: str) -> None:
+    with Path(name).open("r+b") as file:
+        file.write(b"scribble")
+
+
 def _scale(x: Any, factor: float) -> Any:
     return (x.numpy() * factor).astype(x.numpy().dtype)
 
@@ -93,6 +98,7 @@ def register() -> None:
         "kill": lambda number: os.kill(os.getpid(), number),
         "leave": _leave,
         "length": len,
+        "module": lambda: fc.ffi.new_module("test", {"answer": lambda: 42}),
         "nop": lambda: None,
         "object": lambda: {1: 2},
         "offer": _offer,
@@ -101,6 +107,7 @@ def register() -> None:
         "pid": os.getpid,
         "range": lambda n: np.arange(n, dtype="float32"),
         "scale": _scale,
+        "scribble": _scribble,
         "segfault": _segfault,
         "several": lambda x: (x, 7, "text", _scale(x, 2.0)),
         "thread_of": lambda: THREAD_OF[0],

@@ -58,7 +58,7 @@ def test_a_callback_uses_the_session(session: Session) -> None:
 def test_functions_and_objects_in_a_callback(session: Session) -> None:
     adder, made = session.get_function("test.adder"), session.get_function("test.object")
     assert call(session)(lambda f: f(1), adder(5)) == 6
-    assert call(session)(lambda x: adder(x), 3)(4) == 7
+    assert call(session)(lambda x: adder(x + 1), 2)(4) == 7
     there = call(session)(lambda n: made() if n else None, 1)
     assert isinstance(there, RemoteObject)
     assert session.get_function("test.length")(there) == 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ def register() -> None:
         "map": lambda: tvm.runtime.convert({"a": 1}),
         "nop": lambda: None,
         "size": len,
+        "wait": threading.Event().wait,
         "sum": lambda x: float(x.numpy().astype("float64").sum()),
     }
     for name, function in exports.items():

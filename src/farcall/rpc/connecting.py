@@ -21,6 +21,7 @@ def connect(
     via: Sequence[str | tuple[str, str]] = (),
     timeout: float = 10.0,
     call_timeout: float | None = None,
+    session_timeout: float | None = None,
     token: str | None = None,
     tls: Tls | None = None,
 ) -> Session:
@@ -37,6 +38,7 @@ def connect(
         timeout: seconds until the session must stand.
         call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
             ends the session, since its answer would be taken for the next one's.
+        session_timeout: seconds after which the (nearest) server ends the session, if not before.
         token: ``NAME.SECRET`` from `farcall token create`, where the server wants one.
         tls: the files for ``tls://`` and ``wss://``.
 
@@ -44,13 +46,16 @@ def connect(
         The session; use it in a ``with`` statement, or close it.
 
     Raises:
-        UsageError: ``url`` is none, a ``tls`` file cannot be used, or the token would travel in plain text.
+        UsageError: ``url`` or a number is none, a ``tls`` file cannot be used, or the token would travel in
+            plain text.
         ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server.
         MissingExtraError: the channel needs a package that is not installed.
     """
     deadline = time.monotonic() + timeout
+    if session_timeout is not None and not 0 < session_timeout < 1e9:
+        raise UsageError(f"session_timeout: expected a positive number of seconds, got {session_timeout}")
     hops = [hop if isinstance(hop, tuple) else (hop, "") for hop in via] + [(url, key)]
-    connection = open_line(*hops[0], deadline, token=token, tls=tls)
+    connection = open_line(*hops[0], deadline, token=token, tls=tls, session_timeout=session_timeout)
     further = tuple(value for hop in hops[1:] for value in hop_values(*hop))
     try:
         return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, further)
@@ -60,7 +65,13 @@ def connect(
 
 
 def open_line(
-    url: str, key: str, deadline: float, *, token: str | None = None, tls: Tls | None = None
+    url: str,
+    key: str,
+    deadline: float,
+    *,
+    token: str | None = None,
+    tls: Tls | None = None,
+    session_timeout: float | None = None,
 ) -> Connection:
     """A line to a server on which the handshake is done, so that packets may begin.
 
@@ -71,7 +82,8 @@ def open_line(
     connection = dial(url, deadline, tls=tls)
     try:
         if connection.shakes_hands:
-            _shake_hands(connection, client_hello(key, token), ClientHandshake(key), deadline)
+            hello = client_hello(key, token, session_timeout)
+            _shake_hands(connection, hello, ClientHandshake(key), deadline)
     except BaseException:
         connection.close()
         raise

@@ -36,8 +36,13 @@ def _field(value: bytes) -> bytes:
     return _I32.pack(len(value)) + value
 
 
-def client_hello(key: str, token: str | None = None) -> bytes:
+def client_hello(key: str, token: str | None = None, timeout: float | None = None) -> bytes:
     """The connector's opening.
+
+    Args:
+        key: that the acceptor has.
+        token: that it may want.
+        timeout: seconds after which it is to end the session.
 
     Raises:
         ConnectError: the key or the token has a blank or a NUL, which would end it early.
@@ -46,8 +51,10 @@ def client_hello(key: str, token: str | None = None) -> bytes:
         if any(c.isspace() or c == "\0" for c in word):
             shown = f"{name} {word!r}" if name == "key" else "the token"
             raise ConnectError(f"{shown}: a {name} has no blanks and no NUL")
-    option = f" -token={token}" if token is not None else ""
-    return _I32.pack(MAGIC) + _field((_CLIENT + key + option).encode())
+    options = f" -token={token}" if token is not None else ""
+    if timeout is not None:  # whole seconds without a point: TVM's C++ server reads digits only
+        options += f" -timeout={int(timeout) if timeout == int(timeout) else timeout}"
+    return _I32.pack(MAGIC) + _field((_CLIENT + key + options).encode())
 
 
 def server_accept(key: str) -> bytes:

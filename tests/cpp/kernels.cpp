@@ -120,10 +120,12 @@ Tensor filled(Shape shape, float value) {
 }
 
 // Around and back: the memory stays the same, and is released once.
-Tensor through_dlpack(Tensor x, bool versioned, int64_t alignment, bool contiguous) {
+Tensor through_dlpack(Tensor x, bool versioned, int64_t alignment, bool contiguous, bool checked_by_receiver) {
   auto align = static_cast<size_t>(alignment);
+  size_t out_alignment = checked_by_receiver ? 0 : align;
+  bool out_contiguous = contiguous && !checked_by_receiver;
   if (!versioned) {
-    DLManagedTensor* managed = x.ToDLPack();
+    DLManagedTensor* managed = x.ToDLPack(out_alignment, out_contiguous);
     try {
       return Tensor::FromDLPack(managed, align, contiguous);
     } catch (...) {
@@ -131,7 +133,7 @@ Tensor through_dlpack(Tensor x, bool versioned, int64_t alignment, bool contiguo
       throw;
     }
   }
-  DLManagedTensorVersioned* managed = x.ToDLPackVersioned();
+  DLManagedTensorVersioned* managed = x.ToDLPackVersioned(out_alignment, out_contiguous);
   try {
     return Tensor::FromDLPackVersioned(managed, align, contiguous);
   } catch (...) {
@@ -160,13 +162,15 @@ FARCALL_EXPORT(asked, asked);
 FARCALL_EXPORT(axis, axis);
 FARCALL_EXPORT(without_strides, without_strides);
 FARCALL_EXPORT(offset_first, offset_first);
-FARCALL_EXPORT(doubled, doubled, arg("x"));
+FARCALL_EXPORT(doubled, doubled, arg("x"), like("x"));
+FARCALL_EXPORT(unlike, doubled, arg("x"), like("y"));
 FARCALL_EXPORT(add_one, add_one, arg("x"));
 FARCALL_EXPORT(columns, columns);
 FARCALL_EXPORT(filled, filled);
 FARCALL_EXPORT(live, [] { return live; });
 FARCALL_EXPORT(keep, [](Tensor x) { return x; });
-FARCALL_EXPORT(through_dlpack, through_dlpack);
+FARCALL_EXPORT(through_dlpack, through_dlpack, arg("x"), arg("versioned"), arg("alignment"), arg("contiguous"),
+               arg("checked_by_receiver", true));
 FARCALL_EXPORT(bad_dlpack, bad_dlpack);
 FARCALL_EXPORT(transposed, transposed);
 FARCALL_EXPORT(row, [](const Tensor& x, int64_t i) { return x.as_strided({x.size(1)}, {x.stride(1)}, i * x.stride(0)); });

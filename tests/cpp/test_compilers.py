@@ -109,6 +109,37 @@ def test_cpp_for_other_machines(tmp_path: Path, target: str) -> None:
     compile_with((*ZIG, "c++", "-target", target), written(tmp_path, "use.cpp", CPP_SOURCE), "-std=c++17")
 
 
+def toolkit() -> list[str]:
+    """The folders of CUDA's and NVSHMEM's headers that packages brought; empty when one is missing."""
+    spec = importlib.util.find_spec("nvidia")
+    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    folders = [folder for place in places for folder in place.glob("*/include")]
+    wanted = ("cuda_runtime_api.h", "crt/host_defines.h", "nvshmem.h")
+    found = all(any((folder / name).is_file() for folder in folders) for name in wanted)
+    return [f"-isystem{folder}" for folder in folders] if found else []
+
+
+@pytest.mark.skipif(
+    not toolkit(),
+    reason="nvidia-cuda-runtime-cu12, -nvcc-cu12, -cccl-cu12 and nvidia-nvshmem-cu12 are not all installed",
+)
+def test_allocators_of_the_device_toolkits(tmp_path: Path) -> None:
+    source = written(
+        tmp_path,
+        "use.cpp",
+        """
+#include <farcall/allocators.hpp>
+using namespace farcall;
+Tensor on_cuda(Shape s) { return Tensor::FromNDAlloc(CudaAllocator(), s, dtype_of<float>, {kDLCUDA, 0}); }
+Tensor symmetric(Shape s) { return Tensor::FromNDAlloc(NvshmemAllocator(), s, dtype_of<float>, {kDLCUDA, 0}); }
+FARCALL_EXPORT(on_cuda, on_cuda);
+FARCALL_EXPORT(symmetric, symmetric);
+""",
+    )
+    loose = tuple(flag for flag in STRICT if flag != "-Wshadow")
+    compile_with(("g++",), source, "-std=c++17", "-fsyntax-only", *toolkit(), extra=loose)
+
+
 @with_zig
 def test_a_library_for_musl(tmp_path: Path) -> None:
     """Linked, and nothing undefined but the runtime's functions and the C library's."""

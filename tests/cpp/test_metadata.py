@@ -69,6 +69,13 @@ def test_a_const_view_is_said_to_be_read_only(kernels: Module) -> None:
     assert metadata(kernels, "add_one")["parameters"] == [{"name": "x"}]
 
 
+def test_a_result_like_a_parameter(kernels: Module) -> None:
+    assert metadata(kernels, "doubled")["shape_like"] == "x"
+    assert "shape_like" not in metadata(kernels, "columns")
+    with pytest.raises(ValueError, match=r'farcall::like\("y"\) names no parameter'):
+        kernels["_metadata_unlike"]()
+
+
 def test_names_that_were_not_given_are_said_to_be_made_up(kernels: Module) -> None:
     assert metadata(kernels, "add")["named"] is True
     assert metadata(kernels, "narrow")["named"] is False

@@ -131,6 +131,17 @@ def test_alignment_and_contiguity_are_asked_for(kernels: Module, versioned: bool
         kernels["through_dlpack"](from_dlpack(X.T), versioned, 0, True)
 
 
+@pytest.mark.parametrize("versioned", [True, False])
+def test_alignment_and_contiguity_are_promised(kernels: Module, versioned: bool) -> None:
+    aligned = empty((64,), "uint8")
+    kernels["through_dlpack"](aligned, versioned, 64, True, checked_by_receiver=False)
+    odd = from_dlpack(aligned.numpy()[1:])
+    with pytest.raises(RuntimeError, match="not at a multiple of 64 bytes"):
+        kernels["through_dlpack"](odd, versioned, 64, False, checked_by_receiver=False)
+    with pytest.raises(RuntimeError, match="has gaps"):
+        kernels["through_dlpack"](from_dlpack(X.T), versioned, 0, True, checked_by_receiver=False)
+
+
 def test_flags_and_versions_are_honoured(kernels: Module) -> None:
     x = from_dlpack(X.copy())
     assert kernels["bad_dlpack"](x, 1, 1) == 1  # read-only stays read-only

@@ -40,11 +40,20 @@ FARCALL_COLD inline std::string parameters_json(const Callee& callee) {
   return out;
 }
 
+/* `,"shape_like":"x"`, or nothing. */
+FARCALL_COLD inline std::string like_json(const Options& options) {
+  const std::string& like = options.shape_like;
+  bool named = like.empty();
+  for (const Parameter& parameter : options.parameters) named = named || parameter.name == like;
+  FARCALL_CHECK(named, "ValueError", "farcall::like(\"", like, "\") names no parameter");
+  return like.empty() ? like : text(",\"shape_like\":", json_string(like));
+}
+
 FARCALL_COLD inline std::string metadata_json(const Callee& callee) {
   if (!callee.info->parameters) return text("{\"type_schema\":", json_string(schema_of("ffi.Function")), "}");
+  const Options& options = callee.get_options();
   return text("{\"type_schema\":", json_string(function_schema(*callee.info)),
-              ",\"named\":", !callee.get_options().parameters.empty(), ",\"parameters\":[", parameters_json(callee),
-              "]}");
+              ",\"named\":", !options.parameters.empty(), like_json(options), ",\"parameters\":[", parameters_json(callee), "]}");
 }
 
 /* The bodies of the symbols that stand beside an exported function. */
@@ -77,7 +86,8 @@ inline constexpr bool kAllNamed = Named::value == 0 || Named::value == TypeOf<st
  * Exports a function, a lambda or another callable under a name:
  *
  *     FARCALL_EXPORT(add, [](int a, int b) { return a + b; });
- *     FARCALL_EXPORT(scale, scale_rows, farcall::doc("Multiplies."), farcall::arg("x"), farcall::arg("by", 2.0));
+ *     FARCALL_EXPORT(scale, scale_rows, farcall::doc("Multiplies."), farcall::arg("x"), farcall::arg("by", 2.0),
+ *                    farcall::like("x"));
  *
  * Give an `arg` for every parameter or for none. At namespace scope, but not in an unnamed one, whose symbols
  * nobody else sees; once for each name in a library. A lambda whose text has commas outside of parentheses, such

@@ -37,6 +37,15 @@ struct Doc {
 };
 inline Doc doc(const char* text) { return {text}; }
 
+/*
+ * The result is a new tensor of the shape and dtype of this parameter, on its device. torch.compile and torch.export
+ * know then what an operator gives, without running it.
+ */
+struct Like {
+  std::string parameter;
+};
+inline Like like(std::string_view parameter) { return {std::string(parameter)}; }
+
 namespace detail {
 
 struct End {}; /* closes the list of options, so that it is never empty */
@@ -53,6 +62,7 @@ Guess guess(P&&... parameters) {
 struct Options {
   std::vector<Parameter> parameters; /* empty, or one for each parameter */
   std::string doc;
+  std::string shape_like; /* a parameter's name, or empty */
 
   template <class... O>
   static const Options* make(size_t arity, O&&... options) {
@@ -65,6 +75,7 @@ struct Options {
  private:
   void add(Parameter parameter) { parameters.push_back(std::move(parameter)); }
   void add(Doc text) { doc = text.text; }
+  void add(Like same) { shape_like = std::move(same.parameter); }
   void add(Guess guess) {
     parameters = std::move(guess.parameters);
     guessed_ = true;

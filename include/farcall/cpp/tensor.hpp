@@ -215,13 +215,18 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
     return Tensor(adopt(out));
   }
 
-  /* A description that shares the memory; its `deleter` must be called once. */
-  DLManagedTensor* ToDLPack() const {
+  /*
+   * A description that shares the memory; its `deleter` must be called once. RuntimeError where the first element is
+   * not at a multiple of `alignment`, or, with `contiguous`, where there are gaps: for receivers that need that.
+   */
+  DLManagedTensor* ToDLPack(size_t alignment = 0, bool contiguous = false) const {
+    check_fits(alignment, contiguous);
     DLManagedTensor* out = nullptr;
     detail::check_call(TVMFFITensorToDLPack(object_, &out), "TVMFFITensorToDLPack");
     return out;
   }
-  DLManagedTensorVersioned* ToDLPackVersioned() const {
+  DLManagedTensorVersioned* ToDLPackVersioned(size_t alignment = 0, bool contiguous = false) const {
+    check_fits(alignment, contiguous);
     DLManagedTensorVersioned* out = nullptr;
     detail::check_call(TVMFFITensorToDLPackVersioned(object_, &out), "TVMFFITensorToDLPackVersioned");
     return out;
@@ -236,6 +241,15 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
 
   /* The same memory under other dims and strides, `offset` elements on. Nothing is checked against its size. */
   Tensor as_strided(ShapeView shape, ShapeView strides, int64_t offset = 0) const;
+
+ private:
+  /* Memory without addresses has its first element at the offset. */
+  void check_fits(size_t alignment, bool contiguous) const {
+    FARCALL_CHECK(!contiguous || is_contiguous(), "RuntimeError", "the tensor has gaps, and must be contiguous");
+    uint64_t at = detail::has_addresses(device()) ? reinterpret_cast<uintptr_t>(data_ptr()) : byte_offset();
+    FARCALL_CHECK(alignment == 0 || at % alignment == 0, "RuntimeError",
+                  "the first element is not at a multiple of ", alignment, " bytes");
+  }
 };
 
 inline TensorView::TensorView(const Tensor& tensor) noexcept : dl_(tensor.dl()) {}

@@ -131,7 +131,9 @@ def test_allocators_of_the_device_toolkits(tmp_path: Path) -> None:
 #include <farcall/allocators.hpp>
 using namespace farcall;
 Tensor on_cuda(Shape s) { return Tensor::FromNDAlloc(CudaAllocator(), s, dtype_of<float>, {kDLCUDA, 0}); }
-Tensor symmetric(Shape s) { return Tensor::FromNDAlloc(NvshmemAllocator(), s, dtype_of<float>, {kDLCUDA, 0}); }
+Tensor symmetric(Shape s) {
+  return Tensor::FromNDAlloc(NvshmemAllocator(), s, dtype_of<float>, {kDLCUDA, 0});
+}
 FARCALL_EXPORT(on_cuda, on_cuda);
 FARCALL_EXPORT(symmetric, symmetric);
 """,

@@ -23,10 +23,11 @@ from farcall.errors import (
     ConnectionLostError,
     PermissionDeniedError,
     ProtocolError,
+    UsageError,
     WorkerCrashedError,
 )
 from farcall.rpc import Limits, Server, Session, connect
-from farcall.rpc.relay import hop_values, parse_hop
+from farcall.rpc.relay import Hop, hop_values, parse_hop
 
 from .conftest import (
     INIT,
@@ -141,7 +142,9 @@ def test_requests_do_not_wait_for_replies(peer: Peer) -> None:
     for i in range(300):
         assert number(peer.reply()) == i
         assert message(peer.reply()).startswith("InvalidHandleError: 0x3039 is no function")
-        assert message(peer.reply()).startswith("InvalidHandleError: 0x3039 is no returned tensor or allocation")
+        assert message(peer.reply()).startswith(
+            "InvalidHandleError: 0x3039 is no returned tensor or allocation"
+        )
         assert peer.reply()[0] == 4
         assert peer.reply() == (8, b"abcdefgh")
 
@@ -343,13 +346,30 @@ def test_a_hop_starts_no_command(url: str) -> None:
     st.sampled_from(["tcp://127.0.0.1:{}", "tcp://[::1]:{}", "tls://board.local:{}", "unix:///run/x{}"]),
     st.integers(0, 65535),
     st.text("abc-._", max_size=8),
+    st.none() | st.text(max_size=20),
 )
-def test_a_hop_is_read_as_it_was_written(form: str, port: int, key: str) -> None:
-    url = form.format(port)
-    values = hop_values(url, key)
-    hop = parse_hop((*values, "rpc.Connect", "next"))
-    assert hop is not None
-    assert (hop.url, hop.key, hop.taken) == (url, key, len(values))
+def test_a_hop_is_read_as_it_was_written(form: str, port: int, key: str, token: str | None) -> None:
+    hop = Hop(form.format(port), key, token)
+    values = hop_values(hop)
+    assert parse_hop((*values, "rpc.Connect", "next")) == (hop, len(values))
+
+
+@pytest.mark.parametrize(
+    "options", ["", "[]", "{", '{"token": 1}', '{"token": "a.b", "more": 1}', '{"key": "x"}', "1"]
+)
+def test_options_that_are_none(options: str) -> None:
+    with pytest.raises(ProtocolError, match="its options are JSON"):
+        parse_hop(("farcall.rpc.Connect", "tcp://127.0.0.1:1", "", options))
+
+
+def test_a_token_of_a_far_server_does_not_cross_an_open_line(server: Server) -> None:
+    """It is said to the first server, which says it on."""
+    with pytest.raises(UsageError, match=r"would travel in plain text"):
+        connect("tls://127.0.0.1:1", token="a.b", via=[(server.url, "k")], timeout=SECONDS)
+    with pytest.raises(UsageError, match=r"would travel in plain text"):
+        connect(
+            "tls://127.0.0.1:1", via=[(server.url, "k"), ("tls://127.0.0.1:2", "", "a.b")], timeout=SECONDS
+        )
 
 
 @given(

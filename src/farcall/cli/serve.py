@@ -31,6 +31,12 @@ _File = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--lease", default=0.0, help="Seconds of a client's silence, between calls, that end its session."
 )
+@click.option(
+    "--relay",
+    default="loopback",
+    show_default=True,
+    help='Where sessions may go on to: "off", "loopback", "any", or words HOST:PORT.',
+)
 @click.option("--memory", default=0, help="MiB that a session may use; 0: what the machine has.")
 @click.option(
     "--drain", default=10.0, show_default=True, help="Seconds for open sessions to finish after SIGTERM."
@@ -54,6 +60,7 @@ def command(
     session_seconds: float,
     call_seconds: float,
     lease: float,
+    relay: str,
     memory: int,
     drain: float,
     insecure: bool,
@@ -71,6 +78,7 @@ def command(
         session_seconds=session_seconds,
         call_seconds=call_seconds,
         lease_seconds=lease,
+        relay=relay,
         memory_bytes=memory << 20,
         drain_seconds=drain,
     )

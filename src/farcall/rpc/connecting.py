@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
 from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
 from farcall.rpc.handshake import ClientHandshake, client_hello
-from farcall.rpc.relay import hop_values
+from farcall.rpc.relay import Hop, hop_values
 from farcall.rpc.session import Session
 
 _CURE = "is `farcall serve` running there?"
@@ -18,7 +18,7 @@ def connect(
     url: str,
     key: str = "",
     *,
-    via: Sequence[str | tuple[str, str]] = (),
+    via: Sequence[str | tuple[str, str] | tuple[str, str, str]] = (),
     timeout: float = 10.0,
     call_timeout: float | None = None,
     session_timeout: float | None = None,
@@ -33,14 +33,14 @@ def connect(
             ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
             standard input and output.
         key: what the server was started with.
-        via: servers on the way, the nearest first, each a URL or (URL, key). Each opens the session with the
-            next, and forwards; farcall servers and TVM servers can both do that.
+        via: servers on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
+            the session with the next, and forwards; farcall servers and TVM servers can both do that.
         timeout: seconds until the session must stand.
         call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
             ends the session, since its answer would be taken for the next one's.
         session_timeout: seconds after which the (nearest) server ends the session, if not before.
-        token: ``NAME.SECRET`` from `farcall token create`, where the server wants one.
-        tls: the files for ``tls://`` and ``wss://``.
+        token: ``NAME.SECRET`` from `farcall token create`, where the server at ``url`` wants one.
+        tls: the files for ``tls://`` and ``wss://``, on the line from here.
 
     Returns:
         The session; use it in a ``with`` statement, or close it.
@@ -54,9 +54,12 @@ def connect(
     deadline = time.monotonic() + timeout
     if session_timeout is not None and not 0 < session_timeout < 1e9:
         raise UsageError(f"session_timeout: expected a positive number of seconds, got {session_timeout}")
-    hops = [hop if isinstance(hop, tuple) else (hop, "") for hop in via] + [(url, key)]
-    connection = open_line(*hops[0], deadline, token=token, tls=tls, session_timeout=session_timeout)
-    further = tuple(value for hop in hops[1:] for value in hop_values(*hop))
+    first, *others = [*map(_hop, via), Hop(url, key, token)]
+    for i, hop in enumerate(others):  # what is for one server is said to all before it
+        for before in (first, *others[:i]):
+            _check_token(parse_address(before.url), hop.token)
+    connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)
+    further = tuple(value for hop in others for value in hop_values(hop))
     try:
         return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, further)
     except BaseException:
@@ -64,26 +67,24 @@ def connect(
         raise
 
 
+def _hop(place: str | tuple[str, str] | tuple[str, str, str]) -> Hop:
+    return Hop(place) if isinstance(place, str) else Hop(*place)
+
+
 def open_line(
-    url: str,
-    key: str,
-    deadline: float,
-    *,
-    token: str | None = None,
-    tls: Tls | None = None,
-    session_timeout: float | None = None,
+    hop: Hop, deadline: float, *, tls: Tls | None = None, session_timeout: float | None = None
 ) -> Connection:
     """A line to a server on which the handshake is done, so that packets may begin.
 
     Raises:
         UsageError, ConnectError, MissingExtraError: as :func:`connect`.
     """
-    _check_token(parse_address(url), token)
-    connection = dial(url, deadline, tls=tls)
+    _check_token(parse_address(hop.url), hop.token)
+    connection = dial(hop.url, deadline, tls=tls)
     try:
         if connection.shakes_hands:
-            hello = client_hello(key, token, session_timeout)
-            _shake_hands(connection, hello, ClientHandshake(key), deadline)
+            hello = client_hello(hop.key, hop.token, session_timeout)
+            _shake_hands(connection, hello, ClientHandshake(hop.key), deadline)
     except BaseException:
         connection.close()
         raise

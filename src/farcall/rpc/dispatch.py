@@ -103,13 +103,14 @@ class Policy:
     def _start(self, version: str | None, values: Values) -> Values | tuple[_core.Endpoint, int]:
         if version != PROTOCOL_VERSION:
             raise ProtocolError(f"this server speaks protocol {PROTOCOL_VERSION}, the client {version!r}")
-        hop = parse_hop(values)
-        if hop is None:
+        named = parse_hop(values)
+        if named is None:
             return (None,)
         if not self._waits:
             raise NotImplementedError("this server never waits, so no session can go on from here")
+        hop, taken = named
         self._next = open_hop(hop, self._limits)
-        return _core.Endpoint(self._next.begin(), hop.url, self._limits.wire, client=False), hop.taken
+        return _core.Endpoint(self._next.begin(), hop.url, self._limits.wire, client=False), taken
 
     def _hello(self, version: int = 1, wishes: str = "{}") -> str:
         del version, wishes  # there is one version, and nothing to choose

@@ -5,6 +5,7 @@ Forwarding itself is native (native/core/relay.c).
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,26 +24,28 @@ _HERE = ("tcp", "tls", "ws", "wss", "unix")  # never a pipe, which would start a
 
 
 class Hop(NamedTuple):
-    """The next server of a chain."""
+    """A server of a chain."""
 
     url: str
-    key: str
-    taken: int  # values that named it; those behind are for that server
+    key: str = ""
+    token: str | None = None
 
 
-def hop_values(url: str, key: str = "") -> tuple[Any, ...]:
+def hop_values(hop: Hop) -> tuple[Any, ...]:
     """A next server as the arguments of kInitServer name it, for :func:`parse_hop`.
 
     An address that TVM's servers understand is given in their form, so that they may be hops, too.
     """
-    address = parse_address(url)
-    if address.scheme == "tcp":
-        return (_TVM, address.host, address.port, key, False)
-    return (_OURS, str(address), key, "{}")
+    address = parse_address(hop.url)
+    if address.scheme == "tcp" and hop.token is None:
+        return (_TVM, address.host, address.port, hop.key, False)
+    options = {} if hop.token is None else {"token": hop.token}
+    return (_OURS, str(address), hop.key, json.dumps(options))
 
 
-def parse_hop(values: Sequence[Any]) -> Hop | None:
-    """Read the arguments of kInitServer: None for a session here.
+def parse_hop(values: Sequence[Any]) -> tuple[Hop, int] | None:
+    """Read the arguments of kInitServer: the next server, and how many of the values name it (those behind
+    are for that server). None: the session is one here.
 
     Raises:
         ProtocolError: they name no server.
@@ -52,9 +55,9 @@ def parse_hop(values: Sequence[Any]) -> Hop | None:
         case [] | ["rpc.LocalSession"]:
             return None
         case ["rpc.Connect", str(host), int(port), str(key), bool() | int(), *_]:
-            return Hop(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", key, 5)
-        case ["farcall.rpc.Connect", str(url), str(key), str(), *_]:
-            return Hop(url, key, 4)
+            return Hop(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", key), 5
+        case ["farcall.rpc.Connect", str(url), str(key), str(options), *_]:
+            return Hop(url, key, _token(options)), 4
         case ["rpc.Connect" | "farcall.rpc.Connect", *_]:
             raise ProtocolError(
                 f"session constructor {values[0]!r}: expected (host, port, key, logging) or "
@@ -65,19 +68,33 @@ def parse_hop(values: Sequence[Any]) -> Hop | None:
     )
 
 
+def _token(options: str) -> str | None:
+    try:
+        match json.loads(options):
+            case {"token": str(token), **others} if not others:
+                return token
+            case {**others} if not others:
+                return None
+    except ValueError:
+        pass
+    raise ProtocolError(
+        "session constructor 'farcall.rpc.Connect': its options are JSON, {} or {\"token\": text}"
+    )
+
+
 def open_hop(hop: Hop, limits: Limits) -> Connection:
     """The line to the next server, behind the handshake.
 
     Raises:
         PermissionDeniedError: this server does not go there.
-        RemoteError: it cannot be reached; the message names the hop.
+        RemoteError, UsageError: it cannot be reached; the message names the hop.
     """
     from farcall.rpc.connecting import open_line
 
     _check(hop, limits.relay)
     try:
-        return open_line(hop.url, hop.key, time.monotonic() + limits.relay_seconds)
-    except RemoteError as error:
+        return open_line(hop, time.monotonic() + limits.relay_seconds)
+    except (RemoteError, UsageError) as error:
         raise type(error)(f"hop 2 ({hop.url}): {error}") from None
 
 

@@ -48,7 +48,7 @@ def _call_in_thread(f: Any, x: Any) -> Any:
     return results[0]
 
 
-def _call_held(x: Any) -> Any:
+def _call_kept(x: Any) -> Any:
     return HELD[-1](x)
 
 
@@ -84,7 +84,7 @@ def register() -> None:
         "add": lambda a, b: a + b,
         "adder": _adder,
         "call": lambda f, x: f(x),
-        "call_held": _call_held,
+        "call_held": _call_kept,
         "call_in_thread": _call_in_thread,
         "count": lambda *args: len(args),
         "echo": lambda x: x,

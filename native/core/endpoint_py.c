@@ -6,7 +6,7 @@
 
 #include "channel_py.h"
 
-enum { PAGE_TRAFFIC = 512 }; /* of farcall/rpc/page.py */
+enum { PAGE_TRAFFIC = 512, PAGE_SIZE = 4096 }; /* of farcall/rpc/page.py */
 
 /* ---- life ---- */
 
@@ -29,6 +29,10 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   PyEndpoint* self = (PyEndpoint*)type->tp_alloc(type, 0);
   if (!self) return NULL;
   if (page != Py_None && PyObject_GetBuffer(page, &self->page, PyBUF_WRITABLE) < 0) goto fail;
+  if (page != Py_None && self->page.len < PAGE_SIZE) {
+    PyErr_Format(PyExc_ValueError, "the page has %d bytes, got %zd", (int)PAGE_SIZE, self->page.len);
+    goto fail;
+  }
   fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
   FcChannel* channel = fc_channel_of(line);
   if (!channel) goto fail;
@@ -38,8 +42,8 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     fc_raise_slot();
     goto fail;
   }
-  if (self->page.buf && self->page.len > 0) channel->sending = self->page.buf;
-  if (self->page.len >= PAGE_TRAFFIC + 16) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + PAGE_TRAFFIC);
+  if (self->page.buf) channel->sending = self->page.buf;
+  if (self->page.buf) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + PAGE_TRAFFIC);
   return (PyObject*)self;
 fail:
   Py_DECREF(self);

@@ -1,6 +1,7 @@
 /* A relay: requests of the client go to the next session. */
 #include "relay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { QUEUE_FIRST = 64, QUEUE_MAX = 65536 };
@@ -24,9 +25,17 @@ static int grow(FcPending** items, size_t* first, size_t count, size_t* capacity
   return 0;
 }
 
+/* The supervisor takes the time that a request takes there for work of this process. */
+static void note(FcRelay* relay) {
+  FcServer* server = relay->server;
+  bool busy = relay->count + relay->suspended_count != 0;
+  if (server->page) fc_page_note(&server->noted, server->page, busy ? relay : NULL, relay->name);
+}
+
 static int append(FcRelay* relay, FcPending entry) {
   if (grow(&relay->queue, &relay->first, relay->count, &relay->capacity) != 0) return -1;
   relay->queue[(relay->first + relay->count++) % relay->capacity] = entry;
+  note(relay);
   return 0;
 }
 
@@ -40,6 +49,7 @@ FcPending fc_relay_pop(FcRelay* relay) {
   FcPending entry = relay->queue[relay->first];
   relay->first = (relay->first + 1) % relay->capacity;
   --relay->count;
+  note(relay);
   pthread_cond_signal(&relay->moved);
   return entry;
 }
@@ -52,6 +62,7 @@ int fc_relay_suspend(FcRelay* relay) {
   }
   if (grow(&relay->suspended, &none, relay->suspended_count, &relay->suspended_capacity) != 0) return -1;
   relay->suspended[relay->suspended_count++] = fc_relay_pop(relay);
+  note(relay);
   return 0;
 }
 
@@ -219,6 +230,7 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
   FcRelay relay = {.server = server, .near = server->ep, .far = far, .handles = {.limit = server->handles.limit}};
   uint8_t* buffer = malloc(FC_RELAY_PIECE);
   fc_wire_packet next = *init;
+  snprintf(relay.name, sizeof relay.name, "forwarding to %s", far->peer);
   next.args += skip;
   next.num_args -= skip;
   pthread_mutex_init(&relay.lock, NULL);

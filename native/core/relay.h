@@ -32,6 +32,7 @@ typedef struct FcRelay {
   FcPending* suspended; /* calls during which the far side has called the client; the innermost is last */
   size_t suspended_count, suspended_capacity;
   bool done;            /* the far side is lost, and all that was asked of it is answered */
+  char name[FC_PEER_NAME_MAX + 16]; /* for the page */
   char lost[1024];      /* "Kind: message" of that, as the client is told */
 } FcRelay;
 
@@ -45,7 +46,7 @@ int fc_relay_push(FcRelay* relay, FcPending entry);
 FcPending fc_relay_pop(FcRelay* relay);
 /* The far side calls the client: the reply of the call in progress comes later, behind what the client asks now. */
 int fc_relay_suspend(FcRelay* relay);
-/* The client has answered. */
+/* The client has answered: the reply of the call that was suspended last comes behind what is on its way now. */
 int fc_relay_resume(FcRelay* relay);
 /* The payload that `from` announced, in pieces, to `to`, behind what is queued there. `to` NULL drops it. 0; 1 when
  * `to` was lost (all was read); -1 when `from` was. */

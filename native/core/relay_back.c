@@ -180,11 +180,11 @@ static void answer_rest(FcRelay* relay) {
   pthread_mutex_lock(&relay->lock);
   snprintf(relay->lost, sizeof relay->lost, "%s", named ? named : text);
   int rc = fc_endpoint_is_lost(relay->near) ? -1 : 0;
+  while (relay->suspended_count != 0 && fc_relay_resume(relay) == 0) continue;
   while (relay->count != 0 && rc == 0) {
     FcPending entry = fc_relay_pop(relay);
     rc = entry.refusal ? fc_server_reply_error(relay->server, entry.refusal) : send_text(relay, relay->lost);
   }
-  for (; relay->suspended_count != 0 && rc == 0; --relay->suspended_count) rc = send_text(relay, relay->lost);
   if (rc == 0) fc_endpoint_flush_queue(relay->near);
   relay->done = true;
   pthread_cond_signal(&relay->moved);

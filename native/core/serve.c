@@ -144,21 +144,8 @@ static int expect(const fc_wire_packet* p, int32_t n, const int32_t* types) {
 
 /* ---- calls ---- */
 
-/* Who finds this process dead reads what it did. NULL: nothing. */
-static void note(FcServer* server, FcExport* function) {
-  if (!server->page) return;
-  if (!function) {
-    server->page[FC_PAGE_CALLING] = 0;
-    return;
-  }
-  if (server->noted != function) {
-    server->page[FC_PAGE_CALLING] = 0; /* never a flag beside half a name */
-    memcpy((uint8_t*)server->page + FC_PAGE_NAME, function->name, function->name_size);
-    server->page[FC_PAGE_NAME_SIZE] = (uint8_t)function->name_size;
-    server->page[FC_PAGE_NAME_SIZE + 1] = (uint8_t)(function->name_size >> 8);
-    server->noted = function;
-  }
-  server->page[FC_PAGE_CALLING] = 1;
+static void note(FcServer* server, const FcExport* function) {
+  if (server->page) fc_page_note(&server->noted, server->page, function, function ? function->name : "");
 }
 
 static int set_missing_error(const FcServer* server, const FcExport* function, int rc) {

@@ -80,7 +80,17 @@ enum { FC_SCOPE_CALL = 1, FC_SCOPE_COPY = 2, FC_SCOPE_LOAD = 4, FC_SCOPE_FILES =
 
 /* ---- the page that the supervisor reads when this process is dead; the layout is page.py's ---- */
 
-enum { FC_PAGE_CALLING = 1, FC_PAGE_NAME_SIZE = 2, FC_PAGE_NAME = 4, FC_PAGE_NAME_MAX = 256 };
+enum {
+  FC_PAGE_CALLING = 1,
+  FC_PAGE_NAME_SIZE = 2,
+  FC_PAGE_NAME = 4,
+  FC_PAGE_NAME_MAX = 256,
+  FC_PAGE_CALLS = 528, /* u64 of the host: calls that have begun */
+  FC_PAGE_SIZE = 4096
+};
+
+/* Says what runs now: `who` stands for the name, which is written when another did before (*noted); NULL: nothing. */
+void fc_page_note(const void** noted, volatile uint8_t* page, const void* who, const char* name);
 
 /* ---- the server ---- */
 
@@ -113,7 +123,7 @@ struct FcServer {
   int32_t next_args;     /* how many values of kInitServer named it */
   bool waits;            /* the channel can wait, so functions of the client can be called */
   volatile uint8_t* page; /* what runs, for who finds this process dead: see page.py; NULL without */
-  const FcExport* noted; /* whose name stands there */
+  const void* noted;     /* whose name stands there */
   FcCallback* callbacks; /* functions of the client that came with the calls in progress, innermost first */
   FcExport* running;     /* the innermost function that runs */
   TVMFFIObject *kept, *failed; /* Dicts of promises: id -> result, id -> Error */

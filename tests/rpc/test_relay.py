@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
+    DeadlineExceededError,
     PermissionDeniedError,
     ProtocolError,
     UsageError,
@@ -430,3 +431,23 @@ def test_a_large_copy_is_not_stored_on_the_way() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 16  # MiB
+
+
+# ---- what the supervisor sees
+
+
+@pytest.mark.parametrize(
+    ("limits", "ends"), [(Limits(lease_seconds=0.3), False), (Limits(call_seconds=0.3), True)]
+)
+def test_a_forwarded_call_is_work_of_this_server(server: Server, limits: Limits, ends: bool) -> None:
+    """A client that waits for the far side is not silent; and a call may take as long as this server allows."""
+    with (
+        Server(init=INIT, limits=limits) as first,
+        connect(server.url, "k", via=[first.url], timeout=SECONDS) as session,
+    ):
+        wait = session.get_function("test.wait")
+        if not ends:
+            wait(1.0)
+            return
+        with pytest.raises(DeadlineExceededError, match=r"forwarding to tcp://.* ran for more than 0\.3 s"):
+            session.get_function("test.forever")()

@@ -8,7 +8,7 @@ import sys
 PAGE_BYTES = 4096
 _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
 _NAME_MAX = 256
-_RECEIVED, _SENT = 512, 520  # u64 of the host; the channel counts there
+_RECEIVED, _SENT, _CALLS = 512, 520, 528  # u64 of the host; the channel and the dispatcher count there
 
 
 class Page:
@@ -44,6 +44,11 @@ class Page:
     def sent(self) -> int:
         """Bytes that went to it."""
         return self._counter(_SENT)
+
+    @property
+    def calls(self) -> int:
+        """Calls that have begun."""
+        return self._counter(_CALLS)
 
     def _counter(self, at: int) -> int:
         return int.from_bytes(self.memory[at : at + 8], sys.byteorder)

@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 class _Progress:
     """The page as it was when it last changed."""
 
-    state: tuple[int, str | None] = (0, None)
+    state: tuple[int, int, str | None] = (0, 0, None)
     since: float = field(default_factory=time.monotonic)
 
 
@@ -87,7 +87,7 @@ class ServedSession:
         page = self.worker.page if self.worker is not None else None
         if page is None:
             return
-        state = (page.received, page.calling)
+        state = (page.received, page.calls, page.calling)
         if state != self._progress.state:
             self._progress = _Progress(state, now)
             return

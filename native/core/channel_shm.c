@@ -34,7 +34,8 @@ enum {
   RING_MAX = 1 << 24,
   STEP = 131072,             /* bytes after which the other side may go on */
   SPIN_NS = 30000,           /* a null call's reply is there sooner */
-  SPINS = 64,                /* before others are let in */
+  SPINS = 64,
+  SWITCH_NS = 1200,          /* sooner than another process can have run here, and then we again */
   FIRST_SLEEP_NS = 1000000,  /* a futex cannot wait for the socket too: sleeps end to look at it, */
   LONGEST_SLEEP_NS = 64000000 /* ever more rarely */
 };
@@ -58,6 +59,7 @@ typedef struct SharedChannel {
   uint32_t capacity;  /* of a ring, a power of two */
   uint32_t written;   /* our positions; what is in the file is for the peer to read */
   uint32_t taken;
+  uint32_t out_spins, in_spins; /* see changes_soon */
   bool finished;      /* nothing more goes out */
   bool line_speaks;   /* the ring has ended: what still comes, comes over the line */
   uint32_t broken;    /* interrupted */
@@ -76,17 +78,24 @@ static void relax(void) {
 #endif
 }
 
-static bool changes_soon(const uint32_t* word, uint32_t seen) {
-  for (int i = 0; i < SPINS; ++i) {
+/*
+ * Whether *word changes within SPIN_NS. *spins: how often to look before others are let in, who may wait for this very
+ * processor; learned from what came of it the last times.
+ */
+static bool changes_soon(const uint32_t* word, uint32_t seen, uint32_t* spins) {
+  for (uint32_t i = 0; i < *spins; ++i) {
     if (load(word) != seen) return true;
     relax();
   }
-  int64_t until = fc_now_ns() + SPIN_NS;
-  do {
-    sched_yield(); /* the other side may wait for this very processor */
-    if (load(word) != seen) return true;
-  } while (fc_now_ns() < until);
-  return false;
+  int64_t start = fc_now_ns(), now = start;
+  bool changed = false;
+  while (!changed && now - start < SPIN_NS) {
+    sched_yield();
+    changed = load(word) != seen;
+    now = fc_now_ns();
+  }
+  *spins = changed && now - start < SWITCH_NS ? SPINS : *spins / 2;
+  return changed;
 }
 
 static void wake(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
@@ -104,8 +113,9 @@ static bool line_is_ready(const SharedChannel* ch) {
 }
 
 /* Until *word is no longer `seen`: 1. The line is ready: 0. Else failed. */
-static int await_change(SharedChannel* ch, uint32_t* word, uint32_t seen, uint32_t* sleeps, int64_t deadline) {
-  if (changes_soon(word, seen)) return 1;
+static int await_change(SharedChannel* ch, uint32_t* word, uint32_t seen, uint32_t* sleeps, uint32_t* spins,
+                        int64_t deadline) {
+  if (changes_soon(word, seen, spins)) return 1;
   for (int64_t longest = FIRST_SLEEP_NS;; longest = longest < LONGEST_SLEEP_NS ? 2 * longest : longest) {
     int64_t left = deadline ? deadline - fc_now_ns() : longest;
     if (load(&ch->broken)) return -ECANCELED;
@@ -150,7 +160,7 @@ static ssize_t shm_receive(FcChannel* base, void* to, size_t n, int64_t deadline
       return get;
     }
     if (written & END) return 0;
-    int rc = await_change(ch, &ch->in->written, written, &ch->in->receiver_sleeps, deadline);
+    int rc = await_change(ch, &ch->in->written, written, &ch->in->receiver_sleeps, &ch->in_spins, deadline);
     if (rc < 0) return rc;
     ch->line_speaks = rc == 0;
   }
@@ -183,7 +193,7 @@ static int64_t await_room(SharedChannel* ch, int64_t deadline) {
     if (used < ch->capacity) return ch->capacity - used;
     fc_channel_note(&ch->base);
     publish(ch);
-    int rc = await_change(ch, &ch->out->taken, taken, &ch->out->sender_sleeps, deadline);
+    int rc = await_change(ch, &ch->out->taken, taken, &ch->out->sender_sleeps, &ch->out_spins, deadline);
     if (rc <= 0) return rc == 0 ? -EPIPE : rc;
   }
 }
@@ -277,5 +287,6 @@ FcChannel* fc_shared_channel_new(FcChannel* line, int memory, bool accepting) {
   ch->map = map;
   ch->map_size = size;
   ch->capacity = capacity;
+  ch->out_spins = ch->in_spins = SPINS;
   return &ch->base;
 }

@@ -42,8 +42,8 @@ def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> Tok
     for url in urls or ("tcp://",):
         if not url.startswith(("unix:", "shm:", "tls:", "wss:")):
             raise UsageError(
-                f"{url}: no client would send a token there, in plain text; with a token file, listen at tls://, "
-                "wss://, unix:// or shm://"
+                f"{url}: no client would send a token there, in plain text; with a token file, listen at "
+                "tls://, wss://, unix:// or shm://"
             )
     file = TokenFile(path)
     file.tokens()  # what is wrong with it is known at once

@@ -26,7 +26,7 @@ class Connection:
         channel: Channel,
         *,
         shakes_hands: bool = True,
-        switch: Callable[[Channel], Channel] | None = None,
+        packets: Channel | None = None,
         on_close: Callable[[], object] | None = None,
         trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -34,17 +34,16 @@ class Connection:
         self.channel = channel
         self.shakes_hands = shakes_hands
         self.trouble = trouble
-        self._switch = switch
+        self._packets = packets or channel
         self._on_close = on_close
 
     def begin(self) -> Channel:
         """The channel of the packets, once the handshake is done."""
-        if self._switch is not None:
-            self.channel, self._switch = self._switch(self.channel), None
-        return self.channel
+        return self._packets
 
     def close(self) -> None:
         """Give everything back; a child process is given a moment to end. Safe to call twice."""
+        self._packets.close()
         self.channel.close()
         if self._on_close is not None:
             on_close, self._on_close = self._on_close, None

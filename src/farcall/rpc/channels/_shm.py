@@ -37,19 +37,16 @@ def dial_shared(address: Address, deadline: float) -> Connection:
     Raises:
         ConnectError: nobody listens there.
     """
-    line = open_socket(address, deadline)
     memory = make_rings()
     try:
-        socket.send_fds(line, [_GREETING], [memory])
+        with open_socket(address, deadline) as connection:
+            socket.send_fds(connection, [_GREETING], [memory])
+            line = Channel(connection.detach())
+        return Connection(address, line, packets=SharedChannel(line, memory))
     except OSError as error:
-        line.close()
-        os.close(memory)
         raise ConnectError(f"{address}: {error.strerror}; {CURE}") from None
-
-    def switch(channel: Channel) -> Channel:
-        return SharedChannel(channel, memory)
-
-    return Connection(address, Channel(line.detach()), switch=switch, on_close=lambda: os.close(memory))
+    finally:
+        os.close(memory)
 
 
 async def open_shared(address: Address, arrival: Arrival) -> Accepted:

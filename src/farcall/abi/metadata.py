@@ -28,16 +28,8 @@ _REFS: dict[str, RefKind] = {
 }
 _REPEATED: dict[str, ItemsKind] = {"ffi.Array": "list", "ffi.List": "list", "std::vector": "list"}
 _TUPLES = ("Tuple", "std::tuple")
-_UNTYPED = (
-    "Any",
-    "Variant",
-    "std::variant",
-    "void*",
-    "ffi.Map",
-    "ffi.Dict",
-    "std::map",
-    "std::unordered_map",
-)
+_UNTYPED = ("Any", "Variant", "std::variant", "void*")
+_MAPS = ("ffi.Map", "ffi.Dict", "std::map", "std::unordered_map")
 _DEEPEST = 32
 
 

@@ -199,8 +199,8 @@ def _check_overflow(value: float, to: Number, name: str) -> None:
             raise ValueError(f"{name} has no {value}")
         return
     mantissa, exponent = math.frexp(abs(value))
-    rounded = math.ldexp(round(math.ldexp(mantissa, to.digits)), exponent - to.digits)
-    if rounded > to.highest:
+    whole = round(math.ldexp(mantissa, to.digits))
+    if exponent > to.largest or math.ldexp(whole, exponent - to.digits) > to.highest:
         raise ValueError(f"it is too large for {name}, which holds up to {to.highest:g}")
 
 

@@ -112,7 +112,10 @@ def copy_tensor(info: TensorInfo, dtype: str, alignment: int) -> Any:
     if array.dtype.kind == "c" and to.kind != "c":
         array = array.real
     copy = _aligned(array.shape, to, max(alignment, to.itemsize))
-    np.copyto(copy, array, casting="unsafe")
+    try:
+        np.copyto(copy, array, casting="unsafe")
+    except TypeError:  # ml_dtypes lacks some casts between its own, such as int4 to uint4
+        np.copyto(copy, array.astype(np.float64), casting="unsafe")
     if type(value).__module__.partition(".")[0] != "torch":
         return copy
     return sys.modules["torch"].from_dlpack(_core.from_dlpack(copy))

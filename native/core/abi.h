@@ -77,6 +77,7 @@ typedef struct {
   uint64_t writes; /* see FcFunction */
   int arrays;      /* what unpack_results makes of tensors: FC_ARRAYS_* */
   char rules_only; /* it has what no program can express */
+  char destinations; /* the function takes tensors for its results behind its arguments */
 } FcProgram;
 
 extern PyTypeObject FcProgram_Type;
@@ -100,9 +101,12 @@ typedef struct {
   int64_t inline_symbols[FC_INLINE_LEAVES];
 } FcBinding;
 
-/* 1: bound; 0: not plainly right, without an exception; -1: with one. The binding is to be ended in any case. */
-int fc_binding_begin(FcBinding* binding, const FcProgram* program, PyObject* const* objects, Py_ssize_t n,
-                     PyObject* kwnames);
+/*
+ * 1: bound; 0: not plainly right, without an exception; -1: with one. The binding is to be ended in any case. Behind
+ * the leaves is room for as many more values, which are None.
+ */
+int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t room, PyObject* const* objects,
+                     Py_ssize_t n, PyObject* kwnames);
 void fc_binding_end(FcBinding* binding);
 /* Room for n leaves, none of which is set yet. */
 int fc_binding_reserve(FcBinding* binding, const FcProgram* program, Py_ssize_t n);
@@ -112,6 +116,14 @@ bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols);
 
 /* The result from the values of the leaves, which are borrowed. New reference. */
 PyObject* fc_program_build(const FcProgram* program, PyObject* const* values);
+
+/*
+ * Tensors for the results of a call, behind its arguments, where the sizes of the call or the typed rules say their
+ * dims; `made` (n_outputs) borrows them from the call, NULL for others. And the result of a function that returned
+ * nothing. 0, or -1 with an exception.
+ */
+int fc_destinations_place(FcProgram* program, FcArgs* args, const FcBinding* binding, TVMFFIObject** made);
+int fc_destinations_result(const FcProgram* program, TVMFFIObject* const* made, TVMFFIAny* result);
 
 /* A call of a Function with a Signature. */
 PyObject* fc_program_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);

@@ -143,9 +143,10 @@ static int begin(FcBinding* binding, const FcProgram* program, PyObject* const* 
   return fits;
 }
 
-int fc_binding_begin(FcBinding* binding, const FcProgram* program, PyObject* const* objects, Py_ssize_t n,
-                     PyObject* kwnames) {
-  if (fc_binding_reserve(binding, program, program->n_inputs) != 0) return -1;
+int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t room, PyObject* const* objects,
+                     Py_ssize_t n, PyObject* kwnames) {
+  if (fc_binding_reserve(binding, program, program->n_inputs + room) != 0) return -1;
+  for (Py_ssize_t i = program->n_inputs; i < binding->n; ++i) binding->leaves[i] = Py_NewRef(Py_None);
   if (program->rules_only) return 0;
   int rc = begin(binding, program, objects, n, kwnames);
   if (rc == 0 && PyErr_Occurred()) { /* of a property, a comparison: the rules meet it again */

@@ -62,7 +62,7 @@ static inline int convert(FcArgs* args, const FcProgram* program, const FcBindin
     PyErr_Clear();
     return 0;
   }
-  for (Py_ssize_t i = 0; i < binding->n; ++i) {
+  for (Py_ssize_t i = 0; i < program->n_inputs; ++i) {
     if (FC_UNLIKELY(!fc_leaf_accepts(&program->inputs[i], &args->any[i], binding->symbols))) {
       fc_args_end(args);
       return 0;
@@ -79,12 +79,14 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
                                  PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   PyObject* values = resolve(program, function ? function->name : Py_None, objects, n, kwnames);
   if (!values) return -1;
-  for (Py_ssize_t i = 0; i < binding->n; ++i) Py_XSETREF(binding->leaves[i], Py_NewRef(PyList_GET_ITEM(values, i)));
+  for (Py_ssize_t i = 0; i < program->n_inputs; ++i) {
+    Py_XSETREF(binding->leaves[i], Py_NewRef(PyList_GET_ITEM(values, i)));
+  }
   for (Py_ssize_t i = 0; i < program->n_symbols; ++i) binding->symbols[i] = -1;
   Py_DECREF(values);
   int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
                     : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
-  for (Py_ssize_t i = 0; rc == 0 && i < binding->n; ++i) { /* for the sizes of the results */
+  for (Py_ssize_t i = 0; rc == 0 && i < program->n_inputs; ++i) { /* for the sizes of the results */
     (void)fc_leaf_accepts(&program->inputs[i], &args->any[i], binding->symbols);
   }
   return rc;
@@ -93,7 +95,8 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
 /* Bound, checked and converted: 0. On failure nothing is left of `args`; the binding is to be ended in any case. */
 static inline int begin(FcArgs* args, FcProgram* program, FcBinding* binding, const FcFunction* function,
                         PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
-  int rc = fc_binding_begin(binding, program, objects, n, kwnames);
+  Py_ssize_t room = function && program->destinations ? program->n_outputs : 0;
+  int rc = fc_binding_begin(binding, program, room, objects, n, kwnames);
   if (FC_LIKELY(rc == 1)) rc = convert(args, program, binding, function);
   if (FC_LIKELY(rc == 1)) return 0;
   return rc < 0 ? -1 : take_resolved(args, program, binding, function, objects, n, kwnames);
@@ -230,9 +233,30 @@ static FC_COLD PyObject* restored(FcProgram* program, PyObject* name, PyObject* 
   return out;
 }
 
+/* A function that writes its results, and returns nothing, or else all of them, which it made itself. */
+static int invoke_into(FcFunction* function, FcProgram* program, FcArgs* args, FcBinding* binding, TVMFFIAny* result,
+                       TVMFFIObject** made) {
+  if (fc_destinations_place(program, args, binding, made) != 0) return -1;
+  int rc = fc_function_invoke(function, args, result);
+  if (rc != 0 || result->type_index != kTVMFFINone) return rc;
+  return fc_destinations_result(program, made, result);
+}
+
+static int invoke(FcFunction* function, FcProgram* program, FcArgs* args, FcBinding* binding, TVMFFIAny* result) {
+  enum { INLINE = 16 };
+  TVMFFIObject* inline_made[INLINE];
+  if (FC_LIKELY(!program->destinations || !program->n_outputs)) return fc_function_invoke(function, args, result);
+  if (program->n_outputs <= INLINE) return invoke_into(function, program, args, binding, result, inline_made);
+  TVMFFIObject** made = PyMem_Malloc((size_t)program->n_outputs * sizeof *made);
+  int rc = made ? invoke_into(function, program, args, binding, result, made) : -1;
+  if (!made) PyErr_NoMemory();
+  PyMem_Free(made);
+  return rc;
+}
+
 static PyObject* finish(FcFunction* function, FcProgram* program, FcArgs* args, FcBinding* binding) {
   TVMFFIAny result = fc_any_none();
-  int rc = fc_function_invoke(function, args, &result);
+  int rc = invoke(function, program, args, binding, &result);
   bool fits = rc == 0 && accepts_results(program, &result, binding->symbols);
   PyObject* value = fc_args_result(args, rc, &result, function->name);
   if (!value) return NULL;

@@ -116,7 +116,7 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   FcProgram* program = (FcProgram*)self;
   PyObject *inputs, *outputs, *parameters, *roots;
   Py_ssize_t n_nodes, n_dims;
-  int rules_only;
+  int rules_only, destinations;
   if (program->spec) {
     PyErr_SetString(PyExc_TypeError, "a program is compiled once");
     return -1;
@@ -125,13 +125,14 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_TypeError, "a program takes positional arguments only");
     return -1;
   }
-  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnip", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
+  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnipp", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
                         &parameters, &PyTuple_Type, &roots, &n_nodes, &n_dims, &program->n_symbols, &program->arrays,
-                        &rules_only)) {
+                        &rules_only, &destinations)) {
     return -1;
   }
   program->spec = Py_NewRef(args);
   program->rules_only = (char)rules_only;
+  program->destinations = (char)destinations;
   program->n_inputs = PyTuple_GET_SIZE(inputs);
   program->n_outputs = PyTuple_GET_SIZE(outputs);
   program->n_parameters = PyTuple_GET_SIZE(parameters);

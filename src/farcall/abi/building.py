@@ -38,7 +38,7 @@ class Arg(msgspec.Struct, frozen=True):
     doc: str = ""
 
 
-def build(parameters: Mapping[str, Any], result: Any) -> Signature:
+def build(parameters: Mapping[str, Any], result: Any, destinations: bool = False) -> Signature:
     """See :meth:`farcall.abi.Signature.of`."""
     inputs = _Collector()
     outputs = _Collector()
@@ -47,7 +47,7 @@ def build(parameters: Mapping[str, Any], result: Any) -> Signature:
         arg = value if isinstance(value, Arg) else Arg(value)
         made.append(Parameter(name, inputs.node(arg.type, name), arg.default, arg.kind, arg.doc))
     node = outputs.node(result, "")
-    return Signature(tuple(inputs.leaves), tuple(outputs.leaves), tuple(made), node)
+    return Signature(tuple(inputs.leaves), tuple(outputs.leaves), tuple(made), node, destinations)
 
 
 def parse_leaf(text: str, name: str = "") -> Leaf:

@@ -96,7 +96,7 @@ class FunctionAbi(_core.SignatureProgram):
         """
         if len(packed) != self.raw_input_arity:
             raise ArgumentError([f"expected {self.raw_input_arity} packed arguments, got {len(packed)}"])
-        return allocation.allocate(self.signature, packed, self._shape_function) if static_alloc else []
+        return self._allocate(packed) if static_alloc else []
 
     def serialize(self, values: Sequence[Any]) -> list[str]:
         """Raw values as text, for logs and comparisons: ``2x2xf32=[1 2][3 4]``, ``i32=7``.
@@ -116,7 +116,11 @@ class FunctionAbi(_core.SignatureProgram):
             ArgumentError: the arguments are wrong; nothing ran.
             ResultError: what it returned is not what the Signature says.
         """
-        returned = function(*self.pack_inputs(*args, **kwargs))
+        packed = self.pack_inputs(*args, **kwargs)
+        made = self._allocate(packed) if self.signature.destinations else []
+        returned = function(*packed, *made)
+        if returned is None and made:
+            return self.unpack_results(made)
         if self.raw_result_arity == 1:
             return self.unpack_results([returned])
         return self.unpack_results([] if returned is None else returned)
@@ -128,6 +132,9 @@ class FunctionAbi(_core.SignatureProgram):
         raise TypeError("a FunctionAbi cannot be pickled; keep its Signature")
 
     # ---- what the native half cannot decide
+
+    def _allocate(self, packed: Sequence[Any]) -> list[Any]:
+        return allocation.allocate(self.signature, packed, self._shape_function)
 
     def _resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str | None) -> list[Any]:
         places = {one.name: i for i, one in enumerate(self.signature.parameters, 1)}

@@ -54,6 +54,7 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
         len(places),
         ARRAYS.index(arrays),
         rules_only,
+        signature.destinations,
     )
 
 

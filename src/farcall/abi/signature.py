@@ -53,7 +53,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.has_default and self.kind != "var_positional"
 
 
-class Signature(msgspec.Struct, frozen=True, dict=True):
+class Signature(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     """What one function takes and gives.
 
     Attributes:
@@ -61,6 +61,9 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         outputs: the raw results, likewise.
         parameters: the Python call. Each input is in exactly one of them. Left out: one parameter an input.
         result: the structure of the Python result. Left out: None without outputs, one bare, several a tuple.
+        destinations: the function does not return its results, but writes them into tensors that it takes
+            behind its arguments, as kernels often do. A call makes these; results whose dims cannot be known
+            before (see :meth:`FunctionAbi.allocate_results`) are None there, and the function returns all.
 
     Raises:
         ValueError: parameters or result do not name every leaf exactly once, names repeat, or the order of
@@ -71,6 +74,7 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
     outputs: tuple[Leaf, ...]
     parameters: tuple[Parameter, ...] = ()
     result: Node | None = None
+    destinations: bool = False
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -86,7 +90,9 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         check_cover([self.result_node], len(self.outputs), "the outputs")
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any], result: Any = None) -> Signature:
+    def of(
+        cls, parameters: Mapping[str, Any], result: Any = None, *, destinations: bool = False
+    ) -> Signature:
         """A Signature from nested Python values with leaves in them, or texts for leaves.
 
         Args:
@@ -95,6 +101,7 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
                 (``(item, ...)`` for a tuple),
                 None for a gap; or a :class:`farcall.abi.Arg`, which adds a default, a kind or a doc.
             result: the same for what it gives; None: nothing.
+            destinations: whether the function writes its results into tensors that it is given.
 
         Raises:
             ValueError: a text is no leaf, or the structure is refused.
@@ -104,7 +111,7 @@ class Signature(msgspec.Struct, frozen=True, dict=True):
         """
         from farcall.abi.building import build
 
-        return build(parameters, result)
+        return build(parameters, result, destinations)
 
     @classmethod
     def from_callable(cls, function: Callable[..., Any]) -> Signature:

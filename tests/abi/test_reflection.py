@@ -156,8 +156,11 @@ def test_structures_that_do_not_fit_are_refused_when_made(
     [
         ({}, "No raw abi reflection metadata for function"),
         ({"fv": "1", "iree.abi": "{}"}, "read that by Signature.from_iree"),
-        ({"f": 3, "fv": "1"}, "the attribute `f` is no text: 3"),
-        ({"f": "I1!R1!", "fv": "1", "abi": "sip", "sip": [1]}, "the attribute `sip` is no text: [1]"),
+        ({"f": 3, "fv": "1"}, "the attributes `f` and `sip` are texts, got 3 and None"),
+        (
+            {"f": "I1!R1!", "fv": "1", "abi": "sip", "sip": [1]},
+            "the attributes `f` and `sip` are texts, got 'I1!R1!' and [1]",
+        ),
         ({"f": "I1!R1!"}, "Unsupported raw function ABI version"),
         ({"f": "I1!R1!", "fv": "2"}, "expected the attribute `fv` to be '1', got '2'"),
         ({"f": "I1!R1!", "fv": "1", "abi": "sip"}, "there is no attribute `sip`"),

@@ -8,7 +8,6 @@ It has names and types; nothing nests in it.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from farcall.abi.iree_types import dtype_of
@@ -28,7 +27,6 @@ class _Value(NamedTuple):
     attributes: str
 
 
-@lru_cache(maxsize=256)
 def read(declaration: str) -> Signature:
     """The Signature that a declaration describes.
 
@@ -49,7 +47,6 @@ def read(declaration: str) -> Signature:
         raise SignatureError(f"the declaration {declaration!r:.80}: {error}") from None
 
 
-@lru_cache(maxsize=256)
 def input_names(declaration: str) -> tuple[str, ...]:
     """The names of the arguments; none where the text is no declaration, or names repeat."""
     try:

@@ -16,7 +16,7 @@ import msgspec
 from farcall.abi import iree_declaration
 from farcall.abi.iree_types import dtype_of, element_of
 from farcall.abi.leaves import DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec, is_plain
-from farcall.abi.lexer import LONGEST
+from farcall.abi.lexer import LONGEST, REMEMBERED
 from farcall.abi.signature import Parameter, Signature
 from farcall.abi.structure import DEEPEST, Fields, Items, Node, Nothing, Repeated, Slot
 from farcall.errors import SignatureError
@@ -42,10 +42,10 @@ class _Metadata(msgspec.Struct):
 def from_iree(metadata: str | bytes | Mapping[str, str]) -> Signature:
     """See :meth:`farcall.abi.Signature.from_iree`."""
     if isinstance(metadata, (str, bytes)):
-        return _read(metadata, ())
+        return (_read if len(metadata) <= REMEMBERED else _read.__wrapped__)(metadata, ())
     if model := metadata.get("iree.abi.model"):
         raise SignatureError(
-            f"the function is of the asynchronous model {model!r}: it takes fences that no Signature "
+            f"the function is of the asynchronous model {model!r:.40}: it takes fences that no Signature "
             "supplies; call the synchronous function of that name (without `$async`), or compile without "
             "--iree-execution-model=async-external"
         )
@@ -53,8 +53,9 @@ def from_iree(metadata: str | bytes | Mapping[str, str]) -> Signature:
     for key in ("iree.abi", "iree.abi.declaration"):
         if not isinstance(metadata.get(key, ""), str):
             raise SignatureError(f"the attribute `{key}` is no text: {metadata[key]!r:.60}")
-    if "iree.abi" in metadata:
-        return _read(metadata["iree.abi"], iree_declaration.input_names(declaration or ""))
+    if text := metadata.get("iree.abi"):
+        labels = iree_declaration.input_names(declaration or "")
+        return (_read if len(text) <= REMEMBERED else _read.__wrapped__)(text, labels)
     if declaration:
         return iree_declaration.read(declaration)
     raise SignatureError(
@@ -100,7 +101,7 @@ def _read_arguments(records: Sequence[Record], labels: Sequence[str]) -> tuple[l
             continue
         name, inside = _read_name(record, f"$.a[{i}]")
         if name in named:
-            raise _error(f"$.a[{i}]", f"there is an argument named {name!r} already")
+            raise _error(f"$.a[{i}]", f"there is an argument named {name!r:.40} already")
         leaves.append(_read_leaf(inside, f"$.a[{i}][2]", name))
         named[name] = Slot(i)
     if len(labels) != len(records):
@@ -209,7 +210,7 @@ def _read_keys(pairs: list[Any], path: str) -> tuple[list[str], list[Record]]:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise _error(f"{path}[{i + 1}]", f"expected [key, record], got {pair!r:.60}")
         if pair[0] in keys:
-            raise _error(f"{path}[{i + 1}]", f"the key {pair[0]!r} is there already")
+            raise _error(f"{path}[{i + 1}]", f"the key {pair[0]!r:.40} is there already")
         keys[pair[0]] = pair[1]
     return list(keys), list(keys.values())
 

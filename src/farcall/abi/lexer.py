@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from farcall.errors import SignatureError
 
 LONGEST = 1 << 20  # bytes of one signature: 10,000 arguments have 200 KB
+REMEMBERED = 1 << 14  # bytes of one that is not read twice; longer ones would fill the memory
 
 _INT32 = range(-(1 << 31), 1 << 31)
 _FIELD = re.compile(r"((?:[_a-z]-?[0-9]++)++)|([A-Z])([0-9]++)!")

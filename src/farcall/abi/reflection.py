@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from farcall.abi import raw, sip
+from farcall.abi.lexer import REMEMBERED
 from farcall.abi.signature import Parameter, ParameterKind, Signature
 from farcall.abi.sip import Branch, Tree
 from farcall.abi.structure import Fields, Items, Node, Nothing, Slot
@@ -22,7 +23,7 @@ VERSION = "1"
 
 def from_reflection(attributes: Mapping[str, str] | Iterable[tuple[str, str]]) -> Signature:
     """See :meth:`farcall.abi.Signature.from_reflection`."""
-    given = dict(attributes)
+    given = attributes if isinstance(attributes, dict) else dict(attributes)
     if "f" not in given:
         raise SignatureError(
             "No raw abi reflection metadata for function: there is no attribute `f` among "
@@ -31,24 +32,22 @@ def from_reflection(attributes: Mapping[str, str] | Iterable[tuple[str, str]]) -
     if given.get("fv") != VERSION:
         raise SignatureError(
             f"Unsupported raw function ABI version: expected the attribute `fv` to be '{VERSION}', "
-            f"got {given.get('fv')!r}"
+            f"got {given.get('fv')!r:.40}"
         )
-    nested = _structure_of(given)
-    for key, value in (("f", given["f"]), ("sip", nested or "")):
-        if not isinstance(value, (str, bytes)):
-            raise SignatureError(f"the attribute `{key}` is no text: {value!r:.60}")
-    return _read(given["f"], nested)
+    flat, nested = given["f"], _structure_of(given) if given.get("abi") == "sip" else None
+    if not isinstance(flat, (str, bytes)) or not isinstance(nested or "", (str, bytes)):
+        raise SignatureError(f"the attributes `f` and `sip` are texts, got {flat!r:.40} and {nested!r:.40}")
+    size = len(flat) + len(nested or "")
+    return (_read if size <= REMEMBERED else _read.__wrapped__)(flat, nested)
 
 
-def _structure_of(given: Mapping[str, str]) -> str | None:
-    """The SIP signature, if the function has one."""
-    if given.get("abi") != "sip":
-        return None
+def _structure_of(given: Mapping[str, str]) -> str:
+    """The SIP signature of a function whose attributes say that it has one."""
     for key in ("abiv", "sipv"):
         if str(given.get(key, VERSION)) != VERSION:
             raise SignatureError(
                 f"Unsupported SIP version: expected the attribute `{key}` to be '{VERSION}', "
-                f"got {given[key]!r}"
+                f"got {given[key]!r:.40}"
             )
     if "sip" not in given:
         raise SignatureError("the attribute `abi` says sip, and there is no attribute `sip`")
@@ -99,10 +98,11 @@ def _dense(tree: Branch, path: str) -> Iterable[tuple[sip.Key, Tree]]:
     if tree.kind == "dict":
         return tree.children.items()
     count = len(tree.children)
-    if any(i not in tree.children for i in range(count)):
+    gap = next((i for i in range(count) if i not in tree.children), None)
+    if gap is not None:
         raise SignatureError(
-            f"SIP signature: the list at `{path}` has gaps: its {count} items have the keys "
-            f"{', '.join(map(str, sorted(tree.children)))}; expected 0 to {count - 1}"
+            f"SIP signature: the list at `{path:.60}` has gaps: the keys of its {count} items should be "
+            f"0 to {count - 1}, and there is no {gap}"
         )
     return [(i, tree.children[i]) for i in range(count)]
 

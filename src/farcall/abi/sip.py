@@ -90,7 +90,9 @@ def _branch(source: Source, opened: Field, depth: int) -> Branch:
         tag, at, value, end = field
         if tag == tag_of_keys:
             if key is not None:
-                raise source.error(at, f"Struct key not allowed here: the key {key!r} before it has no value")
+                raise source.error(
+                    at, f"Struct key not allowed here: the key {key!r:.40} before it has no value"
+                )
             key = source.text(value, end) if end else value
             if key in children or (not end and value < 0):
                 raise _wrong_key(source, field, branch)
@@ -102,7 +104,7 @@ def _branch(source: Source, opened: Field, depth: int) -> Branch:
             children[key] = value if tag == "_" and value >= 0 else _value(source, field, depth + 1)
             key = None
     if key is not None:
-        raise source.error(opened[1], f"the last key, {key!r}, has no value")
+        raise source.error(opened[1], f"the last key, {key!r:.40}, has no value")
     return branch
 
 
@@ -113,7 +115,8 @@ def _wrong_key(source: Source, field: Field, branch: Branch) -> SignatureError:
         return source.error(at, f"{mismatch}this is the key of a {_KEYS[tag]}, in a {branch.kind}")
     if not end and value < 0:
         return source.error(at, f"{mismatch}the index of a list is negative")
-    return source.error(at, f"the key {source.text(value, end) if end else value!r} is there already")
+    key = source.text(value, end) if end else value
+    return source.error(at, f"the key {key!r:.40} is there already")
 
 
 # writing

@@ -259,6 +259,9 @@ def test_attributes_of_a_function() -> None:
     made = Signature.from_iree({"iree.abi": text([F32, "i32"], []), "iree.abi.declaration": declaration})
     assert [one.name for one in made.parameters] == ["lhs", "input1"]
     assert Signature.from_iree(made.to_iree_json()).inputs == made.inputs
+    for useless in ("what", "sync func @f(%x tensor<f32>, %y) -> ()", "sync func @f(%x: i8, %x: i8) -> ()"):
+        given = {"iree.abi": text([F32, "i32"], []), "iree.abi.declaration": useless}
+        assert [one.name for one in Signature.from_iree(given).parameters] == ["arg0", "arg1"]
     short = {"iree.abi": text([F32], []), "iree.abi.declaration": declaration}
     assert [one.name for one in Signature.from_iree(short).parameters] == ["arg0"]
     with pytest.raises(SignatureError, match=r"asynchronous model 'coarse-fences'.*without `\$async`"):

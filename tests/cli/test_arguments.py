@@ -24,6 +24,7 @@ NESTED = Signature.of(
         "tokens": {"ids": ["int64[n]", "int64[n]"]},
         "scale": Arg("float32", default=2.0, doc="what to multiply by"),
         "mode": Arg("str", default="fast", kind="keyword_only"),
+        "gap": Arg(None, default=None, kind="keyword_only"),
     },
     {"y": "float32[n]", "parts": ("int32", ["float32[n]"])},
 )
@@ -53,13 +54,13 @@ def test_leaves_are_named_by_their_paths(files: Path, texts: list[str]) -> None:
     np.testing.assert_array_equal(tokens["ids"][0], np.arange(3))
     np.testing.assert_array_equal(tokens["ids"][1], np.ones(3))
     assert scale == 0.5
-    assert kwargs == {"mode": "slow"}
+    assert kwargs == {"mode": "slow", "gap": None}
 
 
 def test_defaults_may_be_left_out(files: Path) -> None:
     args, kwargs = call_arguments(NESTED, read_inputs(NESTED, TOKENS))
     assert len(args) == 1
-    assert kwargs == {}
+    assert kwargs == {"gap": None}
 
 
 def test_a_number_is_given_as_it_is_or_as_a_file(files: Path) -> None:
@@ -133,6 +134,7 @@ def test_inspect_shows_every_leaf(digits: Path, tmp_path: Path, monkeypatch: pyt
         'argument tokens["ids"][1] int64[n]',
         "argument scale float32 2.0 what to multiply by",
         'result ["parts"][0] int32',
+        "argument gap None None",
     ):
         assert row in " ".join(text.split())
     seen: dict[str, Any] = json.loads(CliRunner().invoke(inspect_command, [str(path), "--json"]).output)

@@ -32,7 +32,7 @@ def silent(server: Driver) -> bool:
 
 
 def frozen(server: Driver) -> bool:
-    """A client with a session is frozen (SIGSTOP): others are served, and what it held is free after the lease."""
+    """A client with a session is frozen (SIGSTOP): others are served, and it loses what it held."""
     client, worker = server.client()
     with client:
         try:

@@ -126,14 +126,17 @@ class Supervisor:
         waits = [seconds for seconds in (self._limits.call_seconds, self._limits.lease_seconds) if seconds]
         while waits or self._tokens is not None:
             await asyncio.sleep(min([0.5, *(seconds / 4 for seconds in waits)]))
-            now = time.monotonic()
             for session in self._sessions.values():
-                session.check(now)
-                if session.grant is not None and not self._is_valid(session.grant):
-                    session.end("token", "AccessDeniedError: the token was revoked, or it has expired")
+                try:
+                    self._check(session)
+                except Exception as error:  # one session's trouble must not keep us from the others
+                    self._tell("fault", error=repr(error))
 
-    def _is_valid(self, grant: Grant) -> bool:
-        return self._tokens is None or self._tokens.still_valid(grant)
+    def _check(self, session: ServedSession) -> None:
+        session.check(time.monotonic())
+        if self._tokens is None or session.grant is None or self._tokens.still_valid(session.grant):
+            return
+        session.end("token", "AccessDeniedError: the token was revoked, or it has expired")
 
     def _tell(self, event: str, **facts: object) -> None:
         if self._log is not None:
@@ -145,7 +148,9 @@ class Supervisor:
         while True:
             try:
                 arrival = await listener.accept()
-            except OSError:  # out of descriptors, or the peer left again: both pass
+            except Exception as error:  # out of descriptors, or the peer left again: both pass
+                if not isinstance(error, OSError):
+                    self._tell("fault", error=repr(error))
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
             task = asyncio.create_task(self._connection(listener, arrival))

@@ -60,10 +60,9 @@ class WorkerProcess:
     @property
     def counters(self) -> dict[str, int]:
         """Bytes from the client, and to it."""
-        page = self.page
-        if page is None or page.memory.closed:
+        if self.page is None:
             return self._counted
-        return {"received": page.received, "sent": page.sent}
+        return {"received": self.page.received, "sent": self.page.sent}
 
     @property
     def may_add(self) -> bool:
@@ -87,6 +86,7 @@ class WorkerProcess:
         if self.page is not None:
             self._counted = self.counters
             self.page.close()
+            self.page = None
 
 
 def _cause(status: int) -> str:

@@ -9,12 +9,8 @@
 #ifndef FARCALL_ALLOCATORS_HPP_
 #define FARCALL_ALLOCATORS_HPP_
 
-#include <farcall/kernel.hpp>
+#include <farcall/cuda.hpp>
 
-#if __has_include(<cuda_runtime_api.h>)
-#include <cuda_runtime_api.h>
-#define FARCALL_HAS_CUDA 1
-#endif
 #if defined(FARCALL_HAS_CUDA) && __has_include(<nvshmem.h>)
 #include <nvshmem.h>
 #define FARCALL_HAS_NVSHMEM 1
@@ -37,36 +33,11 @@ struct CpuAllocator {
 
 #ifdef FARCALL_HAS_CUDA
 
-namespace detail {
-
-inline void check_cuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  const char* kind = status == cudaErrorMemoryAllocation ? "MemoryError" : "RuntimeError";
-  throw Error(kind, text(what, ": ", cudaGetErrorString(status)));
-}
-
-/* Makes a device the current one, for a scope. */
-class CudaDevice {
- public:
-  explicit CudaDevice(int device) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    check_cuda(cudaSetDevice(device), "cudaSetDevice");
-  }
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
-  ~CudaDevice() { (void)cudaSetDevice(before_); }
-
- private:
-  int before_ = 0;
-};
-
-}  // namespace detail
-
 /* Memory of a CUDA device. Freeing waits for the device: for tensors of every call, take the caller's allocator. */
 struct CudaAllocator {
   void AllocData(DLTensor* tensor) const {
-    detail::CudaDevice scope(tensor->device.device_id);
-    detail::check_cuda(cudaMalloc(&tensor->data, static_cast<size_t>(storage_nbytes(*tensor))), "cudaMalloc");
+    CudaDeviceGuard scope(tensor->device);
+    FARCALL_CUDA_CHECK(cudaMalloc(&tensor->data, static_cast<size_t>(storage_nbytes(*tensor))));
   }
   void FreeData(DLTensor* tensor) const noexcept { (void)cudaFree(tensor->data); } /* in a destructor: no errors */
 };

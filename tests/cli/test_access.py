@@ -8,6 +8,7 @@ import ssl
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from farcall.rpc import Server, Tls, connect
@@ -70,6 +71,24 @@ def test_certificates_that_work(cli: Cli) -> None:
         connect(server.url, tls=Tls.of("certs/client")) as session,
     ):
         assert not session.closed
+
+
+def test_a_model_runs_where_a_token_and_a_certificate_are_wanted(
+    cli: Cli, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("x.npy", np.zeros((1, 1, 8, 8), "float32"))
+    cli("cert", "certs")
+    tokens = TokenFile("t.json")
+    run = ["run", digits, "--input", "image=x.npy", "--ca", "certs/ca.pem", "--cert", "certs/client.pem"]
+    run += ["--cert-key", "certs/client.key", "--json", "--on"]
+    with Server(urls=["tls://127.0.0.1:0"], tls=Tls.of("certs/server"), tokens=tokens.path) as server:
+        assert "this server wants a token" in cli(*run, server.url).err
+        monkeypatch.setenv("FARCALL_TOKEN", tokens.create("alice"))
+        done = cli(*run, server.url)
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["on"] == server.url
+        tokens.revoke("alice")
+        assert "not known here" in cli(*run, server.url).err
 
 
 def test_a_certificate_is_for_the_names_that_were_given(cli: Cli) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.cli import _show
+from farcall.cli._access import Access, access_options
 from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     metavar="NAME=FILE.npy",
     help="An input, once for each. What nests has a path: tokens.ids.1; a number may stand there itself.",
 )
-@click.option("--on", "url", default=None, metavar="tcp://HOST:PORT", help="Run there, in a `farcall serve`.")
-@click.option("--key", default="", help="The key of that server.")
+@click.option("--on", "url", default=None, metavar="URL", help="Run there, in a `farcall serve`.")
+@access_options
 @click.option(
     "--backends", default="c", show_default=True, help="For an ONNX model: names, most wanted first."
 )
@@ -39,7 +40,7 @@ def command(
     model: Path,
     inputs: tuple[str, ...],
     url: str | None,
-    key: str,
+    access: Access,
     backends: str,
     output: Path | None,
     json_: bool,
@@ -56,7 +57,7 @@ def command(
         artifact = _artifact(model, backends, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
-        result, seconds = _call(artifact, signature, values, url, key, stack)
+        result, seconds = _call(artifact, signature, values, url, access, stack)
         results = result_arrays(signature, result)
     rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
@@ -86,7 +87,12 @@ def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
 
 
 def _call(
-    artifact: Path, signature: Signature, values: dict[int, Any], url: str | None, key: str, stack: ExitStack
+    artifact: Path,
+    signature: Signature,
+    values: dict[int, Any],
+    url: str | None,
+    access: Access,
+    stack: ExitStack,
 ) -> tuple[Any, float]:
     """The result, and how long the call took."""
     import farcall as fc
@@ -95,7 +101,7 @@ def _call(
     if url is None:
         main = fc.load_module(artifact)["main"]
     else:
-        session = stack.enter_context(fc.connect(url, key=key))
+        session = stack.enter_context(access.connect(url))
         main = session.load_module(artifact)["main"]
         values = {
             index: session.tensor(value) if hasattr(value, "dtype") else value

@@ -79,7 +79,7 @@ def _opener(new_layer: Callable[[], Layer], pumps: PumpTasks) -> Opener:
         early = await shake_async(layer, arrival.socket)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        pumps.start(Pump(layer, arrival.socket, theirs, early).run())
+        pumps.start(Pump(layer, arrival.socket, theirs, early))
         return Accepted(address, ours, arrival.peer)
 
     return open_layered

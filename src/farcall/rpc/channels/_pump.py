@@ -11,8 +11,6 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Coroutine
-from typing import Any
 
 from farcall.errors import ProtocolError
 from farcall.rpc.channels._layers import Layer
@@ -96,8 +94,12 @@ class Pump:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._flush(), _LINGER_SECONDS)
             await _cancel(inward, outward, writing)
-            self._inner.close()
-            self._outer.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close both sockets, of a pump that has ended or never ran."""
+        self._inner.close()
+        self._outer.close()
 
     async def _until_done(
         self, inward: asyncio.Task[None], outward: asyncio.Task[None], writing: asyncio.Task[None]
@@ -195,11 +197,16 @@ class PumpTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, pump: Pump) -> None:
         """Run one in the loop."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(pump.run())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            pump.close()  # it may have been cancelled before it began
+
+        task.add_done_callback(done)
 
     async def close(self) -> None:
         """End those that are left."""

@@ -7,9 +7,7 @@ limit is set beside sides that sleep, as those of a socket do.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +20,6 @@ import numpy as np
 
 import farcall as fc
 from bench.harness import Row, spread
-from farcall.rpc.channels import channel_of, listen
 from farcall.toolchain import find_compiler
 
 ROUNDS = 15
@@ -36,21 +33,43 @@ def run() -> list[Row]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         limit = _Limit(folder)
-        server = stack.enter_context(_server(f"shm://{folder}/sessions"))
-        nop = stack.enter_context(fc.connect(server)).get_function("bench.nop")
-        limits = {
-            "C, sleeping": lambda: limit("sleep", CALLS, REQUEST, REPLY),
-            "C, spinning": lambda: limit("spin", CALLS, REQUEST, REPLY),
-        }
-        rows = _in_turn("null call, shared memory", lambda: _median_call(nop), limits, {"C, sleeping": 1.5})
-        bulk = stack.enter_context(_bulk(f"shm://{folder}/bulk"))
-        memcpy = {"memcpy": lambda: limit("copy", 3, BULK)}
-        return [*rows, *_in_turn("64 MiB, shared memory", bulk, memcpy, {"memcpy": 1 / 0.6})]
+        server = stack.enter_context(_server(f"shm://{folder}/socket"))
+        session = stack.enter_context(fc.connect(server))
+        return [*_null_call(session, limit), *_copies(session, limit)]
+
+
+def _null_call(session: fc.Session, limit: _Limit) -> list[Row]:
+    nop = session.get_function("bench.nop")
+    limits = {
+        "C, sleeping": lambda: limit("sleep", CALLS, REQUEST, REPLY),
+        "C, spinning": lambda: limit("spin", CALLS, REQUEST, REPLY),
+    }
+    return _in_turn("null call, shared memory", lambda: _median_call(nop), limits, {"C, sleeping": 1.5})
+
+
+def _copies(session: fc.Session, limit: _Limit) -> list[Row]:
+    here = np.ones(BULK, "uint8")
+    there = session.tensor(here)
+    memcpy, reach = {"memcpy": lambda: limit("copy", 3, BULK)}, {"memcpy": 1 / 0.6}
+    return [
+        *_in_turn(
+            "copy 64 MiB up, shared memory", lambda: _once(lambda: session.copy(here, there)), memcpy, reach
+        ),
+        *_in_turn(
+            "copy 64 MiB down, shared memory", lambda: _once(lambda: session.copy(there, here)), memcpy, reach
+        ),
+    ]
 
 
 def register() -> None:
     """What the server exports."""
     fc.register_global_func("bench.nop", lambda: None)
+
+
+def _once(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def _median_call(call: Callable[[], object]) -> float:
@@ -104,50 +123,3 @@ def _server(url: str) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-
-
-SINK = f"""
-import sys, time
-from farcall.rpc.channels import dial
-channel = dial(sys.argv[1], time.monotonic() + 20).begin()
-memory = memoryview(bytearray(b"x") * {BULK})
-while True:
-    at = 0
-    while at < len(memory):
-        got = channel.receive_into(memory[at:])
-        if not got:
-            sys.exit()
-        at += got
-    channel.send(b"k")
-"""
-
-
-@contextlib.contextmanager
-def _bulk(url: str) -> Iterator[Callable[[], float]]:
-    """Seconds for BULK bytes into the memory of another process."""
-    data = np.ones(BULK, "uint8").data
-
-    async def accept() -> list[int]:
-        listener = listen(url)
-        nonlocal process
-        process = subprocess.Popen([sys.executable, "-c", SINK, url])
-        accepted = await listener.open(await listener.accept())
-        await listener.end()
-        with contextlib.closing(accepted):
-            return [os.dup(number) for number in accepted.descriptors]
-
-    process: subprocess.Popen[bytes] | None = None
-    channel = channel_of(asyncio.run(accept()))
-
-    def send() -> float:
-        start = time.perf_counter()
-        channel.send(data)
-        channel.receive(1)
-        return time.perf_counter() - start
-
-    try:
-        yield send
-    finally:
-        channel.close()
-        assert process is not None
-        process.wait()

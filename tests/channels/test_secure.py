@@ -41,6 +41,16 @@ def refusal(at: Place, tls: Tls) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["tls", "wss"])
+def test_the_clients_certificate_names_it_for_the_log(place: MakePlace, kind: str) -> None:
+    connection, accepted = place(kind).meet()
+    address, _, name = accepted.peer.partition(", ")
+    assert address.startswith("127.0.0.1:")
+    assert name == "client"
+    accepted.close()
+    connection.close()
+
+
 def test_a_server_of_another_name(place: MakePlace, certificates: Certificates) -> None:
     at = place("tls", certificates.elsewhere)
     text = refusal(at, at.tls)

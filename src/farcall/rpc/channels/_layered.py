@@ -64,22 +64,23 @@ def layered_listener(address: Address, tls: Tls) -> Listener:
     web = address.scheme in ("ws", "wss")
     context = tls.server_context() if address.scheme in ("tls", "wss") else None
 
-    def new_layer() -> Layer:
+    def new_layers() -> tuple[Layer, TlsLayer | None]:
         secure = TlsLayer(context) if context is not None else None
-        return _combined(WebSocketLayer.server() if web else None, secure)
+        return _combined(WebSocketLayer.server() if web else None, secure), secure
 
-    new_layer()  # what is missing is missed now
+    new_layers()  # what is missing is missed now
     pumps = PumpTasks()
-    return Listener(address, _opener(new_layer, pumps), pumps.close)
+    return Listener(address, _opener(new_layers, pumps), pumps.close)
 
 
-def _opener(new_layer: Callable[[], Layer], pumps: PumpTasks) -> Opener:
+def _opener(new_layers: Callable[[], tuple[Layer, TlsLayer | None]], pumps: PumpTasks) -> Opener:
     async def open_layered(address: Address, arrival: Arrival) -> Accepted:
-        layer = new_layer()
+        layer, secure = new_layers()
         early = await shake_async(layer, arrival.socket)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         pumps.start(Pump(layer, arrival.socket, theirs, early))
-        return Accepted(address, ours, arrival.peer)
+        who = f", {secure.peer_name}" if secure is not None else ""
+        return Accepted(address, ours, arrival.peer + who)
 
     return open_layered

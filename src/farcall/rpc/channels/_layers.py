@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from farcall.errors import MissingExtraError, ProtocolError
 
@@ -58,6 +58,17 @@ class TlsLayer:
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._advance()
+
+    @property
+    def peer_name(self) -> str:
+        """Whom the peer's certificate names, for people; known once :attr:`ready`."""
+        certificate: dict[str, Any] = self._tls.getpeercert() or {}
+        common = [
+            value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"
+        ]
+        return (
+            ", ".join(common or [value for _, value in certificate.get("subjectAltName", ())]) or "nameless"
+        )
 
     def feed(self, data: bytes) -> bytes:
         if data:

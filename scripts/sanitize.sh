@@ -1,5 +1,5 @@
 #!/bin/sh
-# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the ffi tests.
+# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the tests of ffi and of the channels.
 #
 #   PYTHON  the interpreter (.venv/bin/python); the C compiler must bring libasan (gcc does)
 #   More arguments go to pytest.
@@ -19,7 +19,7 @@ CC=$compiler FARCALL_SANITIZE=address,undefined FARCALL_DEST=$place/farcall PYTH
 
 # Python itself and its caches are never freed, so leaks are measured by the tests, not by the sanitizer. Memory
 # in use is no measure here either: freed memory is held back to catch late uses.
-[ $# -gt 0 ] || set -- tests/ffi --deselect tests/ffi/test_leaks.py::test_arguments_and_results
+[ $# -gt 0 ] || set -- tests/ffi tests/channels/test_contract.py tests/channels/test_shared.py --deselect tests/ffi/test_leaks.py::test_arguments_and_results
 # torch needs more room for thread-local variables than the sanitizer leaves.
 # It throws C++ exceptions, which the sanitizer can only follow when it sees libstdc++ at the start.
 GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 \

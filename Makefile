@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit soak fuzz bench sanitize clean help
+.PHONY: demo test lint unit soak fuzz guarantees bench sanitize clean help
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ fuzz: .venv/.test ## every parser on random bytes, FUZZ_SECONDS (300) each
 	for target in tests/fuzz/fuzz_*.py; do \
 		$(BIN)/python -m tests.fuzz.$$(basename $$target .py) -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
 	done
+
+guarantees: .venv/.test ## measure the promises of docs/guarantees.md, and write it
+	$(BIN)/python -m tests.abuse.guarantees
 
 bench: .venv/.test ## farcall and its pinned rivals, side by side in one run
 	$(BIN)/python -m bench $(BENCH_FLAGS)

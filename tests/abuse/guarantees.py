@@ -1,0 +1,277 @@
+"""Measures what docs/guarantees.md promises, and writes it: ``make guarantees``, three minutes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import statistics
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from farcall.errors import RemoteError
+from farcall.rpc import Server, Session, connect
+
+from ..rpc.conftest import INIT, Peer, has_ended
+from .drivers import LEASE, ROOT, lives, ours, resident, within
+from .probes import session_of_bytes
+from .scoreboard import markdown, table
+
+PAGE = ROOT / "docs" / "guarantees.md"
+SECONDS = 20.0
+
+
+class Promise(NamedTuple):
+    """One line of the page."""
+
+    text: str
+    bound: str
+    test: str
+    measure: Callable[[], str]
+
+
+@contextlib.contextmanager
+def opened(server: Server, count: int) -> Iterator[list[Session]]:
+    """So many sessions."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(connect(server.url, timeout=SECONDS)) for _ in range(count)]
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def visit(server: Server) -> None:
+    """An honest client."""
+    with connect(server.url, timeout=SECONDS) as session:
+        assert session.get_function("test.add")(20, 22) == 42
+
+
+def connects() -> str:
+    with Server(init=INIT) as server:
+        times = []
+        for _ in range(200):
+            began = time.perf_counter()
+            with connect(server.url, timeout=SECONDS):
+                times.append(time.perf_counter() - began)
+    return f"{milliseconds(statistics.median(times))} (median of 200)"
+
+
+def among_the_silent() -> str:
+    with Server(init=INIT) as server, contextlib.ExitStack() as stack:
+        for _ in range(1000):
+            stack.enter_context(Peer(server))
+        times = sorted(timed(lambda: visit(server)) for _ in range(100))
+    return f"{milliseconds(times[98])} (p99 of 100 visits)"
+
+
+def lie() -> str:
+    growth = []
+    with ours() as server, session_of_bytes(server) as peer:
+        before = {pid: resident(pid) for pid in server.pids()}
+        peer.send(struct.pack("<Q", 1 << 30))
+        peer.send(struct.pack("<i", 3))
+        within(0.5, lambda: False)
+        growth = [resident(pid) - size for pid, size in before.items() if lives(pid)]
+    return f"{max(growth) // 1024} KiB"
+
+
+def recovery() -> str:
+    times = []
+    with Server(init=INIT) as server:
+        for _ in range(100):
+            with connect(server.url, timeout=SECONDS) as session:
+                with contextlib.suppress(RemoteError):
+                    session.get_function("test.segfault")()
+                times.append(timed(lambda: visit(server)))
+    return f"{milliseconds(sorted(times)[98])} (p99 of 100 crashes, to the end of the next visit)"
+
+
+def frozen() -> str:
+    with ours() as server:
+        client, worker = server.client()
+        with client:
+            client.send_signal(signal.SIGSTOP)
+            took = timed(lambda: within(SECONDS, lambda: not lives(worker)))
+            client.kill()
+    return f"{took:.1f} s with a lease of {LEASE:g} s"
+
+
+def memory() -> str:
+    with Server(init=INIT) as server, opened(server, 100) as sessions:
+        sizes = []
+        for session in sessions:
+            pid = session.get_function("test.pid")()
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            sizes.append(next(int(line.split()[1]) for line in lines if line.startswith("Pss:")))
+    return f"{statistics.median(sizes) / 1024:.1f} MiB (its share of the memory in use, of 100)"
+
+
+def _p99(call: Callable[[], object]) -> float:
+    return sorted(timed(call) for _ in range(2000))[1979]
+
+
+def idle_neighbours() -> str:
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as busy:
+        nop = busy.get_function("test.nop")
+        ratios = []
+        for _ in range(5):
+            alone = _p99(nop)
+            with opened(server, 199):
+                ratios.append(_p99(nop) / alone)
+    return f"{statistics.median(ratios):.2f}x (median of 5 rounds)"
+
+
+def stopped() -> str:
+    with ours() as server:
+        pids = server.pids()
+        server.process.terminate()
+        took = timed(lambda: [has_ended(pid) for pid in pids])
+    return f"{milliseconds(took)}, {len(pids)} processes"
+
+
+PROMISES = [
+    Promise("A session with a warm server stands", "3 ms", "tests/abuse/guarantees.py", connects),
+    Promise(
+        "1,000 peers that say nothing delay an honest one",
+        "100 ms",
+        "test_crowds.py::test_silent_peers_keep_nobody_out",
+        among_the_silent,
+    ),
+    Promise(
+        "8 bytes that lie about a length cost",
+        "128 KiB",
+        "test_probes.py::test_our_server_stands[C]",
+        lie,
+    ),
+    Promise(
+        "After a crash in a session the next one works",
+        "300 ms",
+        "test_crowds.py::test_a_thousand_crashes_leave_the_server_whole",
+        recovery,
+    ),
+    Promise(
+        "A client that is frozen loses what it held",
+        "the lease and 2 s",
+        "test_probes.py::test_our_server_stands[B]",
+        frozen,
+    ),
+    Promise(
+        "A session takes, of the server's memory",
+        "5 MiB",
+        "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
+        memory,
+    ),
+    Promise(
+        "p99 of a null call with 199 sessions idle beside it",
+        "1.5x alone",
+        "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
+        idle_neighbours,
+    ),
+    Promise(
+        "After SIGTERM to an idle server no process of it is left",
+        "5 s",
+        "test_probes.py::test_our_server_stands[F]",
+        stopped,
+    ),
+]
+
+# What has no figure but the count of tries in its test.
+HELD = [
+    (
+        "1,000 crashes (SIGSEGV, SIGABRT, SIGKILL, exit, out of memory, endless loop) leave the 1,001st "
+        "session working, no descriptor and no process behind",
+        "test_crowds.py::test_a_thousand_crashes_leave_the_server_whole",
+    ),
+    (
+        "A line that ends at any byte, in either direction, leaves the other side with a typed error before "
+        "its deadline",
+        "test_cuts.py::test_a_line_that_ends_at_every_byte",
+    ),
+    (
+        "200 sessions are open at the same time",
+        "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
+    ),
+    (
+        "A forged, stale or foreign handle is refused with InvalidHandleError",
+        "../rpc/test_abuse.py::test_forged_handles",
+    ),
+    (
+        "A copy beyond its allocation is refused at every boundary value",
+        "../rpc/test_abuse.py::test_copies_out_stay_in_their_allocation",
+    ),
+    (
+        "Any bytes parse or give one typed error, in any chunking, on seven instruction sets",
+        "../wire/test_wire.py::test_another_machine_says_the_same",
+    ),
+    ("The same for a million mutated packets and more", "../fuzz (make fuzz)"),
+    (
+        "When the supervisor is killed, so are its workers, and their folders are removed",
+        "../rpc/test_server.py::test_workers_go_when_their_supervisor_is_killed",
+    ),
+    (
+        "A token that is revoked ends its sessions",
+        "../rpc/test_service.py::test_a_token_that_is_revoked_ends_its_sessions",
+    ),
+    (
+        "Names of files lead nowhere but into the session's folder",
+        "../rpc/test_files.py",
+    ),
+]
+
+
+def page() -> str:
+    """The whole page, measured now."""
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    load = os.getloadavg()[0]
+    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores"
+    parts = [
+        "# Guarantees",
+        "",
+        f"Measured on {today} ({machine}, shared with other work) by `make guarantees`, which writes this",
+        f"page. Times grow with the load of the machine, which was {load:.1f} at the start.",
+        "Tests without a folder are in `tests/abuse`; the slow ones run in `make soak`.",
+        "",
+        "## With a figure",
+        "",
+        "| promise | at most | measured | test |",
+        "|---|---|---|---|",
+        *(f"| {p.text} | {p.bound} | {p.measure()} | `{p.test}` |" for p in PROMISES),
+        "",
+        "## Without exception",
+        "",
+        "| promise | test |",
+        "|---|---|",
+        *(f"| {text} | `{test}` |" for text, test in HELD),
+        "",
+        "## The scoreboard",
+        "",
+        "One abuse at a time, on a fresh server, then an honest client that must connect and call within a",
+        "second. The names are those of the probes that were first run against TVM's server; E concerns a",
+        "tracker, which farcall does not have yet.",
+        "",
+        markdown(table()),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write it beside, then rename."""
+    beside = PAGE.with_suffix(".new")
+    beside.write_text(page())
+    beside.replace(PAGE)
+
+
+if __name__ == "__main__":
+    main()

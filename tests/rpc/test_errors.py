@@ -129,9 +129,10 @@ def stage(replies: list[bytes]) -> Callable[[socket.socket], None]:
     """A server that begins a session and then answers each request with the next of these."""
 
     def serve(connection: socket.socket) -> None:
-        connection.sendall(ACCEPT + VOID)
+        connection.sendall(ACCEPT + VOID + VOID)  # a plain peer: it has no farcall.rpc.hello
         connection.recv(8 + len("client:k"), socket.MSG_WAITALL)
-        take_packet(connection)  # the init: a reply before its request would be another story
+        for _ in range(2):  # the init and that question: a reply before its request would be another story
+            take_packet(connection)
         for reply in replies:
             take_packet(connection)
             connection.sendall(reply)
@@ -240,3 +241,30 @@ def test_a_call_can_be_interrupted(server: Server) -> None:
     assert done.stdout.startswith("interrupted\n"), done.stderr
     assert "was interrupted; connect again" in done.stdout
     assert works(server)
+
+
+@pytest.mark.parametrize("hello", ["", "[]", "7", "{", '{"features": 1}', '{"limits": 3}'])
+def test_a_hello_that_is_none(hello: str) -> None:
+    pointer = packet(4, sequence(struct.pack("<iQ", 4, 5)))
+    answer = packet(4, sequence(struct.pack("<iq", 1, 65), text(hello)))
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(ACCEPT + VOID + pointer)
+        connection.recv(8 + len("client:k"), socket.MSG_WAITALL)
+        for _ in range(3):
+            take_packet(connection)
+        connection.sendall(answer)
+        until_closed(connection)
+
+    with impostor(serve) as url:
+        assert "its hello is no JSON object" in refused(url, "k")
+
+
+@pytest.mark.parametrize("code", [3, 10])
+def test_a_plain_server_does_not_call_back(code: int) -> None:
+    body = struct.pack("<Q", 1 << 63) + sequence() if code == 3 else sequence(struct.pack("<iQ", 4, 1 << 63))
+    with impostor(stage([packet(code, body)])) as url:
+        session = connect(url, key="k", timeout=SECONDS)
+        with pytest.raises(ProtocolError, match="which only a client sends"):
+            session.get_function("f")
+        assert session.closed

@@ -109,6 +109,27 @@ def test_run_here_and_there_agree(cli: Cli, artifact: Path, digits: Path, server
     np.testing.assert_array_equal(here, np.load("fresh/logits.npy"))
 
 
+def test_a_trace_of_a_run(cli: Cli, artifact: Path, server: str) -> None:
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    result = cli(
+        "run",
+        artifact,
+        "--input",
+        "image=x.npy",
+        "--on",
+        server,
+        "--key",
+        "desk",
+        "--trace",
+        "t.json",
+        "--json",
+    )
+    assert result.code == 0, result.err
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    assert {"encode", "wire", "compute"} <= {event["cat"] for event in events if event["ph"] == "X"}
+    assert "main" in {event["name"] for event in events}
+
+
 def test_demo_reports_accuracy_on_both_routes(cli: Cli) -> None:
     result = cli("demo", "--json")
     assert result.code == 0, result.err

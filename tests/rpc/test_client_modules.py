@@ -163,3 +163,21 @@ def test_forty_sessions_at_once(server: Server) -> None:
     assert [add(i, 1) for i, add in enumerate(adds)] == list(range(1, 41))
     for session in sessions:
         session.close()
+
+
+def test_functions_of_an_artifact_have_their_signatures(session: Session, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3]) for name in "xy"]
+    node = onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", value[:1], value[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "m.onnx")
+    fc.partition(tmp_path / "m.onnx").build().save(tmp_path / "m.so")
+    main = session.load_module(tmp_path / "m.so")["main"]
+    assert str(main.signature) == "(x: float32[n, 3]) -> float32[n, 3]"
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(main(x=session.tensor(x)).numpy(), 2 * x)
+    before = session.stats
+    with pytest.raises(TypeError, match=r"argument 1 `x` of `main`: expected float32\[n, 3\], got float64"):
+        main(x.astype("float64"))
+    assert session.stats == before  # nothing travelled

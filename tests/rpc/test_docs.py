@@ -1,17 +1,31 @@
-"""The code in docs/rpc.md runs."""
+"""The code in the guides to sessions and to servers runs."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-GUIDE = Path(__file__).parents[2] / "docs" / "rpc.md"
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_blocks_of_the_guide_run_in_order() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+def run_guide(name: str) -> None:
+    """The blocks of a guide are one program."""
+    guide = DOCS / name
+    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 4
-    scope: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "docs/rpc.md", "exec"), scope)  # noqa: S102 - our own text
+    exec(compile("\n".join(blocks), str(guide), "exec"), {})  # noqa: S102 - our own text
+
+
+def test_the_guide_to_servers() -> None:
+    run_guide("rpc.md")
+
+
+def test_the_guide_to_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_guide("remote.md")
+    assert "mean" in capsys.readouterr().out
+    assert (tmp_path / "trace.json").exists()

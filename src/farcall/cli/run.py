@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     "--backends", default="c", show_default=True, help="For an ONNX model: names, most wanted first."
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Write what the call's time went into, at every hop, for Perfetto or chrome://tracing.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(
     model: Path,
@@ -43,6 +48,7 @@ def command(
     access: Access,
     backends: str,
     output: Path | None,
+    trace: Path | None,
     json_: bool,
 ) -> None:
     """Run MODEL (ONNX, or an artifact) on .npy files.
@@ -51,9 +57,12 @@ def command(
     farcall run model.so --input x=x.npy --output results
     farcall run model.onnx --input x=x.npy --on tcp://127.0.0.1:9090
     """
+    import farcall as fc
     from farcall.artifact import inspect
 
     with ExitStack() as stack:
+        if trace is not None:
+            stack.enter_context(fc.trace(trace))
         artifact = _artifact(model, backends, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)

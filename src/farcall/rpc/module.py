@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from farcall import _core
@@ -13,6 +14,7 @@ from farcall.rpc.timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
     from farcall._core import Function
+    from farcall.abi import Signature
 
 _CALL_FUNC = 3  # packet code
 _FUNCTION, _MODULE = 68, 73  # type indices
@@ -28,7 +30,7 @@ class RemoteModule(_core.RemoteRef):
     """
 
     name = "a module"
-    _path: Path | None = None
+    _signatures: Mapping[str, Signature] = MappingProxyType({})
 
     def __init__(self, ref: _core.RemoteRef) -> None:
         endpoint = ref.endpoint
@@ -36,11 +38,11 @@ class RemoteModule(_core.RemoteRef):
         self._functions: dict[tuple[str, bool], Function | None] = {}
 
     @classmethod
-    def loaded(cls, remote: Remote, name: str, path: Path) -> Self:
-        """Load a file of the session's folder, which came from ``path`` here."""
-        module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), path.name)
+    def loaded(cls, remote: Remote, name: str, file: str, signatures: Mapping[str, Signature]) -> Self:
+        """Load a file of the session's folder, which is called ``file`` here."""
+        module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), file)
         module._remote = remote
-        module._path = path
+        module._signatures = signatures
         return module
 
     @classmethod
@@ -92,6 +94,7 @@ class RemoteModule(_core.RemoteRef):
             function = self._remote.call(helper, self, name, query_imports)
             if function is not None:
                 function = _core.rename_remote(function, name)
+                function.signature = self._signatures.get(name)
             self._functions[key] = function
         return self._functions[key]
 

@@ -124,8 +124,8 @@ class Session:
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)
-        name = transfer.upload_library(self._remote, file, self.features)
-        return RemoteModule.loaded(self._remote, name, file)
+        name, signatures = transfer.upload_library(self._remote, file, self.features)
+        return RemoteModule.loaded(self._remote, name, file.name, signatures)
 
     def system_lib(self, prefix: str = "") -> RemoteModule:
         """What is linked into the server's process, as a module.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from farcall import _core
-from farcall.errors import UsageError
+from farcall.abi import Signature
+from farcall.abi.attaching import read_signatures
+from farcall.errors import ArtifactError, UsageError
 from farcall.rpc.remote import Remote
 from farcall.rpc.store import hint_of
 
@@ -31,8 +33,10 @@ def read(path: Path) -> bytes:
         raise UsageError(f"{path}: {error.strerror}; give the path of a file on this machine") from None
 
 
-def upload_library(remote: Remote, file: Path, features: frozenset[str]) -> str:
-    """Store a library on the server; answers its name there.
+def upload_library(
+    remote: Remote, file: Path, features: frozenset[str]
+) -> tuple[str, Mapping[str, Signature]]:
+    """Store a library on the server; answers its name there, and what its manifest says of its functions.
 
     The content's hash keeps two files of one name apart; the suffix chooses the loader (TVM's rule).
     """
@@ -40,7 +44,10 @@ def upload_library(remote: Remote, file: Path, features: frozenset[str]) -> str:
     digest = hashlib.sha256(data).hexdigest()
     name = f"{file.stem[:64]}-{digest[:16]}{file.suffix or '.so'}"
     upload(remote, data, name, features)
-    return name
+    try:
+        return name, read_signatures(data, str(file))
+    except ArtifactError:
+        return name, {}  # the server says what is wrong with it
 
 
 def upload(remote: Remote, data: bytes, name: str, features: frozenset[str]) -> None:

@@ -54,7 +54,8 @@ void fc_server_clear(FcServer* server) {
   fc_handles_free(&server->handles);
   if (server->next_hop) fc_endpoint_decref(server->next_hop);
   server->next_hop = NULL;
-  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal};
+  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal,
+                           &server->last_error};
   for (size_t i = 0; i < sizeof held / sizeof *held; ++i) {
     if (*held[i]) fc_decref(*held[i]);
     *held[i] = NULL;
@@ -98,7 +99,12 @@ int fc_server_reply_error(FcServer* server, TVMFFIObject* error) {
     rc = reply_packet(server, &packet);
   }
   free(text);
-  fc_decref(error);
+  if (FC_UNLIKELY(server->keeps_errors)) {
+    TVMFFIObject* before = server->last_error;
+    server->last_error = error;
+    error = before;
+  }
+  if (error) fc_decref(error);
   if (rc == 0 || fc_endpoint_is_lost(server->ep)) return rc;
   return fc_endpoint_lose(server->ep, "ConnectionLostError", "no memory for a reply to %s", server->ep->peer);
 }

@@ -129,6 +129,8 @@ struct FcServer {
   TVMFFIObject *kept, *failed; /* Dicts of promises: id -> result, id -> Error */
   uint32_t promises;     /* in both */
   TVMFFIObject* filling; /* the allocation that a copy fills now */
+  bool keeps_errors;     /* the client wants to ask for the traceback of the last one */
+  TVMFFIObject* last_error;
   TVMFFIObject* refusal; /* why the payload that comes now is dropped */
   int64_t copy_began;    /* when that copy began, while it is traced; else 0 */
   uint64_t lane;         /* bytes of one number of it, as big-endian hosts turn them */

@@ -14,6 +14,7 @@ typedef struct {
   PyObject* policy;
   FcServer server;
   bool serving; /* under the GIL */
+  PyObject* weakrefs;
 } PyDispatcher;
 
 /* ---- the policy; called without the GIL ---- */
@@ -154,6 +155,7 @@ static int dispatcher_clear(PyDispatcher* self) {
 
 static void dispatcher_dealloc(PyDispatcher* self) {
   PyObject_GC_UnTrack(self);
+  if (self->weakrefs) PyObject_ClearWeakRefs((PyObject*)self);
   fc_server_clear(&self->server);
   dispatcher_clear(self);
   Py_XDECREF(self->endpoint);
@@ -200,13 +202,28 @@ static PyObject* get_handles(PyDispatcher* self, void* Py_UNUSED(closure)) {
   return PyLong_FromUnsignedLong(fc_handles_count(&self->server.handles));
 }
 
+static PyObject* get_last_error(PyDispatcher* self, void* Py_UNUSED(closure)) {
+  TVMFFIObject* error = self->server.last_error;
+  if (!error) Py_RETURN_NONE;
+  TVMFFIAny value = fc_any_object(error);
+  fc_incref(error);
+  return fc_any_to_python(&value);
+}
+
+static PyObject* keep_errors(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  self->server.keeps_errors = true;
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {{"serve", (PyCFunction)dispatcher_serve, METH_NOARGS, NULL},
                                 {"close", (PyCFunction)dispatcher_close, METH_NOARGS, NULL},
+                                {"keep_errors", (PyCFunction)keep_errors, METH_NOARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 
 static PyObject* get_serving(PyDispatcher* self, void* Py_UNUSED(closure)) { return PyBool_FromLong(self->serving); }
 
-static PyGetSetDef getset[] = {{"serving", (getter)get_serving, NULL, "Whether serve() runs.", NULL},
+static PyGetSetDef getset[] = {{"last_error", (getter)get_last_error, NULL, "See keep_errors.", NULL},
+                               {"serving", (getter)get_serving, NULL, "Whether serve() runs.", NULL},
                                {"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
@@ -221,6 +238,7 @@ static PyTypeObject Dispatcher_Type = {
     .tp_clear = (inquiry)dispatcher_clear,
     .tp_methods = methods,
     .tp_getset = getset,
+    .tp_weaklistoffset = offsetof(PyDispatcher, weakrefs),
 };
 
 int fc_dispatcher_init(PyObject* module) {

@@ -590,6 +590,10 @@ class Dispatcher:
             RuntimeError: :meth:`serve` is running.
         """
 
+    @property
+    def last_error(self) -> BaseException | None: ...
+    def keep_errors(self) -> None:
+        """Let ``last_error`` be what the client was last told, from now on."""
     def serve(self) -> bool:
         """Serve until the client has left (True), or a MemoryChannel has no more bytes (False).
 

@@ -268,3 +268,21 @@ def test_a_plain_server_does_not_call_back(code: int) -> None:
         with pytest.raises(ProtocolError, match="which only a client sends"):
             session.get_function("f")
         assert session.closed
+
+
+def test_tracebacks_for_those_who_ask(server: Server) -> None:
+    with connect(server.url, key="k", timeout=SECONDS) as session:
+        fail = session.get_function("test.fail")
+        with pytest.raises(ValueError, match="before"):
+            fail("ValueError", "before")
+        assert session.last_traceback() == ""  # nothing is kept unless it was asked for
+        session.keep_tracebacks()
+        with pytest.raises(ValueError, match="reason"):
+            fail("ValueError", "reason")
+        text = session.last_traceback()
+        assert text.startswith("Traceback (most recent call last)")
+        assert "in _fail" in text
+        assert text.endswith("ValueError: reason\n")
+        with pytest.raises(KeyError):
+            fail("KeyError", "x" * 100_000)
+        assert len(session.last_traceback()) <= 16384

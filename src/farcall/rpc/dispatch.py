@@ -7,6 +7,8 @@ session begins, and what the devices are.
 from __future__ import annotations
 
 import json
+import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +29,7 @@ PROTOCOL_VERSION = "0.8.0"
 _INIT_SERVER = 2
 _NULL = (4, 0)  # an OpaquePtr
 _CPU = 1
+_TRACEBACK_CHARS = 16384
 # The argument of a function that names the function which it returns.
 _NAMING = {"tvm.rpc.server.ModuleGetFunction": 1}
 
@@ -55,12 +58,15 @@ class Policy:
     ) -> None:
         self._limits = limits
         self._waits = waits
-        self._features = ["promises", "trace"]
+        self._features = ["promises", "trace", "debug"]
         self._features += ["callbacks", "relay"] * waits + ["files"] * (store is not None)
         self._next: Connection | None = None
+        self.dispatcher: weakref.ref[_core.Dispatcher] | None = None  # whose policy this is
         self._own: dict[str, Callable[..., Any]] = {
             **standard_functions(workdir, store),
             "farcall.rpc.hello": self._hello,
+            "farcall.rpc.debug": self._debug,
+            "farcall.rpc.traceback": self._traceback,
         }
         self._syscalls: dict[int, Callable[..., Values]] = {
             11: lambda device: (None,),  # kDevSetDevice: there is one
@@ -116,6 +122,17 @@ class Policy:
         del version, wishes  # there is one version, and nothing to choose
         return json.dumps({"version": 1, "features": self._features, "limits": asdict(self._limits)})
 
+    def _debug(self) -> None:
+        """From now on the client may ask for tracebacks."""
+        if self.dispatcher is not None and (dispatcher := self.dispatcher()) is not None:
+            dispatcher.keep_errors()
+
+    def _traceback(self) -> str:
+        """Where the last error that the client was told came from: its end, when it is long."""
+        dispatcher = self.dispatcher() if self.dispatcher is not None else None
+        error = dispatcher.last_error if dispatcher is not None else None
+        return "" if error is None else "".join(traceback.format_exception(error))[-_TRACEBACK_CHARS:]
+
     def _device_attr(self, device: _core.Device, kind: int) -> Values:
         if kind == 0:  # whether it exists
             return (int(device.type == _CPU and device.index == 0),)
@@ -147,7 +164,7 @@ def dispatcher(
         store: of what other sessions of the server uploaded; without one, each file is sent.
     """
     policy = Policy(workdir, limits, waits=waits, store=store)
-    return _core.Dispatcher(
+    made = _core.Dispatcher(
         endpoint,
         policy,
         handles=limits.handles,
@@ -156,3 +173,5 @@ def dispatcher(
         token=rights.token,
         waits=waits,
     )
+    policy.dispatcher = weakref.ref(made)
+    return made

@@ -39,6 +39,9 @@ _NEEDS = {
     "ffi.ModuleGetFunctionMetadata": Scope.LOAD,
     "ffi.ModuleInspectSource": Scope.LOAD,
     "ffi.SystemLib": Scope.LOAD,
+    # Tracebacks show the server's code and paths: to those who may run code there anyway.
+    "farcall.rpc.debug": Scope.LOAD,
+    "farcall.rpc.traceback": Scope.LOAD,
     "farcall.rpc.module_functions": Scope.LOAD,
     "farcall.rpc.hello": _OPEN,
     "farcall.rpc.clock": _OPEN,

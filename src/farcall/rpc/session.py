@@ -165,6 +165,21 @@ class Session:
         """
         return TimingOptions(**options).run(self._remote, None, name, args)
 
+    # ---- errors
+
+    def keep_tracebacks(self) -> None:
+        """Have the server keep where errors come from, from now on; see :meth:`last_traceback`.
+
+        Raises:
+            PermissionDeniedError: the token lacks the scope ``load``: tracebacks show the server's code.
+            RemoteError: the server cannot do that (a TVM server).
+        """
+        self._remote.call("farcall.rpc.debug")
+
+    def last_traceback(self) -> str:
+        """The traceback, on the server, of the last error that it sent; at most 16 KiB, empty without one."""
+        return str(self._remote.call("farcall.rpc.traceback"))
+
     # ---- devices and tensors
 
     def device(self, device: str | Device) -> RemoteDevice:

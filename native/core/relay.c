@@ -68,10 +68,7 @@ int fc_relay_suspend(FcRelay* relay) {
 
 /* The far side has read all that was forwarded before when it reads the answer. */
 int fc_relay_resume(FcRelay* relay) {
-  if (relay->suspended_count == 0) {
-    fc_error_set("ProtocolError", "the client answered, but no function of it was called");
-    return -1;
-  }
+  if (relay->suspended_count == 0) return -1;
   return append(relay, relay->suspended[--relay->suspended_count]);
 }
 
@@ -99,7 +96,7 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
 /* ---- refusals ---- */
 
 static int send_refusal(FcRelay* relay, TVMFFIObject* error) {
-  if (fc_server_reply_error(relay->server, error) != 0) return -1;
+  if (fc_queue_error(relay->near, error) != 0) return -1;
   return fc_endpoint_flush_queue(relay->near);
 }
 
@@ -131,22 +128,31 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   return rc;
 }
 
-/* The far side is the next one to be lost when it cannot be told: its replies end, which the other thread sees. */
-static void send_far(FcRelay* relay, const fc_wire_packet* p) {
-  if (fc_endpoint_queue(relay->far, p, NULL) == 0) return;
-  fc_endpoint_lose(relay->far, "ConnectionLostError", "no memory for a packet to %s", relay->far->peer);
-  TVMFFIObject* error = fc_error_take();
+/* When the far side cannot be told it is lost, which the other thread sees, and says. */
+static void drop_error(int rc) {
+  TVMFFIObject* error = rc != 0 ? fc_error_take() : NULL;
   if (error) fc_decref(error);
 }
 
+static void send_far(FcRelay* relay, const fc_wire_packet* p) {
+  int rc = fc_endpoint_queue(relay->far, p, NULL);
+  if (rc != 0) rc = fc_endpoint_lose(relay->far, "ConnectionLostError", "no memory for a packet to %s", relay->far->peer);
+  drop_error(rc);
+}
+
+/* The client's answer to a call of its function; one that cannot be forwarded becomes its error there. */
 static int forward_answer(FcRelay* relay, fc_wire_packet* p) {
   int rc = 0;
   pthread_mutex_lock(&relay->lock);
-  for (int32_t i = 0; i < p->num_args && rc == 0; ++i) rc = fc_relay_to_far(relay, (TVMFFIAny*)&p->args[i]);
-  if (rc == 0) rc = fc_relay_resume(relay);
+  int resumed = fc_relay_resume(relay);
+  for (int32_t i = 0; i < p->num_args && resumed == 0 && rc == 0; ++i) {
+    rc = fc_relay_to_far(relay, (TVMFFIAny*)&p->args[i]);
+  }
   pthread_mutex_unlock(&relay->lock);
-  if (rc == 0) send_far(relay, p);
-  return rc;
+  if (resumed != 0) return fc_endpoint_lose(relay->near, "ProtocolError", "the client answered without being called");
+  if (rc != 0) drop_error(fc_queue_error(relay->far, fc_error_take()));
+  else send_far(relay, p);
+  return 0;
 }
 
 static int forward_packet(FcRelay* relay, fc_wire_packet* p) {
@@ -154,14 +160,7 @@ static int forward_packet(FcRelay* relay, fc_wire_packet* p) {
     relay->server->ended = true;
     return 0;
   }
-  if (p->code == FC_WIRE_RETURN || p->code == FC_WIRE_EXCEPTION) {
-    if (forward_answer(relay, p) == 0) return 0;
-    TVMFFIObject* error = fc_error_take();
-    int rc = fc_endpoint_lose(relay->near, "ProtocolError", "%s answered a call of its function with what cannot be"
-                              " forwarded", relay->near->peer);
-    if (error) fc_decref(error);
-    return rc;
-  }
+  if (p->code == FC_WIRE_RETURN || p->code == FC_WIRE_EXCEPTION) return forward_answer(relay, p);
   if (admit(relay, p) != 0) return refuse(relay);
   send_far(relay, p);
   return 0;

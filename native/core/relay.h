@@ -46,7 +46,8 @@ int fc_relay_push(FcRelay* relay, FcPending entry);
 FcPending fc_relay_pop(FcRelay* relay);
 /* The far side calls the client: the reply of the call in progress comes later, behind what the client asks now. */
 int fc_relay_suspend(FcRelay* relay);
-/* The client has answered: the reply of the call that was suspended last comes behind what is on its way now. */
+/* The client has answered: the reply of the call that was suspended last comes behind what is on its way now.
+ * -1 without an error: none is suspended. */
 int fc_relay_resume(FcRelay* relay);
 /* The payload that `from` announced, in pieces, to `to`, behind what is queued there. `to` NULL drops it. 0; 1 when
  * `to` was lost (all was read); -1 when `from` was. */

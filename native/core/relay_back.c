@@ -49,7 +49,7 @@ static int send_refusals(FcRelay* relay) {
   pthread_mutex_lock(&relay->lock);
   while (rc == 0 && relay->count != 0 && relay->queue[relay->first].refusal) {
     TVMFFIObject* error = fc_relay_pop(relay).refusal;
-    rc = fc_server_reply_error(relay->server, error);
+    rc = fc_queue_error(relay->near, error);
     if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
   }
   pthread_mutex_unlock(&relay->lock);
@@ -98,7 +98,7 @@ static int back_return(FcRelay* relay, fc_wire_packet* p) {
   FcPending entry;
   if (!front(relay, &entry) || entry.code == FC_WIRE_COPY_FROM_REMOTE) return unexpected(relay, p);
   int rc = rewrite(relay, p, &entry) == 0 ? fc_endpoint_queue(relay->near, p, NULL)
-                                          : fc_server_reply_error(relay->server, fc_error_take());
+                                          : fc_queue_error(relay->near, fc_error_take());
   return rc != 0 ? rc : retire(relay);
 }
 
@@ -183,7 +183,7 @@ static void answer_rest(FcRelay* relay) {
   while (relay->suspended_count != 0 && fc_relay_resume(relay) == 0) continue;
   while (relay->count != 0 && rc == 0) {
     FcPending entry = fc_relay_pop(relay);
-    rc = entry.refusal ? fc_server_reply_error(relay->server, entry.refusal) : send_text(relay, relay->lost);
+    rc = entry.refusal ? fc_queue_error(relay->near, entry.refusal) : send_text(relay, relay->lost);
   }
   if (rc == 0) fc_endpoint_flush_queue(relay->near);
   relay->done = true;

@@ -84,7 +84,7 @@ static int reply_handle(FcServer* server, uint64_t handle) {
 }
 
 /* "Kind: message" is the form in which exceptions travel; our client makes the class out of it again. */
-int fc_server_reply_error(FcServer* server, TVMFFIObject* error) {
+int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error) {
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   size_t size = cell->kind.size + 2 + cell->message.size;
   char* text = malloc(size);
@@ -96,17 +96,19 @@ int fc_server_reply_error(FcServer* server, TVMFFIObject* error) {
     TVMFFIByteArray string = {text, size};
     TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
     fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
-    rc = reply_packet(server, &packet);
+    rc = fc_endpoint_queue(ep, &packet, NULL);
   }
   free(text);
-  if (FC_UNLIKELY(server->keeps_errors)) {
-    TVMFFIObject* before = server->last_error;
-    server->last_error = error;
-    error = before;
-  }
-  if (error) fc_decref(error);
-  if (rc == 0 || fc_endpoint_is_lost(server->ep)) return rc;
-  return fc_endpoint_lose(server->ep, "ConnectionLostError", "no memory for a reply to %s", server->ep->peer);
+  fc_decref(error);
+  if (rc == 0 || fc_endpoint_is_lost(ep)) return rc;
+  return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a reply to %s", ep->peer);
+}
+
+static void keep_error(FcServer* server, TVMFFIObject* error) {
+  if (FC_LIKELY(!server->keeps_errors)) return;
+  if (server->last_error) fc_decref(server->last_error);
+  fc_incref(error);
+  server->last_error = error;
 }
 
 /* After a handler: its error, if there is one, becomes the reply. */
@@ -118,7 +120,8 @@ static int conclude(FcServer* server, int rc) {
     fc_error_set("RuntimeError", "the request failed without a reason");
     error = fc_error_take();
   }
-  return fc_server_reply_error(server, error);
+  keep_error(server, error);
+  return fc_queue_error(server->ep, error);
 }
 
 /* ---- rules ---- */
@@ -427,7 +430,7 @@ static int end_copy_in(FcServer* server) {
   TVMFFIObject *refusal = server->refusal, *filling = server->filling;
   const fc_wire_reader* reader = &server->ep->reader;
   server->refusal = server->filling = NULL;
-  if (refusal) return fc_server_reply_error(server, refusal);
+  if (refusal) return fc_queue_error(server->ep, refusal);
   if (fc_host_is_big()) fc_wire_swap_elements(reader->sink, reader->payload_size, server->lane);
   fc_decref(filling);
   fc_trace_end("copy", "kCopyToRemote", -1, server->copy_began);

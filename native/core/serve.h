@@ -146,7 +146,7 @@ void fc_server_clear(FcServer* server);
 /* A kReturn behind what waits in the outbox; -1 with an error when it cannot be encoded. */
 int fc_server_reply(FcServer* server, const TVMFFIAny* values, int32_t n);
 /* A kException with what the error says; the reference moves in. -1 with an error: the connection is lost. */
-int fc_server_reply_error(FcServer* server, TVMFFIObject* error);
+int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error);
 /* PermissionDeniedError when the session's token does not allow `what`. */
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what);
 

@@ -211,6 +211,15 @@ def test_handles_of_a_call_of_the_client_are_rewritten(peer: Peer) -> None:
     assert message(peer.ask(14, sequence(device(), pointer(data)))).startswith("InvalidHandleError: ")
 
 
+def test_an_answer_that_cannot_be_forwarded_is_an_error_there(peer: Peer) -> None:
+    call = peer.function("test.call")
+    peer.send(packet(3, struct.pack("<Q", call) + sequence(function(MINE), integer(1))))
+    assert peer.reply()[0] == 3
+    peer.send(returned(struct.pack("<iQ", 73, 12345)))
+    assert peer.reply() == (10, sequence(pointer(MINE)))
+    assert message(peer.reply()).startswith("InvalidHandleError: hop 2 ")
+
+
 def test_an_answer_that_nobody_asked_for(peer: Peer) -> None:
     peer.send(returned(integer(1)))
     assert peer.rest() == b""
@@ -440,7 +449,7 @@ def test_a_large_copy_is_not_stored_on_the_way() -> None:
     ("limits", "ends"), [(Limits(lease_seconds=0.3), False), (Limits(call_seconds=0.3), True)]
 )
 def test_a_forwarded_call_is_work_of_this_server(server: Server, limits: Limits, ends: bool) -> None:
-    """A client that waits for the far side is not silent; and a call may take as long as this server allows."""
+    """A client that waits for the far side is not silent; its calls may take what this server allows."""
     with (
         Server(init=INIT, limits=limits) as first,
         connect(server.url, "k", via=[first.url], timeout=SECONDS) as session,

@@ -110,14 +110,26 @@ void fc_endpoint_decref(FcEndpoint* ep) {
   if (last) endpoint_delete(ep);
 }
 
-/* The first reason stays. Always answers -1, with that reason as the error. */
+/* The first reason stays. Two threads of a relay may come here; who sees the kind may read the rest. */
+FC_COLD static void set_lost(FcEndpoint* ep, const char* kind, const char* text) {
+  pthread_mutex_lock(&ep->free_lock);
+  if (!fc_endpoint_is_lost(ep)) {
+    snprintf(ep->lost_text, sizeof ep->lost_text, "%s", text);
+    snprintf(ep->lost_kind + 1, sizeof ep->lost_kind - 1, "%s", kind + 1);
+    __atomic_store_n(&ep->lost_kind[0], kind[0], __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&ep->free_lock);
+}
+
+/* Always answers -1, with the first reason as the error. */
 FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) {
   if (!fc_endpoint_is_lost(ep)) {
+    char text[sizeof ep->lost_text];
     va_list list;
     va_start(list, format);
-    vsnprintf(ep->lost_text, sizeof ep->lost_text, format, list);
+    vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    snprintf(ep->lost_kind, sizeof ep->lost_kind, "%s", kind);
+    set_lost(ep, kind, text);
     fc_channel_interrupt(ep->channel);
   }
   fc_error_set(ep->lost_kind, ep->lost_text);
@@ -161,10 +173,9 @@ void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
     pthread_mutex_lock(&ep->lock);
   }
   fc_channel_close(ep->channel);
-  if (!fc_endpoint_is_lost(ep)) {
-    snprintf(ep->lost_kind, sizeof ep->lost_kind, "ConnectionLostError");
-    snprintf(ep->lost_text, sizeof ep->lost_text, "the session with %s is closed; connect again", ep->peer);
-  }
+  char closed[FC_PEER_NAME_MAX + 64];
+  snprintf(closed, sizeof closed, "the session with %s is closed; connect again", ep->peer);
+  set_lost(ep, "ConnectionLostError", closed);
   if (ep->client) fc_call_abandon(ep);
   pthread_mutex_unlock(&ep->lock);
 }

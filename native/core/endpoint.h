@@ -86,7 +86,9 @@ fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
 FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) FC_PRINTF(3, 4);
 /* The same for what the peer did wrong; a server says it to the peer, too. */
 FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text);
-static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) { return ep->lost_kind[0] != 0; }
+static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) {
+  return __atomic_load_n(&ep->lost_kind[0], __ATOMIC_ACQUIRE) != 0;
+}
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
 /* As fc_endpoint_lose, for a failure of the channel (a negated errno). */

@@ -44,11 +44,10 @@ PyObject* fc_params_ask(FcFunction* function, const char* question) {
   return out;
 }
 
-static PyObject* read_description(const FcFunction* function) {
+static PyObject* read_description(const FcFunction* function, PyObject* signature) {
   PyObject* metadata = text_of(function->metadata);
   PyObject* module = metadata ? PyImport_ImportModule("farcall.ffi._describe") : NULL;
-  PyObject* out = module ? PyObject_CallMethod(module, "describe", "OOO", function->name, metadata, function->signature)
-                         : NULL;
+  PyObject* out = module ? PyObject_CallMethod(module, "describe", "OOO", function->name, metadata, signature) : NULL;
   Py_XDECREF(metadata);
   Py_XDECREF(module);
   if (out && out != Py_None && !(PyTuple_Check(out) && PyTuple_GET_SIZE(out) >= FC_PARAM_FIELDS)) {
@@ -58,36 +57,42 @@ static PyObject* read_description(const FcFunction* function) {
   return out;
 }
 
-/* A Signature says by its attribute `abi` how it is compiled; other objects only describe. */
-static int take_program(FcFunction* function) {
-  if (function->program) return 0;
-  PyObject* program = function->signature == Py_None ? NULL : PyObject_GetAttrString(function->signature, "abi");
-  if (program && !PyObject_TypeCheck(program, &FcProgram_Type)) Py_CLEAR(program);
-  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
-  PyErr_Clear();
-  function->program = program;
-  return 0;
+/* A Signature makes a FunctionAbi for the function; objects that make none only describe. */
+static int make_program(PyObject* signature, PyObject** out) {
+  PyObject* make = signature == Py_None ? NULL : PyObject_GetAttrString(signature, "make_abi");
+  *out = make ? PyObject_CallNoArgs(make) : NULL;
+  if (!make) PyErr_Clear();
+  Py_XDECREF(make);
+  if (*out && !PyObject_TypeCheck(*out, &FcProgram_Type)) Py_CLEAR(*out);
+  return PyErr_Occurred() ? -1 : 0;
 }
 
-FC_COLD int fc_params_resolve(FcFunction* function) {
-  if (function->description) return 0;
-  PyObject* description = read_description(function);
-  if (!description) return -1;
-  if (function->description) { /* another thread was faster */
-    Py_DECREF(description);
-    return 0;
-  }
+static void take_description(FcFunction* function, PyObject* description) {
   function->description = description;
-  if (description == Py_None) return 0;
-  if (take_program(function) != 0) {
-    Py_CLEAR(function->description);
-    return -1;
-  }
+  if (description == Py_None) return;
   if (!function->views_set) {
     function->views = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(description, FC_PARAM_VIEWS));
   }
   function->writes = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(description, FC_PARAM_WRITES));
   if (function->program) function->writes |= ((FcProgram*)function->program)->writes;
+}
+
+/* Reading runs Python code: another thread may be faster, or give the function another signature meanwhile. */
+FC_COLD int fc_params_resolve(FcFunction* function) {
+  while (!function->description) {
+    PyObject* signature = Py_NewRef(function->signature);
+    PyObject* program = NULL;
+    PyObject* description = read_description(function, signature);
+    int rc = !description ? -1 : function->program ? 0 : make_program(signature, &program);
+    if (rc == 0 && !function->description && function->signature == signature) {
+      if (program && !function->program) function->program = Py_NewRef(program);
+      take_description(function, Py_NewRef(description));
+    }
+    Py_XDECREF(description);
+    Py_XDECREF(program);
+    Py_DECREF(signature);
+    if (rc != 0) return -1;
+  }
   return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -318,3 +318,44 @@ def test_types_of_metadata(schema: dict[str, Any], text: str) -> None:
 def test_metadata_that_does_not_say_enough(metadata: Any) -> None:
     with pytest.raises(SignatureError):
         Signature.from_metadata(metadata)
+
+
+def test_functions_of_one_signature_count_for_themselves() -> None:
+    signature = Signature.of({"x": "float32[n]"})
+    first, second = ffi.Function(lambda x: None), ffi.Function(lambda x: None)
+    first.signature = second.signature = signature
+    first(np.zeros(3, "f2"))
+    assert (first.abi.copies, second.abi.copies) == (1, 0)
+
+
+def test_values_whose_own_methods_fail() -> None:
+    class Broken:
+        shape = ()
+
+        def item(self) -> Any:
+            raise RuntimeError("no value")
+
+        def __index__(self) -> int:
+            raise RuntimeError("no value")
+
+    abi = FunctionAbi(Signature.of({"a": "int8", "b": "any", "c": "shape"}))
+    with pytest.raises(ArgumentError) as caught:
+        abi.pack_inputs(Broken(), Broken(), [Broken()])
+    assert len(caught.value.problems) == 3
+
+
+def test_first_calls_of_many_threads() -> None:
+    for _ in range(20):
+        function = signed(lambda x, y: x.numpy().sum(), {"p": ["float32[n]", "float32[n]"]}, "float32")
+        start, results = threading.Barrier(4), []
+
+        def work(function: Any = function, start: Any = start, results: Any = results) -> None:
+            start.wait()
+            results.append(function([X, X]))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [3.0] * 4

@@ -65,11 +65,6 @@ class FunctionAbi(_core.SignatureProgram):
         self._shape_function = shape_function
 
     @property
-    def abi(self) -> FunctionAbi:
-        """Itself: it stands where a Signature may."""
-        return self
-
-    @property
     def raw_input_arity(self) -> int:
         """The number of raw arguments."""
         return len(self.signature.inputs)

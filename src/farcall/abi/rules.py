@@ -135,7 +135,10 @@ class Judge:
     # ---- the others
 
     def _scalar(self, spec: ScalarSpec, path: str, value: Any) -> Convert:
-        number = as_number(value)
+        try:
+            number = as_number(value)
+        except Exception:  # of any framework: a tensor without memory, say
+            number = None
         if number is None:
             return self._wrong(path, spec, describe(value))
         try:
@@ -147,7 +150,7 @@ class Judge:
     def _ref(self, spec: RefSpec, path: str, value: Any) -> Convert:
         try:
             made = _REFERENCES[spec.kind](value)
-        except (TypeError, ValueError):
+        except Exception:  # of the value's own methods, too
             return self._wrong(path, spec, describe(value))
         return lambda: made
 

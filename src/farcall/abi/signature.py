@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -53,7 +53,7 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.has_default and self.kind != "var_positional"
 
 
-class Signature(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one function takes and gives.
 
     Attributes:
@@ -149,9 +149,8 @@ class Signature(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         made: Signature = _encoding("metadata").from_metadata(metadata)
         return made
 
-    @cached_property
-    def abi(self) -> FunctionAbi:
-        """How a function with this Signature is called, by the usual rules; compiled once."""
+    def make_abi(self) -> FunctionAbi:
+        """How a function with this Signature is called, by the usual rules; each Function has its own."""
         from farcall.abi.function_abi import FunctionAbi
 
         return FunctionAbi(self)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the tests of ffi and of the channels.
+# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the tests of ffi and
+# of the channels.
 #
 #   PYTHON  the interpreter (.venv/bin/python); the C compiler must bring libasan (gcc does)
 #   More arguments go to pytest.

@@ -305,3 +305,12 @@ def test_convert() -> None:
     assert ffi.convert([1, (2, {"a": np.int8(3)})]) == (1, (2, {"a": 3}))
     with pytest.raises(TypeError, match="a value of type `set`"):
         ffi.convert({1})
+
+
+def test_any_object_travels_as_a_reference() -> None:
+    marker = object()
+    assert ffi.convert(ffi.Opaque(marker)) is marker
+    assert ffi.Function(lambda x: x is marker)(ffi.Opaque(marker))
+    assert ffi.convert([ffi.Opaque(marker)]) == (marker,)
+    assert ffi.Opaque(marker).value is marker
+    assert repr(ffi.Opaque(3)) == "farcall.Opaque(3)"

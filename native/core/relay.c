@@ -136,7 +136,7 @@ static void drop_error(int rc) {
 
 static void send_far(FcRelay* relay, const fc_wire_packet* p) {
   int rc = fc_endpoint_queue(relay->far, p, NULL);
-  if (rc != 0) rc = fc_endpoint_lose(relay->far, "ConnectionLostError", "no memory for a packet to %s", relay->far->peer);
+  if (rc != 0) fc_endpoint_lose(relay->far, "ConnectionLostError", "no memory for a packet to %s", relay->far->peer);
   drop_error(rc);
 }
 

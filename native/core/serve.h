@@ -150,6 +150,26 @@ int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error);
 /* PermissionDeniedError when the session's token does not allow `what`. */
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what);
 
+int fc_server_reply_void(FcServer* server);
+int fc_server_reply_handle(FcServer* server, uint64_t handle);
+/* The values of a syscall have these types (-1 stands for any); a ProtocolError otherwise. */
+int fc_server_expect(const fc_wire_packet* request, int32_t n, const int32_t* types);
+int fc_server_require_start(const FcServer* server);
+
+/* ---- requests; each replies, or leaves an error: serve_call.c, serve_memory.c ---- */
+
+int fc_server_call(FcServer* server, const fc_wire_packet* request);
+int fc_server_get_global(FcServer* server, const fc_wire_packet* request);
+int fc_server_free_handle(FcServer* server, const fc_wire_packet* request);
+int fc_server_alloc_data(FcServer* server, const fc_wire_packet* request);
+int fc_server_alloc_with_scope(FcServer* server, const fc_wire_packet* request);
+int fc_server_free_data(FcServer* server, const fc_wire_packet* request);
+int fc_server_copy_out(FcServer* server, const fc_wire_packet* request);
+int fc_server_copy_among(FcServer* server, const fc_wire_packet* request);
+/* The header of a copy is here, and its payload comes; the payload is complete. */
+void fc_server_copy_in(FcServer* server, const fc_wire_packet* request);
+int fc_server_end_copy_in(FcServer* server);
+
 /* A Function object, whose reference moves in, on failure too, as what can be called. NULL with an error. */
 FcExport* fc_export_new(TVMFFIObject* function, const char* name, size_t size, uint32_t scope);
 void fc_export_decref(FcExport* function);

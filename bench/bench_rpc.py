@@ -46,12 +46,14 @@ def run() -> list[Row]:
         rival = stack.enter_context(_tvm())
         return [
             *_null_call(session, rival, limit),
-            *_unix(limit),
+            *_local_channels(limit),
             *_pipelined(session, rival),
             *_copies(session, rival, limit),
             *_small_copies(session, rival),
             *_file(session, rival, limit),
             *_connect(server, rival),
+            *_hops(),
+            *_many_sessions(),
         ]
 
 
@@ -152,33 +154,90 @@ def _null_call(session: Any, rival: Rival, limit: Limit) -> list[Row]:
     return _in_turn("null call, TCP", contenders, {"channel": 1.15, "tvm": 0.9})
 
 
-def _unix(limit: Limit) -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        try:
-            server = stack.enter_context(_serve(f"unix://{folder}/socket"))
-            session = stack.enter_context(fc.connect(server))
-        except (TypeError, fc.UsageError, fc.RemoteError):
-            return []  # not on this system
+def _local_channels(limit: Limit) -> list[Row]:
+    """The Unix socket, and shared memory, which is compared with memcpy and with the quickest socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        urls = [f"unix://{folder}/socket", f"shm://{folder}/shm"]
+        with (
+            fc.rpc.Server(urls=urls, init=EXPORTS) as server,
+            fc.connect(server.urls[0]) as unix,
+            fc.connect(server.urls[1]) as shared,
+        ):
+            return [*_local_calls(unix, shared, limit), *_shared_copy(shared)]
+
+
+def _local_calls(unix: Any, shared: Any, limit: Limit) -> list[Row]:
+    rows = []
+    # There is no simpler program for shared memory than ours: it is compared with the quickest socket.
+    for name, session, rival, reach in (
+        ("Unix socket", unix, "channel", 1.15),
+        ("shared memory", shared, "Unix channel", 1.5),
+    ):
         nop = session.get_function("bench.nop")
         contenders: Contenders = {
-            "farcall": lambda: _median_call(nop),
-            "channel": lambda: limit("unix", "pingpong", CALLS, REQUEST, REPLY),
+            "farcall": lambda nop=nop: _median_call(nop),  # type: ignore[misc]
+            rival: lambda: limit("unix", "pingpong", CALLS, REQUEST, REPLY),
         }
-        return _in_turn("null call, Unix socket", contenders, {"channel": 1.15})
+        rows += _in_turn(f"null call, {name}", contenders, {rival: reach})
+    return rows
 
 
-@contextmanager
-def _serve(url: str) -> Iterator[str]:
-    """A server process on any channel; its URL."""
-    command = [sys.executable, "-m", "farcall", "serve", "--listen", url, "--init", EXPORTS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                raise fc.UsageError(f"no server on {url}")
-            yield url
-        finally:
-            process.terminate()
+def _shared_copy(session: Any) -> list[Row]:
+    here, other = np.zeros(BULK, "uint8"), np.zeros(BULK, "uint8")
+    there = session.tensor(here)
+    contenders: Contenders = {
+        "farcall": lambda: _once(lambda: session.copy(here, there)),
+        "memcpy": lambda: _once(lambda: np.copyto(other, here)),
+    }
+    return _in_turn("copy 64 MiB up, shared memory", contenders, {"memcpy": 1 / 0.6}, 5)
+
+
+def _hops() -> list[Row]:
+    """Three servers in a row, of one process each."""
+    with ExitStack() as stack:
+        urls = [stack.enter_context(fc.rpc.Server(init=EXPORTS)).url for _ in range(3)]
+        near = stack.enter_context(fc.connect(urls[0]))
+        far = stack.enter_context(fc.connect(urls[2], via=urls[:2]))
+        one, three = near.get_function("bench.nop"), far.get_function("bench.nop")
+        call: Contenders = {"farcall": lambda: _median_call(three), "one hop": lambda: _median_call(one)}
+
+        def chain() -> None:
+            with far.pipeline() as p:
+                result: Any = None
+                for _ in range(5):
+                    result = p(three) if result is None else p(three, result)
+
+        chained: Contenders = {
+            "farcall": lambda: _median_call(chain, CALLS // 4),
+            "one call through": lambda: _median_call(three),
+        }
+        return [
+            *_in_turn("null call, 3 hops", call, {"one hop": 3.5}, 5),
+            *_in_turn("chain of 5, 3 hops", chained, {"one call through": 1.2}, 5),
+        ]
+
+
+def _many_sessions() -> list[Row]:
+    """One of 200 sessions is called while the others do nothing."""
+    with ExitStack() as stack:
+        server = stack.enter_context(fc.rpc.Server(init=EXPORTS, limits=fc.rpc.Limits(sessions=256)))
+        session = stack.enter_context(fc.connect(server.url))
+        nop = session.get_function("bench.nop")
+        alone = [_slowest(nop) for _ in range(ROUNDS)]
+        for _ in range(199):
+            stack.enter_context(fc.connect(server.url, timeout=60))
+        crowded = [_slowest(nop) for _ in range(ROUNDS)]
+    median = statistics.median
+    return [
+        Row(
+            "null call among 200 sessions, p99", median(crowded), spread(crowded), "alone", median(alone), 1.5
+        )
+    ]
+
+
+def _slowest(call: Callable[[], object]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles([_once(call) for _ in range(CALLS)], n=100)[-1]
 
 
 def _pipelined(session: Any, rival: Rival) -> list[Row]:

@@ -15,7 +15,10 @@
 #include "remote.h"
 #include "trace.h"
 
-enum { FLUSH_AT = 32768 };
+enum {
+  FLUSH_AT = 32768,
+  STALLED_NS = 1000000 /* a far side that takes nothing for so long may be waiting for us to read */
+};
 
 /* ---- the call as an object ---- */
 
@@ -137,10 +140,11 @@ int fc_call_flush(FcEndpoint* ep) {
   queue->sending = true; /* the lock is let go in between */
   for (;;) {
     bool answer_comes = queue->reading || (queue->first && queue->first->end <= queue->sent);
-    rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? FC_AT_ONCE : ep->deadline);
+    size_t left = part.iov_len;
+    rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? fc_now_ns() + STALLED_NS : ep->deadline);
     queue->sent = begin + queue->used - (rc == 0 ? 0 : part.iov_len);
     if (rc != -ETIMEDOUT || !answer_comes) break;
-    if (make_way(ep) < 0) {
+    if (part.iov_len == left && make_way(ep) < 0) {
       queue->sending = false;
       return -1;
     }

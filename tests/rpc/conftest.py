@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -38,6 +42,18 @@ def peer(server: Server) -> Iterator[Peer]:
         raw.shake()
         raw.start()
         yield raw
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = Path(__file__).parent
+    include = here.parents[1] / "include"
+    output = tmp_path_factory.mktemp("kernels") / "kernels.so"
+    system = os.environ.get("CC") or shutil.which("cc")
+    cc = system.split() if system else [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined"]
+    flags = ["-shared", "-fPIC", "-O1", f"-I{include}"]
+    subprocess.run([*cc, *flags, str(here / "kernels.c"), "-o", str(output)], check=True)
+    return output
 
 
 def works(server: Server, key: str = "k") -> bool:

@@ -131,3 +131,9 @@ def register_with_a_thread() -> None:
     register()
     THREAD_OF[:] = [os.getpid()]
     threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def register_with_small_packets() -> None:
+    """A server whose packets must not be larger than 128 bytes, as small devices have it."""
+    register()
+    fc.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: 128)

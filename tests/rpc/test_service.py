@@ -196,12 +196,15 @@ def test_a_call_may_not_take_for_ever() -> None:
 
 
 def test_limits_are_kept_while_a_client_lingers_after_a_crash() -> None:
-    with Server(init=INIT, limits=Limits(call_seconds=0.1)) as server:
-        with connect(server.url, timeout=SECONDS) as crashed, connect(server.url, timeout=SECONDS) as other:
-            with pytest.raises(WorkerCrashedError):
-                crashed.get_function("test.segfault")()
-            with pytest.raises(DeadlineExceededError):
-                other.get_function("test.forever")()
+    with (
+        Server(init=INIT, limits=Limits(call_seconds=0.1)) as server,
+        connect(server.url, timeout=SECONDS) as crashed,
+        connect(server.url, timeout=SECONDS) as other,
+    ):
+        with pytest.raises(WorkerCrashedError):
+            crashed.get_function("test.segfault")()
+        with pytest.raises(DeadlineExceededError):
+            other.get_function("test.forever")()
 
 
 def test_many_short_calls_are_no_long_one() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -237,18 +234,6 @@ def test_each_session_has_its_own_folder(session: Session, server: Server) -> No
         folder = Path(other.get_function("test.here")())
         assert folder != Path(session.get_function("test.here")())
     assert session.listdir() == ["mine"]
-
-
-@pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    here = Path(__file__).parent
-    include = here.parents[1] / "include"
-    output = tmp_path_factory.mktemp("kernels") / "kernels.so"
-    system = os.environ.get("CC") or shutil.which("cc")
-    cc = system.split() if system else [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined"]
-    flags = ["-shared", "-fPIC", "-O1", f"-I{include}"]
-    subprocess.run([*cc, *flags, str(here / "kernels.c"), "-o", str(output)], check=True)
-    return output
 
 
 def test_modules(session: Session, kernels: Path) -> None:

@@ -1,0 +1,126 @@
+"""With the real Apache TVM: every dtype and size, libraries, timing, chunks, many sessions, and their end."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from farcall.rpc import Server, Session, connect
+
+from . import exports
+from .conftest import SECONDS
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
+)
+HERE = Path(__file__).parent
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64"]
+
+
+def sweep(server: Server, key: str, library: Path) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "tvm_sweep.py"), server.host, str(server.port), key, str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def seen(server: Server, kernels: Path) -> dict[str, Any]:
+    """What a TVM client saw of our server."""
+    return sweep(server, "k", kernels)
+
+
+def test_every_dtype_and_size(seen: dict[str, Any]) -> None:
+    assert seen["wrong"] == []
+    assert seen["large"]
+
+
+def test_their_client_cuts_text_at_a_nul(seen: dict[str, Any]) -> None:
+    assert seen["cut at NUL"] == "a"  # it does so before it sends (facts: A.5); ours refuses such text
+
+
+def test_a_library_of_ours_is_loaded_and_timed(seen: dict[str, Any]) -> None:
+    assert seen["library"] == {"add_one": [1, 2, 3, 4, 5], "times": 4, "positive": True}
+
+
+def test_as_many_sessions_as_a_tvm_client_can_have(seen: dict[str, Any]) -> None:
+    assert seen["many"] == [i + 1 for i in range(30)]
+
+
+def test_the_end_of_a_session_is_known_to_their_client(seen: dict[str, Any]) -> None:
+    assert seen["timeout"].startswith("RPCSessionTimeoutError")
+
+
+def test_chunks_of_the_size_that_a_server_asks_for(kernels: Path) -> None:
+    with Server(init=f"{exports.__name__}:register_with_small_packets") as small:
+        assert sweep(small, "", kernels)["wrong"] == []
+        with connect(small.url, timeout=SECONDS) as session:
+            x = np.arange(1000, dtype="int16")
+            np.testing.assert_array_equal(session.tensor(x).numpy(), x)
+            np.testing.assert_array_equal(session.view(session.tensor(x), slice(100, None)).numpy(), x[100:])
+
+
+# ---- our client of a TVM server
+
+
+@pytest.fixture(scope="module")
+def tvm_url() -> Iterator[str]:
+    command = [sys.executable, str(HERE / "tvm_peer.py"), "serve"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield f"tcp://127.0.0.1:{process.stdout.readline().strip()}"
+        process.stdin.close()
+
+
+@pytest.fixture
+def tvm(tvm_url: str) -> Iterator[Session]:
+    with connect(tvm_url, key="k", timeout=SECONDS) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_size_at_their_server(tvm: Session, dtype: str) -> None:
+    for size in (0, 1, 3, 1001):
+        x = (np.arange(size) % 2).astype(dtype)
+        back = tvm.tensor(x).numpy()
+        assert back.dtype == x.dtype
+        np.testing.assert_array_equal(back, x)
+
+
+def test_64_mib_at_their_server(tvm: Session) -> None:
+    x = np.random.default_rng(7).integers(0, 255, 64 << 20, dtype="uint8")
+    assert (tvm.tensor(x).numpy() == x).all()
+
+
+def test_a_view_has_its_own_bytes_at_their_server(tvm: Session) -> None:
+    far = tvm.tensor(np.arange(8, dtype="float32"))
+    half = tvm.view(far, slice(4, None))
+    assert half.numpy().tolist() == [4, 5, 6, 7]  # TVM's own client reads 0 to 3 here (facts: A.10)
+    assert tvm.get_function("test.sum")(half) == 22
+
+
+def test_text_with_a_nul_is_refused_not_cut(tvm: Session) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        tvm.get_function("test.echo")("a\0b")
+
+
+def test_a_library_at_their_server(tvm: Session, kernels: Path) -> None:
+    module = tvm.load_module(kernels)
+    x, out = tvm.tensor(np.arange(5, dtype="float32")), tvm.empty((5,), "float32")
+    module["add_one"](x, out)
+    assert out.numpy().tolist() == [1, 2, 3, 4, 5]
+    timing = module.benchmark("add_one", x, out, number=3, repeat=4)
+    assert len(timing.results) == 4
+    assert timing.min > 0

@@ -1,0 +1,76 @@
+"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import rpc
+from tvm_peer import caught
+
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64"]
+LARGE = 64 << 20
+
+
+def sweep(remote: Any) -> list[str]:
+    """Dtypes and sizes that do not come back as they went."""
+    wrong = []
+    for dtype in DTYPES:
+        for size in (0, 1, 3, 1001):
+            x = (np.arange(size) % 2).astype(dtype)
+            back = tvm.runtime.tensor(x, remote.cpu(0)).numpy()
+            if back.dtype != x.dtype or not (back == x).all():
+                wrong.append(f"{dtype}[{size}]")
+    return wrong
+
+
+def large(remote: Any) -> bool:
+    """64 MiB up and down."""
+    x = np.random.default_rng(7).integers(0, 255, LARGE, dtype="uint8")
+    return bool((tvm.runtime.tensor(x, remote.cpu(0)).numpy() == x).all())
+
+
+def library(remote: Any, path: str) -> dict[str, Any]:
+    """A library that farcall built."""
+    remote.upload(path, "kernels.so")
+    module = remote.load_module("kernels.so")
+    x = tvm.runtime.tensor(np.arange(5, dtype="float32"), remote.cpu(0))
+    y = tvm.runtime.empty((5,), "float32", remote.cpu(0))
+    module["add_one"](x, y)
+    timer = module.time_evaluator("add_one", remote.cpu(0), number=3, repeat=4)
+    seconds = timer(x, y).results
+    return {"add_one": y.numpy().tolist(), "times": len(seconds), "positive": all(t > 0 for t in seconds)}
+
+
+def many(host: str, port: int, key: str) -> list[int]:
+    """As many sessions as a TVM client can have, less the one that is open."""
+    sessions = [rpc.connect(host, port, key=key) for _ in range(30)]
+    return [session.get_function("test.add")(i, 1) for i, session in enumerate(sessions)]
+
+
+def timeout(host: str, port: int, key: str) -> str:
+    """A session that ends in the middle of a call."""
+    short = rpc.connect(host, port, key=key, session_timeout=1)
+    return caught(short.get_function("test.forever"))
+
+
+def main(host: str, port: int, key: str, path: str) -> dict[str, Any]:
+    remote = rpc.connect(host, port, key=key)
+    echo = remote.get_function("test.echo")
+    return {
+        "wrong": sweep(remote),
+        "large": large(remote),
+        "cut at NUL": echo("a\0b"),
+        "device": str(remote.get_function("test.echo")(remote.cpu(0))),
+        "library": library(remote, path),
+        "many": many(host, port, key),
+        "timeout": timeout(host, port, key),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])))

@@ -10,6 +10,7 @@
 
 enum {
   INBOX_SIZE = 65536,
+  BEAT_NS = 1000000000, /* for eight bytes on an idle line */
   SENT_AT_ONCE_MAX = 16384, /* a packet that goes out in one system call, or is seen not to */
   QUEUED_PAYLOAD_MAX = 4096, /* a payload that goes with other packets; a larger one goes straight from its place */
   DIRECT_MIN = 4096,        /* from here on bytes are received straight into place */
@@ -178,6 +179,19 @@ void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   set_lost(ep, "ConnectionLostError", closed);
   if (ep->client) fc_call_abandon(ep);
   pthread_mutex_unlock(&ep->lock);
+}
+
+bool fc_endpoint_beat(FcEndpoint* ep) {
+  static const uint8_t empty[8];
+  struct iovec part = {(void*)empty, sizeof empty};
+  if (pthread_mutex_trylock(&ep->lock) != 0) return true;
+  int rc = fc_endpoint_is_lost(ep) ? -EPIPE : fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
+  /* What is out in part cannot be completed later. */
+  if (rc == -ETIMEDOUT) fc_endpoint_lose(ep, "ConnectionLostError", "%s takes no more bytes", ep->peer);
+  TVMFFIObject* held = rc == -ETIMEDOUT ? fc_error_take() : NULL;
+  if (held) fc_decref(held);
+  pthread_mutex_unlock(&ep->lock);
+  return rc == 0;
 }
 
 /* ---- out ---- */

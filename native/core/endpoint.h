@@ -59,6 +59,9 @@ void fc_endpoint_incref(FcEndpoint* ep);
 void fc_endpoint_decref(FcEndpoint* ep);
 /* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
 void fc_endpoint_close(FcEndpoint* ep, bool farewell);
+/* An empty packet, which means nothing but that this side still runs; none where an exchange says that already.
+ * False when the connection is lost. */
+bool fc_endpoint_beat(FcEndpoint* ep);
 /* The endpoint behind a remote device, as a new reference; NULL with an error. */
 FcEndpoint* fc_endpoint_of(DLDevice device);
 

@@ -68,6 +68,14 @@ static PyObject* endpoint_close(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
   Py_RETURN_NONE;
 }
 
+static PyObject* endpoint_beat(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
+  bool goes_on;
+  Py_BEGIN_ALLOW_THREADS
+  goes_on = fc_endpoint_beat(self->ep);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(goes_on);
+}
+
 static PyObject* get_timeout(PyEndpoint* self, void* Py_UNUSED(closure)) {
   if (self->ep->timeout_ns == 0) Py_RETURN_NONE;
   return PyFloat_FromDouble((double)self->ep->timeout_ns / 1e9);
@@ -94,6 +102,7 @@ static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
 
 static PyMethodDef endpoint_methods[] = {
     {"close", (PyCFunction)endpoint_close, METH_NOARGS, NULL},
+    {"beat", (PyCFunction)endpoint_beat, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef endpoint_getset[] = {

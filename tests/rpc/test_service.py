@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from farcall.errors import (
     PermissionDeniedError,
     WorkerCrashedError,
 )
-from farcall.rpc import Limits, Server, connect
+from farcall.rpc import Limits, Server, connect, heartbeat
 from farcall.rpc.tokens import TokenFile
 
 from . import exports
@@ -218,7 +219,20 @@ def test_many_short_calls_are_no_long_one() -> None:
             nop()
 
 
-def test_a_silent_client_loses_its_session_after_the_lease() -> None:
+def test_a_client_that_runs_keeps_its_session() -> None:
+    limits = Limits(lease_seconds=0.15)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        pid = session.get_function("test.pid")()
+        watched = os.pidfd_open(pid)
+        try:
+            assert not select.select([watched], [], [], 0.6)[0]  # four leases of silence, but for the beats
+        finally:
+            os.close(watched)
+        assert add(session) == 42
+
+
+def test_a_silent_client_loses_its_session_after_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "keep", lambda session, lease: None)
     with (
         Server(init=INIT, limits=Limits(lease_seconds=0.2)) as server,
         connect(server.url, timeout=SECONDS) as session,

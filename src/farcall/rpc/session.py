@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core, errors
 from farcall.errors import ConnectError, UsageError
-from farcall.rpc import tracing, transfer, views
+from farcall.rpc import heartbeat, tracing, transfer, views
 from farcall.rpc.channels import Connection
 from farcall.rpc.device import RemoteDevice
 from farcall.rpc.limits import Limits
@@ -49,6 +50,7 @@ class Session:
         self.features: frozenset[str] = frozenset()
         self.server_limits: dict[str, Any] = {}
         self._connection = connection
+        self._over: threading.Event | None = None
         self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
         self._remote = Remote(self._endpoint, self.url)
         self._endpoint.timeout = start_timeout
@@ -80,6 +82,7 @@ class Session:
         except (ValueError, TypeError, AttributeError):
             self.close()
             raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
+        self._over = heartbeat.keep(self, self.server_limits.get("lease_seconds"))
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
         self._endpoint.set_features(_PEER_FARCALL | bits)
 
@@ -284,9 +287,16 @@ class Session:
         """Whether the session has ended, by :meth:`close` or by itself."""
         return self._endpoint.closed
 
+    def beat(self) -> bool:
+        """Tell the server that this side still runs; False when the connection is lost. A session with a
+        server that ends silent ones does this by itself."""
+        return self._endpoint.beat()
+
     def close(self) -> None:
         """End the session; the server frees everything that it held. Safe to call twice."""
         tracing.closing(self)
+        if self._over is not None:
+            self._over.set()
         self._endpoint.close()
         self._connection.close()
 

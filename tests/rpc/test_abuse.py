@@ -423,3 +423,15 @@ def test_a_client_that_leaves_does_not_leave_a_worker_behind() -> None:
         raw.socket.close()
         assert code == 4
         assert has_ended(pid)
+
+
+@pytest.mark.parametrize(
+    "name", ["ffi.ModuleLoadFromFile", "ffi.Module.load_from_file.so", "ffi.GetRegisteredTypeKeys"]
+)
+def test_functions_of_the_runtime_are_not_exported(server: Server, name: str) -> None:
+    with connect(server.url, "k") as session:
+        with pytest.raises(AttributeError, match="exports no function"):
+            session.get_function(name)
+        with pytest.raises(ValueError, match="exports no function"):
+            session.benchmark(name, number=1)
+        assert name not in session.get_function("farcall.rpc.functions")()

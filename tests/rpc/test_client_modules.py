@@ -11,11 +11,10 @@ import farcall as fc
 from farcall.rpc import RemoteModule, Server, Session, connect
 
 from .conftest import SECONDS
-from .test_session import kernels  # noqa: F401  (a fixture)
 
 
 @pytest.fixture
-def module(session: Session, kernels: Path) -> RemoteModule:  # noqa: F811
+def module(session: Session, kernels: Path) -> RemoteModule:
     return session.load_module(kernels)
 
 
@@ -57,7 +56,7 @@ def test_the_system_library(session: Session) -> None:
         library["nothing"]
 
 
-def test_a_module_outlives_its_session_object(server: Server, kernels: Path) -> None:  # noqa: F811
+def test_a_module_outlives_its_session_object(server: Server, kernels: Path) -> None:
     module = connect(server.url, key="k", timeout=SECONDS).load_module(kernels)
     assert module.implements_function("add_one")
     other = connect(server.url, key="k", timeout=SECONDS)

@@ -15,8 +15,6 @@ import farcall as fc
 from farcall import _core
 from farcall.rpc import Session, Timing, TimingOptions, benchmark
 
-from .test_session import kernels  # noqa: F401  (a fixture)
-
 
 def test_a_remote_function(session: Session) -> None:
     timing = session.benchmark("test.nop", number=20, repeat=3)
@@ -26,7 +24,7 @@ def test_a_remote_function(session: Session) -> None:
         session.benchmark("test.missing")
 
 
-def test_a_remote_module(session: Session, kernels: Path) -> None:  # noqa: F811
+def test_a_remote_module(session: Session, kernels: Path) -> None:
     module = session.load_module(kernels)
     x, out = np.arange(4, dtype="float32"), session.empty((4,))
     timing = module.benchmark("add_one", x, out, number=5, repeat=2)

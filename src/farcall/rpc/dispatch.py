@@ -19,7 +19,7 @@ from farcall.errors import ProtocolError
 from farcall.rpc.limits import Limits
 from farcall.rpc.relay import open_hop, parse_hop
 from farcall.rpc.scopes import ALL_SCOPES, Scope, scope_of
-from farcall.rpc.standard import standard_functions
+from farcall.rpc.standard import exported_function, standard_functions
 from farcall.rpc.store import ContentStore
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Policy:
         """The function that is exported as ``name``, what a session needs for it, and its argument that names
         the function which it returns (-1: none)."""
         own = self._own.get(name)
-        function = _core.get_global_func(name, allow_missing=True) if own is None else _core.Function(own)
+        function = exported_function(name) if own is None else _core.Function(own)
         return None if function is None else (function, scope_of(name), _NAMING.get(name, -1))
 
     def scope(self, name: str) -> int:

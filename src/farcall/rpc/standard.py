@@ -49,7 +49,7 @@ def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[
         "ffi.ModuleGetFunctionMetadata": _module_get_metadata,
         "ffi.SystemLib": lambda prefix="": _core.system_lib(prefix),
         "runtime.RPCTimeEvaluator": time_evaluator,
-        "farcall.rpc.functions": lambda: json.dumps(_core.list_global_func_names()),
+        "farcall.rpc.functions": lambda: json.dumps(list(filter(_is_export, _core.list_global_func_names()))),
         "farcall.rpc.module_functions": lambda module: json.dumps(_module(module).function_names()),
         "farcall.rpc.clock": time.monotonic_ns,
         "farcall.rpc.trace_begin": _core.trace_start,
@@ -65,6 +65,25 @@ def _file_functions(shared: SharedFiles, writer: _core.Function) -> dict[str, Ca
         "farcall.rpc.have": shared.have,
         "farcall.rpc.share": shared.share,
     }
+
+
+def exported_function(name: str) -> _core.Function | None:
+    """The function that was registered as ``name`` for clients to call; None: there is none.
+
+    Names that begin with ``ffi.`` are the runtime's own. Some load libraries and read files; none was exported.
+    """
+    return _core.get_global_func(name, allow_missing=True) if _is_export(name) else None
+
+
+def _is_export(name: str) -> bool:
+    return not name.startswith("ffi.")
+
+
+def _exported(name: str) -> _core.Function:
+    function = exported_function(name)
+    if function is None:
+        raise ValueError(f"the server exports no function `{name}`")
+    return function
 
 
 def _trace_take() -> bytes:
@@ -126,8 +145,8 @@ def time_evaluator(
     """
     if (device_type, device_index) != (1, 0):
         raise ValueError(f"no device {_core.Device(device_type, device_index)} here; this server has cpu:0")
-    function = _core.get_global_func(name) if module is None else _module(module).get_function(name, True)
-    before = _core.get_global_func(preprocess) if preprocess else None
+    function = _exported(name) if module is None else _module(module).get_function(name, True)
+    before = _exported(preprocess) if preprocess else None
     return _core.time_evaluator(
         function,
         before,

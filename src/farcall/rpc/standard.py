@@ -70,7 +70,7 @@ def _file_functions(shared: SharedFiles, writer: _core.Function) -> dict[str, Ca
 def exported_function(name: str) -> _core.Function | None:
     """The function that was registered as ``name`` for clients to call; None: there is none.
 
-    Names that begin with ``ffi.`` are the runtime's own. Some load libraries and read files; none was exported.
+    Names that begin with ``ffi.`` are the runtime's own. Some load libraries; none was exported.
     """
     return _core.get_global_func(name, allow_missing=True) if _is_export(name) else None
 

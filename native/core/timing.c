@@ -24,7 +24,7 @@ static int64_t clock_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int call_once(const Evaluator* e, const TVMFFIAny* args, int32_t n) {
+static int measured_call(const Evaluator* e, const TVMFFIAny* args, int32_t n) {
   TVMFFIAny result = fc_any_none();
   int rc = e->call(e->self, args, n, &result);
   if (fc_any_is_object(&result)) fc_any_clear(&result);
@@ -35,7 +35,7 @@ static int call_once(const Evaluator* e, const TVMFFIAny* args, int32_t n) {
 static int64_t measure(const Evaluator* e, int64_t number, const TVMFFIAny* args, int32_t n) {
   int64_t begin = clock_ns();
   for (int64_t i = 0; i < number; ++i) {
-    if (FC_UNLIKELY(call_once(e, args, n) != 0)) return -1;
+    if (FC_UNLIKELY(measured_call(e, args, n) != 0)) return -1;
   }
   return clock_ns() - begin;
 }
@@ -85,7 +85,7 @@ static void store_double(double value, uint8_t* to) {
 
 static int repeat_all(const Evaluator* e, void* scratch, const TVMFFIAny* args, int32_t n, uint8_t* out) {
   int64_t number = e->number;
-  if (call_once(e, args, n) != 0) return -1; /* warms up */
+  if (measured_call(e, args, n) != 0) return -1; /* warms up */
   for (int64_t i = 0; i < e->repeat; ++i) {
     double seconds;
     if (repeat_once(e, &number, scratch, args, n, &seconds) != 0) return -1;

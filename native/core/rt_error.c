@@ -65,6 +65,7 @@ TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFI
 void fc_error_raise(TVMFFIObject* error) {
   TVMFFIObject* old = fc_thread.error;
   fc_thread.error = error;
+  fc_thread.error_mirrored = false;
   if (old) fc_decref(old);
 }
 
@@ -123,13 +124,16 @@ int fc_registration_failed(void) {
   return 0;
 }
 
+/* What libraries may see is set in both runtimes. So an error that is in this one alone is new, and one of the other
+ * was left there by somebody; an error that was mirrored is there too, or was dealt with there. */
 TVMFFIObject* fc_error_take(void) {
   TVMFFIObject* error = fc_thread.error;
   TVMFFIObject* other = fc_foreign_error_take();
+  bool newest = !other || (error && !fc_thread.error_mirrored);
+  TVMFFIObject* stale = newest ? other : error;
   fc_thread.error = NULL;
-  if (!other) return error;
-  if (error) fc_decref(error); /* the same one, or one that was dealt with there: what is set here, is set there too */
-  return other;
+  if (stale) fc_decref(stale);
+  return newest ? error : other;
 }
 
 /* ---- the exported names ---- */

@@ -112,7 +112,9 @@ TVMFFIObject* fc_foreign_error_take(void) {
 
 void fc_foreign_error_mirror(void) {
   const Foreign* other = look();
-  if (other && fc_thread.error) other->set_error(fc_thread.error);
+  if (!other || !fc_thread.error) return;
+  other->set_error(fc_thread.error);
+  fc_thread.error_mirrored = true;
 }
 
 /* ---- the registry and allocators ---- */

@@ -52,6 +52,7 @@ typedef struct FcThread {
   void* python_state;                     /* the thread's state in Python during a call from there, else NULL */
   DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
   FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
+  bool error_mirrored;                    /* whether it went to the other runtime, too: see fc_error_take */
   int depth;                              /* of the nested list that is being converted */
   int loading;                            /* libraries whose constructors run now: see fc_registration_failed */
   TVMFFIObject* load_error;               /* the first failure of these, owned, or NULL */

@@ -1,0 +1,30 @@
+"""An error that somebody left in the other runtime is not taken for one of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("tvm_ffi")
+
+SCRIPT = """
+import ctypes, socket, tvm_ffi
+import farcall.rpc  # its kinds of errors
+from farcall import _core
+
+theirs = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+near, far = socket.socketpair()
+channel = _core.Channel(near.detach())
+theirs.TVMFFIErrorSetRaisedFromCStr(b"IndexError", b"left behind")
+try:
+    channel.receive(10, 0.0)
+except Exception as error:
+    print(type(error).__name__)
+"""
+
+
+def test_an_error_that_was_left_in_the_other_runtime() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["DeadlineExceededError"], done.stderr

@@ -127,9 +127,10 @@ def test_damaged_files_load_or_are_refused_and_nothing_else(tmp_path: Path, data
         assert load_model(path).graph is not None
 
 
-def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"twice", b"Relu"])
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "m.onnx"
-    path.write_bytes(with_function().SerializeToString().replace(b"twice", b"tw\xffce"))
+    path.write_bytes(with_function().SerializeToString().replace(text, b"\xff" + text[1:]))
     with pytest.raises(ModelError, match=r"m\.onnx"):
         load_model(path)
 

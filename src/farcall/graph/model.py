@@ -62,6 +62,7 @@ def _load(source: ModelLike) -> ir.Model:
         if folder is not None:
             ir.external_data.set_base_dir(model.graph, folder)
         _normalize(model)
+        _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
         # Text that is not UTF-8 is a TypeError or a UnicodeError, here or there.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
@@ -130,6 +131,19 @@ def _external_folder(model: ir.Model) -> Path | None:
         if isinstance(value.const_value, ir.ExternalTensor):
             return Path(value.const_value.base_dir).absolute()
     return None
+
+
+def _check_texts(model: ir.Model) -> None:
+    """Refuse names that are no UTF-8, which protobuf gives as bytes.
+
+    Raises:
+        TypeError: one is none.
+    """
+    for node in model.graph.all_nodes():
+        values = (value.name for value in (*node.inputs, *node.outputs) if value is not None)
+        for text in (node.op_type, node.domain, node.name, *node.attributes, *values):
+            if isinstance(text, bytes):
+                raise TypeError(f"{text!r} is no UTF-8 text")
 
 
 def _check_inputs(proto: onnx.ModelProto, name: str) -> None:

@@ -277,6 +277,9 @@ TVMFFIObject* fc_tensor_copy(const DLTensor* from);
 TVMFFIObject* fc_tensor_import(PyObject* object);
 /* What numpy() and __dlpack__ do on a tensor behind a session: hook(tensor) -> numpy.ndarray. */
 PyObject* fc_remote_to_numpy(PyObject* tensor);
+/* The names of DLPack's capsules, of version 1 and before it. */
+#define FC_CAPSULE "dltensor_versioned"
+#define FC_CAPSULE_LEGACY "dltensor"
 PyObject* fc_tensor_dlpack(PyObject* self, PyObject* args, PyObject* kwargs);
 int fc_dlpack_init(void);
 
@@ -288,6 +291,7 @@ PyObject* fc_numpy_wrap(TVMFFIObject* tensor);
 TVMFFIObject* fc_numpy_import(PyObject* array);
 bool fc_numpy_is_array(PyObject* object);
 /* 0: read; 1: not a numpy dtype; -1: a dtype without counterpart, exception set. */
+PyObject* fc_numpy_dtype(DLDataType dtype);
 int fc_numpy_read_dtype(PyObject* object, DLDataType* out);
 
 /* ---- dtypes and devices ---- */

@@ -1,91 +1,5 @@
-/* DLPack: tensors of other frameworks in, ours out, by capsules and by the C exchange API. */
+/* DLPack: tensors of other frameworks in, by capsules and by the C exchange API. */
 #include "core.h"
-
-static const char VERSIONED[] = "dltensor_versioned";
-static const char LEGACY[] = "dltensor";
-
-/* ---- capsules out ---- */
-
-/* A consumer renames what it took; only what nobody took is deleted here. */
-static void versioned_destructor(PyObject* capsule) {
-  DLManagedTensorVersioned* managed = PyCapsule_IsValid(capsule, VERSIONED) ? PyCapsule_GetPointer(capsule, VERSIONED) : NULL;
-  if (managed && managed->deleter) managed->deleter(managed);
-}
-
-static void legacy_destructor(PyObject* capsule) {
-  DLManagedTensor* managed = PyCapsule_IsValid(capsule, LEGACY) ? PyCapsule_GetPointer(capsule, LEGACY) : NULL;
-  if (managed && managed->deleter) managed->deleter(managed);
-}
-
-static PyObject* versioned_capsule(TVMFFIObject* tensor) {
-  DLManagedTensorVersioned* managed = fc_tensor_to_managed(tensor);
-  if (!managed) return fc_raise_slot();
-  PyObject* capsule = PyCapsule_New(managed, VERSIONED, versioned_destructor);
-  if (!capsule) managed->deleter(managed);
-  return capsule;
-}
-
-static PyObject* legacy_capsule(TVMFFIObject* tensor) {
-  if (fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) {
-    PyErr_SetString(PyExc_BufferError,
-                    "the tensor is read-only, and DLPack before 1.0 cannot say so; pass max_version=(1, 0)");
-    return NULL;
-  }
-  DLManagedTensor* managed = fc_tensor_to_legacy(tensor);
-  if (!managed) return fc_raise_slot();
-  PyObject* capsule = PyCapsule_New(managed, LEGACY, legacy_destructor);
-  if (!capsule) managed->deleter(managed);
-  return capsule;
-}
-
-static PyObject* copied(PyObject* self, PyObject* max_version) {
-  DLDevice device = fc_tensor_view(self)->device;
-  PyObject* shared = fc_device_is_remote(device) ? fc_remote_to_numpy(self) : PyObject_CallMethod(self, "numpy", NULL);
-  PyObject* array = shared ? PyObject_CallMethod(shared, "copy", NULL) : NULL;
-  PyObject* method = array ? PyObject_GetAttrString(array, "__dlpack__") : NULL;
-  PyObject* none = PyTuple_New(0);
-  PyObject* kwargs = max_version == Py_None ? NULL : Py_BuildValue("{sO}", "max_version", max_version);
-  PyObject* capsule = method && none ? PyObject_Call(method, none, kwargs) : NULL;
-  Py_XDECREF(shared);
-  Py_XDECREF(array);
-  Py_XDECREF(method);
-  Py_XDECREF(none);
-  Py_XDECREF(kwargs);
-  return capsule;
-}
-
-/* The device that a consumer asks for: only the one where the memory is. */
-static int check_device(PyObject* wanted, DLDevice device) {
-  int type, id;
-  if (wanted == Py_None) return 0;
-  if (!PyArg_ParseTuple(wanted, "ii;dl_device must be (device_type, device_id)", &type, &id)) return -1;
-  if (type == (int)device.device_type && id == device.device_id) return 0;
-  PyErr_Format(PyExc_BufferError, "the tensor is on device (%d, %d), not on (%d, %d); copy it there first",
-               (int)device.device_type, device.device_id, type, id);
-  return -1;
-}
-
-PyObject* fc_tensor_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-  PyObject *stream = Py_None, *max_version = Py_None, *wanted = Py_None, *copy = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &wanted, &copy)) {
-    return NULL;
-  }
-  DLTensor* dl = fc_tensor_view(self);
-  int major = 0, minor = 0;
-  if (!dl) return NULL;
-  if (max_version != Py_None &&
-      !PyArg_ParseTuple(max_version, "ii;max_version must be (major, minor)", &major, &minor)) {
-    return NULL;
-  }
-  bool remote = fc_device_is_remote(dl->device);
-  DLDevice device = remote ? (DLDevice){kDLCPU, 0} : dl->device;
-  if (check_device(wanted, device) != 0) return NULL;
-  if (remote || copy == Py_True) return copied(self, max_version);
-  ((FcTensor*)self)->exported = 1;
-  TVMFFIObject* tensor = ((FcTensor*)self)->object;
-  return major >= 1 ? versioned_capsule(tensor) : legacy_capsule(tensor);
-}
 
 /* ---- capsules in ---- */
 
@@ -131,21 +45,21 @@ static int check_versioned(const DLManagedTensorVersioned* managed) {
 
 /* The description inside a capsule, which stays its owner. */
 static int peek(PyObject* capsule, DLTensor** out) {
-  if (PyCapsule_IsValid(capsule, VERSIONED)) {
-    DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, VERSIONED);
+  if (PyCapsule_IsValid(capsule, FC_CAPSULE)) {
+    DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, FC_CAPSULE);
     *out = &managed->dl_tensor;
     return check_versioned(managed);
   }
-  if (!PyCapsule_IsValid(capsule, LEGACY)) return bad_capsule(capsule);
-  *out = &((DLManagedTensor*)PyCapsule_GetPointer(capsule, LEGACY))->dl_tensor;
+  if (!PyCapsule_IsValid(capsule, FC_CAPSULE_LEGACY)) return bad_capsule(capsule);
+  *out = &((DLManagedTensor*)PyCapsule_GetPointer(capsule, FC_CAPSULE_LEGACY))->dl_tensor;
   return 0;
 }
 
 static TVMFFIObject* consume(PyObject* capsule) {
   DLTensor* dl;
   if (peek(capsule, &dl) != 0) return NULL;
-  bool versioned = PyCapsule_IsValid(capsule, VERSIONED);
-  void* managed = PyCapsule_GetPointer(capsule, versioned ? VERSIONED : LEGACY);
+  bool versioned = PyCapsule_IsValid(capsule, FC_CAPSULE);
+  void* managed = PyCapsule_GetPointer(capsule, versioned ? FC_CAPSULE : FC_CAPSULE_LEGACY);
   FcTensorObj* tensor = versioned ? fc_tensor_from_managed(managed) : fc_tensor_from_legacy(managed);
   if (!tensor) return (TVMFFIObject*)fc_raise_slot();
   PyCapsule_SetName(capsule, versioned ? "used_dltensor_versioned" : "used_dltensor");
@@ -169,7 +83,8 @@ static const DLPackExchangeAPI* exchange_of(PyTypeObject* type) {
 
 /*
  * torch conjugates and negates lazily: a bit on the tensor, which its description does not show. Only complex
- * tensors can have the first; only views of their imaginary parts the second, and those have no neighbours.
+ * tensors can have the first; only views of their imaginary parts the second, and those have no neighbours: where
+ * the innermost axis with more than one element has a stride of 1, the tensor is none.
  */
 static int check_bit(PyObject* object, const char* method, const char* cure) {
   PyObject* answer = PyObject_CallMethod(object, method, NULL);
@@ -187,14 +102,42 @@ static FC_COLD int check_bits(PyObject* object, const DLTensor* dl) {
 }
 
 static inline int check_lazy(PyObject* object, const DLTensor* dl) {
-  bool dense = dl->ndim > 0 && (!dl->strides || dl->strides[dl->ndim - 1] == 1);
+  int32_t d = dl->ndim - 1;
+  while (d >= 0 && dl->shape[d] == 1) --d;
+  bool dense = d >= 0 && (!dl->strides || dl->strides[d] == 1);
   return FC_LIKELY(dense && dl->dtype.code != kDLComplex) ? 0 : check_bits(object, dl);
+}
+
+/*
+ * torch's refusals (a sparse tensor, one without memory, a quantised one) are RuntimeErrors whose first line says why,
+ * and the rest are addresses in torch. Always returns -1.
+ */
+static FC_COLD int refused(void) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* text = value ? PyObject_Str(value) : NULL;
+  PyObject* lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+  PyErr_Clear();
+  if (type && type != PyExc_RuntimeError) {
+    PyErr_Restore(type, value, traceback);
+    type = value = traceback = NULL;
+  } else if (lines && PyList_GET_SIZE(lines)) {
+    PyErr_Format(PyExc_BufferError, "the framework does not give the tensor's memory out: %U", PyList_GET_ITEM(lines, 0));
+  } else {
+    PyErr_SetString(PyExc_BufferError, "the framework does not give the tensor's memory out");
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  Py_XDECREF(text);
+  Py_XDECREF(lines);
+  return -1;
 }
 
 static TVMFFIObject* exchange_import(const DLPackExchangeAPI* api, PyObject* object) {
   DLManagedTensorVersioned* managed = NULL;
   if (api->managed_tensor_from_py_object_no_sync(object, &managed) != 0 || !managed) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_BufferError, "the framework could not describe the tensor");
+    refused();
     return NULL;
   }
   bool good = check_versioned(managed) == 0 && check_lazy(object, &managed->dl_tensor) == 0;
@@ -259,7 +202,7 @@ static int lend_exchange(FcArgs* args, const DLPackExchangeAPI* api, PyObject* o
   DLTensor* dl = &tensor->dl;
   if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0 || dl->ndim > FC_INLINE_DIMS)) {
     fc_pool_put(tensor);
-    return PyErr_Occurred() ? -1 : set_imported(args, api, object, out);
+    return PyErr_Occurred() ? refused() : set_imported(args, api, object, out);
   }
   if (FC_UNLIKELY(check_lazy(object, dl) != 0)) {
     fc_pool_put(tensor);
@@ -287,7 +230,8 @@ static int set_exchange(FcArgs* args, const FcSetter* setter, int32_t i, PyObjec
   }
   if (!fc_wants_view(args, i)) return lend_exchange(args, api, object, out);
   DLTensor* dl = &args->slots[i].dl;
-  if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0 || check_lazy(object, dl) != 0)) return -1;
+  if (FC_UNLIKELY(api->dltensor_from_py_object_no_sync(object, dl) != 0)) return refused();
+  if (FC_UNLIKELY(check_lazy(object, dl) != 0)) return -1;
   out->type_index = kTVMFFIDLTensorPtr;
   out->v_ptr = dl;
   return FC_LIKELY(dl->strides != NULL) ? 0 : fill_strides(args, i, dl);
@@ -329,69 +273,4 @@ int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out) {
   out->set = fc_buffer_setter(type);
   if (!out->set) out->set = fc_set_dlpack;
   return 1;
-}
-
-/* ---- our own exchange API, so that others read our tensors as fast ---- */
-
-static int own_allocate(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
-                        void (*set_error)(void*, const char*, const char*)) {
-  FcTensorObj* tensor = prototype->device.device_type == kDLCPU ? fc_tensor_alloc(prototype) : NULL;
-  *out = tensor ? fc_tensor_to_managed(&tensor->header) : NULL;
-  if (tensor) fc_decref(tensor);
-  if (*out) return 0;
-  set_error(context, "MemoryError", "farcall allocates CPU tensors only, and as long as there is memory");
-  return -1;
-}
-
-static DLTensor* own_local(PyObject* object) {
-  if (!Py_IS_TYPE(object, &FcTensor_Type)) {
-    PyErr_Format(PyExc_TypeError, "expected a farcall.Tensor, got `%s`", Py_TYPE(object)->tp_name);
-    return NULL;
-  }
-  DLTensor* dl = fc_tensor_view(object);
-  if (!dl || !fc_device_is_remote(dl->device)) return dl;
-  PyErr_SetString(PyExc_BufferError, "the tensor is on another machine; fetch it by .numpy()");
-  return NULL;
-}
-
-static int own_from_python(void* object, DLManagedTensorVersioned** out) {
-  if (!own_local(object)) return -1;
-  *out = fc_tensor_to_managed(((FcTensor*)object)->object);
-  ((FcTensor*)object)->exported = 1;
-  return *out ? 0 : (fc_raise_slot(), -1);
-}
-
-static int own_to_python(DLManagedTensorVersioned* managed, void** out) {
-  FcTensorObj* tensor = fc_tensor_from_managed(managed);
-  *out = tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
-  return *out ? 0 : -1;
-}
-
-static int own_view(void* object, DLTensor* out) {
-  DLTensor* dl = own_local(object);
-  if (dl) *out = *dl;
-  return dl ? 0 : -1;
-}
-
-static int own_stream(DLDeviceType device_type, int32_t device_id, void** out) {
-  *out = TVMFFIEnvGetStream((int32_t)device_type, device_id);
-  return 0;
-}
-
-static DLPackExchangeAPI own_api = {
-    .header = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION}, .prev_api = NULL},
-    .managed_tensor_allocator = own_allocate,
-    .managed_tensor_from_py_object_no_sync = own_from_python,
-    .managed_tensor_to_py_object_no_sync = own_to_python,
-    .dltensor_from_py_object_no_sync = own_view,
-    .current_work_stream = own_stream,
-};
-
-int fc_dlpack_init(void) {
-  PyObject* capsule = PyCapsule_New(&own_api, "dlpack_exchange_api", NULL);
-  if (!capsule) return -1;
-  int rc = PyDict_SetItemString(FcTensor_Type.tp_dict, "__dlpack_c_exchange_api__", capsule);
-  Py_DECREF(capsule);
-  PyType_Modified(&FcTensor_Type);
-  return rc;
 }

@@ -158,12 +158,20 @@ class TestTorch:
         "make", [lambda: torch.ones(2).to_sparse(), lambda: torch.empty(2, device="meta")]
     )
     def test_tensors_without_memory_are_refused(self, copy: ffi.Function, make: Callable[[], Any]) -> None:
-        with pytest.raises((RuntimeError, BufferError, ValueError)):
+        with pytest.raises(
+            BufferError, match=r"argument 1 of `copy`: the framework does not give .* out: Cannot"
+        ) as error:
             copy(make())
+        assert "\n" not in str(error.value)
 
     def test_lazy_bits_are_refused_with_the_cure(self, copy: ffi.Function) -> None:
         x = torch.tensor([1 + 2j, 3j]).conj()
-        for bad, cure in ((x, "resolve_conj"), (x.imag, "resolve_neg"), (x.imag[0], "resolve_neg")):
+        for bad, cure in (
+            (x, "resolve_conj"),
+            (x.imag, "resolve_neg"),
+            (x.imag[0], "resolve_neg"),
+            (x.imag[:, None], "resolve_neg"),
+        ):
             with pytest.raises(BufferError, match=rf"argument 1 of `copy`: .* pass x.{cure}\(\)"):
                 copy(bad)
             with pytest.raises(BufferError, match=cure):

@@ -43,20 +43,35 @@ int fc_device_from_python(PyObject* object, DLDevice* out) {
   return rc;
 }
 
+/* An index beside a name. "cuda:1" has one already. */
+static int set_index(PyObject* object, DLDevice* device) {
+  Py_ssize_t index = PyNumber_AsSsize_t(object, NULL);
+  if (index == -1 && PyErr_Occurred()) return -1;
+  if (index < 0 || index > INT32_MAX) {
+    PyErr_Format(PyExc_ValueError, "Device: an index is between 0 and 2**31 - 1, got %R", object);
+    return -1;
+  }
+  if (device->device_id != 0 && device->device_id != index) {
+    PyErr_Format(PyExc_ValueError, "Device: the index is %d by name, and %zd beside it", device->device_id, index);
+    return -1;
+  }
+  device->device_id = (int32_t)index;
+  return 0;
+}
+
 static PyObject* device_make(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static char* names[] = {"", "index", NULL};
-  PyObject* object;
-  int index = -1;
+  PyObject *object, *index = Py_None;
   DLDevice value;
   (void)type;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|i:Device", names, &object, &index)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:Device", names, &object, &index)) return NULL;
   if (PyLong_Check(object)) {
     value = (DLDevice){(DLDeviceType)PyLong_AsLong(object), 0};
     if (PyErr_Occurred()) return NULL;
   } else if (fc_device_from_python(object, &value) != 0) {
     return NULL;
   }
-  if (index >= 0) value.device_id = index;
+  if (index != Py_None && set_index(index, &value) != 0) return NULL;
   return fc_device_new(value);
 }
 
@@ -90,6 +105,18 @@ static PyObject* device_compare(PyObject* self, PyObject* other, int op) {
   return PyBool_FromLong(same == (op == Py_EQ));
 }
 
+/* For copy and pickle. */
+static PyObject* device_reduce(PyObject* self, PyObject* unused) {
+  DLDevice value = ((FcDevice*)self)->value;
+  (void)unused;
+  return Py_BuildValue("O(ii)", Py_TYPE(self), (int)value.device_type, value.device_id);
+}
+
+static PyMethodDef methods[] = {
+    {"__reduce__", device_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyMemberDef members[] = {
     {"type", T_INT, offsetof(FcDevice, value.device_type), READONLY, "The kind of device, as DLPack numbers it."},
     {"index", T_INT, offsetof(FcDevice, value.device_id), READONLY, "Which one of its kind, from 0."},
@@ -98,7 +125,7 @@ static PyMemberDef members[] = {
 
 PyTypeObject FcDevice_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Device",
-    .tp_doc = "Device(x, index=0, /)\n--\n\nWhere memory is: Device('cuda:1'), Device('cuda', 1), or a torch.device.",
+    .tp_doc = "Device(x, /, index=None)\n--\n\nWhere memory is: Device('cuda:1'), Device('cuda', 1), or a torch.device.",
     .tp_basicsize = sizeof(FcDevice),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = device_make,
@@ -106,5 +133,6 @@ PyTypeObject FcDevice_Type = {
     .tp_str = device_str,
     .tp_hash = device_hash,
     .tp_richcompare = device_compare,
+    .tp_methods = methods,
     .tp_members = members,
 };

@@ -107,11 +107,29 @@ static PyObject* dtype_itemsize(PyObject* self, void* closure) {
   return PyLong_FromLong((value.bits * value.lanes + 7) / 8);
 }
 
+/* By this attribute numpy takes a dtype that is not its own. */
+static PyObject* dtype_numpy(PyObject* self, void* closure) {
+  (void)closure;
+  return fc_numpy_dtype(((FcDType*)self)->value);
+}
+
+/* For copy and pickle: made again from its name. */
+static PyObject* dtype_reduce(PyObject* self, PyObject* unused) {
+  (void)unused;
+  return Py_BuildValue("O(N)", Py_TYPE(self), dtype_str(self));
+}
+
+static PyMethodDef dtype_methods[] = {
+    {"__reduce__", dtype_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyGetSetDef dtype_getset[] = {
     {"code", dtype_code, NULL, "The kind of number, as DLPack numbers it.", NULL},
     {"bits", dtype_bits, NULL, "Bits of one lane.", NULL},
     {"lanes", dtype_lanes, NULL, "Lanes of one element: 1 for a scalar type.", NULL},
     {"itemsize", dtype_itemsize, NULL, "Bytes of one element, rounded up.", NULL},
+    {"dtype", dtype_numpy, NULL, "numpy's dtype for it, by which numpy takes a farcall.dtype itself.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -125,5 +143,6 @@ PyTypeObject FcDType_Type = {
     .tp_str = dtype_str,
     .tp_hash = dtype_hash,
     .tp_richcompare = dtype_compare,
+    .tp_methods = dtype_methods,
     .tp_getset = dtype_getset,
 };

@@ -202,15 +202,29 @@ void fc_error_from_python(void) {
 
 /* ---- what Python sees ---- */
 
-static PyObject* register_error(PyObject* module, PyObject* args) {
-  PyObject *kind, *type;
-  (void)module;
-  if (!PyArg_ParseTuple(args, "UO:register_error", &kind, &type)) return NULL;
+static PyObject* register_class(PyObject* kind, PyObject* type) {
   if (!PyExceptionClass_Check(type)) {
     return PyErr_Format(PyExc_TypeError, "register_error: expected an exception class, got %R", type);
   }
-  if (PyDict_SetItem(kinds, kind, type) != 0) return NULL;
-  return Py_NewRef(type);
+  return PyDict_SetItem(kinds, kind, type) == 0 ? Py_NewRef(type) : NULL;
+}
+
+/* As @register_error("kind"): what takes the class. */
+static PyMethodDef decorator = {"register_error", register_class, METH_O, NULL};
+
+/* register_error(kind, cls), and as a decorator with the kind, or by the class's own name without. */
+static PyObject* register_error(PyObject* module, PyObject* args) {
+  PyObject *kind, *type = NULL;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "O|O:register_error", &kind, &type)) return NULL;
+  if (PyUnicode_Check(kind)) return type ? register_class(kind, type) : PyCFunction_New(&decorator, kind);
+  PyObject* name = !type && PyExceptionClass_Check(kind) ? PyObject_GetAttrString(kind, "__name__") : NULL;
+  PyObject* out = name ? register_class(name, kind) : NULL;
+  if (!name && !PyErr_Occurred()) {
+    PyErr_Format(PyExc_TypeError, "register_error: expected a kind (str) and an exception class, got %R", kind);
+  }
+  Py_XDECREF(name);
+  return out;
 }
 
 static PyObject* make_error(PyObject* module, PyObject* args) {
@@ -229,7 +243,8 @@ static PyObject* make_error(PyObject* module, PyObject* args) {
 
 PyMethodDef fc_error_functions[] = {
     {"register_error", register_error, METH_VARARGS,
-     "register_error(kind, cls)\n--\n\nRaise `cls` for native errors of this kind; `cls` must accept one str."},
+     "register_error(kind, cls=None)\n--\n\nRaise `cls` for native errors of this kind; `cls` must accept one str. "
+     "Without `cls` a decorator, and so is register_error on a class alone: its name is the kind."},
     {"make_error", make_error, METH_VARARGS,
      "make_error(kind, message)\n--\n\nThe exception that a native error of this kind and message becomes."},
     {NULL, NULL, 0, NULL},

@@ -280,6 +280,10 @@ static PyArray_Descr* descr_of(DLDataType dtype) {
   return FC_LIKELY(number >= 0) ? PyArray_DescrFromType(number) : extension_descr(dtype);
 }
 
+PyObject* fc_numpy_dtype(DLDataType dtype) {
+  return imported || import_numpy() == 0 ? (PyObject*)descr_of(dtype) : NULL;
+}
+
 static PyObject* make_array(TVMFFIObject* tensor) {
   const DLTensor* dl = fc_tensor_dl(tensor);
   npy_intp strides[NPY_MAXDIMS];

@@ -70,14 +70,27 @@ static bool parse_tail(const Base* base, const char* at, const char* end, DLData
   return parse_lanes(at, end, out);
 }
 
+/* How many characters of the text are the base's name. The small floats have short names, too: fp8_e5m2, f8_e5m2. */
+static size_t length_of_base(const Base* base, const char* text, size_t size) {
+  static const char* const beginnings[] = {"float", "fp", "f"};
+  size_t full = strlen(base->name), whole = strlen(beginnings[0]);
+  if (size >= full && memcmp(text, base->name, full) == 0) return full;
+  for (size_t i = 1; base->fixed && i < COUNT(beginnings); ++i) {
+    size_t begin = strlen(beginnings[i]), length = full - whole + begin;
+    if (size < length || memcmp(text, beginnings[i], begin) != 0) continue;
+    if (memcmp(text + begin, base->name + whole, full - whole) == 0) return length;
+  }
+  return 0;
+}
+
 bool fc_dtype_parse(const char* text, size_t size, DLDataType* out) {
   if (size == 0 || (size == 4 && memcmp(text, "void", 4) == 0)) {
     *out = (DLDataType){kDLOpaqueHandle, 0, 0};
     return true;
   }
   for (size_t i = 0; i < COUNT(bases); ++i) {
-    size_t length = strlen(bases[i].name);
-    if (size < length || memcmp(text, bases[i].name, length) != 0) continue;
+    size_t length = length_of_base(&bases[i], text, size);
+    if (length == 0) continue;
     if (parse_tail(&bases[i], text + length, text + size, out)) return true;
   }
   return false;

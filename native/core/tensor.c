@@ -98,6 +98,15 @@ static PyObject* numel(PyObject* self, PyObject* unused) {
   return dl ? PyLong_FromLongLong(fc_numel(dl)) : NULL;
 }
 
+static PyObject* size(PyObject* self, PyObject* axis) {
+  DLTensor* dl = fc_tensor_view(self);
+  Py_ssize_t wanted = dl ? PyNumber_AsSsize_t(axis, PyExc_IndexError) : -1;
+  if (!dl || (wanted == -1 && PyErr_Occurred())) return NULL;
+  Py_ssize_t d = wanted < 0 ? wanted + dl->ndim : wanted;
+  if (d >= 0 && d < dl->ndim) return PyLong_FromLongLong(dl->shape[d]);
+  return PyErr_Format(PyExc_IndexError, "dimension %zd is out of range: there are %d", wanted, (int)dl->ndim);
+}
+
 static PyObject* data_ptr(PyObject* self, PyObject* unused) {
   DLTensor* dl = fc_tensor_view(self);
   (void)unused;
@@ -196,6 +205,7 @@ static PyObject* dlpack_device(PyObject* self, PyObject* unused) {
 
 static PyMethodDef methods[] = {
     {"numel", numel, METH_NOARGS, "numel($self, /)\n--\n\nThe number of elements."},
+    {"size", size, METH_O, "size($self, axis, /)\n--\n\nOne dim; a negative axis counts from the end."},
     {"data_ptr", data_ptr, METH_NOARGS,
      "data_ptr($self, /)\n--\n\nThe address of the first element; on another machine, the far side's handle."},
     {"is_contiguous", is_contiguous, METH_NOARGS, "is_contiguous($self, /)\n--\n\nWhether the layout is row-major."},

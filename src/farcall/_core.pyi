@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from mmap import mmap
 from os import PathLike
-from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -211,6 +211,12 @@ class Tensor:
     def ndim(self) -> int: ...
     def numel(self) -> int:
         """The number of elements."""
+    def size(self, axis: int, /) -> int:
+        """One dim; a negative axis counts from the end.
+
+        Raises:
+            IndexError: The tensor has no such axis.
+        """
     def data_ptr(self) -> int:
         """The address of the first element; of a tensor on another machine, the far side's handle."""
     def is_contiguous(self) -> bool:
@@ -252,6 +258,13 @@ class dtype:  # noqa: N801 - the name that every array library uses
     def lanes(self) -> int: ...
     @property
     def itemsize(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """numpy's dtype for it, by which numpy takes a farcall.dtype itself.
+
+        Raises:
+            TypeError: numpy has none.
+        """
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -287,7 +300,7 @@ class SignatureProgram:
 class Device:
     """Where memory is."""
 
-    def __init__(self, x: DeviceLike | int, index: int = ..., /) -> None: ...
+    def __init__(self, x: DeviceLike | int, /, index: SupportsIndex | None = ...) -> None: ...
     @property
     def type(self) -> int: ...
     @property
@@ -467,13 +480,20 @@ def remove_global_func(name: str, /) -> None:
 def list_global_func_names() -> list[str]:
     """The names of all registered functions, sorted."""
 
+@overload
 def register_error(kind: str, cls: _E, /) -> _E:
     """Raise ``cls(message)`` for native errors of this kind. Python's own exceptions are known already.
+
+    Also a decorator: ``@register_error("Kind")``, and ``@register_error``, which takes the class's name.
 
     Raises:
         TypeError: ``cls`` is no exception class.
     """
 
+@overload
+def register_error(kind: str, /) -> Callable[[_E], _E]: ...
+@overload
+def register_error(cls: _E, /) -> _E: ...
 def make_error(kind: str, message: str, /) -> BaseException:
     """The exception that a native error becomes; an unknown kind gives ``RuntimeError("kind: message")``."""
 

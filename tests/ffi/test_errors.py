@@ -48,7 +48,23 @@ def test_registered_kind(kernels: ffi.Module) -> None:
     with pytest.raises(DeviceLostError, match=r"^gone$"):
         kernels["raise"]("DeviceLostError", "gone")
     with pytest.raises(TypeError, match="expected an exception class"):
-        ffi.register_error("X", 3)  # type: ignore[type-var]
+        ffi.register_error("X", 3)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="expected a kind"):
+        ffi.register_error(3)  # type: ignore[call-overload]
+
+
+def test_registering_by_a_decorator(kernels: ffi.Module) -> None:
+    @ffi.register_error
+    class LinkDownError(ConnectionError):
+        pass
+
+    @ffi.register_error("QueueFull")
+    class QueueFullError(Exception):
+        pass
+
+    for kind, cls in (("LinkDownError", LinkDownError), ("QueueFull", QueueFullError)):
+        with pytest.raises(cls, match="no answer"):
+            kernels["raise"](kind, "no answer")
 
 
 def test_make_error() -> None:

@@ -142,6 +142,10 @@ class TestOwnTensor:
     def test_attributes(self) -> None:
         x = ffi.empty((2, 3), "int16")
         assert (x.shape, x.strides, x.ndim, x.numel()) == ((2, 3), (3, 1), 2, 6)
+        assert (x.size(0), x.size(-1)) == (2, 3)
+        for axis in (2, -3):
+            with pytest.raises(IndexError, match=f"dimension {axis} is out of range: there are 2"):
+                x.size(axis)
         assert (x.dtype, x.device) == ("int16", "cpu")
         assert x.is_contiguous()
         assert x.data_ptr() % 64 == 0

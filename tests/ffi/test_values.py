@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import enum
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -220,6 +222,28 @@ class TestDtype:
         with pytest.raises(ValueError, match="unknown dtype"):
             ffi.dtype(bad)
 
+    @pytest.mark.parametrize(
+        ("short", "name"),
+        [
+            ("fp8_e4m3fn", "float8_e4m3fn"),
+            ("f6_e3m2fn", "float6_e3m2fn"),
+            ("fp4_e2m1fn_x2", "float4_e2m1fnx2"),
+        ],
+    )
+    def test_short_names_of_small_floats(self, short: str, name: str) -> None:
+        assert str(ffi.dtype(short)) == name
+
+    @pytest.mark.parametrize("name", ["float32", "float8_e5m2x4", "void", "int4", "float4_e2m1fnx2"])
+    def test_copies_and_pickles(self, name: str) -> None:
+        x = ffi.dtype(name)
+        assert copy.deepcopy(x) == x == pickle.loads(pickle.dumps(x))  # noqa: S301 - made here
+
+    def test_numpy_takes_it(self) -> None:
+        assert np.zeros(2, dtype=ffi.dtype("int16")).dtype == np.int16
+        assert np.dtype(ffi.dtype("bfloat16")).name == "bfloat16"
+        with pytest.raises(TypeError, match="numpy has no dtype for float32x4"):
+            np.dtype(ffi.dtype("float32x4"))
+
     def test_not_equal_to_something_else(self) -> None:
         assert ffi.dtype("int8") != 3
         assert ffi.dtype("int8") != "what"
@@ -243,6 +267,28 @@ class TestDevice:
         assert str(ffi.Device("wgpu")) == "webgpu:0"
         assert ffi.Device("cpu") != 1
         assert len({ffi.Device("cpu"), ffi.Device("cpu:0"), ffi.Device("cuda")}) == 2
+
+    @pytest.mark.parametrize("index", [None, 0, np.int32(0)], ids=repr)
+    def test_index_beside_the_name(self, index: Any) -> None:
+        assert ffi.Device("cuda", index) == ffi.Device("cuda", index=index) == ffi.Device("cuda:0")
+        assert ffi.Device("cuda:1", 1) == ffi.Device("cuda:1")
+
+    @pytest.mark.parametrize(
+        ("args", "kind", "message"),
+        [
+            (("cuda", -1), ValueError, "between 0 and"),
+            (("cuda", 2**40), ValueError, "between 0 and"),
+            (("cuda:1", 2), ValueError, "1 by name, and 2 beside it"),
+            (("cuda", "1"), TypeError, "integer"),
+        ],
+    )
+    def test_wrong_index(self, args: tuple[Any, Any], kind: type[Exception], message: str) -> None:
+        with pytest.raises(kind, match=message):
+            ffi.Device(*args)
+
+    def test_copies_and_pickles(self) -> None:
+        for x in (ffi.Device("cuda", 2), ffi.Device((99, 1)), ffi.Device((1 + 128 * 3, 2))):
+            assert copy.deepcopy(x) == x == pickle.loads(pickle.dumps(x))  # noqa: S301 - made here
 
     def test_behind_a_session(self) -> None:
         assert str(ffi.Device((1 + 128 * 3, 2))) == "remote[2]/cpu:2"

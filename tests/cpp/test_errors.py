@@ -26,7 +26,7 @@ BUILT_IN = (
         ),
         ("add", (1.5, 2), "argument 1 `a` of `add(a: int, b: int = 10) -> int`: expected int, got float 1.5"),
         ("add", (), "`add(a: int, b: int = 10) -> int`"),  # said by the caller or by the kernel
-        ("add", (1, 2, 3), "`add(a: int, b: int = 10) -> int` takes 2 arguments, got 3"),
+        ("add", (1, 2, 3), "`add(a: int, b: int = 10) -> int` takes 1 to 2 arguments, got 3"),
         ("flip", (None,), "argument 1 `arg1` of `flip(arg1: bool) -> bool`: expected bool, got None"),
         ("length", ("a", "b"), 'expected bytes, got str "b"'),
         ("join", (b"a", "b", "c"), "expected str, got bytes of length 1"),

@@ -167,7 +167,7 @@ def errors() -> None:
         1,
         "x",
     )
-    raises(TypeError, "`add(a: int, b: int = 10) -> int` takes 2 arguments, got 0", "add")
+    raises(TypeError, "`add(a: int, b: int = 10) -> int` takes 1 to 2 arguments, got 0", "add")
     raises(TypeError, "argument 1 `a` of", "add", "x", "y")
     raises(IndexError, "far away", "fail_std", "out_of_range")
     raises(RuntimeError, "went wrong", "fail_std", "runtime_error")

@@ -150,8 +150,10 @@ FARCALL_COLD inline std::vector<TVMFFIAny> with_defaults(const Callee& callee, c
     all.push_back(options.parameters[i].value.raw());
   }
   if (given <= arity && all.size() == arity) return all;
-  throw Error("TypeError", text("`", signature_of(callee), "` takes ", arity, arity == 1 ? " argument" : " arguments",
-                                ", got ", n));
+  size_t least = arity;
+  while (least > 0 && least <= options.parameters.size() && options.parameters[least - 1].has_default) --least;
+  throw Error("TypeError", text("`", signature_of(callee), "` takes ", least < arity ? text(least, " to ") : "", arity,
+                                arity == 1 ? " argument" : " arguments", ", got ", n));
 }
 
 /* An object that the caller gives away is taken as one that it lends: the caller releases it. */

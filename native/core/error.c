@@ -87,6 +87,7 @@ static void set_cause(PyObject* exception, TVMFFIObject* cause, int depth) {
 }
 
 static void raise_one(const TVMFFIErrorCell* cell, int depth) {
+  if (FC_UNLIKELY(PyErr_Occurred() && fc_error_says_already_set(cell->kind))) return; /* by another runtime */
   PyObject* original = original_exception(cell);
   TVMFFIByteArray lines = native_lines(original, cell->backtrace);
   if (original) {

@@ -81,8 +81,17 @@ void fc_error_no_memory(void) {
   fc_error_raise(&no_memory.header);
 }
 
+bool fc_error_says_already_set(TVMFFIByteArray kind) {
+  static const char name[] = "EnvErrorAlreadySet";
+  return kind.size == sizeof name - 1 && memcmp(kind.data, name, kind.size) == 0;
+}
+
+/* The host's exception is in the slot, see TVMFFIEnvCheckSignals: what only points at it does not take its place. */
+static bool points_at_slot(TVMFFIByteArray kind) { return fc_thread.error && fc_error_says_already_set(kind); }
+
 static void raise_text(const char* kind, TVMFFIByteArray message) {
   TVMFFIByteArray none = {"", 0};
+  if (points_at_slot((TVMFFIByteArray){kind, strlen(kind)})) return;
   TVMFFIObject* error = fc_error_new((TVMFFIByteArray){kind, strlen(kind)}, message, none, NULL, NULL);
   if (error) {
     fc_error_raise(error);
@@ -143,8 +152,10 @@ void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) {
 }
 
 void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) {
-  fc_incref(error);
-  fc_error_raise(error);
+  if (!points_at_slot(TVMFFIErrorGetCellPtr(error)->kind)) {
+    fc_incref(error);
+    fc_error_raise(error);
+  }
   fc_foreign_error_mirror();
 }
 

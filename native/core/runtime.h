@@ -144,6 +144,8 @@ TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFI
 FC_COLD int fc_registration_failed(void);
 /* Puts an error into the slot; the reference moves in. */
 void fc_error_raise(TVMFFIObject* error);
+/* Whether an error only says that the host has one: C++ throws it after TVMFFIEnvCheckSignals(). */
+bool fc_error_says_already_set(TVMFFIByteArray kind);
 
 /* ---- containers: see rt_map.c for the layout ---- */
 

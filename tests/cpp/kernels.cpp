@@ -344,5 +344,8 @@ int64_t stream(int32_t device_id) {
 }
 FARCALL_EXPORT(stream, stream);
 FARCALL_EXPORT(signals, [] { EnvCheckSignals(); });
+FARCALL_EXPORT(until_a_signal, [] {
+  for (;;) EnvCheckSignals();
+});
 
 }  // namespace tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from typing import Any
 
@@ -126,3 +127,24 @@ def test_the_place_of_the_throw_is_in_the_traceback(kernels: Module) -> None:
     with pytest.raises(ValueError, match="here") as caught:
         kernels["fail"]("ValueError", "here")
     assert any("kernels.cpp" in line for line in traceback.format_tb(caught.value.__traceback__))
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_what_a_signal_handler_raises_ends_the_kernel(kernels: Module, released: bool) -> None:
+    class StopError(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise StopError("enough")
+
+    loop = kernels["until_a_signal"]
+    loop.release_gil = released
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(StopError, match="enough"):
+            loop()
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        assert kernels["catches"](loop) == "StopError: enough"
+    finally:
+        signal.signal(signal.SIGALRM, old)

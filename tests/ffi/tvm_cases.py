@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -39,6 +40,19 @@ def test_plain_values() -> None:
     assert module.device_id(ffi.Device("cuda:3")) == 3
     assert module.signals() == 0
     assert module.stream(2, 0) == 0
+
+
+def test_what_a_signal_handler_raises_ends_the_kernel() -> None:
+    def handler(*_: object) -> None:
+        raise LookupError("enough")
+
+    old = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(LookupError, match="enough"):
+            module.until_a_signal()
+    finally:
+        signal.signal(signal.SIGALRM, old)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1234567", "12345678", "ÄÖÜ " * 100])

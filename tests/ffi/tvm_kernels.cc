@@ -29,6 +29,10 @@ ffi::String dtype_name(DLDataType d) { return ffi::DLDataTypeToString(d); }
 int64_t device_id(DLDevice d) { return d.device_id; }
 ffi::String type_key(ffi::Any a) { return a.GetTypeKey(); }
 int64_t signals() { return TVMFFIEnvCheckSignals(); }
+void until_a_signal() {
+  while (TVMFFIEnvCheckSignals() == 0) continue;
+  throw ffi::EnvErrorAlreadySet();
+}
 int64_t stream(int64_t type, int64_t id) { return reinterpret_cast<int64_t>(TVMFFIEnvGetStream(type, id)); }
 
 // ---- tensors

@@ -32,6 +32,8 @@ def names(source: str, function: str = "f") -> list[str] | None:
         ("auto f(unsigned int x, const int y) -> int {", ["x", "y"]),
         ("void f(TensorView x, Tensor*const y) noexcept {", ["x", "y"]),
         ("int f(int a); int f(int b) { }", ["a"]),
+        ("int f(int n) { return n < 2 ? 1 : n * f(n - 1); }", ["n"]),
+        ("int f(int, int); int f(int a, int b) { }", ["a", "b"]),
         ("int f(int, float b) {", None),  # no name
         ("int f(unsigned long) {", None),
         ("int f(farcall::TensorView) {", None),

@@ -63,12 +63,12 @@ class Declarations:
 
         Returns:
             None where it is not found, is overloaded, or has a parameter without a name. Of several
-            declarations, defaults come from any, and the names from the first.
+            declarations, defaults come from any, and the names from the first. A call, as in ``2 * f(x)``,
+            counts for nothing: it is no list of types and names.
         """
-        found = [_parameters(self._tokens, place) for place in self._places.get(function, ())]
-        if not found or any(one is None for one in found):
-            return None
-        return _merge([one for one in found if one is not None])
+        found = (_parameters(self._tokens, place) for place in self._places.get(function, ()))
+        declarations = [one for one in found if one is not None]
+        return _merge(declarations) if declarations else None
 
 
 def _merge(declarations: list[list[Parameter]]) -> list[Parameter] | None:

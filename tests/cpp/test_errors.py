@@ -148,3 +148,10 @@ def test_what_a_signal_handler_raises_ends_the_kernel(kernels: Module, released:
         assert kernels["catches"](loop) == "StopError: enough"
     finally:
         signal.signal(signal.SIGALRM, old)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a long text, which is an object\0b"])
+def test_a_text_that_would_be_cut_is_refused(kernels: Module, text: str) -> None:
+    assert kernels["join"](text, text, "c") == text + text + "c"
+    with pytest.raises(ValueError, match="NUL inside"):
+        kernels["join"]("a", "b", text)

@@ -78,7 +78,13 @@ struct Traits<std::string> : Traits<std::string_view> {
 
 template <>
 struct Traits<const char*> : detail::CharsTraits<false> {
-  static const char* get(const TVMFFIAny& any) noexcept { return detail::chars_of(any, false).data(); }
+  /* Who reads up to a NUL must not see less than was checked by its length, as of a path. */
+  static const char* get(const TVMFFIAny& any) {
+    std::string_view chars = detail::chars_of(any, false);
+    bool whole = any.type_index == kTVMFFIRawStr || std::memchr(chars.data(), 0, chars.size()) == nullptr;
+    FARCALL_CHECK(whole, "ValueError", "the text has a NUL inside, and a `const char*` would end there");
+    return chars.data();
+  }
   static TVMFFIAny view(const char* value) noexcept {
     return value ? detail::any_pointer(kTVMFFIRawStr, value) : detail::any_none();
   }

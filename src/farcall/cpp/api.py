@@ -37,8 +37,9 @@ def build_inline(
 ) -> str:
     """Build a kernel library from source text, without loading it.
 
-    ``farcall/kernel.hpp`` is included already. Each of ``functions`` is exported under its own name; where
-    its parameters can be read in the source, their names and literal defaults are part of its metadata.
+    ``farcall/kernel.hpp``, ``<cmath>`` and ``<algorithm>`` are included already. Each of ``functions`` is
+    exported under its own name; where its parameters can be read in the source, their names and literal
+    defaults are part of its metadata.
 
     Args:
         name: what the library is called: letters, digits, ``_``, ``-`` and ``.``.

@@ -17,6 +17,9 @@ from farcall.cpp.stamp import file_digest, find_built, read_headers, write_stamp
 from farcall.errors import UsageError
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
 
+# In a source that is given as text. Kernels compute, and many forget who declares std::exp and std::sort.
+_INCLUDED = ("farcall/kernel.hpp", "cmath", "algorithm")
+
 
 def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: str | None = None) -> str:
     """The path of what ``job`` gives, built only when it is not there already.
@@ -104,7 +107,7 @@ class _Builder:
         if unit.language == "object":
             return source
         compiler, flags = self._compiler(unit)
-        included = ["-include", "farcall/kernel.hpp"] if unit.text is not None else []
+        included = [flag for header in _INCLUDED for flag in ("-include", header) if unit.text is not None]
         folders = [f"-I{folder}" for folder in (*self.job.flags.include, include_dir())]
         depends = ["-MMD", "-MF", f"{out.name}.d"]
         arguments = [*flags, *folders, *included, *depends, "-c", str(source), "-o", out.name]

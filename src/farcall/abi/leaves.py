@@ -7,6 +7,7 @@ wrote it, without a tag; the others carry one in ``"leaf"``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
@@ -25,6 +26,7 @@ RefKind: TypeAlias = Literal[
     "any", "function", "module", "object", "str", "bytes", "dtype", "device", "shape"
 ]
 
+_ACCESSES = get_args(Access)
 _LARGEST_DIM = 2**63 - 1
 
 if TYPE_CHECKING:
@@ -68,8 +70,10 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             _check_dim(self.name, dim)
         if self.alignment < 0 or self.alignment & (self.alignment - 1):
             raise ValueError(f"tensor `{self.name}`: alignment {self.alignment} is no power of two")
-        if self.access not in get_args(Access):
-            raise ValueError(f"tensor `{self.name}`: access {self.access!r} is none of in, inout, out")
+        if self.access not in _ACCESSES:
+            raise ValueError(
+                f"tensor `{self.name}`: access {self.access!r} is none of {', '.join(_ACCESSES)}"
+            )
 
     def __str__(self) -> str:
         return _named(self.name, self.type)
@@ -187,8 +191,13 @@ def is_ref_kind(text: str) -> TypeGuard[RefKind]:
 
 
 def _check_dtype(name: str, text: str) -> None:
-    if not text or not _dtype(text).bits:
+    if not _is_of_value(text):
         raise ValueError(f"`{name}`: {text!r} is no dtype of a value")
+
+
+@lru_cache(maxsize=256)
+def _is_of_value(dtype: str) -> bool:
+    return bool(dtype) and bool(_dtype(dtype).bits)
 
 
 def _check_dim(name: str, dim: int | str) -> None:

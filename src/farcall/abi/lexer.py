@@ -20,8 +20,7 @@ LONGEST = 1 << 20  # bytes of one signature: 10,000 arguments have 200 KB
 REMEMBERED = 1 << 14  # bytes of one that is not read twice; longer ones would fill the memory
 
 _INT32 = range(-(1 << 31), 1 << 31)
-_FIELD = re.compile(r"((?:[_a-z]-?[0-9]++)++)|([A-Z])([0-9]++)!")
-_INTEGERS = re.compile(r"([_a-z])(-?[0-9]++)")
+_FIELD = re.compile(r"([_a-z])(-?[0-9]++)|([A-Z])([0-9]++)!")
 _DIGITS = 10  # of the largest int32
 _EXCERPT = 16  # bytes of a signature that an error shows
 
@@ -75,23 +74,23 @@ def fields(source: Source, start: int = 0, end: int | None = None) -> Iterator[F
     """
     data, at = source.data, start
     end = len(data) if end is None else end
+    match = _FIELD.match
     while at < end:
-        found = _FIELD.match(data, at, end)
+        found = match(data, at, end)
         if found is None:
             raise _problem(source, at, end)
-        run, tag, digits = found.groups()
-        if run is None:
-            size = int(digits) if len(digits) < _DIGITS else _integer(source, at, digits)
-            start = found.end()
-            stop = start + size - 1
-            if size == 0 or stop > end:
-                raise _wrong_length(source, at, size, end - start + 1)
-            yield tag, at, start, stop
-            at = stop
-            continue
-        for tag, digits in _INTEGERS.findall(run):
+        tag, digits, span_tag, size_digits = found.groups()
+        start = found.end()
+        if tag is not None:
             yield tag, at, int(digits) if len(digits) < _DIGITS else _integer(source, at, digits), 0
-            at += 1 + len(digits)
+            at = start
+            continue
+        size = int(size_digits) if len(size_digits) < _DIGITS else _integer(source, at, size_digits)
+        stop = start + size - 1
+        if size == 0 or stop > end:
+            raise _wrong_length(source, at, size, end - start + 1)
+        yield span_tag, at, start, stop
+        at = stop
 
 
 def _integer(source: Source, at: int, digits: str) -> int:

@@ -5,6 +5,7 @@ Leaves have neither names nor symbols there, and twelve dtypes; booleans, struct
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -29,6 +30,7 @@ _DTYPES = (
     "uint64",
 )
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_USUAL = re.compile(r"(?:t([0-9]|1[01]))?((?:d-?[0-9]{1,9}+)*+)")  # what compilers write of a buffer
 _SHORT = 64  # bytes of a descriptor that is remembered
 _REFERENCE = RefSpec("", "object")
 
@@ -84,6 +86,10 @@ def _read_leaf(source: Source, field: Field) -> Leaf:
 
 
 def _buffer(source: Source, start: int, end: int) -> tuple[str, tuple[int | str, ...]]:
+    if usual := _USUAL.fullmatch(source.data, start, end):
+        code, run = usual.groups(default="0")
+        sizes = map(int, run.split("d")[1:])
+        return _DTYPES[int(code)], tuple([size if size >= 0 else DYNAMIC for size in sizes])
     dtype, dims = _DTYPES[0], list[int | str]()
     for tag, at, value, _ in lexer.fields(source, start, end):
         if tag == "d":

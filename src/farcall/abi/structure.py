@@ -8,7 +8,7 @@ nests: ``Items`` (list, tuple), ``Fields`` (dict, namedtuple, dataclass), down t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -76,6 +76,13 @@ def children(node: Node) -> Iterator[tuple[str, Node]]:
             yield field_step(node.kind, key), child
 
 
+def _below(node: Node) -> Iterable[Node]:
+    """The same without the steps, whose texts cost more than all else when a long signature is checked."""
+    if isinstance(node, Items):
+        return node.items
+    return [child for _, child in node.fields] if isinstance(node, Fields) else ()
+
+
 def field_step(kind: FieldsKind, key: str) -> str:
     """The step of a path to a field: ``["ids"]`` of a dict, ``.ids`` of the others."""
     return f"[{json.dumps(key, ensure_ascii=False)}]" if kind == "dict" else f".{key}"
@@ -116,7 +123,7 @@ def check_cover(nodes: Sequence[Node], count: int, what: str) -> None:
         node, depth = pending.pop()
         if not isinstance(node, Slot):
             _check_node(node, depth, what)
-            pending += [(child, depth + 1) for _, child in children(node)]
+            pending += [(child, depth + 1) for child in _below(node)]
             continue
         if not 0 <= node.index < count:
             raise ValueError(f"{what}: slot {node.index} is not one of its {count} leaves")

@@ -22,8 +22,9 @@ enum {
   FC_LEAF_ON_DEVICE = 32
 };
 
-/* A dim is a size, FC_DIM_ANY, or ~k - 1 for the symbol k. */
+/* A dim is a size, FC_DIM_ANY, ~k - 1 for the symbol k, or FC_DIM_EXPRESSION + i for the code at place i. */
 enum { FC_DIM_ANY = -1 };
+#define FC_DIM_EXPRESSION INT64_MIN
 
 typedef struct {
   uint8_t kind, flags;
@@ -33,6 +34,7 @@ typedef struct {
   int32_t ndim;
   uint64_t alignment; /* less one: a mask */
   const int64_t* dims;
+  const int64_t* code; /* of all expressions of the program */
 } FcLeaf;
 
 enum {
@@ -72,7 +74,7 @@ typedef struct {
   FcLeaf *inputs, *outputs;
   FcNode* nodes; /* those of the parameters first, in order; then the result's */
   FcParameter* parameters;
-  int64_t* dims;
+  int64_t *dims, *code;
   Py_ssize_t n_inputs, n_outputs, n_parameters, n_positional, n_symbols;
   uint64_t writes; /* see FcFunction */
   int arrays;      /* what unpack_results makes of tensors: FC_ARRAYS_* */
@@ -113,6 +115,14 @@ int fc_binding_reserve(FcBinding* binding, const FcProgram* program, Py_ssize_t 
 
 /* Whether a value is plainly what the leaf wants. An int for a floating-point number becomes one. */
 bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols);
+
+/* The names of sizes in a leaf's dims, from a value that the typed rules found right. */
+void fc_leaf_learn(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols);
+
+/* Whether a dim has this size. Names that are not known get theirs. */
+bool fc_dim_accepts(const FcLeaf* leaf, int32_t axis, int64_t size, int64_t* symbols);
+/* The size of a dim; -1 when the names do not say. */
+int64_t fc_dim_size(const FcLeaf* leaf, int32_t axis, const int64_t* symbols);
 
 /* The result from the values of the leaves, which are borrowed. New reference. */
 PyObject* fc_program_build(const FcProgram* program, PyObject* const* values);

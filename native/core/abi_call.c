@@ -87,7 +87,7 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
   int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
                     : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
   for (Py_ssize_t i = 0; rc == 0 && i < program->n_inputs; ++i) { /* for the sizes of the results */
-    (void)fc_leaf_accepts(&program->inputs[i], &args->any[i], binding->symbols);
+    fc_leaf_learn(&program->inputs[i], &args->any[i], binding->symbols);
   }
   return rc;
 }

@@ -10,14 +10,16 @@ static bool accepts_dims(const FcLeaf* leaf, const DLTensor* dl, int64_t* symbol
   if (leaf->flags & FC_LEAF_ANY_RANK) return true;
   if (FC_UNLIKELY(dl->ndim != leaf->ndim)) return false;
   for (int32_t i = 0; i < leaf->ndim; ++i) {
-    int64_t want = leaf->dims[i];
-    if (want < FC_DIM_ANY) {
-      int64_t* symbol = &symbols[-2 - want];
-      want = *symbol < 0 ? (*symbol = dl->shape[i]) : *symbol;
-    }
-    if (FC_UNLIKELY(want != dl->shape[i] && want != FC_DIM_ANY)) return false;
+    if (FC_UNLIKELY(!fc_dim_accepts(leaf, i, dl->shape[i], symbols))) return false;
   }
   return true;
+}
+
+void fc_leaf_learn(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols) {
+  const DLTensor* dl = fc_any_tensor(value);
+  for (int32_t i = 0; dl && dl->ndim == leaf->ndim && i < leaf->ndim; ++i) {
+    (void)fc_dim_accepts(leaf, i, dl->shape[i], symbols);
+  }
 }
 
 /* What the address of memory elsewhere means is not ours to judge. */

@@ -10,7 +10,7 @@ static int64_t* read_dims(PyObject* dims, FcLeaf* leaf, int64_t* out) {
   return out;
 }
 
-static int64_t* read_leaf(PyObject* spec, FcLeaf* leaf, int64_t* dims) {
+static int64_t* read_leaf(const FcProgram* program, PyObject* spec, FcLeaf* leaf, int64_t* dims) {
   PyObject *dtype, *device, *shape;
   unsigned long long alignment;
   if (!PyArg_ParseTuple(spec, "bbhOOKO!", &leaf->kind, &leaf->flags, &leaf->ref, &dtype, &device, &alignment,
@@ -18,6 +18,7 @@ static int64_t* read_leaf(PyObject* spec, FcLeaf* leaf, int64_t* dims) {
     return NULL;
   }
   leaf->alignment = alignment - 1;
+  leaf->code = program->code;
   if (dtype != Py_None && fc_dtype_from_python(dtype, &leaf->dtype) != 0) return NULL;
   if (device != Py_None && fc_device_from_python(device, &leaf->device) != 0) return NULL;
   dims = read_dims(shape, leaf, dims);
@@ -27,11 +28,11 @@ static int64_t* read_leaf(PyObject* spec, FcLeaf* leaf, int64_t* dims) {
 static int read_leaves(FcProgram* program, PyObject* inputs, PyObject* outputs) {
   int64_t* dims = program->dims;
   for (Py_ssize_t i = 0; i < program->n_inputs && dims; ++i) {
-    dims = read_leaf(PyTuple_GET_ITEM(inputs, i), &program->inputs[i], dims);
+    dims = read_leaf(program, PyTuple_GET_ITEM(inputs, i), &program->inputs[i], dims);
     if (program->inputs[i].flags & FC_LEAF_WRITTEN) program->writes |= UINT64_C(1) << (i < 63 ? i : 63);
   }
   for (Py_ssize_t i = 0; i < program->n_outputs && dims; ++i) {
-    dims = read_leaf(PyTuple_GET_ITEM(outputs, i), &program->outputs[i], dims);
+    dims = read_leaf(program, PyTuple_GET_ITEM(outputs, i), &program->outputs[i], dims);
   }
   return dims ? 0 : -1;
 }
@@ -89,6 +90,17 @@ static int read_parameters(FcProgram* program, PyObject* specs) {
 
 /* ---- all of it ---- */
 
+static int read_code(FcProgram* program, PyObject* code) {
+  Py_ssize_t n = PyTuple_GET_SIZE(code);
+  program->code = PyMem_Calloc((size_t)n + 1, sizeof *program->code);
+  if (!program->code) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < n; ++i) program->code[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(code, i));
+  return PyErr_Occurred() ? -1 : 0;
+}
+
 static int allocate(FcProgram* program, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
   program->inputs = PyMem_Calloc((size_t)program->n_inputs + 1, sizeof *program->inputs);
   program->outputs = PyMem_Calloc((size_t)program->n_outputs + 1, sizeof *program->outputs);
@@ -106,15 +118,16 @@ void fc_program_free(FcProgram* program) {
   PyMem_Free(program->parameters);
   PyMem_Free(program->nodes);
   PyMem_Free(program->dims);
+  PyMem_Free(program->code);
   program->inputs = program->outputs = NULL;
   program->parameters = NULL;
   program->nodes = NULL;
-  program->dims = NULL;
+  program->dims = program->code = NULL;
 }
 
 int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   FcProgram* program = (FcProgram*)self;
-  PyObject *inputs, *outputs, *parameters, *roots;
+  PyObject *inputs, *outputs, *parameters, *roots, *code;
   Py_ssize_t n_nodes, n_dims;
   int rules_only, destinations;
   if (program->spec) {
@@ -125,9 +138,9 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_TypeError, "a program takes positional arguments only");
     return -1;
   }
-  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnipp", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
+  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnippO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
                         &parameters, &PyTuple_Type, &roots, &n_nodes, &n_dims, &program->n_symbols, &program->arrays,
-                        &rules_only, &destinations)) {
+                        &rules_only, &destinations, &PyTuple_Type, &code)) {
     return -1;
   }
   program->spec = Py_NewRef(args);
@@ -136,6 +149,6 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   program->n_inputs = PyTuple_GET_SIZE(inputs);
   program->n_outputs = PyTuple_GET_SIZE(outputs);
   program->n_parameters = PyTuple_GET_SIZE(parameters);
-  if (allocate(program, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
+  if (read_code(program, code) != 0 || allocate(program, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
   return read_parameters(program, parameters) != 0 || read_nodes(program, roots, n_nodes) != 0 ? -1 : 0;
 }

@@ -6,8 +6,7 @@ static bool known_shape(const FcLeaf* leaf, const int64_t* symbols, int64_t* sha
   if (leaf->kind != FC_LEAF_TENSOR || leaf->flags & (FC_LEAF_ANY_RANK | FC_LEAF_ANY_DTYPE)) return false;
   if (leaf->ndim > FC_INLINE_DIMS) return false;
   for (int32_t i = 0; i < leaf->ndim; ++i) {
-    shape[i] = leaf->dims[i] < FC_DIM_ANY ? symbols[-2 - leaf->dims[i]] : leaf->dims[i];
-    if (shape[i] < 0) return false;
+    if ((shape[i] = fc_dim_size(leaf, i, symbols)) < 0) return false;
   }
   return true;
 }

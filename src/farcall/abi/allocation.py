@@ -34,10 +34,14 @@ def allocate(
 
 def _sizes(inputs: Sequence[Leaf], packed: Sequence[Any]) -> dict[str, int]:
     known: dict[str, int] = {}
+    tensors = []
     for leaf, value in zip(inputs, packed, strict=True):
         info = tensor_info(value) if isinstance(leaf, TensorSpec) else None
         if info is not None and isinstance(leaf, TensorSpec):
             dims.fits(leaf.shape, info.shape, known)
+            tensors.append((leaf.shape, info.shape))
+    for shape, sizes in tensors:
+        dims.expressions_hold(shape, sizes, known)  # for the names that it finds
     return known
 
 

@@ -11,7 +11,7 @@ import msgspec
 from farcall import _core
 from farcall.abi import dims
 from farcall.abi.classes import class_of
-from farcall.abi.leaves import ANY_DTYPE, Leaf, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.leaves import ANY_DTYPE, DYNAMIC, Leaf, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi.signature import Parameter, Signature
 from farcall.abi.structure import Fields, Items, Node, Slot, children
 from farcall.abi.tensors import natural_alignment
@@ -20,6 +20,7 @@ from farcall.abi.tensors import natural_alignment
 _TENSOR, _SCALAR, _REF, _RULES = range(4)
 _OPTIONAL, _STRIDED, _WRITTEN, _ANY_DTYPE, _ANY_RANK, _ON_DEVICE = (1 << bit for bit in range(6))
 _ANY_DIM = -1
+_FIRST_EXPRESSION = -(1 << 63)
 _REFS = ("any", "function", "module", "object", "str", "bytes", "dtype", "device", "shape")
 _NODES = ("slot", "nothing", "list", "tuple", "dict", "namedtuple", "dataclass")
 ARRAYS = ("farcall", "numpy", "rules")
@@ -30,7 +31,7 @@ Spec = tuple[Any, ...]
 def symbols(signature: Signature) -> tuple[str, ...]:
     """The names of sizes in the dims of all tensors; the core knows them by their place here."""
     leaves = (*signature.inputs, *signature.outputs)
-    return tuple(dict.fromkeys(str(dim) for leaf in leaves for dim in _shape(leaf) if dims.is_symbol(dim)))
+    return tuple(dict.fromkeys(name for leaf in leaves for name in dims.symbols(_shape(leaf))))
 
 
 def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -> Spec:
@@ -41,7 +42,7 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
         names: its symbols.
         arrays: what ``unpack_results`` makes of tensors, one of ``ARRAYS``.
     """
-    places = {name: i for i, name in enumerate(names)}
+    places = _Places({name: i for i, name in enumerate(names)})
     roots = (*(_node(one.node) for one in signature.parameters), _node(signature.result_node))
     rules_only = any(one.kind == "var_positional" for one in signature.parameters)
     return (
@@ -51,18 +52,40 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
         roots,
         sum(map(_count, roots)),
         sum(len(_shape(leaf)) for leaf in (*signature.inputs, *signature.outputs)),
-        len(places),
+        len(names),
         ARRAYS.index(arrays),
         rules_only,
         signature.destinations,
+        tuple(places.code),
     )
+
+
+class _Places:
+    """What the core finds the sizes of dims by: places of names, and the code of expressions, collected."""
+
+    def __init__(self, names: Mapping[str, int]) -> None:
+        self._names = names
+        self._starts: dict[str, int | None] = {}  # of the expressions, in the code; None: not computed there
+        self.code: list[int] = []
+
+    def dim(self, dim: int | str) -> int | None:
+        """A dim as the core has it; None for an expression that only the rules compute."""
+        if isinstance(dim, int):
+            return dim
+        if not dims.is_expression(dim):
+            return _ANY_DIM if dim == DYNAMIC else _ANY_DIM - 1 - self._names[dim]
+        if dim not in self._starts:
+            code = dims.compile_expression(dim, self._names)
+            self._starts[dim] = None if code is None else _FIRST_EXPRESSION + len(self.code)
+            self.code += code or ()
+        return self._starts[dim]
 
 
 def _shape(leaf: Leaf) -> Sequence[int | str]:
     return leaf.shape or () if isinstance(leaf, TensorSpec) else ()
 
 
-def _leaf(leaf: Leaf, places: Mapping[str, int], argument: bool) -> Spec:
+def _leaf(leaf: Leaf, places: _Places, argument: bool) -> Spec:
     optional = _OPTIONAL if leaf.optional else 0
     if isinstance(leaf, TensorSpec):
         return _tensor(leaf, places, optional, argument)
@@ -73,13 +96,14 @@ def _leaf(leaf: Leaf, places: Mapping[str, int], argument: bool) -> Spec:
     return (_RULES, optional, 0, None, None, 1, ())
 
 
-def _tensor(leaf: TensorSpec, places: Mapping[str, int], flags: int, argument: bool) -> Spec:
-    """Results may be laid out as the function likes, and their dims that are expressions are not computed."""
+def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Spec:
+    """Results may be laid out as the function likes."""
     any_dtype = leaf.dtype == ANY_DTYPE
     packed = (
         not any_dtype and _core.dtype(leaf.dtype).bits < 8
     )  # an array of numpy is packed: a copy, counted
-    computed = any(map(dims.is_expression, leaf.shape or ()))
+    shape = [places.dim(dim) for dim in leaf.shape or ()]
+    by_rules = None in shape or (argument and (packed or (any_dtype and leaf.alignment)))
     flags |= _STRIDED if leaf.strided or not argument else 0
     flags |= _WRITTEN if leaf.access != "in" and argument else 0
     flags |= _ANY_DTYPE if any_dtype else 0
@@ -87,20 +111,14 @@ def _tensor(leaf: TensorSpec, places: Mapping[str, int], flags: int, argument: b
     flags |= _ON_DEVICE if leaf.device else 0
     alignment = leaf.alignment or (1 if any_dtype else natural_alignment(leaf.dtype))
     return (
-        _RULES if argument and (packed or computed or (any_dtype and leaf.alignment)) else _TENSOR,
+        _RULES if by_rules else _TENSOR,
         flags,
         0,
         None if any_dtype else _core.dtype(leaf.dtype),
         _core.Device(leaf.device) if leaf.device else None,
         alignment if argument else 1,
-        tuple(_dim(dim, places) for dim in leaf.shape or ()),
+        tuple(_ANY_DIM if dim is None else dim for dim in shape),
     )
-
-
-def _dim(dim: int | str, places: Mapping[str, int]) -> int:
-    if isinstance(dim, int):
-        return dim
-    return _ANY_DIM - 1 - places[dim] if dim in places else _ANY_DIM
 
 
 def _parameter(one: Parameter) -> Spec:

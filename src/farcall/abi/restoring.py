@@ -11,6 +11,7 @@ from farcall.abi.casts import cast_number
 from farcall.abi.leaves import ANY_DTYPE, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi.report import Report
 from farcall.abi.structure import Fields, Items, Node, Repeated, Slot
+from farcall.abi.tensors import Later
 from farcall.abi.values import as_number, describe, tensor_info
 from farcall.errors import ResultError
 
@@ -26,6 +27,7 @@ class Restorer:
         self.report = report
         self._arrays = arrays
         self._sizes = dict(sizes)
+        self._later: list[Later] = []
 
     def all(self, leaves: Sequence[Leaf], values: Any, function: str | None) -> list[Any]:
         """The value of each leaf.
@@ -41,6 +43,9 @@ class Restorer:
             self.leaf(spec, spec.name or str(i), value)
             for i, (spec, value) in enumerate(zip(leaves, values, strict=True))
         ]
+        for path, spec, info in self._later:
+            if not dims.expressions_hold(spec.shape, info.shape, self._sizes):
+                self._wrong(path, spec, info.value)
         if self.report.problems:
             raise ResultError(self.report.problems)
         return restored
@@ -68,6 +73,8 @@ class Restorer:
         if info.dtype != spec.dtype and spec.dtype != ANY_DTYPE:
             return self._wrong(path, spec, value)
         self._sizes = sizes
+        if any(map(dims.is_expression, spec.shape or ())):
+            self._later.append(Later(path, spec, info))
         if not isinstance(value, _core.Tensor) or not info.device.startswith("cpu:") or self._arrays is None:
             return value
         return self._arrays(value) if callable(self._arrays) else value.numpy()

@@ -6,7 +6,7 @@ Judging looks, and changes nothing; only when nothing is wrong anywhere are the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from farcall import _core
 from farcall.abi import dims
@@ -15,19 +15,11 @@ from farcall.abi.casts import Casting, cast_number
 from farcall.abi.leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi.report import Report
 from farcall.abi.structure import Repeated
-from farcall.abi.tensors import fault, plain_array, target_dtype, unfit_layout
+from farcall.abi.tensors import Later, fault, plain_array, target_dtype, unfit_layout
 from farcall.abi.values import TensorInfo, as_number, copy_tensor, describe, is_numpy, tensor_info
 
 Convert = Callable[[], Any]
 """Makes the raw value of a leaf that was judged right."""
-
-
-class _Later(NamedTuple):
-    """A tensor with dims that are expressions: compared when all names have their sizes."""
-
-    path: str
-    spec: TensorSpec
-    info: TensorInfo
 
 
 class Judge:
@@ -39,7 +31,7 @@ class Judge:
         self.copies = 0
         self._sizes: dict[str, int] = {}
         self._origins: dict[str, str] = {}  # of the sizes: paths
-        self._later: list[_Later] = []
+        self._later: list[Later] = []
 
     def walker(self, leaves: Sequence[Leaf]) -> Walker:
         """What takes a structure over these leaves apart, and reports here."""
@@ -58,17 +50,10 @@ class Judge:
         return self._ref(spec, path, value)
 
     def finish(self) -> None:
-        """Compare the dims that are expressions. One with a name that no argument sizes holds any size."""
+        """Compare the dims that are expressions."""
         for path, spec, info in self._later:
-            if not self._expressions_hold(spec, info):
+            if not dims.expressions_hold(spec.shape, info.shape, self._sizes):
                 self._wrong(path, spec, info.text)
-
-    def _expressions_hold(self, spec: TensorSpec, info: TensorInfo) -> bool:
-        try:
-            wanted = [dims.size_of(dim, self._sizes) for dim in spec.shape or ()]
-        except ValueError:
-            return False
-        return all(want is None or want == size for want, size in zip(wanted, info.shape, strict=True))
 
     def _wrong(self, path: str, spec: Leaf, got: str, cure: str = "") -> Convert:
         known = dims.known_text(spec.shape, self._sizes) if isinstance(spec, TensorSpec) else ""
@@ -92,7 +77,7 @@ class Judge:
         self._origins.update(dict.fromkeys(sizes.keys() - self._sizes.keys(), path))
         self._sizes = sizes
         if any(map(dims.is_expression, spec.shape or ())):
-            self._later.append(_Later(path, spec, info))
+            self._later.append(Later(path, spec, info))
         return lambda: self._pass(spec, info)
 
     def _dims_cure(self, spec: TensorSpec, info: TensorInfo) -> str:

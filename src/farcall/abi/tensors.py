@@ -20,6 +20,14 @@ _COMPLEX = 5  # DLDataTypeCode
 _MOST_VALUES = 1 << 24
 
 
+class Later(NamedTuple):
+    """A tensor with dims that are expressions: compared when all other names have their sizes."""
+
+    path: str
+    spec: TensorSpec
+    info: TensorInfo
+
+
 class Fault(NamedTuple):
     """What is wrong with a tensor whose dims are right."""
 

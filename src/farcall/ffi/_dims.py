@@ -33,9 +33,11 @@ def evaluate(text: str, sizes: Mapping[str, Any]) -> Any:
         ValueError: the text is no dim, or has a name without a size.
     """
     try:
-        return _value(_parse(text), sizes).whole()
+        return _value(parse(text), sizes).whole()
     except ZeroDivisionError:
         raise ValueError(f"the dim {text!r} divides by zero") from None
+    except RecursionError:
+        raise ValueError(f"the dim {text[:40]!r}... nests too deep") from None
 
 
 def names(text: str) -> frozenset[str]:
@@ -44,11 +46,16 @@ def names(text: str) -> frozenset[str]:
     Raises:
         ValueError: the text is no dim.
     """
-    return frozenset(node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)) - _CALLS.keys()
+    return frozenset(node.id for node in ast.walk(parse(text)) if isinstance(node, ast.Name)) - _CALLS.keys()
 
 
 @cache
-def _parse(text: str) -> ast.expr:
+def parse(text: str) -> ast.expr:
+    """A dim as a tree, which may have nodes that are not part of one.
+
+    Raises:
+        ValueError: the text is no expression.
+    """
     if len(text) > _LONGEST:
         raise ValueError(f"a dim of {len(text)} characters: at most {_LONGEST} are read")
     try:

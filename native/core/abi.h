@@ -11,7 +11,7 @@
 
 #include "core.h"
 
-enum { FC_LEAF_TENSOR, FC_LEAF_SCALAR, FC_LEAF_REF, FC_LEAF_RULES /* always the typed rules' business */ };
+enum { FC_LEAF_TENSOR, FC_LEAF_SCALAR, FC_LEAF_REF, FC_LEAF_LIST, FC_LEAF_RULES /* always the typed rules' business */ };
 
 enum {
   FC_LEAF_OPTIONAL = 1,
@@ -19,14 +19,15 @@ enum {
   FC_LEAF_WRITTEN = 4,
   FC_LEAF_ANY_DTYPE = 8,
   FC_LEAF_ANY_RANK = 16,
-  FC_LEAF_ON_DEVICE = 32
+  FC_LEAF_ON_DEVICE = 32,
+  FC_LEAF_REPEATED = 64 /* of a list: any number of items, each like the first */
 };
 
 /* A dim is a size, FC_DIM_ANY, ~k - 1 for the symbol k, or FC_DIM_EXPRESSION + i for the code at place i. */
 enum { FC_DIM_ANY = -1 };
 #define FC_DIM_EXPRESSION INT64_MIN
 
-typedef struct {
+typedef struct FcLeaf {
   uint8_t kind, flags;
   int16_t ref; /* FC_REF_* of a reference */
   DLDataType dtype;
@@ -35,6 +36,8 @@ typedef struct {
   uint64_t alignment; /* less one: a mask */
   const int64_t* dims;
   const int64_t* code; /* of all expressions of the program */
+  const struct FcLeaf* items;
+  int32_t n_items;
 } FcLeaf;
 
 enum {
@@ -76,9 +79,10 @@ typedef struct {
   FcParameter* parameters;
   int64_t *dims, *code;
   Py_ssize_t n_inputs, n_outputs, n_parameters, n_positional, n_symbols;
+  Py_ssize_t rest; /* the parameter of further positional arguments; -1: none */
   uint64_t writes; /* see FcFunction */
   int arrays;      /* what unpack_results makes of tensors: FC_ARRAYS_* */
-  char rules_only; /* it has what no program can express */
+  char cleared;    /* as garbage, but still within reach of a callback */
   char destinations; /* the function takes tensors for its results behind its arguments */
 } FcProgram;
 
@@ -99,6 +103,7 @@ typedef struct {
   int64_t* symbols;
   Py_ssize_t n;
   void* heap;
+  PyObject* rest; /* the tuple of further positional arguments, or NULL */
   PyObject* inline_leaves[FC_INLINE_LEAVES];
   int64_t inline_symbols[FC_INLINE_LEAVES];
 } FcBinding;
@@ -110,6 +115,7 @@ typedef struct {
 int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t room, PyObject* const* objects,
                      Py_ssize_t n, PyObject* kwnames);
 void fc_binding_end(FcBinding* binding);
+PyObject* fc_tuple_of(PyObject* const* objects, Py_ssize_t n);
 /* Room for n leaves, none of which is set yet. */
 int fc_binding_reserve(FcBinding* binding, const FcProgram* program, Py_ssize_t n);
 

@@ -23,16 +23,28 @@ static bool bind_keywords(const FcProgram* program, PyObject* const* values, PyO
   return true;
 }
 
-static bool bind(const FcProgram* program, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames,
-                 PyObject** bound) {
-  if (n > program->n_positional) return false; /* those that go by position come first */
-  for (Py_ssize_t i = 0; i < program->n_parameters; ++i) bound[i] = i < n ? objects[i] : NULL;
-  if (kwnames && !bind_keywords(program, objects + n, kwnames, bound)) return false;
-  for (Py_ssize_t i = n; i < program->n_parameters; ++i) {
-    if (!bound[i]) bound[i] = program->parameters[i].default_value;
-    if (!bound[i]) return false;
+PyObject* fc_tuple_of(PyObject* const* objects, Py_ssize_t n) {
+  PyObject* out = PyTuple_New(n);
+  for (Py_ssize_t i = 0; out && i < n; ++i) PyTuple_SET_ITEM(out, i, Py_NewRef(objects[i]));
+  return out;
+}
+
+/* 1: each has its value, borrowed; 0: not plainly; -1 with an exception. */
+static int bind(const FcProgram* program, FcBinding* binding, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames,
+                PyObject** bound) {
+  Py_ssize_t by_position = n < program->n_positional ? n : program->n_positional; /* these come first */
+  if (n > by_position && program->rest < 0) return 0;
+  for (Py_ssize_t i = 0; i < program->n_parameters; ++i) bound[i] = i < by_position ? objects[i] : NULL;
+  if (program->rest >= 0) {
+    bound[program->rest] = binding->rest = fc_tuple_of(objects + by_position, n - by_position);
+    if (!binding->rest) return -1;
   }
-  return true;
+  if (kwnames && !bind_keywords(program, objects + n, kwnames, bound)) return 0;
+  for (Py_ssize_t i = by_position; i < program->n_parameters; ++i) {
+    if (!bound[i]) bound[i] = program->parameters[i].default_value;
+    if (!bound[i]) return 0;
+  }
+  return 1;
 }
 
 /* ---- the leaves of one argument ---- */
@@ -106,6 +118,7 @@ static bool walk(const FcProgram* program, const FcNode* node, PyObject* object,
 static int allocate(FcBinding* binding, Py_ssize_t n, Py_ssize_t n_symbols) {
   binding->n = 0;
   binding->heap = NULL;
+  binding->rest = NULL;
   binding->leaves = binding->inline_leaves;
   binding->symbols = binding->inline_symbols;
   if (FC_LIKELY(n <= FC_INLINE_LEAVES && n_symbols <= FC_INLINE_LEAVES)) return 0;
@@ -137,17 +150,17 @@ static int begin(FcBinding* binding, const FcProgram* program, PyObject* const* 
     PyErr_NoMemory();
     return -1;
   }
-  bool fits = bind(program, objects, n, kwnames, bound);
-  for (Py_ssize_t i = 0; fits && i < count; ++i) fits = walk(program, &program->nodes[i], bound[i], binding->leaves);
+  int rc = bind(program, binding, objects, n, kwnames, bound);
+  for (Py_ssize_t i = 0; rc == 1 && i < count; ++i) rc = walk(program, &program->nodes[i], bound[i], binding->leaves);
   if (bound != inline_bound) PyMem_Free(bound);
-  return fits;
+  return rc;
 }
 
 int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t room, PyObject* const* objects,
                      Py_ssize_t n, PyObject* kwnames) {
   if (fc_binding_reserve(binding, program, program->n_inputs + room) != 0) return -1;
   for (Py_ssize_t i = program->n_inputs; i < binding->n; ++i) binding->leaves[i] = Py_NewRef(Py_None);
-  if (program->rules_only) return 0;
+  if (program->cleared) return 0;
   int rc = begin(binding, program, objects, n, kwnames);
   if (rc == 0 && PyErr_Occurred()) { /* of a property, a comparison: the rules meet it again */
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
@@ -158,6 +171,7 @@ int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t ro
 
 void fc_binding_end(FcBinding* binding) {
   for (Py_ssize_t i = 0; i < binding->n; ++i) Py_XDECREF(binding->leaves[i]);
+  Py_XDECREF(binding->rest);
   PyMem_Free(binding->heap);
 }
 

@@ -10,12 +10,6 @@
 
 /* ---- the typed rules ---- */
 
-static PyObject* tuple_of(PyObject* const* objects, Py_ssize_t n) {
-  PyObject* out = PyTuple_New(n);
-  for (Py_ssize_t i = 0; out && i < n; ++i) PyTuple_SET_ITEM(out, i, Py_NewRef(objects[i]));
-  return out;
-}
-
 static PyObject* dict_of(PyObject* const* values, PyObject* kwnames) {
   PyObject* out = PyDict_New();
   for (Py_ssize_t i = 0; out && kwnames && i < PyTuple_GET_SIZE(kwnames); ++i) {
@@ -26,7 +20,7 @@ static PyObject* dict_of(PyObject* const* values, PyObject* kwnames) {
 
 static FC_COLD PyObject* resolve(FcProgram* program, PyObject* name, PyObject* const* objects, Py_ssize_t n,
                                  PyObject* kwnames) {
-  PyObject* args = tuple_of(objects, n);
+  PyObject* args = fc_tuple_of(objects, n);
   PyObject* kwargs = args ? dict_of(objects + n, kwnames) : NULL;
   PyObject* out = kwargs ? PyObject_CallMethod((PyObject*)program, "_resolve", "OOO", args, kwargs, name) : NULL;
   Py_XDECREF(args);
@@ -287,7 +281,7 @@ static int program_traverse(PyObject* self, visitproc visit, void* arg) {
 static int program_clear(PyObject* self) {
   FcProgram* program = (FcProgram*)self;
   program->n_inputs = program->n_outputs = program->n_parameters = program->n_symbols = 0;
-  program->rules_only = 1;
+  program->cleared = 1;
   Py_CLEAR(program->spec);
   return 0;
 }

@@ -15,13 +15,6 @@ static bool accepts_dims(const FcLeaf* leaf, const DLTensor* dl, int64_t* symbol
   return true;
 }
 
-void fc_leaf_learn(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols) {
-  const DLTensor* dl = fc_any_tensor(value);
-  for (int32_t i = 0; dl && dl->ndim == leaf->ndim && i < leaf->ndim; ++i) {
-    (void)fc_dim_accepts(leaf, i, dl->shape[i], symbols);
-  }
-}
-
 /* What the address of memory elsewhere means is not ours to judge. */
 static bool accepts_memory(const FcLeaf* leaf, const DLTensor* dl) {
   if (leaf->flags & FC_LEAF_ON_DEVICE) {
@@ -115,6 +108,32 @@ static bool accepts_ref(const FcLeaf* leaf, const TVMFFIAny* value) {
   }
 }
 
+/* ---- lists ---- */
+
+static const FcLeaf* item_leaf(const FcLeaf* leaf, int64_t i) {
+  return &leaf->items[leaf->flags & FC_LEAF_REPEATED ? 0 : i];
+}
+
+/* The items of a value that is a list of the right length; NULL: it is not. */
+static const TVMFFISeqCell* list_of(const FcLeaf* leaf, const TVMFFIAny* value) {
+  if (value->type_index != kTVMFFIArray) return NULL;
+  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(value->v_obj);
+  return leaf->flags & FC_LEAF_REPEATED || cell->size == leaf->n_items ? cell : NULL;
+}
+
+/* Items stay as they are; those that become something else are the rules' business. */
+static bool accepts_list(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols) {
+  const TVMFFISeqCell* cell = list_of(leaf, value);
+  for (int64_t i = 0; cell && i < cell->size; ++i) {
+    TVMFFIAny item = ((const TVMFFIAny*)cell->data)[i];
+    int32_t before = item.type_index;
+    if (!fc_leaf_accepts(item_leaf(leaf, i), &item, symbols) || item.type_index != before) return false;
+  }
+  return cell != NULL;
+}
+
+/* ---- all ---- */
+
 bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols) {
   if (FC_UNLIKELY(value->type_index == kTVMFFINone && leaf->flags & FC_LEAF_OPTIONAL)) return true;
   switch (leaf->kind) {
@@ -124,7 +143,20 @@ bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols) {
       return accepts_scalar(leaf, value);
     case FC_LEAF_REF:
       return accepts_ref(leaf, value);
+    case FC_LEAF_LIST:
+      return accepts_list(leaf, value, symbols);
     default:
       return false;
+  }
+}
+
+void fc_leaf_learn(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols) {
+  const TVMFFISeqCell* cell = leaf->n_items ? list_of(leaf, value) : NULL;
+  for (int64_t i = 0; cell && i < cell->size; ++i) {
+    fc_leaf_learn(item_leaf(leaf, i), (const TVMFFIAny*)cell->data + i, symbols);
+  }
+  const DLTensor* dl = leaf->n_items ? NULL : fc_any_tensor(value);
+  for (int32_t i = 0; dl && dl->ndim == leaf->ndim && i < leaf->ndim; ++i) {
+    (void)fc_dim_accepts(leaf, i, dl->shape[i], symbols);
   }
 }

@@ -1,7 +1,7 @@
 /* The program of a Signature, compiled from what farcall.abi.program writes; see abi.h. */
 #include "abi.h"
 
-/* ---- leaves: (kind, flags, ref, dtype, device, alignment, dims) ---- */
+/* ---- leaves: (kind, flags, ref, dtype, device, alignment, dims, items) ---- */
 
 static int64_t* read_dims(PyObject* dims, FcLeaf* leaf, int64_t* out) {
   leaf->ndim = (int32_t)PyTuple_GET_SIZE(dims);
@@ -10,31 +10,49 @@ static int64_t* read_dims(PyObject* dims, FcLeaf* leaf, int64_t* out) {
   return out;
 }
 
-static int64_t* read_leaf(const FcProgram* program, PyObject* spec, FcLeaf* leaf, int64_t* dims) {
-  PyObject *dtype, *device, *shape;
+/* What is not used yet of the memory for leaves and for dims. */
+typedef struct {
+  const FcProgram* program;
+  FcLeaf* leaves;
+  int64_t* dims;
+} Room;
+
+static int read_leaf(Room* room, PyObject* spec, FcLeaf* leaf);
+
+static int read_all(Room* room, PyObject* specs, FcLeaf* leaves) {
+  int rc = 0;
+  for (Py_ssize_t i = 0; rc == 0 && i < PyTuple_GET_SIZE(specs); ++i) {
+    rc = read_leaf(room, PyTuple_GET_ITEM(specs, i), &leaves[i]);
+  }
+  return rc;
+}
+
+static int read_leaf(Room* room, PyObject* spec, FcLeaf* leaf) {
+  PyObject *dtype, *device, *shape, *items;
   unsigned long long alignment;
-  if (!PyArg_ParseTuple(spec, "bbhOOKO!", &leaf->kind, &leaf->flags, &leaf->ref, &dtype, &device, &alignment,
-                        &PyTuple_Type, &shape)) {
-    return NULL;
+  if (!PyArg_ParseTuple(spec, "bbhOOKO!O!", &leaf->kind, &leaf->flags, &leaf->ref, &dtype, &device, &alignment,
+                        &PyTuple_Type, &shape, &PyTuple_Type, &items)) {
+    return -1;
   }
   leaf->alignment = alignment - 1;
-  leaf->code = program->code;
-  if (dtype != Py_None && fc_dtype_from_python(dtype, &leaf->dtype) != 0) return NULL;
-  if (device != Py_None && fc_device_from_python(device, &leaf->device) != 0) return NULL;
-  dims = read_dims(shape, leaf, dims);
-  return PyErr_Occurred() ? NULL : dims;
+  leaf->code = room->program->code;
+  if (dtype != Py_None && fc_dtype_from_python(dtype, &leaf->dtype) != 0) return -1;
+  if (device != Py_None && fc_device_from_python(device, &leaf->device) != 0) return -1;
+  room->dims = read_dims(shape, leaf, room->dims);
+  leaf->n_items = (int32_t)PyTuple_GET_SIZE(items);
+  FcLeaf* below = room->leaves;
+  leaf->items = below;
+  room->leaves += leaf->n_items;
+  return PyErr_Occurred() ? -1 : read_all(room, items, below);
 }
 
 static int read_leaves(FcProgram* program, PyObject* inputs, PyObject* outputs) {
-  int64_t* dims = program->dims;
-  for (Py_ssize_t i = 0; i < program->n_inputs && dims; ++i) {
-    dims = read_leaf(program, PyTuple_GET_ITEM(inputs, i), &program->inputs[i], dims);
+  Room room = {program, program->outputs + program->n_outputs, program->dims};
+  if (read_all(&room, inputs, program->inputs) != 0 || read_all(&room, outputs, program->outputs) != 0) return -1;
+  for (Py_ssize_t i = 0; i < program->n_inputs; ++i) {
     if (program->inputs[i].flags & FC_LEAF_WRITTEN) program->writes |= UINT64_C(1) << (i < 63 ? i : 63);
   }
-  for (Py_ssize_t i = 0; i < program->n_outputs && dims; ++i) {
-    dims = read_leaf(program, PyTuple_GET_ITEM(outputs, i), &program->outputs[i], dims);
-  }
-  return dims ? 0 : -1;
+  return 0;
 }
 
 /* ---- nodes: (kind, slot, keys, class, children), breadth first, so that children stand together ---- */
@@ -69,21 +87,23 @@ static int read_nodes(FcProgram* program, PyObject* roots, Py_ssize_t total) {
   return rc;
 }
 
-/* ---- parameters: (name, by position, by name, (default,) or ()) ---- */
+/* ---- parameters: (name, by position, by name, takes the rest, (default,) or ()) ---- */
 
 static int read_parameters(FcProgram* program, PyObject* specs) {
+  program->rest = -1;
   for (Py_ssize_t i = 0; i < program->n_parameters; ++i) {
     FcParameter* parameter = &program->parameters[i];
     PyObject* defaults;
-    int by_position, by_name;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(specs, i), "UppO!", &parameter->name, &by_position, &by_name,
-                          &PyTuple_Type, &defaults)) {
+    int by_position, by_name, rest;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(specs, i), "UpppO!", &parameter->name, &by_position, &by_name,
+                          &rest, &PyTuple_Type, &defaults)) {
       return -1;
     }
     parameter->by_position = by_position;
     parameter->by_name = by_name;
     parameter->default_value = PyTuple_GET_SIZE(defaults) ? PyTuple_GET_ITEM(defaults, 0) : NULL;
     program->n_positional += by_position;
+    if (rest) program->rest = i;
   }
   return 0;
 }
@@ -101,20 +121,19 @@ static int read_code(FcProgram* program, PyObject* code) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-static int allocate(FcProgram* program, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
-  program->inputs = PyMem_Calloc((size_t)program->n_inputs + 1, sizeof *program->inputs);
-  program->outputs = PyMem_Calloc((size_t)program->n_outputs + 1, sizeof *program->outputs);
+static int allocate(FcProgram* program, Py_ssize_t n_leaves, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
+  program->inputs = PyMem_Calloc((size_t)n_leaves + 1, sizeof *program->inputs); /* outputs, and items of lists, behind */
   program->parameters = PyMem_Calloc((size_t)program->n_parameters + 1, sizeof *program->parameters);
   program->nodes = PyMem_Calloc((size_t)n_nodes, sizeof *program->nodes);
   program->dims = PyMem_Calloc((size_t)n_dims + 1, sizeof *program->dims);
-  if (program->inputs && program->outputs && program->parameters && program->nodes && program->dims) return 0;
+  program->outputs = program->inputs + program->n_inputs;
+  if (program->inputs && program->parameters && program->nodes && program->dims) return 0;
   PyErr_NoMemory();
   return -1;
 }
 
 void fc_program_free(FcProgram* program) {
   PyMem_Free(program->inputs);
-  PyMem_Free(program->outputs);
   PyMem_Free(program->parameters);
   PyMem_Free(program->nodes);
   PyMem_Free(program->dims);
@@ -128,8 +147,8 @@ void fc_program_free(FcProgram* program) {
 int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   FcProgram* program = (FcProgram*)self;
   PyObject *inputs, *outputs, *parameters, *roots, *code;
-  Py_ssize_t n_nodes, n_dims;
-  int rules_only, destinations;
+  Py_ssize_t n_leaves, n_nodes, n_dims;
+  int destinations;
   if (program->spec) {
     PyErr_SetString(PyExc_TypeError, "a program is compiled once");
     return -1;
@@ -138,17 +157,16 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_TypeError, "a program takes positional arguments only");
     return -1;
   }
-  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnippO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
-                        &parameters, &PyTuple_Type, &roots, &n_nodes, &n_dims, &program->n_symbols, &program->arrays,
-                        &rules_only, &destinations, &PyTuple_Type, &code)) {
+  if (!PyArg_ParseTuple(args, "O!O!O!O!nnnnipO!", &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type,
+                        &parameters, &PyTuple_Type, &roots, &n_leaves, &n_nodes, &n_dims, &program->n_symbols,
+                        &program->arrays, &destinations, &PyTuple_Type, &code)) {
     return -1;
   }
   program->spec = Py_NewRef(args);
-  program->rules_only = (char)rules_only;
   program->destinations = (char)destinations;
   program->n_inputs = PyTuple_GET_SIZE(inputs);
   program->n_outputs = PyTuple_GET_SIZE(outputs);
   program->n_parameters = PyTuple_GET_SIZE(parameters);
-  if (read_code(program, code) != 0 || allocate(program, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
+  if (read_code(program, code) != 0 || allocate(program, n_leaves, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
   return read_parameters(program, parameters) != 0 || read_nodes(program, roots, n_nodes) != 0 ? -1 : 0;
 }

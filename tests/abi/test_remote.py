@@ -73,7 +73,9 @@ def test_nested_values_and_structured_results(session: Session, artifact: Path) 
     assert far.abi.copies == 1
 
 
-def test_a_file_that_was_removed_since(session: Session, artifact: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_removed_since_it_was_loaded(
+    session: Session, artifact: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy.so"
     copy.write_bytes(artifact.read_bytes())
     module = session.load_module(copy)

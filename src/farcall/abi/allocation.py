@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from farcall import _core
 from farcall.abi import dims
-from farcall.abi.leaves import ANY_DTYPE, Leaf, TensorSpec
+from farcall.abi.leaves import ANY_DTYPE, Leaf, ListSpec, TensorSpec
 from farcall.abi.signature import Signature
+from farcall.abi.structure import Repeated
 from farcall.abi.values import tensor_info
 
 _LARGEST = 2**63 - 1
@@ -34,15 +35,22 @@ def allocate(
 
 def _sizes(inputs: Sequence[Leaf], packed: Sequence[Any]) -> dict[str, int]:
     known: dict[str, int] = {}
-    tensors = []
-    for leaf, value in zip(inputs, packed, strict=True):
-        info = tensor_info(value) if isinstance(leaf, TensorSpec) else None
-        if info is not None and isinstance(leaf, TensorSpec):
-            dims.fits(leaf.shape, info.shape, known)
-            tensors.append((leaf.shape, info.shape))
+    tensors = [found for leaf, value in zip(inputs, packed, strict=True) for found in _tensors(leaf, value)]
+    for shape, sizes in tensors:
+        dims.fits(shape, sizes, known)
     for shape, sizes in tensors:
         dims.expressions_hold(shape, sizes, known)  # for the names that it finds
     return known
+
+
+def _tensors(leaf: Leaf, value: Any) -> Iterator[tuple[Sequence[int | str] | None, Sequence[int]]]:
+    """The dims of the tensors in one packed argument: what they should be, and what they are."""
+    if isinstance(leaf, ListSpec) and isinstance(value, list | tuple):
+        specs = leaf.items * len(value) if isinstance(leaf.node, Repeated) else leaf.items
+        for spec, item in zip(specs, value, strict=False):
+            yield from _tensors(spec, item)
+    elif isinstance(leaf, TensorSpec) and (info := tensor_info(value)) is not None:
+        yield leaf.shape, info.shape
 
 
 def _shape(leaf: Leaf, known: Mapping[str, int]) -> tuple[int, ...] | None:

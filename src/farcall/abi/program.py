@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,14 +11,14 @@ import msgspec
 from farcall import _core
 from farcall.abi import dims
 from farcall.abi.classes import class_of
-from farcall.abi.leaves import ANY_DTYPE, DYNAMIC, Leaf, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi.leaves import ANY_DTYPE, DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi.signature import Parameter, Signature
-from farcall.abi.structure import Fields, Items, Node, Slot, children
+from farcall.abi.structure import Fields, Items, Node, Repeated, Slot, children
 from farcall.abi.tensors import natural_alignment
 
 # native/core/abi.h
-_TENSOR, _SCALAR, _REF, _RULES = range(4)
-_OPTIONAL, _STRIDED, _WRITTEN, _ANY_DTYPE, _ANY_RANK, _ON_DEVICE = (1 << bit for bit in range(6))
+_TENSOR, _SCALAR, _REF, _LIST, _RULES = range(5)
+_OPTIONAL, _STRIDED, _WRITTEN, _ANY_DTYPE, _ANY_RANK, _ON_DEVICE, _REPEATED = (1 << bit for bit in range(7))
 _ANY_DIM = -1
 _FIRST_EXPRESSION = -(1 << 63)
 _REFS = ("any", "function", "module", "object", "str", "bytes", "dtype", "device", "shape")
@@ -31,7 +31,7 @@ Spec = tuple[Any, ...]
 def symbols(signature: Signature) -> tuple[str, ...]:
     """The names of sizes in the dims of all tensors; the core knows them by their place here."""
     leaves = (*signature.inputs, *signature.outputs)
-    return tuple(dict.fromkeys(name for leaf in leaves for name in dims.symbols(_shape(leaf))))
+    return tuple(dict.fromkeys(name for leaf in leaves for name in _names(leaf)))
 
 
 def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -> Spec:
@@ -44,17 +44,19 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
     """
     places = _Places({name: i for i, name in enumerate(names)})
     roots = (*(_node(one.node) for one in signature.parameters), _node(signature.result_node))
-    rules_only = any(one.kind == "var_positional" for one in signature.parameters)
-    return (
+    leaves = (
         tuple(_leaf(leaf, places, argument=True) for leaf in signature.inputs),
         tuple(_leaf(leaf, places, argument=False) for leaf in signature.outputs),
+    )
+    return (
+        *leaves,
         tuple(map(_parameter, signature.parameters)),
         roots,
+        sum(map(_count, leaves[0] + leaves[1])),
         sum(map(_count, roots)),
-        sum(len(_shape(leaf)) for leaf in (*signature.inputs, *signature.outputs)),
+        sum(map(_count_dims, leaves[0] + leaves[1])),
         len(names),
         ARRAYS.index(arrays),
-        rules_only,
         signature.destinations,
         tuple(places.code),
     )
@@ -81,8 +83,12 @@ class _Places:
         return self._starts[dim]
 
 
-def _shape(leaf: Leaf) -> Sequence[int | str]:
-    return leaf.shape or () if isinstance(leaf, TensorSpec) else ()
+def _names(leaf: Leaf) -> Iterator[str]:
+    if isinstance(leaf, TensorSpec):
+        yield from dims.symbols(leaf.shape)
+    elif isinstance(leaf, ListSpec):
+        for item in leaf.items:
+            yield from _names(item)
 
 
 def _leaf(leaf: Leaf, places: _Places, argument: bool) -> Spec:
@@ -90,10 +96,20 @@ def _leaf(leaf: Leaf, places: _Places, argument: bool) -> Spec:
     if isinstance(leaf, TensorSpec):
         return _tensor(leaf, places, optional, argument)
     if isinstance(leaf, ScalarSpec):
-        return (_SCALAR, optional, 0, _core.dtype(leaf.dtype), None, 1, ())
+        return (_SCALAR, optional, 0, _core.dtype(leaf.dtype), None, 1, (), ())
     if isinstance(leaf, RefSpec):
-        return (_REF, optional, _REFS.index(leaf.kind), None, None, 1, ())
-    return (_RULES, optional, 0, None, None, 1, ())
+        return (_REF, optional, _REFS.index(leaf.kind), None, None, 1, (), ())
+    return _list(leaf, places, optional, argument)
+
+
+def _list(leaf: ListSpec, places: _Places, flags: int, argument: bool) -> Spec:
+    """Lists of results become Python's by the rules, and so do those of items that are written or nest."""
+    in_order = tuple(map(Slot, range(len(leaf.items))))
+    flat = isinstance(leaf.node, Repeated) or (isinstance(leaf.node, Items) and leaf.node.items == in_order)
+    written = any(isinstance(item, TensorSpec) and item.access != "in" for item in leaf.items)
+    items = tuple(_leaf(item, places, argument) for item in leaf.items)
+    flags |= _REPEATED if isinstance(leaf.node, Repeated) else 0
+    return (_LIST if argument and flat and not written else _RULES, flags, 0, None, None, 1, (), items)
 
 
 def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Spec:
@@ -118,6 +134,7 @@ def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Sp
         _core.Device(leaf.device) if leaf.device else None,
         alignment if argument else 1,
         tuple(_ANY_DIM if dim is None else dim for dim in shape),
+        (),
     )
 
 
@@ -125,7 +142,7 @@ def _parameter(one: Parameter) -> Spec:
     by_position = one.kind.startswith("positional")
     by_name = one.kind in ("positional_or_keyword", "keyword_only")
     default = () if one.default is msgspec.UNSET else (one.default,)
-    return (sys.intern(one.name), by_position, by_name, default)
+    return (sys.intern(one.name), by_position, by_name, one.kind == "var_positional", default)
 
 
 def _node(node: Node) -> Spec:
@@ -140,4 +157,9 @@ def _node(node: Node) -> Spec:
 
 
 def _count(spec: Spec) -> int:
+    """Of leaves or of nodes: what is below one is the last of its parts."""
     return 1 + sum(map(_count, spec[-1]))
+
+
+def _count_dims(leaf: Spec) -> int:
+    return len(leaf[-2]) + sum(map(_count_dims, leaf[-1]))

@@ -167,8 +167,19 @@ static int unpack_all(const FcProgram* program, PyObject* values, FcBinding* bin
   return 1;
 }
 
-static PyObject* unpack_results(PyObject* self, PyObject* values) {
+/* The argument `values`, by position or by name; NULL with an exception. */
+static PyObject* values_of(PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
+  Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  bool known = named == 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "values") == 0;
+  if (n + named == 1 && known) return objects[0];
+  PyErr_SetString(PyExc_TypeError, "unpack_results() takes one argument, `values`: a list of raw results");
+  return NULL;
+}
+
+static PyObject* unpack_results(PyObject* self, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   FcProgram* program = (FcProgram*)self;
+  PyObject* values = values_of(objects, n, kwnames);
+  if (!values) return NULL;
   bool plain = PyList_CheckExact(values) || PyTuple_CheckExact(values);
   if (!plain || Py_SIZE(values) != program->n_outputs || program->arrays == FC_ARRAYS_RULES) {
     return restore(program, Py_None, values, NULL);
@@ -309,8 +320,8 @@ static PyMethodDef methods[] = {
      "Arrays become Tensors that share their memory and keep them alive. What needs a copy or a cast by the rules of\n"
      "farcall.abi gets one, counted in `copies`.\n\n"
      "Raises:\n    ArgumentError: every wrong argument, with its path. Nothing is packed."},
-    {"unpack_results", unpack_results, METH_O,
-     "unpack_results($self, values, /)\n--\n\n"
+    {"unpack_results", (PyCFunction)(void (*)(void))unpack_results, METH_FASTCALL | METH_KEYWORDS,
+     "unpack_results($self, /, values)\n--\n\n"
      "The structured result from a list of raw values, one for each output.\n\n"
      "Raises:\n    ResultError: every value that is not what the Signature says."},
     {NULL, NULL, 0, NULL},

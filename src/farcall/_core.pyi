@@ -289,7 +289,7 @@ class SignatureProgram:
         Raises:
             ArgumentError: Every wrong argument, with its path. Nothing is packed.
         """
-    def unpack_results(self, values: Sequence[Any], /) -> Any:
+    def unpack_results(self, values: Sequence[Any]) -> Any:
         """The structured result from raw values, one for each output.
 
         Raises:

@@ -115,7 +115,7 @@ def test_the_core_accepts_what_the_rules_accept(text: str, n: int, m: int, size:
     """The rules are asked by a layout that the core does not take: of the same dims, and a copy."""
     if not dims.is_expression(text):
         return
-    signature = Signature.of({"a": "int8[n, m]", "b": f"int8[{text}]"})
+    signature = Signature((TensorSpec("a", "int8", ("n", "m")), TensorSpec("b", "int8", (text,))), ())
     a, b = np.zeros((n, m), "int8"), np.zeros(size, "int8")
     verdicts = []
     for first in (a, a.astype("bool")):

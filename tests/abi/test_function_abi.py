@@ -500,3 +500,22 @@ def test_arity_and_repr() -> None:
     assert (abi.raw_input_arity, abi.raw_result_arity) == (2, 1)
     assert repr(abi) == "<farcall.abi.FunctionAbi (x: [int8, int8]) -> int8[n]>"
     assert abi.invoke(lambda a, b: np.array([a, b], "i1"), [1, 2]).tolist() == [1, 2]
+
+
+def test_results_without_names_have_their_paths() -> None:
+    abi = FunctionAbi(Signature.from_iree('{"a":[],"r":[["sdict",["y","i32"],["z",["slist","i64","i8"]]]]}'))
+    assert abi.unpack_results(values=[1, [2, 3]]) == {"y": 1, "z": [2, 3]}
+    with pytest.raises(ResultError) as caught:
+        abi.unpack_results(["x", [1, 2.5]])
+    assert list(caught.value.problems) == [
+        "result [\"y\"]: expected int32, got str 'x'",
+        'result ["z"][1]: expected int8, got float 2.5',
+    ]
+    for wrong in ({"value": [1]}, {"values": [1], "more": 2}, {}):
+        with pytest.raises(TypeError, match="takes one argument, `values`"):
+            abi.unpack_results(**wrong)
+
+
+def test_a_number_of_numpy_is_shown() -> None:
+    with pytest.raises(ArgumentError, match=r"expected int32, got float32 2\.5;"):
+        abi_of(ScalarSpec("k", "int32")).pack_inputs(np.float32(2.5))

@@ -374,3 +374,9 @@ def expect_signature_or_error(metadata: Any) -> None:
     except SignatureError:
         return
     assert str(made)
+
+
+@pytest.mark.parametrize("record", [["ndarray"], ["ndarray", "f32"], ["ndarray", ["f32"], 1, 1]])
+def test_a_tensor_without_its_parts(record: list[object]) -> None:
+    with pytest.raises(SignatureError, match=r"\$\.a\[0\]: its parts are no element type, rank and dims"):
+        Signature.from_iree(json.dumps({"a": [record], "r": []}))

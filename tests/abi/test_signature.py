@@ -154,6 +154,12 @@ def test_texts_that_are_no_leaves(text: str) -> None:
         parse_leaf(text)
 
 
+@pytest.mark.parametrize("dim", ["-1", "1.5", "n if m else k", "__import__('os')", "2 - 3"])
+def test_dims_that_no_tensor_has(dim: str) -> None:
+    with pytest.raises(ValueError, match="dim"):
+        parse_leaf(f"float32[{dim}]")
+
+
 def test_lists_travel_as_one() -> None:
     signature = Signature.of({"xs": ["int8[n]", ...]})
     assert signature.inputs == (ListSpec("xs", (TensorSpec("", "int8", ("n",)),), Repeated()),)

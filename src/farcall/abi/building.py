@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from farcall.abi import dims
 from farcall.abi.classes import class_name
 from farcall.abi.leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec, is_ref_kind
 from farcall.abi.signature import Parameter, ParameterKind, Signature
@@ -77,8 +78,16 @@ def _parse_dims(text: str) -> tuple[int | str, ...] | None:
         return None
     if not text.strip():
         return ()
-    dims = [dim.strip() for dim in _split(text)]
-    return tuple(int(dim) if _INTEGER.match(dim) else dim for dim in dims)
+    return tuple(int(dim) if _INTEGER.match(dim) else _checked(dim) for dim in map(str.strip, _split(text)))
+
+
+def _checked(dim: str) -> str:
+    """A dim that is not a number; one that no size can ever be is not meant."""
+    if dims.is_expression(dim):
+        sizes = {name: place for place, name in enumerate(dims.symbols([dim]), 97)}
+        if (size := dims.evaluate(dim, sizes)) < 0 and not sizes:
+            raise ValueError(f'the dim {dim} is {size}; write "?" for one of any size')
+    return dim
 
 
 def _split(text: str) -> list[str]:

@@ -84,10 +84,19 @@ def size_of(dim: int | str, known: Mapping[str, int]) -> int | None:
         return known.get(dim)
     if not _dims.names(dim) <= known.keys():
         return None
-    size = int(_dims.evaluate(dim, known))
+    size = evaluate(dim, known)
     if size < 0:
         raise ValueError(f"the dim {dim} comes out as {size}")
     return size
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int:
+    """What an expression is under the sizes of its names.
+
+    Raises:
+        ValueError: it is no expression over sizes, or divides by zero.
+    """
+    return int(_dims.evaluate(text, sizes))
 
 
 def expressions_hold(
@@ -113,7 +122,7 @@ def _holds(text: str, size: int, known: MutableMapping[str, int]) -> bool:
 
 
 def _solve(text: str, name: str, size: int, known: MutableMapping[str, int]) -> bool:
-    at_0, at_1 = (int(_dims.evaluate(text, {name: value})) for value in (0, 1))
+    at_0, at_1 = (evaluate(text, {name: value}) for value in (0, 1))
     if at_0 == at_1:
         return size == at_0
     value, rest = divmod(size - at_0, at_1 - at_0)

@@ -13,6 +13,7 @@ from farcall.abi.report import Report
 from farcall.abi.restoring import Restorer
 from farcall.abi.rules import Judge
 from farcall.abi.signature import Signature
+from farcall.abi.structure import slots
 from farcall.errors import ArgumentError
 
 Arrays: TypeAlias = Literal["numpy", "farcall"] | Callable[[_core.Tensor], Any]
@@ -148,4 +149,5 @@ class FunctionAbi(_core.SignatureProgram):
         arrays = None if function is not None or self._arrays == "farcall" else self._arrays
         known = {name: size for name, size in zip(self._symbols, sizes, strict=False) if size >= 0}
         restorer = Restorer(Report("result", function), arrays, known)
-        return self._build(restorer.all(self.signature.outputs, values, function))
+        paths = {slot: path for path, slot in slots(self.signature.result_node)}
+        return self._build(restorer.all(self.signature.outputs, paths, values, function))

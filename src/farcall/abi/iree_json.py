@@ -167,8 +167,11 @@ def _read_tensor(record: list[Any], path: str, name: str) -> TensorSpec:
     read = _known_tensor if len(record) <= _SHORT else _known_tensor.__wrapped__
     try:
         return read(name, *record[1:])
-    except (TypeError, ValueError) as error:  # TypeError: a part is a list or an object
-        raise _error(path, f"{error}; {_TENSOR}, got {record!r:.80}") from None
+    except TypeError:  # parts are missing, or are lists or objects
+        problem = "its parts are no element type, rank and dims"
+    except ValueError as error:
+        problem = str(error)
+    raise _error(path, f"{problem}; {_TENSOR}, got {record!r:.80}")
 
 
 @lru_cache(maxsize=1024, typed=True)

@@ -29,8 +29,10 @@ class Restorer:
         self._sizes = dict(sizes)
         self._later: list[Later] = []
 
-    def all(self, leaves: Sequence[Leaf], values: Any, function: str | None) -> list[Any]:
-        """The value of each leaf.
+    def all(
+        self, leaves: Sequence[Leaf], paths: Mapping[int, str], values: Any, function: str | None
+    ) -> list[Any]:
+        """The value of each leaf; those without a name are called by their paths in the result.
 
         Raises:
             ResultError: their number or any of them is not what the leaves say.
@@ -40,7 +42,7 @@ class Restorer:
             name = f"`{function}`: " if function else ""
             raise ResultError([f"{name}expected {len(leaves)} results, got {got}"])
         restored = [
-            self.leaf(spec, spec.name or str(i), value)
+            self.leaf(spec, spec.name or paths[i] or str(i), value)
             for i, (spec, value) in enumerate(zip(leaves, values, strict=True))
         ]
         for path, spec, info in self._later:

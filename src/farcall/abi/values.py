@@ -170,6 +170,8 @@ def describe(value: Any) -> str:
         return f"{name} with the keys {', '.join(repr(key)[:20] for key in list(value)[:6])}"
     if isinstance(value, Sequence):
         return f"{name} of {len(value)} items"
+    if type(value).__module__ == "numpy":  # a number of its own types
+        return f"{name} {value!s:.40}"
     return f"`{name}`"
 
 

@@ -156,7 +156,7 @@ def test_arguments_without_a_name_bind_by_position_first() -> None:
         (text([{"ndarray": 1}], []), "Unrecognized reflection compound type"),
         (text([["ndarray", "f32"]], []), "$.a[0]: "),
         (text([["ndarray", "f33", 0]], []), "$.a[0]: 'f33' is no element type"),
-        (text([["ndarray", ["f32"], 0]], []), "$.a[0]: unhashable"),
+        (text([["ndarray", ["f32"], 0]], []), "$.a[0]: its parts"),
         (text([["ndarray", None, 0]], []), "None is no element type"),
         (text([["ndarray", "f32", 2, 1]], []), "the rank is 2, and 1 dims follow"),
         (text([["ndarray", "f32", None, 1]], []), "the rank is None, and 1 dims follow"),

@@ -71,8 +71,12 @@ def test_errors_name_what_is_wrong(main: Any) -> None:
 
 def test_python_can_show_it(main: Any) -> None:
     """There are no such parameter names in Python: it says that they go by position."""
-    kinds = {one.kind for one in inspect.signature(main).parameters.values()}
-    assert kinds == {inspect.Parameter.POSITIONAL_ONLY}
+    shown = inspect.signature(main).parameters
+    assert [(name, one.kind.name) for name, one in shown.items()] == [
+        ("arg1", "POSITIONAL_ONLY"),
+        ("arg2", "POSITIONAL_ONLY"),
+        ("n", "POSITIONAL_OR_KEYWORD"),
+    ]
     assert "input.1: float32[batch, 3]" in (main.__doc__ or "")
 
 
@@ -82,3 +86,11 @@ def test_it_goes_through_every_encoding_that_can_say_it(main: Any) -> None:
     assert [one.name for one in again.parameters] == ["input.1", "x:0", "n"]
     assert [leaf.shape for leaf in again.inputs] == [("?", 3), (), ("?", "?", 2)]  # type: ignore[union-attr]
     assert made.to_reflection()["f"] == "I26!B6!d-1d3B1!B11!t7d-1d-1d2R23!B6!d-1d3B11!t7d-1d-1d2"
+
+
+def test_names_that_python_cannot_show() -> None:
+    function = fc.convert(lambda *args: None)
+    types = {"x": "int8", "class": "int8", "y": "int8"}
+    function.signature = Signature.of(types)
+    assert str(inspect.signature(function)) == "(x: 'int8', arg2: 'int8', /, y: 'int8') -> '()'"
+    assert function(1, y=2, **{"class": 3}) is None

@@ -6,6 +6,7 @@ headers, and the key ``parameters`` that farcall/kernel.hpp adds for names and d
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,22 +89,35 @@ def signature(description: Description | None) -> inspect.Signature | None:
 
     if description is None:
         return None
-    names = description.names
-    named = names is not None and all(name.isidentifier() for name in names)
-    if names is None or not named:
-        names = _plain_names(len(description.types))
-    kinds = [_kind(kind, named) for kind in description.kinds or ["positional_or_keyword"] * len(names)]
+    plain = _plain_names(len(description.types))
+    names = [
+        name if _is_shown(name) else other
+        for name, other in zip(description.names or plain, plain, strict=True)
+    ]
+    kinds = description.kinds or ["positional_or_keyword"] * len(names)
+    named = [description.names is not None and name in description.names for name in names]
     empty = inspect.Parameter.empty
     parameters = [
-        inspect.Parameter(name, kind, default=empty if value is REQUIRED else value, annotation=annotation)
-        for name, kind, value, annotation in zip(
-            names, kinds, description.defaults, description.types, strict=True
+        inspect.Parameter(
+            name,
+            _kind(kind, all(named[i:])),
+            default=empty if value is REQUIRED else value,
+            annotation=annotation,
+        )
+        for i, (name, kind, value, annotation) in enumerate(
+            zip(names, kinds, description.defaults, description.types, strict=True)
         )
     ]
     return inspect.Signature(parameters, return_annotation=description.result)
 
 
+def _is_shown(name: str) -> bool:
+    """Whether Python has a place for the name in a call."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
 def _kind(kind: str, named: bool) -> Any:
+    """Those up to one whose name Python cannot show go by position: it has no others before such."""
     import inspect
 
     shown = "positional_only" if kind.startswith("positional") and not named else kind

@@ -1,5 +1,6 @@
 /* A relay: requests of the client go to the next session. */
 #include "relay.h"
+#include "trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,21 +94,19 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
   return lost;
 }
 
-/* ---- refusals ---- */
+/* ---- what stays here ---- */
 
-static int send_refusal(FcRelay* relay, TVMFFIObject* error) {
-  if (fc_queue_error(relay->near, error) != 0) return -1;
-  return fc_endpoint_flush_queue(relay->near);
-}
-
-/* The thread's error is the reply of a request that stays here. While nothing is on its way nobody else sends. */
-static int refuse(FcRelay* relay) {
-  TVMFFIObject* error = fc_error_take();
+/* The reply of a request that stays here. While nothing is on its way nobody else sends. */
+static int answer_here(FcRelay* relay, int32_t code, TVMFFIAny answer) {
+  FcPending entry = {.here = true, .code = code, .answer = answer};
   pthread_mutex_lock(&relay->lock);
-  int rc = relay->count == 0 ? send_refusal(relay, error) : fc_relay_push(relay, (FcPending){.refusal = error});
+  int rc = relay->count == 0 ? fc_relay_send_here(relay, &entry) : fc_relay_push(relay, entry);
   pthread_mutex_unlock(&relay->lock);
   return rc;
 }
+
+/* The same with the thread's error. */
+static int refuse(FcRelay* relay) { return answer_here(relay, 0, fc_any_object(fc_error_take())); }
 
 static void set_lost_error(const FcRelay* relay) {
   char kind[FC_KIND_MAX];
@@ -123,6 +122,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   pthread_mutex_lock(&relay->lock);
   int rc = relay->done ? -1 : fc_relay_request(relay, p, &entry);
   if (relay->done) set_lost_error(relay);
+  entry.began = fc_trace_begin();
   if (rc == 0) rc = fc_relay_push(relay, entry);
   pthread_mutex_unlock(&relay->lock);
   return rc;
@@ -161,7 +161,10 @@ static int forward_packet(FcRelay* relay, fc_wire_packet* p) {
     return 0;
   }
   if (p->code == FC_WIRE_RETURN || p->code == FC_WIRE_EXCEPTION) return forward_answer(relay, p);
-  if (admit(relay, p) != 0) return refuse(relay);
+  TVMFFIAny answer;
+  int here = fc_relay_here(relay, p, &answer);
+  if (here == 1) return answer_here(relay, p->code, answer);
+  if (here != 0 || admit(relay, p) != 0) return refuse(relay);
   send_far(relay, p);
   return 0;
 }
@@ -199,9 +202,13 @@ static int forward_all(FcRelay* relay, uint8_t* buffer) {
 /* ---- the whole ---- */
 
 static void clear(FcRelay* relay) {
+  if (relay->server->page) fc_page_note(&relay->server->noted, relay->server->page, NULL, "");
   for (size_t i = 0; i < relay->count; ++i) {
     FcPending* entry = &relay->queue[(relay->first + i) % relay->capacity];
-    if (entry->refusal) fc_decref(entry->refusal);
+    fc_any_clear(&entry->answer);
+  }
+  for (uint32_t i = 0; i < relay->handles.size; ++i) {
+    if (relay->handles.entries[i].kind == FC_KIND_HERE) fc_export_decref(relay->handles.entries[i].function);
   }
   fc_handles_free(&relay->handles);
   free(relay->queue);

@@ -13,10 +13,12 @@
 
 /* A request whose reply is still to come. */
 typedef struct FcPending {
-  uint64_t nbytes;       /* kCopyFromRemote: of the payload */
-  TVMFFIObject* refusal; /* the reply is this error, which was found here; NULL: the far side answers */
+  uint64_t nbytes;  /* kCopyFromRemote: of the payload */
+  TVMFFIAny answer; /* here: what the client is told; an Error is an exception. Owned */
+  int64_t began;    /* while somebody traces */
   int32_t code;
-  uint32_t scope;        /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS */
+  bool here;        /* the far side is not asked */
+  uint32_t scope;   /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS */
 } FcPending;
 
 #define FC_RELAY_KEEPS UINT32_C(0x100) /* the function is farcall.rpc.keep */
@@ -44,6 +46,8 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
 /* Appends to the queue; waits while it is too long. -1 with an error: no memory. */
 int fc_relay_push(FcRelay* relay, FcPending entry);
 FcPending fc_relay_pop(FcRelay* relay);
+/* Queues the reply of a request that was answered here. */
+int fc_relay_send_here(FcRelay* relay, FcPending* entry);
 /* The far side calls the client: the reply of the call in progress comes later, behind what the client asks now. */
 int fc_relay_suspend(FcRelay* relay);
 /* The client has answered: the reply of the call that was suspended last comes behind what is on its way now.
@@ -65,6 +69,11 @@ int fc_relay_tensor_to_far(FcRelay* relay, fc_wire_tensor* tensor);
 int fc_relay_reply(FcRelay* relay, fc_wire_packet* reply, const FcPending* entry);
 /* A call of the client by the far side. */
 int fc_relay_callback(FcRelay* relay, fc_wire_packet* call);
+
+/* ---- relay_here.c: what the server between answers itself, for those who trace ---- */
+
+/* 1: the request is for this server, and *out is its answer; 0: it goes on; -1 with an error. */
+int fc_relay_here(FcRelay* relay, const fc_wire_packet* request, TVMFFIAny* out);
 
 /* ---- relay_back.c ---- */
 

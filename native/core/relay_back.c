@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "relay.h"
+#include "trace.h"
 
 /* ---- errors say where they come from ---- */
 
@@ -43,14 +44,31 @@ static int send_named(FcRelay* relay, const char* text) {
 
 /* ---- replies ---- */
 
-/* Refusals that stand in front now. While one is in the queue, this thread alone sends. */
-static int send_refusals(FcRelay* relay) {
+/* An error becomes an exception; else it is a pointer (of a function), or the result of a call. */
+static int queue_here(FcRelay* relay, FcPending* entry) {
+  static const FcOrigin here = {"a function of the relay", NULL};
+  if (entry->answer.type_index == kTVMFFIError) return fc_queue_error(relay->near, entry->answer.v_obj);
+  if (entry->code != FC_WIRE_CALL_FUNC) return fc_server_reply(relay->server, &entry->answer, 1);
+  FcWireResult wire;
+  TVMFFIAny held;
+  int rc = fc_server_result(relay->server, &here, &entry->answer, &wire, &held);
+  if (rc == 0) rc = fc_server_reply(relay->server, wire.values, wire.n);
+  fc_any_clear(&held);
+  return rc == 0 ? 0 : fc_queue_error(relay->near, fc_error_take());
+}
+
+int fc_relay_send_here(FcRelay* relay, FcPending* entry) {
+  int rc = queue_here(relay, entry);
+  return rc != 0 ? rc : fc_endpoint_flush_queue(relay->near);
+}
+
+/* Answers of this server that stand in front now. While one is in the queue, this thread alone sends. */
+static int send_own(FcRelay* relay) {
   int rc = 0;
   pthread_mutex_lock(&relay->lock);
-  while (rc == 0 && relay->count != 0 && relay->queue[relay->first].refusal) {
-    TVMFFIObject* error = fc_relay_pop(relay).refusal;
-    rc = fc_queue_error(relay->near, error);
-    if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
+  while (rc == 0 && relay->count != 0 && relay->queue[relay->first].here) {
+    FcPending entry = fc_relay_pop(relay);
+    rc = fc_relay_send_here(relay, &entry);
   }
   pthread_mutex_unlock(&relay->lock);
   return rc;
@@ -61,9 +79,11 @@ static int send_refusals(FcRelay* relay) {
 static int retire(FcRelay* relay) {
   pthread_mutex_lock(&relay->lock);
   int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0; /* from now on the other thread may send */
-  fc_relay_pop(relay);
+  FcPending entry = fc_relay_pop(relay);
   pthread_mutex_unlock(&relay->lock);
-  return rc != 0 ? rc : send_refusals(relay);
+  bool copy = entry.code == FC_WIRE_COPY_FROM_REMOTE || entry.code == FC_WIRE_COPY_TO_REMOTE;
+  fc_trace_end(copy ? "copy" : "wire", fc_wire_code_name(entry.code), -1, entry.began);
+  return rc != 0 ? rc : send_own(relay);
 }
 
 /* Before this thread waits. With an empty queue there is nothing of it, and the other thread may be sending. */
@@ -138,7 +158,7 @@ static int back_request(FcRelay* relay, fc_wire_packet* p) {
   if (rc == 0) rc = fc_endpoint_queue(relay->near, p, NULL);
   if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
   pthread_mutex_unlock(&relay->lock);
-  return rc != 0 ? rc : send_refusals(relay);
+  return rc != 0 ? rc : send_own(relay);
 }
 
 static int back_packet(FcRelay* relay, fc_wire_packet* p) {
@@ -183,7 +203,7 @@ static void answer_rest(FcRelay* relay) {
   while (relay->suspended_count != 0 && fc_relay_resume(relay) == 0) continue;
   while (relay->count != 0 && rc == 0) {
     FcPending entry = fc_relay_pop(relay);
-    rc = entry.refusal ? fc_queue_error(relay->near, entry.refusal) : send_text(relay, relay->lost);
+    rc = entry.here ? queue_here(relay, &entry) : send_text(relay, relay->lost);
   }
   if (rc == 0) fc_endpoint_flush_queue(relay->near);
   relay->done = true;

@@ -22,6 +22,7 @@ enum {
   FC_KIND_ALLOCATED = 32, /* data that is the client's to free, by kDevFreeData */
   FC_KIND_STREAM = 64,   /* (relay) */
   FC_KIND_POINTER = 128, /* (relay) a pointer that the far side returned */
+  FC_KIND_HERE = 256,    /* (relay) a function of the relay's own */
   FC_KIND_DATA = FC_KIND_RETURNED | FC_KIND_ALLOCATED,
   FC_KIND_OWNED = FC_KIND_FUNCTION | FC_KIND_MODULE | FC_KIND_OBJECT | FC_KIND_TENSOR
 };
@@ -173,6 +174,9 @@ int fc_server_end_copy_in(FcServer* server);
 /* A Function object, whose reference moves in, on failure too, as what can be called. NULL with an error. */
 FcExport* fc_export_new(TVMFFIObject* function, const char* name, size_t size, uint32_t scope);
 void fc_export_decref(FcExport* function);
+/* Calls it; -1 with its error. */
+int fc_export_call(const FcServer* server, const FcExport* function, const TVMFFIAny* args, int32_t n,
+                   TVMFFIAny* result);
 /* Releases what an entry of a server's table held. */
 void fc_server_drop(FcServer* server, FcEntry entry);
 

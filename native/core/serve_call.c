@@ -76,6 +76,12 @@ static int set_missing_error(const FcServer* server, const FcExport* function, i
   return -1;
 }
 
+int fc_export_call(const FcServer* server, const FcExport* function, const TVMFFIAny* args, int32_t n,
+                   TVMFFIAny* result) {
+  int rc = function->call(function->self, args, n, result);
+  return FC_LIKELY(rc == 0) ? 0 : set_missing_error(server, function, rc);
+}
+
 /* What a request waited for behind others, and what it took then. */
 FC_COLD static void trace_call(const FcServer* server, const FcExport* function, int64_t begin) {
   if (!fc_trace_begin()) return;
@@ -94,13 +100,12 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   note(server, server->running = function);
   int64_t begin = fc_now_ns();
   if (shared) fc_endpoint_leave(server->ep);
-  int rc = function->call(function->self, args, n, result);
+  int rc = fc_export_call(server, function, args, n, result);
   if (shared) pthread_mutex_lock(&server->ep->lock);
   if (FC_UNLIKELY(server->ep->arrived != 0)) trace_call(server, function, begin);
   function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
-  if (FC_LIKELY(rc == 0)) return 0;
-  return set_missing_error(server, function, rc);
+  return rc;
 }
 
 /* The arguments of one call; objects among them are owned. */

@@ -78,7 +78,7 @@ static FcServer make(FcEndpoint* ep, void* context) {
 /* ---- the client ---- */
 
 static FcEndpoint* client;
-static uint64_t function, memory;
+static uint64_t function, own, memory;
 static uint8_t payload[300000];
 
 static void check(bool good, const char* what) {
@@ -114,7 +114,9 @@ static void* send_all(void* unused) {
     fc_wire_packet forged = {.code = FC_WIRE_CALL_FUNC, .handle = 99, .num_args = 1, .args = &number};
     fc_wire_packet up = {.code = FC_WIRE_COPY_TO_REMOTE, .tensor = tensor, .nbytes = (uint64_t)size};
     fc_wire_packet down = {.code = FC_WIRE_COPY_FROM_REMOTE, .tensor = tensor, .nbytes = (uint64_t)size};
+    fc_wire_packet here = {.code = FC_WIRE_CALL_FUNC, .handle = own};
     ask(&good, NULL);
+    ask(&here, NULL);
     ask(&forged, NULL);
     ask(&up, payload);
     ask(&down, NULL);
@@ -128,6 +130,7 @@ static void read_all(void) {
   static uint8_t sink[sizeof payload];
   for (int i = 0; i < ROUNDS; ++i) {
     check(next(FC_WIRE_RETURN).args[1].v_int64 == i, "the number");
+    check(next(FC_WIRE_RETURN).args[1].type_index == kTVMFFINone, "the relay's own answer");
     next(FC_WIRE_EXCEPTION);
     next(FC_WIRE_RETURN);
     fc_wire_packet packet = next(FC_WIRE_COPY_ACK);
@@ -157,6 +160,8 @@ int main(void) {
                         fc_any_int(64), {.type_index = kTVMFFIDataType, .v_dtype = {kDLUInt, 8, 1}}};
   handle(&init);
   function = handle(&(fc_wire_packet){.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &named});
+  name = (TVMFFIByteArray){"farcall.rpc.clock@server", 24};
+  own = handle(&(fc_wire_packet){.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &named});
   memory = handle(&(fc_wire_packet){.code = FC_WIRE_DEV_ALLOC_DATA, .num_args = 4, .args = wanted});
   pthread_create(&threads[2], NULL, send_all, NULL);
   read_all();

@@ -13,7 +13,7 @@ import farcall as fc
 from farcall.rpc import Server, Session, connect
 from farcall.rpc.tracing import _read
 
-from .conftest import SECONDS
+from .conftest import INIT, SECONDS
 
 
 def events(path: Path) -> tuple[dict[str, set[tuple[str, str]]], list[dict[str, Any]]]:
@@ -100,3 +100,47 @@ def test_a_worker_that_dies_leaves_the_trace(server: Server, tmp_path: Path) -> 
 def test_what_is_no_trace(data: Any) -> None:
     with pytest.raises(fc.errors.ProtocolError, match="no trace"):
         _read(data, "tcp://x:1", 0)
+
+
+def test_one_track_for_each_server_of_a_chain(server: Server, tmp_path: Path) -> None:
+    with (
+        Server(init=INIT, key="second") as second,
+        Server(init=INIT, key="third") as third,
+        connect(third.url, "third", via=[(server.url, "k"), (second.url, "second")], timeout=SECONDS) as far,
+    ):
+        assert far.route == (server.url, second.url, third.url)
+        add = far.get_function("test.add")
+        with fc.trace(tmp_path / "t.json"):
+            add(1, 2)
+            far.tensor(np.ones(10))
+            with far.pipeline() as p:
+                p.map(add, [(1, 2)] * 50)
+        assert add(1, 2) == 3
+    seen, spans = events(tmp_path / "t.json")
+    assert list(seen) == ["this process", server.url, second.url, third.url]
+    for relay in (server.url, second.url):
+        forwarded = {("wire", "kCallFunc"), ("wire", "kDevAllocDataWithScope"), ("copy", "kCopyToRemote")}
+        assert seen[relay] - {("wire", "kFreeHandle"), ("wire", "kDevFreeData")} == forwarded
+    assert {("compute", "test.add"), ("copy", "kCopyToRemote")} <= seen[third.url]
+    assert sum(span["cat"] == "wire" and span["name"] == "kCallFunc" for span in spans) == 2 * 51
+
+
+def test_a_server_between_has_no_other_functions(server: Server) -> None:
+    with (
+        Server(init=INIT, key="second") as second,
+        connect(second.url, "second", via=[(server.url, "k")], timeout=SECONDS) as far,
+    ):
+        clock = far.get_function(f"farcall.rpc.clock@{second.url}")
+        assert clock() < clock()
+        for name in ("test.add", "farcall.rpc.debug", "farcall.rpc.clock@", ""):
+            with pytest.raises(AttributeError):
+                far.get_function(f"{name}@{second.url}")
+        with pytest.raises(TypeError, match="no arguments"):
+            clock(1)
+        with pytest.raises(fc.errors.InvalidHandleError):  # it means nothing to the last server
+            far.get_function("test.call")(clock, 1)
+        add = far.get_function("test.add")
+        calls = [call for i in range(20) for call in (clock.submit(), add.submit(i, 1))]
+        assert [call.result(SECONDS) for call in calls[1::2]] == list(range(1, 21))
+        times = [call.result(SECONDS) for call in calls[::2]]  # they stand among the answers of the others
+        assert sorted(times) == times

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
 from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
 from farcall.rpc.handshake import ClientHandshake, client_hello
-from farcall.rpc.relay import Hop, hop_values
+from farcall.rpc.relay import Hop
 from farcall.rpc.session import Session
 
 _CURE = "is `farcall serve` running there?"
@@ -52,6 +52,8 @@ def connect(
         MissingExtraError: the channel needs a package that is not installed.
     """
     deadline = time.monotonic() + timeout
+    if not 0 < timeout < 1e9:
+        raise UsageError(f"timeout: expected a positive number of seconds, got {timeout}")
     if session_timeout is not None and not 0 < session_timeout < 1e9:
         raise UsageError(f"session_timeout: expected a positive number of seconds, got {session_timeout}")
     first, *others = [*map(_hop, via), Hop(url, key, token)]
@@ -59,9 +61,8 @@ def connect(
         for before in (first, *others[:i]):
             _check_token(parse_address(before.url), hop.token)
     connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)
-    further = tuple(value for hop in others for value in hop_values(hop))
     try:
-        return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, further)
+        return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, others)
     except BaseException:
         connection.close()
         raise

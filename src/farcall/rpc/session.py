@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from farcall import _core, errors
 from farcall.errors import ConnectError, UsageError
 from farcall.rpc import heartbeat, tracing, transfer, views
-from farcall.rpc.channels import Connection
+from farcall.rpc.channels import Connection, parse_address
 from farcall.rpc.device import RemoteDevice
 from farcall.rpc.limits import Limits
 from farcall.rpc.module import RemoteModule
+from farcall.rpc.relay import Hop, hop_values
 from farcall.rpc.remote import Remote, Stats
 from farcall.rpc.timing import Timing, TimingOptions
 
@@ -34,7 +36,8 @@ class Session:
     modules) keeps the connection open.
 
     Attributes:
-        url: of the server.
+        url: of the server; of the nearest, where the session goes on through others.
+        route: of every server on the way, the nearest first.
         features: what it offers beyond TVM's protocol, such as ``"callbacks"``; empty for a TVM server.
         server_limits: what bounds a session there (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
     """
@@ -44,9 +47,10 @@ class Session:
         connection: Connection,
         start_timeout: float,
         call_timeout: float | None,
-        constructor: tuple[Any, ...] = (),
+        onward: Sequence[Hop] = (),
     ) -> None:
         self.url = str(connection.address)
+        self.route = (self.url, *(str(parse_address(hop.url)) for hop in onward))
         self.features: frozenset[str] = frozenset()
         self.server_limits: dict[str, Any] = {}
         self._connection = connection
@@ -54,7 +58,7 @@ class Session:
         self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
         self._remote = Remote(self._endpoint, self.url)
         self._endpoint.timeout = start_timeout
-        self._begin(constructor)
+        self._begin(tuple(value for hop in onward for value in hop_values(hop)))
         self._endpoint.timeout = call_timeout
         tracing.opened(self)
 
@@ -67,6 +71,9 @@ class Session:
         except errors.RemoteError as error:
             self.close()
             raise ConnectError(f"{self.url}: no session: {error}") from None
+        except UnicodeDecodeError as error:
+            self.close()
+            raise ConnectError(f"{self.url}: its hello is no text: {error}") from None
         except BaseException:
             self.close()
             raise

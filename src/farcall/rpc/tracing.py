@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from farcall import _core
 from farcall._files import write_beside
-from farcall.errors import FarcallError, ProtocolError, UsageError
+from farcall.errors import FarcallError, ProtocolError, RemoteError, UsageError
 
 if TYPE_CHECKING:
     from farcall.rpc.remote import Remote
@@ -29,12 +30,19 @@ _sessions: weakref.WeakSet[Traceable] = weakref.WeakSet()
 class Traceable(Protocol):
     """What a session is to a trace."""
 
-    features: frozenset[str]
-    url: str
+    route: tuple[str, ...]
     _remote: Remote
 
     @property
     def closed(self) -> bool: ...
+
+
+class _Place(NamedTuple):
+    """A server on the way of a session, which notes."""
+
+    url: str
+    at: str  # behind the names of its functions: a server between others is found by who follows it
+    offset: int  # ns to add to its clock
 
 
 class _Span(NamedTuple):
@@ -68,8 +76,8 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
             far["main"](x)
 
     Open the file with https://ui.perfetto.dev or ``chrome://tracing``. There is one track for this process,
-    one for each server, and one for each further hop: *encode* (arguments into bytes), *wire* (until the
-    answer is here), *queue* (a request waits for those before it), *compute*, and *copy*. Servers other than
+    and one for each server, also those between: *encode* (arguments into bytes), *wire* (until the answer is
+    here), *queue* (a request waits for those before it), *compute*, and *copy*. Servers other than
     farcall's tell nothing of themselves. A server's clock is read when its session joins, so tracks fit
     together within the time of a round trip.
 
@@ -99,29 +107,27 @@ class Trace:
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
-        self._offsets: weakref.WeakKeyDictionary[Traceable, int] = weakref.WeakKeyDictionary()
+        self._places: weakref.WeakKeyDictionary[Traceable, list[_Place]] = weakref.WeakKeyDictionary()
         _core.trace_start()
 
     def join(self, session: Traceable) -> None:
-        """Let a session's server note from now on."""
-        if session.closed or "trace" not in session.features:
-            return
-        self._offsets[session] = _clock_offset(session._remote)
-        session._remote.call("farcall.rpc.trace_begin")
+        """Let a session's servers note from now on; the last one first, so that none notes this."""
+        if not session.closed:
+            route = zip(session.route, [*(f"@{url}" for url in session.route[1:]), ""], strict=True)
+            places = [_begin(session._remote, url, at) for url, at in reversed([*route])]
+            self._places[session] = [place for place in reversed(places) if place is not None]
 
     def leave(self, session: Traceable) -> None:
-        """Fetch what its server noted. A server that is gone has taken it along."""
-        offset = self._offsets.pop(session, None)
-        if offset is None or session.closed:
-            return
-        try:
-            self._spans += _read(session._remote.call("farcall.rpc.trace_take"), session.url, offset)
-        except FarcallError:
-            return
+        """Fetch what its servers noted. A server that is gone has taken it along."""
+        for url, at, offset in self._places.pop(session, ()):
+            if session.closed:
+                return
+            with contextlib.suppress(FarcallError):
+                self._spans += _read(session._remote.call(f"farcall.rpc.trace_take{at}"), url, offset)
 
     def end(self) -> list[_Span]:
         """All spans, also those of this process."""
-        for session in list(self._offsets):
+        for session in list(self._places):
             self.leave(session)
         for _, category, name, start, duration in _core.trace_stop():
             if "farcall.rpc." not in name:
@@ -129,9 +135,19 @@ class Trace:
         return self._spans
 
 
-def _clock_offset(remote: Remote) -> int:
+def _begin(remote: Remote, url: str, at: str) -> _Place | None:
+    """Let one server note from now on; None when it tells nothing of itself, as TVM's."""
+    try:
+        offset = _clock_offset(remote, at)
+        remote.call(f"farcall.rpc.trace_begin{at}")
+    except RemoteError:
+        return None
+    return _Place(url, at, offset)
+
+
+def _clock_offset(remote: Remote, at: str) -> int:
     """What to add to the server's clock: from the quickest of some readings."""
-    clock, best = remote.helper("farcall.rpc.clock"), (1 << 62, 0)
+    clock, best = remote.helper(f"farcall.rpc.clock{at}"), (1 << 62, 0)
     for _ in range(_CLOCK_PROBES):
         before = time.monotonic_ns()
         theirs = clock()
@@ -151,15 +167,11 @@ def _read(data: object, url: str, offset: int) -> list[_Span]:
         if len(rows) > _SPANS_MAX:
             raise ValueError(f"{len(rows)} spans")
         return [
-            _Span(_track(url, int(hop)), str(category), str(name), int(start) + offset, int(ns))
-            for hop, category, name, start, ns in rows
+            _Span(url, str(category), str(name), int(start) + offset, int(ns))
+            for _, category, name, start, ns in rows
         ]
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"{url} sent no trace: {error}") from None
-
-
-def _track(url: str, hop: int) -> str:
-    return url if hop == 1 else f"hop {hop} of {url}"
 
 
 def _events(spans: list[_Span]) -> list[dict[str, Any]]:

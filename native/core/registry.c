@@ -75,7 +75,9 @@ static FC_COLD PyObject* no_global(PyObject* name) {
   PyObject* names = list_names(NULL, NULL);
   PyObject* difflib = names ? PyImport_ImportModule("difflib") : NULL;
   PyObject* near = difflib ? PyObject_CallMethod(difflib, "get_close_matches", "OO", name, names) : NULL;
-  if (near) {
+  if (near && PyObject_Size(near) == 0) {
+    PyErr_Format(PyExc_ValueError, "no global function `%U`. Register it by register_global_func", name);
+  } else if (near) {
     PyErr_Format(PyExc_ValueError, "no global function `%U`; near: %R. Register it by register_global_func", name, near);
   }
   Py_XDECREF(names);

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from farcall import _core
-from farcall.errors import UsageError
+from farcall.errors import ArtifactError, UsageError
+from farcall.rpc import Session
 from farcall.rpc.files import Workdir
 
 OUTSIDE = [
@@ -100,3 +102,29 @@ def test_pieces_that_are_none(files: Workdir, args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match="an upload is"):
         _core.file_writer(files.place)(*args)
     assert files.listdir(".") == ""
+
+
+def test_a_library_comes_back_as_it_is(files: Workdir, kernels: Path) -> None:
+    write(files, "kernels.so", kernels.read_bytes())
+    write(files, "text.so", b"text")
+    assert files.linked("kernels.so") == kernels.read_bytes()
+    with pytest.raises(ArtifactError, match=r"text\.so: no shared library"):
+        files.linked("text.so")
+
+
+def test_errors_do_not_say_where_the_folder_is(session: Session, tmp_path: Path) -> None:
+    session.upload(b"\x7fELF" + b"\0" * 500, "broken.so")
+    load = session.get_function("tvm.rpc.server.load_module")
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"text")
+    attempts: list[tuple[type[Exception], Callable[[], object]]] = [
+        (ArtifactError, lambda: load("broken.so")),
+        (ArtifactError, lambda: session.load_module(broken)),
+        (FileExistsError, lambda: session.upload(b"x", "broken.so/name")),
+        (OSError, lambda: session.upload(b"x", "x" * 300)),
+        (OSError, lambda: session.download("x" * 300)),
+    ]
+    for expected, attempt in attempts:
+        with pytest.raises(expected, match="broken|xxx") as raised:
+            attempt()
+        assert "/" not in str(raised.value)

@@ -27,7 +27,7 @@ from farcall.rpc import Limits, Server, connect, heartbeat
 from farcall.rpc.tokens import TokenFile
 
 from . import exports
-from .conftest import INIT, SECONDS, has_ended
+from .conftest import INIT, SECONDS, Peer, has_ended, packet
 
 COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"]
 THREADED = f"{exports.__name__}:register_with_a_thread"
@@ -324,3 +324,27 @@ def test_a_burst_of_sessions() -> None:
         assert len({session.get_function("test.pid")() for session in sessions}) == 20
         for session in sessions:
             session.close()
+
+
+def test_what_breaks_the_protocol_is_logged_and_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    events = Events()
+    with Server(init=INIT, key="k", log=events) as server, Peer(server) as raw:
+        raw.shake()
+        raw.socket.sendall(packet(99))
+        code, body = raw.reply()
+        end = events.await_one("session end")
+        assert raw.socket.recv(1) == b""  # it was told once
+    assert (code, end["reason"]) == (5, "protocol")
+    assert "unknown packet code: 99" in str(end["words"])
+    assert b"unknown packet code: 99" in body
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_client_that_leaves_a_relay_in_the_middle_is_no_crash() -> None:
+    events = Events()
+    with Server(init=INIT, log=events) as near, Server(init=INIT) as far:
+        session = connect(far.url, via=[near.url], timeout=SECONDS)
+        session.get_function("test.pid")()
+        session.get_function("test.wait").submit(0.2)
+        session.close()
+        assert events.await_one("session end")["reason"] in ("closed", "abandoned")

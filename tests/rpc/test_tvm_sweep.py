@@ -26,17 +26,29 @@ DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 DTYPES += ["float16", "float32", "float64"]
 
 
-def sweep(server: Server, key: str, library: Path) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "tvm_sweep.py"), server.host, str(server.port), key, str(library)]
+def run(script: str, *args: object) -> str:
+    command = [sys.executable, str(HERE / script), *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def seen(server: Server, kernels: Path) -> dict[str, Any]:
+def built_by_tvm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tvm") / "kernels.so"
+    run("tvm_build.py", path)
+    return path
+
+
+def sweep(server: Server, key: str, *libraries: Path) -> dict[str, Any]:
+    output = run("tvm_sweep.py", server.host, server.port, key, *libraries)
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def seen(server: Server, kernels: Path, built_by_tvm: Path) -> dict[str, Any]:
     """What a TVM client saw of our server."""
-    return sweep(server, "k", kernels)
+    return sweep(server, "k", kernels, built_by_tvm)
 
 
 def test_every_dtype_and_size(seen: dict[str, Any]) -> None:
@@ -49,7 +61,24 @@ def test_their_client_cuts_text_at_a_nul(seen: dict[str, Any]) -> None:
 
 
 def test_a_library_of_ours_is_loaded_and_timed(seen: dict[str, Any]) -> None:
-    assert seen["library"] == {"add_one": [1, 2, 3, 4, 5], "times": 4, "positive": True}
+    assert seen["library"] == {"add_one": [1, 2, 3, 4, 5], "times": 4, "same": True}
+
+
+def test_a_library_of_theirs_is_loaded_and_timed(seen: dict[str, Any]) -> None:
+    own = seen["own library"]
+    assert (own["add_one"], own["times"], own["same"], own["answer"]) == ([1, 2, 3, 4, 5], 4, True, 42)
+    assert "Mismatched" in own["wrong dtype"]
+    assert "Expected 2 arguments" in own["wrong number"]
+
+
+def test_a_library_of_theirs_between_our_ends(server: Server, built_by_tvm: Path) -> None:
+    with connect(server.url, "k", timeout=SECONDS) as session:
+        module = session.load_module(built_by_tvm)
+        x, out = session.tensor(np.arange(5, dtype="float32")), session.empty((5,), "float32")
+        module["add_one"](x, out)
+        assert (out.numpy().tolist(), module["answer"]()) == ([1, 2, 3, 4, 5], 42)
+        with pytest.raises(TypeError, match="Mismatched"):
+            module["add_one"](x, session.empty((5,), "int32"))
 
 
 def test_as_many_sessions_as_a_tvm_client_can_have(seen: dict[str, Any]) -> None:
@@ -60,9 +89,9 @@ def test_the_end_of_a_session_is_known_to_their_client(seen: dict[str, Any]) -> 
     assert seen["timeout"].startswith("RPCSessionTimeoutError")
 
 
-def test_chunks_of_the_size_that_a_server_asks_for(kernels: Path) -> None:
+def test_chunks_of_the_size_that_a_server_asks_for(kernels: Path, built_by_tvm: Path) -> None:
     with Server(init=f"{exports.__name__}:register_with_small_packets") as small:
-        assert sweep(small, "", kernels)["wrong"] == []
+        assert sweep(small, "", kernels, built_by_tvm)["wrong"] == []
         with connect(small.url, timeout=SECONDS) as session:
             x = np.arange(1000, dtype="int16")
             np.testing.assert_array_equal(session.tensor(x).numpy(), x)

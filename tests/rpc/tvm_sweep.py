@@ -1,9 +1,10 @@
-"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY``."""
+"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY TVMS_LIBRARY``."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,15 +36,33 @@ def large(remote: Any) -> bool:
 
 
 def library(remote: Any, path: str) -> dict[str, Any]:
-    """A library that farcall built."""
+    """A library, which is called and timed."""
     remote.upload(path, "kernels.so")
     module = remote.load_module("kernels.so")
+    same = bytes(remote.download_linked_module("kernels.so")) == Path(path).read_bytes()
     x = tvm.runtime.tensor(np.arange(5, dtype="float32"), remote.cpu(0))
     y = tvm.runtime.empty((5,), "float32", remote.cpu(0))
     module["add_one"](x, y)
     timer = module.time_evaluator("add_one", remote.cpu(0), number=3, repeat=4)
     seconds = timer(x, y).results
-    return {"add_one": y.numpy().tolist(), "times": len(seconds), "positive": all(t > 0 for t in seconds)}
+    return {
+        "add_one": y.numpy().tolist(),
+        "times": len(seconds),
+        "same": same and all(t > 0 for t in seconds),
+    }
+
+
+def own_library(remote: Any, path: str) -> dict[str, Any]:
+    """A library that TVM built; its functions check their arguments, and one takes none."""
+    seen = library(remote, path)
+    module = remote.load_module("kernels.so")
+    x = tvm.runtime.tensor(np.zeros(5, "int32"), remote.cpu(0))
+    seen["wrong dtype"] = caught(lambda: module["add_one"](x, x))
+    seen["wrong number"] = caught(lambda: module["add_one"](x))
+    seen["answer"] = module["answer"]()
+    other = remote.load_module("kernels.so")
+    other.import_module(module)
+    return seen
 
 
 def many(host: str, port: int, key: str) -> list[int]:
@@ -58,7 +77,7 @@ def timeout(host: str, port: int, key: str) -> str:
     return caught(short.get_function("test.forever"))
 
 
-def main(host: str, port: int, key: str, path: str) -> dict[str, Any]:
+def main(host: str, port: int, key: str, path: str, built: str) -> dict[str, Any]:
     remote = rpc.connect(host, port, key=key)
     echo = remote.get_function("test.echo")
     return {
@@ -67,10 +86,11 @@ def main(host: str, port: int, key: str, path: str) -> dict[str, Any]:
         "cut at NUL": echo("a\0b"),
         "device": str(remote.get_function("test.echo")(remote.cpu(0))),
         "library": library(remote, path),
+        "own library": own_library(remote, built),
         "many": many(host, port, key),
         "timeout": timeout(host, port, key),
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4])))
+    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import ParamSpec, TypeVar
 
-from farcall.errors import UsageError
+from farcall.errors import ArtifactError, FarcallError, UsageError
+
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
 
 _NAME_BYTES = 1024
 
@@ -40,6 +46,18 @@ class Workdir:
             return "it is absolute, or has a drive or a backslash"
         return "it contains '..'" if ".." in parts else None
 
+    def discreet(self, function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
+        """The same function; its errors name files as the client does, and not where they lie."""
+
+        @functools.wraps(function)
+        def call(*args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+            try:
+                return function(*args, **kwargs)
+            except (OSError, FarcallError) as error:
+                raise type(error)(str(error).replace(f"{self.root}/", "")) from error
+
+        return call
+
     def place(self, name: str) -> str:
         """Where a file of that name is to be written; folders in the name are made."""
         path = self.path(name)
@@ -49,6 +67,19 @@ class Workdir:
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
         return self.existing(name).read_bytes()
+
+    def linked(self, name: str) -> bytes:
+        """The bytes of a library. (TVM's servers also link objects and archives; this one runs no linker.)
+
+        Raises:
+            ArtifactError: it is none.
+        """
+        data = self.read(name)
+        if not data.startswith(b"\x7fELF"):
+            raise ArtifactError(
+                f"{name}: no shared library; link it, then upload that: this server links nothing"
+            )
+        return data
 
     def remove(self, name: str) -> None:
         """Delete a file."""

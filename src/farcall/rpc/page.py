@@ -8,6 +8,7 @@ import sys
 PAGE_BYTES = 4096
 _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
 _NAME_MAX = 256
+_WORDS_SIZE, _WORDS, _WORDS_MAX = 1024, 1026, 1024
 _RECEIVED, _SENT, _CALLS = 512, 520, 528  # u64 of the host; the channel and the dispatcher count there
 
 
@@ -34,6 +35,18 @@ class Page:
             return None
         size = min(int.from_bytes(self.memory[_NAME_SIZE : _NAME_SIZE + 2], "little"), _NAME_MAX)
         return self.memory[_NAME : _NAME + size].decode(errors="replace")
+
+    @property
+    def broken(self) -> str | None:
+        """How the client broke the protocol, which ended its session."""
+        size = min(int.from_bytes(self.memory[_WORDS_SIZE:_WORDS], "little"), _WORDS_MAX)
+        return self.memory[_WORDS : _WORDS + size].decode(errors="replace") or None
+
+    @broken.setter
+    def broken(self, words: str) -> None:
+        data = words.encode()[:_WORDS_MAX]
+        self.memory[_WORDS : _WORDS + len(data)] = data
+        self.memory[_WORDS_SIZE:_WORDS] = len(data).to_bytes(2, "little")
 
     @property
     def received(self) -> int:

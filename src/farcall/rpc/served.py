@@ -27,6 +27,7 @@ class Verdict(NamedTuple):
 
     reason: str  # one word for the log
     words: str | None = None  # for the client: ``Kind: message``
+    told: bool = False  # it has heard them from the worker
 
 
 @dataclass
@@ -143,6 +144,8 @@ class ServedSession:
             hangups.forget(descriptor)
         if worker.ended.done():
             words = worker.obituary(worker.ended.result())
+            if words is None and worker.broken is not None:
+                return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
             return Verdict("closed" if words is None else "crashed", words if worker.may_add else None)
         if not self._verdict.done():
             return Verdict("abandoned")

@@ -31,15 +31,19 @@ def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[
         files.path(name)
         return name
 
-    writer = _core.file_writer(files.place)
+    def load(name: str) -> _core.Module:
+        return load_module(files.existing(name))
+
+    writer = _core.file_writer(files.discreet(files.place))
     return {
         **(_file_functions(shared, writer) if shared is not None else {}),
         "tvm.rpc.server.upload": writer,
-        "tvm.rpc.server.download": files.read,
-        "tvm.rpc.server.remove": files.remove,
-        "tvm.rpc.server.listdir": files.listdir,
+        "tvm.rpc.server.download": files.discreet(files.read),
+        "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
+        "tvm.rpc.server.remove": files.discreet(files.remove),
+        "tvm.rpc.server.listdir": files.discreet(files.listdir),
         "tvm.rpc.server.workpath": workpath,
-        "tvm.rpc.server.load_module": lambda name: load_module(files.existing(name)),
+        "tvm.rpc.server.load_module": files.discreet(load),
         "tvm.rpc.server.ImportModule": lambda module, imported: _module(module).import_module(
             _module(imported)
         ),

@@ -229,7 +229,8 @@ class Supervisor:
         verdict = Verdict("fault")
         try:
             verdict = await session.run(self._pool, self._hangups, hello.timeout)
-            await last_words(line.socket, verdict.words, linger=not self._halt.is_set())
+            words = None if verdict.told else verdict.words
+            await last_words(line.socket, words, linger=not self._halt.is_set())
         finally:
             del self._sessions[session.number]
             self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())

@@ -58,6 +58,9 @@ def serve_channel(
             folder of what sessions uploaded, where there is one.
         limits: of the session.
         page: where to note what is done.
+
+    Raises:
+        ProtocolError: the client broke the protocol, and was told.
     """
     from farcall.rpc.dispatch import Rights, dispatcher
     from farcall.rpc.scopes import parse_scopes
@@ -71,8 +74,6 @@ def serve_channel(
     store = ContentStore(Path(session["store"]) / owner) if "store" in session else None
     try:
         dispatcher(endpoint, Path(session["workdir"]), limits, rights, store=store).serve()
-    except ProtocolError as error:
-        print(f"farcall worker: {error}", file=sys.stderr)
     except ConnectionLostError:
         pass
     finally:
@@ -107,7 +108,10 @@ def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoRet
     os.chdir(session["workdir"])
     confine(limits)
     _call_hook("tvm.rpc.server.start")
-    serve_channel(channel_of(descriptors), session, limits, page)
+    try:
+        serve_channel(channel_of(descriptors), session, limits, page)
+    except ProtocolError as error:
+        page.broken = str(error)
     _call_hook("tvm.rpc.server.shutdown")
     sys.stdout.flush()
     sys.stderr.flush()

@@ -69,6 +69,11 @@ class WorkerProcess:
         """Whether a packet may still follow what the worker has sent: no half one is on the line."""
         return self.page is None or not self.page.sending
 
+    @property
+    def broken(self) -> str | None:
+        """How the client broke the protocol, if it did."""
+        return None if self.page is None else self.page.broken
+
     def obituary(self, status: int) -> str | None:
         """What the client must be told; None when all was in order."""
         name = None if self.page is None else self.page.calling

@@ -298,6 +298,7 @@ def _file(session: Any, rival: Rival, limit: Limit) -> list[Row]:
     contenders: Contenders = {
         "farcall": ours,
         "channel": lambda: limit("tcp", "send", 3, FILE),
+        "channel into a file": lambda: limit("tcp", "store", 3, FILE),
         "tvm": lambda: rival("file"),
     }
     return _in_turn("upload 32 MiB", contenders, {"channel": 1 / 0.6}, 5)

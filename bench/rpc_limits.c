@@ -1,8 +1,9 @@
 /*
- * What a channel of this machine allows: `rpc_limits tcp|unix pingpong|send|receive COUNT A B`.
+ * What a channel of this machine allows: `rpc_limits tcp|unix pingpong|send|store|receive COUNT A B`.
  *
  *   pingpong   a request of A bytes, an answer of B bytes, COUNT times: the median round trip
  *   send       A bytes to the peer, which answers with one byte, COUNT times: the median time
+ *   store      the same, and the peer writes them to a new file in the folder for temporary files
  *   receive    one byte to the peer, which answers with A bytes
  *
  * The answer is nanoseconds, on stdout. The peer is a process of its own. Reads and writes are what the endpoint's are:
@@ -66,11 +67,26 @@ static void no_delay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+enum { PIECE = 1 << 20 };
+static int stores; /* whether the peer writes what it takes to a file */
+
+static int take_to_file(int fd, char* memory, size_t n) {
+  FILE* file = tmpfile();
+  if (!file) die("tmpfile");
+  for (size_t at = 0; at < n; at += PIECE) {
+    size_t size = n - at < PIECE ? n - at : PIECE;
+    if (!take(fd, memory, size)) return 0;
+    if (write(fileno(file), memory, size) != (ssize_t)size) die("write");
+  }
+  fclose(file);
+  return 1;
+}
+
 static void serve(int fd, size_t in, size_t out) {
   char* memory = malloc((in > out ? in : out) + 1);
   if (!memory) die("malloc");
   memset(memory, 1, (in > out ? in : out) + 1);
-  while (take(fd, memory, in)) put(fd, memory, out);
+  while (stores ? take_to_file(fd, memory, in) : take(fd, memory, in)) put(fd, memory, out);
   _exit(0);
 }
 
@@ -107,9 +123,10 @@ static int compare(const void* a, const void* b) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 6) return fprintf(stderr, "usage: rpc_limits tcp|unix pingpong|send|receive COUNT A B\n"), 2;
+  if (argc != 6) return fprintf(stderr, "usage: rpc_limits tcp|unix pingpong|send|store|receive COUNT A B\n"), 2;
   size_t count = (size_t)atol(argv[3]), in = (size_t)atol(argv[4]), out = (size_t)atol(argv[5]);
-  if (strcmp(argv[2], "send") == 0) out = 1;
+  stores = strcmp(argv[2], "store") == 0;
+  if (stores || strcmp(argv[2], "send") == 0) out = 1;
   if (strcmp(argv[2], "receive") == 0) out = in, in = 1;
   int fd = strcmp(argv[1], "tcp") == 0 ? start_tcp(in, out) : start_unix(in, out);
   char* memory = malloc((in > out ? in : out) + 1);

@@ -94,6 +94,13 @@ def test_a_deep_expression_is_refused_or_computed_by_the_rules() -> None:
         FunctionAbi(signature).pack_inputs(_zeros(1), _zeros(1))
 
 
+@pytest.mark.parametrize("dim", ["floor(n, 2)", "Max()", "n//0", "n.real", "1e400", "2**n"])
+def test_what_is_no_expression_over_sizes_has_no_size(dim: str) -> None:
+    signature = Signature((TensorSpec("x", "float32", ("n",)), TensorSpec("y", "float32", (dim,))), ())
+    with pytest.raises(ArgumentError, match="argument y: expected"):
+        FunctionAbi(signature).pack_inputs(_zeros(1), _zeros(1))
+
+
 _EXPRESSIONS = st.recursive(
     st.integers(0, 9).map(str) | st.sampled_from(["n", "m"]),
     lambda inner: (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array as arrays
+import ctypes
 import gc
 import types
 import weakref
@@ -519,3 +521,36 @@ def test_results_without_names_have_their_paths() -> None:
 def test_a_number_of_numpy_is_shown() -> None:
     with pytest.raises(ArgumentError, match=r"expected int32, got float32 2\.5;"):
         abi_of(ScalarSpec("k", "int32")).pack_inputs(np.float32(2.5))
+
+
+class TestBuffers:
+    """Whatever lends its memory as Python's buffers do is an array."""
+
+    @pytest.mark.parametrize(
+        "make", [lambda x: x.data, lambda x: arrays.array("f", x), lambda x: (ctypes.c_float * 3)(*x)]
+    )
+    def test_they_are_shared(self, make: Any) -> None:
+        lent = make(np.arange(3, dtype="float32"))
+        abi = abi_of(TensorSpec("x", "float32", ("n",), access="inout"))
+        packed = abi.pack_inputs(lent)[0]
+        packed.numpy()[1] = 7
+        assert (list(lent), abi.copies) == ([0, 7, 2], 0)
+
+    def test_bytes_are_read_only(self) -> None:
+        assert abi_of(tensor("uint8")).pack_inputs(b"ab")[0].numpy().tolist() == [97, 98]
+        with pytest.raises(ArgumentError, match=r"got a read-only uint8\[2\]"):
+            abi_of(TensorSpec("x", "uint8", ("n",), access="out")).pack_inputs(b"ab")
+
+    def test_others_that_become_arrays(self) -> None:
+        class Frame:
+            def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+                return np.ones(2, "float32")
+
+        assert abi_of(tensor("float32")).pack_inputs(Frame())[0].shape == (2,)
+        with pytest.raises(ArgumentError, match="it is written in place; pass an array"):
+            abi_of(TensorSpec("x", "float32", ("n",), access="out")).pack_inputs(Frame())
+
+    @pytest.mark.parametrize("value", ["ab", {"a": 1}, {1, 2}, range(3), object(), (ctypes.c_char_p * 2)()])
+    def test_others_are_refused(self, value: Any) -> None:
+        with pytest.raises(ArgumentError, match="argument x: expected uint8"):
+            abi_of(tensor("uint8")).pack_inputs(value)

@@ -16,7 +16,15 @@ from farcall.abi.leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi.report import Report
 from farcall.abi.structure import Repeated
 from farcall.abi.tensors import Later, fault, plain_array, target_dtype, unfit_layout
-from farcall.abi.values import TensorInfo, as_number, copy_tensor, describe, is_numpy, tensor_info
+from farcall.abi.values import (
+    TensorInfo,
+    as_number,
+    copy_tensor,
+    describe,
+    exported_array,
+    is_numpy,
+    tensor_info,
+)
 
 Convert = Callable[[], Any]
 """Makes the raw value of a leaf that was judged right."""
@@ -68,7 +76,8 @@ class Judge:
         except Exception as error:  # of any framework
             return self._wrong(path, spec, f"a `{type(value).__name__}` that cannot be shared ({error})")
         if info is None:
-            return self._plain(spec, path, value)
+            array = exported_array(value, spec.access != "in")
+            return self._plain(spec, path, value) if array is None else self._tensor(spec, path, array)
         if problem := fault(spec, info, self.casting):
             return self._wrong(path, spec, *problem)
         sizes = dict(self._sizes)

@@ -54,6 +54,25 @@ def is_numpy(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
+def exported_array(value: Any, writable: bool) -> Any:
+    """numpy's array over the memory that a value lends by Python's buffer protocol; None: it lends none.
+
+    What has only ``__array__`` may make a copy there, so it serves where nothing is written.
+    """
+    if isinstance(value, list | tuple | str | bool | int | float | complex | None):
+        return None
+    if type(value).__module__ == "numpy":  # its single numbers are judged as numbers
+        return None
+    try:
+        import numpy as np
+
+        if hasattr(type(value), "__array__"):
+            return None if writable else np.asarray(value)
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError, NotImplementedError):  # no buffer, or one of elements without a dtype
+        return None
+
+
 def share(value: Any) -> _core.Tensor:
     """A Tensor over the memory of any framework's; torch's that require grad as well, as in a call."""
     return _core.from_dlpack(value.detach() if getattr(value, "requires_grad", False) is True else value)

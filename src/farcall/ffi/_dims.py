@@ -7,7 +7,7 @@ dynamic dim stays one. The text may come from a file: it is parsed, never run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import gcd
 from typing import Any, NamedTuple
@@ -81,8 +81,15 @@ def _value(node: ast.expr, sizes: Mapping[str, Any]) -> _Ratio:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, sizes), _value(right, sizes))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
-            return _CALLS[name](*(_value(arg, sizes) for arg in args))
+            return _called(node, [_value(arg, sizes) for arg in args], _CALLS[name])
     raise ValueError(f"not part of a dim, or a name without a size: {ast.unparse(node)}")
+
+
+def _called(node: ast.Call, values: Sequence[_Ratio], function: Callable[..., _Ratio]) -> _Ratio:
+    try:
+        return function(*values)
+    except TypeError:
+        raise ValueError(f"takes another number of values: {ast.unparse(node)}") from None
 
 
 def _is_one(value: Any) -> bool:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the tests of ffi and
-# of the channels.
+# The native core under AddressSanitizer and UndefinedBehaviorSanitizer: build it so, and run the tests of ffi, of the
+# channels, and of calls by Signatures.
 #
 #   PYTHON  the interpreter (.venv/bin/python); the C compiler must bring libasan (gcc does)
 #   More arguments go to pytest.
@@ -21,6 +21,7 @@ CC=$compiler FARCALL_SANITIZE=address,undefined FARCALL_DEST=$place/farcall PYTH
 # Python itself and its caches are never freed, so leaks are measured by the tests, not by the sanitizer. Memory
 # in use is no measure here either: freed memory is held back to catch late uses. Nor is what this build links with.
 [ $# -gt 0 ] || set -- tests/ffi tests/channels/test_contract.py tests/channels/test_shared.py \
+    tests/abi/test_f*.py tests/abi/test_d[ei]*.py tests/abi/test_lists.py tests/abi/test_memory.py \
     --deselect tests/ffi/test_leaks.py::test_arguments_and_results \
     --deselect tests/ffi/test_leaks.py::test_tracebacks_are_released \
     --deselect tests/ffi/test_complaints.py::TestOneAbi::test_344_no_library_is_linked_that_is_not_needed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array as arrays
 import ctypes
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -12,8 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from farcall.abi import TensorSpec
-from farcall.errors import ArgumentError
+import farcall.ffi as ffi
+from farcall.abi import Arg, FunctionAbi, Signature, TensorSpec
+from farcall.errors import ArgumentError, ResultError
 
 from .specs import abi_of, tensor
 
@@ -169,3 +171,51 @@ class TestBuffers:
     def test_others_are_refused(self, value: Any) -> None:
         with pytest.raises(ArgumentError, match="argument x: expected uint8"):
             abi_of(tensor("uint8")).pack_inputs(value)
+
+
+def test_calls_right_and_wrong_leave_nothing_behind() -> None:
+    signature = Signature.of(
+        {"x": ["float32[n]", ...], "y": {"a": "float32[2*n]"}, "k": Arg("int32", default=3)},
+        {"z": "float32[n]"},
+    )
+    x, y, strided = np.ones(3, "float32"), np.ones(6, "float32"), np.ones(6, "float32")[::2]
+    function = ffi.Function(lambda x, y, k: x[0])
+    function.signature = signature
+    abi = FunctionAbi(signature)
+
+    def calls() -> None:
+        for arguments in ([x, x], {"a": y}), ([x, strided], {"a": y}, 4), ([], {"a": y}):
+            abi.pack_inputs(*arguments)
+        assert function([x, strided], y={"a": y})["z"].shape == (3,)
+        for wrong in (
+            ([x, y], {"a": y}),
+            ([x], {"a": x}),
+            ([x, "x"], {"b": 1}, 1 << 40),
+            (),
+            ([x], {"a": y}, 1, 2),
+        ):
+            with pytest.raises(ArgumentError):
+                abi.pack_inputs(*wrong)
+            with pytest.raises(ArgumentError):
+                function(*wrong)
+        for values in ([1], [], [x, x]):
+            with pytest.raises(ResultError):
+                abi.unpack_results(values)
+
+    watched = (x, y, strided, abi, function, signature)
+    calls()
+    gc.collect()
+    before = [sys.getrefcount(one) for one in watched]
+    for _ in range(30):
+        calls()
+    gc.collect()
+    assert [sys.getrefcount(one) for one in watched] == before
+
+
+def test_why_a_tensor_is_not_shared_is_said_in_one_line() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ArgumentError) as caught:
+        abi_of(tensor("float32")).pack_inputs(torch.ones(4, device="meta"))
+    (problem,) = caught.value.problems
+    assert problem.startswith("argument x: expected float32[n], got a `Tensor` that cannot be shared (")
+    assert "\n" not in problem

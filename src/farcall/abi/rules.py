@@ -24,6 +24,7 @@ from farcall.abi.values import (
     exported_array,
     is_numpy,
     tensor_info,
+    unshared,
 )
 
 Convert = Callable[[], Any]
@@ -74,7 +75,7 @@ class Judge:
         try:
             info = tensor_info(value)
         except Exception as error:  # of any framework
-            return self._wrong(path, spec, f"a `{type(value).__name__}` that cannot be shared ({error})")
+            return self._wrong(path, spec, unshared(value, error))
         if info is None:
             array = exported_array(value, spec.access != "in")
             return self._plain(spec, path, value) if array is None else self._tensor(spec, path, array)

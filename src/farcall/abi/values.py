@@ -174,7 +174,7 @@ def describe(value: Any) -> str:
         if info := tensor_info(value):
             return info.text
     except Exception as error:
-        return f"a `{type(value).__name__}` that cannot be shared ({error})"
+        return unshared(value, error)
     if value is None:
         return "None"
     name = type(value).__name__
@@ -192,6 +192,12 @@ def describe(value: Any) -> str:
     if type(value).__module__ == "numpy":  # a number of its own types
         return f"{name} {value!s:.40}"
     return f"`{name}`"
+
+
+def unshared(value: Any, error: Exception) -> str:
+    """A tensor that its framework does not share, and why: torch says more than that, in many lines."""
+    reason = (str(error).splitlines() or [""])[0]
+    return f"a `{type(value).__name__}` that cannot be shared ({reason:.200})"
 
 
 def as_number(value: Any) -> bool | int | float | complex | None:

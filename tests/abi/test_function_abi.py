@@ -393,3 +393,9 @@ def test_results_without_names_have_their_paths() -> None:
 def test_a_number_of_numpy_is_shown() -> None:
     with pytest.raises(ArgumentError, match=r"expected int32, got float32 2\.5;"):
         abi_of(ScalarSpec("k", "int32")).pack_inputs(np.float32(2.5))
+
+
+def test_parameters_may_have_any_name() -> None:
+    abi = FunctionAbi(Signature.of({"self": "int8", "function": "int8", "values": "int8"}, "int8"))
+    assert abi.pack_inputs(self=1, function=2, values=3) == [1, 2, 3]
+    assert abi.invoke(lambda *raw: sum(raw), self=1, function=2, values=3) == 6

@@ -105,7 +105,7 @@ class FunctionAbi(_core.SignatureProgram):
         """
         return texts.serialize(self.signature, values)
 
-    def invoke(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def invoke(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Pack, call ``function`` with the raw arguments by position, and unpack what it returns.
 
         Raises:

@@ -247,7 +247,10 @@ List<int64_t> shared_list(int64_t n) {
   return out;
 }
 FARCALL_EXPORT(shared_list, shared_list);
-FARCALL_EXPORT(append, [](List<int64_t> x, int64_t item) { x.push_back(item); });
+FARCALL_EXPORT(append, [](List<int64_t> x, int64_t item) {
+  x.push_back(item);
+  return x;
+});
 Dict<String, Any> shared_dict(int64_t n) {
   Dict<String, Any> out = {{"first", 1}};
   Dict<String, Any> same = out;
@@ -257,7 +260,10 @@ Dict<String, Any> shared_dict(int64_t n) {
   return out;
 }
 FARCALL_EXPORT(shared_dict, shared_dict);
-void put(Dict<String, Any> x, const String& key, const Any& value) { x.Set(key, value); }
+Dict<String, Any> put(Dict<String, Any> x, const String& key, const Any& value) {
+  x.Set(key, value);
+  return x;
+}
 FARCALL_EXPORT(put, put);
 FARCALL_EXPORT(cleared, [](List<> x) { x.clear(); });
 

@@ -29,11 +29,15 @@ def test_list_and_dict_are_shared(kernels: Module, n: int) -> None:
     assert kernels["shared_dict"](n) == {str(i): i for i in range(n)}
 
 
-def test_a_python_list_is_not_shared(kernels: Module) -> None:
-    with pytest.raises(TypeError, match=r"expected List\[int\], got list of 1, which is not shared"):
-        kernels["append"]([1], 2)
-    with pytest.raises(TypeError, match=r"expected Dict\[str, Any\], got a dict that is not shared"):
-        kernels["put"]({}, "a", 1)
+def test_what_python_has_arrives_as_a_copy(kernels: Module) -> None:
+    items, table = [1], {"a": [1]}
+    assert kernels["append"](items, 2) == [1, 2]
+    assert kernels["put"](table, "b", 1) == {"a": (1,), "b": 1}
+    assert (items, table) == ([1], {"a": [1]})
+    with pytest.raises(TypeError, match=r"expected List\[int\], got a list whose item 1 is str"):
+        kernels["append"]([1, "x"], 2)
+    with pytest.raises(TypeError, match=r"expected Dict\[str, Any\], got a dict with"):
+        kernels["put"]({1: 2}, "b", 1)
 
 
 def test_maps_of_the_standard_library(kernels: Module) -> None:

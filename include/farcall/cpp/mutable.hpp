@@ -11,8 +11,8 @@
 namespace farcall {
 
 /*
- * A list that all who have it see change: in Python a `farcall.ffi.List`. It does not lock: who shares one between
- * threads does. A Python list arrives as a new one only where the parameter is an Array or a std::vector.
+ * A list that all native code that has it sees change. It does not lock: who shares one between threads does. A list of
+ * Python's arrives as a new one, and what comes back to Python is a list of its own.
  */
 template <class T = Any>
 class List : public detail::SeqReader<T> {
@@ -58,21 +58,19 @@ class List : public detail::SeqReader<T> {
 
 template <class T>
 struct Traits<List<T>> : detail::SeqTraits<T> {
-  static bool accepts(const TVMFFIAny& any) noexcept {
-    return any.type_index == kTVMFFIList && detail::SeqTraits<T>::accepts(any);
+  static List<T> get(const TVMFFIAny& any) {
+    if (any.type_index == kTVMFFIList) return List<T>(ObjectRef::share(any.v_obj));
+    List<T> copy;
+    for (const T& item : Array<T>(ObjectRef::share(any.v_obj))) copy.push_back(item);
+    return copy;
   }
-  static List<T> get(const TVMFFIAny& any) noexcept { return List<T>(ObjectRef::share(any.v_obj)); }
   static TVMFFIAny view(const List<T>& value) noexcept { return detail::any_object(value.get()); }
   static TVMFFIAny own(List<T> value) noexcept { return detail::any_object(value.release()); }
   static std::string name() { return text("List[", Traits<T>::name(), "]"); }
   static std::string schema() { return detail::schema_of("ffi.List", Traits<T>::schema()); }
-  static std::string got(const TVMFFIAny& any) {
-    bool other = any.type_index == kTVMFFIArray;
-    return other ? text(detail::describe(any), ", which is not shared") : detail::SeqTraits<T>::got(any);
-  }
 };
 
-/* A dict that all who have it see change: in Python a `farcall.ffi.Dict`. */
+/* A dict that all native code that has it sees change. A dict of Python's arrives as a new one. */
 template <class K = Any, class V = Any>
 class Dict : public detail::MapReader<K, V> {
  public:
@@ -107,18 +105,17 @@ class Dict : public detail::MapReader<K, V> {
 
 template <class K, class V>
 struct Traits<Dict<K, V>> : detail::MapTraits<K, V> {
-  static bool accepts(const TVMFFIAny& any) noexcept {
-    return any.type_index == kTVMFFIDict && detail::MapTraits<K, V>::accepts(any);
+  static Dict<K, V> get(const TVMFFIAny& any) {
+    if (any.type_index == kTVMFFIDict) return Dict<K, V>(ObjectRef::share(any.v_obj));
+    Dict<K, V> copy;
+    for (const auto& [key, value] : Map<K, V>(ObjectRef::share(any.v_obj))) copy.Set(key, value);
+    return copy;
   }
-  static Dict<K, V> get(const TVMFFIAny& any) noexcept { return Dict<K, V>(ObjectRef::share(any.v_obj)); }
   static TVMFFIAny view(const Dict<K, V>& value) noexcept { return detail::any_object(value.get()); }
   static TVMFFIAny own(Dict<K, V> value) noexcept { return detail::any_object(value.release()); }
   static std::string name() { return text("Dict[", Traits<K>::name(), ", ", Traits<V>::name(), "]"); }
   static std::string schema() {
     return detail::schema_of("ffi.Dict", text(Traits<K>::schema(), ",", Traits<V>::schema()));
-  }
-  static std::string got(const TVMFFIAny& any) {
-    return any.type_index == kTVMFFIMap ? "a dict that is not shared" : detail::MapTraits<K, V>::got(any);
   }
 };
 

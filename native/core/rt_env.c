@@ -19,9 +19,12 @@ static DLPackManagedTensorAllocator current_allocator(void) {
   return FC_LIKELY(!set) ? fc_foreign_allocator() : set;
 }
 
+/* torch adds the frames of its own stack to what went wrong. */
 static void allocator_failed(void* context, const char* kind, const char* message) {
+  const char* frames = message ? strstr(message, "\nException raised from") : NULL;
+  int size = frames ? (int)(frames - message) : message ? (int)strlen(message) : 0;
   (void)context;
-  fc_error_set(kind, message);
+  fc_error_format(kind, "the caller's framework did not allocate the tensor: %.*s", size, message ? message : "");
 }
 
 static int alloc_by(DLPackManagedTensorAllocator allocator, DLTensor* prototype, TVMFFIObjectHandle* out) {

@@ -177,6 +177,9 @@ FARCALL_EXPORT(row, [](const Tensor& x, int64_t i) { return x.as_strided({x.size
 FARCALL_EXPORT(strided, [](int64_t stride) {
   return Tensor::FromEnvAllocStrided(TVMFFIEnvTensorAlloc, {2}, {stride}, dtype_of<float>, {kDLCPU, 0});
 });
+FARCALL_EXPORT(of_shape, [](ConstTensorView x, const Shape& shape) {
+  return Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, shape, x.dtype(), x.device());
+});
 FARCALL_EXPORT(maybe, [](Optional<TensorView> x) { return x ? x->numel() : -1; });
 
 // ---- containers

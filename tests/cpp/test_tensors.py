@@ -109,6 +109,17 @@ def test_an_allocator_that_fails_leaves_nothing(kernels: Module) -> None:
     assert kernels["live"]() == before
 
 
+def test_what_the_callers_framework_cannot_allocate(kernels: Module) -> None:
+    torch = pytest.importorskip("torch")
+    for x, message in (
+        (X, "does not fit in 64 bits"),
+        (torch.ones(1), "did not allocate the tensor: .* size"),
+    ):
+        with pytest.raises(MemoryError, match=message) as caught:
+            kernels["of_shape"](x, (2**40, 2**30))
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("versioned", [True, False])
 def test_through_dlpack_and_back(kernels: Module, versioned: bool) -> None:
     x = from_dlpack(X.copy())

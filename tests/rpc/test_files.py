@@ -125,6 +125,6 @@ def test_errors_do_not_say_where_the_folder_is(session: Session, tmp_path: Path)
         (OSError, lambda: session.download("x" * 300)),
     ]
     for expected, attempt in attempts:
-        with pytest.raises(expected, match="broken|xxx") as raised:
+        with pytest.raises(expected, match=r"broken|xxx") as raised:
             attempt()
         assert "/" not in str(raised.value)

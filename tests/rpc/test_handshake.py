@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.errors import ConnectError, ProtocolError
+from farcall.errors import ConnectError, ProtocolError, UsageError
+from farcall.rpc import Server
 from farcall.rpc.handshake import (
     MAGIC,
     ClientHandshake,
@@ -111,5 +112,7 @@ def test_a_wrong_key_is_named() -> None:
 
 @pytest.mark.parametrize("key", ["a b", "a\0b", "a\nb"])
 def test_keys_that_cannot_travel(key: str) -> None:
-    with pytest.raises(ConnectError, match="no blanks"):
+    with pytest.raises(UsageError, match="no blanks"):
         client_hello(key)
+    with pytest.raises(UsageError, match="no blanks"):
+        Server(key=key)

@@ -320,3 +320,9 @@ def test_many_sessions_at_once(server: Server) -> None:
     assert len(pids) == 5
     for session in sessions:
         session.close()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_no_time_to_connect(server: Server, seconds: float) -> None:
+    with pytest.raises(fc.UsageError, match="timeout: expected a positive number"):
+        connect(server.url, "k", timeout=seconds)

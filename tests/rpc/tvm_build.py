@@ -1,4 +1,6 @@
-"""Build a library with Apache TVM's own compiler: ``python tvm_build.py FILE``, with a target of its choice."""
+"""Build a library with Apache TVM's own compiler: ``python tvm_build.py FILE``."""
+
+# ruff: noqa: N805, N806, N812  (TVMScript is written so)
 
 from __future__ import annotations
 

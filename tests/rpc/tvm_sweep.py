@@ -1,4 +1,4 @@
-"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY TVMS_LIBRARY``."""
+"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY OTHER``."""
 
 from __future__ import annotations
 

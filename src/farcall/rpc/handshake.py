@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from farcall.errors import ConnectError, ProtocolError
+from farcall.errors import ConnectError, ProtocolError, UsageError
 
 MAGIC = 0xFF271
 DUPLICATE_KEY = 0xFF272
@@ -36,6 +36,20 @@ def _field(value: bytes) -> bytes:
     return _I32.pack(len(value)) + value
 
 
+def check_key(key: str) -> None:
+    """Refuse a key that no client could name.
+
+    Raises:
+        UsageError: it has a blank or a NUL.
+    """
+    if _ends_early(key):
+        raise UsageError(f"key {key!r}: a key has no blanks and no NUL")
+
+
+def _ends_early(word: str) -> bool:
+    return any(c.isspace() or c == "\0" for c in word)
+
+
 def client_hello(key: str, token: str | None = None, timeout: float | None = None) -> bytes:
     """The connector's opening.
 
@@ -45,12 +59,11 @@ def client_hello(key: str, token: str | None = None, timeout: float | None = Non
         timeout: seconds after which it is to end the session.
 
     Raises:
-        ConnectError: the key or the token has a blank or a NUL, which would end it early.
+        UsageError: the key or the token has a blank or a NUL, which would end it early.
     """
-    for name, word in (("key", key), ("token", token or "")):
-        if any(c.isspace() or c == "\0" for c in word):
-            shown = f"{name} {word!r}" if name == "key" else "the token"
-            raise ConnectError(f"{shown}: a {name} has no blanks and no NUL")
+    check_key(key)
+    if _ends_early(token or ""):
+        raise UsageError("the token: a token has no blanks and no NUL")
     options = f" -token={token}" if token is not None else ""
     if timeout is not None:  # whole seconds without a point: TVM's C++ server reads digits only
         options += f" -timeout={int(timeout) if timeout == int(timeout) else timeout}"

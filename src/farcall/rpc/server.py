@@ -16,6 +16,7 @@ from types import TracebackType
 
 from farcall.errors import UsageError
 from farcall.rpc.channels import Address, Channel, Listener, Tls, listen
+from farcall.rpc.handshake import check_key
 from farcall.rpc.limits import Limits
 from farcall.rpc.supervisor import Log, Supervisor
 from farcall.rpc.tokens import TokenFile
@@ -92,6 +93,7 @@ class Server:
         insecure: bool = False,
         log: Log | None = None,
     ) -> None:
+        check_key(key)
         token_file = _token_file(tokens, urls)
         listeners = _open(host, port, urls, tls, insecure=insecure)
         self.urls = [listener.url for listener in listeners]
@@ -165,6 +167,7 @@ def serve(
     Raises:
         UsageError: as :class:`Server`.
     """
+    check_key(key)
     token_file = _token_file(tokens, urls)
     listeners = _open(host, port, urls, tls, insecure=insecure)
 

@@ -161,6 +161,7 @@ bool fc_call_cancel(FcCall* call);
 typedef struct FcClient {
   FcQueue queue;
   uint32_t features;         /* FC_PEER_* */
+  int32_t args_max;          /* of one call; 0: the peer told of no limit */
   bool asked_max_packet;
   int64_t max_packet;        /* of a copy, without its length field; 0: no limit */
   uint64_t array_size, array_item, keep; /* handles of the server's functions; 0: not looked up */

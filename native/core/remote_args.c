@@ -140,6 +140,11 @@ static int make_room(FcRemoteArgs* wire, int32_t n) {
 
 int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, const TVMFFIAny* args, int32_t n) {
   if (make_room(wire, n) < 0) return -1;
+  if (FC_UNLIKELY(ep->client->args_max != 0 && n > ep->client->args_max)) {
+    fc_error_format("ValueError", "remote `%s` was given %d arguments; %s takes at most %d in one call", name, (int)n,
+                    ep->peer, (int)ep->client->args_max);
+    return -1;
+  }
   for (int32_t i = 0; i < n; ++i) {
     wire->slots[i].copied = wire->slots[i].callback = 0;
     wire->n = i + 1;

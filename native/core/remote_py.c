@@ -88,10 +88,12 @@ static PyObject* endpoint_start(PyEndpoint* self, PyObject* args) {
   return rc < 0 ? fc_raise_slot() : fc_any_to_python(&answer);
 }
 
-static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* bits) {
-  unsigned long value = PyLong_AsUnsignedLong(bits);
-  if (value == (unsigned long)-1 && PyErr_Occurred()) return NULL;
-  self->ep->client->features = (uint32_t)value;
+static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* args) {
+  unsigned int bits;
+  int args_max;
+  if (!PyArg_ParseTuple(args, "Ii:set_features", &bits, &args_max)) return NULL;
+  self->ep->client->features = bits;
+  self->ep->client->args_max = args_max;
   Py_RETURN_NONE;
 }
 
@@ -333,7 +335,7 @@ static PyObject* get_stats(PyEndpoint* self, void* Py_UNUSED(closure)) {
 
 static PyMethodDef methods[] = {
     {"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
-    {"set_features", (PyCFunction)endpoint_set_features, METH_O, NULL},
+    {"set_features", (PyCFunction)endpoint_set_features, METH_VARARGS, NULL},
     {"request", (PyCFunction)endpoint_request, METH_VARARGS, NULL},
     {"function", (PyCFunction)endpoint_function, METH_VARARGS, NULL},
     {"release", (PyCFunction)endpoint_release, METH_O, NULL},

@@ -9,8 +9,8 @@
 static int allocate(FcServer* server, DLDevice device, uint64_t nbytes) {
   if (fc_server_check_device(device) != 0 || fc_server_require(server, FC_SCOPE_COPY, "an allocation") != 0) return -1;
   if (nbytes > server->tensor_limit - server->allocated || nbytes > INT64_MAX) {
-    fc_error_format("MemoryError", "%lld bytes: the session has allocated %llu already, its limit is %llu",
-                    (long long)nbytes, (unsigned long long)server->allocated,
+    fc_error_format("MemoryError", "%llu bytes: the session has allocated %llu already, its limit is %llu",
+                    (unsigned long long)nbytes, (unsigned long long)server->allocated,
                     (unsigned long long)server->tensor_limit);
     return -1;
   }

@@ -326,3 +326,21 @@ def test_many_sessions_at_once(server: Server) -> None:
 def test_no_time_to_connect(server: Server, seconds: float) -> None:
     with pytest.raises(fc.UsageError, match="timeout: expected a positive number"):
         connect(server.url, "k", timeout=seconds)
+
+
+def test_more_arguments_than_a_call_takes(session: Session) -> None:
+    count = session.get_function("test.count")
+    most = session.server_limits["values"] - 2
+    assert count(*range(most)) == most
+    with session.pipeline() as p:
+        assert p(count, *range(most)).result() == most
+    for many in (most + 1, 100_000):
+        with pytest.raises(ValueError, match=f"given {many} arguments; .* takes at most {most}"):
+            count(*range(many))
+    assert count(1) == 1  # the session goes on
+
+
+def test_sizes_beyond_any_memory(session: Session) -> None:
+    for shape in ((1 << 40,), (1 << 62, 8)):
+        with pytest.raises(MemoryError, match=r"^[0-9]+ bytes: the session has allocated"):
+            session.empty(shape)

@@ -81,17 +81,20 @@ class Session:
             self._agree(answer)
 
     def _agree(self, answer: str) -> None:
-        """Take what the server says of itself. What it says wrongly is as if it said nothing."""
+        """Take what the server says of itself."""
         try:
             told = json.loads(answer)
             self.features = frozenset(map(str, told.get("features", ())))
             self.server_limits = dict(told.get("limits", {}))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             self.close()
             raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
         self._over = heartbeat.keep(self, self.server_limits.get("lease_seconds"))
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
-        self._endpoint.set_features(_PEER_FARCALL | bits)
+        values = self.server_limits.get("values")
+        # With a promise travel its id and the function, too.
+        args_max = values - 2 if isinstance(values, int) and 2 < values < 1 << 31 else 0
+        self._endpoint.set_features(_PEER_FARCALL | bits, args_max)
 
     # ---- functions and modules
 

@@ -180,6 +180,11 @@ FARCALL_EXPORT(strided, [](int64_t stride) {
 FARCALL_EXPORT(of_shape, [](ConstTensorView x, const Shape& shape) {
   return Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, shape, x.dtype(), x.device());
 });
+FARCALL_EXPORT(is_nothing, [](const Any& x) {
+  Tensor held = x == nullptr ? Tensor() : x.cast<Tensor>();
+  FARCALL_CHECK((held != nullptr) == (x != nullptr) && Tensor() == nullptr, "RuntimeError", "null");
+  return x == nullptr;
+});
 FARCALL_EXPORT(maybe, [](Optional<TensorView> x) { return x ? x->numel() : -1; });
 
 // ---- containers

@@ -179,3 +179,8 @@ def test_an_owning_parameter_keeps_the_tensor(kernels: Module, source: str) -> N
     elif source == "farcall":
         x = from_dlpack(x)
     np.testing.assert_array_equal(np.asarray(kernels["keep"](x)), X)
+
+
+def test_compared_with_nullptr(kernels: Module) -> None:
+    assert kernels["is_nothing"](None) is True
+    assert kernels["is_nothing"](X) is False

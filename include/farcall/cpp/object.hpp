@@ -231,6 +231,12 @@ static_assert(sizeof(ObjectRef) == sizeof(void*), "a reference has 8 bytes");
 
 inline AnyView::AnyView(const Any& any) noexcept : raw_(any.raw()) {}
 
+/* Whether there is nothing: None, or a reference that holds no object. */
+inline bool operator==(AnyView value, std::nullptr_t) noexcept { return value.is_none(); }
+inline bool operator!=(AnyView value, std::nullptr_t) noexcept { return !value.is_none(); }
+inline bool operator==(const ObjectRef& ref, std::nullptr_t) noexcept { return !ref; }
+inline bool operator!=(const ObjectRef& ref, std::nullptr_t) noexcept { return static_cast<bool>(ref); }
+
 }  // namespace farcall
 
 #endif  // FARCALL_CPP_OBJECT_HPP_

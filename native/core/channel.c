@@ -10,7 +10,16 @@
 /* In `users`: no thread may come in any more. The one that leaves it alone there closes. */
 #define CLOSED UINT32_C(0x80000000)
 
+/* A child that this process forks has its descriptors, too; what it says there would end its parent's session. */
+static uint32_t forks;
+
+static void count_fork(void) { ++forks; }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
 void* fc_channel_new(size_t size, const FcChannelOps* ops) {
+  static pthread_once_t watched = PTHREAD_ONCE_INIT;
+  pthread_once(&watched, watch_forks);
   FcChannel* channel = calloc(1, size);
   if (!channel) {
     fc_error_no_memory();
@@ -18,6 +27,7 @@ void* fc_channel_new(size_t size, const FcChannelOps* ops) {
   }
   channel->ops = ops;
   channel->refs = 1;
+  channel->forks = forks;
   return channel;
 }
 
@@ -38,8 +48,9 @@ static void leave(FcChannel* channel) {
   if (__atomic_sub_fetch(&channel->users, 1, __ATOMIC_ACQ_REL) == CLOSED) channel->ops->close(channel);
 }
 
-/* Whether the channel is open, and stays so until `leave`. */
+/* Whether the channel is open, and this process's own, and stays so until `leave`. */
 static bool enter(FcChannel* channel) {
+  if (FC_UNLIKELY(channel->forks != forks)) return false;
   uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
   do {
     if (users & CLOSED) return false;

@@ -48,6 +48,7 @@ struct FcChannel {
   volatile uint64_t* traffic; /* NULL, or where to count bytes: received, and sent */
   uint32_t refs;
   uint32_t users; /* threads inside, and whether it is closed; see channel.c */
+  uint32_t forks; /* whose it is: a child process can do nothing with it */
 };
 
 /* A channel of `size` bytes that begins with FcChannel, with one reference; NULL with an error. */

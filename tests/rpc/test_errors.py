@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ from farcall.errors import (
 )
 from farcall.rpc import Server, connect
 
-from .conftest import SECONDS, packet, sequence, text, works
+from .conftest import INIT, SECONDS, packet, sequence, text, works
 
 VOID = packet(4, sequence(struct.pack("<i", 0)))
 ACCEPT = struct.pack("<ii", 0xFF271, 8) + b"server:k"
@@ -233,6 +234,36 @@ try:
 except ConnectionLostError as error:
     print(error)
 """
+
+
+FORKED = """
+import gc, os, sys
+import farcall as fc
+
+session = fc.connect(sys.argv[1], "k")
+add = session.get_function("test.add")
+child = os.fork()
+if child == 0:
+    try:
+        add(1, 1)
+    except fc.errors.ConnectionLostError:
+        session.close()
+        del add, session
+        gc.collect()
+        os._exit(7)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), add(20, 22))
+"""
+
+
+@pytest.mark.parametrize("channel", ["tcp", "unix", "shm"])
+def test_a_child_process_does_not_disturb_the_session(channel: str, tmp_path: Path) -> None:
+    place = "tcp://127.0.0.1:0" if channel == "tcp" else f"{channel}://{tmp_path}/place"
+    with Server(init=INIT, key="k", urls=[place]) as server:
+        command = [sys.executable, "-c", FORKED, server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.stdout, done.stderr) == ("7 42\n", "")
 
 
 def test_a_call_can_be_interrupted(server: Server) -> None:

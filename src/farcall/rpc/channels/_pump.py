@@ -110,8 +110,9 @@ class Pump:
             done, _ = await asyncio.wait(
                 {*pending, writing}, timeout=look, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
-                task.result()
+            for task in (inward, outward, writing):  # what the peer said is why the others failed
+                if task in done:
+                    task.result()
             pending -= done
             if outward.done() and _is_gone(self._inner):  # who has closed reads no more
                 return

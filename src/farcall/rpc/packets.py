@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import struct
 
-_EXCEPTION, _TEXT = 5, 8
+_INIT_SERVER, _EXCEPTION, _GET_GLOBAL_FUNC = 2, 5, 9
+_TEXT = 8  # type index
+
+
+def _packet(body: bytes) -> bytes:
+    return struct.pack("<Q", len(body)) + body
+
+
+def _string(text: str) -> bytes:
+    data = text.encode(errors="replace")
+    return struct.pack("<Q", len(data)) + data
+
+
+FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string("0.8.0") + bytes(4)) + _packet(
+    struct.pack("<iii", _GET_GLOBAL_FUNC, 1, _TEXT) + _string("farcall.rpc.hello")
+)
+"""What a farcall client says first: kInitServer without a constructor, and the lookup of a peer's greeting."""
 
 
 def exception_packet(text: str) -> bytes:
     """A kException with ``text``, as the supervisor sends it when a worker is gone."""
-    data = text.encode(errors="replace")
-    body = struct.pack("<iiiQ", _EXCEPTION, 1, _TEXT, len(data)) + data
-    return struct.pack("<Q", len(body)) + body
+    return _packet(struct.pack("<iii", _EXCEPTION, 1, _TEXT) + _string(text))

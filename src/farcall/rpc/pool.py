@@ -22,6 +22,7 @@ from farcall.errors import UsageError
 from farcall.rpc.limits import Limits
 from farcall.rpc.worker_process import WorkerProcess
 
+_FILL_SECONDS = 0.02
 _MESSAGE_BYTES = 65536
 
 
@@ -71,7 +72,8 @@ class WorkerPool:
             worker.close()
         else:
             worker = zygote.fork()
-        asyncio.get_running_loop().call_soon(self._fill)
+        # A fork at once would take the machine's time from the session that begins.
+        asyncio.get_running_loop().call_later(_FILL_SECONDS, self._fill)
         return worker
 
     def _fill(self) -> None:

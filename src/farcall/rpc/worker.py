@@ -20,6 +20,7 @@ from farcall.errors import ConnectionLostError, ProtocolError, UsageError
 from farcall.rpc.channels import channel_of
 from farcall.rpc.confine import confine
 from farcall.rpc.limits import Limits
+from farcall.rpc.packets import FIRST_REQUESTS
 from farcall.rpc.page import Page
 
 
@@ -86,6 +87,16 @@ def _call_hook(name: str) -> None:
         function()
 
 
+def _rehearse(limits: Limits) -> None:
+    """Serve the first requests of a session to nobody: the memory that this touches is copied after a fork,
+    and a client need not wait for it."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.sendall(FIRST_REQUESTS)
+        ours.shutdown(socket.SHUT_WR)
+        serve_channel(channel_of([theirs.detach()]), {"peer": "", "workdir": "."}, limits, None)
+
+
 def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoReturn:
     """Take one session from ``control``, serve it, and end the process.
 
@@ -97,6 +108,7 @@ def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoRet
     # A stop of the server reaches the whole group of processes; the supervisor decides when we end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
+    _rehearse(limits)
     data, descriptors, _, _ = socket.recv_fds(control, 65536, 8)
     if not data:
         os._exit(0)  # the supervisor closed: this spare was not needed

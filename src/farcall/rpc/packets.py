@@ -20,7 +20,7 @@ def _string(text: str) -> bytes:
 FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string("0.8.0") + bytes(4)) + _packet(
     struct.pack("<iii", _GET_GLOBAL_FUNC, 1, _TEXT) + _string("farcall.rpc.hello")
 )
-"""What a farcall client says first: kInitServer without a constructor, and the lookup of a peer's greeting."""
+"""What a farcall client says first: kInitServer without a constructor, and the lookup of the greeting."""
 
 
 def exception_packet(text: str) -> bytes:

@@ -134,6 +134,6 @@ def register_with_a_thread() -> None:
 
 
 def register_with_small_packets() -> None:
-    """A server whose packets must not be larger than 128 bytes, as small devices have it."""
+    """A server whose packets must not be larger than 1,024 bytes, as small devices have it."""
     register()
-    fc.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: 128)
+    fc.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: 1024)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from farcall import _core, ffi
+
+from .test_threads import in_threads
 
 THREADS = 16
 TYPES = """
@@ -27,27 +28,6 @@ FARCALL_KERNEL(call_import) {
   return TVMFFIFunctionCall(f, (TVMFFIAny*)args + 1, num_args - 1, result);
 }
 """
-
-
-def in_threads(work: Callable[[int], None]) -> None:
-    """Run ``work(i)`` in threads that start together; the first exception is raised here."""
-    failures: list[BaseException] = []
-    gate = threading.Barrier(THREADS)
-
-    def run(i: int) -> None:
-        try:
-            gate.wait()
-            work(i)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_load_register_import_call(compile_kernels: Callable[..., Path], tmp_path: Path) -> None:
@@ -70,7 +50,7 @@ def test_load_register_import_call(compile_kernels: Callable[..., Path], tmp_pat
             ffi.remove_global_func(f"race.{i}.{k}")
         assert len(own.imports) == 40
 
-    in_threads(work)
+    in_threads(THREADS, work)
     assert all(found == indices[0] for found in indices), "a type has one index, whoever comes first"
     assert len(set(indices[0].values())) == 40
     assert len(shared.imports) == THREADS * 40
@@ -86,5 +66,5 @@ def test_loaders_and_system_libraries() -> None:
             assert _core.load_module_from_bytes("raced", b"x" * k).size() == k
             assert _core.system_lib(f"race{k % 3}_") is _core.system_lib(f"race{k % 3}_")
 
-    in_threads(work)
+    in_threads(THREADS, work)
     ffi.remove_global_func("ffi.Module.load_from_bytes.raced")

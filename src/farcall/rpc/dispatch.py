@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from farcall import _core
 from farcall.errors import ProtocolError
 from farcall.rpc.limits import Limits
+from farcall.rpc.packets import PROTOCOL_VERSION
 from farcall.rpc.relay import open_hop, parse_hop
 from farcall.rpc.scopes import ALL_SCOPES, Scope, scope_of
 from farcall.rpc.standard import exported_function, standard_functions
@@ -25,7 +26,6 @@ from farcall.rpc.store import ContentStore
 if TYPE_CHECKING:
     from farcall.rpc.channels import Connection
 
-PROTOCOL_VERSION = "0.8.0"
 _INIT_SERVER = 2
 _NULL = (4, 0)  # an OpaquePtr
 _CPU = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+PROTOCOL_VERSION = "0.8.0"
 _INIT_SERVER, _EXCEPTION, _GET_GLOBAL_FUNC = 2, 5, 9
 _TEXT = 8  # type index
 
@@ -17,7 +18,7 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string("0.8.0") + bytes(4)) + _packet(
+FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string(PROTOCOL_VERSION) + bytes(4)) + _packet(
     struct.pack("<iii", _GET_GLOBAL_FUNC, 1, _TEXT) + _string("farcall.rpc.hello")
 )
 """What a farcall client says first: kInitServer without a constructor, and the lookup of the greeting."""

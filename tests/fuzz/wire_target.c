@@ -14,16 +14,12 @@ static void check(int holds) {
   if (!holds) abort();
 }
 
-static int same(const buffer* a, const buffer* b) {
-  return a->size == b->size && (a->size == 0 || memcmp(a->text, b->text, a->size) == 0);
-}
-
 /* The bytes are packets of which the last may be broken: those that parsed were encoded again. Empty packets
  * mean nothing, and small text is encoded as text: then the bytes differ, but their events do not. */
 static void check_again(const buffer* again) {
   buffer log = {0}, twice = {0};
   run_case((const uint8_t*)again->text, again->size, 0, 0, &log, &twice);
-  check(same(again, &twice));
+  check(equal(again, &twice));
   check(!log.text || !strstr(log.text, "failed"));
   free(log.text);
   free(twice.text);
@@ -36,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n) {
   buffer whole = {0}, again = {0}, pieces = {0}, pieces_again = {0};
   run_case(data + 1, n - 1, 0, 0, &whole, &again);
   run_case(data + 1, n - 1, chunk, data[0] >> 6 & 1, &pieces, &pieces_again);
-  check(same(&whole, &pieces) && same(&again, &pieces_again));
+  check(equal(&whole, &pieces) && equal(&again, &pieces_again));
   if (again.size != 0) check_again(&again);
   free(whole.text);
   free(again.text);

@@ -5,11 +5,13 @@
  * cases (u32 little-endian length, bytes); for each it prints the events, and fails when another chunking
  * gives other events. So one program serves the sanitizers and other instruction sets.
  */
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
+#if defined(WIRE_BARE)
+#include "bare.h"
+#else
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#endif
 
 #include "farcall/wire.h"
 
@@ -20,61 +22,103 @@ typedef struct {
 
 static void append(buffer* b, const void* bytes, size_t n) {
   if (b->size + n + 1 > b->capacity) {
+    char* grown = malloc(2 * (b->size + n + 1));
+    if (!grown) abort();
+    if (b->size) memcpy(grown, b->text, b->size);
+    free(b->text);
+    b->text = grown;
     b->capacity = 2 * (b->size + n + 1);
-    b->text = realloc(b->text, b->capacity);
-    if (!b->text) abort();
   }
-  memcpy(b->text + b->size, bytes, n);
+  if (n) memcpy(b->text + b->size, bytes, n);
   b->size += n;
   b->text[b->size] = 0;
 }
 
-__attribute__((format(printf, 2, 3))) static void say(buffer* b, const char* format, ...) {
-  char line[256];
-  va_list list;
-  va_start(list, format);
-  int n = vsnprintf(line, sizeof line, format, list);
-  va_end(list);
-  append(b, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+__attribute__((unused)) static int equal(const buffer* a, const buffer* b) {
+  return a->size == b->size && (a->size == 0 || memcmp(a->text, b->text, a->size) == 0);
+}
+
+static void say(buffer* b, const char* text) { append(b, text, strlen(text)); }
+
+/* Without a division: that of 64 bits is a function of the compiler's run time on 32-bit machines. */
+static void say_number(buffer* b, const char* before, uint64_t number) {
+  say(b, before);
+  uint64_t powers[20] = {1};
+  int i = 0;
+  for (; i < 19 && powers[i] <= UINT64_MAX / 10 && powers[i] * 10 <= number; ++i) powers[i + 1] = powers[i] * 10;
+  for (; i >= 0; --i) {
+    char digit = '0';
+    for (; number >= powers[i]; number -= powers[i]) ++digit;
+    append(b, &digit, 1);
+  }
+}
+
+static void say_signed(buffer* b, const char* before, int64_t number) {
+  say(b, before);
+  say_number(b, number < 0 ? "-" : "", number < 0 ? 0 - (uint64_t)number : (uint64_t)number);
 }
 
 static void say_hex(buffer* b, const void* bytes, size_t n) {
-  for (size_t i = 0; i < n; ++i) say(b, "%02x", ((const uint8_t*)bytes)[i]);
+  for (size_t i = 0; i < n; ++i) {
+    append(b, &"0123456789abcdef"[((const uint8_t*)bytes)[i] >> 4], 1);
+    append(b, &"0123456789abcdef"[((const uint8_t*)bytes)[i] & 15], 1);
+  }
+}
+
+static void say_device(buffer* b, DLDevice device) {
+  say_signed(b, " device ", device.device_type);
+  say_signed(b, ":", device.device_id);
+}
+
+static void say_dtype(buffer* b, DLDataType dtype) {
+  say_number(b, " dtype ", dtype.code);
+  say_number(b, ",", dtype.bits);
+  say_number(b, ",", dtype.lanes);
 }
 
 static void say_tensor(buffer* b, const fc_wire_tensor* t) {
-  say(b, "tensor(%" PRIx64 " +%" PRIu64 " dev %d:%d dtype %u,%u,%u [", t->data, t->byte_offset,
-      (int)t->device.device_type, (int)t->device.device_id, t->dtype.code, t->dtype.bits, t->dtype.lanes);
-  for (int32_t i = 0; i < t->ndim; ++i) say(b, "%" PRId64 ",", t->shape[i]);
-  say(b, "])");
+  say_number(b, " tensor ", t->data);
+  say_number(b, "+", t->byte_offset);
+  say_device(b, t->device);
+  say_dtype(b, t->dtype);
+  say(b, " of");
+  for (int32_t i = 0; i < t->ndim; ++i) say_signed(b, " ", t->shape[i]);
 }
 
 static void say_value(buffer* b, const TVMFFIAny* v) {
+  say_signed(b, " ", v->type_index);
+  say(b, ":");
   if (fc_wire_is_text(v->type_index) || fc_wire_is_bytes(v->type_index)) {
     const TVMFFIByteArray* s = v->v_ptr;
-    say(b, " %d:'", (int)v->type_index);
     say_hex(b, s->data, s->size);
     say(b, s->data[s->size] == 0 ? "'" : "' WITHOUT NUL");
     return;
   }
   switch (v->type_index) {
     case kTVMFFIDLTensorPtr: say_tensor(b, v->v_ptr); return;
-    case kTVMFFIDataType:
-      say(b, " dtype %u,%u,%u", v->v_dtype.code, v->v_dtype.bits, v->v_dtype.lanes);
-      return;
-    case kTVMFFIDevice:
-      say(b, " device %d:%d", (int)v->v_device.device_type, (int)v->v_device.device_id);
-      return;
-    default: say(b, " %d:%" PRIx64, (int)v->type_index, v->v_uint64);
+    case kTVMFFIDataType: say_dtype(b, v->v_dtype); return;
+    case kTVMFFIDevice: say_device(b, v->v_device); return;
+    default: say_number(b, "", v->v_uint64);
   }
 }
 
 static void say_packet(buffer* b, const fc_wire_packet* p) {
-  say(b, "%s handle %" PRIx64 " version ", fc_wire_code_name(p->code), p->handle);
+  say(b, fc_wire_code_name(p->code));
+  say_number(b, " handle ", p->handle);
+  say(b, " version ");
   say_hex(b, p->version.data, p->version.size);
   if (p->code == FC_WIRE_COPY_FROM_REMOTE || p->code == FC_WIRE_COPY_TO_REMOTE) say_tensor(b, &p->tensor);
-  say(b, " nbytes %" PRIu64 " args %d:", p->nbytes, (int)p->num_args);
+  say_number(b, " nbytes ", p->nbytes);
+  say_signed(b, " args ", p->num_args);
   for (int32_t i = 0; i < p->num_args; ++i) say_value(b, &p->args[i]);
+  say(b, "\n");
+}
+
+static void say_failure(buffer* b, const fc_wire_reader* reader) {
+  say(b, "failed: ");
+  say(b, fc_wire_status_text(reader->status));
+  say_number(b, ", ", reader->measured);
+  say_number(b, " of ", reader->allowed);
   say(b, "\n");
 }
 
@@ -122,7 +166,9 @@ static int on_event(run* r, fc_wire_event event, const fc_wire_packet* p) {
       encode_again(r->again, p);
       say_packet(r->log, p);
       free(r->sink);
-      r->sink = calloc(p->nbytes + 1, 1);
+      r->sink = malloc(p->nbytes + 1);
+      if (!r->sink) abort();
+      memset(r->sink, 0, p->nbytes + 1);
       reader->sink = r->sink;
       return 1;
     case FC_WIRE_PAYLOAD_END:
@@ -132,8 +178,7 @@ static int on_event(run* r, fc_wire_event event, const fc_wire_packet* p) {
       say(r->log, "\n");
       return 1;
     case FC_WIRE_FAILED:
-      say(r->log, "failed: %s, %" PRIu64 " of %" PRIu64 "\n", fc_wire_status_text(reader->status), reader->measured,
-          reader->allowed);
+      say_failure(r->log, reader);
       return 0;
   }
   abort();
@@ -189,17 +234,30 @@ static void run_case(const uint8_t* data, uint64_t n, uint64_t chunk, int in_pla
 
 #if defined(WIRE_MAIN)
 
+static uint64_t take(void* to, uint64_t n) {
+  uint64_t have = 0;
+  for (long got; have < n && (got = (long)read(0, (uint8_t*)to + have, n - have)) > 0;) have += (uint64_t)got;
+  return have;
+}
+
+static void give(const char* from, uint64_t n) {
+  for (uint64_t sent = 0; sent < n;) {
+    long put = (long)write(1, from + sent, n - sent);
+    if (put <= 0) abort();
+    sent += (uint64_t)put;
+  }
+}
+
 static int one_case(const uint8_t* data, uint64_t n) {
   static const uint64_t chunks[] = {1, 7, 13, 64};
   buffer log = {0}, again = {0};
   run_case(data, n, 0, 0, &log, &again);
-  fwrite(log.text, 1, log.size, stdout);
+  give(log.text, log.size);
   int same = 1;
   for (size_t i = 0; i < sizeof chunks / sizeof *chunks; ++i) {
     buffer other = {0}, other_again = {0};
     run_case(data, n, chunks[i], (int)(i & 1), &other, &other_again);
-    same &= other.size == log.size && memcmp(other.text, log.text, log.size) == 0;
-    same &= other_again.size == again.size && (again.size == 0 || memcmp(other_again.text, again.text, again.size) == 0);
+    same &= equal(&other, &log) & equal(&other_again, &again);
     free(other.text);
     free(other_again.text);
   }
@@ -211,10 +269,10 @@ static int one_case(const uint8_t* data, uint64_t n) {
 int main(void) {
   uint8_t head[4];
   int good = 1;
-  while (fread(head, 1, 4, stdin) == 4) {
+  while (take(head, 4) == 4) {
     uint32_t n = fc_wire_load32(head);
-    uint8_t* data = malloc(n + 1);
-    if (!data || fread(data, 1, n, stdin) != n) return 2;
+    uint8_t* data = malloc((size_t)n + 1);
+    if (!data || take(data, n) != n) return 2;
     good &= one_case(data, n);
     free(data);
   }

@@ -54,6 +54,7 @@ typedef struct FcWireSlot {
   };
   uint64_t copied;   /* handle of a temporary that holds a local tensor for this call; 0: none */
   uint64_t callback; /* handle of a local function that was entered for this call; 0: none */
+  uint64_t made;     /* handle of a list that was made for this call; 0: none */
 } FcWireSlot;
 
 typedef struct FcRemoteArgs {
@@ -65,7 +66,8 @@ typedef struct FcRemoteArgs {
   FcWireSlot inline_slots[FC_REMOTE_INLINE_ARGS];
 } FcRemoteArgs;
 
-/* Arguments as wire values. May talk to the far side: tensors of this process are copied there for the call. */
+/* Arguments as wire values. May talk to the far side: tensors, lists and dicts of this process are made there for the
+ * call. */
 int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, const TVMFFIAny* args, int32_t n);
 /* Temporaries go with the next request. sent: the far side knows the functions among them, and releases those. */
 void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent);
@@ -165,6 +167,7 @@ typedef struct FcClient {
   bool asked_max_packet;
   int64_t max_packet;        /* of a copy, without its length field; 0: no limit */
   uint64_t array_size, array_item, keep; /* handles of the server's functions; 0: not looked up */
+  uint64_t make_array, make_map, make_shape;
   uint64_t promises;         /* the last number that was given */
   struct FcLent* exports;
   uint32_t exports_size, exports_live, exports_free;

@@ -4,14 +4,31 @@
 
 #include "remote.h"
 
-typedef struct Place { /* of one argument, for messages */
+enum { NESTED_MAX = 32 };
+
+typedef struct Place { /* of one argument, or of an item of one, for messages */
   FcEndpoint* ep;
   const char* name;
   int32_t i;
+  bool pairs;                /* the items are keys and values in turn */
+  int32_t depth;
+  const struct Place* outer; /* whose item this is; NULL: it is an argument */
 } Place;
 
+/* "2[0][key 1]": where it stands. Answers the size. */
+FC_COLD static int print_place(const Place* at, char* out, int room) {
+  if (!at->outer) return snprintf(out, (size_t)room, "%d", (int)at->i + 1);
+  int used = print_place(at->outer, out, room);
+  if (used >= room) return used;
+  if (!at->pairs) return used + snprintf(out + used, (size_t)(room - used), "[%d]", (int)at->i);
+  const char* what = at->i % 2 ? "value" : "key";
+  return used + snprintf(out + used, (size_t)(room - used), "[%s %d]", what, (int)at->i / 2);
+}
+
 FC_COLD static int refuse(const Place* at, const char* kind, const char* why) {
-  fc_error_format(kind, "argument %d of remote `%s`: %s", (int)at->i + 1, at->name, why);
+  char place[80];
+  print_place(at, place, sizeof place);
+  fc_error_format(kind, "argument %s of remote `%s`: %s", place, at->name, why);
   return -1;
 }
 
@@ -40,6 +57,9 @@ static int set_tensor(const Place* at, const DLTensor* dl, FcWireSlot* slot, TVM
   out->type_index = kTVMFFIDLTensorPtr;
   out->v_ptr = &slot->tensor;
   fc_remote_to_wire(dl, &slot->tensor);
+  if (at->outer && !(at->ep->client->features & FC_PEER_FARCALL)) {
+    return refuse(at, "TypeError", "a TVM server cannot keep a tensor in a list; pass it as an argument of its own");
+  }
   if (dl->ndim > FC_WIRE_MAX_NDIM) return refuse(at, "ValueError", "a tensor of more than 32 dims cannot travel");
   if (!fc_device_is_remote(dl->device)) return copy_there(at, dl, slot);
   if ((int)dl->device.device_type / FC_REMOTE_STEP - 1 != at->ep->slot) {
@@ -54,6 +74,11 @@ static int set_local_function(const Place* at, TVMFFIObject* function, FcWireSlo
     return refuse(at, "TypeError",
                   "the server cannot call functions of this process (a TVM server, or one that does not allow it); "
                   "pass a function of the same session, which session.get_function gives");
+  }
+  if (at->outer) {
+    return refuse(at, "TypeError",
+                  "a function of this process ends with the call that it is an argument of, so that it cannot stand in "
+                  "a list; pass it as an argument of its own");
   }
   out->v_uint64 = slot->callback = fc_remote_export(at->ep, function);
   return slot->callback ? 0 : -1;
@@ -90,11 +115,91 @@ static int set_call(const Place* at, FcCall* call, FcWireSlot* slot, TVMFFIAny* 
   return -1;
 }
 
+/* ---- lists and dicts: made there for the call, from values ---- */
+
+static int begin(FcRemoteArgs* wire, const Place* first, const TVMFFIAny* args, int32_t n);
+
+/* The result of the server's own function that makes such an object. */
+static int make_there(const Place* at, const char* maker, uint64_t* function, const FcRemoteArgs* items,
+                      FcWireSlot* slot, TVMFFIAny* out) {
+  FcEndpoint* ep = at->ep;
+  fc_wire_packet reply;
+  if (fc_remote_lookup(ep, maker, function) < 0) return -1;
+  if (!*function) return refuse(at, "RemoteError", "the server cannot make lists; pass the items one by one");
+  fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = items->n, .args = items->any, .handle = *function};
+  if (fc_endpoint_request(ep, &call, maker, &reply) < 0) return -1;
+  if (reply.num_args != 2 || reply.args[1].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, maker);
+  *out = (TVMFFIAny){.type_index = FC_WIRE_OBJECT_REF, .v_uint64 = slot->made = reply.args[1].v_uint64};
+  return 0;
+}
+
+static int set_items(const Place* at, const char* maker, uint64_t* function, const TVMFFIAny* items, int64_t n,
+                     FcWireSlot* slot, TVMFFIAny* out) {
+  FcRemoteArgs wire;
+  int32_t most = at->ep->client->args_max;
+  Place first = {at->ep, at->name, 0, function == &at->ep->client->make_map, at->depth + 1, at};
+  if (at->depth >= NESTED_MAX) return refuse(at, "ValueError", "lists are nested too deeply");
+  if (n > INT32_MAX || (most != 0 && n > most)) {
+    char why[120];
+    snprintf(why, sizeof why, "%lld items are too many to travel in a list (at most %d); pass a tensor, or bytes",
+             (long long)n, (int)most);
+    return refuse(at, "ValueError", why);
+  }
+  int rc = begin(&wire, &first, items, (int32_t)n);
+  if (rc == 0) rc = make_there(at, maker, function, &wire, slot, out);
+  fc_remote_args_end(&wire, at->ep, true);
+  return rc;
+}
+
+/* Keys and values in turn, borrowed. */
+static int set_map(const Place* at, TVMFFIObject* map, FcWireSlot* slot, TVMFFIAny* out) {
+  int64_t n = 2 * (int64_t)TVMFFIMapGetCellPtr(map)->size, i = 0;
+  TVMFFIAny* items = malloc(((size_t)n + 1) * sizeof *items);
+  FcMapCursor cursor = {.at = 0};
+  if (!items) {
+    fc_error_no_memory();
+    return -1;
+  }
+  while (i < n && fc_map_next(map, &cursor)) {
+    items[i++] = *cursor.key;
+    items[i++] = *cursor.value;
+  }
+  int rc = set_items(at, "ffi.Map", &at->ep->client->make_map, items, i, slot, out);
+  free(items);
+  return rc;
+}
+
+static int set_shape(const Place* at, TVMFFIObject* shape, FcWireSlot* slot, TVMFFIAny* out) {
+  const TVMFFIShapeCell* cell = TVMFFIShapeGetCellPtr(shape);
+  TVMFFIAny* dims = malloc((cell->size + 1) * sizeof *dims);
+  if (!dims) {
+    fc_error_no_memory();
+    return -1;
+  }
+  for (size_t i = 0; i < cell->size; ++i) dims[i] = fc_any_int(cell->data[i]);
+  int rc = set_items(at, "ffi.Shape", &at->ep->client->make_shape, dims, (int64_t)cell->size, slot, out);
+  free(dims);
+  return rc;
+}
+
+static int set_sequence(const Place* at, TVMFFIObject* sequence, FcWireSlot* slot, TVMFFIAny* out) {
+  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(sequence);
+  return set_items(at, "ffi.Array", &at->ep->client->make_array, cell->data, cell->size, slot, out);
+}
+
 FC_COLD static int set_other(const Place* at, const TVMFFIAny* arg, FcWireSlot* slot, TVMFFIAny* out) {
   char why[160];
+  switch (arg->type_index) {
+    case kTVMFFIArray:
+    case kTVMFFIList: return set_sequence(at, arg->v_obj, slot, out);
+    case kTVMFFIMap:
+    case kTVMFFIDict: return set_map(at, arg->v_obj, slot, out);
+    case kTVMFFIShape: return set_shape(at, arg->v_obj, slot, out);
+    default: break;
+  }
   if (arg->type_index == fc_remote_object_index()) return set_object(at, (const FcRemoteObj*)arg->v_obj, out);
   if (arg->type_index == fc_call_index()) return set_call(at, (FcCall*)arg->v_obj, slot, out);
-  snprintf(why, sizeof why, "a value of type %s cannot travel; pass numbers, text, bytes or tensors",
+  snprintf(why, sizeof why, "a value of type %s cannot travel; pass numbers, text, bytes, tensors, or lists and dicts of these",
            fc_type_name(arg->type_index));
   return refuse(at, "TypeError", why);
 }
@@ -138,26 +243,34 @@ static int make_room(FcRemoteArgs* wire, int32_t n) {
   return 0;
 }
 
-int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, const TVMFFIAny* args, int32_t n) {
+static int begin(FcRemoteArgs* wire, const Place* first, const TVMFFIAny* args, int32_t n) {
+  Place at = *first;
   if (make_room(wire, n) < 0) return -1;
+  for (int32_t i = 0; i < n; ++i) {
+    wire->slots[i].copied = wire->slots[i].callback = wire->slots[i].made = 0;
+    wire->n = i + 1;
+    at.i = i;
+    if (set_arg(&at, &args[i], &wire->slots[i], &wire->any[i]) < 0) return -1;
+  }
+  return 0;
+}
+
+int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, const TVMFFIAny* args, int32_t n) {
   if (FC_UNLIKELY(ep->client->args_max != 0 && n > ep->client->args_max)) {
+    wire->heap = NULL;
+    wire->n = 0;
     fc_error_format("ValueError", "remote `%s` was given %d arguments; %s takes at most %d in one call", name, (int)n,
                     ep->peer, (int)ep->client->args_max);
     return -1;
   }
-  for (int32_t i = 0; i < n; ++i) {
-    wire->slots[i].copied = wire->slots[i].callback = 0;
-    wire->n = i + 1;
-    const Place at = {ep, name, i};
-    if (set_arg(&at, &args[i], &wire->slots[i], &wire->any[i]) < 0) return -1;
-  }
-  return 0;
+  return begin(wire, &(Place){.ep = ep, .name = name}, args, n);
 }
 
 void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent) {
   for (int32_t i = 0; i < wire->n; ++i) {
     const FcWireSlot* slot = &wire->slots[i];
     if (slot->copied) fc_endpoint_free_later(ep, slot->copied, slot->tensor.device);
+    if (slot->made) fc_endpoint_free_later(ep, slot->made, fc_no_device());
     if (slot->callback && !sent) fc_remote_unexport(ep, slot->callback);
   }
   free(wire->heap);

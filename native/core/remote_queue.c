@@ -250,7 +250,7 @@ bool fc_call_cancel(FcCall* call) {
 /* ---- beginning ---- */
 
 /* Arguments that need the line before the call, or that the far side may call while it is open. */
-enum { ARGS_PLAIN, ARGS_TENSORS, ARGS_FUNCTIONS };
+enum { ARGS_PLAIN, ARGS_MADE, ARGS_FUNCTIONS };
 
 static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) {
   int kind = fc_remote_has_exports(ep) ? ARGS_FUNCTIONS : ARGS_PLAIN;
@@ -258,7 +258,8 @@ static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) 
     const DLTensor* dl = fc_any_tensor(&args[i]);
     if (args[i].type_index == kTVMFFIFunction && !fc_remote_function_of(args[i].v_obj)) kind = ARGS_FUNCTIONS;
     bool upload = dl && !fc_device_is_remote(dl->device);
-    if ((upload || args[i].type_index == fc_call_index()) && kind == ARGS_PLAIN) kind = ARGS_TENSORS;
+    bool made = upload || fc_type_is_container(args[i].type_index);
+    if ((made || args[i].type_index == fc_call_index()) && kind == ARGS_PLAIN) kind = ARGS_MADE;
   }
   return kind;
 }
@@ -320,7 +321,7 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
   return 0;
 }
 
-/* The caller holds the lock; with ARGS_TENSORS the line is its own. */
+/* The caller holds the lock; with ARGS_MADE the line is its own. */
 static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool keep) {
   FcEndpoint* ep = call->ep;
   const FcRemoteFunction* f = fc_remote_function_of(call->function);
@@ -363,7 +364,7 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
     call_at_once(call, args, n);
     return call;
   }
-  bool alone = kind == ARGS_TENSORS || (keep && !ep->client->keep);
+  bool alone = kind == ARGS_MADE || (keep && !ep->client->keep);
   int rc = alone ? fc_endpoint_enter(ep) : enter_to_send(ep);
   if (rc == 0) {
     rc = begin_locked(call, args, n, keep);

@@ -149,6 +149,11 @@ bool fc_error_says_already_set(TVMFFIByteArray kind);
 
 /* ---- containers: see rt_map.c for the layout ---- */
 
+static inline bool fc_type_is_container(int32_t type_index) {
+  return type_index == kTVMFFIArray || type_index == kTVMFFIMap || type_index == kTVMFFIShape ||
+         type_index == kTVMFFIList || type_index == kTVMFFIDict;
+}
+
 int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out); /* the items move in */
 /* One item more, which moves in, on failure too; and fewer. The places must be inside. */
 int fc_list_insert(TVMFFIObject* list, int64_t at, TVMFFIAny item);

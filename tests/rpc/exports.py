@@ -91,6 +91,7 @@ def register() -> None:
         "exit": os._exit,
         "fail": _fail,
         "first": lambda x: x[0],
+        "get": lambda x, key: x[key],
         "grab": _grab,
         "forever": lambda: threading.Event().wait(),
         "here": os.getcwd,

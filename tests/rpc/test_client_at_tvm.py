@@ -120,6 +120,22 @@ def test_objects_and_functions_come_back(tvm: Session) -> None:
     assert "test.adder" in adder.name
 
 
+def test_lists_travel_by_value(tvm: Session) -> None:
+    echo = tvm.get_function("test.echo")
+    adder = tvm.get_function("test.adder")(5)
+    assert echo([1, "text", b"bytes", None, 0.5, [True, [fc.dtype("int8")]]]) == (
+        *(1, "text", b"bytes", None, 0.5),
+        (True, (fc.dtype("int8"),)),
+    )
+    assert echo([adder])[0](1) == 6
+    assert tvm.get_function("test.size")({"a": [1], "b": 2}) == 2
+    assert echo(fc.ffi.Shape((2, 3))).type_name == "ffi.Shape"
+    assert echo.submit([1, 2]).result(SECONDS) == (1, 2)
+    # It would keep a pointer into the call (type 7 as an item).
+    with pytest.raises(TypeError, match=r"argument 1\[1\] .*cannot keep a tensor in a list; pass it as"):
+        echo([1, tvm.tensor(np.ones(2))])
+
+
 def test_modules(tvm: Session) -> None:
     library = tvm.system_lib()
     assert isinstance(library, RemoteModule)

@@ -85,7 +85,7 @@ def test_other_exceptions_and_results_that_cannot_travel(session: Session) -> No
     with pytest.raises(Exception, match="CustomError: own"):
         call(session)(callback, 3)
     with pytest.raises(TypeError, match="cannot travel"):
-        call(session)(lambda x: {1: x}, 3)
+        call(session)(lambda x: {1: CustomError("own")}, 3)
     assert session.get_function("test.add")(1, 1) == 2
 
 

@@ -18,7 +18,7 @@ PyObject* fc_wire_tensor_to_py(const fc_wire_tensor* t) {
 static PyObject* value_to_py(const TVMFFIAny* v) {
   const TVMFFIByteArray* string = v->v_ptr;
   if (fc_wire_is_text(v->type_index)) {
-    return PyUnicode_DecodeUTF8(string->data, (Py_ssize_t)string->size, "surrogateescape");
+    return PyUnicode_DecodeUTF8(string->data, (Py_ssize_t)string->size, "replace");
   }
   if (fc_wire_is_bytes(v->type_index)) return PyBytes_FromStringAndSize(string->data, (Py_ssize_t)string->size);
   switch (v->type_index) {

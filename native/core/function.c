@@ -88,7 +88,8 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->vectorcall = call_plain;
   function->object = object;
   fc_function_target(object, &function->call, &function->self);
-  function->name = name ? Py_NewRef(name) : PyUnicode_FromString(fc_function_label(object));
+  const char* label = name ? "" : fc_function_label(object); /* of a session, it may be cut inside a character */
+  function->name = name ? Py_NewRef(name) : PyUnicode_DecodeUTF8(label, (Py_ssize_t)strlen(label), "replace");
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
   function->metadata = function->doc = NULL;

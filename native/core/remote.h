@@ -71,6 +71,8 @@ typedef struct FcRemoteArgs {
 int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, const TVMFFIAny* args, int32_t n);
 /* Temporaries go with the next request. sent: the far side knows the functions among them, and releases those. */
 void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent);
+/* Text or bytes that came, as a value. Text that is not UTF-8 is a ProtocolError, which says that `what` gave it. */
+int fc_remote_string(const char* what, const TVMFFIAny* wire, TVMFFIAny* out);
 /* The reply of kCallFunc as a value. What needs further requests (an Array) stays a remote object. */
 int fc_remote_result(FcEndpoint* ep, const char* name, const fc_wire_packet* reply, TVMFFIAny* result);
 /* Fetches what fc_remote_result left there. Takes the lock. */

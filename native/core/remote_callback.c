@@ -94,10 +94,10 @@ static int take_remote(TVMFFIObject* object, TVMFFIAny* out) {
 }
 
 static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
-  const TVMFFIByteArray* string = wire->v_ptr;
-  if (fc_wire_is_text(wire->type_index)) return fc_any_from_bytes(kTVMFFIStr, string->data, string->size, out);
-  if (fc_wire_is_bytes(wire->type_index)) return fc_any_from_bytes(kTVMFFIBytes, string->data, string->size, out);
   FcTensorObj* tensor;
+  if (fc_wire_is_text(wire->type_index) || fc_wire_is_bytes(wire->type_index)) {
+    return fc_remote_string("a call of the server", wire, out);
+  }
   switch (wire->type_index) {
     case kTVMFFIDLTensorPtr: /* ours to free, like all that comes with such a call (docs/rpc.md) */
       tensor = fc_remote_tensor(ep, wire->v_ptr, 0, true);

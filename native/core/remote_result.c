@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "remote.h"
+#include "rt_text.h"
 
 static int take_tensor(FcEndpoint* ep, const fc_wire_packet* reply, TVMFFIAny* result) {
   /* (7, tensor) without a handle is how TVM returns a tensor that was an argument: it stays the argument's. */
@@ -27,10 +28,15 @@ static int take_object(FcEndpoint* ep, const char* name, int64_t type_index, uin
   return 0;
 }
 
-static int take_string(const TVMFFIAny* value, TVMFFIAny* result) {
-  const TVMFFIByteArray* string = value->v_ptr;
-  int32_t kind = fc_wire_is_text(value->type_index) ? kTVMFFIStr : kTVMFFIBytes;
-  return fc_any_from_bytes(kind, string->data, string->size, result);
+int fc_remote_string(const char* what, const TVMFFIAny* wire, TVMFFIAny* out) {
+  const TVMFFIByteArray* string = wire->v_ptr;
+  if (!fc_wire_is_text(wire->type_index)) return fc_any_from_bytes(kTVMFFIBytes, string->data, string->size, out);
+  size_t valid = fc_text_valid(string->data, string->size);
+  if (FC_LIKELY(valid == string->size)) return fc_any_from_bytes(kTVMFFIStr, string->data, string->size, out);
+  fc_error_format("ProtocolError", "remote `%s` gave a text that is not UTF-8 (byte 0x%02x at %zu of %zu); let it give "
+                  "bytes", what, (unsigned)(uint8_t)string->data[valid], valid, string->size);
+  *out = fc_any_none();
+  return -1;
 }
 
 int fc_remote_result(FcEndpoint* ep, const char* name, const fc_wire_packet* reply, TVMFFIAny* result) {
@@ -51,7 +57,9 @@ int fc_remote_result(FcEndpoint* ep, const char* name, const fc_wire_packet* rep
       return take_object(ep, name, type_index, value->v_uint64, result);
     default: break;
   }
-  if (fc_wire_is_text(value->type_index) || fc_wire_is_bytes(value->type_index)) return take_string(value, result);
+  if (fc_wire_is_text(value->type_index) || fc_wire_is_bytes(value->type_index)) {
+    return fc_remote_string(name, value, result);
+  }
   return fc_remote_unexpected(ep, name);
 }
 
@@ -83,8 +91,8 @@ static int encode_get(FcEndpoint* ep, const TVMFFIAny* array, int64_t i, size_t*
 }
 
 /* Items [from, to) in one round trip. Every reply is read, also behind one that failed. */
-static int get_items(FcEndpoint* ep, const TVMFFIAny* array, int64_t from, int64_t to, TVMFFIAny* items) {
-  static const char what[] = "ffi.ArrayGetItem";
+static int get_items(FcEndpoint* ep, const char* name, const TVMFFIAny* array, int64_t from, int64_t to,
+                     TVMFFIAny* items) {
   size_t used = 0;
   TVMFFIObject* failure = NULL;
   for (int64_t i = from; i < to; ++i) {
@@ -94,8 +102,8 @@ static int get_items(FcEndpoint* ep, const TVMFFIAny* array, int64_t from, int64
   ++ep->client->round_trips;
   for (int64_t i = from; i < to; ++i) {
     fc_wire_packet reply;
-    int rc = fc_remote_read_reply(ep, what, &reply, NULL, 0);
-    if (rc == 0) rc = fc_remote_result(ep, what, &reply, &items[i]);
+    int rc = fc_remote_read_reply(ep, name, &reply, NULL, 0);
+    if (rc == 0) rc = fc_remote_result(ep, name, &reply, &items[i]);
     if (rc == 0) continue;
     if (fc_endpoint_is_lost(ep)) {
       if (failure) fc_decref(failure);
@@ -110,7 +118,7 @@ static int get_items(FcEndpoint* ep, const TVMFFIAny* array, int64_t from, int64
 }
 
 /* The caller holds the lock. */
-static int get_all(FcEndpoint* ep, TVMFFIAny* array, TVMFFIAny** items, int64_t* n) {
+static int get_all(FcEndpoint* ep, const char* name, TVMFFIAny* array, TVMFFIAny** items, int64_t* n) {
   if (fc_call_drain(ep) < 0 || array_size(ep, array, n) < 0) return -1;
   if (need(ep, "ffi.ArrayGetItem", &ep->client->array_item) < 0) return -1;
   *items = calloc((size_t)*n + 1, sizeof **items);
@@ -119,7 +127,7 @@ static int get_all(FcEndpoint* ep, TVMFFIAny* array, TVMFFIAny** items, int64_t*
     return -1;
   }
   for (int64_t from = 0; from < *n; from += AT_ONCE) {
-    if (get_items(ep, array, from, from + AT_ONCE < *n ? from + AT_ONCE : *n, *items) < 0) return -1;
+    if (get_items(ep, name, array, from, from + AT_ONCE < *n ? from + AT_ONCE : *n, *items) < 0) return -1;
   }
   return 0;
 }
@@ -137,7 +145,7 @@ static int fetch_array(FcEndpoint* ep, const char* name, const FcRemoteObj* obje
   TVMFFIObjectHandle array = NULL;
   int64_t n = 0;
   if (fc_endpoint_enter(ep) < 0) return -1;
-  int rc = get_all(ep, &ref, &items, &n);
+  int rc = get_all(ep, name, &ref, &items, &n);
   fc_endpoint_leave(ep);
   if (rc == 0) rc = finish_items(ep, name, items, n);
   if (rc == 0) rc = fc_array_new(items, n, &array); /* the items move in */

@@ -60,3 +60,39 @@ int fc_text_finish(FcText* text, TVMFFIAny* out) {
   *text = (FcText){0};
   return rc;
 }
+
+/* ---- UTF-8 ---- */
+
+/* Bytes of the character at `p`, which is not ASCII; 0 when it is none. The second byte decides what is too long, a
+ * surrogate, or beyond U+10FFFF. */
+static size_t character(const uint8_t* p, size_t left) {
+  size_t n = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+  uint8_t least = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
+  uint8_t most = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+  if (n == 0 || n > left || p[1] < least || p[1] > most) return 0;
+  for (size_t i = 2; i < n; ++i) {
+    if ((p[i] & 0xC0) != 0x80) return 0;
+  }
+  return n;
+}
+
+static bool is_ascii(const uint8_t* p) {
+  uint64_t eight;
+  memcpy(&eight, p, 8);
+  return (eight & UINT64_C(0x8080808080808080)) == 0;
+}
+
+size_t fc_text_valid(const char* text, size_t size) {
+  const uint8_t* p = (const uint8_t*)text;
+  size_t at = 0;
+  while (at < size) {
+    if (size - at >= 8 && is_ascii(p + at)) {
+      at += 8;
+      continue;
+    }
+    size_t n = p[at] < 0x80 ? 1 : character(p + at, size - at);
+    if (n == 0) return at;
+    at += n;
+  }
+  return size;
+}

@@ -15,6 +15,8 @@ void fc_text_put(FcText* text, const char* word);
 void fc_text_format(FcText* text, const char* format, ...) FC_PRINTF(2, 3);
 /* The fewest digits that read back the same; ".0" behind a whole number. `infinity` and `nan` are the words for these. */
 void fc_text_float(FcText* text, double value, const char* infinity, const char* nan);
+/* Where the first byte is that is not UTF-8 (RFC 3629: no surrogates, no longer forms); `size` when all are. */
+size_t fc_text_valid(const char* text, size_t size);
 /* As a String; frees what was made. -1 with an error without memory. */
 int fc_text_finish(FcText* text, TVMFFIAny* out);
 

@@ -87,9 +87,14 @@ static int go_on(FcServer* server, PyObject* values) {
 static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
   PyObject* values = fc_wire_args_to_py(p);
   if (!values) return NULL;
-  PyObject* answer = PyObject_CallMethod(self->policy, "answer", "is#N", (int)p->code, p->version.data,
-                                         (Py_ssize_t)p->version.size, values);
-  return answer;
+  PyObject* version = p->version.data
+                          ? PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace")
+                          : Py_NewRef(Py_None);
+  if (!version) {
+    Py_DECREF(values);
+    return NULL;
+  }
+  return PyObject_CallMethod(self->policy, "answer", "iNN", (int)p->code, version, values);
 }
 
 static int answer(void* context, FcServer* server, const fc_wire_packet* p) {

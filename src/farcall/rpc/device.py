@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,7 +66,9 @@ class RemoteDevice:
                 f"a device has no attribute {name!r}; it has exist, {', '.join(_ATTRIBUTES)}"
             )
         value = self._ask(_GET_ATTR, _ATTRIBUTES[name])
-        return json.loads(value) if name == "max_thread_dimensions" and isinstance(value, str) else value
+        if name == "max_thread_dimensions" and isinstance(value, str):
+            return self._remote.parse(list, f"device {self.device}", value)
+        return value
 
     def sync(self, stream: Stream | None = None) -> None:
         """Wait until the device has done all work of a stream; of the default one without."""
@@ -87,12 +88,10 @@ class RemoteDevice:
         return self._pointer(_CURRENT)
 
     def _pointer(self, code: int) -> int:
-        value = self._ask(code)
-        return int(value[1]) if value is not None else 0
+        return self._remote.pointer(code, f"device {self.device}", self.device)
 
     def _ask(self, code: int, *values: Any) -> Any:
-        (answer,) = self._remote.endpoint.request(code, f"device {self.device}", (self.device, *values))
-        return answer
+        return self._remote.ask(code, f"device {self.device}", self.device, *values)
 
     def __str__(self) -> str:
         return str(self.device)

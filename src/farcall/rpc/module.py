@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from farcall._core import Function
     from farcall.abi import Signature
 
-_CALL_FUNC = 3  # packet code
-_FUNCTION, _MODULE = 68, 73  # type indices
+_MODULE = 73  # type index
 
 
 class RemoteModule(_core.RemoteRef):
@@ -85,7 +83,8 @@ class RemoteModule(_core.RemoteRef):
 
     def function_names(self) -> list[str]:
         """The names of its functions, sorted; from a farcall server."""
-        return list(json.loads(self._remote.call("farcall.rpc.module_functions", self)))
+        name = "farcall.rpc.module_functions"
+        return self._remote.parse(list, name, self._remote.call(name, self))
 
     def _find(self, name: str, query_imports: bool) -> Function | None:
         key = (name, query_imports)
@@ -93,7 +92,7 @@ class RemoteModule(_core.RemoteRef):
             helper = "tvm.rpc.server.ModuleGetFunction"
             function = self._remote.call(helper, self, name, query_imports)
             if function is not None:
-                function = _core.rename_remote(function, name)
+                function = _core.rename_remote(self._remote.check(_core.Function, helper, function), name)
                 function.signature = self._signatures.get(name)
             self._functions[key] = function
         return self._functions[key]
@@ -103,16 +102,17 @@ class RemoteModule(_core.RemoteRef):
     @property
     def kind(self) -> str:
         """What it is made of: ``"library"``, or the name of another kind."""
-        return str(self._remote.call("ffi.ModuleGetKind", self))
+        return self._remote.call_for(str, "ffi.ModuleGetKind", self)
 
     def inspect_source(self, format: str = "") -> str:
         """The source that the module keeps; empty without one."""
-        return str(self._remote.call("ffi.ModuleInspectSource", self, format))
+        return self._remote.call_for(str, "ffi.ModuleInspectSource", self, format)
 
     def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:
         """What the library says of a function, read from its JSON; None when it says nothing."""
-        text = self._remote.call("ffi.ModuleGetFunctionMetadata", self, name, query_imports)
-        return None if text is None else dict(json.loads(text))
+        helper = "ffi.ModuleGetFunctionMetadata"
+        text = self._remote.call(helper, self, name, query_imports)
+        return None if text is None else self._remote.parse(dict, helper, text)
 
     def import_module(self, module: RemoteModule) -> None:
         """Make another module's functions reachable from this one, on the server.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from farcall.errors import RemoteError
+from farcall.errors import ProtocolError, RemoteError
 
 if TYPE_CHECKING:
     from farcall._core import Endpoint, Function
 
+T = TypeVar("T")
 _GET_GLOBAL_FUNC = 9  # packet code
+_POINTER = 4  # type index
 
 
 class Stats(NamedTuple):
@@ -34,9 +37,36 @@ class Remote:
 
     def find(self, name: str) -> Function | None:
         """The function that the server exports under a name; None when there is none."""
-        (pointer,) = self.endpoint.request(_GET_GLOBAL_FUNC, f"get_function({name!r})", (name,))
-        handle = pointer[1] if pointer is not None else 0  # a null pointer may come as None
+        handle = self.pointer(_GET_GLOBAL_FUNC, f"get_function({name!r})", name)
         return self.endpoint.function(handle, name) if handle else None
+
+    def ask(self, code: int, what: str, *values: Any) -> Any:
+        """The one value with which the server answers a syscall.
+
+        Raises:
+            ProtocolError: there is none, or there are several.
+        """
+        answer = self.endpoint.request(code, what, values)
+        if len(answer) != 1:
+            raise self._astray(what, answer, "one value")
+        return answer[0]
+
+    def pointer(self, code: int, what: str, *values: Any) -> int:
+        """The same where it is a handle; a null pointer (0) may come as None.
+
+        Raises:
+            ProtocolError: it is none.
+        """
+        match self.ask(code, what, *values):
+            case None:
+                return 0
+            case (int(tag), int(handle)) if tag == _POINTER:
+                return handle
+            case other:
+                raise self._astray(what, other, "a handle")
+
+    def _astray(self, what: str, answer: object, expected: str) -> ProtocolError:
+        return ProtocolError(f"{self.url} answered `{what}` with {answer!r:.80}, expected {expected}")
 
     def helper(self, name: str) -> Function:
         """One of the server's own functions, which is looked up once.
@@ -53,3 +83,35 @@ class Remote:
     def call(self, name: str, *args: Any) -> Any:
         """Call one of the server's own functions."""
         return self.helper(name)(*args)
+
+    def call_for(self, kind: type[T], name: str, *args: Any) -> T:
+        """The same for a result of one kind.
+
+        Raises:
+            ProtocolError: the server gave another.
+        """
+        return self.check(kind, name, self.call(name, *args))
+
+    def check(self, kind: type[T], name: str, result: object) -> T:
+        """What the function ``name`` gave, if it is of this kind.
+
+        Raises:
+            ProtocolError: it is of another.
+        """
+        if not isinstance(result, kind):
+            raise self._astray(name, result, kind.__name__)
+        return result
+
+    def parse(self, kind: type[T], name: str, text: object) -> T:
+        """The same for what comes as JSON.
+
+        Raises:
+            ProtocolError: it is no JSON, or that of another kind.
+        """
+        try:
+            result = json.loads(self.check(str, name, text))
+        except (ValueError, RecursionError):
+            result = None
+        if not isinstance(result, kind):
+            raise self._astray(name, text, f"JSON of a {kind.__name__}")
+        return result

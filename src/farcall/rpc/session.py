@@ -71,9 +71,6 @@ class Session:
         except errors.RemoteError as error:
             self.close()
             raise ConnectError(f"{self.url}: no session: {error}") from None
-        except UnicodeDecodeError as error:
-            self.close()
-            raise ConnectError(f"{self.url}: its hello is no text: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -121,7 +118,8 @@ class Session:
         Raises:
             RemoteError: the server has no such list (a TVM server).
         """
-        return list(json.loads(self._remote.call("farcall.rpc.functions")))
+        name = "farcall.rpc.functions"
+        return self._remote.parse(list, name, self._remote.call(name))
 
     def load_module(self, path: str | os.PathLike[str]) -> RemoteModule:
         """Upload a library (an artifact, say), and load it on the server.
@@ -191,7 +189,7 @@ class Session:
 
     def last_traceback(self) -> str:
         """The traceback, on the server, of the last error that it sent; at most 16 KiB, empty without one."""
-        return str(self._remote.call("farcall.rpc.traceback"))
+        return self._remote.call_for(str, "farcall.rpc.traceback")
 
     # ---- devices and tensors
 
@@ -265,7 +263,7 @@ class Session:
 
     def download(self, name: str) -> bytes:
         """The bytes of a file in the session's folder."""
-        return bytes(self._remote.call("tvm.rpc.server.download", name))
+        return self._remote.call_for(bytes, "tvm.rpc.server.download", name)
 
     def remove(self, name: str) -> None:
         """Delete a file in the session's folder."""
@@ -273,7 +271,7 @@ class Session:
 
     def listdir(self, name: str = ".") -> list[str]:
         """Names in (a folder of) the session's folder."""
-        text: str = self._remote.call("tvm.rpc.server.listdir", name)
+        text = self._remote.call_for(str, "tvm.rpc.server.listdir", name)
         return text.split(",") if text else []
 
     # ---- the connection

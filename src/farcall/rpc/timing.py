@@ -121,7 +121,8 @@ class TimingOptions:
         """Measure on a server: a function of a module there, or (None) one that the server exports."""
         there = tuple(_upload(remote, arg) for arg in args)
         device = _device_of(there)
-        evaluator = remote.call(
+        evaluator = remote.call_for(
+            _core.Function,
             "runtime.RPCTimeEvaluator",
             module,
             name,

@@ -224,7 +224,7 @@ from pathlib import Path
 
 from farcall import _core
 from farcall.rpc import Limits
-from farcall.rpc.dispatch import dispatcher
+from farcall.rpc.dispatch import Policy
 
 def peak():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmPeak")).split()[1])
@@ -236,7 +236,7 @@ def serve(data):
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         try:
-            dispatcher(endpoint, Path("."), Limits()).serve()
+            Policy(Path("."), Limits()).dispatcher(endpoint).serve()
         except Exception as error:
             return type(error).__name__
         finally:

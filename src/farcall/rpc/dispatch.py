@@ -6,6 +6,7 @@ session begins, and what the devices are.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import traceback
 import weakref
@@ -42,6 +43,11 @@ class Rights(NamedTuple):
     token: str = "none"  # noqa: S105  (a name)
     scopes: Scope = ALL_SCOPES
 
+    @property
+    def owner(self) -> str:
+        """A folder's name: sessions find what others of the same token uploaded, and nothing else."""
+        return hashlib.sha256(self.token.encode()).hexdigest()[:16]
+
 
 class Policy:
     """Answers the native dispatcher's questions.
@@ -50,20 +56,23 @@ class Policy:
         workdir: the session's own folder.
         limits: what the client may ask for.
         waits: whether the server can wait inside a call, so that it can call the client's functions.
-        store: of what other sessions of the server uploaded.
+        store: the folder of what sessions of the server uploaded; without one, each file is sent.
     """
 
     def __init__(
-        self, workdir: Path, limits: Limits, *, waits: bool, store: ContentStore | None = None
+        self, workdir: Path, limits: Limits, *, waits: bool = True, store: Path | None = None
     ) -> None:
-        self._limits = limits
+        self.limits = limits
         self._waits = waits
-        self._features = ["promises", "trace", "debug"]
-        self._features += ["callbacks", "relay"] * waits + ["files"] * (store is not None)
+        self._rights = Rights()
+        features = ["promises", "trace", "debug"]
+        features += ["callbacks", "relay"] * waits + ["files"] * (store is not None)
+        self._greeting = json.dumps({"version": 1, "features": features, "limits": asdict(limits)})
         self._next: Connection | None = None
-        self.dispatcher: weakref.ref[_core.Dispatcher] | None = None  # whose policy this is
+        self._dispatcher: weakref.ref[_core.Dispatcher] | None = None
+        owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
         self._own: dict[str, Callable[..., Any]] = {
-            **standard_functions(workdir, store),
+            **standard_functions(workdir, owned),
             "farcall.rpc.hello": self._hello,
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,
@@ -77,6 +86,27 @@ class Policy:
             20: lambda device, stream: (None,),
             21: self._null_stream,
         }
+
+    def dispatcher(self, endpoint: _core.Endpoint, rights: Rights | None = None) -> _core.Dispatcher:
+        """What serves the requests of one session, by its :meth:`~_core.Dispatcher.serve`. One at a time.
+
+        Args:
+            endpoint: the server's end of the connection, behind the handshake. Its channel can wait for bytes
+                when this was said to wait.
+            rights: what the session's token allows.
+        """
+        self._rights = rights or Rights()
+        made = _core.Dispatcher(
+            endpoint,
+            self,
+            handles=self.limits.handles,
+            tensor_bytes=self.limits.tensor_bytes,
+            scopes=self._rights.scopes,
+            token=self._rights.token,
+            waits=self._waits,
+        )
+        self._dispatcher = weakref.ref(made)
+        return made
 
     def find(self, name: str) -> tuple[_core.Function, int, int] | None:
         """The function that is exported as ``name``, what a session needs for it, and its argument that names
@@ -115,21 +145,21 @@ class Policy:
         if not self._waits:
             raise NotImplementedError("this server never waits, so no session can go on from here")
         hop, taken = named
-        self._next = open_hop(hop, self._limits)
-        return _core.Endpoint(self._next.begin(), hop.url, self._limits.wire, client=False), taken
+        self._next = open_hop(hop, self.limits)
+        return _core.Endpoint(self._next.begin(), hop.url, self.limits.wire, client=False), taken
 
     def _hello(self, version: int = 1, wishes: str = "{}") -> str:
         del version, wishes  # there is one version, and nothing to choose
-        return json.dumps({"version": 1, "features": self._features, "limits": asdict(self._limits)})
+        return self._greeting
 
     def _debug(self) -> None:
         """From now on the client may ask for tracebacks."""
-        if self.dispatcher is not None and (dispatcher := self.dispatcher()) is not None:
+        if self._dispatcher is not None and (dispatcher := self._dispatcher()) is not None:
             dispatcher.keep_errors()
 
     def _traceback(self) -> str:
         """Where the last error that the client was told came from: its end, when it is long."""
-        dispatcher = self.dispatcher() if self.dispatcher is not None else None
+        dispatcher = self._dispatcher() if self._dispatcher is not None else None
         error = dispatcher.last_error if dispatcher is not None else None
         return "" if error is None else "".join(traceback.format_exception(error))[-_TRACEBACK_CHARS:]
 
@@ -142,36 +172,3 @@ class Policy:
         if device.type != _CPU or device.index != 0:
             raise ValueError(f"no device {device} here; this server has cpu:0")
         return (_NULL,)
-
-
-def dispatcher(
-    endpoint: _core.Endpoint,
-    workdir: Path,
-    limits: Limits,
-    rights: Rights = Rights(),  # noqa: B008  (immutable)
-    *,
-    waits: bool = True,
-    store: ContentStore | None = None,
-) -> _core.Dispatcher:
-    """Serves the requests of one session; :meth:`~_core.Dispatcher.serve` runs it.
-
-    Args:
-        endpoint: the server's end of the connection, behind the handshake.
-        workdir: the session's own folder.
-        limits: what the client may ask for.
-        rights: what its token allows.
-        waits: whether the endpoint's channel can wait for bytes.
-        store: of what other sessions of the server uploaded; without one, each file is sent.
-    """
-    policy = Policy(workdir, limits, waits=waits, store=store)
-    made = _core.Dispatcher(
-        endpoint,
-        policy,
-        handles=limits.handles,
-        tensor_bytes=limits.tensor_bytes,
-        scopes=rights.scopes,
-        token=rights.token,
-        waits=waits,
-    )
-    policy.dispatcher = weakref.ref(made)
-    return made

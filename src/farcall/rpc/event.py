@@ -8,7 +8,7 @@ from types import TracebackType
 
 from farcall import _core
 from farcall.errors import ConnectionLostError, ProtocolError, RemoteError
-from farcall.rpc.dispatch import Rights, dispatcher
+from farcall.rpc.dispatch import Policy, Rights
 from farcall.rpc.handshake import ServerHandshake, server_accept, server_refuse
 from farcall.rpc.limits import Limits
 
@@ -53,7 +53,7 @@ class EventServer:
         folder = workdir or Path(self._folder.name)  # type: ignore[union-attr]
         self._channel = _core.MemoryChannel()
         self._endpoint = _core.Endpoint(self._channel, peer, limits.wire, client=False)
-        self._dispatcher = dispatcher(self._endpoint, folder, limits, rights or Rights(), waits=False)
+        self._dispatcher = Policy(folder, limits, waits=False).dispatcher(self._endpoint, rights)
 
     @property
     def closed(self) -> bool:

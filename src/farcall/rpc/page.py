@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PAGE_BYTES = 4096
 _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
@@ -69,3 +73,18 @@ class Page:
     def close(self) -> None:
         """Unmap it."""
         self.memory.close()
+
+
+@contextmanager
+def page_file() -> Iterator[int]:
+    """The descriptor of a new page; two processes that map it share the page."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("farcall-page", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, PAGE_BYTES)
+        yield fd
+    finally:
+        os.close(fd)

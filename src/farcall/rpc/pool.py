@@ -20,6 +20,7 @@ from typing import Any
 
 from farcall.errors import UsageError
 from farcall.rpc.limits import Limits
+from farcall.rpc.page import Page, page_file
 from farcall.rpc.worker_process import WorkerProcess
 
 _FILL_SECONDS = 0.02
@@ -50,13 +51,6 @@ class WorkerPool:
         """
         await self._ready_zygote()
         self._fill()
-
-    def folder(self, number: int) -> Path:
-        """A new folder for the session of worker ``number``; it goes when the zygote goes, at the latest."""
-        assert self._zygote is not None  # noqa: S101
-        path = self._zygote.root / str(number)
-        path.mkdir(mode=0o700)
-        return path
 
     async def take(self) -> WorkerProcess:
         """A worker that waits for a session; another is ordered.
@@ -130,7 +124,7 @@ class _Zygote:
     """The process; see :mod:`farcall.rpc.zygote` for what is said over its control socket."""
 
     def __init__(self, init: str | None, limits: Limits, *, late: bool) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="farcall-server-"))
+        self._root = Path(tempfile.mkdtemp(prefix="farcall-server-"))
         self.alive = False
         self._numbers = itertools.count(1)
         self._workers: dict[int, WorkerProcess] = {}
@@ -141,7 +135,7 @@ class _Zygote:
             "late": late,
             "limits": asdict(limits),
             "parent": os.getpid(),
-            "root": str(self.root),
+            "root": str(self._root),
         }
         with theirs:
             self._process = subprocess.Popen(
@@ -174,11 +168,14 @@ class _Zygote:
 
     def fork(self) -> WorkerProcess:
         """A new worker. It is there at once: what it is given waits until the fork is done."""
+        number = next(self._numbers)
+        workdir = self._root / str(number)  # it goes when the zygote goes, at the latest
+        workdir.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
-        worker = WorkerProcess(next(self._numbers), ours, self._kill)
-        self._workers[worker.number] = worker
-        with theirs:
-            self._say({"fork": worker.number}, theirs.fileno())
+        with theirs, page_file() as page_fd:
+            worker = WorkerProcess(number, ours, Page(page_fd), workdir, self._kill)
+            self._workers[number] = worker
+            self._say({"fork": number}, theirs.fileno(), page_fd)
         return worker
 
     def _kill(self, number: int) -> None:
@@ -229,7 +226,7 @@ class _Zygote:
         while self._workers:
             _end(self._workers.popitem()[1], -signal.SIGKILL)
         with contextlib.suppress(OSError):
-            shutil.rmtree(self.root)
+            shutil.rmtree(self._root)
 
 
 def _end(worker: WorkerProcess, status: int) -> None:

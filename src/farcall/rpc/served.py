@@ -112,18 +112,17 @@ class ServedSession:
         except UsageError as error:
             return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {error}")
         worker = self.worker
-        workdir = pool.folder(worker.number)
         clock = self._start_clock(wish)
         try:
             self._line.socket.setblocking(True)  # the worker shares this flag
-            worker.give(self._line.descriptors, workdir, self._session_facts())
+            worker.give(self._line.descriptors, self._session_facts())
             return await self._outcome(worker, hangups)
         finally:
             if clock is not None:
                 clock.cancel()
             await worker.kill()
             worker.close()
-            await asyncio.to_thread(shutil.rmtree, workdir, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, worker.workdir, ignore_errors=True)
 
     def _start_clock(self, wish: float | None) -> asyncio.TimerHandle | None:
         seconds = min(filter(None, (wish, self._limits.session_seconds)), default=None)

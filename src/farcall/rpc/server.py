@@ -199,6 +199,7 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
         UsageError: ``init`` fails.
     """
     from farcall.rpc.confine import confine
+    from farcall.rpc.dispatch import Policy
     from farcall.rpc.worker import run_init, serve_channel
 
     limits = limits or Limits()
@@ -210,5 +211,5 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="farcall-session-") as folder:
         os.chdir(folder)
         confine(limits)
-        serve_channel(line, {"peer": "the parent process", "workdir": folder}, limits)
+        serve_channel(line, Policy(Path(folder), limits), "the parent process")
         os.chdir("/")

@@ -14,7 +14,9 @@ from farcall.rpc.files import Workdir
 from farcall.rpc.store import ContentStore, SharedFiles
 
 
-def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[str, Callable[..., Any]]:
+def standard_functions(
+    folder: Path, store: Callable[[], ContentStore] | None = None
+) -> dict[str, Callable[..., Any]]:
     """The functions by name, bound to one session's folder.
 
     Files live in that folder only. ``workpath`` answers the name as it came: a client may hand it back, and
@@ -22,10 +24,9 @@ def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[
 
     Args:
         folder: of the session.
-        store: of what other sessions uploaded; None keeps nothing.
+        store: gives that of what other sessions uploaded, when it is asked for; None keeps nothing.
     """
     files = Workdir(folder)
-    shared = SharedFiles(files, store) if store is not None else None
 
     def workpath(name: str) -> str:
         files.path(name)
@@ -36,7 +37,7 @@ def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[
 
     writer = _core.file_writer(files.discreet(files.place))
     return {
-        **(_file_functions(shared, writer) if shared is not None else {}),
+        **(_file_functions(lambda: SharedFiles(files, store()), writer) if store is not None else {}),
         "tvm.rpc.server.upload": writer,
         "tvm.rpc.server.download": files.discreet(files.read),
         "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
@@ -61,13 +62,15 @@ def standard_functions(folder: Path, store: ContentStore | None = None) -> dict[
     }
 
 
-def _file_functions(shared: SharedFiles, writer: _core.Function) -> dict[str, Callable[..., Any]]:
+def _file_functions(
+    shared: Callable[[], SharedFiles], writer: _core.Function
+) -> dict[str, Callable[..., Any]]:
     """The feature ``files``."""
     return {
         "farcall.rpc.write": writer,
-        "farcall.rpc.known": shared.known,
-        "farcall.rpc.have": shared.have,
-        "farcall.rpc.share": shared.share,
+        "farcall.rpc.known": lambda hint: shared().known(hint),
+        "farcall.rpc.have": lambda name, sha256, hint: shared().have(name, sha256, hint),
+        "farcall.rpc.share": lambda name, hint: shared().share(name, hint),
     }
 
 

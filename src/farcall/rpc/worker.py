@@ -5,7 +5,6 @@ It waits on its control socket for a client's connection (SCM_RIGHTS).
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -13,15 +12,17 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn
 
 from farcall import _core
 from farcall.errors import ConnectionLostError, ProtocolError, UsageError
 from farcall.rpc.channels import channel_of
 from farcall.rpc.confine import confine
+from farcall.rpc.dispatch import Policy, Rights
 from farcall.rpc.limits import Limits
 from farcall.rpc.packets import FIRST_REQUESTS
 from farcall.rpc.page import Page
+from farcall.rpc.scopes import parse_scopes
 
 
 def run_init(text: str | None) -> None:
@@ -47,34 +48,27 @@ def run_init(text: str | None) -> None:
 
 def serve_channel(
     channel: _core.Channel | _core.SharedChannel,
-    session: dict[str, Any],
-    limits: Limits,
+    policy: Policy,
+    peer: str,
+    rights: Rights | None = None,
     page: Page | None = None,
 ) -> None:
     """Serve one session to its end, in this process.
 
     Args:
         channel: to the client, behind the handshake.
-        session: ``peer`` and ``workdir``, ``token`` and ``scopes`` where a token limits it, and ``store``, a
-            folder of what sessions uploaded, where there is one.
-        limits: of the session.
+        policy: what the session may do, and by which limits.
+        peer: how messages call the client.
+        rights: what its token allows.
         page: where to note what is done.
 
     Raises:
         ProtocolError: the client broke the protocol, and was told.
     """
-    from farcall.rpc.dispatch import Rights, dispatcher
-    from farcall.rpc.scopes import parse_scopes
-    from farcall.rpc.store import ContentStore
-
     memory = None if page is None else page.memory
-    endpoint = _core.Endpoint(channel, session["peer"], limits.wire, client=False, page=memory)
-    rights = Rights(session["token"], parse_scopes(session["scopes"])) if "token" in session else Rights()
-    # Sessions find what others of the same token uploaded, and nothing else.
-    owner = hashlib.sha256(rights.token.encode()).hexdigest()[:16]
-    store = ContentStore(Path(session["store"]) / owner) if "store" in session else None
+    endpoint = _core.Endpoint(channel, peer, policy.limits.wire, client=False, page=memory)
     try:
-        dispatcher(endpoint, Path(session["workdir"]), limits, rights, store=store).serve()
+        policy.dispatcher(endpoint, rights).serve()
     except ConnectionLostError:
         pass
     finally:
@@ -87,41 +81,66 @@ def _call_hook(name: str) -> None:
         function()
 
 
-def _rehearse(limits: Limits) -> None:
+class _Client(NamedTuple):
+    """Whom the supervisor gives to this worker."""
+
+    descriptors: list[int]
+    peer: str
+    rights: Rights
+
+
+def _receive(control: socket.socket) -> _Client | None:
+    """The client; None when the supervisor closed: this spare was not needed."""
+    with control:
+        data, descriptors, _, _ = socket.recv_fds(control, 65536, 8)
+    if not data:
+        return None
+    told = json.loads(data)
+    rights = Rights(told["token"], parse_scopes(told["scopes"])) if "token" in told else Rights()
+    return _Client(descriptors, told["peer"], rights)
+
+
+def _rehearse(policy: Policy) -> None:
     """Serve the first requests of a session to nobody: the memory that this touches is copied after a fork,
     and a client need not wait for it."""
-    ours, theirs = socket.socketpair()
-    with ours:
-        ours.sendall(FIRST_REQUESTS)
-        ours.shutdown(socket.SHUT_WR)
-        serve_channel(channel_of([theirs.detach()]), {"peer": "", "workdir": "."}, limits, None)
+    ours, control = socket.socketpair()
+    here, there = socket.socketpair()
+    with ours, here, there:
+        here.sendall(FIRST_REQUESTS)
+        here.shutdown(socket.SHUT_WR)
+        socket.send_fds(ours, [b'{"peer": "nobody"}'], [there.fileno()])
+        if nobody := _receive(control):
+            serve_channel(channel_of(nobody.descriptors), policy, nobody.peer, nobody.rights)
 
 
-def main(control: socket.socket, limits: Limits, late_init: str | None) -> NoReturn:
+def main(
+    control: socket.socket, page_fd: int, workdir: Path, limits: Limits, late_init: str | None
+) -> NoReturn:
     """Take one session from ``control``, serve it, and end the process.
+
+    All that needs no client is done before there is one.
 
     Args:
         control: to the supervisor.
+        page_fd: of the memory in which it looks what we do.
+        workdir: the session's own folder. Beside it is what the server's sessions share; both go with the
+            server.
         limits: of the session.
         late_init: what the zygote could not run for us.
     """
     # A stop of the server reaches the whole group of processes; the supervisor decides when we end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
-    _rehearse(limits)
-    data, descriptors, _, _ = socket.recv_fds(control, 65536, 8)
-    if not data:
-        os._exit(0)  # the supervisor closed: this spare was not needed
-    control.close()
-    session = json.loads(data)
-    # Beside the folders of the server's sessions, and gone with them.
-    session["store"] = str(Path(session["workdir"]).parent / "store")
-    page = Page(descriptors.pop())
-    os.chdir(session["workdir"])
+    os.chdir(workdir)
+    page = Page(page_fd)
+    policy = Policy(workdir, limits, store=workdir.parent / "store")
+    _rehearse(policy)
     confine(limits)
+    if (client := _receive(control)) is None:
+        os._exit(0)
     _call_hook("tvm.rpc.server.start")
     try:
-        serve_channel(channel_of(descriptors), session, limits, page)
+        serve_channel(channel_of(client.descriptors), policy, client.peer, client.rights, page)
     except ProtocolError as error:
         page.broken = str(error)
     _call_hook("tvm.rpc.server.shutdown")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from farcall.rpc.page import PAGE_BYTES, Page
+from farcall.rpc.page import Page
 
 
 class WorkerProcess:
@@ -21,35 +19,32 @@ class WorkerProcess:
     Args:
         number: by which the zygote knows it.
         control: our end of its control socket.
+        page: what it shares with us.
+        workdir: its session's own folder.
         kill: asks the zygote to end it.
     """
 
-    def __init__(self, number: int, control: socket.socket, kill: Callable[[int], None]) -> None:
+    def __init__(
+        self, number: int, control: socket.socket, page: Page, workdir: Path, kill: Callable[[int], None]
+    ) -> None:
         self.number = number
         self.pid = 0  # as soon as the zygote has told
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.page: Page | None = None
+        self.page: Page | None = page  # None when closed
+        self.workdir = workdir
         self._counted = {"received": 0, "sent": 0}
         self._control = control
         self._kill = kill
 
-    def give(self, connection: Sequence[int], workdir: Path, facts: dict[str, object]) -> None:
+    def give(self, connection: Sequence[int], facts: dict[str, object]) -> None:
         """Hand the client's connection over; the caller keeps its own descriptors of it.
 
         Args:
             connection: the descriptors of it.
-            workdir: the session's own folder.
             facts: what the worker is to know of the client.
         """
-        fd = _page_file()
-        try:
-            self.page = Page(fd)
-            message = json.dumps({**facts, "workdir": str(workdir)}).encode()
-            with contextlib.suppress(OSError):  # it died: `ended` will tell
-                socket.send_fds(self._control, [message], [*connection, fd])
-        finally:
-            os.close(fd)
-            self._control.close()
+        with self._control, contextlib.suppress(OSError):  # it died: `ended` will tell
+            socket.send_fds(self._control, [json.dumps(facts).encode()], connection)
 
     async def kill(self) -> int:
         """End the process; its exit status."""
@@ -101,13 +96,3 @@ def _cause(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name} ({signal.strsignal(-status)})"
     except ValueError:
         return f"was ended by signal {-status}"
-
-
-def _page_file() -> int:
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("farcall-page", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    os.ftruncate(fd, PAGE_BYTES)
-    return fd

@@ -11,7 +11,7 @@ zygote, which leaves ``--init`` to each worker.
 
 Messages are JSON, one a packet of the control socket (SOCK_SEQPACKET)::
 
-    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair, {"kill": ID}
+    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair and its page, {"kill": ID}
     zygote -> supervisor   {"ready": true}, {"threads": N}, {"error": TEXT}; then
                            {"forked": ID, "pid": PID}, {"ended": ID, "status": N}
 """
@@ -101,34 +101,36 @@ class Zygote:
 
     def _order(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 1)
+            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
         except ConnectionResetError:  # the supervisor left without reading all that we said
             return False
         if not data:
             return False
         order: dict[str, int] = json.loads(data)
         if "fork" in order:
-            self._fork(order["fork"], fds[0])
+            try:
+                self._fork(order["fork"], *fds)
+            finally:  # here only: the child does not come back
+                for fd in fds:
+                    os.close(fd)
         else:
             for pid in [pid for pid, number in self._children.items() if number == order["kill"]]:
                 os.kill(pid, signal.SIGKILL)  # ours and not reaped: the id cannot name another process
         return True
 
-    def _fork(self, number: int, control_fd: int) -> None:
+    def _fork(self, number: int, control_fd: int, page_fd: int) -> None:
         zygote = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
             self._say(ended=number, status=1, error=f"cannot fork: {error}")
-            os.close(control_fd)
             return
         if pid == 0:
-            self._become_worker(zygote, control_fd)
-        os.close(control_fd)
+            self._become_worker(zygote, number, control_fd, page_fd)
         self._children[pid] = number
         self._say(forked=number, pid=pid)
 
-    def _become_worker(self, zygote: int, control_fd: int) -> NoReturn:
+    def _become_worker(self, zygote: int, number: int, control_fd: int, page_fd: int) -> NoReturn:
         try:
             die_with_parent(zygote)
             signal.set_wakeup_fd(-1)
@@ -137,7 +139,8 @@ class Zygote:
             self._control.close()
             os.close(self._wake)
             os.close(self._woken)
-            worker.main(socket.socket(fileno=control_fd), self._limits, self._late_init)
+            control, workdir = socket.socket(fileno=control_fd), self._root / str(number)
+            worker.main(control, page_fd, workdir, self._limits, self._late_init)
         except BaseException as error:
             print(f"farcall worker: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
@@ -161,8 +164,6 @@ class Zygote:
 
 def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     """Prepare, say how that went, and serve."""
-    import farcall.rpc.dispatch  # noqa: F401  (what every worker needs)
-
     die_with_parent(options["parent"])  # while --init runs, which reads no control socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

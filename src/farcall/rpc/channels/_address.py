@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import shlex
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class Address:
         return self.scheme not in ("tcp", "ws")
 
 
+@functools.lru_cache(maxsize=256)  # one connect needs it more than once, and a program connects to few servers
 def parse_address(url: str) -> Address:
     """Take a URL apart. ``HOST:PORT`` alone is that of TCP.
 

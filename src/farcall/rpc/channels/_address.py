@@ -58,7 +58,7 @@ class Address:
         return self.scheme not in ("tcp", "ws")
 
 
-@functools.lru_cache(maxsize=256)  # one connect needs it more than once, and a program connects to few servers
+@functools.lru_cache(maxsize=256)  # one connect asks more than once, and a program has few servers
 def parse_address(url: str) -> Address:
     """Take a URL apart. ``HOST:PORT`` alone is that of TCP.
 

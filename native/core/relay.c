@@ -55,6 +55,11 @@ FcPending fc_relay_pop(FcRelay* relay) {
   return entry;
 }
 
+void fc_relay_drop(FcPending* entry) {
+  fc_name_drop(entry->name);
+  fc_name_drop(entry->gives);
+}
+
 int fc_relay_suspend(FcRelay* relay) {
   size_t none = 0;
   if (relay->count == 0 || relay->queue[relay->first].code != FC_WIRE_CALL_FUNC) {
@@ -118,12 +123,13 @@ static void set_lost_error(const FcRelay* relay) {
 
 /* Makes the request the far side's, and notes that its reply is to come. */
 static int admit(FcRelay* relay, fc_wire_packet* p) {
-  FcPending entry;
+  FcPending entry = {.name = NULL};
   pthread_mutex_lock(&relay->lock);
   int rc = relay->done ? -1 : fc_relay_request(relay, p, &entry);
   if (relay->done) set_lost_error(relay);
   entry.began = fc_trace_begin();
   if (rc == 0) rc = fc_relay_push(relay, entry);
+  if (rc != 0) fc_relay_drop(&entry);
   pthread_mutex_unlock(&relay->lock);
   return rc;
 }
@@ -206,7 +212,10 @@ static void clear(FcRelay* relay) {
   for (size_t i = 0; i < relay->count; ++i) {
     FcPending* entry = &relay->queue[(relay->first + i) % relay->capacity];
     fc_any_clear(&entry->answer);
+    fc_relay_drop(entry);
   }
+  for (size_t i = 0; i < relay->suspended_count; ++i) fc_relay_drop(&relay->suspended[i]);
+  fc_relay_clear_names(relay);
   for (uint32_t i = 0; i < relay->handles.size; ++i) {
     if (relay->handles.entries[i].kind == FC_KIND_HERE) fc_export_decref(relay->handles.entries[i].function);
   }

@@ -11,6 +11,12 @@
 
 #include "serve.h"
 
+/* What messages and traces call a function. Counted under the relay's lock. */
+typedef struct FcName {
+  uint32_t refs;
+  char text[];
+} FcName;
+
 /* A request whose reply is still to come. */
 typedef struct FcPending {
   uint64_t nbytes;  /* kCopyFromRemote: of the payload */
@@ -19,6 +25,8 @@ typedef struct FcPending {
   int32_t code;
   bool here;        /* the far side is not asked */
   uint32_t scope;   /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS */
+  FcName* name;     /* of the function that is called; NULL: not known. Owned */
+  FcName* gives;    /* of the function that may be the result; the same */
 } FcPending;
 
 #define FC_RELAY_KEEPS UINT32_C(0x100) /* the function is farcall.rpc.keep */
@@ -29,6 +37,8 @@ typedef struct FcRelay {
   pthread_mutex_t lock; /* guards what follows */
   pthread_cond_t moved; /* the queue became shorter */
   FcHandles handles;    /* the client's handle -> the far side's */
+  FcName** names;       /* of the functions among them, by slot */
+  uint32_t names_size;
   FcPending* queue;     /* a ring */
   size_t first, count, capacity;
   FcPending* suspended; /* calls during which the far side has called the client; the innermost is last */
@@ -46,6 +56,8 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
 /* Appends to the queue; waits while it is too long. -1 with an error: no memory. */
 int fc_relay_push(FcRelay* relay, FcPending entry);
 FcPending fc_relay_pop(FcRelay* relay);
+/* Releases what an entry holds beside its answer. Under the lock. */
+void fc_relay_drop(FcPending* entry);
 /* Queues the reply of a request that was answered here. */
 int fc_relay_send_here(FcRelay* relay, FcPending* entry);
 /* The far side calls the client: the reply of the call in progress comes later, behind what the client asks now. */
@@ -57,6 +69,18 @@ int fc_relay_resume(FcRelay* relay);
  * `to` was lost (all was read); -1 when `from` was. */
 int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer);
 enum { FC_RELAY_PIECE = 1 << 18 };
+
+/* ---- relay_names.c; the caller holds the lock ---- */
+
+/* "PREFIX TEXT", cut where traces cut it; NULL without memory: names are there for who looks, and nothing needs them. */
+FcName* fc_name_new(const char* prefix, const char* text);
+FcName* fc_name_share(FcName* name);
+void fc_name_drop(FcName* name);
+/* What the function of a handle is called, as a new reference; NULL when that is not known. */
+FcName* fc_relay_name_of(const FcRelay* relay, uint64_t handle);
+/* It is called so from now on; the name is shared. */
+void fc_relay_set_name(FcRelay* relay, uint64_t handle, FcName* name);
+void fc_relay_clear_names(FcRelay* relay);
 
 /* ---- relay_values.c: handles of packets, rewritten in place ---- */
 

@@ -74,15 +74,21 @@ static int send_own(FcRelay* relay) {
   return rc;
 }
 
+static void trace_answer(const FcPending* entry) {
+  bool copy = entry->code == FC_WIRE_COPY_FROM_REMOTE || entry->code == FC_WIRE_COPY_TO_REMOTE;
+  const char* name = entry->name ? entry->name->text : fc_wire_code_name(entry->code);
+  fc_trace_end(copy ? "copy" : "wire", name, -1, entry->began);
+}
+
 /* The request in front is answered: what follows it may be, too. Its reply is out, or the next thing that this thread
  * does is to queue another behind it. */
 static int retire(FcRelay* relay) {
   pthread_mutex_lock(&relay->lock);
   int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0; /* from now on the other thread may send */
+  trace_answer(&relay->queue[relay->first]); /* who finds the queue empty finds this in the trace */
   FcPending entry = fc_relay_pop(relay);
+  fc_relay_drop(&entry);
   pthread_mutex_unlock(&relay->lock);
-  bool copy = entry.code == FC_WIRE_COPY_FROM_REMOTE || entry.code == FC_WIRE_COPY_TO_REMOTE;
-  fc_trace_end(copy ? "copy" : "wire", fc_wire_code_name(entry.code), -1, entry.began);
   return rc != 0 ? rc : send_own(relay);
 }
 
@@ -204,6 +210,7 @@ static void answer_rest(FcRelay* relay) {
   while (relay->count != 0 && rc == 0) {
     FcPending entry = fc_relay_pop(relay);
     rc = entry.here ? queue_here(relay, &entry) : send_text(relay, relay->lost);
+    fc_relay_drop(&entry);
   }
   if (rc == 0) fc_endpoint_flush_queue(relay->near);
   relay->done = true;

@@ -45,9 +45,21 @@ static FcExport* own_function(FcRelay* relay, uint64_t handle) {
   return function;
 }
 
+/* Until all that was asked before is answered, and noted: the client may be quicker than the thread of replies. */
+static void await_answers(FcRelay* relay) {
+  if (fc_endpoint_flush_queue(relay->far) != 0) { /* lost: the other thread sees that, and answers */
+    TVMFFIObject* error = fc_error_take();
+    if (error) fc_decref(error);
+  }
+  pthread_mutex_lock(&relay->lock);
+  while (relay->count != 0 && !relay->done) pthread_cond_wait(&relay->moved, &relay->lock);
+  pthread_mutex_unlock(&relay->lock);
+}
+
 static int call(FcRelay* relay, const fc_wire_packet* p, TVMFFIAny* out) {
   FcExport* function = own_function(relay, p->handle);
   if (!function) return 0;
+  await_answers(relay);
   if (p->num_args != 0) {
     fc_error_format("TypeError", "`%s` takes no arguments", function->name);
     return -1;

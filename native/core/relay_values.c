@@ -41,9 +41,26 @@ static int check_callee(FcRelay* relay, uint64_t handle, const TVMFFIAny* args, 
   return kept ? check_callee(relay, args[1].v_uint64, NULL, 0) : 0;
 }
 
-static int call_to_far(FcRelay* relay, fc_wire_packet* p) {
+static bool is_kept(const FcRelay* relay, uint64_t handle) {
+  const FcEntry* entry = fc_handles_find(&relay->handles, handle, FC_KIND_FUNCTION);
+  return entry && entry->other & FC_RELAY_KEEPS;
+}
+
+/* What is called, and what a function that it returns will be called: as the last server has it. */
+static void name_call(const FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
+  static const char of_module[] = "tvm.rpc.server.ModuleGetFunction"; /* (module, name) */
+  int32_t skip = is_kept(relay, p->handle) && p->num_args >= 2 ? 2 : 0;
+  entry->name = fc_relay_name_of(relay, skip ? p->args[1].v_uint64 : p->handle);
+  if (!entry->name || strcmp(entry->name->text, of_module) != 0 || p->num_args < skip + 2) return;
+  const TVMFFIAny* called = &p->args[skip + 1];
+  if (!fc_wire_is_text(called->type_index)) return;
+  entry->gives = fc_name_new("", ((const TVMFFIByteArray*)called->v_ptr)->data);
+}
+
+static int call_to_far(FcRelay* relay, fc_wire_packet* p, FcPending* pending) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
   if (check_callee(relay, p->handle, args, p->num_args) != 0) return -1;
+  name_call(relay, p, pending);
   if (!(p->handle & FC_PROMISE_BIT) && map(relay, &p->handle, FC_KIND_FUNCTION) != 0) return -1;
   for (int32_t i = 0; i < p->num_args; ++i) {
     if (fc_relay_to_far(relay, &args[i]) != 0) return -1;
@@ -56,6 +73,7 @@ static int release(FcRelay* relay, TVMFFIAny* value, uint32_t kinds) {
   FcEntry entry, data;
   if (value->type_index != kTVMFFIOpaquePtr || value->v_uint64 == 0 || value->v_uint64 & FC_PROMISE_BIT) return 0;
   if (!fc_handles_remove(&relay->handles, value->v_uint64, kinds, &entry)) return -1;
+  fc_relay_set_name(relay, value->v_uint64, NULL);
   if (entry.kind == FC_KIND_TENSOR) fc_handles_remove(&relay->handles, entry.other, FC_KIND_RETURNED, &data);
   value->v_uint64 = entry.far;
   return 0;
@@ -84,6 +102,7 @@ static int lookup_to_far(FcRelay* relay, const fc_wire_packet* p, FcPending* ent
     entry->scope = FC_RELAY_KEEPS;
     return 0;
   }
+  entry->gives = fc_name_new("", name->data);
   if (server->policy->scope(server->context, *name, &entry->scope) != 0) return -1;
   return fc_server_require(server, entry->scope, name->data);
 }
@@ -92,7 +111,7 @@ int fc_relay_request(FcRelay* relay, fc_wire_packet* p, FcPending* entry) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
   *entry = (FcPending){.code = p->code, .nbytes = p->nbytes};
   switch (p->code) {
-    case FC_WIRE_CALL_FUNC: return call_to_far(relay, p);
+    case FC_WIRE_CALL_FUNC: return call_to_far(relay, p, entry);
     case FC_WIRE_GET_GLOBAL_FUNC: return lookup_to_far(relay, p, entry);
     case FC_WIRE_FREE_HANDLE: return p->num_args == 1 ? release(relay, args, FC_KIND_OWNED) : 0;
     case FC_WIRE_DEV_FREE_DATA: return p->num_args == 2 ? release(relay, args + 1, FC_KIND_ALLOCATED) : 0;
@@ -129,12 +148,12 @@ static int give_known(FcRelay* relay, uint64_t* handle, uint32_t kinds, uint32_t
   return give(relay, handle, kind, 0);
 }
 
-static int pointer_reply(FcRelay* relay, fc_wire_packet* p, uint32_t kind, uint64_t other) {
+static int pointer_reply(FcRelay* relay, fc_wire_packet* p, uint32_t kind) {
   TVMFFIAny* value = (TVMFFIAny*)p->args;
   bool null = p->num_args != 1 || value->type_index != kTVMFFIOpaquePtr || value->v_uint64 == 0;
   if (null) return 0;
   if (kind == FC_KIND_STREAM) return give_known(relay, &value->v_uint64, FC_KIND_STREAM, FC_KIND_STREAM);
-  return give(relay, &value->v_uint64, kind, other);
+  return give(relay, &value->v_uint64, kind, 0);
 }
 
 static int tensor_reply(FcRelay* relay, fc_wire_packet* p) {
@@ -152,23 +171,40 @@ static uint32_t kind_of(int64_t type_index) {
   return type_index >= kTVMFFIStaticObjectBegin ? FC_KIND_OBJECT : FC_KIND_POINTER;
 }
 
-static int call_reply(FcRelay* relay, fc_wire_packet* p) {
+/* The result of a call is a function, or one was looked up. */
+static int give_function(FcRelay* relay, uint64_t* handle, const FcPending* entry, uint64_t scope) {
+  if (give(relay, handle, FC_KIND_FUNCTION, scope) != 0) return -1;
+  FcName* made = entry->gives || !entry->name ? fc_name_share(entry->gives)
+                                              : fc_name_new("result of ", entry->name->text);
+  fc_relay_set_name(relay, *handle, made);
+  fc_name_drop(made);
+  return 0;
+}
+
+static int lookup_reply(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
+  TVMFFIAny* value = (TVMFFIAny*)p->args;
+  bool pointer = p->num_args == 1 && value->type_index == kTVMFFIOpaquePtr && value->v_uint64 != 0;
+  return pointer ? give_function(relay, &value->v_uint64, entry, entry->scope) : 0;
+}
+
+static int call_reply(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
   if (p->num_args < 2 || args[0].type_index != kTVMFFIInt) return 0; /* the client says what it thinks of it */
   if (args[1].type_index == kTVMFFIDLTensorPtr) return tensor_reply(relay, p);
   if (args[1].type_index != kTVMFFIOpaquePtr || args[1].v_uint64 == 0) return 0;
   uint32_t kind = kind_of(args[0].v_int64);
-  return give(relay, &args[1].v_uint64, kind, kind == FC_KIND_FUNCTION ? FC_SCOPE_CALL : 0);
+  if (kind == FC_KIND_FUNCTION) return give_function(relay, &args[1].v_uint64, entry, FC_SCOPE_CALL);
+  return give(relay, &args[1].v_uint64, kind, 0);
 }
 
 int fc_relay_reply(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
   switch (entry->code) {
-    case FC_WIRE_CALL_FUNC: return call_reply(relay, p);
-    case FC_WIRE_GET_GLOBAL_FUNC: return pointer_reply(relay, p, FC_KIND_FUNCTION, entry->scope);
+    case FC_WIRE_CALL_FUNC: return call_reply(relay, p, entry);
+    case FC_WIRE_GET_GLOBAL_FUNC: return lookup_reply(relay, p, entry);
     case FC_WIRE_DEV_ALLOC_DATA:
-    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE: return pointer_reply(relay, p, FC_KIND_ALLOCATED, 0);
+    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE: return pointer_reply(relay, p, FC_KIND_ALLOCATED);
     case FC_WIRE_DEV_CREATE_STREAM:
-    case FC_WIRE_DEV_GET_CURRENT_STREAM: return pointer_reply(relay, p, FC_KIND_STREAM, 0);
+    case FC_WIRE_DEV_GET_CURRENT_STREAM: return pointer_reply(relay, p, FC_KIND_STREAM);
     default: return 0;
   }
 }

@@ -83,9 +83,9 @@ int fc_export_call(const FcServer* server, const FcExport* function, const TVMFF
 }
 
 /* What a request waited for behind others, and what it took then. */
-FC_COLD static void trace_call(const FcServer* server, const FcExport* function, int64_t begin) {
+FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_t begin) {
   if (!fc_trace_begin()) return;
-  fc_trace_add("queue", function->name, -1, server->ep->arrived, begin);
+  fc_trace_add("queue", function->name, -1, arrived, begin);
   fc_trace_end("compute", function->name, -1, begin);
 }
 
@@ -98,11 +98,11 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   FcExport* outer = server->running;
   if (!function->quick && fc_endpoint_flush_queue(server->ep) != 0) return -1;
   note(server, server->running = function);
-  int64_t begin = fc_now_ns();
+  int64_t begin = fc_now_ns(), arrived = server->ep->arrived; /* more may arrive within the call */
   if (shared) fc_endpoint_leave(server->ep);
   int rc = fc_export_call(server, function, args, n, result);
   if (shared) pthread_mutex_lock(&server->ep->lock);
-  if (FC_UNLIKELY(server->ep->arrived != 0)) trace_call(server, function, begin);
+  if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
   function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
   return rc;

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CLOCK_PROBES = 5
 _SPANS_MAX = 1 << 20  # that a server may give
+_NS_MAX = 1 << 63  # of a clock, or between two times of it
 _current: Trace | None = None
 _lock = threading.Lock()
 _sessions: weakref.WeakSet[Traceable] = weakref.WeakSet()
@@ -167,12 +168,21 @@ def _read(data: object, url: str, offset: int) -> list[_Span]:
         rows: Any = json.loads(data)  # type: ignore[arg-type]
         if len(rows) > _SPANS_MAX:
             raise ValueError(f"{len(rows)} spans")
-        return [
-            _Span(url, str(category), str(name), int(start) + offset, int(ns))
-            for _, category, name, start, ns in rows
-        ]
-    except (ValueError, TypeError) as error:
+        return [_span(url, offset, *row) for row in rows]
+    except (ValueError, TypeError, RecursionError) as error:
         raise ProtocolError(f"{url} sent no trace: {error}") from None
+
+
+def _span(url: str, offset: int, hop: object, category: str, name: str, start: int, duration: int) -> _Span:
+    """One row of what a server sent."""
+    del hop  # a server knows itself as 1
+    if not (isinstance(category, str) and isinstance(name, str)):
+        raise TypeError("a category and a name are texts")
+    if not (
+        type(start) is int and type(duration) is int and 0 <= duration < _NS_MAX and abs(start) < _NS_MAX
+    ):
+        raise ValueError(f"a span from {start!r:.40} of {duration!r:.40} ns")
+    return _Span(url, category, name, start + offset, duration)
 
 
 def _events(spans: list[_Span]) -> list[dict[str, Any]]:

@@ -17,8 +17,11 @@ from farcall.rpc.channels._layers import Layer
 from farcall.rpc.channels._sockets import remaining
 
 _PIECE = 262_144
+_SMALL_PIECE = 4096  # to begin with; also enough for most of a handshake
+_TURN_SECONDS = 0.002  # that one peer's bytes may take, before others have their turn
+_STEP = 65_536  # of writing: less than this in _LINGER_SECONDS is no progress
 _UNSENT_MAX = 1 << 20  # of answers to what a peer asks without reading, such as pings
-_LINGER_SECONDS = 2.0  # to bring out the last bytes of a side that has closed
+_LINGER_SECONDS = 2.0  # without progress, to bring out the last bytes of a side that has closed
 _LOOK_SECONDS = 0.25  # how soon a side that has closed altogether is noticed
 
 
@@ -47,7 +50,7 @@ async def shake_async(layer: Layer, connection: socket.socket) -> bytes:
     try:
         while not layer.ready:
             await loop.sock_sendall(connection, layer.take())
-            plain += _step(layer, await loop.sock_recv(connection, _PIECE))
+            plain += _step(layer, await loop.sock_recv(connection, _SMALL_PIECE))
     finally:
         with contextlib.suppress(OSError):
             await loop.sock_sendall(connection, layer.take())
@@ -59,6 +62,13 @@ def _step(layer: Layer, data: bytes) -> bytes:
     if not data and not layer.ready:  # to ask again would answer at once, for ever
         raise ProtocolError("the other side closed the line in the handshake")
     return plain
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """How many bytes to take at a time, when so many took so long: empty frames take a hundred times as long
+    as full ones, and who sends them must not keep others waiting.
+    """
+    return max(size // 4, 512) if seconds > _TURN_SECONDS else min(2 * size, _PIECE)
 
 
 class Pump:
@@ -81,6 +91,7 @@ class Pump:
         """Until both sides have finished, or one is gone. Closes both."""
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
+        self._written = 0
         self._work, self._idle = asyncio.Event(), asyncio.Event()
         writing = asyncio.create_task(self._write())
         inward = asyncio.create_task(self._inward())
@@ -91,7 +102,7 @@ class Pump:
             self.trouble = str(error)
         finally:
             if not writing.done():
-                with contextlib.suppress(TimeoutError):
+                with contextlib.suppress(TimeoutError, ProtocolError):
                     await asyncio.wait_for(self._flush(), _LINGER_SECONDS)
             await _cancel(inward, outward, writing)
             self.close()
@@ -119,15 +130,19 @@ class Pump:
 
     async def _inward(self) -> None:
         await self._loop.sock_sendall(self._inner, self._early)
+        size = _SMALL_PIECE
         while not self._layer.ended:
-            data = await self._loop.sock_recv(self._outer, _PIECE)
+            data = await self._loop.sock_recv(self._outer, size)
+            began = self._loop.time()
             plain = self._layer.feed(data)
+            size = _next_size(size, self._loop.time() - began)
             self._collect()  # what it answers must not wait for the peer to read: it may wait for us
             if len(self._unsent) > 2 * _PIECE + _UNSENT_MAX:
                 raise ProtocolError("the other side asks and asks, and reads no answers")
             await self._loop.sock_sendall(self._inner, plain)
             if not data:
                 break
+            await asyncio.sleep(0)  # nothing above yields while there is something to read
         self._inner.shutdown(socket.SHUT_WR)
 
     async def _outward(self) -> None:
@@ -145,14 +160,23 @@ class Pump:
 
     async def _flush(self) -> None:
         self._collect()
-        if self._unsent or self._work.is_set():
-            await self._idle.wait()
+        while self._unsent or self._work.is_set():
+            before = self._written
+            try:
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    await self._idle.wait()
+            except TimeoutError:
+                if self._written == before and _is_gone(self._inner):
+                    raise ProtocolError("the other side reads nothing of what it asked for") from None
 
     async def _write(self) -> None:
         while True:
             await self._work.wait()
             data, self._unsent = self._unsent, bytearray()
-            await self._loop.sock_sendall(self._outer, data)
+            with memoryview(data) as view:
+                for at in range(0, len(data), _STEP):
+                    await self._loop.sock_sendall(self._outer, view[at : at + _STEP])
+                    self._written += 1
             if not self._unsent:
                 self._work.clear()
                 self._idle.set()

@@ -48,18 +48,19 @@ static void leave(FcChannel* channel) {
   if (__atomic_sub_fetch(&channel->users, 1, __ATOMIC_ACQ_REL) == CLOSED) channel->ops->close(channel);
 }
 
-/* Whether the channel is open, and this process's own, and stays so until `leave`. */
-static bool enter(FcChannel* channel) {
-  if (FC_UNLIKELY(channel->forks != forks)) return false;
+/* 0 when the channel is open, and this process's own: it stays so until `leave`. */
+static int enter(FcChannel* channel) {
+  if (FC_UNLIKELY(channel->forks != forks)) return -ECHILD;
   uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
   do {
-    if (users & CLOSED) return false;
+    if (users & CLOSED) return -ECANCELED;
   } while (!__atomic_compare_exchange_n(&channel->users, &users, users + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
-  return true;
+  return 0;
 }
 
 ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
-  if (!enter(channel)) return -ECANCELED;
+  int rc = enter(channel);
+  if (rc < 0) return rc;
   ssize_t got = channel->ops->receive(channel, to, n, deadline);
   if (got > 0 && channel->traffic) channel->traffic[0] += (uint64_t)got;
   leave(channel);
@@ -67,30 +68,32 @@ ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadl
 }
 
 int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline) {
-  if (!enter(channel)) return -ECANCELED;
+  int rc = enter(channel);
+  if (rc < 0) return rc;
   if (channel->traffic) {
     for (size_t i = 0; i < count; ++i) channel->traffic[1] += parts[i].iov_len;
   }
-  int rc = channel->ops->send(channel, parts, count, deadline);
+  rc = channel->ops->send(channel, parts, count, deadline);
   leave(channel);
   return rc;
 }
 
 int fc_channel_finish(FcChannel* channel) {
-  if (!enter(channel)) return -ECANCELED;
-  int rc = channel->ops->finish(channel);
+  int rc = enter(channel);
+  if (rc < 0) return rc;
+  rc = channel->ops->finish(channel);
   leave(channel);
   return rc;
 }
 
 void fc_channel_interrupt(FcChannel* channel) {
-  if (!enter(channel)) return;
+  if (enter(channel) < 0) return;
   channel->ops->interrupt(channel);
   leave(channel);
 }
 
 void fc_channel_close(FcChannel* channel) {
-  if (!enter(channel)) return;
+  if (enter(channel) < 0) return;
   uint32_t before = __atomic_fetch_or(&channel->users, CLOSED, __ATOMIC_ACQ_REL);
   if (!(before & CLOSED)) channel->ops->interrupt(channel);
   leave(channel);

@@ -7,6 +7,7 @@
  *   -ETIMEDOUT  the deadline has passed
  *   -EINTR      a signal handler raised; its error is in the thread's slot
  *   -ECANCELED  this side closed the channel
+ *   -ECHILD     the channel is that of the process which this one was forked from
  *   -EAGAIN     a memory channel has no more bytes for now
  *   -EPIPE      send: the peer takes no more (what it said last may still be received)
  *   others      the connection broke, and this is how

@@ -38,6 +38,7 @@ static PyObject* failed(int error) {
     case EINTR: break; /* the handler's own error is there */
     case ETIMEDOUT: fc_error_set("DeadlineExceededError", "the deadline of the transfer has passed"); break;
     case ECANCELED: fc_error_set("ConnectionLostError", "this side closed the channel"); break;
+    case ECHILD: fc_error_set("ConnectionLostError", "the channel is that of the process which forked this one"); break;
     case EPIPE: fc_error_set("ConnectionLostError", "the peer takes no more bytes: it has closed the channel"); break;
     case EAGAIN: fc_error_set("BlockingIOError", "the memory channel was fed no more bytes"); break;
     default: fc_error_format("ConnectionLostError", "the channel broke: %s", strerror(error));

@@ -277,6 +277,12 @@ TVMFFIObject* fc_tensor_copy(const DLTensor* from);
 TVMFFIObject* fc_tensor_import(PyObject* object);
 /* What numpy() and __dlpack__ do on a tensor behind a session: hook(tensor) -> numpy.ndarray. */
 PyObject* fc_remote_to_numpy(PyObject* tensor);
+/* "float32[2, 3]" */
+PyObject* fc_tensor_type_text(const DLTensor* dl);
+/* "cpu:0", or "cpu:0 of tcp://board:9090" for a device behind a session. */
+PyObject* fc_place_text(DLDevice device);
+/* Whose a Function behind a session is; NULL for one of this process. */
+const char* fc_function_peer(TVMFFIObject* function);
 /* The names of DLPack's capsules, of version 1 and before it. */
 #define FC_CAPSULE "dltensor_versioned"
 #define FC_CAPSULE_LEGACY "dltensor"

@@ -18,6 +18,8 @@ enum {
   KEEP_BUFFER_MAX = 1 << 20 /* a buffer that grew beyond this for one packet is given back */
 };
 
+#define CLOSED_TEXT "the session with %s is closed; connect again"
+
 /* ---- the table of client sessions: the device of a remote tensor leads to its endpoint ---- */
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -156,6 +158,12 @@ int fc_endpoint_broken(FcEndpoint* ep, int error) {
     if (held) fc_error_raise(held);
     return -1;
   }
+  if (error == ECANCELED) return fc_endpoint_lose(ep, "ConnectionLostError", CLOSED_TEXT, ep->peer);
+  if (error == ECHILD) {
+    return fc_endpoint_lose(ep, "ConnectionLostError",
+                            "the session with %s is that of the process which forked this one; connect here, too",
+                            ep->peer);
+  }
   return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(error));
 }
 
@@ -175,7 +183,7 @@ void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   }
   fc_channel_close(ep->channel);
   char closed[FC_PEER_NAME_MAX + 64];
-  snprintf(closed, sizeof closed, "the session with %s is closed; connect again", ep->peer);
+  snprintf(closed, sizeof closed, CLOSED_TEXT, ep->peer);
   set_lost(ep, "ConnectionLostError", closed);
   if (ep->client) fc_call_abandon(ep);
   pthread_mutex_unlock(&ep->lock);
@@ -188,8 +196,7 @@ bool fc_endpoint_beat(FcEndpoint* ep) {
   int rc = fc_endpoint_is_lost(ep) ? -EPIPE : fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
   /* What is out in part cannot be completed later. */
   if (rc == -ETIMEDOUT) fc_endpoint_lose(ep, "ConnectionLostError", "%s takes no more bytes", ep->peer);
-  TVMFFIObject* held = rc == -ETIMEDOUT ? fc_error_take() : NULL;
-  if (held) fc_decref(held);
+  if (rc == -ETIMEDOUT) fc_error_drop();
   pthread_mutex_unlock(&ep->lock);
   return rc == 0;
 }

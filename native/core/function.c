@@ -181,11 +181,14 @@ static PyObject* function_repr(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
   if (fc_params_resolve(function) != 0) PyErr_Clear();
   PyObject* text = fc_params_field(function, FC_PARAM_TEXT);
-  if (text) return PyUnicode_FromFormat("<farcall.Function %U>", text);
-  if (!function->signature || function->signature == Py_None) {
-    return PyUnicode_FromFormat("<farcall.Function %U>", function->name);
-  }
-  return PyUnicode_FromFormat("<farcall.Function %U%S>", function->name, function->signature);
+  bool is_signed = !text && function->signature && function->signature != Py_None;
+  PyObject* what = is_signed ? PyUnicode_FromFormat("%U%S", function->name, function->signature)
+                             : Py_NewRef(text ? text : function->name);
+  if (!what) return NULL;
+  const char* peer = function->object ? fc_function_peer(function->object) : NULL;
+  PyObject* out = PyUnicode_FromFormat("<farcall.Function %U%s%s>", what, peer ? " on " : "", peer ? peer : "");
+  Py_DECREF(what);
+  return out;
 }
 
 static PyObject* get_signature(PyObject* self, void* closure) {

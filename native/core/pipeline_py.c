@@ -16,7 +16,8 @@ typedef struct {
 static FcFunction* remote_function(PyObject* object) {
   FcFunction* function = Py_IS_TYPE(object, &FcFunction_Type) ? (FcFunction*)object : NULL;
   if (function && function->object && fc_remote_function_of(function->object)) return function;
-  return (FcFunction*)PyErr_Format(PyExc_TypeError, "expected a Function of a session, got %R", object);
+  return (FcFunction*)PyErr_Format(PyExc_TypeError, "expected a Function of a session, got %R; "
+                                   "session.get_function(name) and module[name] give some", object);
 }
 
 /* Without waiting where that is possible; without the GIL where not. */
@@ -219,6 +220,10 @@ static PyObject* pipeline_exit(PyPipeline* self, PyObject* args) {
   return kind == Py_None ? pipeline_wait(self, NULL) : pipeline_flush(self, NULL);
 }
 
+static PyObject* pipeline_repr(PyPipeline* self) {
+  return PyUnicode_FromFormat("<farcall pipeline with %s>", self->endpoint->ep->peer);
+}
+
 static PyMethodDef methods[] = {
     {"map", (PyCFunction)pipeline_map, METH_VARARGS,
      "map($self, function, items, /)\n--\n\nThe results of function(item) for each item (a tuple is several arguments), "
@@ -236,6 +241,7 @@ PyTypeObject FcPipeline_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = pipeline_new,
     .tp_dealloc = (destructor)pipeline_dealloc,
+    .tp_repr = (reprfunc)pipeline_repr,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(PyPipeline, vectorcall),
     .tp_methods = methods,

@@ -136,8 +136,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
 
 /* When the far side cannot be told it is lost, which the other thread sees, and says. */
 static void drop_error(int rc) {
-  TVMFFIObject* error = rc != 0 ? fc_error_take() : NULL;
-  if (error) fc_decref(error);
+  if (rc != 0) fc_error_drop();
 }
 
 static void send_far(FcRelay* relay, const fc_wire_packet* p) {

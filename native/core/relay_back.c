@@ -226,7 +226,6 @@ void* fc_relay_backward(void* argument) {
   free(buffer);
   fc_endpoint_lose(relay->far, "ConnectionLostError", "the connection to %s failed", relay->far->peer);
   answer_rest(relay);
-  TVMFFIObject* error = fc_error_take();
-  if (error) fc_decref(error);
+  fc_error_drop();
   return NULL;
 }

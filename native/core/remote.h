@@ -96,7 +96,8 @@ FC_COLD int fc_remote_unexpected(FcEndpoint* ep, const char* what);
 int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle);
 /* Puts queued releases (FC_FREES_MAX at most) in front of what is encoded next; answers how many in *count. */
 int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count);
-/* Replies to releases say nothing of interest, but for a connection that is lost. */
+/* Replies to releases. What one of them refuses is no error, unless the connection ends now: then it said why. Until
+ * the reply behind them is read, it is the thread's error. */
 int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what);
 /* The next reply, after serving what the far side asks meanwhile. 0, or -1 with an error. */
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes);

@@ -75,10 +75,20 @@ FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
   return -1;
 }
 
-static int gone(FcEndpoint* ep, const char* what) {
-  return fc_endpoint_lose(ep, "ConnectionLostError",
-                          "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
-              ep->peer, what);
+/* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_frees. */
+FC_COLD static int gone(FcEndpoint* ep, const char* what) {
+  TVMFFIObject* said = fc_error_take();
+  if (!said) {
+    return fc_endpoint_lose(ep, "ConnectionLostError",
+                            "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
+                            ep->peer, what);
+  }
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(said);
+  char kind[FC_KIND_MAX];
+  snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
+  fc_endpoint_lose(ep, kind, "%.*s", (int)cell->message.size, cell->message.data);
+  fc_decref(said);
+  return -1;
 }
 
 /* Receiving may leave the lock to threads that send: see remote_queue.c. */
@@ -136,8 +146,6 @@ int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
   for (size_t i = 0; i < n; ++i) {
     if (fc_remote_read_reply(ep, what, &reply, NULL, 0) == 0) continue;
     if (fc_endpoint_is_lost(ep) || ep->late) return -1;
-    TVMFFIObject* error = fc_error_take();
-    if (error) fc_decref(error);
   }
   return 0;
 }
@@ -206,6 +214,7 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
   ++ep->client->round_trips;
   if (fc_remote_read_frees(ep, frees, what) < 0) return -1;
   int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  if (rc == 0 && FC_UNLIKELY(frees != 0)) fc_error_drop();
   fc_trace_end(sink || payload ? "copy" : "wire", what, ep->slot, out_at);
   return rc;
 }

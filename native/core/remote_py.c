@@ -99,6 +99,21 @@ static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* args) {
 
 /* ---- functions and tensors ---- */
 
+const char* fc_function_peer(TVMFFIObject* function) {
+  const FcRemoteFunction* remote = fc_remote_function_of(function);
+  return remote ? remote->owned.ep->peer : NULL;
+}
+
+PyObject* fc_place_text(DLDevice device) {
+  char name[FC_NAME_MAX];
+  FcEndpoint* ep = fc_device_is_remote(device) ? fc_endpoint_of(device) : NULL;
+  if (fc_device_is_remote(device) && !ep) fc_error_drop();
+  fc_device_print(ep ? fc_remote_unmasked(device) : device, name);
+  PyObject* text = PyUnicode_FromFormat("%s%s%s", name, ep ? " of " : "", ep ? ep->peer : "");
+  if (ep) fc_endpoint_decref(ep);
+  return text;
+}
+
 static PyObject* endpoint_function(PyEndpoint* self, PyObject* args) {
   unsigned long long handle;
   const char* name;
@@ -164,7 +179,8 @@ static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* 
   const DLTensor* dl = fc_any_tensor(&args->any[0]);
   if (dl && dl->device.device_type == kDLCPU && dl->ndim <= FC_WIRE_MAX_NDIM) return dl;
   if (dl) PyErr_Format(PyExc_ValueError, "%s: expected a CPU tensor of at most %d dims", what, FC_WIRE_MAX_NDIM);
-  else PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got %s", what, Py_TYPE(object)->tp_name);
+  else PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got %s; pass an array of numpy, torch or the like", what,
+                    Py_TYPE(object)->tp_name);
   fc_args_end(args);
   return NULL;
 }
@@ -223,11 +239,17 @@ static PyObject* fetch_remote(PyObject* Py_UNUSED(module), PyObject* object) {
   return fc_raise_slot();
 }
 
-static int same_layout(const DLTensor* a, const DLTensor* b) {
-  bool same = a->ndim == b->ndim && fc_dtype_equal(a->dtype, b->dtype);
-  for (int32_t i = 0; same && i < a->ndim; ++i) same = a->shape[i] == b->shape[i];
-  if (!same) PyErr_SetString(PyExc_ValueError, "copy: source and target differ in shape or dtype");
-  return same;
+/* Whether one may be copied into the other; false with an exception. */
+static bool same_layout(const DLTensor* source, const DLTensor* target) {
+  bool same = source->ndim == target->ndim && fc_dtype_equal(source->dtype, target->dtype);
+  for (int32_t i = 0; same && i < source->ndim; ++i) same = source->shape[i] == target->shape[i];
+  if (same) return true;
+  PyObject* from = fc_tensor_type_text(source);
+  PyObject* to = from ? fc_tensor_type_text(target) : NULL;
+  if (to) PyErr_Format(PyExc_ValueError, "copy: the target is %U, the source is %U; they must agree", to, from);
+  Py_XDECREF(from);
+  Py_XDECREF(to);
+  return false;
 }
 
 /* (remote tensor, local tensor): one into the other. */
@@ -239,7 +261,7 @@ static PyObject* copy_between(PyObject* args, bool in) {
   FcEndpoint* ep = endpoint_of(there, &remote);
   const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
   int rc = -1;
-  if (local && same_layout(remote, local) && !in && !fc_is_contiguous(local)) {
+  if (local && same_layout(in ? local : remote, in ? remote : local) && !in && !fc_is_contiguous(local)) {
     PyErr_SetString(PyExc_ValueError, "copy: the local target must be row-major");
   } else if (local && !PyErr_Occurred()) {
     Py_BEGIN_ALLOW_THREADS

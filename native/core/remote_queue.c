@@ -104,12 +104,14 @@ static int fail_all(FcEndpoint* ep) {
 static int read_first(FcEndpoint* ep) {
   FcCall* call = ep->client->queue.first;
   fc_wire_packet reply;
+  const bool frees = call->frees != 0;
   while (call->frees != 0) {
     if (fc_remote_read_frees(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
     --call->frees;
   }
   int rc = fc_remote_read_reply(ep, name_of(call), &reply, NULL, 0);
   if (rc == 0) {
+    if (FC_UNLIKELY(frees)) fc_error_drop();
     call->value = fc_any_none();
     rc = fc_remote_result(ep, name_of(call), &reply, &call->value);
   }
@@ -211,8 +213,7 @@ int fc_call_join(FcCall* call, int64_t deadline) {
   pthread_mutex_lock(&call->ep->lock);
   int rc = join_locked(call, deadline);
   if (rc < 0 && call->state != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
-    TVMFFIObject* error = fc_error_take();
-    if (error) fc_decref(error);
+    fc_error_drop();
     rc = 0;
   }
   pthread_mutex_unlock(&call->ep->lock);
@@ -235,8 +236,7 @@ void fc_call_await_turn(FcEndpoint* ep) {
 void fc_call_abandon(FcEndpoint* ep) {
   if (ep->client->queue.reading) return; /* that thread finds out by itself */
   fail_all(ep);
-  TVMFFIObject* error = fc_error_take();
-  if (error) fc_decref(error);
+  fc_error_drop();
 }
 
 bool fc_call_cancel(FcCall* call) {
@@ -388,8 +388,7 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
   if (call && begin_locked(call, args, n, keep) < 0) {
     fc_decref(call);
     call = NULL;
-    TVMFFIObject* error = fc_error_take(); /* who tries again gets it */
-    if (error) fc_decref(error);
+    fc_error_drop(); /* who tries again gets it */
   }
   pthread_mutex_unlock(&ep->lock);
   return call;

@@ -243,8 +243,7 @@ PyObject* fc_args_result(const FcArgs* args, int rc, TVMFFIAny* result, PyObject
     return PyErr_Format(PyExc_RuntimeError, "`%U` returned %d without setting an error", name, rc);
   }
   /* The host's own error is the cause (return code -2 of older kernels, an interrupt): it stays. */
-  TVMFFIObject* error = fc_error_take();
-  if (error) fc_decref(error);
+  fc_error_drop();
   return NULL;
 }
 

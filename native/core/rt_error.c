@@ -145,6 +145,11 @@ TVMFFIObject* fc_error_take(void) {
   return newest ? error : other;
 }
 
+void fc_error_drop(void) {
+  TVMFFIObject* error = fc_error_take();
+  if (error) fc_decref(error);
+}
+
 /* ---- the exported names ---- */
 
 void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) {

@@ -53,8 +53,7 @@ static int64_t call_custom(const TVMFFIAny* function, const TVMFFIAny* args, int
     result = call_pointer(function, args, n);
   } else if (function->type_index != kTVMFFIFunction ||
              TVMFFIFunctionGetCellPtr(function->v_obj)->safe_call(function->v_obj, args, n, &result) != 0) {
-    TVMFFIObject* error = fc_error_take();
-    if (error) fc_decref(error);
+    fc_error_drop();
   }
   int64_t value = result.type_index == kTVMFFIInt || result.type_index == kTVMFFIBool ? result.v_int64 : 0;
   fc_any_clear(&result);

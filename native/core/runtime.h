@@ -134,6 +134,8 @@ FC_COLD void fc_error_format(const char* kind, const char* format, ...) FC_PRINT
 FC_COLD void fc_error_no_memory(void);
 /* Owned; NULL when there is none, neither here nor in another runtime of this process. */
 TVMFFIObject* fc_error_take(void);
+/* Whatever it is, nobody wants it. */
+void fc_error_drop(void);
 /* A new error object; extra_context (may be NULL) moves in. NULL without memory. */
 TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFIByteArray backtrace,
                            TVMFFIObject* cause, TVMFFIObject* extra_context);

@@ -179,18 +179,26 @@ static PyObject* as_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   return out;
 }
 
+PyObject* fc_tensor_type_text(const DLTensor* dl) {
+  char dtype[FC_NAME_MAX];
+  fc_dtype_print(dl->dtype, dtype);
+  PyObject* shape = tuple_of(dl->shape, dl->ndim);
+  PyObject* dims = shape ? PySequence_List(shape) : NULL;
+  PyObject* out = dims ? PyUnicode_FromFormat("%s%R", dtype, dims) : NULL;
+  Py_XDECREF(shape);
+  Py_XDECREF(dims);
+  return out;
+}
+
 static PyObject* tensor_repr(PyObject* self) {
   FcTensor* tensor = (FcTensor*)self;
   if (!tensor->object) return PyUnicode_FromString("<farcall.Tensor, expired>");
   const DLTensor* dl = fc_tensor_dl(tensor->object);
-  char dtype[FC_NAME_MAX], device[FC_NAME_MAX];
-  fc_dtype_print(dl->dtype, dtype);
-  fc_device_print(dl->device, device);
-  PyObject* shape = tuple_of(dl->shape, dl->ndim);
-  PyObject* dims = shape ? PySequence_List(shape) : NULL;
-  PyObject* out = dims ? PyUnicode_FromFormat("<farcall.Tensor %s%R on %s>", dtype, dims, device) : NULL;
-  Py_XDECREF(shape);
-  Py_XDECREF(dims);
+  PyObject* type = fc_tensor_type_text(dl);
+  PyObject* place = type ? fc_place_text(dl->device) : NULL;
+  PyObject* out = place ? PyUnicode_FromFormat("<farcall.Tensor %U on %U>", type, place) : NULL;
+  Py_XDECREF(type);
+  Py_XDECREF(place);
   return out;
 }
 

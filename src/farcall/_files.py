@@ -9,6 +9,20 @@ from pathlib import Path
 from farcall.errors import UsageError
 
 
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that :func:`write_beside` could not make, before the work whose result it is to hold.
+
+    Raises:
+        UsageError: its folder is missing, or may not be written to.
+    """
+    folder = Path(path).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"cannot write {str(path)!r}: {'no access to' if folder.is_dir() else 'there is no'} folder "
+            f"{str(folder)!r}; name a file in an existing folder that you may write to"
+        )
+
+
 def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -> None:
     """Write ``data`` to ``path`` in one step.
 

@@ -66,8 +66,8 @@ class ArgumentError(UsageError, TypeError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(_listed(problems, "arguments"))
-        self.problems = tuple(problems)
+        self.problems, message = _listed(problems, "arguments")
+        super().__init__(message)
 
 
 class ResultError(FarcallError, ValueError):
@@ -77,12 +77,17 @@ class ResultError(FarcallError, ValueError):
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(_listed(problems, "results"))
-        self.problems = tuple(problems)
+        self.problems, message = _listed(problems, "results")
+        super().__init__(message)
 
 
-def _listed(problems: Sequence[str], what: str) -> str:
-    return "\n  ".join([f"{len(problems)} wrong {what}:", *problems]) if len(problems) > 1 else problems[0]
+def _listed(problems: Sequence[str], what: str) -> tuple[tuple[str, ...], str]:
+    """The problems, and one message of them. From another machine, a copy or a pickle comes the message."""
+    if isinstance(problems, str):
+        head, *each = problems.split("\n  ")
+        return tuple(each) if head == f"{len(each)} wrong {what}:" else (problems,), problems
+    message = "\n  ".join([f"{len(problems)} wrong {what}:", *problems]) if len(problems) > 1 else problems[0]
+    return tuple(problems), message
 
 
 class RemoteError(FarcallError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -86,6 +87,29 @@ def test_arguments_are_checked_before_it_runs() -> None:
 
     with pytest.raises(ArgumentError):
         never("a")
+
+
+def test_who_passes_raw_arguments_is_told_what_is_wrong_with_them() -> None:
+    @annotated
+    def norms(x: fc.Array[np.float32, N, 3], scale: float) -> float:
+        raise AssertionError
+
+    norms.signature = None  # as native code and other machines see it
+    with pytest.raises(ArgumentError) as error:
+        norms(np.ones((2, 4), "float32"), "two")
+    assert error.value.problems == (
+        "`norms`: argument x: expected float32[n, 3], got float32[2, 4]",
+        "`norms`: argument scale: expected float64, got str 'two'",
+    )
+    with pytest.raises(ArgumentError, match=r"`norms` takes 2 raw arguments, of .*; got 0"):
+        norms()
+
+
+@pytest.mark.parametrize("kind", [ArgumentError, ResultError])
+@pytest.mark.parametrize("problems", [["x: is wrong"], ["x: is wrong", "y: is, too"]])
+def test_an_error_is_the_same_after_a_copy(kind: Any, problems: list[str]) -> None:
+    copied = copy.copy(kind(problems))
+    assert (str(copied), copied.problems) == (str(kind(problems)), tuple(problems))
 
 
 @pytest.mark.parametrize(("given", "result"), [((), None), ((1,), 1), ((1, 2), (1, 2))])

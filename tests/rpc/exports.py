@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 import farcall as fc
+from farcall.abi import annotated
 
+N = "n"
 HELD: list[Any] = []
 THREAD_OF: list[int] = []
 
@@ -78,6 +80,11 @@ def _open_files(count: int) -> None:
         os.close(file)
 
 
+@annotated
+def _norm(x: fc.Array[np.float32, N, 3]) -> float:
+    return float(np.linalg.norm(x))
+
+
 def register() -> None:
     """Register everything."""
     exports: dict[str, Any] = {
@@ -101,6 +108,7 @@ def register() -> None:
         "length": len,
         "module": lambda: fc.ffi.new_module("test", {"answer": lambda: 42}),
         "nop": lambda: None,
+        "norm": _norm,
         "object": lambda: {1: 2},
         "offer": _offer,
         "open_files": _open_files,

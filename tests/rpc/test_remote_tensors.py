@@ -93,7 +93,7 @@ def test_copies_that_do_not_fit(session: Session, server: Server) -> None:
     there = session.empty((2, 3), "float32")
     for wrong in (np.zeros((3, 2), "float32"), np.zeros((2, 3), "float64"), np.zeros(6, "float32")):
         for pair in ((wrong, there), (there, wrong), (session.tensor(wrong), there)):
-            with pytest.raises(ValueError, match="differ in shape or dtype"):
+            with pytest.raises(ValueError, match="must agree"):
                 session.copy(*pair)
     with pytest.raises(ValueError, match="row-major"):
         session.copy(there, np.zeros((3, 2), "float32").T)

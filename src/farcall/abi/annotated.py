@@ -17,7 +17,8 @@ def annotated(function: Callable[..., Any]) -> Function:
 
     Whoever calls it, also from native code or another machine, gives raw arguments; the Python function gets
     them as it is annotated, nested and with arrays of numpy that share their memory, and its result goes back
-    by its annotation. What it returns is checked, too: a ResultError names what is wrong.
+    by its annotation. Both are checked: an ArgumentError names what is wrong with the arguments, and a
+    ResultError what is wrong with what it returned.
 
     Raises:
         SignatureError: an annotation is missing, or says nothing of what is passed.
@@ -27,9 +28,10 @@ def annotated(function: Callable[..., Any]) -> Function:
     """
     signature = Signature.from_callable(function)
     callee = FunctionAbi(_mirrored(signature))
+    name = getattr(function, "__name__", "function")
 
     def raw(*values: Any) -> Any:
-        result = _called(function, signature.parameters, callee.unpack_results(values))
+        result = _called(function, signature.parameters, _arguments(callee, signature, values, name))
         try:
             flat = callee.pack_inputs(result)
         except ArgumentError as error:
@@ -47,6 +49,20 @@ def _mirrored(signature: Signature) -> Signature:
     return Signature(
         signature.outputs, signature.inputs, (Parameter("result", signature.result_node),), arguments
     )
+
+
+def _arguments(callee: FunctionAbi, signature: Signature, values: Sequence[Any], name: str) -> Sequence[Any]:
+    """One value a parameter. For the mirrored Signature they are results; for who called, arguments."""
+    if len(values) != len(signature.inputs):
+        raise ArgumentError(
+            f"`{name}` takes {len(signature.inputs)} raw arguments, of {signature}; got {len(values)}"
+        )
+    try:
+        given: Sequence[Any] = callee.unpack_results(values)
+    except ResultError as error:
+        wrong = [problem.removeprefix("result ") for problem in error.problems]
+        raise ArgumentError([f"`{name}`: argument {problem}" for problem in wrong]) from None
+    return given
 
 
 def _called(function: Callable[..., Any], parameters: Sequence[Parameter], values: Sequence[Any]) -> Any:

@@ -22,7 +22,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            return None
+            from farcall._words import did_you_mean
+
+            meant = did_you_mean(cmd_name, _COMMANDS)
+            raise click.UsageError(f"no command `{cmd_name}`{meant}; there are {', '.join(_COMMANDS)}", ctx)
         command: click.Command = importlib.import_module(f"farcall.cli.{cmd_name}").command
         return command
 

@@ -27,8 +27,10 @@ def command(
     farcall build model.onnx -o model.so --backends npu,c --svg partition.svg
     """
     import farcall as fc
-    from farcall._files import write_beside
+    from farcall._files import check_folder, write_beside
 
+    for file in filter(None, (output, svg)):
+        check_folder(file)
     plan = fc.partition(model, backends=[name.strip() for name in backends.split(",") if name.strip()])
     artifact = plan.build(target=target)
     artifact.save(output)

@@ -20,11 +20,11 @@ from farcall.cli import _show
 @click.option("--days", default=90, show_default=True, help="Until they expire.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(folder: Path, names: tuple[str, ...], days: int, json_: bool) -> None:
-    r"""Make an authority, a certificate for a server and one for a client, in FOLDER.
+    """Make an authority, a certificate for a server and one for a client, in FOLDER.
 
     \b
     farcall cert certs --name board.local
-    farcall serve --listen tls://0.0.0.0:9090 --ca certs/ca.pem \
+    farcall serve --listen tls://0.0.0.0:9090 --ca certs/ca.pem \\
         --cert certs/server.pem --cert-key certs/server.key
     fc.connect("tls://board.local:9090", tls=fc.rpc.Tls.of("certs/client"))
     """

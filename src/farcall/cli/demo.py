@@ -38,6 +38,10 @@ def command(output: Path, json_: bool) -> None:
 
     The model classifies 360 held-out scans of handwritten digits; the results are compared with the ONNX
     reference evaluator's.
+
+    \b
+    farcall demo                     writes farcall-demo/digits.so and a picture of its parts
+    farcall demo --output elsewhere --json
     """
     import numpy as np
 

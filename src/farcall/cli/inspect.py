@@ -20,6 +20,10 @@ def command(artifact: Path, json_: bool) -> None:
     """Show functions, signatures, regions, constants, target and versions of ARTIFACT.
 
     The file is read and checked, never loaded: one that was built for another machine can be looked at too.
+
+    \b
+    farcall inspect model.so
+    farcall inspect model.so --json | jq .functions
     """
     from farcall.artifact import inspect
 

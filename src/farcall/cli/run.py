@@ -56,6 +56,8 @@ def command(
     \b
     farcall run model.so --input x=x.npy --output results
     farcall run model.onnx --input x=x.npy --on tcp://127.0.0.1:9090
+    farcall run model.so --input x=x.npy --on tls://board:9090 --trace trace.json \\
+        --ca ca.pem --cert me.pem --cert-key me.key
     """
     import farcall as fc
     from farcall.artifact import inspect

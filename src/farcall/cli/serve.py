@@ -7,12 +7,18 @@ from pathlib import Path
 
 import click
 
+from farcall.cli import _show
+
 _File = click.Path(dir_okay=False, path_type=Path)
+_Seconds = click.FloatRange(min=0)
+_STDIO = ("stdio", "init", "relay", "memory")  # options that mean something for one session on a pipe
 
 
 @click.command("serve", short_help="Offer this machine to sessions.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one."
+)
 @click.option(
     "--listen", "urls", multiple=True, metavar="URL", help="Listen here instead; may be given several times."
 )
@@ -25,11 +31,20 @@ _File = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--init", default=None, metavar="PKG.MOD:FUNC", help="Called for each worker, to register functions."
 )
-@click.option("--sessions", default=256, show_default=True, help="That may be open at the same time.")
-@click.option("--session-seconds", default=0.0, help="A session may last; 0: no limit.")
-@click.option("--call-seconds", default=0.0, help="A call may take; 0: no limit.")
 @click.option(
-    "--lease", default=0.0, help="Seconds of a client's silence, between calls, that end its session."
+    "--sessions",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="That may be open at the same time.",
+)
+@click.option("--session-seconds", type=_Seconds, default=0.0, help="A session may last; 0: no limit.")
+@click.option("--call-seconds", type=_Seconds, default=0.0, help="A call may take; 0: no limit.")
+@click.option(
+    "--lease",
+    type=_Seconds,
+    default=0.0,
+    help="Seconds of a client's silence, between calls, that end its session; 0: no limit.",
 )
 @click.option(
     "--relay",
@@ -37,9 +52,18 @@ _File = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help='Where sessions may go on to: "off", "loopback", "any", or words HOST:PORT.',
 )
-@click.option("--memory", default=0, help="MiB that a session may use; 0: what the machine has.")
 @click.option(
-    "--drain", default=10.0, show_default=True, help="Seconds for open sessions to finish after SIGTERM."
+    "--memory",
+    type=click.IntRange(min=0),
+    default=0,
+    help="MiB that a session may use; 0: what the machine has.",
+)
+@click.option(
+    "--drain",
+    type=_Seconds,
+    default=10.0,
+    show_default=True,
+    help="Seconds for open sessions to finish after SIGTERM.",
 )
 @click.option(
     "--insecure", is_flag=True, help="Listen on a public address without TLS. Anyone there can run code here."
@@ -69,9 +93,16 @@ def command(
     """Serve sessions until interrupted; the first line on stdout is the address.
 
     Each session gets a worker process of its own; one that crashes ends that session and nothing else.
+
+    \b
+    farcall serve --init my.exports:register             on this machine
+    farcall serve --listen unix:///run/farcall.sock --tokens tokens.json --json
+    farcall serve --listen tls://0.0.0.0:9090 --ca ca.pem --cert server.pem \\
+        --cert-key server.key --tokens tokens.json       for other machines
     """
     from farcall import rpc
     from farcall.rpc.channels import Tls
+    from farcall.rpc.tokens import TokenFile
 
     limits = rpc.Limits(
         sessions=sessions,
@@ -83,8 +114,14 @@ def command(
         drain_seconds=drain,
     )
     if stdio:
+        _check_stdio(click.get_current_context())
         rpc.serve_stdio(init, limits)
         return
+
+    if tokens is not None and not TokenFile(tokens).tokens():
+        _show.note(
+            f"{tokens} has no token: nobody gets in before `farcall token create NAME --file {tokens}`"
+        )
 
     def log(event: dict[str, object]) -> None:
         if as_json:
@@ -108,3 +145,16 @@ def command(
         log=log,
         on_listening=listening,
     )
+
+
+def _check_stdio(ctx: click.Context) -> None:
+    """Refuse what would not be kept, such as tokens: a pipe has no handshake that could carry one."""
+    given = [
+        option
+        for option in ctx.command.params
+        if option.name not in _STDIO
+        and ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        names = ", ".join(option.opts[0] for option in given)
+        raise click.UsageError(f"{names}: no use with --stdio, which serves one session without a handshake")

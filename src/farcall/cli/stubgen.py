@@ -22,6 +22,10 @@ def command(library: Path, output: Path | None, check: bool) -> None:
 
     A function that its library says nothing of takes and gives anything. An artifact is read, never loaded:
     it may be for another machine. Any other library is loaded.
+
+    \b
+    farcall stubgen kernels.so -o kernels.pyi
+    farcall stubgen kernels.so -o kernels.pyi --check    in a project's tests
     """
     from farcall.ffi._stubs import stub
 

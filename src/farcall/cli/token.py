@@ -54,7 +54,12 @@ def _token_file(path: Path | None) -> TokenFile:
 @_file_option
 @_json_option
 def create(name: str, scopes: tuple[str, ...], days: float, path: Path | None, json_: bool) -> None:
-    """Make a token NAME, and print it: it is shown this once."""
+    """Make a token NAME, and print it: it is shown this once.
+
+    \b
+    farcall token create alice                         everything, for 30 days
+    farcall token create ci --scope call --days 1 --file tokens.json
+    """
     file = _token_file(path)
     text = file.create(name, scopes or _SCOPES, days if days != 0 else None)
     if json_:
@@ -71,7 +76,11 @@ def list_(path: Path | None, json_: bool) -> None:
     """Show the tokens: names, what they allow, when they end."""
     import time
 
+    from farcall.errors import UsageError
+
     file, now = _token_file(path), time.time()
+    if path is not None and not path.exists():
+        raise UsageError(f"{path}: no such token file; `farcall token create NAME --file {path}` makes one")
     rows = [_row(token, now) for token in file.tokens()]
     if json_:
         _show.as_json({"file": str(file.path), "tokens": rows})

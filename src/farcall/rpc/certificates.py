@@ -31,8 +31,10 @@ def make_certificates(folder: Path, names: Sequence[str], days: int) -> list[Pat
         MissingExtraError: cryptography is not installed.
         UsageError: a file cannot be written, or an argument is wrong.
     """
-    if not names or not all(names) or not 1 <= days <= 3650:
-        raise UsageError(f"certificates need names, and 1 to 3650 days; got {list(names)} and {days}")
+    if not names or not all(names):
+        raise UsageError(f"a server's certificate needs the names that clients call it by, got {list(names)}")
+    if not 1 <= days <= 3650:
+        raise UsageError(f"certificates last 1 to 3650 days, got {days}")
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority(days)
     written = [_write(folder / "ca.pem", _pem(authority.certificate), private=False)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
 from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
-from farcall.rpc.handshake import ClientHandshake, client_hello
+from farcall.rpc.handshake import ClientHandshake, check_key, client_hello
 from farcall.rpc.relay import Hop
 from farcall.rpc.session import Session
 
@@ -51,12 +51,14 @@ def connect(
         ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server.
         MissingExtraError: the channel needs a package that is not installed.
     """
+    limits = {"timeout": timeout, "call_timeout": call_timeout, "session_timeout": session_timeout}
+    for name, seconds in limits.items():
+        _check_seconds(name, seconds)
     deadline = time.monotonic() + timeout
-    if not 0 < timeout < 1e9:
-        raise UsageError(f"timeout: expected a positive number of seconds, got {timeout}")
-    if session_timeout is not None and not 0 < session_timeout < 1e9:
-        raise UsageError(f"session_timeout: expected a positive number of seconds, got {session_timeout}")
-    first, *others = [*map(_hop, via), Hop(url, key, token)]
+    first, *others = hops = [*_hops(via), Hop(url, key, token)]
+    for hop in hops:
+        parse_address(hop.url)
+        check_key(hop.key)
     for i, hop in enumerate(others):  # what is for one server is said to all before it
         for before in (first, *others[:i]):
             _check_token(parse_address(before.url), hop.token)
@@ -68,8 +70,28 @@ def connect(
         raise
 
 
-def _hop(place: str | tuple[str, str] | tuple[str, str, str]) -> Hop:
-    return Hop(place) if isinstance(place, str) else Hop(*place)
+def _check_seconds(name: str, seconds: float | None) -> None:
+    if seconds is None and name != "timeout":
+        return
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
+        raise UsageError(f"{name}: expected a positive number of seconds, got {seconds!r:.80}")
+
+
+def _hops(via: Sequence[str | tuple[str, str] | tuple[str, str, str]]) -> list[Hop]:
+    if isinstance(via, str):
+        raise UsageError(f"via: expected a list of servers, got one text; write via=[{via!r}]")
+    return [_hop(place, f"via[{i}]") for i, place in enumerate(via)]
+
+
+def _hop(place: str | tuple[str, str] | tuple[str, str, str], where: str) -> Hop:
+    parts = (place,) if isinstance(place, str) else place
+    if not isinstance(parts, tuple) or not 1 <= len(parts) <= 3:
+        raise UsageError(f"{where}: expected a URL, (URL, key) or (URL, key, token)")
+    try:
+        parse_address(parts[0])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}; a server and its key are a tuple, (URL, key)") from None
+    return Hop(*parts)
 
 
 def open_line(
@@ -95,6 +117,8 @@ def open_line(
 def _check_token(address: Address, token: str | None) -> None:
     if token is None:
         return
+    if not isinstance(token, str):
+        raise UsageError(f"token: expected text, NAME.SECRET, got {type(token).__name__}")
     if not address.secret:
         raise UsageError(
             f"{address}: the token would travel in plain text; use tls:// or wss://, "
@@ -115,8 +139,8 @@ def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshak
     except DeadlineExceededError:
         raise ConnectError(f"{url}: it accepts connections, but did not answer in time; {_CURE}") from None
     except ConnectionLostError as error:
-        reason = connection.trouble() or f"{error} in the handshake"
-        raise ConnectError(f"{url}: {reason}; {_CURE}") from None
+        reason = connection.trouble() or f"{error} in the handshake; {_CURE}"
+        raise ConnectError(f"{url}: {reason}") from None
 
 
 def _receive(connection: Connection, size: int, deadline: float) -> bytes:
@@ -125,7 +149,7 @@ def _receive(connection: Connection, size: int, deadline: float) -> bytes:
         piece = connection.channel.receive(size - len(data), deadline)
         if not piece:
             raise ConnectError(
-                "it closed the connection in the handshake; no RPC server, or one that is full"
+                "it closed the connection in the handshake: no RPC server, or full, or one for tls:// or ws://"
             )
         data += piece
     return data

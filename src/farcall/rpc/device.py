@@ -132,6 +132,9 @@ class Stream:
             self._freed = True
             self.device._ask(_FREE, (_POINTER, self.handle))
 
+    def __repr__(self) -> str:
+        return f"<stream {self.handle:#x} of {self.device!r}{', freed' if self._freed else ''}>"
+
     def __enter__(self) -> Stream:
         return self
 

@@ -78,6 +78,8 @@ class EventServer:
         Raises:
             RuntimeError: a function that is served calls it.
         """
+        if isinstance(data, str):
+            raise TypeError("feed() takes bytes, got str; text is data.encode()")
         if self._dispatcher.serving:
             raise RuntimeError("feed() is running: a function of this session cannot feed it")
         if self._closed:
@@ -103,6 +105,9 @@ class EventServer:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+    def __repr__(self) -> str:
+        return f"<farcall event server, {'closed' if self.closed else f'{self.handles} handles'}>"
 
     def __enter__(self) -> EventServer:
         return self

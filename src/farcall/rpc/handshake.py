@@ -40,8 +40,10 @@ def check_key(key: str) -> None:
     """Refuse a key that no client could name.
 
     Raises:
-        UsageError: it has a blank or a NUL.
+        UsageError: it is no text, or has a blank or a NUL.
     """
+    if not isinstance(key, str):
+        raise UsageError(f"key: expected a word, got {key!r:.80}; a port belongs into the URL, as HOST:PORT")
     if _ends_early(key):
         raise UsageError(f"key {key!r}: a key has no blanks and no NUL")
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
+
+from farcall.errors import UsageError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_MAY_BE_ZERO = {
+    "memory_bytes",
+    "session_seconds",
+    "call_seconds",
+    "lease_seconds",
+    "spares",
+    "abandoned_seconds",
+    "drain_seconds",
+}
 
 
 @dataclass(frozen=True)
@@ -12,6 +24,9 @@ class Limits:
     """Limits of a server and of each of its sessions. Sizes are bytes, times are seconds.
 
     Memory for a packet grows with the bytes that have arrived, so a lie about a length costs nothing.
+
+    Raises:
+        UsageError: a number is out of its range, or ``relay`` names no place.
     """
 
     # packets, see fc_wire_limits in include/farcall/wire.h
@@ -44,6 +59,17 @@ class Limits:
     drain_seconds: float = 10.0  # for sessions to finish when the server is asked to stop
     spawn_seconds: float = 60.0  # until the first worker can be had
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name != "relay":
+                _check_number(field.name, getattr(self, field.name), whole=field.type == "int")
+        if self.relay not in ("off", "loopback", "any") and not all(
+            map(_is_place, self.relay.split() or [""])
+        ):
+            raise UsageError(
+                f"Limits: relay is 'off', 'loopback', 'any', or words HOST:PORT, got {self.relay!r}"
+            )
+
     @property
     def wire(self) -> tuple[int, int, int, int, int, int]:
         """As ``_core.Endpoint`` takes them."""
@@ -55,3 +81,17 @@ class Limits:
             self.values,
             self.rank,
         )
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    kind = "a whole number" if whole else "a number"
+    if not isinstance(value, int if whole else int | float) or not 0 <= value < math.inf:
+        raise UsageError(f"Limits: {name} is {kind}, not negative, got {value!r:.40}")
+    if value == 0 and name not in _MAY_BE_ZERO:
+        raise UsageError(f"Limits: {name} must not be 0: nothing could be served")
+
+
+def _is_place(word: str) -> bool:
+    """HOST:PORT, or the path of a socket."""
+    host, _, port = word.rpartition(":")
+    return word.startswith("/") or (bool(host) and port.isdigit())

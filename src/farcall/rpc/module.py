@@ -65,8 +65,9 @@ class RemoteModule(_core.RemoteRef):
         """
         function = self._find(name, query_imports)
         if function is None:
+            meant = self._remote.did_you_mean(name, "farcall.rpc.module_functions", self)
             raise AttributeError(
-                f"module {self.name} on {self._remote.url} has no function `{name}`; "
+                f"module {self.name} on {self._remote.url} has no function `{name}`{meant}; "
                 f"`farcall inspect {self.name}` lists what it has"
             )
         return function
@@ -83,8 +84,7 @@ class RemoteModule(_core.RemoteRef):
 
     def function_names(self) -> list[str]:
         """The names of its functions, sorted; from a farcall server."""
-        name = "farcall.rpc.module_functions"
-        return self._remote.parse(list, name, self._remote.call(name, self))
+        return self._remote.names("farcall.rpc.module_functions", self)
 
     def _find(self, name: str, query_imports: bool) -> Function | None:
         key = (name, query_imports)
@@ -134,7 +134,7 @@ class RemoteModule(_core.RemoteRef):
         Returns:
             Seconds a call, once for each repeat.
         """
-        return TimingOptions(**options).run(self._remote, self, name, args)
+        return TimingOptions.of(options).run(self._remote, self, name, args)
 
     def __repr__(self) -> str:
         return f"<module {self.name} on {self._remote.url}>"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from farcall._words import did_you_mean
 from farcall.errors import ProtocolError, RemoteError
 
 if TYPE_CHECKING:
@@ -115,3 +117,13 @@ class Remote:
         if not isinstance(result, kind):
             raise self._astray(name, text, f"JSON of a {kind.__name__}")
         return result
+
+    def names(self, lister: str, *args: Any) -> list[str]:
+        """What a function of a farcall server lists."""
+        return self.parse(list, lister, self.call(lister, *args))
+
+    def did_you_mean(self, name: str, lister: str, *args: Any) -> str:
+        """For an error: which of those names is meant; empty where none is, or the server lists none."""
+        with contextlib.suppress(RemoteError):
+            return did_you_mean(name, map(str, self.names(lister, *args)))
+        return ""

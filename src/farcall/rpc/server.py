@@ -25,6 +25,10 @@ from farcall.rpc.tokens import TokenFile
 def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecure: bool) -> list[Listener]:
     """Listeners at ``urls``, or at a TCP port when there are none."""
     if not urls:
+        if "://" in host:
+            raise UsageError(
+                f"host {host!r}: expected the name or address of a host; for a URL, urls=[{host!r}]"
+            )
         if not 0 <= port <= 65535:
             raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
         urls = [str(Address("tcp", host, port))]
@@ -131,6 +135,10 @@ class Server:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
                 self._stop()
             self._thread.join()
+
+    def __repr__(self) -> str:
+        state = "" if self._thread.is_alive() else ", closed"
+        return f"<farcall server at {', '.join(self.urls)}{state}>"
 
     def __enter__(self) -> Server:
         return self

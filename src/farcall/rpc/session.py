@@ -55,8 +55,9 @@ class Session:
         self.server_limits: dict[str, Any] = {}
         self._connection = connection
         self._over: threading.Event | None = None
-        self._endpoint = _core.Endpoint(connection.begin(), self.url, Limits().wire)
-        self._remote = Remote(self._endpoint, self.url)
+        way = " -> ".join(self.route)
+        self._endpoint = _core.Endpoint(connection.begin(), way, Limits().wire)
+        self._remote = Remote(self._endpoint, way)
         self._endpoint.timeout = start_timeout
         self._begin(tuple(value for hop in onward for value in hop_values(hop)))
         self._endpoint.timeout = call_timeout
@@ -70,7 +71,9 @@ class Session:
             raise errors.AccessDeniedError(f"{self.url}: {error}") from None
         except errors.RemoteError as error:
             self.close()
-            raise ConnectError(f"{self.url}: no session: {error}") from None
+            lost = isinstance(error, errors.ConnectionLostError)
+            reason = self._connection.trouble() if lost else None
+            raise ConnectError(f"{self.url}: no session: {reason or error}") from None
         except BaseException:
             self.close()
             raise
@@ -105,10 +108,14 @@ class Session:
         Raises:
             AttributeError: the server exports none of that name.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
         function = self._remote.find(name)
         if function is None:
+            meant = self._remote.did_you_mean(name, "farcall.rpc.functions")
             raise AttributeError(
-                f"{self.url} exports no function `{name}`; register it there (in the function of --init)"
+                f"{self._remote.url} exports no function `{name}`{meant}; "
+                "register it there (in the function of --init)"
             )
         return function
 
@@ -118,8 +125,7 @@ class Session:
         Raises:
             RemoteError: the server has no such list (a TVM server).
         """
-        name = "farcall.rpc.functions"
-        return self._remote.parse(list, name, self._remote.call(name))
+        return self._remote.names("farcall.rpc.functions")
 
     def load_module(self, path: str | os.PathLike[str]) -> RemoteModule:
         """Upload a library (an artifact, say), and load it on the server.
@@ -174,7 +180,7 @@ class Session:
         Returns:
             Seconds a call, once for each repeat.
         """
-        return TimingOptions(**options).run(self._remote, None, name, args)
+        return TimingOptions.of(options).run(self._remote, None, name, args)
 
     # ---- errors
 
@@ -210,10 +216,14 @@ class Session:
         return self._endpoint.tensor(x, _plain(device))
 
     def empty(
-        self, shape: tuple[int, ...], dtype: Any = "float32", device: str | Device | RemoteDevice = "cpu:0"
+        self,
+        shape: int | tuple[int, ...],
+        dtype: Any = "float32",
+        device: str | Device | RemoteDevice = "cpu:0",
     ) -> Tensor:
         """A tensor on the server whose elements are not set."""
-        return self._endpoint.empty(tuple(shape), dtype, _plain(device))
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._endpoint.empty(dims, dtype, _plain(device))
 
     def copy(self, source: Any, target: Any) -> None:
         """Copy a tensor into one that exists. One of them is on this session, or both are.
@@ -317,7 +327,7 @@ class Session:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<farcall session with {self.url}{', closed' if self.closed else ''}>"
+        return f"<farcall session with {self._remote.url}{', closed' if self.closed else ''}>"
 
 
 def _plain(device: str | Device | RemoteDevice) -> str | Device:

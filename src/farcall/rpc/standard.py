@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from farcall import _core
+from farcall._words import did_you_mean
 from farcall.abi.loading import load_module
 from farcall.rpc.files import Workdir
 from farcall.rpc.store import ContentStore, SharedFiles
@@ -54,7 +55,7 @@ def standard_functions(
         "ffi.ModuleGetFunctionMetadata": _module_get_metadata,
         "ffi.SystemLib": lambda prefix="": _core.system_lib(prefix),
         "runtime.RPCTimeEvaluator": time_evaluator,
-        "farcall.rpc.functions": lambda: json.dumps(list(filter(_is_export, _core.list_global_func_names()))),
+        "farcall.rpc.functions": lambda: json.dumps(_exports()),
         "farcall.rpc.module_functions": lambda module: json.dumps(_module(module).function_names()),
         "farcall.rpc.clock": time.monotonic_ns,
         "farcall.rpc.trace_begin": _core.trace_start,
@@ -86,10 +87,15 @@ def _is_export(name: str) -> bool:
     return not name.startswith("ffi.")
 
 
+def _exports() -> list[str]:
+    return list(filter(_is_export, _core.list_global_func_names()))
+
+
 def _exported(name: str) -> _core.Function:
     function = exported_function(name)
     if function is None:
-        raise ValueError(f"the server exports no function `{name}`")
+        meant = did_you_mean(name, _exports())
+        raise ValueError(f"the server exports no function `{name}`{meant}")
     return function
 
 

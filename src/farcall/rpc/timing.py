@@ -7,10 +7,11 @@ import math
 import statistics
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core
+from farcall._words import did_you_mean
 from farcall.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -97,6 +98,20 @@ class TimingOptions:
     limit_zero_time_iterations: int = 100  # measurements of zero length before `number` grows no more
     preprocess: str = ""  # name of a function that is called with the arguments before each measurement
 
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> TimingOptions:
+        """The keywords of a ``benchmark``.
+
+        Raises:
+            TypeError: there is no such option.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                meant = did_you_mean(name, known)
+                raise TypeError(f"benchmark has no option `{name}`{meant}; there are {', '.join(known)}")
+        return cls(**options)
+
     def __post_init__(self) -> None:
         for name in ("number", "repeat", "limit_zero_time_iterations", "repeats_to_cooldown"):
             if getattr(self, name) < 1:
@@ -152,7 +167,7 @@ def benchmark(function: Callable[..., Any], *args: Any, **options: Any) -> Timin
     Returns:
         Seconds a call, once for each repeat. The loop is native: an empty kernel takes about 2 ns.
     """
-    return TimingOptions(**options).run_here(function, args)
+    return TimingOptions.of(options).run_here(function, args)
 
 
 def _upload(remote: Remote, arg: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from farcall import _core
-from farcall._files import write_beside
+from farcall._files import check_folder, write_beside
 from farcall.errors import FarcallError, ProtocolError, RemoteError, UsageError
 
 if TYPE_CHECKING:
@@ -86,9 +86,10 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
         path: of the JSON file.
 
     Raises:
-        UsageError: a trace is being made already.
+        UsageError: a trace is being made already, or the file cannot be written there.
     """
     global _current
+    check_folder(path)
     with _lock:
         if _current is not None:
             raise UsageError("a trace is being made already; they do not nest")

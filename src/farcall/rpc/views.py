@@ -138,10 +138,15 @@ def _copy_out(source: Tensor, target: Any) -> None:
     if source.is_contiguous():
         _core.copy_from_remote(source, target)
         return
-    array = np.from_dlpack(target)
-    if array.shape != tuple(source.shape) or _core.dtype(array.dtype) != source.dtype:
-        raise ValueError("copy: source and target differ in shape or dtype")
+    _check_alike(source, np.from_dlpack(target))
     np.copyto(np.asarray(target), fetch(source))
+
+
+def _check_alike(there: Tensor, here: np.ndarray[Any, Any]) -> None:
+    if here.shape != tuple(there.shape) or _core.dtype(here.dtype) != there.dtype:
+        raise ValueError(
+            f"copy: {there.dtype}{list(there.shape)} there and {here.dtype}{list(here.shape)} here must agree"
+        )
 
 
 def _write_strided(target: Tensor, source: Any) -> None:
@@ -149,8 +154,7 @@ def _write_strided(target: Tensor, source: Any) -> None:
     import numpy as np
 
     array = np.from_dlpack(source) if not isinstance(source, np.ndarray) else source
-    if array.shape != tuple(target.shape) or _core.dtype(array.dtype) != target.dtype:
-        raise ValueError("copy: source and target differ in shape or dtype")
+    _check_alike(target, array)
     if not array.size:
         return
     span, begin = _span(target)

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from farcall._words import did_you_mean
 from farcall.errors import UsageError
 
 _EXAMPLES = {
@@ -19,6 +20,7 @@ _EXAMPLES = {
     "wss": "wss://HOST:PORT/PATH, such as wss://board.local:8443/ws",
     "shm": "shm:///PATH, such as shm:///run/farcall.shm",
 }
+_OTHERS = "unix://, shm://, pipe:, tls://, ws:// or wss://"
 _WITH_HOST = {"tcp": None, "tls": None, "ws": 80, "wss": 443}  # the port that stands for none
 _UNIX_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the NUL
 
@@ -65,21 +67,26 @@ def parse_address(url: str) -> Address:
     Raises:
         UsageError: it names no server; the message has the form that was expected.
     """
+    if not isinstance(url, str):
+        raise _nowhere(url, f"a server's URL is text, not {type(url).__name__}")
     scheme, colon, rest = url.partition(":")
     if not colon:
-        raise _wrong(url)
+        raise _nowhere(url, "it names no port" if url else "it is empty")
     if scheme == "pipe":
         return _pipe(url, rest)
     if "://" not in url and scheme not in _EXAMPLES:
         scheme, url = "tcp", f"tcp://{url}"
     if scheme not in _EXAMPLES:
-        raise _wrong(url)
+        raise _nowhere(url, f"there is no channel {scheme!r}{did_you_mean(scheme, _EXAMPLES)}")
     return _with_host(url, scheme) if scheme in _WITH_HOST else _with_path(url, scheme)
 
 
-def _wrong(url: str, scheme: str = "") -> UsageError:
-    expected = _EXAMPLES.get(scheme) or "; or ".join(_EXAMPLES.values())
-    return UsageError(f"{url!r}: expected {expected}")
+def _wrong(url: str, scheme: str) -> UsageError:
+    return UsageError(f"{url!r}: expected {_EXAMPLES[scheme]}")
+
+
+def _nowhere(url: object, problem: str) -> UsageError:
+    return UsageError(f"{url!r:.200}: {problem}; expected {_EXAMPLES['tcp']}, or a URL with {_OTHERS}")
 
 
 def _pipe(url: str, text: str) -> Address:

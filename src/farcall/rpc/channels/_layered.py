@@ -12,7 +12,7 @@ from farcall.rpc.channels._connection import Accepted, Connection
 from farcall.rpc.channels._layers import Layer, Stack, TlsLayer, WebSocketLayer
 from farcall.rpc.channels._listener import Arrival, Listener, Opener
 from farcall.rpc.channels._pump import Pump, PumpTasks, PumpThread, shake, shake_async
-from farcall.rpc.channels._sockets import CURE, open_socket
+from farcall.rpc.channels._sockets import open_socket
 from farcall.rpc.channels._tls import Tls
 
 
@@ -34,7 +34,8 @@ def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
     except OSError as error:
         outer.close()
         text = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise ConnectError(f"{address}: {text} in the handshake of {address.scheme}; {CURE}") from None
+        cure = f"does a server listen there for {address.scheme}://?"
+        raise ConnectError(f"{address}: {text} in the handshake of {address.scheme}; {cure}") from None
     ours, theirs = socket.socketpair()
     pump = PumpThread(Pump(layer, outer, theirs, early))
     return Connection(address, Channel(ours.detach()), on_close=pump.close, trouble=pump.trouble)

@@ -117,8 +117,20 @@ class TlsLayer:
 
 def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate of the other side is not accepted: {error.verify_message}"
+        problem = error.verify_message.rstrip(".")
+        cure = (
+            "it needs a new one (`farcall cert`, for a trial)"
+            if "expired" in problem
+            else "name who signed it (Tls(ca=...), --ca), and the server by a name that stands in it"
+        )
+        return f"the certificate of the other side is not accepted: {problem}; {cure}"
     reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "certificate required" in reason:
+        return f"{reason}: the other side wants to see one of this side; pass Tls(ca, cert, key), or --cert"
+    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+        return (
+            f"{reason}: the other side does not accept this side's certificate; pass one that its ca signed"
+        )
     return f"{reason}; does the other side speak TLS 1.3, with a certificate that this side's ca signed?"
 
 

@@ -67,12 +67,27 @@ class Tls:
         import ssl
 
         context.minimum_version = ssl.TLSVersion.TLSv1_3
+        for name in ("ca", "cert", "key"):
+            _check_readable(name, getattr(self, name))
         try:
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
-        except OSError as error:  # ssl.SSLError is one
+        except ssl.SSLError as error:
             files = ", ".join(str(file) for file in (self.ca, self.cert, self.key) if file is not None)
-            raise UsageError(f"TLS: {error.strerror or error} ({files}); give PEM files that match") from None
+            reason = (error.reason or str(error)).lower().replace("_", " ")
+            raise UsageError(f"TLS: {reason} ({files}); give PEM files that match") from None
         return context
+
+
+def _check_readable(name: str, file: str | Path | None) -> None:
+    """OpenSSL does not say which of the files is missing."""
+    if file is None:
+        return
+    try:
+        Path(file).open("rb").close()
+    except OSError as error:
+        raise UsageError(
+            f"TLS: {name} {str(file)!r}: {error.strerror}; `farcall cert FOLDER` makes the files for a trial"
+        ) from None

@@ -1,0 +1,12 @@
+"""What messages say in the same words everywhere."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``; did you mean `main`?`` for a name that looks like one of those that exist; else nothing."""
+    close = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean `{close[0]}`?" if close else ""

@@ -150,4 +150,4 @@ def ours() -> Driver:
 
 def incumbent() -> Driver:
     """``tvm.rpc.server``."""
-    return Driver([sys.executable, str(ROOT / "tests" / "rpc" / "tvm_peer.py"), "serve"])
+    return Driver([sys.executable, str(ROOT / "tests" / "rpc" / "tvm_server.py")])

@@ -19,6 +19,7 @@ import pytest
 from farcall.rpc import Server, Session, connect
 
 from . import exports
+from .tvm_processes import tvm_server
 
 INIT = f"{exports.__name__}:register"
 SECONDS = 20.0  # nothing here takes a second; a test that would hang fails after this
@@ -33,6 +34,19 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def session(server: Server) -> Iterator[Session]:
     with connect(server.url, key="k", timeout=SECONDS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def tvm_url() -> Iterator[str]:
+    """A server of Apache TVM."""
+    with tvm_server() as url:
+        yield url
+
+
+@pytest.fixture
+def tvm(tvm_url: str) -> Iterator[Session]:
+    with connect(tvm_url, key="k", timeout=SECONDS) as opened:
         yield opened
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,48 +14,16 @@ import farcall as fc
 from farcall.rpc import RemoteModule, RemoteObject, Session, connect
 
 from .conftest import SECONDS
+from .tvm_processes import needs_tvm, tvm_server
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
-)
-SERVER = str(Path(__file__).with_name("tvm_server.py"))
+pytestmark = needs_tvm
 MAX_PACKET = 128
-
-
-@contextmanager
-def tvm_server(**environment: str) -> Iterator[str]:
-    with subprocess.Popen(
-        [sys.executable, SERVER],
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        assert port.isdigit(), f"the TVM server did not start; see: {SERVER}"
-        yield f"tcp://127.0.0.1:{port}"
-        process.stdin.close()
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with tvm_server() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")
 def small_url() -> Iterator[str]:
     with tvm_server(MAX_PACKET=str(MAX_PACKET)) as address:
         yield address
-
-
-@pytest.fixture
-def tvm(url: str) -> Iterator[Session]:
-    with connect(url, key="k", timeout=SECONDS) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -212,8 +176,8 @@ def test_timing(tvm: Session) -> None:
     assert tvm.benchmark("test.sum", x, number=2).mean > 0
 
 
-def test_session_timeout(url: str) -> None:
-    with connect(url, key="k", timeout=SECONDS, session_timeout=1) as session:
+def test_session_timeout(tvm_url: str) -> None:
+    with connect(tvm_url, key="k", timeout=SECONDS, session_timeout=1) as session:
         wait = session.get_function("test.wait")
         with pytest.raises(fc.errors.DeadlineExceededError):
             wait()

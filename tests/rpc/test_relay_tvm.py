@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +12,9 @@ from farcall.rpc import Server, connect
 
 from .conftest import SECONDS
 from .tvm_exports import INIT as TVM_LIKE
+from .tvm_processes import needs_tvm, seen_by
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
-)
-HERE = Path(__file__).parent
+pytestmark = needs_tvm
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +23,8 @@ def ours() -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def tvm_port() -> Iterator[int]:
-    command = [sys.executable, str(HERE / "tvm_peer.py"), "serve"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield int(process.stdout.readline())
-        process.stdin.close()
-        process.wait(timeout=60)
-
-
 def through(first: tuple[int, str], second: tuple[int, str]) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / "tvm_chain.py"), "127.0.0.1", str(first[0]), first[1]]
-    done = subprocess.run(
-        [*command, str(second[0]), second[1]], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return seen_by("tvm_chain.py", "127.0.0.1", *first, *second)
 
 
 def check(seen: dict[str, Any]) -> None:
@@ -66,15 +41,15 @@ def test_a_tvm_client_through_our_server_to_ours(ours: Server, server: Server) -
     assert f"hop 2 ({ours.url}): not today" in seen["exception"]
 
 
-def test_a_tvm_client_through_our_server_to_a_tvm_server(ours: Server, tvm_port: int) -> None:
-    seen = through((ours.port, "o"), (tvm_port, "k"))
+def test_a_tvm_client_through_our_server_to_a_tvm_server(ours: Server, tvm_url: str) -> None:
+    seen = through((ours.port, "o"), (int(tvm_url.rsplit(":", 1)[1]), "k"))
     check(seen)
-    assert f"hop 2 (tcp://127.0.0.1:{tvm_port}): " in seen["exception"]
+    assert f"hop 2 ({tvm_url}): " in seen["exception"]
 
 
 @pytest.mark.parametrize("order", ["tvm, ours", "ours, tvm"])
-def test_our_client_through_either(ours: Server, tvm_port: int, order: str) -> None:
-    places = {"ours": (ours.url, "o"), "tvm": (f"tcp://127.0.0.1:{tvm_port}", "k")}
+def test_our_client_through_either(ours: Server, tvm_url: str, order: str) -> None:
+    places = {"ours": (ours.url, "o"), "tvm": (tvm_url, "k")}
     first, last = (places[name] for name in order.split(", "))
     with connect(*last, via=[first], timeout=SECONDS) as session:
         assert session.get_function("test.add")(20, 22) == 42

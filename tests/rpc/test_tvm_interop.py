@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +11,9 @@ import farcall as fc
 from farcall.rpc import Server, Session, connect
 
 from .conftest import SECONDS, works
+from .tvm_processes import needs_tvm, seen_by
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
-)
-PEER = str(Path(__file__).with_name("tvm_peer.py"))
+pytestmark = needs_tvm
 
 
 # ---- a TVM client of our server
@@ -30,10 +22,7 @@ PEER = str(Path(__file__).with_name("tvm_peer.py"))
 @pytest.fixture(scope="module")
 def seen(server: Server) -> dict[str, Any]:
     """What the TVM client saw."""
-    command = [sys.executable, PEER, "call", server.host, str(server.port), "k"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return seen_by("tvm_client.py", server.host, server.port, "k")
 
 
 def test_values(seen: dict[str, Any]) -> None:
@@ -68,29 +57,6 @@ def test_files_and_devices(seen: dict[str, Any]) -> None:
 
 
 # ---- our client of a TVM server
-
-
-@pytest.fixture(scope="module")
-def tvm_url() -> Iterator[str]:
-    with subprocess.Popen(
-        [sys.executable, PEER, "serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        assert port.isdigit(), f"the TVM server did not start; see: {PEER} serve"
-        yield f"tcp://127.0.0.1:{port}"
-        process.stdin.close()
-
-
-@pytest.fixture
-def tvm(tvm_url: str) -> Iterator[Session]:
-    with connect(tvm_url, key="k", timeout=SECONDS) as opened:
-        yield opened
 
 
 def test_our_values(tvm: Session) -> None:

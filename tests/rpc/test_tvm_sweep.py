@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +10,31 @@ import pytest
 
 from farcall.rpc import Server, Session, connect
 
+from ..programs import hiding_torch, output_of
 from . import exports
 from .conftest import SECONDS
+from .tvm_processes import HERE, needs_tvm, seen_by
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tvm") is None, reason="needs Apache TVM: pip install apache-tvm==0.27.0.post1"
-)
-HERE = Path(__file__).parent
+pytestmark = needs_tvm
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64"]
-
-
-def run(script: str, *args: object) -> str:
-    command = [sys.executable, str(HERE / script), *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def built_by_tvm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tvm") / "kernels.so"
-    run("tvm_build.py", path)
+    output_of(HERE / "tvm_build.py", path, env=hiding_torch())
     return path
 
 
-def sweep(server: Server, key: str, *libraries: Path) -> dict[str, Any]:
-    output = run("tvm_sweep.py", server.host, server.port, key, *libraries)
-    return dict(json.loads(output.splitlines()[-1]))
+def sweep(server: Server, key: str, size: int, *libraries: Path) -> dict[str, Any]:
+    return seen_by("tvm_sweep.py", server.host, server.port, key, size, *libraries)
 
 
 @pytest.fixture(scope="module")
 def seen(server: Server, kernels: Path, built_by_tvm: Path) -> dict[str, Any]:
     """What a TVM client saw of our server."""
-    return sweep(server, "k", kernels, built_by_tvm)
+    return sweep(server, "k", 64 << 20, kernels, built_by_tvm)
 
 
 def test_every_dtype_and_size(seen: dict[str, Any]) -> None:
@@ -91,7 +77,8 @@ def test_the_end_of_a_session_is_known_to_their_client(seen: dict[str, Any]) -> 
 
 def test_chunks_of_the_size_that_a_server_asks_for(kernels: Path, built_by_tvm: Path) -> None:
     with Server(init=f"{exports.__name__}:register_with_small_packets") as small:
-        assert sweep(small, "", kernels, built_by_tvm)["wrong"] == []
+        seen = sweep(small, "", 1 << 20, kernels, built_by_tvm)
+        assert (seen["wrong"], seen["large"]) == ([], True)
         with connect(small.url, timeout=SECONDS) as session:
             x = np.arange(1000, dtype="int16")
             np.testing.assert_array_equal(session.tensor(x).numpy(), x)
@@ -101,24 +88,6 @@ def test_chunks_of_the_size_that_a_server_asks_for(kernels: Path, built_by_tvm: 
 # ---- our client of a TVM server
 
 
-@pytest.fixture(scope="module")
-def tvm_url() -> Iterator[str]:
-    command = [sys.executable, str(HERE / "tvm_peer.py"), "serve"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield f"tcp://127.0.0.1:{process.stdout.readline().strip()}"
-        process.stdin.close()
-
-
-@pytest.fixture
-def tvm(tvm_url: str) -> Iterator[Session]:
-    with connect(tvm_url, key="k", timeout=SECONDS) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_and_size_at_their_server(tvm: Session, dtype: str) -> None:
     for size in (0, 1, 3, 1001):
@@ -126,11 +95,6 @@ def test_every_dtype_and_size_at_their_server(tvm: Session, dtype: str) -> None:
         back = tvm.tensor(x).numpy()
         assert back.dtype == x.dtype
         np.testing.assert_array_equal(back, x)
-
-
-def test_64_mib_at_their_server(tvm: Session) -> None:
-    x = np.random.default_rng(7).integers(0, 255, 64 << 20, dtype="uint8")
-    assert (tvm.tensor(x).numpy() == x).all()
 
 
 def test_a_view_has_its_own_bytes_at_their_server(tvm: Session) -> None:

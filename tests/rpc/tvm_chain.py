@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import rpc
-
-
-def caught(call: Any) -> str:
-    """The class and text of the error."""
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
+from tvm_client import caught
 
 
 def through(host: str, port: int, key: str, next_port: int, next_key: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The exports of tvm_peer.py, on a farcall server."""
+"""The exports of tvm_server.py, on a farcall server."""
 
 from __future__ import annotations
 

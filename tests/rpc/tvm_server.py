@@ -23,15 +23,24 @@ def register() -> None:
     def array(*items: Any) -> Any:
         return tvm.runtime.convert(list(items))
 
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    def make(n: int) -> Any:
+        return tvm.runtime.tensor(np.arange(n, dtype="float32"))
+
     exports: dict[str, Any] = {
         "add": lambda a, b: a + b,
         "adder": lambda n: tvm_ffi.convert(lambda x: x + n),
         "array": array,
         "call": lambda f, x: f(x),
         "echo": lambda x: x,
-        "make": lambda n: tvm.runtime.tensor(np.arange(n, dtype="float32")),
+        "fail": fail,
+        "make": make,
         "map": lambda: tvm.runtime.convert({"a": 1}),
         "nop": lambda: None,
+        "pid": os.getpid,
+        "pair": lambda n: [make(n), make(n + 1)],
         "size": len,
         "wait": threading.Event().wait,
         "sum": lambda x: float(x.numpy().astype("float64").sum()),

@@ -1,4 +1,4 @@
-"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY LIBRARY OTHER``."""
+"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY BYTES LIBRARY OTHER``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import rpc
-from tvm_peer import caught
+from tvm_client import caught
 
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64"]
-LARGE = 64 << 20
 
 
 def sweep(remote: Any) -> list[str]:
@@ -29,9 +28,9 @@ def sweep(remote: Any) -> list[str]:
     return wrong
 
 
-def large(remote: Any) -> bool:
-    """64 MiB up and down."""
-    x = np.random.default_rng(7).integers(0, 255, LARGE, dtype="uint8")
+def large(remote: Any, size: int) -> bool:
+    """So many bytes up and down."""
+    x = np.random.default_rng(7).integers(0, 255, size, dtype="uint8")
     return bool((tvm.runtime.tensor(x, remote.cpu(0)).numpy() == x).all())
 
 
@@ -77,12 +76,12 @@ def timeout(host: str, port: int, key: str) -> str:
     return caught(short.get_function("test.forever"))
 
 
-def main(host: str, port: int, key: str, path: str, built: str) -> dict[str, Any]:
+def main(host: str, port: int, key: str, size: int, path: str, built: str) -> dict[str, Any]:
     remote = rpc.connect(host, port, key=key)
     echo = remote.get_function("test.echo")
     return {
         "wrong": sweep(remote),
-        "large": large(remote),
+        "large": large(remote, size),
         "cut at NUL": echo("a\0b"),
         "device": str(remote.get_function("test.echo")(remote.cpu(0))),
         "library": library(remote, path),
@@ -93,4 +92,5 @@ def main(host: str, port: int, key: str, path: str, built: str) -> dict[str, Any
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])))
+    host, port, key, size, *libraries = sys.argv[1:]
+    print(json.dumps(main(host, int(port), key, int(size), *libraries)))

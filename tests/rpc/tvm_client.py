@@ -1,51 +1,14 @@
-"""The real thing, in a process of its own; it imports nothing of farcall.
-
-``python tvm_peer.py serve`` or ``python tvm_peer.py call HOST PORT KEY``, with Apache TVM installed.
-"""
+"""A real TVM client, in a process of its own, without farcall: ``tvm_client.py HOST PORT KEY``."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import rpc
-
-
-def register() -> None:
-    """What the TVM server exports."""
-
-    def make(n: int) -> Any:
-        return tvm.runtime.tensor(np.arange(n, dtype="float32"))
-
-    def fail(text: str) -> None:
-        raise ValueError(text)
-
-    exports = {
-        "add": lambda a, b: a + b,
-        "echo": lambda x: x,
-        "fail": fail,
-        "make": make,
-        "pair": lambda n: [make(n), make(n + 1)],
-        "nop": lambda: None,
-        "pid": os.getpid,
-        "sum": lambda x: float(x.numpy().sum()),
-    }
-    for name, function in exports.items():
-        tvm.register_global_func(f"test.{name}", function, override=True)
-
-
-def serve() -> None:
-    """Serve until stdin closes; the port is the first line on stdout."""
-    server = rpc.Server(
-        "127.0.0.1", port=19090, port_end=19999, key="k", server_init_callback=register, silent=True
-    )
-    print(server.port, flush=True)
-    sys.stdin.read()
-    server.terminate()
 
 
 def caught(call: Any) -> str:
@@ -107,7 +70,4 @@ def call(host: str, port: int, key: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        serve()
-    else:
-        print(json.dumps(call(sys.argv[2], int(sys.argv[3]), sys.argv[4])))
+    print(json.dumps(call(sys.argv[1], int(sys.argv[2]), sys.argv[3])))

@@ -1,0 +1,48 @@
+"""Programs in Python that tests start, and guides as such programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .conftest import ROOT
+
+WITHOUT_TORCH = Path(__file__).with_name("without_torch")
+
+
+def hiding_torch() -> dict[str, str]:
+    """The environment, but there is no torch: apache-tvm-ffi imports it where it is, which takes seconds."""
+    paths = filter(None, (str(WITHOUT_TORCH), os.environ.get("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def output_of(*arguments: str | Path, seconds: float = 300, **options: object) -> str:
+    """What ``python ARGUMENTS`` prints; it must end well.
+
+    Args:
+        options: of ``subprocess.run``.
+    """
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(  # type: ignore[call-overload]
+        command, capture_output=True, text=True, check=False, timeout=seconds, **options
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return str(done.stdout)
+
+
+def blocks_of(guide: str) -> list[str]:
+    """The blocks of Python in ``docs/GUIDE`` (or ``README.md``), in their order."""
+    page = ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
+    found = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found, f"{page} shows no Python"
+    return found
+
+
+def run_guide(guide: str, folder: Path) -> str:
+    """What a guide prints whose blocks are one program, typed as they stand; warnings are errors."""
+    script = folder / f"{Path(guide).stem}_guide.py"
+    script.write_text("\n".join(blocks_of(guide)), encoding="utf-8")
+    return output_of("-W", "error", script)

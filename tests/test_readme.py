@@ -12,8 +12,8 @@ import pytest
 import farcall as fc
 from farcall.errors import ArgumentError
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+from .programs import blocks_of
+
 KERNEL = """
 #include <farcall/kernel.hpp>
 float total(farcall::ConstTensorView x) {
@@ -30,7 +30,7 @@ FARCALL_EXPORT(main, total);
 
 def block(word: str) -> str:
     """The one block with this word in it."""
-    (found,) = [text for text in BLOCKS if word in text]
+    (found,) = [text for text in blocks_of("README.md") if word in text]
     return found
 
 

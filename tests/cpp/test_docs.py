@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,18 +9,11 @@ import pytest
 from farcall.cpp import build_inline
 from farcall.cpp.cuda import find_nvcc
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+from ..programs import run_guide
 
 
 def test_the_guide_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) >= 6
-    script = tmp_path / "guide.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_guide("kernels.md", tmp_path)
 
 
 @pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from farcall.cpp import build_inline
 from farcall.ffi import load_library
+
+from ..programs import hiding_torch, output_of
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("tvm_ffi") and importlib.util.find_spec("torch")),
@@ -22,10 +22,7 @@ pytestmark = pytest.mark.skipif(
 def test_in_tvm_ffi(library: str, order: str) -> None:
     script = Path(__file__).with_name("tvm_ffi_checks.py")
     arguments = [library] if order == "alone" else [library, order]
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout.strip() == "all passed", done.stderr[-4000:]
+    assert output_of(script, *arguments).strip() == "all passed"
 
 
 SYSTEM = """
@@ -39,10 +36,7 @@ def test_a_system_library() -> None:
     path = build_inline("system", cpp_sources=SYSTEM, extra_cflags=["-O0"])
     assert load_library(path)["tests_cpp_seven"]() == 7
     code = f"import tvm_ffi as r; keep = r.load_module({path!r}); print(r.system_lib()['tests_cpp_seven']())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout.strip() == "7", done.stderr[-4000:]
+    assert output_of("-c", code, env=hiding_torch()).strip() == "7"
 
 
 def test_a_library_imports_nothing_but_the_c_functions(library: str) -> None:

@@ -6,14 +6,14 @@ Each name that is left out has a reason, and each that is not is there.
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import farcall._core
 from farcall.abi.elf import Elf
+
+from ..programs import hiding_torch, output_of
 
 CXX_LEFT_OUT = {
     # orders of whole values, and copies of them: kernels take and give values, and Python does this by itself
@@ -118,9 +118,7 @@ Function names() {
 
 
 def run(code: str, *arguments: str) -> set[str]:
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return set(done.stdout.split())
+    return set(output_of("-c", code, *arguments, env=hiding_torch()).split())
 
 
 def test_global_functions_are_there_or_left_out() -> None:

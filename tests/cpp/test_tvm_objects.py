@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from ..conftest import ROOT
+from ..programs import hiding_torch, output_of
 
 HERE = Path(__file__).parent
 BUILD = """
@@ -21,10 +21,7 @@ print(tvm_ffi.cpp.build_inline("objects", cpp_sources=open(sys.argv[1]).read(), 
 def build(source: Path, folder: Path) -> Path:
     """All functions that begin at the margin are exported."""
     names = re.findall(r"^[a-z][\w:<>]* (\w+)\([^;\n]*\) \{", source.read_text(), re.MULTILINE)
-    command = [sys.executable, "-c", BUILD, source, folder, *names]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.splitlines()[-1])
+    return Path(output_of("-c", BUILD, source, folder, *names, env=hiding_torch()).splitlines()[-1])
 
 
 @pytest.fixture(scope="session")
@@ -36,21 +33,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("mode", ["alone", "ours first", "theirs first"])
 def test_objects_of_tvm_ffi(library: Path, mode: str) -> None:
     """The cases are in tvm_object_cases.py; each mode is a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        str(HERE / "tvm_object_cases.py"),
-    ]
-    env = {**os.environ, "FARCALL_TEST_MODE": mode, "FARCALL_TEST_LIBRARY": str(library)}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=300, env=env, cwd=HERE.parents[1]
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\b[3-9]\d passed", done.stdout), done.stdout
+    env = hiding_torch() | {"FARCALL_TEST_MODE": mode, "FARCALL_TEST_LIBRARY": str(library)}
+    cases = HERE / "tvm_object_cases.py"
+    printed = output_of("-m", "pytest", "-v", "-p", "no:cacheprovider", cases, env=env, cwd=ROOT)
+    assert re.search(r"\b[3-9]\d passed", printed), printed
 
 
 def test_it_imports_cxx_names(library: Path) -> None:

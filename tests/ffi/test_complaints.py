@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,8 @@ import farcall
 from farcall import cpp, ffi
 from farcall.abi.elf import Elf
 from farcall.toolchain import find_compiler
+
+from ..programs import output_of
 
 Compile = Callable[..., Path]
 
@@ -113,10 +114,7 @@ def in_c(compile_kernels: Compile) -> ffi.Module:
 
 def in_a_process(script: str, *args: str, **environment: str) -> str:
     """What a new interpreter prints; it must end well."""
-    command = [sys.executable, "-W", "error", "-c", script, *args]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return output_of("-W", "error", "-c", script, *args, env=os.environ | environment)
 
 
 class TestLifetimes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 
 from farcall import ffi
+
+from ..programs import output_of
 
 if TYPE_CHECKING:
     import torch
@@ -163,6 +164,4 @@ ORDERS = {
 def test_with_tvm_ffi_in_one_process(kernels_path: Path, tmp_path: Path, order: str, one_file: bool) -> None:
     pytest.importorskip("tvm_ffi", reason="the other runtime of this ABI")
     other = kernels_path if one_file else shutil.copy(kernels_path, tmp_path / "other.so")
-    command: list[Any] = [sys.executable, "-c", BOTH.format(imports=ORDERS[order]), kernels_path, other]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
+    assert output_of("-c", BOTH.format(imports=ORDERS[order]), kernels_path, other) == "good\n"

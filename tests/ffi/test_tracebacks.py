@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farcall import ffi
+
+from ..programs import hiding_torch, output_of
 
 SOURCE = r"""
 #include <farcall/c_api.h>
@@ -140,4 +140,4 @@ assert names[-2:] == ["outer", "inner"], names
 
 def test_another_runtime_sees_pythons_frames() -> None:
     pytest.importorskip("tvm_ffi")
-    subprocess.run([sys.executable, "-c", IN_TVM_FFI], check=True)
+    output_of("-c", IN_TVM_FFI, env=hiding_torch())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from ..conftest import ROOT
+from ..programs import hiding_torch, output_of
 
 HERE = Path(__file__).parent
 BUILD = """
@@ -24,27 +25,23 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = HERE / "tvm_kernels.cc"
     names = re.findall(r"^\w[\w:<>, ]* (\w+)\([^()]*\) \{", source.read_text(), re.MULTILINE)
     folder = tmp_path_factory.mktemp("tvm")
-    command = [sys.executable, "-c", BUILD, source, folder, *sorted(set(names) - {"floats"})]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.splitlines()[-1])
+    wanted = sorted(set(names) - {"floats"})
+    printed = output_of("-c", BUILD, source, folder, *wanted, env=hiding_torch())
+    return Path(printed.splitlines()[-1])
 
 
 @pytest.mark.parametrize("mode", ["alone", "ours first", "theirs first"])
 def test_kernels_of_tvm_ffi(library: Path, mode: str) -> None:
     """The cases are in tvm_cases.py; each mode is a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(HERE / "tvm_cases.py")]
     env = {
         **os.environ,
         "FARCALL_TEST_MODE": mode,
         "FARCALL_TEST_LIBRARY": str(library),
         "FARCALL_BACKTRACE": "1",
     }
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=300, env=env, cwd=HERE.parents[1]
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\b\d{2,} passed", done.stdout), done.stdout
+    cases = HERE / "tvm_cases.py"
+    printed = output_of("-m", "pytest", "-v", "-p", "no:cacheprovider", cases, env=env, cwd=ROOT)
+    assert re.search(r"\b\d{2,} passed", printed), printed
 
 
 def test_it_asks_for_a_library_that_farcall_is(library: Path) -> None:

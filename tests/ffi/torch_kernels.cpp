@@ -1,4 +1,4 @@
-// The library of test_torch_ops.py and test_stubgen.py.
+// The library of torch_ops/ and test_stubgen.py.
 #include <farcall/kernel.hpp>
 
 using namespace farcall;

@@ -1,4 +1,4 @@
-"""More of what a real TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY BYTES LIBRARY OTHER``."""
+"""More of what a TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY BYTES LIBRARY OTHER``."""
 
 from __future__ import annotations
 

@@ -184,17 +184,40 @@ static inline void fc_wire_copy_bytes(uint8_t* to, const uint8_t* from, uint64_t
   for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
-/* Reverses each element of a payload in place. Payloads are little endian: a big-endian host calls this with
- * element = bytes of one lane before it sends and after it has received. */
-static inline void fc_wire_swap_elements(uint8_t* data, uint64_t nbytes, uint64_t element) {
-  if (element < 2) return;
-  for (uint64_t at = 0; at + element <= nbytes; at += element) {
-    for (uint64_t i = 0, j = element - 1; i < j; ++i, --j) {
+/* ---- payloads are little endian, too ------------------------------------------------------------------- */
+
+static inline int fc_wire_host_is_big(void) {
+  const union {
+    uint16_t number;
+    uint8_t first;
+  } probe = {1};
+  return probe.first == 0;
+}
+
+/* Bytes of one number in a tensor's memory: of a lane, of half a complex one; 1 where numbers are packed into bytes. */
+static inline uint64_t fc_wire_number_bytes(DLDataType dtype) {
+  uint64_t bits = dtype.code == kDLComplex ? dtype.bits / 2u : dtype.bits;
+  return bits != 0 && bits % 8 == 0 ? bits / 8 : 1;
+}
+
+/* Turns the numbers of a payload from the order of this host to that of the wire, or back, in place: nothing on a
+ * little-endian host. Lanes, and the halves of a complex number, stay where they are. (TVM's big-endian servers turn
+ * whole elements, which exchanges these.) */
+static inline void fc_wire_turn(uint8_t* data, uint64_t nbytes, DLDataType dtype) {
+  uint64_t number = fc_wire_number_bytes(dtype);
+  if (number < 2 || !fc_wire_host_is_big()) return;
+  for (uint64_t at = 0; at + number <= nbytes; at += number) {
+    for (uint64_t i = 0, j = number - 1; i < j; ++i, --j) {
       uint8_t held = data[at + i];
       data[at + i] = data[at + j];
       data[at + j] = held;
     }
   }
+}
+
+/* Whether a payload of a copy can be turned: a piece of a larger one may end inside a number. */
+static inline int fc_wire_can_turn(uint64_t nbytes, DLDataType dtype) {
+  return !fc_wire_host_is_big() || nbytes % fc_wire_number_bytes(dtype) == 0;
 }
 
 /* Bytes of a compact tensor, sub-byte types rounded up. Returns 0, or -1 when it does not fit in 64 bits. */

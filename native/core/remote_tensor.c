@@ -86,22 +86,25 @@ static void pack_strided(const DLTensor* from, int32_t axis, size_t element, con
   }
 }
 
-/* The bytes of a local tensor in row-major order: in place, or packed into *packed (to be freed). */
-static const void* compact_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
+/* The bytes of a local tensor as they travel, row-major and little-endian: in place, or in *packed (to be freed). */
+static const void* wire_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
   const uint8_t* data = (const uint8_t*)local->data + local->byte_offset;
+  bool contiguous = fc_is_contiguous(local);
   *packed = NULL;
-  if (fc_is_contiguous(local)) return data;
+  if (contiguous && (!fc_wire_host_is_big() || fc_wire_number_bytes(local->dtype) == 1)) return data;
   size_t bits = (size_t)local->dtype.bits * local->dtype.lanes;
-  if (bits % 8 != 0) {
+  if (!contiguous && bits % 8 != 0) {
     fc_error_set("ValueError", "a tensor of a type below one byte must be contiguous to be copied");
     return NULL;
   }
-  uint8_t* to = *packed = malloc((size_t)nbytes);
+  uint8_t* to = *packed = malloc((size_t)nbytes + 1);
   if (!to) {
     fc_error_no_memory();
     return NULL;
   }
-  pack_strided(local, 0, bits / 8, data, &to);
+  if (contiguous) memcpy(to, data, (size_t)nbytes);
+  else pack_strided(local, 0, bits / 8, data, &to);
+  fc_wire_turn(*packed, (uint64_t)nbytes, local->dtype);
   return *packed;
 }
 
@@ -196,7 +199,7 @@ static int copy_all(FcEndpoint* ep, const Copy* copy) {
 int fc_remote_write(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local) {
   void* packed = NULL;
   int64_t nbytes = fc_nbytes(local);
-  const void* bytes = nbytes < 0 ? NULL : compact_bytes(local, nbytes, &packed);
+  const void* bytes = nbytes < 0 ? NULL : wire_bytes(local, nbytes, &packed);
   if (nbytes < 0 || (!bytes && nbytes > 0)) return -1;
   Copy copy = {FC_WIRE_COPY_TO_REMOTE, remote, (uint8_t*)bytes, (uint64_t)nbytes};
   int rc = nbytes > 0 ? copy_all(ep, &copy) : 0;
@@ -222,6 +225,7 @@ int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory) {
   if (fc_endpoint_enter(ep) < 0) return -1;
   int rc = copy_all(ep, &copy);
   fc_endpoint_leave(ep);
+  if (rc == 0) fc_wire_turn(memory, (uint64_t)nbytes, remote->dtype);
   return rc;
 }
 

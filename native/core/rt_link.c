@@ -27,6 +27,8 @@
   ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
 #elif defined(__riscv)
 #define IS_POINTER_RELOCATION(t) ((t) == R_RISCV_JUMP_SLOT || (t) == R_RISCV_64)
+#elif defined(__s390x__)
+#define IS_POINTER_RELOCATION(t) ((t) == R_390_JMP_SLOT || (t) == R_390_GLOB_DAT || (t) == R_390_64)
 #else
 #error "name the relocations of this machine that hold a function's address"
 #endif

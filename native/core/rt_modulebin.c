@@ -158,12 +158,23 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
 
 /* ---- libraries ---- */
 
-/* The symbol's size as the linker knows it; without one (hand-written assembly), what its first number says. */
-static size_t symbol_size(const char* data) {
+/* As the linker knows it; 0 where it does not (hand-written assembly), or cannot be asked (musl). */
+static size_t linked_size(const char* data) {
+#ifdef __GLIBC__
   Dl_info info;
   const ElfW(Sym)* symbol = NULL;
+  return dladdr1(data, &info, (void**)&symbol, RTLD_DL_SYMENT) && symbol ? symbol->st_size : 0;
+#else
+  (void)data;
+  return 0;
+#endif
+}
+
+/* The size of a symbol; what its first number says, where the linker says nothing. */
+static size_t symbol_size(const char* data) {
+  size_t linked = linked_size(data);
   uint64_t says = 0;
-  if (dladdr1(data, &info, (void**)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_size) return symbol->st_size;
+  if (linked) return linked;
   Reader reader = {data, 8};
   read_u64(&reader, &says);
   return says > SIZE_MAX - 8 ? SIZE_MAX : (size_t)says + 8;

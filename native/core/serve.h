@@ -134,7 +134,7 @@ struct FcServer {
   TVMFFIObject* last_error;
   TVMFFIObject* refusal; /* why the payload that comes now is dropped */
   int64_t copy_began;    /* when that copy began, while it is traced; else 0 */
-  uint64_t lane;         /* bytes of one number of it, as big-endian hosts turn them */
+  DLDataType filling_type; /* of its numbers, which big-endian hosts turn */
 };
 
 /* Serves until the client says goodbye or closes (0), or a memory channel has no more bytes (1); -1 with an error
@@ -209,11 +209,6 @@ typedef struct FcSpan {
 } FcSpan;
 int fc_server_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out);
 int fc_server_check_device(DLDevice device);
-/* Payloads are little endian. */
-static inline bool fc_host_is_big(void) {
-  const union { uint16_t number; uint8_t first; } probe = {1};
-  return probe.first == 0;
-}
 
 /* ---- functions of the client, and promises; serve_callback.c, serve_promise.c ---- */
 

@@ -60,24 +60,32 @@ int fc_server_free_data(FcServer* server, const fc_wire_packet* p) {
 
 /* ---- copies ---- */
 
-static uint64_t lane_bytes(DLDataType dtype) { return ((uint64_t)dtype.bits + 7) / 8; }
-
 /* The bytes of a copy, which is one more thing that a token may forbid. */
 static int copy_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out) {
   if (fc_server_require(server, FC_SCOPE_COPY, "a copy") != 0) return -1;
   return fc_server_span(server, tensor, nbytes, out);
 }
 
+/* The same of one whose bytes travel. */
+static int payload_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out) {
+  if (!fc_wire_can_turn(nbytes, tensor->dtype)) {
+    fc_error_format("ValueError", "a copy of %llu bytes ends inside a number, which this big-endian server cannot turn",
+                    (unsigned long long)nbytes);
+    return -1;
+  }
+  return copy_span(server, tensor, nbytes, out);
+}
+
 /* The payload of a copy that is refused is read, and dropped. */
 void fc_server_copy_in(FcServer* server, const fc_wire_packet* p) {
   FcSpan span;
-  if (fc_server_require_start(server) != 0 || copy_span(server, &p->tensor, p->nbytes, &span) != 0) {
+  if (fc_server_require_start(server) != 0 || payload_span(server, &p->tensor, p->nbytes, &span) != 0) {
     server->refusal = fc_error_take();
     return;
   }
   fc_incref(server->filling = span.allocation);
   server->copy_began = fc_trace_begin();
-  server->lane = lane_bytes(p->tensor.dtype);
+  server->filling_type = p->tensor.dtype;
   server->ep->reader.sink = span.data;
 }
 
@@ -86,32 +94,32 @@ int fc_server_end_copy_in(FcServer* server) {
   const fc_wire_reader* reader = &server->ep->reader;
   server->refusal = server->filling = NULL;
   if (refusal) return fc_queue_error(server->ep, refusal);
-  if (fc_host_is_big()) fc_wire_swap_elements(reader->sink, reader->payload_size, server->lane);
+  fc_wire_turn(reader->sink, reader->payload_size, server->filling_type);
   fc_decref(filling);
   fc_trace_end("copy", "kCopyToRemote", -1, server->copy_began);
   return fc_server_reply_void(server);
 }
 
 /* Big-endian hosts send a copy, in the wire's order. */
-FC_COLD static int send_swapped(FcServer* server, const fc_wire_packet* ack, const uint8_t* span, DLDataType dtype) {
-  uint8_t* swapped = malloc(ack->nbytes + 1);
-  if (!swapped) {
+FC_COLD static int send_turned(FcServer* server, const fc_wire_packet* ack, const uint8_t* span, DLDataType dtype) {
+  uint8_t* turned = malloc(ack->nbytes + 1);
+  if (!turned) {
     fc_error_no_memory();
     return -1;
   }
-  memcpy(swapped, span, ack->nbytes);
-  fc_wire_swap_elements(swapped, ack->nbytes, lane_bytes(dtype));
-  int rc = fc_endpoint_queue(server->ep, ack, swapped);
-  free(swapped);
+  memcpy(turned, span, ack->nbytes);
+  fc_wire_turn(turned, ack->nbytes, dtype);
+  int rc = fc_endpoint_queue(server->ep, ack, turned);
+  free(turned);
   return rc;
 }
 
 int fc_server_copy_out(FcServer* server, const fc_wire_packet* p) {
   FcSpan span;
-  if (copy_span(server, &p->tensor, p->nbytes, &span) != 0) return -1;
+  if (payload_span(server, &p->tensor, p->nbytes, &span) != 0) return -1;
   fc_wire_packet ack = {.code = FC_WIRE_COPY_ACK, .nbytes = p->nbytes};
   int64_t begin = fc_trace_begin();
-  int rc = fc_host_is_big() ? send_swapped(server, &ack, span.data, p->tensor.dtype)
+  int rc = fc_wire_host_is_big() ? send_turned(server, &ack, span.data, p->tensor.dtype)
                             : fc_endpoint_queue(server->ep, &ack, span.data);
   fc_trace_end("copy", "kCopyFromRemote", -1, begin);
   return rc;

@@ -6,19 +6,9 @@
 #include <unistd.h>
 
 #include "relay.h"
-#include "trace.h"
+#include "without_python.h"
 
 enum { ROUNDS = 400 };
-
-/* What the Python half has, and is not called here. */
-int fc_trace_on;
-void fc_trace_add(const char* category, const char* name, int32_t track, int64_t start, int64_t end) {
-  (void)category, (void)name, (void)track, (void)start, (void)end;
-}
-FcTensorObj* fc_tensor_compact(const DLTensor* from) {
-  (void)from;
-  abort();
-}
 
 static int echo(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)self;

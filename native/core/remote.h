@@ -99,6 +99,9 @@ int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count);
 /* Replies to releases. What one of them refuses is no error, unless the connection ends now: then it said why. Until
  * the reply behind them is read, it is the thread's error. */
 int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what);
+/* A reply failed among several that are read: the first error goes to *failure. -1 with the error when the session is
+ * lost: no more replies come. */
+int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure);
 /* The next reply, after serving what the far side asks meanwhile. 0, or -1 with an error. */
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes);
 
@@ -180,6 +183,10 @@ typedef struct FcClient {
 FcClient* fc_client_new(void);
 void fc_client_delete(FcClient* client);
 
+/* Copies many runs of memory, each as large as `run` (of rank 1) and `offsets[i]` bytes behind where that begins, to
+ * or from a contiguous local tensor, without waiting for each. */
+int fc_remote_copy_runs(FcEndpoint* ep, const DLTensor* run, const int64_t* offsets, int64_t n, const DLTensor* local,
+                        bool in);
 int fc_remote_copy_among(FcEndpoint* ep, const DLTensor* from, const DLTensor* to);
 
 #endif /* FARCALL_REMOTE_H_ */

@@ -141,6 +141,18 @@ int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply
   }
 }
 
+int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
+  if (fc_endpoint_is_lost(ep)) {
+    if (*failure) fc_decref(*failure);
+    *failure = NULL;
+    return -1;
+  }
+  TVMFFIObject* error = fc_error_take();
+  if (*failure && error) fc_decref(error);
+  else *failure = error;
+  return 0;
+}
+
 int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
   fc_wire_packet reply;
   for (size_t i = 0; i < n; ++i) {

@@ -178,9 +178,16 @@ static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* 
   if (rc < 0) return NULL;
   const DLTensor* dl = fc_any_tensor(&args->any[0]);
   if (dl && dl->device.device_type == kDLCPU && dl->ndim <= FC_WIRE_MAX_NDIM) return dl;
-  if (dl) PyErr_Format(PyExc_ValueError, "%s: expected a CPU tensor of at most %d dims", what, FC_WIRE_MAX_NDIM);
-  else PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got %s; pass an array of numpy, torch or the like", what,
-                    Py_TYPE(object)->tp_name);
+  if (dl && fc_device_is_remote(dl->device)) {
+    PyErr_Format(PyExc_ValueError, "%s: the tensor is on a session already; session.copy copies among the tensors of one, "
+                 "and .numpy() brings it here", what);
+  } else if (dl) {
+    PyErr_Format(PyExc_ValueError, "%s: expected a tensor on the CPU, of at most %d dims, got one of %d on device type %d; "
+                 "move it to the CPU first", what, FC_WIRE_MAX_NDIM, (int)dl->ndim, (int)dl->device.device_type);
+  } else {
+    PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got `%s`; numpy.asarray makes one of numbers and lists", what,
+                 Py_TYPE(object)->tp_name);
+  }
   fc_args_end(args);
   return NULL;
 }
@@ -299,6 +306,29 @@ static PyObject* copy_among_remote(PyObject* Py_UNUSED(module), PyObject* args) 
   Py_RETURN_NONE;
 }
 
+/* copy_runs(run, offsets, local, to_remote): see fc_remote_copy_runs; the offsets are bytes of int64. */
+static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *there, *here;
+  Py_buffer offsets;
+  int in, rc = -1;
+  DLTensor* run;
+  FcArgs held;
+  if (!PyArg_ParseTuple(args, "Oy*Op:copy_runs", &there, &offsets, &here, &in)) return NULL;
+  FcEndpoint* ep = endpoint_of(there, &run);
+  const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
+  if (local) {
+    Py_BEGIN_ALLOW_THREADS
+    rc = fc_remote_copy_runs(ep, run, offsets.buf, offsets.len / 8, local, in);
+    Py_END_ALLOW_THREADS
+    if (rc < 0) fc_raise_slot();
+    fc_args_end(&held);
+  }
+  if (ep) fc_endpoint_decref(ep);
+  PyBuffer_Release(&offsets);
+  if (rc < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
 /* ---- views ---- */
 
 static void release_base(FcTensorObj* view) { fc_decref(view->context); }
@@ -383,6 +413,7 @@ static PyMethodDef functions[] = {
     {"copy_to_remote", copy_to_remote, METH_VARARGS, "copy_to_remote(remote, local): the local one into the remote."},
     {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): the other way."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
+    {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): parts of remote memory."},
     {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset) of a remote Tensor."},
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same one by another name."},
     {"set_deadline", set_deadline, METH_O, "When this thread's remote calls must have ended; answers the one before."},

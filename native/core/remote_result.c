@@ -104,14 +104,7 @@ static int get_items(FcEndpoint* ep, const char* name, const TVMFFIAny* array, i
     fc_wire_packet reply;
     int rc = fc_remote_read_reply(ep, name, &reply, NULL, 0);
     if (rc == 0) rc = fc_remote_result(ep, name, &reply, &items[i]);
-    if (rc == 0) continue;
-    if (fc_endpoint_is_lost(ep)) {
-      if (failure) fc_decref(failure);
-      return -1;
-    }
-    TVMFFIObject* error = fc_error_take();
-    if (failure && error) fc_decref(error);
-    if (!failure) failure = error;
+    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return -1;
   }
   if (failure) fc_error_raise(failure);
   return failure ? -1 : 0;

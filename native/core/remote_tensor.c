@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "remote.h"
+#include "trace.h"
 
 static void release_tensor(FcTensorObj* tensor) {
   FcOwned* owned = tensor->context;
@@ -226,6 +227,93 @@ int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory) {
   int rc = copy_all(ep, &copy);
   fc_endpoint_leave(ep);
   if (rc == 0) fc_wire_turn(memory, (uint64_t)nbytes, remote->dtype);
+  return rc;
+}
+
+/* ---- runs: a strided part, copied without what lies between ---- */
+
+enum { RUNS_AT_ONCE = 256 }; /* requests on their way: neither side's buffers fill up with what is small of them */
+
+/* copy->nbytes is the size of one run; copy->memory has them all. */
+static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
+  bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
+  fc_wire_packet request = {.code = copy->code, .tensor = *copy->remote, .nbytes = copy->nbytes};
+  for (int64_t i = 0; i < n; ++i) {
+    request.tensor.byte_offset = copy->remote->byte_offset + (uint64_t)offsets[i];
+    if (fc_endpoint_queue(ep, &request, in ? copy->memory + (uint64_t)i * copy->nbytes : NULL) < 0) return -1;
+  }
+  return fc_endpoint_flush_queue(ep);
+}
+
+/* One round trip. Every reply is read, also behind one that failed. */
+static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
+  const char* what = fc_wire_code_name(copy->code);
+  bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
+  TVMFFIObject* failure = NULL;
+  int64_t begin = fc_trace_begin();
+  if (queue_runs(ep, copy, offsets, n) < 0) {
+    return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for packets to %s",
+                                                           ep->peer);
+  }
+  ++ep->client->round_trips;
+  for (int64_t i = 0; i < n; ++i) {
+    fc_wire_packet reply;
+    uint8_t* place = in ? NULL : copy->memory + (uint64_t)i * copy->nbytes;
+    int rc = fc_remote_read_reply(ep, what, &reply, place, in ? 0 : copy->nbytes);
+    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return -1;
+  }
+  fc_trace_end("copy", what, ep->slot, begin);
+  if (failure) fc_error_raise(failure);
+  return failure ? -1 : 0;
+}
+
+/* A server that takes small packets only gets each run in pieces. */
+static int copy_one_by_one(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    fc_wire_tensor run = *copy->remote;
+    Copy one = {copy->code, &run, copy->memory + (uint64_t)i * copy->nbytes, copy->nbytes};
+    run.byte_offset += (uint64_t)offsets[i];
+    if (copy_all(ep, &one) < 0) return -1;
+  }
+  return 0;
+}
+
+static int copy_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
+  FcClient* client = ep->client;
+  if (ask_max_packet(ep) < 0 || fc_call_drain(ep) < 0) return -1;
+  uint64_t piece = piece_size(ep, copy->remote, copy->nbytes), total = copy->nbytes * (uint64_t)n;
+  if (piece < copy->nbytes) return piece == 0 ? -1 : copy_one_by_one(ep, copy, offsets, n);
+  Copy batch = *copy;
+  for (int64_t at = 0; at < n; at += RUNS_AT_ONCE) {
+    int64_t count = n - at < RUNS_AT_ONCE ? n - at : RUNS_AT_ONCE;
+    if (exchange_runs(ep, &batch, offsets + at, count) < 0) return -1;
+    batch.memory += (uint64_t)count * copy->nbytes;
+  }
+  ++client->copies;
+  *(copy->code == FC_WIRE_COPY_TO_REMOTE ? &client->copied_in : &client->copied_out) += total;
+  return sync_device(ep, copy->remote->device);
+}
+
+int fc_remote_copy_runs(FcEndpoint* ep, const DLTensor* run, const int64_t* offsets, int64_t n, const DLTensor* local,
+                        bool in) {
+  fc_wire_tensor wire;
+  void* packed = NULL;
+  int64_t size = fc_nbytes(run), total = fc_nbytes(local);
+  if (size <= 0 || n <= 0 || total / size != n || total % size != 0 || (!in && !fc_is_contiguous(local))) {
+    fc_error_set("ValueError", "the runs are not those of the local tensor");
+    return -1;
+  }
+  const void* bytes = in ? wire_bytes(local, total, &packed) : (const uint8_t*)local->data + local->byte_offset;
+  if (!bytes) return -1;
+  fc_remote_to_wire(run, &wire);
+  Copy copy = {in ? FC_WIRE_COPY_TO_REMOTE : FC_WIRE_COPY_FROM_REMOTE, &wire, (uint8_t*)bytes, (uint64_t)size};
+  int rc = fc_endpoint_enter(ep);
+  if (rc == 0) {
+    rc = copy_runs(ep, &copy, offsets, n);
+    fc_endpoint_leave(ep);
+  }
+  if (rc == 0 && !in) fc_wire_turn(copy.memory, (uint64_t)total, local->dtype);
+  free(packed);
   return rc;
 }
 

@@ -95,8 +95,10 @@ def test_copies_that_do_not_fit(session: Session, server: Server) -> None:
         for pair in ((wrong, there), (there, wrong), (session.tensor(wrong), there)):
             with pytest.raises(ValueError, match="must agree"):
                 session.copy(*pair)
-    with pytest.raises(ValueError, match="row-major"):
-        session.copy(there, np.zeros((3, 2), "float32").T)
+    for fixed in (np.frombuffer(bytes(24), "float32").reshape(2, 3), np.broadcast_to(np.float32(1), (2, 3))):
+        for source in (there, session.view(session.empty((2, 6)), np.s_[:, ::2])):
+            with pytest.raises(ValueError, match="read-only"):
+                session.copy(source, fixed)
     with pytest.raises(ValueError, match="neither"):
         session.copy(np.zeros(1), np.zeros(1))
     with connect(server.url, key="k", timeout=SECONDS) as other:

@@ -230,10 +230,14 @@ class Session:
 
         Args:
             source: a remote tensor, or anything with ``__dlpack__``.
-            target: the same; of the source's shape and dtype. A local one must be row-major.
+            target: the same; of the source's shape and dtype.
+
+        What lies between the elements of a strided remote target is not touched, so that others may write
+        there meanwhile. There is one exception: a view of more than 16,384 pieces of less than 256 bytes each
+        (every other element of a large matrix, say) is read with what lies between, changed and written back.
 
         Raises:
-            ValueError: shapes or dtypes differ, or neither is remote.
+            ValueError: shapes or dtypes differ, neither is remote, or the target is read-only.
         """
         views.copy(source, target)
 

@@ -1,10 +1,13 @@
-"""Views of remote tensors, and copies between any two: what is strided travels as the span that it covers."""
+"""Views of remote tensors, and copies between any two.
+
+What is strided travels as runs of neighbours, many in one round trip, or as the span that it covers.
+"""
 
 from __future__ import annotations
 
 import math
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from farcall import _core
 from farcall._core import Tensor
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 _REMOTE = 128  # device types from here on are behind a session
+RUNS_MAX = 16384  # of less than _RUN_LARGE bytes that one write sends
+_RUN_LARGE = 256
+_RUN_COSTS = 1024  # bytes that travel in the time that a run takes beside its own
 
 
 def is_remote(x: object) -> bool:
@@ -88,27 +94,79 @@ def _itemsize(tensor: Tensor) -> int:
     return bits // 8
 
 
-def _span(tensor: Tensor) -> tuple[Tensor, int]:
-    """The memory from the first to the last element of a strided tensor, in one dim; and where it begins."""
-    reach = [(n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True)]
-    low = sum(r for r in reach if r < 0)
-    high = sum(r for r in reach if r > 0)
-    return _core.remote_view(tensor, (high - low + 1,), (1,), low * _itemsize(tensor)), -low
+class _Layout(NamedTuple):
+    """How the elements of a strided tensor lie in memory: runs of neighbours, with gaps between."""
 
+    flips: tuple[slice, ...]  # turns axes whose stride is negative
+    order: tuple[int, ...]  # of the axes, from the one with the longest stride
+    outer: tuple[int, ...]  # those of them that count runs
+    steps: tuple[int, ...]  # strides without a sign, in elements
+    begin: int  # of the first run behind the tensor's own beginning, in elements
+    run: int  # elements
+    span: int  # elements from the first run's beginning to the last one's end
 
-def _strided(span: np.ndarray[Any, Any], begin: int, like: Tensor) -> np.ndarray[Any, Any]:
-    import numpy as np
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Layout:
+        """Of a tensor that is not empty."""
+        shape, strides = tensor.shape, tensor.strides
+        steps = tuple(map(abs, strides))
+        order = sorted(range(tensor.ndim), key=lambda axis: -steps[axis] if shape[axis] > 1 else 0)
+        outer, run = [*order], 1
+        while outer and (shape[outer[-1]] == 1 or steps[outer[-1]] == run):
+            run *= shape[outer.pop()]
+        return cls(
+            tuple(slice(None, None, -1 if s < 0 else 1) for s in strides),
+            tuple(order),
+            tuple(outer),
+            steps,
+            sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0),
+            run,
+            sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + 1,
+        )
 
-    strides = tuple(s * span.itemsize for s in like.strides)
-    return np.lib.stride_tricks.as_strided(span[begin:], tuple(like.shape), strides)
+    def offsets(self, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the runs begin, in bytes behind the first."""
+        import numpy as np
+
+        found = np.zeros(1, np.int64)
+        for axis in self.outer:
+            found = np.add.outer(found, np.arange(tensor.shape[axis]) * self.steps[axis]).ravel()
+        return found * _itemsize(tensor)
+
+    def in_memory(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Elements in the tensor's shape, as a view in the order of its memory."""
+        return array[self.flips].transpose(self.order)
+
+    def part(self, tensor: Tensor, elements: int) -> Tensor:
+        """So much of the tensor's memory, from the first run's beginning."""
+        return _core.remote_view(tensor, (elements,), (1,), self.begin * _itemsize(tensor))
 
 
 def fetch(tensor: Tensor) -> np.ndarray[Any, Any]:
     """A remote tensor as an array here: what ``.numpy()`` does."""
     if tensor.is_contiguous() or not math.prod(tensor.shape):
         return _core.fetch_remote(_packed(tensor)).numpy()
-    span, begin = _span(tensor)
-    return _strided(_core.fetch_remote(span).numpy(), begin, tensor)
+    layout, count = _Layout.of(tensor), math.prod(tensor.shape)
+    runs, itemsize = count // layout.run, _itemsize(tensor)
+    if count * itemsize + runs * _RUN_COSTS < layout.span * itemsize:
+        return _fetch_runs(tensor, layout)
+    return _strided(_core.fetch_remote(layout.part(tensor, layout.span)).numpy(), tensor, layout)
+
+
+def _strided(span: np.ndarray[Any, Any], like: Tensor, layout: _Layout) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    strides = tuple(s * span.itemsize for s in like.strides)
+    return np.lib.stride_tricks.as_strided(span[-layout.begin :], tuple(like.shape), strides)
+
+
+def _fetch_runs(tensor: Tensor, layout: _Layout) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    memory = _core.empty((math.prod(tensor.shape),), tensor.dtype)
+    _core.copy_runs(layout.part(tensor, layout.run), layout.offsets(tensor), memory, False)
+    ordered = memory.numpy().reshape([tensor.shape[axis] for axis in layout.order])
+    return ordered.transpose(np.argsort(layout.order))[layout.flips]
 
 
 def _packed(tensor: Tensor) -> Tensor:
@@ -135,11 +193,20 @@ def copy(source: Any, target: Any) -> None:
 def _copy_out(source: Tensor, target: Any) -> None:
     import numpy as np
 
-    if source.is_contiguous():
+    packed = source.dtype.bits * source.dtype.lanes % 8 != 0
+    if not isinstance(target, np.ndarray):
+        target = _core.from_dlpack(target)
+        if packed or source.dtype.lanes > 1:  # types that numpy does not have like that
+            _core.copy_from_remote(source, target)
+            return
+        target = target.numpy()
+    if not target.flags.writeable:
+        raise ValueError("copy: the local target is read-only")
+    if target.flags.c_contiguous and source.is_contiguous() and not packed:
         _core.copy_from_remote(source, target)
-        return
-    _check_alike(source, np.from_dlpack(target))
-    np.copyto(np.asarray(target), fetch(source))
+    else:
+        _check_alike(source, target)
+        np.copyto(target, fetch(source))
 
 
 def _check_alike(there: Tensor, here: np.ndarray[Any, Any]) -> None:
@@ -150,16 +217,23 @@ def _check_alike(there: Tensor, here: np.ndarray[Any, Any]) -> None:
 
 
 def _write_strided(target: Tensor, source: Any) -> None:
-    """What lies between the elements is read, and written back as it was."""
+    """Runs of neighbours are written one by one, without what lies between.
+
+    Where they are very many and small, their span is read, changed and written back: what others write to it
+    meanwhile is lost.
+    """
     import numpy as np
 
-    array = np.from_dlpack(source) if not isinstance(source, np.ndarray) else source
+    array = source if isinstance(source, np.ndarray) else _core.from_dlpack(source).numpy()
     _check_alike(target, array)
-    if not array.size:
+    layout, itemsize = _Layout.of(target), _itemsize(target)
+    if array.size // layout.run <= RUNS_MAX or layout.run * itemsize >= _RUN_LARGE:
+        ordered = np.ascontiguousarray(layout.in_memory(array))
+        _core.copy_runs(layout.part(target, layout.run), layout.offsets(target), ordered, True)
         return
-    span, begin = _span(target)
+    span = layout.part(target, layout.span)
     memory = _core.fetch_remote(span).numpy()
-    _strided(memory, begin, target)[...] = array
+    _strided(memory, target, layout)[...] = array
     _core.copy_to_remote(span, memory)
 
 

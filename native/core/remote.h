@@ -52,7 +52,8 @@ typedef struct FcWireSlot {
     TVMFFIByteArray string;
     fc_wire_tensor tensor;
   };
-  uint64_t copied;   /* handle of a temporary that holds a local tensor for this call; 0: none */
+  TVMFFIObject* lent; /* the Tensor that travels; NULL: none, or one that is no object */
+  bool copied;        /* it is a temporary that holds a local tensor for this call, and belongs to it */
   uint64_t callback; /* handle of a local function that was entered for this call; 0: none */
   uint64_t made;     /* handle of a list that was made for this call; 0: none */
 } FcWireSlot;
@@ -62,6 +63,7 @@ typedef struct FcRemoteArgs {
   FcWireSlot* slots;
   void* heap;
   int32_t n;
+  bool inherits; /* after a failure: it is that of a call whose result was to be an argument */
   TVMFFIAny inline_any[FC_REMOTE_INLINE_ARGS];
   FcWireSlot inline_slots[FC_REMOTE_INLINE_ARGS];
 } FcRemoteArgs;
@@ -73,6 +75,21 @@ int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, c
 void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent);
 /* Text or bytes that came, as a value. Text that is not UTF-8 is a ProtocolError, which says that `what` gave it. */
 int fc_remote_string(const char* what, const TVMFFIAny* wire, TVMFFIAny* out);
+
+/*
+ * TVM servers return a tensor that was an argument without a handle (facts A.8): what it was lent from has to stay.
+ */
+typedef struct FcLenders {
+  int32_t n;
+  TVMFFIObject* tensors[];
+} FcLenders;
+
+/* The tensors among the arguments, kept; NULL when there are none. */
+FcLenders* fc_remote_lenders(const FcRemoteArgs* wire);
+void fc_lenders_free(FcLenders* lenders);
+/* A result without a handle becomes a view of the tensor whose memory it is. */
+int fc_remote_borrow(const fc_wire_packet* reply, const FcLenders* lenders, TVMFFIAny* result);
+
 /* The reply of kCallFunc as a value. What needs further requests (an Array) stays a remote object. */
 int fc_remote_result(FcEndpoint* ep, const char* name, const fc_wire_packet* reply, TVMFFIAny* result);
 /* Fetches what fc_remote_result left there. Takes the lock. */
@@ -80,12 +97,16 @@ int fc_remote_finish(FcEndpoint* ep, const char* name, TVMFFIAny* result);
 
 /* A Tensor around a remote tensor. `handle` (kFreeHandle), or the data (kDevFreeData) with owns_data, moves in. */
 FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64_t handle, bool owns_data);
+/* Part of a remote tensor, which it keeps. */
+FcTensorObj* fc_remote_view(TVMFFIObject* base, const DLTensor* part);
 /* A tensor of this endpoint as it travels. */
 void fc_remote_to_wire(const DLTensor* dl, fc_wire_tensor* out);
 int fc_remote_alloc(FcEndpoint* ep, const fc_wire_tensor* like, uint64_t* data);
 int fc_remote_write(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local);
 /* Plain numbers of a device, and as things of this endpoint carry it. */
 DLDevice fc_remote_unmasked(DLDevice device);
+/* A device that a user named, as the far side numbers it; -1 with an error for one of another session. */
+int fc_remote_own_device(const FcEndpoint* ep, DLDevice* device);
 DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device);
 
 /* ---- exchanges ---- */
@@ -131,6 +152,7 @@ typedef struct FcCall {
   uint32_t frees;         /* replies to releases that come in front of its own */
   int32_t state;          /* FC_CALL_*; written under the lock */
   bool finished;          /* the value is fetched whole */
+  FcLenders* lent;        /* at a TVM server: the tensors among its arguments */
   TVMFFIAny value;
   TVMFFIObject* error;
 } FcCall;

@@ -7,6 +7,7 @@
 enum { NESTED_MAX = 32 };
 
 typedef struct Place { /* of one argument, or of an item of one, for messages */
+  FcRemoteArgs* wire;
   FcEndpoint* ep;
   const char* name;
   int32_t i;
@@ -48,12 +49,15 @@ static int copy_there(const Place* at, const DLTensor* dl, FcWireSlot* slot) {
                   "only CPU tensors are copied to a session by themselves; move it to the CPU first");
   }
   slot->tensor.byte_offset = 0;
-  if (fc_remote_alloc(at->ep, &slot->tensor, &slot->copied) < 0) return -1;
-  slot->tensor.data = slot->copied;
+  if (fc_remote_alloc(at->ep, &slot->tensor, &slot->tensor.data) < 0) return -1;
+  FcTensorObj* there = fc_remote_tensor(at->ep, &slot->tensor, 0, true);
+  if (!there) return -1;
+  slot->lent = &there->header;
+  slot->copied = true;
   return fc_remote_write(at->ep, &slot->tensor, dl);
 }
 
-static int set_tensor(const Place* at, const DLTensor* dl, FcWireSlot* slot, TVMFFIAny* out) {
+static int set_tensor(const Place* at, const TVMFFIAny* arg, const DLTensor* dl, FcWireSlot* slot, TVMFFIAny* out) {
   out->type_index = kTVMFFIDLTensorPtr;
   out->v_ptr = &slot->tensor;
   fc_remote_to_wire(dl, &slot->tensor);
@@ -62,10 +66,13 @@ static int set_tensor(const Place* at, const DLTensor* dl, FcWireSlot* slot, TVM
   }
   if (dl->ndim > FC_WIRE_MAX_NDIM) return refuse(at, "ValueError", "a tensor of more than 32 dims cannot travel");
   if (!fc_device_is_remote(dl->device)) return copy_there(at, dl, slot);
+  slot->lent = arg->type_index == kTVMFFITensor ? arg->v_obj : NULL;
   if ((int)dl->device.device_type / FC_REMOTE_STEP - 1 != at->ep->slot) {
     return refuse(at, "ValueError", "the tensor lives on another session; copy it with session.tensor(x.numpy())");
   }
-  return fc_is_contiguous(dl) ? 0 : refuse(at, "ValueError", "a remote tensor must be contiguous to travel");
+  if (fc_is_contiguous(dl)) return 0;
+  return refuse(at, "ValueError",
+                "a remote tensor must be contiguous to travel; copy it there: session.tensor(view.numpy())");
 }
 
 /* A function of this process: the far side may call it while a call is open. */
@@ -110,6 +117,7 @@ static int set_call(const Place* at, FcCall* call, FcWireSlot* slot, TVMFFIAny* 
   if (fc_call_wait(call) < 0) return -1;
   if (call->state == FC_CALL_DONE) return set_arg(at, &call->value, slot, out);
   if (call->state == FC_CALL_CANCELLED) return refuse(at, "ValueError", "the call whose result this is was cancelled");
+  at->wire->inherits = true;
   fc_incref(call->error);
   fc_error_raise(call->error);
   return -1;
@@ -137,7 +145,8 @@ static int set_items(const Place* at, const char* maker, uint64_t* function, con
                      FcWireSlot* slot, TVMFFIAny* out) {
   FcRemoteArgs wire;
   int32_t most = at->ep->client->args_max;
-  Place first = {at->ep, at->name, 0, function == &at->ep->client->make_map, at->depth + 1, at};
+  Place first = {.ep = at->ep, .name = at->name, .depth = at->depth + 1, .outer = at};
+  first.pairs = function == &at->ep->client->make_map;
   if (at->depth >= NESTED_MAX) return refuse(at, "ValueError", "lists are nested too deeply");
   if (n > INT32_MAX || (most != 0 && n > most)) {
     char why[120];
@@ -147,6 +156,7 @@ static int set_items(const Place* at, const char* maker, uint64_t* function, con
   }
   int rc = begin(&wire, &first, items, (int32_t)n);
   if (rc == 0) rc = make_there(at, maker, function, &wire, slot, out);
+  at->wire->inherits |= wire.inherits;
   fc_remote_args_end(&wire, at->ep, true);
   return rc;
 }
@@ -213,7 +223,7 @@ static int set_arg(const Place* at, const TVMFFIAny* arg, FcWireSlot* slot, TVMF
     case kTVMFFIFloat:
     case kTVMFFIOpaquePtr:
     case kTVMFFIDataType: return 0;
-    case kTVMFFIDevice: out->v_device = fc_remote_unmasked(arg->v_device); return 0;
+    case kTVMFFIDevice: return fc_remote_own_device(at->ep, &out->v_device);
     case kTVMFFIFunction: return set_function(at, arg->v_obj, slot, out);
     default: break;
   }
@@ -224,7 +234,7 @@ static int set_arg(const Place* at, const TVMFFIAny* arg, FcWireSlot* slot, TVMF
     return 0;
   }
   const DLTensor* dl = fc_any_tensor(arg);
-  return dl ? set_tensor(at, dl, slot, out) : set_other(at, arg, slot, out);
+  return dl ? set_tensor(at, arg, dl, slot, out) : set_other(at, arg, slot, out);
 }
 
 static int make_room(FcRemoteArgs* wire, int32_t n) {
@@ -232,6 +242,7 @@ static int make_room(FcRemoteArgs* wire, int32_t n) {
   wire->slots = wire->inline_slots;
   wire->heap = NULL;
   wire->n = 0;
+  wire->inherits = false;
   if (n <= FC_REMOTE_INLINE_ARGS) return 0;
   wire->heap = malloc((size_t)n * (sizeof(TVMFFIAny) + sizeof(FcWireSlot)));
   if (!wire->heap) {
@@ -245,9 +256,12 @@ static int make_room(FcRemoteArgs* wire, int32_t n) {
 
 static int begin(FcRemoteArgs* wire, const Place* first, const TVMFFIAny* args, int32_t n) {
   Place at = *first;
+  at.wire = wire;
   if (make_room(wire, n) < 0) return -1;
   for (int32_t i = 0; i < n; ++i) {
-    wire->slots[i].copied = wire->slots[i].callback = wire->slots[i].made = 0;
+    wire->slots[i].lent = NULL;
+    wire->slots[i].copied = false;
+    wire->slots[i].callback = wire->slots[i].made = 0;
     wire->n = i + 1;
     at.i = i;
     if (set_arg(&at, &args[i], &wire->slots[i], &wire->any[i]) < 0) return -1;
@@ -259,6 +273,7 @@ int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, c
   if (FC_UNLIKELY(ep->client->args_max != 0 && n > ep->client->args_max)) {
     wire->heap = NULL;
     wire->n = 0;
+    wire->inherits = false;
     fc_error_format("ValueError", "remote `%s` was given %d arguments; %s takes at most %d in one call", name, (int)n,
                     ep->peer, (int)ep->client->args_max);
     return -1;
@@ -269,7 +284,7 @@ int fc_remote_args_begin(FcRemoteArgs* wire, FcEndpoint* ep, const char* name, c
 void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent) {
   for (int32_t i = 0; i < wire->n; ++i) {
     const FcWireSlot* slot = &wire->slots[i];
-    if (slot->copied) fc_endpoint_free_later(ep, slot->copied, slot->tensor.device);
+    if (slot->copied) fc_decref(slot->lent);
     if (slot->made) fc_endpoint_free_later(ep, slot->made, fc_no_device());
     if (slot->callback && !sent) fc_remote_unexport(ep, slot->callback);
   }

@@ -60,6 +60,14 @@ const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]) {
   return text + n + 2;
 }
 
+bool fc_endpoint_is_last_word(const char* kind) {
+  static const char* const kinds[] = {"RPCSessionTimeoutError", "WorkerCrashedError", "ConnectionLostError"};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+    if (strcmp(kind, kinds[i]) == 0) return true;
+  }
+  return false;
+}
+
 /* kException: the far side's words. A crashed worker, and a session that ran out of time, end the connection. */
 FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
   if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
@@ -68,9 +76,7 @@ FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
   char kind[FC_KIND_MAX];
   const char* message = fc_endpoint_split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
   if (strcmp(kind, "RPCSessionTimeoutError") == 0) return fc_endpoint_lose(ep, "DeadlineExceededError", "%s", message);
-  if (strcmp(kind, "WorkerCrashedError") == 0 || strcmp(kind, "ConnectionLostError") == 0) {
-    return fc_endpoint_lose(ep, kind, "%s", message);
-  }
+  if (fc_endpoint_is_last_word(kind)) return fc_endpoint_lose(ep, kind, "%s", message);
   fc_error_set(kind, message);
   return -1;
 }
@@ -173,6 +179,17 @@ int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count) {
   return 0;
 }
 
+/* A call may leave more behind than the next one takes along: without this the far side would fill up. */
+static int send_backlog(FcEndpoint* ep, const char* what) {
+  while (FC_UNLIKELY(ep->frees_count > FREES_MAX)) {
+    size_t used = 0, count = 0;
+    if (fc_remote_encode_frees(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+    ++ep->client->round_trips;
+    if (fc_remote_read_frees(ep, count, what) < 0) return -1;
+  }
+  return 0;
+}
+
 enum { TAIL_MIN = 65536 };
 
 /* A long string that ends a call (a file that is uploaded): sent from where it is, not through the outbox. */
@@ -216,7 +233,7 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
   fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
   if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
   size_t frees = 0;
-  if (fc_call_drain(ep) < 0) return -1;
+  if (fc_call_drain(ep) < 0 || send_backlog(ep, what) < 0) return -1;
   int64_t begin = fc_trace_begin(), out_at = 0;
   if (send_behind_frees(ep, request, payload, &frees, &out_at) < 0) {
     return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s",

@@ -56,6 +56,11 @@ static int call_locked(FcRemoteFunction* f, const TVMFFIAny* args, int32_t n, TV
     rc = fc_endpoint_request(ep, &call, f->name, &reply);
   }
   if (rc == 0) rc = fc_remote_result(ep, f->name, &reply, result);
+  if (FC_UNLIKELY(rc == 0 && result->type_index == kTVMFFITensor && reply.num_args == 2)) {
+    FcLenders* lenders = fc_remote_lenders(&wire);
+    rc = fc_remote_borrow(&reply, lenders, result);
+    fc_lenders_free(lenders);
+  }
   fc_remote_args_end(&wire, ep, sent);
   return rc;
 }

@@ -161,7 +161,7 @@ static PyObject* endpoint_empty(PyEndpoint* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OOO:empty", &dims, &dtype, &device)) return NULL;
   if (fc_read_shape(dims, shape, &ndim) < 0 || fc_dtype_from_python(dtype, &type) < 0) return NULL;
   if (fc_device_from_python(device, &place) < 0) return NULL;
-  place = fc_remote_unmasked(place);
+  if (fc_remote_own_device(self->ep, &place) < 0) return fc_raise_slot();
   Py_BEGIN_ALLOW_THREADS
   tensor = fc_remote_empty(self->ep, place, ndim, shape, type);
   Py_END_ALLOW_THREADS
@@ -199,9 +199,9 @@ static PyObject* endpoint_tensor(PyEndpoint* self, PyObject* args) {
   FcTensorObj* tensor;
   int rc = -1;
   if (!PyArg_ParseTuple(args, "OO:tensor", &object, &device) || fc_device_from_python(device, &place) < 0) return NULL;
+  if (fc_remote_own_device(self->ep, &place) < 0) return fc_raise_slot();
   const DLTensor* dl = local_tensor(&held, object, "tensor");
   if (!dl) return NULL;
-  place = fc_remote_unmasked(place);
   Py_BEGIN_ALLOW_THREADS
   tensor = fc_remote_empty(self->ep, place, dl->ndim, dl->shape, dl->dtype);
   if (tensor) rc = fc_remote_copy_in(self->ep, &tensor->dl, dl);
@@ -331,16 +331,6 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
 
 /* ---- views ---- */
 
-static void release_base(FcTensorObj* view) { fc_decref(view->context); }
-
-static PyObject* make_view(PyObject* base, const DLTensor* view) {
-  TVMFFIObject* object = ((FcTensor*)base)->object;
-  FcTensorObj* tensor = fc_tensor_new(view, release_base, object);
-  if (!tensor) return fc_raise_slot();
-  fc_incref(object);
-  return fc_tensor_wrap(&tensor->header);
-}
-
 /* A view of a remote tensor: its data is a handle, so where it begins is said by byte_offset alone. */
 static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
   PyObject *base, *dims, *steps;
@@ -363,7 +353,8 @@ static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
   view.shape = shape;
   view.strides = strides;
   view.byte_offset = (uint64_t)((int64_t)whole->byte_offset + byte_offset);
-  return make_view(base, &view);
+  FcTensorObj* tensor = fc_remote_view(((FcTensor*)base)->object, &view);
+  return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
 }
 
 /* ---- limits of time, counters ---- */

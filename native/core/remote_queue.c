@@ -42,6 +42,7 @@ static void delete_call(void* self, int flags) {
     if (call->promise) fc_endpoint_free_later(call->ep, FC_PROMISE_BIT | call->promise, fc_no_device());
     fc_any_clear(&call->value);
     if (call->error) fc_decref(call->error);
+    fc_lenders_free(call->lent);
     fc_decref(call->function);
     fc_endpoint_decref(call->ep);
   }
@@ -67,6 +68,8 @@ static const char* name_of(const FcCall* call) { return fc_remote_function_of(ca
 
 /* The error of this thread, or the value, is the call's. */
 static void settle(FcCall* call, int rc) {
+  fc_lenders_free(call->lent);
+  call->lent = NULL;
   if (rc < 0) {
     call->value = fc_any_none();
     call->error = fc_error_take();
@@ -114,6 +117,7 @@ static int read_first(FcEndpoint* ep) {
     if (FC_UNLIKELY(frees)) fc_error_drop();
     call->value = fc_any_none();
     rc = fc_remote_result(ep, name_of(call), &reply, &call->value);
+    if (rc == 0) rc = fc_remote_borrow(&reply, call->lent, &call->value);
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
   if (rc < 0 && ep->late) return -1; /* it is still to come */
@@ -164,6 +168,7 @@ int fc_call_drain(FcEndpoint* ep) {
   FcQueue* queue = &ep->client->queue;
   if (FC_LIKELY(!queue->first && queue->used == 0)) return 0;
   if (fc_call_flush(ep) < 0) return -1;
+  ep->client->round_trips += queue->first != NULL;
   while (queue->first) {
     if (read_first(ep) < 0) return -1;
   }
@@ -201,6 +206,7 @@ static int join_locked(FcCall* call, int64_t deadline) {
     if (await_other(ep, deadline) < 0) return -1;
   }
   if (call->state == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
+  ep->client->round_trips += call->state == FC_CALL_WAITING;
   while (call->state == FC_CALL_WAITING) {
     int rc = queue->reading ? await_other(ep, deadline) : read_shared(ep, deadline);
     if (rc < 0) return -1;
@@ -222,6 +228,7 @@ int fc_call_join(FcCall* call, int64_t deadline) {
 
 int fc_call_wait(FcCall* call) {
   if (call->state == FC_CALL_WAITING && fc_call_flush(call->ep) < 0) return -1;
+  call->ep->client->round_trips += call->state == FC_CALL_WAITING;
   while (call->state == FC_CALL_WAITING) {
     if (read_first(call->ep) < 0) return -1;
   }
@@ -328,9 +335,13 @@ static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool kee
   FcRemoteArgs wire;
   if (keep && prepare_keep(ep, call) < 0) return -1;
   int rc = fc_remote_args_begin(&wire, ep, f->name, args, n);
+  if (rc == 0 && !(ep->client->features & FC_PEER_FARCALL)) call->lent = fc_remote_lenders(&wire);
   if (rc == 0) rc = enqueue(ep, call, f, &wire);
   fc_remote_args_end(&wire, ep, rc == 0);
-  return rc;
+  if (rc == 0 || !wire.inherits) return rc;
+  call->promise = 0; /* it fails without being sent */
+  settle(call, rc);
+  return 0;
 }
 
 /* A call during which the far side may call back is made at once: nothing may be on the line behind it. */

@@ -21,6 +21,17 @@ DLDevice fc_remote_unmasked(DLDevice device) {
   return device;
 }
 
+int fc_remote_own_device(const FcEndpoint* ep, DLDevice* device) {
+  if (fc_device_is_remote(*device) && (int)device->device_type / FC_REMOTE_STEP - 1 != ep->slot) {
+    char text[FC_NAME_MAX];
+    fc_device_print(*device, text);
+    fc_error_format("ValueError", "device %s is of another session than that with %s", text, ep->peer);
+    return -1;
+  }
+  *device = fc_remote_unmasked(*device);
+  return 0;
+}
+
 FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64_t handle, bool owns_data) {
   FcOwned* owned = malloc(sizeof *owned);
   DLTensor dl = {.data = (void*)(uintptr_t)wire->data,
@@ -41,6 +52,14 @@ FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64
   fc_endpoint_incref(ep);
   *owned = (FcOwned){ep, handle, device};
   return tensor;
+}
+
+static void release_base(FcTensorObj* view) { fc_decref(view->context); }
+
+FcTensorObj* fc_remote_view(TVMFFIObject* base, const DLTensor* part) {
+  FcTensorObj* view = fc_tensor_new(part, release_base, base);
+  if (view) fc_incref(base);
+  return view;
 }
 
 void fc_remote_to_wire(const DLTensor* dl, fc_wire_tensor* out) {

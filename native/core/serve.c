@@ -1,6 +1,7 @@
 /* The server: requests in, what they do here, replies out, in order. */
 #include "serve.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "relay.h"
@@ -54,6 +55,17 @@ static void keep_error(FcServer* server, TVMFFIObject* error) {
   server->last_error = error;
 }
 
+/* A function that lost a session of its own has an error of a kind that would end this one, too. Takes the error. */
+static TVMFFIObject* without_last_word(TVMFFIObject* error) {
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  char kind[FC_KIND_MAX];
+  snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
+  if (FC_LIKELY(!fc_endpoint_is_last_word(kind))) return error;
+  fc_error_format("RemoteError", "%s: %.*s", kind, (int)cell->message.size, cell->message.data);
+  fc_decref(error);
+  return fc_error_take();
+}
+
 /* After a handler: its error, if there is one, becomes the reply. */
 static int conclude(FcServer* server, int rc) {
   if (rc == 0) return 0;
@@ -64,7 +76,7 @@ static int conclude(FcServer* server, int rc) {
     error = fc_error_take();
   }
   keep_error(server, error);
-  return fc_queue_error(server->ep, error);
+  return fc_queue_error(server->ep, without_last_word(error));
 }
 
 /* ---- rules ---- */

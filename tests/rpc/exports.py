@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import os
 import threading
@@ -20,9 +21,7 @@ THREAD_OF: list[int] = []
 
 
 def _fail(kind: str, text: str) -> None:
-    raise {"ValueError": ValueError, "KeyError": KeyError, "TypeError": TypeError, "OSError": OSError}[kind](
-        text
-    )
+    raise {**vars(builtins), **vars(fc.errors)}[kind](text)
 
 
 def _segfault() -> None:

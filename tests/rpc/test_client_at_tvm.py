@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import farcall as fc
-from farcall.rpc import RemoteModule, RemoteObject, Session, connect
+from farcall.rpc import RemoteModule, RemoteObject, Server, Session, connect
 
 from .conftest import SECONDS
 from .tvm_processes import needs_tvm, tvm_server
@@ -52,8 +52,10 @@ def test_pipelines(tvm: Session) -> None:
         second = p(add, first, 10)  # waits: a TVM server keeps no results
         assert p.map(echo, range(3000)) == list(range(3000))
         failed = p(add, 1, "x")
+        follows = p(add, failed, 1)
     assert (first.result(), second.result()) == (3, 13)
     assert isinstance(failed.exception(), fc.RemoteError)
+    assert str(follows.exception()) == str(failed.exception())
     assert add.submit(2, 2).result(timeout=SECONDS) == 4
 
 
@@ -98,6 +100,34 @@ def test_lists_travel_by_value(tvm: Session) -> None:
     # It would keep a pointer into the call (type 7 as an item).
     with pytest.raises(TypeError, match=r"argument 1\[1\] .*cannot keep a tensor in a list; pass it as"):
         echo([1, tvm.tensor(np.ones(2))])
+
+
+def overwrite(session: Session, n: int) -> list[fc.Tensor]:
+    """Memory that was given back is used again."""
+    return [session.tensor(np.full(n, 7.0)) for _ in range(20)]
+
+
+def check_lent(session: Session) -> None:
+    """A function that returns its argument: TVM's server keeps nothing for us (facts A.8)."""
+    echo, x = session.get_function("test.echo"), np.arange(100.0)
+    far = session.tensor(x)
+    with session.pipeline() as p:
+        calls = [p(echo, far), p(echo, x + 1), p(echo, session.view(far, np.s_[50:]))]
+        calls.append(p(echo, calls[0]))
+    kept = [echo(echo(far)), echo(x + 1), *(call.result() for call in calls)]
+    del far, calls, p
+    _held = overwrite(session, 100)
+    for there, expected in zip(kept, (x, x + 1, x, x + 1, x[50:], x), strict=True):
+        np.testing.assert_array_equal(there.numpy(), expected)
+
+
+def test_a_tensor_that_comes_back_as_it_went(tvm: Session) -> None:
+    check_lent(tvm)
+
+
+def test_a_tensor_that_comes_back_through_a_hop(url: str) -> None:
+    with Server(key="hop") as hop, connect(url, "k", via=[(hop.url, "hop")], timeout=SECONDS) as session:
+        check_lent(session)
 
 
 def test_modules(tvm: Session) -> None:

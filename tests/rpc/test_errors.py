@@ -174,6 +174,16 @@ def test_replies_that_are_none(reply: bytes) -> None:
         assert session.closed
 
 
+@pytest.mark.parametrize("kind", ["ConnectionLostError", "WorkerCrashedError"])
+def test_a_function_that_lost_a_session_of_its_own(server: Server, kind: str) -> None:
+    """Such a text, from the server itself, says that this session is over."""
+    with connect(server.url, key="k", timeout=SECONDS) as session:
+        with pytest.raises(fc.RemoteError, match=f"^{kind}: the board is gone$"):
+            session.get_function("test.fail")(kind, "the board is gone")
+        assert not session.closed
+        assert session.get_function("test.add")(1, 1) == 2
+
+
 def test_the_call_is_named_when_the_connection_is_lost(server: Server) -> None:
     with connect(server.url, key="k", timeout=SECONDS) as session:
         kill = session.get_function("test.kill")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,29 @@ def test_devices(session: Session) -> None:
     assert session.empty((2,), "int8", cpu).shape == (2,)
     with pytest.raises(ValueError, match="no device cuda:0"):
         session.empty((2,), device=session.device("cuda:0"))
+
+
+def test_devices_are_values(session: Session, server: Server) -> None:
+    echo, device = session.get_function("test.echo"), session.tensor(np.zeros(1)).device
+    assert echo(session.cpu(0)) == echo(device) == echo(fc.Device("cpu", 0)) == device
+    assert echo(session.device("cuda:1")).index == 1
+    assert session.device(device).exist
+    assert session.empty((2,), "int8", device).device == device
+    with connect(server.url, key="k", timeout=SECONDS) as other:
+        for named in (device, session.cpu(0)):
+            for use in (other.get_function("test.echo"), lambda d: other.empty((2,), "int8", d)):
+                with pytest.raises(ValueError, match=r"is of another session than that with tcp://"):
+                    use(named)
+        with pytest.raises(ValueError, match="is of another session"):
+            other.device(device)
+
+
+def test_memory_of_the_cpu(session: Session) -> None:
+    cpu = session.cpu(0)
+    assert cpu.total_global_memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < cpu.available_global_memory <= cpu.total_global_memory
+    assert session.cpu(1).total_global_memory is None
+    assert cpu.warp_size is None
 
 
 def test_streams(session: Session) -> None:

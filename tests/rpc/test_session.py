@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import farcall as fc
-from farcall.rpc import Server, Session, connect
+from farcall.rpc import Limits, Server, Session, connect
 
 from .conftest import SECONDS
 
@@ -276,6 +276,15 @@ def test_releases_travel_with_later_requests(session: Session) -> None:
     gc.collect()
     keep()
     assert session.get_function("test.add")(1, 1) == 2
+
+
+def test_more_is_released_than_one_request_takes_along() -> None:
+    with Server(limits=Limits(tensor_bytes=1000)) as server, connect(server.url, timeout=SECONDS) as session:
+        held = [session.empty((1,), "uint8") for _ in range(1000)]
+        with pytest.raises(MemoryError):
+            session.empty((1,), "uint8")
+        held.clear()
+        assert session.empty((1000,), "uint8").shape == (1000,)
 
 
 def test_after_close(server: Server) -> None:

@@ -103,6 +103,15 @@ def test_calls_within_calls(session: Session, tmp_path: Path) -> None:
     assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
 
 
+def test_calls_back_are_no_time_in_the_queue(session: Session, tmp_path: Path) -> None:
+    call, add = session.get_function("test.call"), session.get_function("test.add")
+    with fc.trace(tmp_path / "t.json"):
+        assert call(lambda x: add(x, 1), 1) == 2
+    _, spans = events(tmp_path / "t.json")
+    assert {"test.call", "test.add"} <= {span["name"] for span in spans if span["cat"] == "queue"}
+    assert all(span["dur"] >= 0 for span in spans)
+
+
 def test_sessions_within_the_block(server: Server, tmp_path: Path) -> None:
     with fc.trace(tmp_path / "t.json"), connect(server.url, key="k", timeout=SECONDS) as inner:
         inner.get_function("test.add")(1, 2)

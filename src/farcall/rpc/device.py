@@ -11,6 +11,7 @@ from farcall.rpc.remote import Remote
 
 _SET_DEVICE, _GET_ATTR, _SYNC, _CREATE, _FREE, _SET, _CURRENT = 11, 12, 15, 18, 19, 20, 21  # packet codes
 _POINTER = 4
+_SESSION = 128  # the device types of one session, as this process numbers them
 # DeviceAttrKind of TVM's runtime, which kDevGetAttr numbers.
 _ATTRIBUTES = {
     "max_threads_per_block": 1,
@@ -42,12 +43,19 @@ class RemoteDevice:
     ``total_global_memory``, ``available_global_memory`` (bytes), ``image_pitch_alignment``.
 
     Attributes:
-        device: as the server numbers it.
+        device: as the server numbers it. A RemoteDevice can be passed to the server's functions as it is.
     """
 
     def __init__(self, remote: Remote, device: Device) -> None:
-        self.device = device
+        session, kind = divmod(device.type, _SESSION)
+        if session and session - 1 != remote.endpoint.slot:
+            raise ValueError(f"device {device} is of another session than that with {remote.url}")
+        self.device = Device(kind, device.index)
         self._remote = remote
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """As tensors there have it: so it can be passed to functions of the server."""
+        return self.device.type + _SESSION * (self._remote.endpoint.slot + 1), self.device.index
 
     @property
     def exist(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import traceback
 import weakref
 from collections.abc import Callable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _INIT_SERVER = 2
 _NULL = (4, 0)  # an OpaquePtr
 _CPU = 1
+# What the CPU knows of itself, by DeviceAttrKind: total and available memory.
+_PAGES = {14: "SC_PHYS_PAGES", 15: "SC_AVPHYS_PAGES"}
 _TRACEBACK_CHARS = 16384
 # The argument of a function that names the function which it returns.
 _NAMING = {"tvm.rpc.server.ModuleGetFunction": 1}
@@ -164,11 +167,20 @@ class Policy:
         return "" if error is None else "".join(traceback.format_exception(error))[-_TRACEBACK_CHARS:]
 
     def _device_attr(self, device: _core.Device, kind: int) -> Values:
+        here = device.type == _CPU and device.index == 0
         if kind == 0:  # whether it exists
-            return (int(device.type == _CPU and device.index == 0),)
-        return (None,)
+            return (int(here),)
+        return (_memory(_PAGES[kind]) if here and kind in _PAGES else None,)
 
     def _null_stream(self, device: _core.Device) -> Values:
         if device.type != _CPU or device.index != 0:
             raise ValueError(f"no device {device} here; this server has cpu:0")
         return (_NULL,)
+
+
+def _memory(pages: str) -> int | None:
+    """Bytes of this machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None

@@ -335,7 +335,7 @@ class Session:
 
 
 def _plain(device: str | Device | RemoteDevice) -> str | Device:
-    return device.device if isinstance(device, RemoteDevice) else device
+    return _core.Device(*device.__dlpack_device__()) if isinstance(device, RemoteDevice) else device
 
 
 for _name, _class in vars(errors).items():

@@ -114,6 +114,7 @@ static int start(FcServer* server, const fc_wire_packet* p) {
     fc_error_set("ProtocolError", "the session has begun already; kInitServer comes once");
     return -1;
   }
+  if (server->page) server->page[FC_PAGE_BEGUN] = 1;
   if (server->policy->answer(server->context, server, p) != 0) return -1;
   server->started = true;
   if (!server->next_hop) return 0;

@@ -87,6 +87,7 @@ enum {
   FC_PAGE_NAME = 4,
   FC_PAGE_NAME_MAX = 256,
   FC_PAGE_CALLS = 528, /* u64 of the host: calls that have begun */
+  FC_PAGE_BEGUN = 561, /* kInitServer came */
   FC_PAGE_SIZE = 4096
 };
 

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from farcall.errors import RemoteError
 from farcall.rpc import Limits, Server, Session, connect
 
 from ..rpc.conftest import INIT, Peer, has_ended
-from .drivers import family, within
+from .drivers import KEY, Driver, family, within
 
 SECONDS = 20.0
 
@@ -72,6 +73,32 @@ def test_sessions_that_are_open_at_the_same_time(server: Server, count: int) -> 
         adds = [session.get_function("test.add") for session in sessions]
         assert [add(i, 1) for i, add in enumerate(adds)] == list(range(1, count + 1))
     assert works(server)
+
+
+# ---- descriptors
+
+FEW = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+from farcall.rpc import serve
+serve(init={INIT!r}, key={KEY!r}, on_listening=lambda url: print(url, flush=True))
+"""
+
+
+def test_silent_peers_do_not_take_all_descriptors() -> None:
+    with Driver([sys.executable, "-c", FEW]) as server, contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(Peer(server.address))
+        assert server.honest()
+
+
+def test_a_server_without_descriptors_recovers() -> None:
+    with Driver([sys.executable, "-c", FEW]) as server:
+        refused = pytest.raises(RemoteError, match="cannot start a worker: Too many open files")
+        with contextlib.ExitStack() as stack, refused:
+            for _ in range(40):
+                stack.enter_context(connect(server.url, key=KEY, timeout=SECONDS))
+        assert within(SECONDS, server.honest)
 
 
 # ---- crashes

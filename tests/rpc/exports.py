@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -58,6 +59,12 @@ def _offer(f: Any) -> int:
     return len(f(np.arange(3, dtype="float32"), _adder(10)))
 
 
+def _truncate_page() -> None:
+    for entry in Path("/proc/self/fd").iterdir():
+        if "farcall-page" in str(entry.readlink() if entry.is_symlink() else ""):
+            os.ftruncate(int(entry.name), 0)
+
+
 def _wait_for(name: str) -> None:
     """Until there is a file of that name beside the session's folder."""
     while not Path("..", name).exists():
@@ -71,6 +78,14 @@ def _adder(n: int) -> Any:
 def _grab(mib: int) -> int:
     HELD.append(bytes(mib << 20))
     return mib
+
+
+def _start(way: str) -> int:
+    """Starts a process that would live for ever; its id."""
+    if way == "daemon":
+        command = "setsid sleep 1000 >&2 & echo $!"
+        return int(subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=True).stdout)
+    return subprocess.Popen(["sleep", "1000"], start_new_session=way == "session").pid
 
 
 def _open_files(count: int) -> None:
@@ -120,7 +135,9 @@ def register() -> None:
         "several": lambda x: (x, 7, "text", _scale(x, 2.0)),
         "thread_of": lambda: THREAD_OF[0],
         "wait": time.sleep,
+        "start": _start,
         "sum": lambda x: float(x.numpy().sum()),
+        "truncate_page": _truncate_page,
         "touch": lambda name: Path("..", name).touch(),
         "wait_for": _wait_for,
         "transpose": lambda x: x.numpy().T,
@@ -132,6 +149,12 @@ def register() -> None:
 def broken() -> None:
     """An ``--init`` that fails."""
     raise RuntimeError("no such board")
+
+
+def hang() -> None:
+    """An ``--init`` that never ends; it says on standard error that it has begun."""
+    os.write(2, b"begun\n")
+    threading.Event().wait()
 
 
 def register_with_a_thread() -> None:

@@ -10,14 +10,15 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farcall.errors import WorkerCrashedError
-from farcall.rpc import Limits, Server, connect
+from farcall.errors import ConnectError, WorkerCrashedError
+from farcall.rpc import Limits, Server, Session, connect
 
 from .conftest import (
     INIT,
@@ -98,6 +99,50 @@ def test_the_oldest_silent_peer_makes_room() -> None:
         peers = [stack.enter_context(Peer(server)) for _ in range(5)]
         assert [peer.rest() for peer in peers[:3]] == [b""] * 3
         assert works(server, key="")
+
+
+def test_who_only_shakes_hands_is_sent_away() -> None:
+    with Server(init=INIT, limits=Limits(handshake_seconds=0.3)) as server, Peer(server) as raw:
+        raw.shake(b"client:")
+        assert "the session was not begun within" in message(raw.reply())
+        assert raw.rest() == b""
+
+
+def test_who_begins_slowly_but_in_time_is_served() -> None:
+    with Server(init=INIT, limits=Limits(handshake_seconds=60)) as server, Peer(server) as raw:
+        raw.shake(b"client:")
+        begin = packet(2, struct.pack("<Q", 5) + b"0.8.0" + sequence())
+        for byte in begin:
+            raw.send(bytes([byte]))
+        assert raw.reply()[0] == 4
+        assert raw.function("test.add") != 0
+
+
+def insistent(url: str) -> Session:
+    """A session, as soon as there is room."""
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            return connect(url, timeout=SECONDS)
+        except ConnectError as error:
+            if "its limit" not in str(error) or time.monotonic() > until:
+                raise
+
+
+def test_those_who_only_shake_hands_do_not_fill_a_server() -> None:
+    limits = Limits(sessions=3, handshake_seconds=60)
+    with Server(init=INIT, limits=limits) as server, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(Peer(server)) for _ in range(3)]
+        for peer in silent:
+            peer.shake(b"client:")
+        honest = [insistent(server.url) for _ in range(3)]  # the silent ones' workers must be ready first
+        for peer in silent:
+            assert "not begun" in message(peer.reply())
+        with pytest.raises(Exception, match="3 sessions open, which is its limit"):
+            connect(server.url, timeout=SECONDS)
+        for session in honest:
+            with session:
+                assert session.get_function("test.add")(20, 22) == 42
 
 
 def test_a_full_server_says_so() -> None:

@@ -62,6 +62,28 @@ def test_a_signal_ends_the_server_and_all_that_it_started(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_server_whose_init_never_does(number: signal.Signals, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    command = [sys.executable, "-c", PROGRAM, f"{exports.__name__}:hang"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == b"begun\n"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=SECONDS)  # the end of stderr: its zygote is gone, too
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (0, b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_sessions_that_are_open_may_finish_after_sigterm(
     program: tuple[subprocess.Popen[str], str], tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from farcall.errors import (
     PermissionDeniedError,
     WorkerCrashedError,
 )
-from farcall.rpc import Limits, Server, connect, heartbeat
+from farcall.rpc import Limits, Server, connect, heartbeat, pool, supervisor
 from farcall.rpc.tokens import TokenFile
 
 from . import exports
@@ -182,6 +183,31 @@ def test_the_command_logs_json() -> None:
     assert [event["event"] for event in rest] == ["session end", "stopped"]
 
 
+def test_a_log_that_fails_stops_nothing() -> None:
+    def log(event: dict[str, object]) -> None:
+        raise BrokenPipeError(str(event))
+
+    with Server(init=INIT, log=log) as server, connect(server.url, timeout=SECONDS) as session:
+        assert add(session) == 42
+
+
+def test_a_command_whose_log_nobody_reads_any_more() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(
+        [*COMMAND, "--json", "--init", INIT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        process.stdout.close()
+        with connect(url, timeout=SECONDS) as session:
+            assert add(session) == 42
+        process.send_signal(signal.SIGTERM)
+        process.wait(SECONDS)
+
+
 # ---- limits
 
 
@@ -262,6 +288,15 @@ def test_memory_of_a_session_is_limited() -> None:
         assert add(session) == 42
 
 
+def test_without_memory_sessions_go_before_their_server() -> None:
+    def score(pid: int | str) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as session:
+        assert score(session.get_function("test.pid")()) == 1000
+        assert score(session.get_function("test.parent")()) == score("self")
+
+
 def test_files_and_descriptors_of_a_session_are_limited() -> None:
     limits = Limits(file_bytes=1000, open_files=40)
     with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
@@ -294,6 +329,60 @@ def test_an_init_with_threads_runs_in_each_worker() -> None:
             with connect(server.url, timeout=SECONDS) as session:
                 pid = session.get_function("test.pid")()
                 assert session.get_function("test.thread_of")() == pid
+
+
+@pytest.mark.parametrize("way", ["child", "session", "daemon"])
+@pytest.mark.parametrize("end", ["close", "crash", "stop"])
+def test_what_a_session_has_started_ends_with_it(way: str, end: str) -> None:
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as session:
+        pid = session.get_function("test.start")(way)
+        assert add(session) == 42
+        os.kill(pid, 0)  # while the session is open, it lives
+        if end == "crash":
+            with pytest.raises(WorkerCrashedError):
+                session.get_function("test.segfault")()
+        (server if end == "stop" else session).close()
+        assert has_ended(pid)
+
+
+def test_a_zygote_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_FORK_SECONDS", 0.3)
+    with Server(init=INIT, limits=Limits(spares=0)) as server:
+        with connect(server.url, timeout=SECONDS) as session:
+            os.kill(session.get_function("test.parent")(), signal.SIGSTOP)
+            with pytest.raises(fc.errors.ConnectError, match="connect again"):
+                connect(server.url, timeout=SECONDS)
+        with connect(server.url, timeout=SECONDS) as session:
+            assert add(session) == 42
+
+
+def test_a_server_ends_though_its_zygote_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((pool, "_CLOSE_SECONDS"), (supervisor, "_END_SECONDS")):
+        monkeypatch.setattr(module, name, 0.1)
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as session:
+        pid, parent = (session.get_function(f"test.{name}")() for name in ("pid", "parent"))
+        os.kill(parent, signal.SIGSTOP)
+        server.close()
+        assert has_ended(pid)
+        assert has_ended(parent)
+
+
+def test_a_server_makes_its_folder_again() -> None:
+    with Server(init=INIT) as server:
+        with connect(server.url, timeout=SECONDS) as session:
+            shutil.rmtree(Path(session.get_function("test.here")()).parent)
+        for _ in range(3):
+            with connect(server.url, timeout=SECONDS) as session:
+                session.upload(b"x", "file")
+                assert session.download("file") == b"x"
+
+
+def test_a_worker_cannot_take_away_what_its_supervisor_looks_at() -> None:
+    limits = Limits(lease_seconds=0.2)  # so that it looks often
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        with pytest.raises(PermissionError):
+            session.get_function("test.truncate_page")()
+        assert add(session) == 42
 
 
 def test_a_server_outlives_its_zygote() -> None:

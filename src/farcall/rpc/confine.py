@@ -33,6 +33,7 @@ def confine(limits: Limits) -> None:
     function can report, where the kernel's own remedy would be to kill a process.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of memory that a client chose, on our disk
+    Path("/proc/self/oom_score_adj").write_text("1000")  # without memory, not the server goes
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_DATA, private_bytes() + (limits.memory_bytes or machine_bytes()))

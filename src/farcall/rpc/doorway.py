@@ -36,6 +36,11 @@ class Doorway:
         """``task`` begins a handshake. When too many are inside, one is cancelled."""
         self._inside[task] = source
         if len(self._inside) > self._room:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Cancel the handshake that is worth the least, unless it is the only one."""
+        if len(self._inside) > 1:
             worst = max(self._inside, key=lambda inside: self.score(self._inside[inside]))
             self.leave(worst)
             worst.cancel()

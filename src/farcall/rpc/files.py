@@ -13,6 +13,7 @@ _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
 _NAME_BYTES = 1024
+_NAME_PARTS = 32  # who removes the folder holds one descriptor for each
 
 
 class Workdir:
@@ -44,6 +45,8 @@ class Workdir:
             return f"it is empty, contains a NUL or is longer than {_NAME_BYTES} bytes"
         if name.startswith(("/", "~")) or "\\" in name or ":" in parts[0] if parts else True:
             return "it is absolute, or has a drive or a backslash"
+        if len(parts) > _NAME_PARTS:
+            return f"it has more than {_NAME_PARTS} parts"
         return "it contains '..'" if ".." in parts else None
 
     def discreet(self, function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import sys
@@ -14,6 +15,7 @@ _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in
 _NAME_MAX = 256
 _WORDS_SIZE, _WORDS, _WORDS_MAX = 1024, 1026, 1024
 _RECEIVED, _SENT, _CALLS = 512, 520, 528  # u64 of the host; the channel and the dispatcher count there
+_LISTENS, _BEGUN = 560, 561
 
 
 class Page:
@@ -31,6 +33,20 @@ class Page:
     def sending(self) -> bool:
         """Whether a reply is on its way in part."""
         return self.memory[_SENDING] != 0
+
+    @property
+    def listens(self) -> bool:
+        """Whether the worker is ready for what its client says."""
+        return self.memory[_LISTENS] != 0
+
+    @listens.setter
+    def listens(self, value: bool) -> None:
+        self.memory[_LISTENS] = value
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has begun the session."""
+        return self.memory[_BEGUN] != 0
 
     @property
     def calling(self) -> str | None:
@@ -77,14 +93,20 @@ class Page:
 
 @contextmanager
 def page_file() -> Iterator[int]:
-    """The descriptor of a new page; two processes that map it share the page."""
+    """The descriptor of a new page; two processes that map it share the page.
+
+    A worker runs code that a client sent. It must not make the file shorter: whoever looks at a page that is
+    not there gets SIGBUS.
+    """
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("farcall-page", os.MFD_CLOEXEC)
+        fd = os.memfd_create("farcall-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
     try:
         os.ftruncate(fd, PAGE_BYTES)
+        if hasattr(os, "memfd_create"):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         yield fd
     finally:
         os.close(fd)

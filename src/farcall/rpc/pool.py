@@ -24,6 +24,8 @@ from farcall.rpc.page import Page, page_file
 from farcall.rpc.worker_process import WorkerProcess
 
 _FILL_SECONDS = 0.02
+_FORK_SECONDS = 5.0  # after which a zygote that has not said of a fork that it is done does nothing any more
+_CLOSE_SECONDS = 5.0  # for it to end its workers, and remove their folders
 _MESSAGE_BYTES = 65536
 
 
@@ -57,11 +59,12 @@ class WorkerPool:
 
         Raises:
             UsageError: the zygote has died, and cannot be started again.
+            OSError: there are no descriptors, or there is no room for a folder.
         """
         zygote = await self._ready_zygote()
         while self._spares:
             worker = self._spares.popleft()
-            if not worker.ended.done():
+            if not worker.ended.done() and worker.workdir.is_dir():
                 break
             worker.close()
         else:
@@ -72,8 +75,9 @@ class WorkerPool:
 
     def _fill(self) -> None:
         zygote = self._zygote
-        while zygote is not None and zygote.alive and len(self._spares) < self._limits.spares:
-            self._spares.append(zygote.fork())
+        with contextlib.suppress(OSError):  # who takes the next one is told
+            while zygote is not None and zygote.alive and len(self._spares) < self._limits.spares:
+                self._spares.append(zygote.fork())
 
     async def _ready_zygote(self) -> _Zygote:
         if self._zygote is not None and self._zygote.alive:
@@ -169,14 +173,27 @@ class _Zygote:
     def fork(self) -> WorkerProcess:
         """A new worker. It is there at once: what it is given waits until the fork is done."""
         number = next(self._numbers)
-        workdir = self._root / str(number)  # it goes when the zygote goes, at the latest
-        workdir.mkdir(mode=0o700)
         ours, theirs = socket.socketpair()
         with theirs, page_file() as page_fd:
-            worker = WorkerProcess(number, ours, Page(page_fd), workdir, self._kill)
+            worker = WorkerProcess(number, ours, Page(page_fd), self._new_folder(number), self._kill)
             self._workers[number] = worker
             self._say({"fork": number}, theirs.fileno(), page_fd)
+        asyncio.get_running_loop().call_later(_FORK_SECONDS, self._look_for, worker)
         return worker
+
+    def _new_folder(self, number: int) -> Path:
+        """It goes when this zygote goes, at the latest."""
+        folder = self._root / str(number)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:  # somebody tidies up among temporary files
+            self._root.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)
+        return folder
+
+    def _look_for(self, worker: WorkerProcess) -> None:
+        if worker.pid == 0 and not worker.ended.done():
+            self._lost()
 
     def _kill(self, number: int) -> None:
         self._say({"kill": number})
@@ -222,7 +239,11 @@ class _Zygote:
         else:  # it may be in --init, for ever
             self._process.kill()
         self._control.close()
-        self._process.wait()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its workers die with it
+            self._process.wait()
         while self._workers:
             _end(self._workers.popitem()[1], -signal.SIGKILL)
         with contextlib.suppress(OSError):

@@ -57,6 +57,8 @@ class ServedSession:
         self._limits = limits
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._progress = _Progress()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._given = 0.0  # when the worker was
 
     def facts(self) -> dict[str, object]:
         """For the log."""
@@ -77,6 +79,22 @@ class ServedSession:
         if self.grant is not None and self.grant.token is not None:
             facts.update(token=self.grant.token.name, scopes=sorted(self.grant.scopes))
         return facts
+
+    @property
+    def ending(self) -> bool:
+        """Whether there is a reason to end it."""
+        return self._verdict.done()
+
+    @property
+    def silent(self) -> bool:
+        """Whether its client has only shaken hands, though the worker listens."""
+        page = self.worker.page if self.worker is not None else None
+        return not self.ending and page is not None and page.listens and not page.begun
+
+    def end_silent(self) -> None:
+        """End it for that."""
+        waited = asyncio.get_running_loop().time() - self._given
+        self.end("silent", f"ProtocolError: the session was not begun within {waited:.3g} s")
 
     def end(self, reason: str, words: str) -> None:
         """End it from outside. The first reason stays."""
@@ -99,38 +117,59 @@ class ServedSession:
         elif page.calling is None and 0 < limits.lease_seconds <= lasted:
             self.end("lease", f"ConnectionLostError: nothing was heard for {limits.lease_seconds:g} s")
 
-    async def run(self, pool: WorkerPool, hangups: HangupWatch, wish: float | None) -> Verdict:
+    async def run(
+        self, pool: WorkerPool, hangups: HangupWatch, wish: float | None, patience: float
+    ) -> Verdict:
         """Serve it to its end.
 
         Args:
             pool: where its worker comes from.
             hangups: tells that the client has left.
             wish: seconds after which the client wants it to end.
+            patience: seconds for the client to begin it.
         """
         try:
             self.worker = await pool.take()
-        except UsageError as error:
-            return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {error}")
+        except (UsageError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {why}")
         worker = self.worker
-        clock = self._start_clock(wish)
+        self._start_clock(wish)
+        self._given = asyncio.get_running_loop().time()
+        self._await_beginning(patience)
         try:
             self._line.socket.setblocking(True)  # the worker shares this flag
             worker.give(self._line.descriptors, self._session_facts())
             return await self._outcome(worker, hangups)
         finally:
-            if clock is not None:
-                clock.cancel()
+            for timer in self._timers:
+                timer.cancel()
             await worker.kill()
             worker.close()
             await asyncio.to_thread(shutil.rmtree, worker.workdir, ignore_errors=True)
 
-    def _start_clock(self, wish: float | None) -> asyncio.TimerHandle | None:
+    def _start_clock(self, wish: float | None) -> None:
         seconds = min(filter(None, (wish, self._limits.session_seconds)), default=None)
         if seconds is None:
-            return None
+            return
         # The prefix by which a TVM client knows it.
         words = f"RPCSessionTimeoutError: the session's {seconds:g} s are over"
-        return asyncio.get_running_loop().call_later(seconds, self.end, "time", words)
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, self.end, "time", words))
+
+    def _await_beginning(self, patience: float, was_silent: bool = False) -> None:
+        """A client that only shakes hands would hold a worker for ever. The time that the worker needs to be
+        ready is not the client's.
+        """
+        page, loop = self.worker.page if self.worker is not None else None, asyncio.get_running_loop()
+        if page is None or page.begun:
+            return
+        if was_silent:
+            self.end_silent()
+        elif loop.time() - self._given > self._limits.spawn_seconds:
+            self.end("no worker", "WorkerCrashedError: the server's worker process of this session hangs")
+        else:
+            timer = loop.call_later(patience / 2, self._await_beginning, patience, self.silent)
+            self._timers.append(timer)
 
     async def _outcome(self, worker: WorkerProcess, hangups: HangupWatch) -> Verdict:
         descriptor = self._line.socket.fileno()

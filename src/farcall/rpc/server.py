@@ -182,17 +182,21 @@ def serve(
     async def main() -> None:
         supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
         loop = asyncio.get_running_loop()
+        preparing = asyncio.create_task(supervisor.prepare())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, preparing.cancel)  # --init may take for ever
+        await preparing
         loop.add_signal_handler(signal.SIGTERM, functools.partial(supervisor.stop, drain=True))
         loop.add_signal_handler(signal.SIGINT, supervisor.stop)
         loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
-        await supervisor.prepare()
         for listener in listeners:
             if on_listening is not None:
                 on_listening(listener.url)
         await supervisor.run()
 
     try:
-        asyncio.run(main())
+        with contextlib.suppress(asyncio.CancelledError):  # stopped before anybody was served
+            asyncio.run(main())
     finally:
         for listener in listeners:
             listener.close()

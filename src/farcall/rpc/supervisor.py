@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
+import resource
 import secrets
 import socket
 import time
@@ -25,6 +27,10 @@ from farcall.rpc.served import ServedSession, Verdict, last_words
 from farcall.rpc.tokens import Grant, TokenFile, check_carrier
 
 _ACCEPT_PAUSE = 0.05  # when no descriptor is left
+_PENDING_SHARE = (
+    8  # of the descriptors, one in so many may be a peer's in a handshake: sessions need some, too
+)
+_END_SECONDS = 5.0  # for sessions to end; a process in the hands of a driver may never
 _DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
 
 Log = Callable[[dict[str, object]], object]
@@ -56,7 +62,7 @@ class Supervisor:
         self._limits = limits
         self._tokens = tokens
         self._log = log
-        self._doorway = Doorway(limits.pending_peers, limits.handshake_seconds)
+        self._doorway = Doorway(_room(limits.pending_peers), limits.handshake_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: dict[int, ServedSession] = {}
         self._numbers = itertools.count(1)
@@ -118,8 +124,10 @@ class Supervisor:
         self._halt.set()
         for session in self._sessions.values():
             session.end("shutdown", "ConnectionLostError: the server is shutting down")
-        while self._sessions:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                while self._sessions:
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _look_after(self) -> None:
         """Ends the sessions whose call or silence lasts too long, and those whose token is over."""
@@ -140,7 +148,8 @@ class Supervisor:
 
     def _tell(self, event: str, **facts: object) -> None:
         if self._log is not None:
-            self._log({"event": event, "time": round(time.time(), 3), **facts})
+            with contextlib.suppress(Exception):  # nobody reads it any more, say: that must stop nothing else
+                self._log({"event": event, "time": round(time.time(), 3), **facts})
 
     # ---- connections
 
@@ -151,6 +160,8 @@ class Supervisor:
             except Exception as error:  # out of descriptors, or the peer left again: both pass
                 if not isinstance(error, OSError):
                     self._tell("fault", error=repr(error))
+                elif error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._doorway.make_room()
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
             task = asyncio.create_task(self._connection(listener, arrival))
@@ -180,7 +191,7 @@ class Supervisor:
             return
         self._doorway.leave(asyncio.current_task())
         with contextlib.closing(line):
-            await self._session(line, hello, grant)
+            await self._session(line, hello, grant, arrival.source)
 
     async def _handshake(self, connection: socket.socket) -> Hello:
         loop = asyncio.get_running_loop()
@@ -217,10 +228,20 @@ class Supervisor:
 
     # ---- sessions
 
-    async def _session(self, line: Accepted, hello: Hello, grant: Grant | None) -> None:
-        if len(self._sessions) >= self._limits.sessions:
+    def _is_full(self) -> bool:
+        """Whether there is no room for one more session. One that has not begun makes room."""
+        served = [session for session in self._sessions.values() if not session.ending]
+        silent = next((session for session in served if session.silent), None)
+        if len(served) < self._limits.sessions:
+            return False
+        if silent is not None:
+            silent.end_silent()
+        return silent is None
+
+    async def _session(self, line: Accepted, hello: Hello, grant: Grant | None, source: str) -> None:
+        if self._is_full():
             self._tell("refused", peer=line.peer, reason="full")
-            full = f"the server has {len(self._sessions)} sessions open, which is its limit; try again later"
+            full = f"the server has {self._limits.sessions} sessions open, which is its limit; try again later"
             await last_words(line.socket, f"ConnectionLostError: {full}")
             return
         session = ServedSession(next(self._numbers), line, grant, self._limits)
@@ -228,12 +249,21 @@ class Supervisor:
         self._tell("session start", **session.facts())
         verdict = Verdict("fault")
         try:
-            verdict = await session.run(self._pool, self._hangups, hello.timeout)
+            patience = self._doorway.seconds(source)
+            verdict = await session.run(self._pool, self._hangups, hello.timeout, patience)
+            if verdict.reason == "silent":
+                self._doorway.penalise(source)
             words = None if verdict.told else verdict.words
             await last_words(line.socket, words, linger=not self._halt.is_set())
         finally:
             del self._sessions[session.number]
             self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())
+
+
+def _room(wanted: int) -> int:
+    """How many peers may be in a handshake."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if descriptors == resource.RLIM_INFINITY else min(wanted, descriptors // _PENDING_SHARE)
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:

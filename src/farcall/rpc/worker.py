@@ -139,6 +139,7 @@ def main(
     if (client := _receive(control)) is None:
         os._exit(0)
     _call_hook("tvm.rpc.server.start")
+    page.listens = True
     try:
         serve_channel(channel_of(client.descriptors), policy, client.peer, client.rights, page)
     except ProtocolError as error:

@@ -3,7 +3,9 @@
 ``python -m farcall.rpc.zygote CONTROL_FD OPTIONS``, started by the supervisor. A fork takes less than a
 millisecond and shares the memory of what was imported: sessions come fast and cost little. The zygote reads
 nothing that a client sends. When its control socket closes, the supervisor is gone: it ends its workers,
-removes their folders and goes, too; and workers die with it (``PR_SET_PDEATHSIG``). There are no orphans.
+removes their folders and goes, too; and workers die with it (``PR_SET_PDEATHSIG``). There are no orphans:
+what a worker has started becomes the zygote's child when the worker ends (``PR_SET_CHILD_SUBREAPER``), and
+is ended.
 
 A process with threads cannot be forked safely. Libraries that know of forks (OpenBLAS) end their threads at
 one, so a fork for trial, after ``--init``, tells; when threads are left, the supervisor starts a *late*
@@ -36,6 +38,7 @@ from farcall.rpc import worker
 from farcall.rpc.limits import Limits
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _MESSAGE_BYTES = 65536
 
 
@@ -50,6 +53,19 @@ def threads() -> int:
 
 def _set_death_signal(number: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _adopt_orphans() -> None:
+    """What descends from this process becomes its child, not that of process 1, when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> set[int]:
+    """Of this process, which has one thread; none where the kernel was built without such a list."""
+    try:
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    except OSError:
+        return set()
 
 
 def die_with_parent(parent: int) -> None:
@@ -75,6 +91,7 @@ class Zygote:
         self._limits = limits
         self._late_init = late_init
         self._children: dict[int, int] = {}  # process id -> the supervisor's number
+        self._helpers = _children()  # of --init
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -133,6 +150,7 @@ class Zygote:
     def _become_worker(self, zygote: int, number: int, control_fd: int, page_fd: int) -> NoReturn:
         try:
             die_with_parent(zygote)
+            _adopt_orphans()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -147,18 +165,22 @@ class Zygote:
             os._exit(1)
 
     def _reap(self) -> None:
-        while self._children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            if (number := self._children.pop(pid, None)) is not None:
-                self._say(ended=number, status=os.waitstatus_to_exitcode(status))
+        with contextlib.suppress(ChildProcessError):  # there are none left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if (number := self._children.pop(pid, None)) is not None:
+                    self._say(ended=number, status=os.waitstatus_to_exitcode(status))
+        for pid in _children() - self._children.keys() - self._helpers:
+            os.kill(pid, signal.SIGKILL)  # an orphan of a session; when it has ended, we are here again
 
     def _end(self) -> None:
-        for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
-        for pid in self._children:
-            os.waitpid(pid, 0)
+        ending = self._children.keys() | _children()
+        while ending:
+            for pid in ending:
+                os.kill(pid, signal.SIGKILL)
+            for pid in ending:
+                os.waitpid(pid, 0)
+            ending = _children()  # what they had started
         shutil.rmtree(self._root, ignore_errors=True)
 
 
@@ -184,6 +206,7 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     with contextlib.suppress(OSError):
         control.sendall(json.dumps(answer).encode())
     if "ready" in answer:
+        _adopt_orphans()
         _set_death_signal(0)  # the end of the control socket says it from here on: time to clean up
         zygote.run()
     sys.stderr.flush()

@@ -125,8 +125,8 @@ def test_a_tensor_that_comes_back_as_it_went(tvm: Session) -> None:
     check_lent(tvm)
 
 
-def test_a_tensor_that_comes_back_through_a_hop(url: str) -> None:
-    with Server(key="hop") as hop, connect(url, "k", via=[(hop.url, "hop")], timeout=SECONDS) as session:
+def test_a_tensor_that_comes_back_through_a_hop(tvm_url: str) -> None:
+    with Server(key="hop") as hop, connect(tvm_url, "k", via=[(hop.url, "hop")], timeout=SECONDS) as session:
         check_lent(session)
 
 

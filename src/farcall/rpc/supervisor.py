@@ -241,7 +241,7 @@ class Supervisor:
     async def _session(self, line: Accepted, hello: Hello, grant: Grant | None, source: str) -> None:
         if self._is_full():
             self._tell("refused", peer=line.peer, reason="full")
-            full = f"the server has {self._limits.sessions} sessions open, which is its limit; try again later"
+            full = f"the server has {self._limits.sessions} sessions open, which is its limit; retry later"
             await last_words(line.socket, f"ConnectionLostError: {full}")
             return
         session = ServedSession(next(self._numbers), line, grant, self._limits)

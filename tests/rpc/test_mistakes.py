@@ -134,7 +134,7 @@ def test_arguments_of_an_annotated_function_there(session: Session) -> None:
 
 
 def test_tensors_that_are_none(session: Session) -> None:
-    with pytest.raises(TypeError, match="expected a tensor, got list; pass an array of numpy"):
+    with pytest.raises(TypeError, match="expected a tensor, got `list`; numpy.asarray"):
         session.tensor([1, 2, 3])
     there = session.empty(3, "int8")
     assert there.shape == (3,)

@@ -90,7 +90,8 @@ static int repeat_all(const Evaluator* e, void* scratch, const TVMFFIAny* args, 
     double seconds;
     if (repeat_once(e, &number, scratch, args, n, &seconds) != 0) return -1;
     store_double(seconds, out + 8 * i);
-    if (e->cooldown_ms > 0 && (i + 1) % e->repeats_to_cooldown == 0) pause_ms(e->cooldown_ms);
+    bool last = i + 1 == e->repeat;
+    if (e->cooldown_ms > 0 && !last && (i + 1) % e->repeats_to_cooldown == 0) pause_ms(e->cooldown_ms);
   }
   return 0;
 }

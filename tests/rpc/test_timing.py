@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 import farcall as fc
 from farcall import _core
-from farcall.rpc import Session, Timing, TimingOptions, benchmark
+from farcall.rpc import Server, Session, Timing, TimingOptions, benchmark, connect
+from farcall.rpc.timing import _decode
+
+from .conftest import INIT, SECONDS
 
 
 def test_a_remote_function(session: Session) -> None:
@@ -77,6 +81,62 @@ def test_caches_are_flushed_and_pauses_kept() -> None:
     assert len(timing.results) == 4
 
 
+def test_the_rules_of_a_measurement() -> None:
+    """One call warms up; each measurement, also one that was too short, is prepared; `number` stays grown."""
+    calls: list[str] = []
+    _, before = count(calls)
+
+    def slow() -> None:
+        calls.append("call")
+        until = time.monotonic() + 0.0004
+        while time.monotonic() < until:
+            pass
+
+    data = _core.time_evaluator(_core.Function(slow), before, 1, 3, 2, 100, 0, 1, 0)()
+    results = struct.unpack("<3d", data)
+    warm, *sizes = [group.count("call") for group in " ".join(calls).split("before")]
+    assert (warm, sizes[0]) == (1, 1)
+    assert sizes == sorted(sizes)
+    assert len(sizes) >= 4  # three that count, behind one that was too short
+    assert all(0.002 / sizes[-1] <= seconds for seconds in results)
+    assert all(seconds >= 0.0004 for seconds in results)
+
+
+def test_the_clock_may_stand_still() -> None:
+    """Measurements of zero length end after so many: of a kernel of 2 ns, by a clock of 1 ns."""
+    timing = benchmark(lambda: None, number=1, repeat=2, limit_zero_time_iterations=1)
+    assert all(seconds >= 0 for seconds in timing.results)
+
+
+def test_there_is_no_pause_behind_the_last(session: Session) -> None:
+    hour = 3_600_000
+    assert len(benchmark(lambda: None, cooldown_interval_ms=hour).results) == 1
+    options = {"repeat": 3, "repeats_to_cooldown": 3, "cooldown_interval_ms": hour}
+    assert len(session.benchmark("test.nop", **options).results) == 3
+
+
+def test_through_another_server(server: Server, kernels: Path) -> None:
+    with (
+        Server(init=INIT, key="second") as second,
+        connect(second.url, "second", via=[(server.url, "k")], timeout=SECONDS) as far,
+    ):
+        x, out = np.arange(4, dtype="float32"), far.empty((4,))
+        timing = far.load_module(kernels).benchmark("add_one", x, out, number=5, repeat=2)
+        assert len(timing.results) == 2
+        np.testing.assert_array_equal(out.numpy(), x + 1)
+        assert (
+            len(far.benchmark("test.length", [1.0], preprocess="test.count", number=1, repeat=3).results) == 3
+        )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", bytes(7), struct.pack("<d", -1), struct.pack("<d", float("nan")), 7, None]
+)
+def test_results_that_are_none(data: object) -> None:
+    with pytest.raises(fc.errors.ProtocolError, match="the measurement of `f` gave"):
+        _decode(data, 1, "f")
+
+
 def test_preprocess_by_name(session: Session) -> None:
     assert len(session.benchmark("test.count", 1, preprocess="test.count").results) == 1
     with pytest.raises(Exception, match="nothing"):
@@ -97,6 +157,13 @@ def test_preprocess_by_name(session: Session) -> None:
 def test_numbers_out_of_range(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         TimingOptions(**options)
+
+
+@pytest.mark.parametrize("options", [{"number": 1.5}, {"repeat": "2"}, {"preprocess": None}], ids=str)
+def test_options_of_another_type(options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=rf"benchmark: {next(iter(options))} is (a whole number|the name of)"):
+        benchmark(lambda: None, **options)
+    assert len(benchmark(lambda: None, number=np.int64(2)).results) == 1
 
 
 def test_numbers_that_a_foreign_client_sends(session: Session) -> None:
@@ -125,6 +192,8 @@ def test_how_it_looks() -> None:
     assert str(timing) == "mean 2.25 us  median 2 us  min 1 us  max 4 us  std 1.09 us  (4 repeats)"
     assert [line.split()[-1] for line in timing.histogram(3).splitlines()] == ["1", "2", "1"]
     assert Timing((1e-6,)).histogram().endswith(" 1")
+    with pytest.raises(ValueError, match="bins must be at least 1"):
+        timing.histogram(0)
     html = timing._repr_html_()
     assert "<td>2.25 us</td>" in html
     assert fc.benchmark is benchmark

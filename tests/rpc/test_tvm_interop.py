@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import farcall as fc
-from farcall.rpc import Server, Session, connect
+from farcall.rpc import Server, Session, Timing, connect
 
 from .conftest import SECONDS, works
 from .tvm_processes import needs_tvm, seen_by
@@ -49,6 +49,14 @@ def test_tensors(seen: dict[str, Any]) -> None:
     assert seen["sum"] == 15
     assert seen["twice"] == [[0, 4, 8], [12, 16, 20]]
     assert seen["array"] == "RPCObjectRef"
+
+
+def test_time_evaluator(seen: dict[str, Any]) -> None:
+    """Its client reads our results; ours has the same statistics of them."""
+    results, statistics = seen["timing"][:4], seen["timing"][4:]
+    assert all(0 < seconds < 1 for seconds in results)
+    ours = Timing(tuple(results))
+    assert [ours.mean, ours.median, ours.min, ours.max, ours.std] == pytest.approx(statistics)
 
 
 def test_files_and_devices(seen: dict[str, Any]) -> None:

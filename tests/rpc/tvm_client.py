@@ -42,7 +42,10 @@ def call(host: str, port: int, key: str) -> dict[str, Any]:
     scaled = function("test.scale")(x, 2.0)
     twice = function("test.scale")(scaled, 2.0)
     remote.upload(bytearray(b"hello"), "a.bin")
+    module = function("test.module")()
+    timing = module.time_evaluator("answer", remote.cpu(0), number=3, repeat=4, f_preproc="test.count")()
     seen = {
+        "timing": [*timing.results, timing.mean, timing.median, timing.min, timing.max, timing.std],
         "add": function("test.add")(20, 22),
         "values": [echo(value) == value for value in values],
         "bytes": [bytes(echo(value)) == value for value in raw],

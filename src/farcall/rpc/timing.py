@@ -8,7 +8,7 @@ import statistics
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from farcall import _core
 from farcall._words import did_you_mean
@@ -48,7 +48,13 @@ class Timing:
         return statistics.pstdev(self.results)
 
     def histogram(self, bins: int = 10) -> str:
-        """The distribution as text, one line a bin."""
+        """The distribution as text, one line a bin.
+
+        Raises:
+            ValueError: there are no bins.
+        """
+        if bins < 1:
+            raise ValueError(f"histogram: bins must be at least 1, got {bins}")
         low, high = self.min, self.max
         if high == low:
             return f"{_time(low):>9} | {'#' * _WIDTH} {len(self.results)}"
@@ -92,8 +98,8 @@ class TimingOptions:
     number: int = 10  # calls in one measurement; the result is their mean
     repeat: int = 1  # measurements
     min_repeat_ms: int = 0  # `number` grows until a measurement takes as long
-    cooldown_interval_ms: int = 0  # a pause after a measurement
-    repeats_to_cooldown: int = 1  # measurements between pauses
+    cooldown_interval_ms: int = 0  # a pause between measurements
+    repeats_to_cooldown: int = 1  # measurements from one pause to the next
     cache_flush_bytes: int = 0  # memory that is written before each measurement, to empty the caches
     limit_zero_time_iterations: int = 100  # measurements of zero length before `number` grows no more
     preprocess: str = ""  # name of a function that is called with the arguments before each measurement
@@ -113,6 +119,11 @@ class TimingOptions:
         return cls(**options)
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str if field.name == "preprocess" else SupportsIndex
+            if not isinstance(value, kind):
+                words = "the name of a function" if kind is str else "a whole number"
+                raise TypeError(f"benchmark: {field.name} is {words}, got {value!r:.60}")
         for name in ("number", "repeat", "limit_zero_time_iterations", "repeats_to_cooldown"):
             if getattr(self, name) < 1:
                 raise ValueError(f"benchmark: {name} must be at least 1, got {getattr(self, name)}")
@@ -190,4 +201,7 @@ def _decode(data: object, repeat: int, name: str) -> Timing:
         raise ProtocolError(
             f"the measurement of `{name}` gave {data!r:.60}, expected {repeat} numbers of 8 bytes"
         )
-    return Timing(struct.unpack(f"<{repeat}d", data))
+    results = struct.unpack(f"<{repeat}d", data)
+    if not all(math.isfinite(seconds) and seconds >= 0 for seconds in results):
+        raise ProtocolError(f"the measurement of `{name}` gave {results!r:.60}, expected seconds")
+    return Timing(results)

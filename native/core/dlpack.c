@@ -1,6 +1,34 @@
 /* DLPack: tensors of other frameworks in, by capsules and by the C exchange API. */
 #include "core.h"
 
+/*
+ * Refusals of torch (a sparse tensor, one without memory, a quantised one) and of jax (a deleted array, int4) are
+ * RuntimeErrors, and classes under it, whose first line says why; the rest are addresses. Always returns -1.
+ */
+static FC_COLD int refused(void) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* text = value ? PyObject_Str(value) : NULL;
+  PyObject* lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
+  PyErr_Clear();
+  bool theirs = type && PyErr_GivenExceptionMatches(type, PyExc_RuntimeError) &&
+                !PyErr_GivenExceptionMatches(type, PyExc_RecursionError);
+  if (type && !theirs) {
+    PyErr_Restore(type, value, traceback);
+    type = value = traceback = NULL;
+  } else if (lines && PyList_GET_SIZE(lines)) {
+    PyErr_Format(PyExc_BufferError, "the framework does not give the tensor's memory out: %U", PyList_GET_ITEM(lines, 0));
+  } else {
+    PyErr_SetString(PyExc_BufferError, "the framework does not give the tensor's memory out");
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  Py_XDECREF(text);
+  Py_XDECREF(lines);
+  return -1;
+}
+
 /* ---- capsules in ---- */
 
 /* Asks with the version that we read; who does not know the argument is asked in the old way. */
@@ -14,6 +42,7 @@ static PyObject* capsule_of(PyObject* object) {
     PyErr_Clear();
     capsule = PyObject_CallNoArgs(method);
   }
+  if (!capsule) refused();
   Py_XDECREF(none);
   Py_XDECREF(kwargs);
   Py_DECREF(method);
@@ -106,32 +135,6 @@ static inline int check_lazy(PyObject* object, const DLTensor* dl) {
   while (d >= 0 && dl->shape[d] == 1) --d;
   bool dense = d >= 0 && (!dl->strides || dl->strides[d] == 1);
   return FC_LIKELY(dense && dl->dtype.code != kDLComplex) ? 0 : check_bits(object, dl);
-}
-
-/*
- * torch's refusals (a sparse tensor, one without memory, a quantised one) are RuntimeErrors whose first line says why,
- * and the rest are addresses in torch. Always returns -1.
- */
-static FC_COLD int refused(void) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyObject* text = value ? PyObject_Str(value) : NULL;
-  PyObject* lines = text ? PyUnicode_Splitlines(text, 0) : NULL;
-  PyErr_Clear();
-  if (type && type != PyExc_RuntimeError) {
-    PyErr_Restore(type, value, traceback);
-    type = value = traceback = NULL;
-  } else if (lines && PyList_GET_SIZE(lines)) {
-    PyErr_Format(PyExc_BufferError, "the framework does not give the tensor's memory out: %U", PyList_GET_ITEM(lines, 0));
-  } else {
-    PyErr_SetString(PyExc_BufferError, "the framework does not give the tensor's memory out");
-  }
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  Py_XDECREF(text);
-  Py_XDECREF(lines);
-  return -1;
 }
 
 static TVMFFIObject* exchange_import(const DLPackExchangeAPI* api, PyObject* object) {

@@ -25,9 +25,25 @@ static int number_of(DLDataType dtype) {
   return -1;
 }
 
+/* What to do with an array of a type that native code does not have. */
+static FC_COLD const char* cure_for(PyArray_Descr* descr) {
+  switch (descr->type_num) {
+    case NPY_OBJECT: return "; convert it to a dtype of numbers by .astype(...)";
+    case NPY_DATETIME:
+    case NPY_TIMEDELTA: return "; pass its ticks by .view(\"int64\")";
+    case NPY_UNICODE:
+    case NPY_STRING:
+    case NPY_VSTRING: return "; pass str or bytes, or a list of them";
+    case NPY_LONGDOUBLE: return "; convert it by .astype(\"float64\")";
+    case NPY_CLONGDOUBLE: return "; convert it by .astype(\"complex128\")";
+    case NPY_VOID: return PyDataType_HASFIELDS(descr) ? "; pass its fields one by one, as x[\"name\"]"
+                                                      : "; pass its bytes by .view(\"uint8\")";
+    default: return PyArray_ISNBO(descr->byteorder) ? "" : "; convert it to native byte order by .astype(...)";
+  }
+}
+
 static FC_COLD int no_counterpart(PyArray_Descr* descr) {
-  PyErr_Format(PyExc_TypeError, "numpy dtype %R has no counterpart in native code%s", (PyObject*)descr,
-               PyArray_ISNBO(descr->byteorder) ? "" : "; convert it to native byte order by .astype(...)");
+  PyErr_Format(PyExc_TypeError, "numpy dtype %R has no counterpart in native code%s", (PyObject*)descr, cure_for(descr));
   return -1;
 }
 

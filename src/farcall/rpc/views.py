@@ -194,6 +194,8 @@ def _copy_out(source: Tensor, target: Any) -> None:
     import numpy as np
 
     packed = source.dtype.bits * source.dtype.lanes % 8 != 0
+    if type(target).__module__.partition(".")[0] in ("jax", "jaxlib"):  # its capsules do not say so
+        raise ValueError("copy: the local target is read-only, as all arrays of jax; take source.numpy()")
     if not isinstance(target, np.ndarray):
         target = _core.from_dlpack(target)
         if packed or source.dtype.lanes > 1:  # types that numpy does not have like that

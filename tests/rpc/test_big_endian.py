@@ -1,6 +1,7 @@
 """Sessions with a big-endian machine: payloads are little-endian on the line, and numbers stay what they are.
 
-The native core runs as a server, and as a client, for s390x: without Python, under QEMU.
+The native core runs as a server, and as a client, for s390x: without Python, under QEMU. zig first compiles
+a C library for that machine, half a minute: slow tests. ``tests/wire/test_payload.py`` has the heart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from farcall.rpc import EventServer, Session, connect
 
 from .conftest import SECONDS, device, integer, message, packet, sequence
 from .native import core_without_python
+
+pytestmark = pytest.mark.slow
 
 # By type, the bytes of its numbers: what a machine loads at once.
 WIDTHS = {

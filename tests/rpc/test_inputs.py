@@ -102,7 +102,7 @@ def test_types_that_cannot_travel(session: Session, name: str) -> None:
 
 @pytest.mark.parametrize("value", [None, [1.0], (1,), 1, "text", b"bytes", np.float32(1)], ids=repr)
 def test_what_is_no_tensor(session: Session, value: Any) -> None:
-    with pytest.raises(TypeError, match=r"tensor: expected a tensor, got .*; pass an array of numpy, torch"):
+    with pytest.raises(TypeError, match=r"tensor: expected a tensor, got .*; numpy\.asarray"):
         session.tensor(value)
 
 

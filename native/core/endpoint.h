@@ -104,6 +104,8 @@ int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t
 /* "Kind: message", the form in which exceptions travel: the message, and its kind (RemoteError when it has none). */
 enum { FC_KIND_MAX = 48 };
 const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]);
+/* The number behind "hop ", and where the text goes on with "(URL): "; 0 when the text is none of a hop. */
+int fc_endpoint_read_hop(const char* message, const char** rest);
 /* Whether a kException of this kind says that the session is over. */
 bool fc_endpoint_is_last_word(const char* kind);
 

@@ -7,18 +7,10 @@
 
 /* ---- errors say where they come from ---- */
 
-/* The number behind "hop ", and where the text goes on; 0 when the text is none of a hop. */
-static int read_hop(const char* message, const char** rest) {
-  int number = 0, used = 0;
-  if (sscanf(message, "hop %d %n", &number, &used) != 1 || used == 0 || message[used] != '(') return 0;
-  *rest = message + used;
-  return number > 0 && number < 1000 ? number : 0;
-}
-
 char* fc_relay_name_hop(const FcRelay* relay, const char* text) {
   char kind[FC_KIND_MAX];
   const char *message = fc_endpoint_split_kind(text, kind), *rest = NULL;
-  int hop = read_hop(message, &rest);
+  int hop = fc_endpoint_read_hop(message, &rest);
   int prefix = (int)(message - text);
   size_t size = strlen(text) + strlen(relay->far->peer) + 32;
   char* named = malloc(size);

@@ -10,6 +10,8 @@
 
 /* What the far side said that it can do, beyond TVM's protocol. */
 enum { FC_PEER_FARCALL = 1, FC_PEER_CALLBACKS = 2, FC_PEER_PROMISES = 4 };
+/* A TVM server stands between: it takes the byte_offset of a copy for 0 (facts A.10). */
+enum { FC_PEER_BEHIND_TVM = 8 };
 
 static inline DLDevice fc_no_device(void) { return (DLDevice){(DLDeviceType)0, 0}; }
 
@@ -113,6 +115,8 @@ DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device);
 
 /* The other side broke the protocol in its answer to `what`: ends the session. Answers -1. */
 FC_COLD int fc_remote_unexpected(FcEndpoint* ep, const char* what);
+/* The error of a kException: always -1. */
+FC_COLD int fc_remote_error(FcEndpoint* ep, const fc_wire_packet* packet);
 /* Finds one of the server's own functions, once: *handle is remembered by the caller; 0 stays when there is none. */
 int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle);
 /* Puts queued releases (FC_FREES_MAX at most) in front of what is encoded next; answers how many in *count. */

@@ -43,44 +43,6 @@ static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used)
   return fc_endpoint_encode(ep, &packet, used);
 }
 
-/* A kind looks like the name of a class. */
-const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]) {
-  size_t n = 0;
-  while (n < FC_KIND_MAX - 1 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
-                    (text[n] >= 'a' && text[n] <= 'z'))) {
-    ++n;
-  }
-  bool named = n > 0 && text[0] >= 'A' && text[0] <= 'Z' && text[n] == ':' && text[n + 1] == ' ';
-  if (!named) {
-    strcpy(kind, "RemoteError");
-    return text;
-  }
-  memcpy(kind, text, n);
-  kind[n] = 0;
-  return text + n + 2;
-}
-
-bool fc_endpoint_is_last_word(const char* kind) {
-  static const char* const kinds[] = {"RPCSessionTimeoutError", "WorkerCrashedError", "ConnectionLostError"};
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
-    if (strcmp(kind, kinds[i]) == 0) return true;
-  }
-  return false;
-}
-
-/* kException: the far side's words. A crashed worker, and a session that ran out of time, end the connection. */
-FC_COLD static int remote_error(FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (packet->num_args != 1 || !fc_wire_is_text(packet->args[0].type_index)) {
-    return fc_endpoint_lose(ep, "ProtocolError", "%s sent a kException without a text", ep->peer);
-  }
-  char kind[FC_KIND_MAX];
-  const char* message = fc_endpoint_split_kind(((const TVMFFIByteArray*)packet->args[0].v_ptr)->data, kind);
-  if (strcmp(kind, "RPCSessionTimeoutError") == 0) return fc_endpoint_lose(ep, "DeadlineExceededError", "%s", message);
-  if (fc_endpoint_is_last_word(kind)) return fc_endpoint_lose(ep, kind, "%s", message);
-  fc_error_set(kind, message);
-  return -1;
-}
-
 /* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_frees. */
 FC_COLD static int gone(FcEndpoint* ep, const char* what) {
   TVMFFIObject* said = fc_error_take();
@@ -124,7 +86,7 @@ static int read_payload(FcEndpoint* ep, const char* what, fc_wire_packet* reply,
 
 static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* reply, const void* sink) {
   if (FC_LIKELY(reply->code == FC_WIRE_RETURN && !sink)) return 0;
-  if (reply->code == FC_WIRE_EXCEPTION) return remote_error(ep, reply);
+  if (reply->code == FC_WIRE_EXCEPTION) return fc_remote_error(ep, reply);
   if (reply->code == FC_WIRE_SHUTDOWN) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
                             "%s ended the session while `%s` was awaited; it could not read what it was sent",

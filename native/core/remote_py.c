@@ -35,23 +35,57 @@ static PyObject* endpoint_request(PyEndpoint* self, PyObject* args) {
 
 /* ---- the beginning of a session ---- */
 
+/* What a session begins with. */
+typedef struct Beginning {
+  fc_wire_packet init;
+  FcWireArgs between;  /* names of functions that the servers between have, one each, when they are farcall's */
+  int32_t known;       /* how many of these there are */
+  uint64_t hello;      /* handle of the server's function; 0: it is a TVM server */
+} Beginning;
+
+static int encode_lookup(FcEndpoint* ep, const TVMFFIAny* name, size_t* used) {
+  fc_wire_packet lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = name};
+  return fc_endpoint_encode(ep, &lookup, used);
+}
+
+/* The handle; 0 when there is no such function, or this client may not have it. */
+static int read_lookup(FcEndpoint* ep, uint64_t* handle) {
+  fc_wire_packet reply;
+  *handle = 0;
+  if (fc_remote_read_reply(ep, "kGetGlobalFunc", &reply, NULL, 0) == 0) {
+    bool pointer = reply.num_args == 1 && reply.args[0].type_index == kTVMFFIOpaquePtr;
+    if (pointer) *handle = reply.args[0].v_uint64;
+    return 0;
+  }
+  if (fc_endpoint_is_lost(ep)) return -1;
+  fc_decref(fc_error_take());
+  return 0;
+}
+
 /*
  * kInitServer, and in the same write the question for a function that only farcall's servers have: what they can do
  * beyond the protocol costs no round trip to learn, and a TVM server answers with a null pointer.
  */
-static int begin_session(FcEndpoint* ep, const fc_wire_packet* init, uint64_t* hello) {
+static int begin_session(FcEndpoint* ep, Beginning* begin) {
   static const char name[] = "farcall.rpc.hello";
   TVMFFIByteArray text = {name, sizeof name - 1};
   TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
-  fc_wire_packet reply, lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
+  fc_wire_packet reply;
   size_t used = 0;
-  if (fc_endpoint_encode(ep, init, &used) < 0 || fc_endpoint_encode(ep, &lookup, &used) < 0) return -1;
+  if (fc_endpoint_encode(ep, &begin->init, &used) < 0 || encode_lookup(ep, &arg, &used) < 0) return -1;
+  for (int32_t i = 0; i < begin->between.n; ++i) {
+    if (encode_lookup(ep, &begin->between.any[i], &used) < 0) return -1;
+  }
   if (fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
   ++ep->client->round_trips;
   if (fc_remote_read_reply(ep, "kInitServer", &reply, NULL, 0) < 0) return -1; /* the caller closes */
-  if (fc_remote_read_reply(ep, name, &reply, NULL, 0) < 0) return -1;
-  bool pointer = reply.num_args == 1 && reply.args[0].type_index == kTVMFFIOpaquePtr;
-  *hello = pointer ? reply.args[0].v_uint64 : 0;
+  if (read_lookup(ep, &begin->hello) < 0) return -1;
+  for (int32_t i = 0; i < begin->between.n; ++i) {
+    uint64_t handle;
+    if (read_lookup(ep, &handle) < 0) return -1;
+    if (handle) fc_endpoint_free_later(ep, handle, fc_no_device());
+    begin->known += handle != 0;
+  }
   return 0;
 }
 
@@ -63,29 +97,41 @@ static int say_hello(FcEndpoint* ep, uint64_t handle, const TVMFFIByteArray* wis
   return rc < 0 ? -1 : fc_remote_result(ep, "farcall.rpc.hello", &reply, answer);
 }
 
+/* The answer to the hello, and how many of the names are known. */
+static PyObject* start(FcEndpoint* ep, Beginning* begin, const TVMFFIByteArray* wishes) {
+  TVMFFIAny answer = fc_any_none();
+  int rc;
+  Py_BEGIN_ALLOW_THREADS
+  rc = fc_endpoint_enter(ep);
+  if (rc == 0) {
+    rc = begin_session(ep, begin);
+    if (rc == 0 && begin->hello) rc = say_hello(ep, begin->hello, wishes, &answer);
+    fc_endpoint_leave(ep);
+  }
+  Py_END_ALLOW_THREADS
+  if (rc < 0) return fc_raise_slot();
+  PyObject* object = fc_any_to_python(&answer);
+  return object ? Py_BuildValue("(Ni)", object, (int)begin->known) : NULL;
+}
+
 static PyObject* endpoint_start(PyEndpoint* self, PyObject* args) {
-  PyObject* values;
+  PyObject *values, *names, *answer = NULL;
   FcWireArgs wire;
   Py_ssize_t size;
   TVMFFIByteArray wishes;
-  if (!PyArg_ParseTuple(args, "O!s#:start", &PyTuple_Type, &values, &wishes.data, &size)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!s#O!:start", &PyTuple_Type, &values, &wishes.data, &size, &PyTuple_Type, &names)) {
+    return NULL;
+  }
   wishes.size = (size_t)size;
   if (fc_wire_args_from_py(values, &wire) < 0) return NULL;
-  fc_wire_packet init = {.code = FC_WIRE_INIT_SERVER, .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1},
-                         .num_args = wire.n, .args = wire.any};
-  TVMFFIAny answer = fc_any_none();
-  uint64_t hello = 0;
-  int rc;
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_endpoint_enter(self->ep);
-  if (rc == 0) {
-    rc = begin_session(self->ep, &init, &hello);
-    if (rc == 0 && hello) rc = say_hello(self->ep, hello, &wishes, &answer);
-    fc_endpoint_leave(self->ep);
+  Beginning begin = {.init = {.code = FC_WIRE_INIT_SERVER, .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1},
+                              .num_args = wire.n, .args = wire.any}};
+  if (fc_wire_args_from_py(names, &begin.between) == 0) {
+    answer = start(self->ep, &begin, &wishes);
+    PyMem_Free(begin.between.any);
   }
-  Py_END_ALLOW_THREADS
   PyMem_Free(wire.any);
-  return rc < 0 ? fc_raise_slot() : fc_any_to_python(&answer);
+  return answer;
 }
 
 static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* args) {

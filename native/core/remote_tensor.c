@@ -182,14 +182,40 @@ typedef struct Copy {
   uint64_t nbytes;
 } Copy;
 
+/* One packet. */
+static int copy_bytes(FcEndpoint* ep, int32_t code, const fc_wire_tensor* tensor, uint8_t* place, uint64_t size) {
+  fc_wire_packet reply, request = {.code = code, .tensor = *tensor, .nbytes = size};
+  bool in = code == FC_WIRE_COPY_TO_REMOTE;
+  return fc_endpoint_exchange(ep, &request, in ? place : NULL, fc_wire_code_name(code), &reply, in ? NULL : place);
+}
+
+static int copy_there_among(FcEndpoint* ep, const fc_wire_tensor* from, const fc_wire_tensor* to) {
+  TVMFFIAny args[3] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)from},
+                       {.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)to},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
+  fc_wire_packet reply, request = {.code = FC_WIRE_COPY_AMONG_REMOTE, .num_args = 3, .args = args};
+  return fc_endpoint_request(ep, &request, "kCopyAmongRemote", &reply);
+}
+
+/* By a tensor that begins where its memory does, and from there on the far side: that keeps the offset. */
+static int copy_by_way(FcEndpoint* ep, int32_t code, const fc_wire_tensor* part, uint8_t* place, uint64_t size) {
+  bool in = code == FC_WIRE_COPY_TO_REMOTE;
+  fc_wire_tensor way = *part;
+  way.byte_offset = 0;
+  if (fc_remote_alloc(ep, part, &way.data) < 0) return -1;
+  int rc = in ? 0 : copy_there_among(ep, part, &way);
+  if (rc == 0) rc = copy_bytes(ep, code, &way, place, size);
+  if (rc == 0 && in) rc = copy_there_among(ep, &way, part);
+  fc_endpoint_free_later(ep, way.data, way.device);
+  return rc;
+}
+
 static int copy_piece(FcEndpoint* ep, const Copy* copy, uint64_t at, uint64_t size) {
-  fc_wire_packet reply, request = {.code = copy->code, .tensor = *copy->remote, .nbytes = size};
+  fc_wire_tensor part = *copy->remote;
   int64_t dim;
-  bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
-  if (size != copy->nbytes) piece_of(copy->remote, at, size, &dim, &request.tensor);
-  uint8_t* place = copy->memory + at;
-  return fc_endpoint_exchange(ep, &request, in ? place : NULL, fc_wire_code_name(copy->code), &reply,
-                              in ? NULL : place);
+  if (size != copy->nbytes) piece_of(copy->remote, at, size, &dim, &part);
+  bool by_way = part.byte_offset != 0 && ep->client->features & FC_PEER_BEHIND_TVM;
+  return (by_way ? copy_by_way : copy_bytes)(ep, copy->code, &part, copy->memory + at, size);
 }
 
 /* A device of its own may still be at work: the CPU is not. */
@@ -286,7 +312,7 @@ static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offset
   return failure ? -1 : 0;
 }
 
-/* A server that takes small packets only gets each run in pieces. */
+/* A server that takes small packets only gets each run in pieces; one behind a TVM server, by way of a tensor. */
 static int copy_one_by_one(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     fc_wire_tensor run = *copy->remote;
@@ -301,7 +327,8 @@ static int copy_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, i
   FcClient* client = ep->client;
   if (ask_max_packet(ep) < 0 || fc_call_drain(ep) < 0) return -1;
   uint64_t piece = piece_size(ep, copy->remote, copy->nbytes), total = copy->nbytes * (uint64_t)n;
-  if (piece < copy->nbytes) return piece == 0 ? -1 : copy_one_by_one(ep, copy, offsets, n);
+  if (piece == 0) return -1;
+  if (piece < copy->nbytes || client->features & FC_PEER_BEHIND_TVM) return copy_one_by_one(ep, copy, offsets, n);
   Copy batch = *copy;
   for (int64_t at = 0; at < n; at += RUNS_AT_ONCE) {
     int64_t count = n - at < RUNS_AT_ONCE ? n - at : RUNS_AT_ONCE;
@@ -340,12 +367,8 @@ int fc_remote_copy_among(FcEndpoint* ep, const DLTensor* from, const DLTensor* t
   fc_wire_tensor ends[2];
   fc_remote_to_wire(from, &ends[0]);
   fc_remote_to_wire(to, &ends[1]);
-  TVMFFIAny args[3] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &ends[0]},
-                       {.type_index = kTVMFFIDLTensorPtr, .v_ptr = &ends[1]},
-                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
-  fc_wire_packet reply, request = {.code = FC_WIRE_COPY_AMONG_REMOTE, .num_args = 3, .args = args};
   if (fc_endpoint_enter(ep) < 0) return -1;
-  int rc = fc_endpoint_request(ep, &request, "kCopyAmongRemote", &reply);
+  int rc = copy_there_among(ep, &ends[0], &ends[1]);
   if (rc == 0) ++ep->client->copies;
   if (rc == 0) rc = sync_device(ep, ends[1].device.device_type == kDLCPU ? ends[0].device : ends[1].device);
   fc_endpoint_leave(ep);

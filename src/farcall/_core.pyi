@@ -564,8 +564,10 @@ class Endpoint:
     # client
     def beat(self) -> bool:
         """Say that this side still runs, where no exchange does; False when the connection is lost."""
-    def start(self, constructor: _WireValues, wishes: str, /) -> str | None:
-        """Begin the session; answers the hello of a farcall server."""
+    def start(
+        self, constructor: _WireValues, wishes: str, between: tuple[str, ...], /
+    ) -> tuple[str | None, int]:
+        """Begin the session. The hello of a farcall server, and how many of the names are known there."""
     def set_features(self, bits: int, args_max: int, /) -> None: ...
     @property
     def stats(self) -> tuple[int, int, int, int, int, int, int]: ...

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farcall.rpc import Server, connect
+from farcall.rpc import Server, Session, connect
 
 from .conftest import SECONDS
 from .tvm_exports import INIT as TVM_LIKE
@@ -62,3 +62,52 @@ def test_our_client_through_either(ours: Server, tvm_url: str, order: str) -> No
             session.get_function("test.fail")("not today")
         with pytest.raises(AttributeError):
             session.get_function("test.missing")
+
+
+@pytest.fixture(params=["tvm, ours", "server, tvm, ours"])
+def behind_tvm(
+    request: pytest.FixtureRequest, server: Server, ours: Server, tvm_url: str
+) -> Iterator[Session]:
+    """A session with a farcall server behind one of TVM's."""
+    places = {
+        "ours": (ours.url, "o"),
+        "server": (server.url, "k"),
+        "tvm": (tvm_url, "k"),
+    }
+    *between, last = (places[name] for name in request.param.split(", "))
+    with connect(*last, via=between, timeout=SECONDS) as session:
+        yield session
+
+
+def test_views_behind_a_tvm_server(behind_tvm: Session) -> None:
+    """It takes the offset of a copy for 0, and silently copies other bytes (facts A.10)."""
+    x = np.arange(60, dtype="int32").reshape(6, 10)
+    there = behind_tvm.tensor(x)
+    for index in (np.s_[2:4], np.s_[3], np.s_[::2, 1:9:3], np.s_[5:, ::-1]):
+        view = behind_tvm.view(there, index)
+        np.testing.assert_array_equal(view.numpy(), x[index])
+        behind_tvm.copy(-x[index], view)
+        x[index] *= -1
+        np.testing.assert_array_equal(there.numpy(), x)
+    assert behind_tvm.get_function("test.sum")(behind_tvm.view(there, np.s_[2:4])) == x[2:4].sum()
+
+
+def test_errors_behind_a_tvm_server(behind_tvm: Session) -> None:
+    """It wraps what it passes on (facts A.11): class and place are those of the server that failed."""
+    hop, url = len(behind_tvm.route), behind_tvm.route[-1]
+    with pytest.raises(ValueError, match=f"^hop {hop} \\({url}\\): not today$"):
+        behind_tvm.get_function("test.fail")("not today")
+    with pytest.raises(FileNotFoundError, match=f"^hop {hop} "):
+        behind_tvm.download("missing")
+
+
+def test_pipelines_behind_a_tvm_server(behind_tvm: Session) -> None:
+    """Numbers of the client's own would be addresses to it: they are not used."""
+    assert not behind_tvm.features & {"callbacks", "promises"}
+    add = behind_tvm.get_function("test.add")
+    with behind_tvm.pipeline() as p:
+        call = p(add, p(add, 1, 2), 3)
+        assert p.map(add, [(i, i) for i in range(100)]) == [2 * i for i in range(100)]
+    assert call.result() == 6
+    with pytest.raises(TypeError, match="cannot call functions of this process"):
+        behind_tvm.get_function("test.echo")(print)

@@ -116,12 +116,15 @@ static FC_COLD void advise_large_pages(const void* data, size_t nbytes) {
 #endif
 }
 
-FcTensorObj* fc_tensor_alloc(const DLTensor* prototype) {
+static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   int64_t nbytes = fc_nbytes(prototype);
   if (nbytes < 0) return NULL;
   size_t meta = sizeof(FcTensorObj) + (size_t)prototype->ndim * 2 * sizeof(int64_t);
-  FcTensorObj* tensor =
-      (uint64_t)nbytes > SIZE_MAX - meta - DATA_ALIGNMENT ? NULL : malloc(meta + DATA_ALIGNMENT + (size_t)nbytes);
+  FcTensorObj* tensor = NULL;
+  if ((uint64_t)nbytes <= SIZE_MAX - meta - DATA_ALIGNMENT) {
+    size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
+    tensor = zeroed ? calloc(1, size) : malloc(size); /* new pages are zero: calloc knows */
+  }
   if (!tensor) {
     fc_error_no_memory();
     return NULL;
@@ -133,6 +136,9 @@ FcTensorObj* fc_tensor_alloc(const DLTensor* prototype) {
   if (FC_UNLIKELY(nbytes >= LARGE)) advise_large_pages(tensor->dl.data, (size_t)nbytes);
   return tensor;
 }
+
+FcTensorObj* fc_tensor_alloc(const DLTensor* prototype) { return tensor_alloc(prototype, false); }
+FcTensorObj* fc_tensor_zeros(const DLTensor* prototype) { return tensor_alloc(prototype, true); }
 
 /* ---- managed descriptions in ---- */
 

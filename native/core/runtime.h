@@ -232,6 +232,8 @@ typedef struct FcTensorObj {
 FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), void* context);
 /* An empty row-major CPU tensor like the prototype, aligned to 64, its memory in the same allocation. */
 FcTensorObj* fc_tensor_alloc(const DLTensor* prototype);
+/* The same, all of it zero: for whom what was in that memory before is not meant. */
+FcTensorObj* fc_tensor_zeros(const DLTensor* prototype);
 /* A row-major copy on the CPU of a CPU tensor. */
 FcTensorObj* fc_tensor_compact(const DLTensor* from);
 /* Whether a Tensor object was made by this core (so that the cast to FcTensorObj holds). */

@@ -69,7 +69,9 @@ static TVMFFIObject* without_last_word(TVMFFIObject* error) {
 /* After a handler: its error, if there is one, becomes the reply. */
 static int conclude(FcServer* server, int rc) {
   if (rc == 0) return 0;
-  if (fc_endpoint_is_lost(server->ep)) return -1;
+  if (fc_endpoint_is_lost(server->ep)) { /* a function may have made another error of that */
+    return fc_endpoint_lose(server->ep, "ConnectionLostError", "%s is gone", server->ep->peer);
+  }
   TVMFFIObject* error = fc_error_take();
   if (!error) {
     fc_error_set("RuntimeError", "the request failed without a reason");

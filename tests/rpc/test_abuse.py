@@ -358,6 +358,16 @@ def test_handles_of_another_session_name_nothing(peer: Peer, server: Server) -> 
 EDGES = [0, 1, 99, 100, 101, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 100, 2**64 - 1]
 
 
+def test_new_memory_shows_nothing_of_the_process(peer: Peer) -> None:
+    for size in (64, 1000, 100_000, 1 << 20):
+        used = peer.alloc(size)
+        peer.copy_in(dl_tensor(used, (size,)), b"\xaa" * size)
+        peer.ask(14, sequence(device(), pointer(used)))
+        for _ in range(10):
+            handle = peer.alloc(size)
+            assert peer.copy_out(dl_tensor(handle, (size,)), size) == (8, bytes(size))
+
+
 @pytest.mark.parametrize("offset", EDGES)
 def test_copies_out_stay_in_their_allocation(peer: Peer, offset: int) -> None:
     data = peer.alloc(100)

@@ -8,6 +8,7 @@ import select
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ from farcall.rpc import Limits, Server, connect, heartbeat, pool, supervisor
 from farcall.rpc.tokens import TokenFile
 
 from . import exports
-from .conftest import INIT, SECONDS, Peer, has_ended, packet
+from .conftest import INIT, SECONDS, Peer, has_ended, integer, packet
 
 COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"]
 THREADED = f"{exports.__name__}:register_with_a_thread"
@@ -427,6 +428,22 @@ def test_what_breaks_the_protocol_is_logged_and_not_printed(capfd: pytest.Captur
     assert "unknown packet code: 99" in str(end["words"])
     assert b"unknown packet code: 99" in body
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("deepest", [1, 10_000])
+def test_a_client_that_leaves_while_its_function_is_called_is_no_crash(deepest: int) -> None:
+    events = Events()
+    with Server(init=INIT, log=events) as server:
+        with Peer(server) as raw:
+            raw.shake(b"client:")
+            raw.start()
+            function = struct.pack("<iQ", 68, 1 << 63 | 1)
+            call = raw.function("test.call")
+            depth = 0
+            while depth < deepest and raw.call(call, function, integer(1))[0] == 3:  # the server calls back
+                depth += 1
+            assert depth == deepest or 100 < depth < 5000  # how deep Python goes
+        assert events.await_one("session end")["reason"] == "closed"
 
 
 def test_a_client_that_leaves_a_relay_in_the_middle_is_no_crash() -> None:

@@ -12,6 +12,7 @@ from farcall import _core
 from farcall.errors import ArtifactError, UsageError
 from farcall.rpc import Session
 from farcall.rpc.files import Workdir
+from farcall.rpc.store import hint_of
 
 OUTSIDE = [
     "/etc/passwd",
@@ -124,6 +125,10 @@ def test_errors_do_not_say_where_the_folder_is(session: Session, tmp_path: Path)
         (FileExistsError, lambda: session.upload(b"x", "broken.so/name")),
         (OSError, lambda: session.upload(b"x", "x" * 300)),
         (OSError, lambda: session.download("x" * 300)),
+        (OSError, lambda: session.get_function("tvm.rpc.server.workpath")("x" * 300)),
+        (OSError, lambda: session.get_function("farcall.rpc.share")("x" * 300, hint_of(b""))),
+        (OSError, lambda: session.get_function("farcall.rpc.have")("x" * 300, "0" * 64, hint_of(b""))),
+        (FileExistsError, lambda: session.get_function("farcall.rpc.have")("broken.so/x", "0", hint_of(b""))),
     ]
     for expected, attempt in attempts:
         with pytest.raises(expected, match=r"broken|xxx") as raised:

@@ -50,14 +50,17 @@ class Workdir:
         return "it contains '..'" if ".." in parts else None
 
     def discreet(self, function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-        """The same function; its errors name files as the client does, and not where they lie."""
+        """The same function; its errors name files as the client does, and not where they lie, or what lies
+        beside the folder.
+        """
 
         @functools.wraps(function)
         def call(*args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
             try:
                 return function(*args, **kwargs)
             except (OSError, FarcallError) as error:
-                raise type(error)(str(error).replace(f"{self.root}/", "")) from error
+                words = str(error).replace(f"{self.root}/", "").replace(f"{self.root.parent}/", "")
+                raise type(error)(words) from error
 
         return call
 

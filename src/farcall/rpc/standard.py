@@ -38,13 +38,13 @@ def standard_functions(
 
     writer = _core.file_writer(files.discreet(files.place))
     return {
-        **(_file_functions(lambda: SharedFiles(files, store()), writer) if store is not None else {}),
+        **(_file_functions(files, lambda: SharedFiles(files, store()), writer) if store is not None else {}),
         "tvm.rpc.server.upload": writer,
         "tvm.rpc.server.download": files.discreet(files.read),
         "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
         "tvm.rpc.server.remove": files.discreet(files.remove),
         "tvm.rpc.server.listdir": files.discreet(files.listdir),
-        "tvm.rpc.server.workpath": workpath,
+        "tvm.rpc.server.workpath": files.discreet(workpath),
         "tvm.rpc.server.load_module": files.discreet(load),
         "tvm.rpc.server.ImportModule": lambda module, imported: _module(module).import_module(
             _module(imported)
@@ -64,14 +64,21 @@ def standard_functions(
 
 
 def _file_functions(
-    shared: Callable[[], SharedFiles], writer: _core.Function
+    files: Workdir, shared: Callable[[], SharedFiles], writer: _core.Function
 ) -> dict[str, Callable[..., Any]]:
     """The feature ``files``."""
+
+    def have(name: str, sha256: str, hint: str) -> bool:
+        return shared().have(name, sha256, hint)
+
+    def share(name: str, hint: str) -> None:
+        shared().share(name, hint)
+
     return {
         "farcall.rpc.write": writer,
         "farcall.rpc.known": lambda hint: shared().known(hint),
-        "farcall.rpc.have": lambda name, sha256, hint: shared().have(name, sha256, hint),
-        "farcall.rpc.share": lambda name, hint: shared().share(name, hint),
+        "farcall.rpc.have": files.discreet(have),
+        "farcall.rpc.share": files.discreet(share),
     }
 
 

@@ -102,6 +102,10 @@ static int lookup_to_far(FcRelay* relay, const fc_wire_packet* p, FcPending* ent
     entry->scope = FC_RELAY_KEEPS;
     return 0;
   }
+  if (memchr(name->data, 0, name->size)) { /* where it would end for a server in C, and need another scope */
+    fc_error_set("ValueError", "the name of a function has no NUL");
+    return -1;
+  }
   entry->gives = fc_name_new("", name->data);
   if (server->policy->scope(server->context, *name, &entry->scope) != 0) return -1;
   return fc_server_require(server, entry->scope, name->data);

@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from farcall.errors import (
 )
 from farcall.rpc import Limits, Server, Session, connect
 from farcall.rpc.relay import Hop, hop_values, parse_hop
+from farcall.rpc.tokens import SCOPES, TokenFile
 
 from .conftest import (
     INIT,
@@ -347,6 +348,51 @@ def test_a_hop_starts_no_command(url: str) -> None:
         values = sequence(text("farcall.rpc.Connect"), text(url), text(""), text("{}"))
         refused = message(raw.ask(2, struct.pack("<Q", 5) + b"0.8.0" + values))
         assert refused.startswith(("PermissionDeniedError: ", "ProtocolError: the next hop"))
+
+
+# ---- what a token allows there
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Callable[[str], Session]]:
+    """Sessions with a server that is open, through one whose token has a single scope."""
+    file = TokenFile(tmp_path / "tokens.json")
+    with (
+        Server(init=INIT) as far,
+        Server(urls=[f"unix://{tmp_path}/u"], tokens=file.path) as near,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def open_session(scope: str) -> Session:
+            way = [(near.url, "", file.create(scope, scopes=(scope,)))]
+            return stack.enter_context(connect(far.url, via=way, timeout=SECONDS))
+
+        yield open_session
+
+
+@pytest.mark.parametrize("allowed", SCOPES)
+def test_a_token_of_a_server_between_limits_what_goes_through(
+    limited: Callable[[str], Session], allowed: str
+) -> None:
+    session = limited(allowed)
+    attempts: dict[str, Callable[[], object]] = {
+        "call": lambda: session.get_function("test.add")(20, 22),
+        "copy": lambda: session.tensor(np.zeros(3)),
+        "load": lambda: session.get_function("tvm.rpc.server.load_module"),
+        "files": lambda: session.upload(b"x", "file"),
+    }
+    for scope, attempt in attempts.items():
+        if scope == allowed:
+            attempt()
+        else:
+            with pytest.raises(PermissionDeniedError, match=f"needs the scope `{scope}`"):
+                attempt()
+
+
+def test_no_name_means_another_function_on_the_next_hop(limited: Callable[[str], Session]) -> None:
+    session = limited("call")
+    with pytest.raises(ValueError, match="no NUL"):  # a server in C would take the name up to there
+        session.get_function("tvm.rpc.server.upload\0")
 
 
 # ---- the arguments of kInitServer

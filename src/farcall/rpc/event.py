@@ -72,8 +72,9 @@ class EventServer:
             data: empty when the client has closed the line.
 
         Returns:
-            What is to be sent to it. When it broke the protocol, these are its last words, and :attr:`closed`
-            is set.
+            What is to be sent to it: all that the piece asked for, so a piece of many requests for copies may
+            be answered by as many times ``limits.tensor_bytes``. When it broke the protocol, these are its
+            last words, and :attr:`closed` is set.
 
         Raises:
             RuntimeError: a function that is served calls it.

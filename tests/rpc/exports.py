@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import errno
 import os
 import subprocess
 import threading
@@ -162,6 +163,19 @@ def register_with_a_thread() -> None:
     register()
     THREAD_OF[:] = [os.getpid()]
     threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+def register_without_processes() -> None:
+    """On a machine without room for a process, but for the one that tries whether there are threads."""
+    register()
+    forks = iter([os.fork])
+
+    def fork() -> int:
+        for real in forks:
+            return real()
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    os.fork = fork
 
 
 def register_with_small_packets() -> None:

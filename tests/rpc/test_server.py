@@ -112,6 +112,29 @@ def test_workers_go_when_their_supervisor_is_killed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_stays_when_the_terminal_of_a_server_is_closed(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, INIT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        with connect(process.stdout.readline().strip(), timeout=SECONDS) as session:
+            zygote = session.get_function("test.parent")()
+            os.killpg(process.pid, signal.SIGHUP)
+            process.wait(SECONDS)
+            assert has_ended(zygote)
+    assert list(tmp_path.iterdir()) == []
+
+
 def has_stopped_listening(url: str) -> bool:
     """Wait until nobody is served any more."""
     host, port = url.removeprefix("tcp://").rsplit(":", 1)

@@ -386,6 +386,15 @@ def test_a_worker_cannot_take_away_what_its_supervisor_looks_at() -> None:
         assert add(session) == 42
 
 
+def test_a_server_that_cannot_fork_says_so() -> None:
+    with Server(init=f"{exports.__name__}:register_without_processes") as server:
+        for _ in range(3):
+            with pytest.raises(
+                fc.errors.ConnectError, match="could not be forked: Resource temporarily unavail"
+            ):
+                connect(server.url, timeout=SECONDS)
+
+
 def test_a_server_outlives_its_zygote() -> None:
     with Server(init=INIT) as server:
         with connect(server.url, timeout=SECONDS) as session:

@@ -219,6 +219,7 @@ class _Zygote:
             if worker := self._workers.get(message["forked"]):
                 worker.pid = message["pid"]
         elif worker := self._workers.pop(message["ended"], None):
+            worker.failure = message.get("error")
             _end(worker, message["status"])
 
     def _lost(self) -> None:

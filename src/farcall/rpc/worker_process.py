@@ -29,6 +29,7 @@ class WorkerProcess:
     ) -> None:
         self.number = number
         self.pid = 0  # as soon as the zygote has told
+        self.failure: str | None = None  # why it never was
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.page: Page | None = page  # None when closed
         self.workdir = workdir
@@ -75,8 +76,9 @@ class WorkerProcess:
         if status == 0 and name is None:
             return None
         where = f" in `{name}`" if name is not None else ""
+        how = self.failure or _cause(status)
         return (
-            f"WorkerCrashedError: the server's worker process of this session {_cause(status)}{where}; "
+            f"WorkerCrashedError: the server's worker process of this session {how}{where}; "
             "what the session held there is gone. The server lives on: connect again"
         )
 

@@ -15,7 +15,8 @@ Messages are JSON, one a packet of the control socket (SOCK_SEQPACKET)::
 
     supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair and its page, {"kill": ID}
     zygote -> supervisor   {"ready": true}, {"threads": N}, {"error": TEXT}; then
-                           {"forked": ID, "pid": PID}, {"ended": ID, "status": N}
+                           {"forked": ID, "pid": PID}, {"ended": ID, "status": N}, and with it "error": TEXT
+                           when there was no process
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Zygote:
         try:
             pid = os.fork()
         except OSError as error:
-            self._say(ended=number, status=1, error=f"cannot fork: {error}")
+            self._say(ended=number, status=1, error=f"could not be forked: {error.strerror}")
             return
         if pid == 0:
             self._become_worker(zygote, number, control_fd, page_fd)
@@ -154,6 +155,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             self._control.close()
             os.close(self._wake)
             os.close(self._woken)
@@ -189,6 +191,9 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     die_with_parent(options["parent"])  # while --init runs, which reads no control socket
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # so does the end of a terminal; folders must be removed then
     control = socket.socket(fileno=control_fd)
     init, late = options["init"], options["late"]
     answer: dict[str, object] = {"ready": True}

@@ -220,6 +220,26 @@ HELD = [
         "../rpc/test_server.py::test_workers_go_when_their_supervisor_is_killed",
     ),
     (
+        "Processes that a session has started end with it, also those that left its process group",
+        "../rpc/test_service.py::test_what_a_session_has_started_ends_with_it",
+    ),
+    (
+        "Who only shakes hands is sent away when the handshake's time is over, and does not fill a server",
+        "../rpc/test_abuse.py::test_those_who_only_shake_hands_do_not_fill_a_server",
+    ),
+    (
+        "New memory is zero: it shows nothing of the server's process",
+        "../rpc/test_abuse.py::test_new_memory_shows_nothing_of_the_process",
+    ),
+    (
+        "Silent peers do not take all descriptors, and a server that had none left serves again",
+        "test_crowds.py::test_a_server_without_descriptors_recovers",
+    ),
+    (
+        "A process that makes workers and hangs is replaced",
+        "../rpc/test_service.py::test_a_zygote_that_hangs_is_replaced",
+    ),
+    (
         "A token that is revoked ends its sessions",
         "../rpc/test_service.py::test_a_token_that_is_revoked_ends_its_sessions",
     ),

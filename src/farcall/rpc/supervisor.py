@@ -107,11 +107,11 @@ class Supervisor:
                 listener.close()  # nobody waits for a server that goes
             await self._finish()
         finally:
+            self._pool.close()  # a session that is left waits for its worker's end
             await _cancel(*accepting, looking_after, *self._tasks)
             for listener in self._listeners:
                 await listener.end()
             self._hangups.close()
-            self._pool.close()
             self._tell("stopped")
 
     async def _finish(self) -> None:

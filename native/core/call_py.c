@@ -169,13 +169,11 @@ int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* objec
   return 0;
 }
 
-#define WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
-
 static PyMethodDef methods[] = {
-    {"result", WITH_KEYWORDS(call_result),
+    {"result", FC_WITH_KEYWORDS(call_result),
      "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, TimeoutError when "
      "it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
-    {"exception", WITH_KEYWORDS(call_exception),
+    {"exception", FC_WITH_KEYWORDS(call_exception),
      "exception($self, timeout=None)\n--\n\nWait; the exception, or None when the call succeeded."},
     {"done", (PyCFunction)call_done, METH_NOARGS, "done($self, /)\n--\n\nWhether it has ended."},
     {"running", (PyCFunction)call_running, METH_NOARGS, "running($self, /)\n--\n\nWhether it is on its way."},

@@ -327,6 +327,8 @@ FC_COLD PyObject* fc_traceback_lines(PyObject* exception);
 TVMFFIObject* fc_error_object(PyObject* exception);
 /* "Kind" and text -> exception of that class. Always returns NULL. */
 FC_COLD PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* message, size_t size);
+/* The exception that is raised, as a new reference; nothing is raised any more. */
+PyObject* fc_raised_as_value(void);
 
 /* ---- modules and the registry ---- */
 
@@ -343,10 +345,16 @@ int32_t fc_remote_object_index(void);
 const char* fc_function_label(TVMFFIObject* function);
 /* The Python object of a remote one, whose reference moves in, on failure too. */
 PyObject* fc_remote_ref_wrap(TVMFFIObject* object);
+/* What JSON says, by Python's own reader; the text, a str, moves in. */
+PyObject* fc_read_json(PyObject* text);
 /* Registers a callable as a global function; -1 with an exception. */
 int fc_register_global(PyObject* name, PyObject* callable, bool override);
 
 /* ---- the module ---- */
+
+/* Of a PyMethodDef: a function of (self, args, kwargs). */
+#define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
+
 
 extern PyMethodDef fc_function_methods[]; /* of the class: see function_address.c */
 PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
@@ -358,7 +366,7 @@ int fc_args_init(void);
 int fc_errors_init(void);
 int fc_callbacks_init(void);
 void fc_streams_init(void);
-/* The endpoint's functions and types; defined in endpoint.c. */
-int fc_endpoint_init(PyObject* module) __attribute__((weak));
+/* The endpoint's functions and types: see endpoint_py.c. */
+int fc_endpoint_init(PyObject* module);
 
 #endif /* FARCALL_CORE_H_ */

@@ -13,6 +13,7 @@
 
 #define FC_WIRE_MAX_NDIM 32
 #define FC_PEER_NAME_MAX 256
+#define FC_INBOX_SIZE 65536
 
 /* No handle has these bits: numbers that have them are the client's own. */
 #define FC_PROMISE_BIT (UINT64_C(1) << 62) /* a result that the server keeps under this number */
@@ -94,6 +95,8 @@ static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) {
 }
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
+/* Bytes that the peer hears if it can, whatever comes after them. */
+void fc_endpoint_send_last(FcEndpoint* ep, const void* bytes, size_t n);
 /* As fc_endpoint_lose, for a failure of the channel (a negated errno). */
 FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);

@@ -228,18 +228,22 @@ static PyObject* register_error(PyObject* module, PyObject* args) {
   return out;
 }
 
-static PyObject* make_error(PyObject* module, PyObject* args) {
-  const char *kind, *message;
-  Py_ssize_t kind_size, size;
-  (void)module;
-  if (!PyArg_ParseTuple(args, "s#s#:make_error", &kind, &kind_size, &message, &size)) return NULL;
-  fc_raise_kind(kind, (size_t)kind_size, message, (size_t)size);
+PyObject* fc_raised_as_value(void) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   Py_XDECREF(type);
   Py_XDECREF(traceback);
   return value;
+}
+
+static PyObject* make_error(PyObject* module, PyObject* args) {
+  const char *kind, *message;
+  Py_ssize_t kind_size, size;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "s#s#:make_error", &kind, &kind_size, &message, &size)) return NULL;
+  fc_raise_kind(kind, (size_t)kind_size, message, (size_t)size);
+  return fc_raised_as_value();
 }
 
 PyMethodDef fc_error_functions[] = {

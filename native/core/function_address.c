@@ -68,8 +68,7 @@ static PyObject* from_packed(PyObject* self, PyObject* args, PyObject* kwargs) {
   return from_address(args, kwargs, names, call_packed);
 }
 
-#define WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
-#define STATIC_WITH_KEYWORDS(f) WITH_KEYWORDS(f) | METH_STATIC
+#define STATIC_WITH_KEYWORDS(f) FC_WITH_KEYWORDS(f) | METH_STATIC
 
 PyMethodDef fc_function_methods[] = {
     {"__from_extern_c__", STATIC_WITH_KEYWORDS(from_extern_c),
@@ -79,9 +78,9 @@ PyMethodDef fc_function_methods[] = {
      "__from_mlir_packed_safe_call__(mlir_packed_symbol, *, keep_alive_object=None)\n--\n\nThe same for MLIR's C "
      "interface: the code gets an array of pointers to self, arguments, their number, the result's place and the "
      "return code."},
-    {"submit", WITH_KEYWORDS(fc_function_submit),
+    {"submit", FC_WITH_KEYWORDS(fc_function_submit),
      "submit($self, *args)\n--\n\nBegin a call: a future with result(), exception(), cancel(), add_done_callback()."},
-    {"call_async", WITH_KEYWORDS(fc_function_call_async),
+    {"call_async", FC_WITH_KEYWORDS(fc_function_call_async),
      "call_async($self, *args, timeout=None)\n--\n\n`await f.call_async(x)`: call without blocking the event loop."},
     {NULL, NULL, 0, NULL},
 };

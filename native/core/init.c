@@ -31,7 +31,7 @@ static int fill(PyObject* module) {
   if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
   fc_streams_init();
   fc_check_signals = check_signals;
-  return fc_endpoint_init ? fc_endpoint_init(module) : 0;
+  return fc_endpoint_init(module);
 }
 
 static struct PyModuleDef definition = {

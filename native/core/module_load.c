@@ -214,8 +214,6 @@ static PyObject* last_backtrace(PyObject* self, PyObject* unused) {
   return lines;
 }
 
-#define WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef fc_module_functions[] = {
     {"load_library", load_library, METH_VARARGS,
      "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in memory "
@@ -232,10 +230,10 @@ PyMethodDef fc_module_functions[] = {
     {"system_lib", system_lib, METH_VARARGS,
      "system_lib(prefix='', /)\n--\n\nThe functions that are linked into this process, or that libraries registered as "
      "such. Always the same module for a prefix."},
-    {"new_module", WITH_KEYWORDS(new_module),
+    {"new_module", FC_WITH_KEYWORDS(new_module),
      "new_module(kind, functions, save=None, source=None)\n--\n\nA module of callables by name. `save()` gives the bytes "
      "from which a loader makes it again, `source(format)` its source."},
-    {"register_loader", WITH_KEYWORDS(register_loader),
+    {"register_loader", FC_WITH_KEYWORDS(register_loader),
      "register_loader(kind, fn, extension=None, override=False)\n--\n\nLet `fn(data: bytes)` make the modules of a kind: "
      "those that libraries embed, and with `extension` files that end so."},
     {NULL, NULL, 0, NULL},

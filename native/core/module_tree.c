@@ -72,11 +72,7 @@ static PyObject* get_doc(PyObject* self, PyObject* args, PyObject* kwargs) {
 static PyObject* get_metadata(PyObject* self, PyObject* args, PyObject* kwargs) {
   PyObject* text = text_about(self, "_metadata_", args, kwargs);
   if (!text || text == Py_None) return text;
-  PyObject* json = PyImport_ImportModule("json");
-  PyObject* out = json ? PyObject_CallMethod(json, "loads", "O", text) : NULL;
-  Py_XDECREF(json);
-  Py_DECREF(text);
-  return out;
+  return fc_read_json(text);
 }
 
 /* ---- the module itself ---- */
@@ -128,20 +124,18 @@ static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {
   return out;
 }
 
-#define WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
-
 PyMethodDef fc_module_methods[] = {
-    {"get_function", WITH_KEYWORDS(fc_module_get_function),
+    {"get_function", FC_WITH_KEYWORDS(fc_module_get_function),
      "get_function($self, name, /, query_imports=False)\n--\n\nThe function of that name; AttributeError, with names "
      "near, when there is none. With `query_imports`, also what the imported modules have, depth first."},
-    {"implements_function", WITH_KEYWORDS(implements_function),
+    {"implements_function", FC_WITH_KEYWORDS(implements_function),
      "implements_function($self, name, /, query_imports=False)\n--\n\nWhether there is a function of that name."},
     {"function_names", fc_module_function_names, METH_NOARGS,
      "function_names($self, /)\n--\n\nThe names of all functions, sorted."},
-    {"get_function_metadata", WITH_KEYWORDS(get_metadata),
+    {"get_function_metadata", FC_WITH_KEYWORDS(get_metadata),
      "get_function_metadata($self, name, /, query_imports=False)\n--\n\nWhat the library says of a function, read from "
      "its JSON; None when it says nothing."},
-    {"get_function_doc", WITH_KEYWORDS(get_doc),
+    {"get_function_doc", FC_WITH_KEYWORDS(get_doc),
      "get_function_doc($self, name, /, query_imports=False)\n--\n\nThe function's documentation; None without one."},
     {"import_module", import_module, METH_O,
      "import_module($self, module, /)\n--\n\nMake another module's functions reachable from this one. RuntimeError when "
@@ -149,7 +143,7 @@ PyMethodDef fc_module_methods[] = {
     {"clear_imports", clear_imports, METH_NOARGS, "clear_imports($self, /)\n--\n\nForget all imported modules."},
     {"save_to_bytes", save_to_bytes, METH_NOARGS,
      "save_to_bytes($self, /)\n--\n\nThe bytes from which the loader of its kind makes the module again."},
-    {"as_torch_op", WITH_KEYWORDS(as_torch_op),
+    {"as_torch_op", FC_WITH_KEYWORDS(as_torch_op),
      "as_torch_op($self, namespace, *, functions=None, fake=None, mutates=None)\n--\n\nRegister the functions as "
      "operators torch.ops.<namespace>.<name>: farcall.ffi._torch_ops.as_torch_op."},
     {"inspect_source", inspect_source, METH_VARARGS,

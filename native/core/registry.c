@@ -101,6 +101,14 @@ static PyObject* get_global(PyObject* module, PyObject* args, PyObject* kwargs) 
   return no_global(name);
 }
 
+PyObject* fc_read_json(PyObject* text) {
+  PyObject* reader = PyImport_ImportModule("json");
+  PyObject* out = reader ? PyObject_CallMethod(reader, "loads", "O", text) : NULL;
+  Py_XDECREF(reader);
+  Py_DECREF(text);
+  return out;
+}
+
 /* Native code may register a function together with JSON that says what it takes. */
 static PyObject* get_metadata(PyObject* module, PyObject* name) {
   const char* text;
@@ -114,11 +122,7 @@ static PyObject* get_metadata(PyObject* module, PyObject* name) {
     Py_XDECREF(json);
     return json ? Py_NewRef(Py_None) : NULL;
   }
-  PyObject* reader = PyImport_ImportModule("json");
-  PyObject* out = reader ? PyObject_CallMethod(reader, "loads", "O", json) : NULL;
-  Py_XDECREF(reader);
-  Py_DECREF(json);
-  return out;
+  return fc_read_json(json);
 }
 
 static PyObject* remove_global(PyObject* module, PyObject* name) {
@@ -131,10 +135,10 @@ static PyObject* remove_global(PyObject* module, PyObject* name) {
 }
 
 PyMethodDef fc_registry_functions[] = {
-    {"register_global_func", (PyCFunction)(void (*)(void))register_global, METH_VARARGS | METH_KEYWORDS,
+    {"register_global_func", FC_WITH_KEYWORDS(register_global),
      "register_global_func(name, fn=None, override=False)\n--\n\n"
      "Register a function for native code, and for sessions that this process serves. Without `fn`, a decorator."},
-    {"get_global_func", (PyCFunction)(void (*)(void))get_global, METH_VARARGS | METH_KEYWORDS,
+    {"get_global_func", FC_WITH_KEYWORDS(get_global),
      "get_global_func(name, allow_missing=False)\n--\n\nThe Function that is registered under a name."},
     {"get_global_func_metadata", get_metadata, METH_O,
      "get_global_func_metadata(name, /)\n--\n\nWhat native code said of a function when it registered it; None when it "

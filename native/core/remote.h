@@ -140,7 +140,7 @@ int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet);
 bool fc_remote_has_exports(const FcEndpoint* ep);
 void fc_exports_delete(struct FcClient* client);
 
-/* ---- calls without waiting: see remote_queue.c ---- */
+/* ---- calls without waiting: see remote_call.c and remote_queue.c ---- */
 
 enum { FC_CALL_WAITING, FC_CALL_DONE, FC_CALL_FAILED, FC_CALL_CANCELLED };
 
@@ -175,6 +175,8 @@ int32_t fc_call_index(void);
 FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep);
 /* The same where that needs no waiting, so that the GIL may be held; NULL without an error where it does. */
 FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep);
+/* It has ended: the error of this thread, or the value that is in it, is its own. The caller holds the lock. */
+void fc_call_settle(FcCall* call, int rc);
 /* Sends what was encoded, and reads replies while the far side is busy sending those. The caller holds the lock. */
 int fc_call_flush(FcEndpoint* ep);
 /* Until this call has ended. The caller holds the lock, and the line is its own. */

@@ -18,6 +18,8 @@ typedef struct {
 
 extern PyTypeObject FcRemoteRef_Type, FcCall_Type, FcPipeline_Type;
 extern PyMethodDef fc_call_functions[], fc_remote_ref_functions[];
+/* Of the endpoint, and of the module: see remote_tensor_py.c. */
+extern PyMethodDef fc_remote_tensor_methods[], fc_remote_tensor_functions[];
 
 /* A call, whose reference moves in, on failure too. */
 PyObject* fc_call_wrap(FcCall* call);

@@ -127,12 +127,7 @@ static PyObject* shape_to_python(TVMFFIObject* shape) {
 static PyObject* error_to_python(TVMFFIObject* error) {
   fc_incref(error);
   fc_raise_error(error);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return value;
+  return fc_raised_as_value();
 }
 
 static PyObject* opaque_pointer(void* pointer) {

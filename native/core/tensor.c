@@ -219,12 +219,12 @@ static PyMethodDef methods[] = {
     {"is_contiguous", is_contiguous, METH_NOARGS, "is_contiguous($self, /)\n--\n\nWhether the layout is row-major."},
     {"numpy", to_numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nThe tensor as a numpy array: the same memory on the CPU, a copy from another machine."},
-    {"to", (PyCFunction)(void (*)(void))to_device, METH_VARARGS | METH_KEYWORDS,
+    {"to", FC_WITH_KEYWORDS(to_device),
      "to($self, device, *, copy=False)\n--\n\n"
      "The tensor on a device: itself when it is there, unless a copy is asked for."},
-    {"__array__", (PyCFunction)(void (*)(void))as_array, METH_VARARGS | METH_KEYWORDS,
+    {"__array__", FC_WITH_KEYWORDS(as_array),
      "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
-    {"__dlpack__", (PyCFunction)(void (*)(void))fc_tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
+    {"__dlpack__", FC_WITH_KEYWORDS(fc_tensor_dlpack),
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule that shares the memory (Python array API standard)."},
     {"__dlpack_device__", dlpack_device, METH_NOARGS,
@@ -340,7 +340,7 @@ static PyObject* convert(PyObject* module, PyObject* object) {
 }
 
 PyMethodDef fc_tensor_functions[] = {
-    {"empty", (PyCFunction)(void (*)(void))empty, METH_VARARGS | METH_KEYWORDS,
+    {"empty", FC_WITH_KEYWORDS(empty),
      "empty(shape, dtype='float32', device='cpu')\n--\n\nA new row-major Tensor; its elements are not set."},
     {"convert", convert, METH_O,
      "convert(x, /)\n--\n\n"

@@ -325,8 +325,6 @@ FC_COLD void fc_traceback_add(TVMFFIByteArray lines);
 FC_COLD PyObject* fc_traceback_lines(PyObject* exception);
 /* An exception as an Error object, new reference. */
 TVMFFIObject* fc_error_object(PyObject* exception);
-/* "Kind" and text -> exception of that class. Always returns NULL. */
-FC_COLD PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* message, size_t size);
 /* The exception that is raised, as a new reference; nothing is raised any more. */
 PyObject* fc_raised_as_value(void);
 

@@ -75,8 +75,6 @@ void fc_endpoint_start_deadline(FcEndpoint* ep);
 /* When this thread's calls must have ended (CLOCK_MONOTONIC, ns); 0: no limit. */
 extern FC_TLS int64_t fc_deadline;
 void fc_endpoint_leave(FcEndpoint* ep);
-/* Sends a packet and its payload. */
-int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
 /* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
  * goes out in one piece. -1 with an error. */
 int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);

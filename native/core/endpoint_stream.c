@@ -110,17 +110,6 @@ int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* 
   return ep->queued < SENT_AT_ONCE_MAX ? 0 : send_queued(ep, NULL, 0);
 }
 
-int fc_endpoint_send(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
-  size_t used = 0;
-  if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
-  if (payload && packet->nbytes > SENT_AT_ONCE_MAX) fc_channel_note(ep->channel);
-  int sent = fc_endpoint_flush(ep, used, payload, payload ? packet->nbytes : 0);
-  if (sent <= 0) return sent < 0 ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "%s closed the connection",
-                                                         ep->peer);
-  if (ep->channel->sending) *ep->channel->sending = 0;
-  return 0;
-}
-
 /* ---- in ---- */
 
 /* A server's last words before it gives a connection up. */

@@ -3,7 +3,7 @@
 
 /* ---- wire -> Python ---- */
 
-PyObject* fc_wire_tensor_to_py(const fc_wire_tensor* t) {
+static PyObject* tensor_to_py(const fc_wire_tensor* t) {
   PyObject* shape = PyTuple_New(t->ndim);
   for (int32_t i = 0; shape && i < t->ndim; ++i) {
     PyObject* dim = PyLong_FromLongLong(t->shape[i]);
@@ -28,7 +28,7 @@ static PyObject* value_to_py(const TVMFFIAny* v) {
     case kTVMFFIFloat: return PyFloat_FromDouble(v->v_float64);
     case kTVMFFIDataType: return fc_dtype_new(v->v_dtype);
     case kTVMFFIDevice: return fc_device_new(v->v_device);
-    case kTVMFFIDLTensorPtr: return fc_wire_tensor_to_py(v->v_ptr);
+    case kTVMFFIDLTensorPtr: return tensor_to_py(v->v_ptr);
     default: return Py_BuildValue("(iK)", (int)v->type_index, (unsigned long long)v->v_uint64);
   }
 }

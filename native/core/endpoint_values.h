@@ -17,7 +17,6 @@ typedef struct {
   int32_t n;
 } FcWireArgs;
 
-PyObject* fc_wire_tensor_to_py(const fc_wire_tensor* t);
 PyObject* fc_wire_args_to_py(const fc_wire_packet* packet);
 int fc_wire_args_from_py(PyObject* values, FcWireArgs* out);
 /* A tuple of ints, none negative. */

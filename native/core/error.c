@@ -28,7 +28,8 @@ int fc_errors_init(void) {
 
 /* ---- native -> Python ---- */
 
-PyObject* fc_raise_kind(const char* kind, size_t kind_size, const char* message, size_t size) {
+/* "Kind" and text -> exception of that class. Always returns NULL. */
+FC_COLD static PyObject* raise_kind(const char* kind, size_t kind_size, const char* message, size_t size) {
   PyObject* name = PyUnicode_DecodeUTF8(kind, (Py_ssize_t)kind_size, "replace");
   PyObject* text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)size, "replace");
   PyObject* type = name ? PyDict_GetItemWithError(kinds, name) : NULL;
@@ -93,7 +94,7 @@ static void raise_one(const TVMFFIErrorCell* cell, int depth) {
   if (original) {
     PyErr_Restore(Py_NewRef((PyObject*)Py_TYPE(original)), Py_NewRef(original), PyException_GetTraceback(original));
   } else {
-    fc_raise_kind(cell->kind.data, cell->kind.size, cell->message.data, cell->message.size);
+    raise_kind(cell->kind.data, cell->kind.size, cell->message.data, cell->message.size);
   }
   if (FC_UNLIKELY(lines.size)) fc_traceback_add(lines);
   if (original || FC_LIKELY(!cell->cause_chain)) return;
@@ -242,7 +243,7 @@ static PyObject* make_error(PyObject* module, PyObject* args) {
   Py_ssize_t kind_size, size;
   (void)module;
   if (!PyArg_ParseTuple(args, "s#s#:make_error", &kind, &kind_size, &message, &size)) return NULL;
-  fc_raise_kind(kind, (size_t)kind_size, message, (size_t)size);
+  raise_kind(kind, (size_t)kind_size, message, (size_t)size);
   return fc_raised_as_value();
 }
 

@@ -20,6 +20,7 @@ from farcall.cli.build import region_rows
 if TYPE_CHECKING:
     import numpy as np
 
+    from farcall.artifact import Plan
     from farcall.backends.base import Backend
 
 BATCHES = (1, 32, 360)  # one artifact for all: its batch is symbolic
@@ -43,39 +44,58 @@ def command(output: Path, json_: bool) -> None:
     farcall demo                     writes farcall-demo/digits.so and a picture of its parts
     farcall demo --output elsewhere --json
     """
-    import numpy as np
+    model, accelerator, images, labels = _ingredients()
+    _show.note("1. partition: who computes what")
+    plan = _partition(model, accelerator, output)
+    _show.note("2. build: one file")
+    artifact = output / "digits.so"
+    start = time.perf_counter()
+    plan.build().save(artifact)
+    build_seconds = time.perf_counter() - start
+    _show.note(
+        f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
+    )
+    report: dict[str, Any] = {
+        **_measured(artifact, images, labels, _reference(model, images)),
+        "regions": region_rows(plan.regions),
+        "artifact_bytes": artifact.stat().st_size,
+        "build_seconds": build_seconds,
+        "svg": str(output / "partition.svg"),
+    }
+    if json_:
+        _show.as_json(report)
+    else:
+        _print(report, str(plan), artifact)
 
+
+def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
+    """The cut model, written as ONNX and as a picture."""
     import farcall as fc
     from farcall._files import write_beside
     from farcall.errors import UsageError
 
-    model, accelerator, images, labels = _ingredients()
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"cannot make the folder {str(output)!r}: {error.strerror}; name one by --output"
         ) from None
-
-    _show.note("1. partition: who computes what")
     plan = fc.partition(model, backends=[accelerator, "c"])
-    svg = output / "partition.svg"
-    write_beside(svg, plan.svg().encode())
+    write_beside(output / "partition.svg", plan.svg().encode())
     plan.save(output / "digits.partitioned.onnx")
+    return plan
 
-    _show.note("2. build: one file")
-    artifact = output / "digits.so"
-    start = time.perf_counter()
-    plan.build().save(artifact)
-    build_seconds = time.perf_counter() - start
 
-    _show.note(
-        f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
-    )
-    expected = _reference(model, images)
-    here = fc.load_module(artifact)["main"]
-    routes: dict[str, dict[int, float]] = {"local": _latencies(here, images)}
-    logits = {"local": here(images)}
+def _measured(
+    artifact: Path, images: np.ndarray, labels: np.ndarray, expected: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Accuracy, difference from the reference, and latency of each route: here, and in a server process."""
+    import numpy as np
+
+    import farcall as fc
+
+    here: Route = fc.load_module(artifact)["main"]
+    latencies, logits = {"local": _latencies(here, images)}, {"local": here(images)}
     with _server() as url, fc.connect(url) as session:
         there = session.load_module(artifact)["main"]
 
@@ -83,22 +103,12 @@ def command(output: Path, json_: bool) -> None:
             result: np.ndarray = there(session.tensor(batch)).numpy()
             return result
 
-        routes["remote"] = _latencies(far, images)
-        logits["remote"] = far(images)
-
-    report: dict[str, Any] = {
+        latencies["remote"], logits["remote"] = _latencies(far, images), far(images)
+    return {
         "accuracy": {k: float((v.argmax(1) == labels).mean()) for k, v in logits.items()},
         "max_abs_diff": {k: float(np.abs(v - expected).max()) for k, v in logits.items()},
-        "latency_us": {k: {str(n): us for n, us in v.items()} for k, v in routes.items()},
-        "regions": region_rows(plan.regions),
-        "artifact_bytes": artifact.stat().st_size,
-        "build_seconds": build_seconds,
-        "svg": str(svg),
+        "latency_us": {k: {str(n): us for n, us in v.items()} for k, v in latencies.items()},
     }
-    if json_:
-        _show.as_json(report)
-    else:
-        _print(report, str(plan), artifact)
 
 
 def _print(report: dict[str, Any], plan: str, artifact: Path) -> None:

@@ -122,16 +122,6 @@ def command(
         _show.note(
             f"{tokens} has no token: nobody gets in before `farcall token create NAME --file {tokens}`"
         )
-
-    def log(event: dict[str, object]) -> None:
-        if as_json:
-            click.echo(json.dumps(event))
-        elif event["event"] in ("fault", "session"):
-            click.echo(f"farcall serve: {event}", err=True)
-
-    def listening(url: str) -> None:
-        click.echo(json.dumps({"event": "listening", "url": url}) if as_json else f"listening on {url}")
-
     rpc.serve(
         host=host,
         port=port,
@@ -142,9 +132,27 @@ def command(
         tls=Tls(ca, cert, cert_key) if cert else None,
         tokens=tokens,
         insecure=insecure,
-        log=log,
-        on_listening=listening,
+        log=_log_json if as_json else _log,
+        on_listening=_listening_json if as_json else _listening,
     )
+
+
+def _log_json(event: dict[str, object]) -> None:
+    click.echo(json.dumps(event))
+
+
+def _listening_json(url: str) -> None:
+    _log_json({"event": "listening", "url": url})
+
+
+def _log(event: dict[str, object]) -> None:
+    """Only what somebody asked for (SIGUSR1), or has to know."""
+    if event["event"] in ("fault", "session"):
+        click.echo(f"farcall serve: {event}", err=True)
+
+
+def _listening(url: str) -> None:
+    click.echo(f"listening on {url}")
 
 
 def _check_stdio(ctx: click.Context) -> None:

@@ -1,0 +1,99 @@
+"""The documents name what there is: every public name, every limit and option, every file of the house."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import farcall as fc
+from farcall import errors, rpc, testing
+from farcall.rpc import Limits, Session, TimingOptions
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def names_in(text: str) -> set[str]:
+    """What stands in back quotes, word by word."""
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def section(page: str, title: str) -> str:
+    """A section of a page, without those below it."""
+    _, _, rest = (DOCS / page).read_text().partition(f"\n## {title}\n")
+    assert rest, f"{page} has no section {title}"
+    return rest.partition("\n## ")[0]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text())
+    assert set(linked) == {page.name for page in DOCS.glob("*.md")}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS.glob("*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"`[^`]*`", "", prose)):
+        assert (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("room", [fc, rpc, testing], ids=lambda room: room.__name__)
+def test_every_public_name_is_listed(room: ModuleType) -> None:
+    rows = "\n".join(
+        line for line in section("reference.md", f"`{room.__name__}`").splitlines() if line.startswith("|")
+    )
+    assert names_in(rows) == set(room.__all__)
+
+
+def test_every_error_is_listed() -> None:
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    rows = re.findall(r"^\| (.*?) \|", section("reference.md", "`farcall.errors`"), re.MULTILINE)
+    assert names_in(" ".join(rows)) == {kind for kind in kinds if kind.endswith("Error")} - {"FarcallError"}
+
+
+def test_every_limit_has_its_row() -> None:
+    rows = re.findall(r"^\| .* \| .* \| (`.*`) \|.*\|$", (DOCS / "rpc.md").read_text(), re.MULTILINE)
+    assert names_in(" ".join(rows)) == {field.name for field in dataclasses.fields(Limits)}
+
+
+def test_what_a_session_has_is_in_its_guide() -> None:
+    guide = (DOCS / "remote.md").read_text()
+    public = [name for name in vars(Session) if not name.startswith("_")]
+    kept_by_itself = {"beat"}  # see heartbeat.py
+    options = [field.name for field in dataclasses.fields(TimingOptions)]
+    missing = [
+        name for name in (*public, *options, *rpc.Stats._fields) if not re.search(rf"\b{name}\b", guide)
+    ]
+    assert set(missing) == kept_by_itself
+
+
+def test_the_house_has_these_files() -> None:
+    text = (DOCS / "house.md").read_text()
+    files = re.findall(r"`((?:native|src|include)/[\w/.]+)`", text)
+    assert len(files) > 25
+    for file in files:
+        assert (ROOT / file).is_file(), file
+    tree = text.partition("## Rooms")[2].partition("A room imports")[0]
+    for pattern in re.findall(r"[\w*]+\.(?:c|h|hpp)\b", tree):
+        assert (
+            any((ROOT / "native" / "core").glob(pattern)) or (ROOT / "include/farcall" / pattern).is_file()
+        ), pattern
+
+
+def test_the_readme_counts_what_the_scoreboard_shows() -> None:
+    [(ours, theirs)] = re.findall(
+        r"of 8 abuses, .* farcall's stands (\d) and TVM's (\d)", (ROOT / "README.md").read_text()
+    )
+    rows = re.findall(
+        r"^\| \w+ \| .* \| (\w+) \| (\w+) \|$", section("guarantees.md", "The scoreboard"), re.MULTILINE
+    )
+    rows = [row for row in rows if set(row) <= {"stands", "falls"}]
+    assert len(rows) == 8
+    assert [sum(column == "stands" for column in side) for side in zip(*rows, strict=True)] == [
+        int(ours),
+        int(theirs),
+    ]

@@ -42,6 +42,7 @@ Wrong: Any = None  # an argument whose type no checker would let through
         (("h:1",), {"timeout": None}, "timeout: expected a positive number of seconds, got None"),
         (("h:1",), {"call_timeout": -1}, "call_timeout: expected a positive number of seconds, got -1"),
         (("unix:///x",), {"token": b"a.b"}, "token: expected text, NAME.SECRET, got bytes"),
+        (("tls://h:1",), {"tls": "certs/client"}, r"tls: expected Tls.of\('certs/client'\), say, got str"),
         (("h:1",), {"via": "g:2"}, r"via: expected a list of servers, got one text; write via=\['g:2'\]"),
         (("h:1",), {"via": ["g:2", "key"]}, r"via\[1\]: 'key': .* a server and its key are a tuple"),
         (("h:1",), {"via": [("g:2", "k", "t", 1)]}, r"via\[0\]: expected a URL, \(URL, key\)"),
@@ -101,9 +102,20 @@ def test_limits_that_are_some() -> None:
     assert Limits(relay="10.0.0.2:9090 /run/board.sock", spares=0, call_seconds=0.5).spares == 0
 
 
-def test_a_url_where_a_host_is_expected() -> None:
-    with pytest.raises(UsageError, match=r"for a URL, urls=\['tcp://127\.0\.0\.1:0'\]"):
-        Server("tcp://127.0.0.1:0")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"host": "tcp://127.0.0.1:0"}, r"host .* for a URL, urls=\['tcp://127\.0\.0\.1:0'\]"),
+        ({"urls": "tcp://127.0.0.1:0"}, r"urls: expected a list of URLs.* write urls=\['tcp:"),
+        ({"init": print}, "init: expected the text 'PKG.MOD:FUNC', .* got builtin_function_or_method"),
+        ({"limits": {"sessions": 3}}, r"limits: expected Limits\(sessions=3\), got dict"),
+        ({"tls": "certs/server"}, r"tls: expected Tls\.of\('certs/server'\), got str"),
+        ({"key": "a b"}, "a key has no blanks"),
+    ],
+)
+def test_arguments_of_a_server(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        Server(**arguments)
 
 
 # ---- to call

@@ -54,6 +54,8 @@ def connect(
     limits = {"timeout": timeout, "call_timeout": call_timeout, "session_timeout": session_timeout}
     for name, seconds in limits.items():
         _check_seconds(name, seconds)
+    if tls is not None and not isinstance(tls, Tls):
+        raise UsageError(f"tls: expected Tls.of('certs/client'), say, got {type(tls).__name__}")
     deadline = time.monotonic() + timeout
     first, *others = hops = [*_hops(via), Hop(url, key, token)]
     for hop in hops:

@@ -22,6 +22,21 @@ from farcall.rpc.supervisor import Log, Supervisor
 from farcall.rpc.tokens import TokenFile
 
 
+def _check_arguments(
+    key: str, init: str | None, limits: Limits | None, urls: Sequence[str], tls: Tls | None
+) -> None:
+    check_key(key)
+    if isinstance(urls, str):
+        raise UsageError(f"urls: expected a list of URLs, got one text; write urls=[{urls!r}]")
+    for name, value, kind, example in (
+        ("init", init, str, "the text 'PKG.MOD:FUNC', for workers import it by name"),
+        ("limits", limits, Limits, "Limits(sessions=3)"),
+        ("tls", tls, Tls, "Tls.of('certs/server')"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{name}: expected {example}, got {type(value).__name__}")
+
+
 def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecure: bool) -> list[Listener]:
     """Listeners at ``urls``, or at a TCP port when there are none."""
     if not urls:
@@ -97,7 +112,7 @@ class Server:
         insecure: bool = False,
         log: Log | None = None,
     ) -> None:
-        check_key(key)
+        _check_arguments(key, init, limits, urls, tls)
         token_file = _token_file(tokens, urls)
         listeners = _open(host, port, urls, tls, insecure=insecure)
         self.urls = [listener.url for listener in listeners]
@@ -175,7 +190,7 @@ def serve(
     Raises:
         UsageError: as :class:`Server`.
     """
-    check_key(key)
+    _check_arguments(key, init, limits, urls, tls)
     token_file = _token_file(tokens, urls)
     listeners = _open(host, port, urls, tls, insecure=insecure)
 

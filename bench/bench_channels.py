@@ -1,125 +1,125 @@
-"""Shared memory beside what it allows: C programs over two slots, and memcpy. TCP and Unix: bench_rpc.
+"""Sessions over the other channels: Unix sockets and shared memory beside what they allow, TLS beside TCP.
 
-Contenders take turns within each round. A round trip costs the kernel nothing when both sides spin, each on a
-core of its own; what is left of a null call then is encoding, decoding and the Python function itself. The
-limit is set beside sides that sleep, as those of a socket do.
+The sides of shared memory spin for a moment before they sleep. On cores of their own the kernel has no part
+in a round trip, and what is left of a null call is encoding, decoding and the function itself. Its limit is a
+C program over two slots whose sides wait in the same way, in the same place.
 """
 
 from __future__ import annotations
 
-import contextlib
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 
 import farcall as fc
-from bench.harness import Row, spread
-from farcall.toolchain import find_compiler
+from bench import rpc_exports
+from bench.harness import Row, blocks, median_call, once, rows_of
+from bench.rpc_ends import FIRST, LAST, REPLY, REQUEST, Limits, on_core, serve
+from farcall.rpc.certificates import make_certificates
 
-ROUNDS = 15
-CALLS = 2000
-REQUEST, REPLY = 24, 32  # bytes of a kCallFunc without arguments, and of the kReturn of None
+CALLS, ROUNDS = 300, 41
 BULK = 64 << 20
 
 
 def run() -> list[Row]:
     """All rows."""
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        limit = _Limit(folder)
-        server = stack.enter_context(_server(f"shm://{folder}/socket"))
-        session = stack.enter_context(fc.connect(server))
-        return [*_null_call(session, limit), *_copies(session, limit)]
+    with tempfile.TemporaryDirectory() as folder:
+        limits = Limits(Path(folder))
+        rpc_exports.build(Path(folder))
+        place = Path(folder)
+        with on_core(LAST):
+            rows = [*_unix(place, limits), *_tls_calls(place)]
+        rows += _shared_calls(place, limits, LAST)
+        if FIRST != LAST:
+            rows += _shared_calls(place, limits, FIRST)
+        return [
+            *rows,
+            *_shared_copies(place, limits),
+            *_tls_copies(place),
+        ]
 
 
-def _null_call(session: fc.Session, limit: _Limit) -> list[Row]:
-    nop = session.get_function("bench.nop")
-    limits = {
-        "C, sleeping": lambda: limit("sleep", CALLS, REQUEST, REPLY),
-        "C, spinning": lambda: limit("spin", CALLS, REQUEST, REPLY),
-    }
-    return _in_turn("null call, shared memory", lambda: _median_call(nop), limits, {"C, sleeping": 1.5})
+def _unix(folder: Path, limits: Limits) -> list[Row]:
+    program = ("rpc_limits", "unix", "pingpong", CALLS, REQUEST, REPLY)
+    with _session(f"unix://{folder}/unix") as session, limits.started(*program) as limit:
+        nop = session.get_function("bench.nop")
+        times = blocks({"farcall": lambda: median_call(nop, CALLS), "channel": limit}, ROUNDS)
+    return rows_of("null call, Unix socket", times, ratios={"channel": 1.15})
 
 
-def _copies(session: fc.Session, limit: _Limit) -> list[Row]:
+def _shared_calls(folder: Path, limits: Limits, peer: int) -> list[Row]:
+    """The far sides run on the core ``peer``, the near ones on the last."""
+    start, numbers = limits.started, (CALLS, REQUEST, REPLY, peer)
+    with ExitStack() as stack:
+        with on_core(peer):
+            url = stack.enter_context(serve(f"shm://{folder}/shm"))
+        stack.enter_context(on_core(LAST))
+        session = stack.enter_context(fc.connect(url))
+        spin = stack.enter_context(start("shm_limits", "spin", *numbers))
+        sleep = stack.enter_context(start("shm_limits", "sleep", *numbers))
+        nop = session.get_function("bench.nop")
+        ours = {"farcall": lambda: median_call(nop, CALLS)}
+        times = blocks({**ours, "channel": spin, "channel, sleeping": sleep}, ROUNDS)
+    place = "one core" if peer == LAST else "two cores"
+    return rows_of(f"null call, shared memory, {place}", times, ratios={"channel": 1.5})
+
+
+def _shared_copies(folder: Path, limits: Limits) -> list[Row]:
+    here, rows = np.ones(BULK, "uint8"), []
+    with _session(f"shm://{folder}/shm") as session, limits.started("shm_limits", "copy", 3, BULK) as memcpy:
+        there = session.tensor(here)
+        for way, source, target in (("up", here, there), ("down", there, here)):
+            ours = {"farcall": lambda a=source, b=target: once(lambda: session.copy(a, b))}
+            times = blocks({**ours, "memcpy": memcpy}, 9)
+            rows += rows_of(f"copy 64 MiB {way}, shared memory", times, ratios={"memcpy": 1 / 0.6})
+    return rows
+
+
+@contextmanager
+def _session(listen: str) -> Iterator[fc.Session]:
+    with serve(listen) as url, fc.connect(url) as session:
+        yield session
+
+
+@contextmanager
+def _tls(folder: Path) -> Iterator[fc.Session]:
+    make_certificates(folder, ["127.0.0.1"], 1)
+    files = (
+        "--ca",
+        f"{folder}/ca.pem",
+        "--cert",
+        f"{folder}/server.pem",
+        "--cert-key",
+        f"{folder}/server.key",
+    )
+    with (
+        serve("tls://127.0.0.1:0", *files) as url,
+        fc.connect(url, tls=fc.rpc.Tls.of(folder / "client")) as session,
+    ):
+        yield session
+
+
+def _tls_calls(folder: Path) -> list[Row]:
+    with _tls(folder) as session, _session("tcp://127.0.0.1:0") as plain:
+        secret, open_ = session.get_function("bench.nop"), plain.get_function("bench.nop")
+        times = blocks(
+            {"farcall": lambda: median_call(secret, CALLS), "TCP": lambda: median_call(open_, CALLS)}, 21
+        )
+    return rows_of("null call, TLS", times)
+
+
+def _tls_copies(folder: Path) -> list[Row]:
     here = np.ones(BULK, "uint8")
-    there = session.tensor(here)
-    memcpy, reach = {"memcpy": lambda: limit("copy", 3, BULK)}, {"memcpy": 1 / 0.6}
-    return [
-        *_in_turn(
-            "copy 64 MiB up, shared memory", lambda: _once(lambda: session.copy(here, there)), memcpy, reach
-        ),
-        *_in_turn(
-            "copy 64 MiB down, shared memory", lambda: _once(lambda: session.copy(there, here)), memcpy, reach
-        ),
-    ]
-
-
-def register() -> None:
-    """What the server exports."""
-    fc.register_global_func("bench.nop", lambda: None)
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _median_call(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def _in_turn(
-    work: str,
-    ours: Callable[[], float],
-    limits: dict[str, Callable[[], float]],
-    reach: dict[str, float],
-) -> list[Row]:
-    """A row for each of ``limits``."""
-    contenders = {"farcall": ours, **limits}
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    ours()  # warms up
-    for _ in range(ROUNDS):
-        for name, measure in contenders.items():
-            times[name].append(measure())
-    medians = {name: statistics.median(samples) for name, samples in times.items()}
-    mine = medians["farcall"], spread(times["farcall"])
-    return [Row(work, *mine, name, medians[name], reach.get(name)) for name in limits]
-
-
-class _Limit:
-    """The C program that moves the bytes and nothing else."""
-
-    def __init__(self, folder: Path) -> None:
-        self._program = folder / "shm_limits"
-        source = Path(__file__).with_name("shm_limits.c")
-        subprocess.run([*find_compiler().command, "-O2", str(source), "-o", str(self._program)], check=True)
-
-    def __call__(self, work: str, *numbers: int) -> float:
-        """Seconds."""
-        command = [self._program, work, *map(str, numbers)]
-        return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout) / 1e9
-
-
-@contextlib.contextmanager
-def _server(url: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "farcall", "serve", "--listen", url, "--init", f"{__name__}:register"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield url
-        finally:
-            process.terminate()
+    with _tls(folder) as session, _session("tcp://127.0.0.1:0") as plain:
+        one, other = session.tensor(here), plain.tensor(here)
+        times = blocks(
+            {
+                "farcall": lambda: once(lambda: session.copy(here, one)),
+                "TCP": lambda: once(lambda: plain.copy(here, other)),
+            },
+            5,
+        )
+    return rows_of("copy 64 MiB up, TLS", times)

@@ -76,6 +76,34 @@ def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 61) ->
     return quieter_half(times)
 
 
+def blocks(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """As :func:`in_turn`, of contenders that measure themselves, maybe in another process."""
+    for measure in contenders.values():
+        measure()  # warms up
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, measure in contenders.items():
+            times[name].append(measure())
+    return quieter_half(times)
+
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def median_call(call: Callable[[], object], count: int) -> float:
+    """The median of ``count`` calls, each timed."""
+    clock, times = time.perf_counter, []
+    for _ in range(count):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return statistics.median(times)
+
+
 def quieter_half(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
     """The rounds that took all contenders together the least, each measured by its own median."""
     medians = {name: statistics.median(samples) for name, samples in times.items()}
@@ -107,9 +135,19 @@ def rows(
         ratios: rival -> the largest ratio that we allow ourselves.
         seconds: the largest time that we allow ourselves, on the first row.
     """
-    times = in_turn(contenders, rounds)
+    return rows_of(work, in_turn(contenders, rounds), ratios=ratios, seconds=seconds)
+
+
+def rows_of(
+    work: str,
+    times: Mapping[str, list[float]],
+    *,
+    ratios: Mapping[str, float] | None = None,
+    seconds: float | None = None,
+) -> list[Row]:
+    """The rows of what was measured; see :func:`rows`. ``times`` is what the functions above give."""
     medians = {name: statistics.median(samples) for name, samples in times.items()}
-    rivals = [name for name in contenders if name != "farcall"]
+    rivals = [name for name in times if name != "farcall"]
     ours, ours_spread = medians["farcall"], spread(times["farcall"])
     result = [
         Row(work, ours, ours_spread, rival, medians[rival], reach_ratio=(ratios or {}).get(rival))

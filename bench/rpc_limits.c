@@ -1,13 +1,14 @@
 /*
- * What a channel of this machine allows: `rpc_limits tcp|unix pingpong|send|store|receive COUNT A B`.
+ * What a channel of this machine allows: `rpc_limits tcp|unix pingpong|send|store|receive COUNT A B`. For every line
+ * on stdin it measures once, and prints the seconds.
  *
  *   pingpong   a request of A bytes, an answer of B bytes, COUNT times: the median round trip
  *   send       A bytes to the peer, which answers with one byte, COUNT times: the median time
  *   store      the same, and the peer writes them to a new file in the folder for temporary files
  *   receive    one byte to the peer, which answers with A bytes
  *
- * The answer is nanoseconds, on stdout. The peer is a process of its own. Reads and writes are what the endpoint's are:
- * one send for a request, recv until all is there.
+ * The peer is a process of its own. Reads and writes are what the endpoint's are: one send for a request, recv until all
+ * is there.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -133,15 +134,18 @@ int main(int argc, char** argv) {
   int64_t* times = malloc(count * sizeof *times);
   if (!memory || !times) die("malloc");
   memset(memory, 1, (in > out ? in : out) + 1);
-  for (size_t i = 0; i < count; ++i) {
-    int64_t begin = now();
-    put(fd, memory, in);
-    if (!take(fd, memory, out)) die("the peer left");
-    times[i] = now() - begin;
+  while (getchar() != EOF) {
+    for (size_t i = 0; i < count; ++i) {
+      int64_t begin = now();
+      put(fd, memory, in);
+      if (!take(fd, memory, out)) die("the peer left");
+      times[i] = now() - begin;
+    }
+    qsort(times, count, sizeof *times, compare);
+    printf("%.9f\n", (double)times[count / 2] / 1e9);
+    fflush(stdout);
   }
   close(fd);
   wait(NULL);
-  qsort(times, count, sizeof *times, compare);
-  printf("%lld\n", (long long)times[count / 2]);
   return 0;
 }

@@ -1,4 +1,7 @@
-"""TVM's client and server, measured on request: a name a line on stdin, seconds on stdout. See bench_rpc."""
+"""``rpc_tvm CALLS``: TVM's client and server, measured on request: a name a line on stdin, seconds on stdout.
+
+A small work's seconds are the median of CALLS.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ import numpy as np
 from tvm import rpc
 from tvm.runtime import tensor
 
-CALLS = 2000
+CALLS = int(sys.argv[1])
 
 
 def _median(call: Callable[[], object], count: int = CALLS) -> float:
-    times = []
+    clock, times = time.perf_counter, []
     for _ in range(count):
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return statistics.median(times)
 
 
@@ -60,7 +63,6 @@ def main() -> None:
 
     remote = open_session()
     known = works(remote)
-    print("ready", flush=True)
     for line in sys.stdin:
         name = line.strip()
         print(connect() if name == "connect" else known[name](), flush=True)

@@ -1,16 +1,20 @@
 /*
- * What memory that two processes share allows: `shm_limits sleep|spin COUNT A B`, `shm_limits copy COUNT A`.
+ * What memory that two processes share allows: `shm_limits sleep|spin COUNT A B CORE`, `shm_limits copy COUNT A`.
+ * For every line on stdin it measures once, and prints the seconds.
  *
  *   sleep   a request of A bytes, an answer of B bytes, COUNT times: the median round trip, when a side that waits
  *           sleeps on a futex
  *   spin    the same when it spins and lets others run for a while before it sleeps
  *   copy    memcpy of A bytes, COUNT times: the median time
  *
- * The answer is nanoseconds, on stdout. The bytes are copied into the shared memory, and out of it.
+ * The peer runs on CORE. The bytes are copied into the shared memory, and out of it. How a side spins is how ours does
+ * (native/core/channel_shm.c): it learns whether that is of use, or the other side waits for this very processor.
  */
+#define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPINS = 64, SPIN_NS = 30000, SLOT = 4096 };
+enum { SPINS = 64, SPIN_NS = 30000, SWITCH_NS = 1200, SLOT = 4096 };
 
 typedef struct Slot {
   uint32_t count;
@@ -35,22 +39,27 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int changed(Slot* slot, uint32_t seen) { return __atomic_load_n(&slot->count, __ATOMIC_SEQ_CST) != seen; }
+static int changed(const Slot* slot, uint32_t seen) { return __atomic_load_n(&slot->count, __ATOMIC_SEQ_CST) != seen; }
 
 static int spins;
+static int looks = SPINS;
 
 static int changes_soon(Slot* slot, uint32_t seen) {
-  for (int i = 0; i < SPINS; ++i) {
+  for (int i = 0; i < looks; ++i) {
     if (changed(slot, seen)) return 1;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
   }
-  for (int64_t until = now() + SPIN_NS; now() < until;) {
+  int64_t start = now(), took = 0;
+  int done = 0;
+  while (!done && took < SPIN_NS) {
     sched_yield();
-    if (changed(slot, seen)) return 1;
+    done = changed(slot, seen);
+    took = now() - start;
   }
-  return 0;
+  looks = done && took < SWITCH_NS ? SPINS : looks / 2;
+  return done;
 }
 
 static void await(Slot* slot, uint32_t seen) {
@@ -76,49 +85,65 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static void pingpong(int64_t* times, uint32_t count, size_t in, size_t out) {
-  static char data[SLOT];
-  Slot* slots = mmap(NULL, 2 * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+static Slot* slots;
+static char *from, *to;
+static size_t in, out;
+static uint32_t turn;
+
+static void stay_on(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  if (sched_setaffinity(0, sizeof cores, &cores) < 0) exit(1);
+}
+
+static void start_peer(int core) {
+  slots = mmap(NULL, 2 * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (slots == MAP_FAILED || in > SLOT || out > SLOT) exit(1);
-  if (fork() == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (uint32_t i = 0; i < count; ++i) {
-      take(&slots[0], i, data, in);
-      put(&slots[1], i + 1, data, out);
-    }
-    _exit(0);
-  }
-  for (uint32_t i = 0; i < count; ++i) {
-    int64_t start = now();
-    put(&slots[0], i + 1, data, in);
-    take(&slots[1], i, data, out);
-    times[i] = now() - start;
+  if (fork() != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  stay_on(core);
+  for (;; ++turn) {
+    take(&slots[0], turn, to, in);
+    put(&slots[1], turn + 1, from, out);
   }
 }
 
-static void copy(int64_t* times, uint32_t count, size_t n) {
-  char *from = malloc(n), *to = malloc(n);
-  if (!from || !to) exit(1);
-  memset(from, 1, n);
-  memset(to, 2, n);
-  for (uint32_t i = 0; i < count; ++i) {
-    int64_t start = now();
-    memcpy(to, from, n);
-    __asm__ volatile("" : : "r"(to) : "memory");
-    times[i] = now() - start;
-  }
+static void pingpong(void) {
+  put(&slots[0], turn + 1, from, in);
+  take(&slots[1], turn, to, out);
+  ++turn;
+}
+
+static void copy(void) {
+  memcpy(to, from, in);
+  __asm__ volatile("" : : "r"(to) : "memory");
 }
 
 int main(int argc, char** argv) {
-  if (argc < 4) return 2;
+  bool copies = argc == 4 && strcmp(argv[1], "copy") == 0;
+  if (!copies && argc != 6) return 2;
   uint32_t count = (uint32_t)strtoul(argv[2], NULL, 10);
-  size_t a = strtoull(argv[3], NULL, 10), b = argc > 4 ? strtoull(argv[4], NULL, 10) : 0;
+  in = strtoull(argv[3], NULL, 10);
+  out = copies ? 0 : strtoull(argv[4], NULL, 10);
   int64_t* times = calloc(count, sizeof *times);
-  if (!times || count == 0) return 2;
+  from = malloc(in + out);
+  to = malloc(in + out);
+  if (!times || !from || !to || count == 0) return 2;
+  memset(from, 1, in + out);
+  memset(to, 2, in + out);
   spins = strcmp(argv[1], "spin") == 0;
-  if (strcmp(argv[1], "copy") == 0) copy(times, count, a);
-  else pingpong(times, count, a, b);
-  qsort(times, count, sizeof *times, ascending);
-  printf("%lld\n", (long long)times[count / 2]);
+  if (!copies) start_peer(atoi(argv[5]));
+  while (getchar() != EOF) {
+    for (uint32_t i = 0; i < count; ++i) {
+      int64_t start = now();
+      if (copies) copy();
+      else pingpong();
+      times[i] = now() - start;
+    }
+    qsort(times, count, sizeof *times, ascending);
+    printf("%.9f\n", (double)times[count / 2] / 1e9);
+    fflush(stdout);
+  }
   return 0;
 }

@@ -37,13 +37,16 @@ static int give_outbox(FcEndpoint* ep, size_t wanted) {
 
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used) {
-  uint64_t size = 0;
-  fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
-  if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
-  if (give_outbox(ep, *used + size) < 0) return -1;
-  fc_wire_encode(packet, ep->outbox + *used, size, &size);
-  *used += size;
-  return 0;
+  for (;;) {
+    uint64_t size = 0, room = ep->outbox_capacity - *used;
+    fc_wire_status status = fc_wire_encode(packet, room != 0 ? ep->outbox + *used : NULL, room, &size);
+    if (FC_LIKELY(status == FC_WIRE_OK && size <= room)) {
+      *used += size;
+      return 0;
+    }
+    if (status != FC_WIRE_OK && status != FC_WIRE_E_CAPACITY) return fc_endpoint_encode_error(status);
+    if (give_outbox(ep, *used + size) < 0) return -1;
+  }
 }
 
 static void shrink_outbox(FcEndpoint* ep) {

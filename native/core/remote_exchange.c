@@ -176,6 +176,14 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
   return 0;
 }
 
+/* Releases that were taken off their queue must be sent: before, it is seen whether what follows them can be. */
+static int check_behind_frees(const FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (FC_LIKELY(ep->frees_count == 0)) return 0;
+  uint64_t size = 0;
+  fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
+  return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);
+}
+
 /* A packet behind queued releases, in one write. *out_at: when the write began, for a trace. */
 static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees,
                              int64_t* out_at) {
@@ -191,15 +199,12 @@ static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const
 
 int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
                          fc_wire_packet* reply, void* sink) {
-  uint64_t size = 0;
-  fc_wire_status status = fc_wire_encode(request, NULL, 0, &size);
-  if (status != FC_WIRE_OK) return fc_endpoint_encode_error(status);
   size_t frees = 0;
-  if (fc_call_drain(ep) < 0 || send_backlog(ep, what) < 0) return -1;
+  if (check_behind_frees(ep, request) < 0 || fc_call_drain(ep) < 0 || send_backlog(ep, what) < 0) return -1;
   int64_t begin = fc_trace_begin(), out_at = 0;
   if (send_behind_frees(ep, request, payload, &frees, &out_at) < 0) {
-    return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s",
-                                                           ep->peer);
+    if (fc_endpoint_is_lost(ep) || frees == 0) return -1;
+    return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
   }
   if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
   ++ep->client->round_trips;

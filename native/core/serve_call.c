@@ -96,14 +96,15 @@ FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_
 static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   bool shared = server->callbacks != NULL;
   FcExport* outer = server->running;
+  bool timed = server->ep->queued != 0 || server->ep->arrived != 0; /* else nobody waits for it but who asked */
   if (!function->quick && fc_endpoint_flush_queue(server->ep) != 0) return -1;
   note(server, server->running = function);
-  int64_t begin = fc_now_ns(), arrived = server->ep->arrived; /* more may arrive within the call */
+  int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived; /* more may arrive within the call */
   if (shared) fc_endpoint_leave(server->ep);
   int rc = fc_export_call(server, function, args, n, result);
   if (shared) pthread_mutex_lock(&server->ep->lock);
   if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
-  function->quick = fc_now_ns() - begin < QUICK_NS;
+  if (timed) function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
   return rc;
 }

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from farcall.abi.elf import Elf, parse_library
 from farcall.abi.leaves import TensorSpec
-from farcall.abi.manifest import Manifest, may_have_manifest
+from farcall.abi.manifest import Manifest, stated_manifest
 from farcall.abi.signature import Signature
 
 
@@ -23,18 +24,17 @@ def signatures_of(manifest: Manifest | None) -> Mapping[str, Signature]:
 def read_signatures(data: bytes, what: str) -> Mapping[str, Signature]:
     """The same, from the bytes of a library, which may be for another machine; none of one without manifest.
 
+    Who loads it checks its digest: here that would be one more pass over the file.
+
     Args:
         data: the whole file.
         what: how errors call it.
 
     Raises:
-        ArtifactError: it is damaged.
+        ArtifactError: it is no library, or its manifest is damaged.
     """
-    from farcall.abi.loading import examine
-
-    if not may_have_manifest(data):
-        return {}
-    return signatures_of(examine(data, what)[1])
+    parse_library(data, what)
+    return signatures_of(stated_manifest(Elf(data, what)))
 
 
 def _with_strides(signature: Signature) -> Signature:

@@ -117,15 +117,30 @@ def read_manifest(elf: Elf) -> Manifest | None:
     Raises:
         ArtifactError: the library is damaged, or newer than this farcall.
     """
-    section, digest = elf.section(MANIFEST_SECTION), elf.section(DIGEST_SECTION)
+    section, digest = _manifest_section(elf), elf.section(DIGEST_SECTION)
     if section is None or digest is None:
         if section is None and digest is None and not _looks_built_by_us(elf):
             return None
         raise ArtifactError(f"{elf.what}: truncated or corrupted: its manifest is gone; build it again")
-    if section.size > _LARGEST:
-        raise ArtifactError(f"{elf.what}: its manifest has {section.size} bytes, at most {_LARGEST} are read")
     _check_digest(elf, digest)
     return decode(elf.content(section), elf.what)
+
+
+def stated_manifest(elf: Elf) -> Manifest | None:
+    """The manifest as it stands in a library, whose digest is left to others; ``None`` where there is none.
+
+    Raises:
+        ArtifactError: the manifest is damaged, or newer than this farcall.
+    """
+    section = _manifest_section(elf)
+    return None if section is None else decode(elf.content(section), elf.what)
+
+
+def _manifest_section(elf: Elf) -> Section | None:
+    section = elf.section(MANIFEST_SECTION)
+    if section is not None and section.size > _LARGEST:
+        raise ArtifactError(f"{elf.what}: its manifest has {section.size} bytes, at most {_LARGEST} are read")
+    return section
 
 
 def _looks_built_by_us(elf: Elf) -> bool:

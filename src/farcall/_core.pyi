@@ -709,11 +709,16 @@ def rename_remote(function: Function, name: str, /) -> Function: ...
 def set_deadline(at: int, /) -> int: ...
 def trace_start() -> None: ...
 def trace_stop() -> list[tuple[int, str, str, int, int]]: ...
-def file_writer(place: Callable[[str], str], /) -> Function:
-    """A Function that writes a file at ``place(name)``: beside, then renamed.
+def file_writer(begin: Callable[[str, int, int, int], int], end: Callable[[str, bool], None], /) -> Function:
+    """A Function that writes files: (name, bytes), or (name, offset, total, bytes) for a piece of one.
 
-    It takes (name, bytes); or (name, offset, total, bytes), in order, for a file that comes in pieces.
+    ``begin(name, offset, size, total)`` gives the descriptor that a piece is written to;
+    ``end(name, whether it is whole)`` is called behind the last piece, or one that failed.
     """
+
+def file_is_ours(fd: int, /) -> bool:
+    """Whether nothing else refers to an open file: no other name, descriptor or mapping. False where the file
+    system cannot tell."""
 
 def time_evaluator(
     function: Function,

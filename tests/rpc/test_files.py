@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from farcall import _core
 from farcall.errors import ArtifactError, UsageError
 from farcall.rpc import Session
 from farcall.rpc.files import Workdir
 from farcall.rpc.store import hint_of
+from farcall.rpc.uploads import Uploads
 
 OUTSIDE = [
     "/etc/passwd",
@@ -34,7 +34,7 @@ OUTSIDE = [
 
 def write(files: Workdir, name: str, data: bytes) -> None:
     """As the server's upload does."""
-    _core.file_writer(files.place)(name, data)
+    Uploads(files, None).writer()(name, data)
 
 
 @pytest.fixture
@@ -77,13 +77,51 @@ def test_write_read_list_remove(files: Workdir) -> None:
 
 
 def test_a_file_in_pieces_appears_with_the_last(files: Workdir) -> None:
-    write = _core.file_writer(files.place)
+    write = Uploads(files, None).writer()
     write("big", b"old")
     for at in range(0, 10, 3):
         assert files.read("big") == b"old"
         write("big", at, 10, b"0123456789"[at : at + 3])
     assert files.read("big") == b"0123456789"
     assert files.listdir(".") == "big"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [(3, 10, b"345")],
+        [(0, 10, b"012"), (4, 10, b"4")],
+        [(0, 10, b"012"), (3, 11, b"3")],
+        [(0, 10, b"0123456789"), (3, 10, b"345")],
+        [(0, 10, b"012"), (3, 10, b"345"), (3, 10, b"345")],
+    ],
+    ids=repr,
+)
+def test_pieces_out_of_order(files: Workdir, pieces: list[tuple[int, int, bytes]]) -> None:
+    write = Uploads(files, None).writer()
+    write("other", b"other")
+    with pytest.raises(UsageError, match="'name': no piece is awaited at byte"):
+        for piece in pieces:
+            write("name", *piece)
+    whole = [data for at, total, data in pieces if (at, len(data)) == (0, total)]
+    assert [path.read_bytes() for path in files.root.glob("name")] == whole
+
+
+def test_uploads_of_two_names_at_a_time(files: Workdir) -> None:
+    write = Uploads(files, None).writer()
+    for at in range(4):
+        write("a", at, 4, b"AAAA"[at : at + 1])
+        write("b", at, 4, b"BBBB"[at : at + 1])
+    assert (files.read("a"), files.read("b")) == (b"AAAA", b"BBBB")
+
+
+def test_an_upload_that_begins_anew(files: Workdir) -> None:
+    write = Uploads(files, None).writer()
+    write("a", 0, 9, b"012345")
+    write("a", 0, 2, b"x")
+    write("a", 1, 2, b"y")
+    assert files.read("a") == b"xy"
+    assert files.listdir(".") == "a"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +140,7 @@ def test_a_file_in_pieces_appears_with_the_last(files: Workdir) -> None:
 )
 def test_pieces_that_are_none(files: Workdir, args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match="an upload is"):
-        _core.file_writer(files.place)(*args)
+        Uploads(files, None).writer()(*args)
     assert files.listdir(".") == ""
 
 

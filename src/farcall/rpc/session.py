@@ -268,8 +268,8 @@ class Session:
     def upload(self, source: bytes | str | os.PathLike[str], name: str | None = None) -> str:
         """Store a file in the session's folder on the server; it goes with the session.
 
-        A farcall server that holds the content already is not sent it again. A long upload shows its progress
-        when stderr is a terminal.
+        A farcall server that holds the content already is not sent it again; other files are sent as they are
+        read. A long upload shows its progress when stderr is a terminal.
 
         Args:
             source: bytes, or the path of a file here.
@@ -278,19 +278,17 @@ class Session:
         Returns:
             The name.
         """
-        if isinstance(source, bytes):
-            if name is None:
-                raise UsageError("upload of bytes: give the file a name (name=...)")
-            data = source
-        else:
-            data = transfer.read(Path(source))
-        name = name or Path(os.fspath(source)).name  # type: ignore[arg-type]
-        transfer.upload(self._remote, data, name, self.features)
+        if not isinstance(source, bytes):
+            source = Path(source)
+            name = name or source.name
+        if name is None:
+            raise UsageError("upload of bytes: give the file a name (name=...)")
+        transfer.upload(self._remote, source, name, self.features)
         return name
 
     def download(self, name: str) -> bytes:
         """The bytes of a file in the session's folder."""
-        return self._remote.call_for(bytes, "tvm.rpc.server.download", name)
+        return transfer.download(self._remote, name, self.features)
 
     def remove(self, name: str) -> None:
         """Delete a file in the session's folder."""

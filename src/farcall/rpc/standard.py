@@ -13,6 +13,7 @@ from farcall._words import did_you_mean
 from farcall.abi.loading import load_module
 from farcall.rpc.files import Workdir
 from farcall.rpc.store import ContentStore, SharedFiles
+from farcall.rpc.uploads import Uploads
 
 
 def standard_functions(
@@ -36,9 +37,9 @@ def standard_functions(
     def load(name: str) -> _core.Module:
         return load_module(files.existing(name))
 
-    writer = _core.file_writer(files.discreet(files.place))
+    writer = Uploads(files, store).writer()
     return {
-        **(_file_functions(files, lambda: SharedFiles(files, store()), writer) if store is not None else {}),
+        **(_file_functions(files, store, writer) if store is not None else {}),
         "tvm.rpc.server.upload": writer,
         "tvm.rpc.server.download": files.discreet(files.read),
         "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
@@ -64,21 +65,17 @@ def standard_functions(
 
 
 def _file_functions(
-    files: Workdir, shared: Callable[[], SharedFiles], writer: _core.Function
+    files: Workdir, store: Callable[[], ContentStore], writer: _core.Function
 ) -> dict[str, Callable[..., Any]]:
     """The feature ``files``."""
-
-    def have(name: str, sha256: str, hint: str) -> bool:
-        return shared().have(name, sha256, hint)
-
-    def share(name: str, hint: str) -> None:
-        shared().share(name, hint)
-
+    shared = SharedFiles(files, store)
     return {
         "farcall.rpc.write": writer,
-        "farcall.rpc.known": lambda hint: shared().known(hint),
-        "farcall.rpc.have": files.discreet(have),
-        "farcall.rpc.share": files.discreet(share),
+        "farcall.rpc.read": files.discreet(files.read_piece),
+        "farcall.rpc.size": files.discreet(files.size),
+        "farcall.rpc.known": shared.known,
+        "farcall.rpc.have": files.discreet(shared.have),
+        "farcall.rpc.share": files.discreet(shared.share),
     }
 
 

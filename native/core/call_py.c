@@ -10,7 +10,7 @@ PyObject* fc_call_wrap(FcCall* call) {
     return NULL;
   }
   self->call = call;
-  self->value = NULL;
+  self->value = self->shape = NULL;
   return (PyObject*)self;
 }
 
@@ -25,20 +25,20 @@ static PyObject* futures_error(const char* name) {
 
 /* An Array is fetched when it is first asked for. */
 static int finish(FcCall* call) {
-  int rc = 0;
+  int rc;
   Py_BEGIN_ALLOW_THREADS
   pthread_mutex_lock(&call->ep->lock);
-  fc_call_await_turn(call->ep);
-  if (!call->finished) rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
-  call->finished = rc == 0;
+  rc = fc_call_await_turn(call->ep);
+  if (rc == 0 && !call->finished) rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
+  call->finished = call->finished || rc == 0;
   pthread_mutex_unlock(&call->ep->lock);
   Py_END_ALLOW_THREADS
   return rc;
 }
 
 PyObject* fc_call_value(FcCall* call) {
-  if (call->state == FC_CALL_CANCELLED) return futures_error("CancelledError");
-  if (call->state == FC_CALL_FAILED) {
+  if (fc_call_state(call) == FC_CALL_CANCELLED) return futures_error("CancelledError");
+  if (fc_call_state(call) == FC_CALL_FAILED) {
     fc_incref(call->error);
     return fc_raise_error(call->error);
   }
@@ -51,7 +51,7 @@ PyObject* fc_call_value(FcCall* call) {
 /* Waits; 0 when the call has ended. */
 static int join(FcCall* call, PyObject* timeout) {
   int rc;
-  if (__atomic_load_n(&call->state, __ATOMIC_ACQUIRE) != FC_CALL_WAITING) return 0;
+  if (fc_call_state(call) != FC_CALL_WAITING) return 0;
   int64_t deadline = fc_deadline;
   if (timeout != Py_None) {
     double seconds = PyFloat_AsDouble(timeout);
@@ -87,8 +87,8 @@ static PyObject* call_result(PyCall* self, PyObject* args, PyObject* kwargs) {
 static PyObject* call_exception(PyCall* self, PyObject* args, PyObject* kwargs) {
   PyObject* timeout = parse_timeout(args, kwargs);
   if (!timeout || join(self->call, timeout) < 0) return NULL;
-  if (self->call->state == FC_CALL_CANCELLED) return futures_error("CancelledError");
-  if (self->call->state == FC_CALL_DONE) Py_RETURN_NONE;
+  if (fc_call_state(self->call) == FC_CALL_CANCELLED) return futures_error("CancelledError");
+  if (fc_call_state(self->call) == FC_CALL_DONE) Py_RETURN_NONE;
   PyObject *type, *value, *traceback;
   fc_call_value(self->call);
   PyErr_Fetch(&type, &value, &traceback);
@@ -100,7 +100,7 @@ static PyObject* call_exception(PyCall* self, PyObject* args, PyObject* kwargs) 
 
 /* ---- states ---- */
 
-static int state_of(const PyCall* self) { return __atomic_load_n(&self->call->state, __ATOMIC_ACQUIRE); }
+static int state_of(const PyCall* self) { return fc_call_state(self->call); }
 
 static PyObject* call_done(PyCall* self, PyObject* none) {
   (void)none;
@@ -117,15 +117,6 @@ static PyObject* call_cancelled(PyCall* self, PyObject* none) {
   return PyBool_FromLong(state_of(self) == FC_CALL_CANCELLED);
 }
 
-static PyObject* call_cancel(PyCall* self, PyObject* none) {
-  bool cancelled;
-  (void)none;
-  Py_BEGIN_ALLOW_THREADS
-  cancelled = fc_call_cancel(self->call);
-  Py_END_ALLOW_THREADS
-  return PyBool_FromLong(cancelled || state_of(self) == FC_CALL_CANCELLED);
-}
-
 /* ---- what is done in Python: farcall.ffi._async ---- */
 
 static PyObject* in_python(const char* function, PyObject* self, PyObject* more) {
@@ -135,11 +126,28 @@ static PyObject* in_python(const char* function, PyObject* self, PyObject* more)
   return out;
 }
 
+static PyObject* call_cancel(PyCall* self, PyObject* none) {
+  (void)none;
+  if (!fc_call_cancel(self->call)) return PyBool_FromLong(state_of(self) == FC_CALL_CANCELLED);
+  PyObject* told = in_python("cancelled", (PyObject*)self, NULL);
+  if (!told) return NULL;
+  Py_DECREF(told);
+  Py_RETURN_TRUE;
+}
+
 static PyObject* call_add_done_callback(PyObject* self, PyObject* function) {
   return in_python("add_done_callback", self, function);
 }
 
 static PyObject* call_await(PyObject* self) { return in_python("await_call", self, NULL); }
+
+/* What concurrent.futures.wait and as_completed look at. */
+static PyObject* get_shape(PyCall* self, void* closure) {
+  PyObject* shape = self->shape ? NULL : in_python("shape_of", (PyObject*)self, NULL);
+  if (!self->shape) self->shape = Py_XNewRef(shape); /* unless another thread was here meanwhile */
+  Py_XDECREF(shape);
+  return self->shape ? PyObject_GetAttrString(self->shape, closure) : NULL;
+}
 
 /* Where its replies arrive: calls of one endpoint end in the order in which they began. */
 static PyObject* get_slot(PyCall* self, void* closure) {
@@ -151,6 +159,7 @@ static PyObject* get_slot(PyCall* self, void* closure) {
 
 static void call_dealloc(PyCall* self) {
   Py_XDECREF(self->value);
+  Py_XDECREF(self->shape);
   fc_decref(&self->call->header);
   PyObject_Free(self);
 }
@@ -171,21 +180,25 @@ int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* objec
 
 static PyMethodDef methods[] = {
     {"result", FC_WITH_KEYWORDS(call_result),
-     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, TimeoutError when "
-     "it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
+     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, DeadlineExceededError "
+     "when it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
     {"exception", FC_WITH_KEYWORDS(call_exception),
      "exception($self, timeout=None)\n--\n\nWait; the exception, or None when the call succeeded."},
     {"done", (PyCFunction)call_done, METH_NOARGS, "done($self, /)\n--\n\nWhether it has ended."},
     {"running", (PyCFunction)call_running, METH_NOARGS, "running($self, /)\n--\n\nWhether it is on its way."},
     {"cancelled", (PyCFunction)call_cancelled, METH_NOARGS, "cancelled($self, /)\n--\n\nWhether it was cancelled."},
     {"cancel", (PyCFunction)call_cancel, METH_NOARGS,
-     "cancel($self, /)\n--\n\nGive the result up: its reply will be passed over. The far side still does the work. False "
-     "when the call has ended."},
+     "cancel($self, /)\n--\n\nGive the result up. What was not sent yet never is; else the far side still does the "
+     "work, and its reply is passed over. False when the call has ended."},
     {"add_done_callback", call_add_done_callback, METH_O,
-     "add_done_callback($self, fn, /)\n--\n\nfn(call) is called when the call has ended, in another thread."},
+     "add_done_callback($self, fn, /)\n--\n\nfn(call) is called when the call has ended, in another thread, or by who "
+     "cancels it."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef getset[] = {{"slot", (getter)get_slot, NULL, "The session's number in this process.", NULL},
+                               {"_condition", (getter)get_shape, NULL, NULL, "condition"},
+                               {"_waiters", (getter)get_shape, NULL, NULL, "waiters"},
+                               {"_state", (getter)get_shape, NULL, NULL, "state"},
                                {NULL, NULL, NULL, NULL, NULL}};
 
 static PyAsyncMethods async_methods = {.am_await = call_await};

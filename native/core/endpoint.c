@@ -52,6 +52,17 @@ FcEndpoint* fc_endpoint_of(DLDevice device) {
   return found;
 }
 
+FcEndpoint* fc_endpoint_of_serial(uint64_t serial) {
+  FcEndpoint* found = NULL;
+  pthread_mutex_lock(&table_lock);
+  for (int32_t i = 0; i < table_size && !found; ++i) {
+    if (table[i] && table[i]->serial == serial) found = table[i];
+  }
+  if (found) fc_endpoint_incref(found);
+  pthread_mutex_unlock(&table_lock);
+  return found;
+}
+
 /* ---- life ---- */
 
 FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits, bool client) {
@@ -63,8 +74,10 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
     fc_error_no_memory();
     return NULL;
   }
+  static uint64_t serials;
   ep->refs = 1;
   ep->slot = -1;
+  ep->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
   ep->before_wait = ep;
   fc_channel_incref(channel);
   ep->channel = channel;
@@ -130,19 +143,21 @@ FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* forma
   return -1;
 }
 
+int fc_endpoint_overdue(FcEndpoint* ep, int64_t allowed_ns) {
+  return fc_endpoint_lose(ep, "DeadlineExceededError",
+                          "%s did not answer within %.3g s; the session is closed: connect again", ep->peer,
+                          (double)allowed_ns / 1e9);
+}
+
 int fc_endpoint_broken(FcEndpoint* ep, int error) {
   error = -error;
   if (error == ETIMEDOUT && ep->patient) {
     ep->late = true;
-    fc_error_format("TimeoutError", "%s has not answered within %.3g s; the call goes on", ep->peer,
+    fc_error_format("DeadlineExceededError", "%s has not answered within %.3g s; the call goes on", ep->peer,
                     (double)ep->allowed_ns / 1e9);
     return -1;
   }
-  if (error == ETIMEDOUT) {
-    return fc_endpoint_lose(ep, "DeadlineExceededError",
-                            "%s did not answer within %.3g s; the session is closed: connect again", ep->peer,
-                            (double)ep->allowed_ns / 1e9);
-  }
+  if (error == ETIMEDOUT) return fc_endpoint_overdue(ep, ep->allowed_ns);
   if (error == EINTR) { /* cannot be resumed: the reply would be taken for the next one's */
     TVMFFIObject* held = fc_error_take();
     fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
@@ -196,17 +211,41 @@ bool fc_endpoint_beat(FcEndpoint* ep) {
 FC_TLS int64_t fc_deadline;
 
 void fc_endpoint_start_deadline(FcEndpoint* ep) {
-  ep->deadline = 0;
+  ep->deadline = ep->due = 0;
   if (FC_LIKELY(!ep->timeout_ns && !fc_deadline)) return;
   int64_t now = fc_now_ns();
-  ep->deadline = ep->timeout_ns ? now + ep->timeout_ns : INT64_MAX;
-  if (fc_deadline && fc_deadline < ep->deadline) ep->deadline = fc_deadline;
-  ep->allowed_ns = ep->deadline > now ? ep->deadline - now : 0;
+  ep->due = ep->timeout_ns ? now + ep->timeout_ns : INT64_MAX;
+  if (fc_deadline && fc_deadline < ep->due) ep->due = fc_deadline;
+  ep->allowed_ns = ep->due > now ? ep->due - now : 0;
+  ep->deadline = ep->due + fc_remote_grace(ep);
+}
+
+int fc_endpoint_too_late(const FcEndpoint* ep, const char* what) {
+  fc_error_format("DeadlineExceededError", "%s%s%s was not sent to %s: %s; the session goes on", what ? "`" : "",
+                  what ? what : "the request", what ? "`" : "", ep->peer,
+                  what ? "no time was left" : "another thread had the session until no time was left");
+  return -1;
+}
+
+/* While another thread has the session. The mutex knows the wall clock only. */
+static int lock_in_time(FcEndpoint* ep) {
+  struct timespec until;
+  int64_t left = fc_deadline - fc_now_ns();
+  if (pthread_mutex_trylock(&ep->lock) == 0) return 0;
+  clock_gettime(CLOCK_REALTIME, &until);
+  left = (left > 0 ? left : 0) + until.tv_nsec;
+  until.tv_sec += left / 1000000000;
+  until.tv_nsec = left % 1000000000;
+  return pthread_mutex_timedlock(&ep->lock, &until) == 0 ? 0 : -1;
 }
 
 int fc_endpoint_enter(FcEndpoint* ep) {
-  pthread_mutex_lock(&ep->lock);
-  if (ep->client) fc_call_await_turn(ep);
+  if (FC_LIKELY(!fc_deadline)) pthread_mutex_lock(&ep->lock);
+  else if (lock_in_time(ep) < 0) return fc_endpoint_too_late(ep, NULL);
+  if (ep->client && fc_call_await_turn(ep) < 0) {
+    pthread_mutex_unlock(&ep->lock);
+    return -1;
+  }
   if (fc_endpoint_is_lost(ep)) {
     fc_error_set(ep->lost_kind, ep->lost_text);
     pthread_mutex_unlock(&ep->lock);

@@ -28,10 +28,12 @@ typedef struct FcPendingFree {
 typedef struct FcEndpoint {
   int64_t refs;
   int32_t slot;          /* place in the table of client sessions; -1 on the server's side */
+  uint64_t serial;       /* of this one alone, in this process */
   FcChannel* channel;
   pthread_mutex_t lock;  /* one exchange at a time; also guards what follows, up to `frees` */
   int64_t timeout_ns;    /* for one exchange; 0: no limit */
-  int64_t deadline;      /* of the exchange in progress; 0: none */
+  int64_t deadline;      /* until when the exchange in progress waits; 0: as long as it takes */
+  int64_t due;           /* when its time is over: the far side may say so until the deadline. 0: no limit */
   fc_wire_reader reader;
   uint8_t* inbox;        /* bytes that were received and not yet fed */
   size_t inbox_at, inbox_end;
@@ -43,6 +45,7 @@ typedef struct FcEndpoint {
   uint64_t bytes_in, bytes_out; /* of packets, since the session began */
   int64_t arrived;       /* when bytes were last received, while that is traced; else 0 */
   bool patient;          /* what comes too late is waited for later: the deadline does not end the session */
+  bool shared;           /* other threads may send while this one receives */
   bool late;             /* that has happened: what is awaited is still to come */
   struct FcClient* client; /* the client's half, see remote.h; NULL on the server's side */
   bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
@@ -60,6 +63,8 @@ void fc_endpoint_incref(FcEndpoint* ep);
 void fc_endpoint_decref(FcEndpoint* ep);
 /* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
 void fc_endpoint_close(FcEndpoint* ep, bool farewell);
+/* The client's endpoint of that serial number, as a new reference; NULL when nothing holds it any more. */
+FcEndpoint* fc_endpoint_of_serial(uint64_t serial);
 /* An empty packet, which means nothing but that this side still runs; none where an exchange says that already.
  * False when the connection is lost. */
 bool fc_endpoint_beat(FcEndpoint* ep);
@@ -68,12 +73,16 @@ FcEndpoint* fc_endpoint_of(DLDevice device);
 
 /* ---- both sides; the caller holds the lock (fc_endpoint_enter) ---- */
 
-/* Locks, and starts the deadline. -1 with an error when the connection is lost already. */
-int fc_endpoint_enter(FcEndpoint* ep);
-/* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
-void fc_endpoint_start_deadline(FcEndpoint* ep);
 /* When this thread's calls must have ended (CLOCK_MONOTONIC, ns); 0: no limit. */
 extern FC_TLS int64_t fc_deadline;
+/* Locks, and starts the deadline. -1 with an error when the connection is lost already, or when this thread's deadline
+ * passes before its turn comes (the session goes on). */
+int fc_endpoint_enter(FcEndpoint* ep);
+/* fc_deadline has passed: an error, and the session goes on. `what` was not sent (NULL: its turn did not come). */
+FC_COLD int fc_endpoint_too_late(const FcEndpoint* ep, const char* what);
+static inline bool fc_deadline_has_passed(void) { return FC_UNLIKELY(fc_deadline) && fc_deadline <= fc_now_ns(); }
+/* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
+void fc_endpoint_start_deadline(FcEndpoint* ep);
 void fc_endpoint_leave(FcEndpoint* ep);
 /* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
  * goes out in one piece. -1 with an error. */
@@ -95,6 +104,8 @@ static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) {
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
 /* Bytes that the peer hears if it can, whatever comes after them. */
 void fc_endpoint_send_last(FcEndpoint* ep, const void* bytes, size_t n);
+/* The same when the far side took too long. */
+FC_COLD int fc_endpoint_overdue(FcEndpoint* ep, int64_t allowed_ns);
 /* As fc_endpoint_lose, for a failure of the channel (a negated errno). */
 FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);

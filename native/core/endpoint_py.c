@@ -76,6 +76,19 @@ static PyObject* endpoint_beat(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
   return PyBool_FromLong(goes_on);
 }
 
+/* beat_if_held(serial): for who must not hold it. */
+static PyObject* beat_if_held(PyObject* Py_UNUSED(module), PyObject* serial) {
+  unsigned long long number = PyLong_AsUnsignedLongLong(serial);
+  bool goes_on = false;
+  if (number == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+  Py_BEGIN_ALLOW_THREADS
+  FcEndpoint* ep = fc_endpoint_of_serial(number);
+  if (ep) goes_on = fc_endpoint_beat(ep);
+  if (ep) fc_endpoint_decref(ep);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(goes_on);
+}
+
 static PyObject* get_timeout(PyEndpoint* self, void* Py_UNUSED(closure)) {
   if (self->ep->timeout_ns == 0) Py_RETURN_NONE;
   return PyFloat_FromDouble((double)self->ep->timeout_ns / 1e9);
@@ -94,6 +107,10 @@ static int set_timeout(PyEndpoint* self, PyObject* value, void* Py_UNUSED(closur
 
 static PyObject* get_slot(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyLong_FromLong(self->ep->slot); }
 
+static PyObject* get_serial(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromUnsignedLongLong(self->ep->serial);
+}
+
 static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
   return PyBool_FromLong(fc_endpoint_is_lost(self->ep));
 }
@@ -108,6 +125,7 @@ static PyMethodDef endpoint_methods[] = {
 static PyGetSetDef endpoint_getset[] = {
     {"timeout", (getter)get_timeout, (setter)set_timeout, "Seconds for one call, or None.", NULL},
     {"slot", (getter)get_slot, NULL, "Number of this session in this process.", NULL},
+    {"serial", (getter)get_serial, NULL, "Number of no other endpoint of this process.", NULL},
     {"closed", (getter)get_closed, NULL, "Whether the connection has ended.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
@@ -128,8 +146,15 @@ FcEndpoint* fc_endpoint_of_python(PyObject* object) {
   return NULL;
 }
 
+static PyMethodDef functions[] = {
+    {"beat_if_held", beat_if_held, METH_O,
+     "beat_if_held(serial): an empty packet on the connection of that endpoint; False when it has ended, or when nothing "
+     "holds it any more."},
+    {NULL, NULL, 0, NULL}};
+
 int fc_endpoint_init(PyObject* module) {
   if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&FcEndpoint_Type) < 0) return -1;
+  if (PyModule_AddFunctions(module, functions) < 0) return -1;
   if (PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&FcEndpoint_Type) < 0) return -1;
   return fc_remote_types_init(module);
 }

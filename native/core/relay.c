@@ -26,11 +26,29 @@ static int grow(FcPending** items, size_t* first, size_t count, size_t* capacity
   return 0;
 }
 
+/* What the far side works on. */
+static FcPending* current(FcRelay* relay) {
+  if (relay->count != 0) return &relay->queue[relay->first];
+  return relay->suspended_count != 0 ? &relay->suspended[relay->suspended_count - 1] : NULL;
+}
+
+/* The far side ends what takes too long, and says so: this process ends only when it does not. */
+static void arm(FcRelay* relay, FcPending* now) {
+  if (now && !now->due.at && fc_deadline_is_set(&now->deadline)) {
+    now->due = fc_deadline_due(&now->deadline, fc_now_ns());
+    now->due.at += FC_DEADLINE_HOP_NS;
+  }
+  FcDue due = now ? now->due : (FcDue){0, 0};
+  if (FC_UNLIKELY(due.at != relay->server->due.at)) fc_deadline_arm(relay->server, due);
+}
+
 /* The supervisor takes the time that a request takes there for work of this process. */
 static void note(FcRelay* relay) {
   FcServer* server = relay->server;
-  bool busy = relay->count + relay->suspended_count != 0;
-  if (server->page) fc_page_note(&server->noted, server->page, busy ? relay : NULL, relay->name);
+  FcPending* now = current(relay);
+  if (!server->page) return;
+  fc_page_note(&server->noted, server->page, now ? relay : NULL, relay->name);
+  arm(relay, now);
 }
 
 static int append(FcRelay* relay, FcPending entry) {
@@ -121,6 +139,12 @@ static void set_lost_error(const FcRelay* relay) {
 
 /* ---- requests ---- */
 
+/* The far side counts from when it hears of it. */
+static void take_off_what_was_spent(const FcRelay* relay, fc_wire_packet* p) {
+  int64_t left = relay->deadline.until - fc_now_ns();
+  if (relay->deadline.until) ((TVMFFIAny*)p->args)[0].v_int64 = left > 0 ? left : 1;
+}
+
 /* Makes the request the far side's, and notes that its reply is to come. */
 static int admit(FcRelay* relay, fc_wire_packet* p) {
   FcPending entry = {.name = NULL};
@@ -128,8 +152,10 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   int rc = relay->done ? -1 : fc_relay_request(relay, p, &entry);
   if (relay->done) set_lost_error(relay);
   entry.began = fc_trace_begin();
+  entry.deadline = relay->deadline;
   if (rc == 0) rc = fc_relay_push(relay, entry);
   if (rc != 0) fc_relay_drop(&entry);
+  if (rc == 0 && entry.tells) take_off_what_was_spent(relay, p);
   pthread_mutex_unlock(&relay->lock);
   return rc;
 }

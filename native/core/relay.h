@@ -24,12 +24,19 @@ typedef struct FcPending {
   int64_t began;    /* while somebody traces */
   int32_t code;
   bool here;        /* the far side is not asked */
-  uint32_t scope;   /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS */
+  bool tells;       /* it is a call of farcall.rpc.deadline */
+  uint32_t scope;   /* kGetGlobalFunc: what a session needs to call the function; FC_RELAY_KEEPS, FC_RELAY_DEADLINE */
+  FcDeadline deadline; /* of this request */
+  FcDue due;        /* the same, from when the far side came to it */
   FcName* name;     /* of the function that is called; NULL: not known. Owned */
   FcName* gives;    /* of the function that may be the result; the same */
 } FcPending;
 
-#define FC_RELAY_KEEPS UINT32_C(0x100) /* the function is farcall.rpc.keep */
+#define FC_RELAY_KEEPS UINT32_C(0x100)    /* the function is farcall.rpc.keep */
+#define FC_RELAY_DEADLINE UINT32_C(0x200) /* farcall.rpc.deadline */
+
+/* For the word of the server that follows, which says where the time went. */
+#define FC_DEADLINE_HOP_NS INT64_C(100000000)
 
 typedef struct FcRelay {
   FcServer* server;
@@ -43,6 +50,7 @@ typedef struct FcRelay {
   size_t first, count, capacity;
   FcPending* suspended; /* calls during which the far side has called the client; the innermost is last */
   size_t suspended_count, suspended_capacity;
+  FcDeadline deadline;  /* of the requests that come now */
   bool done;            /* the far side is lost, and all that was asked of it is answered */
   char name[FC_PEER_NAME_MAX + 16]; /* for the page */
   char lost[1024];      /* "Kind: message" of that, as the client is told */

@@ -36,6 +36,7 @@ static int check_callee(FcRelay* relay, uint64_t handle, const TVMFFIAny* args, 
   if (handle & FC_PROMISE_BIT) return fc_server_require(relay->server, FC_SCOPE_CALL, "a call");
   const FcEntry* entry = fc_handles_get(&relay->handles, handle, FC_KIND_FUNCTION);
   if (!entry) return -1;
+  if (entry->other & FC_RELAY_DEADLINE) return 0;
   if (!(entry->other & FC_RELAY_KEEPS)) return fc_server_require(relay->server, (uint32_t)entry->other, "the function");
   bool kept = n >= 2 && (args[1].type_index == kTVMFFIFunction || args[1].type_index == kTVMFFIOpaquePtr);
   return kept ? check_callee(relay, args[1].v_uint64, NULL, 0) : 0;
@@ -57,9 +58,17 @@ static void name_call(const FcRelay* relay, const fc_wire_packet* p, FcPending* 
   entry->gives = fc_name_new("", ((const TVMFFIByteArray*)called->v_ptr)->data);
 }
 
+/* A call of farcall.rpc.deadline is for the servers on the way, too. */
+static int hear_deadline(FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
+  const FcEntry* function = fc_handles_find(&relay->handles, p->handle, FC_KIND_FUNCTION);
+  if (FC_LIKELY(!function || function->other != FC_RELAY_DEADLINE) || !relay->server->page) return 0;
+  entry->tells = true;
+  return fc_deadline_tell(relay->server, p, &relay->deadline);
+}
+
 static int call_to_far(FcRelay* relay, fc_wire_packet* p, FcPending* pending) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
-  if (check_callee(relay, p->handle, args, p->num_args) != 0) return -1;
+  if (check_callee(relay, p->handle, args, p->num_args) != 0 || hear_deadline(relay, p, pending) != 0) return -1;
   name_call(relay, p, pending);
   if (!(p->handle & FC_PROMISE_BIT) && map(relay, &p->handle, FC_KIND_FUNCTION) != 0) return -1;
   for (int32_t i = 0; i < p->num_args; ++i) {
@@ -93,15 +102,18 @@ static int among_to_far(FcRelay* relay, fc_wire_packet* p) {
   return 0;
 }
 
+/* The functions of the far side's dispatcher that mean something here; 0 for others. */
+static uint32_t own_function(const TVMFFIByteArray* name) {
+  if (fc_is_named(*name, FC_KEEP_NAME)) return FC_RELAY_KEEPS;
+  return fc_is_named(*name, FC_DEADLINE_NAME) ? FC_RELAY_DEADLINE : 0;
+}
+
 static int lookup_to_far(FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
-  static const char keep[] = "farcall.rpc.keep";
   FcServer* server = relay->server;
   if (p->num_args != 1 || !fc_wire_is_text(p->args[0].type_index)) return 0;
   const TVMFFIByteArray* name = p->args[0].v_ptr;
-  if (name->size == sizeof keep - 1 && memcmp(name->data, keep, name->size) == 0) {
-    entry->scope = FC_RELAY_KEEPS;
-    return 0;
-  }
+  entry->scope = own_function(name);
+  if (entry->scope != 0) return 0;
   if (memchr(name->data, 0, name->size)) { /* where it would end for a server in C, and need another scope */
     fc_error_set("ValueError", "the name of a function has no NUL");
     return -1;

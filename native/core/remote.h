@@ -9,9 +9,9 @@
 
 
 /* What the far side said that it can do, beyond TVM's protocol. */
-enum { FC_PEER_FARCALL = 1, FC_PEER_CALLBACKS = 2, FC_PEER_PROMISES = 4 };
+enum { FC_PEER_FARCALL = 1, FC_PEER_CALLBACKS = 2, FC_PEER_PROMISES = 4, FC_PEER_DEADLINES = 8 };
 /* A TVM server stands between: it takes the byte_offset of a copy for 0 (facts A.10). */
-enum { FC_PEER_BEHIND_TVM = 8 };
+enum { FC_PEER_BEHIND_TVM = 16 };
 
 static inline DLDevice fc_no_device(void) { return (DLDevice){(DLDeviceType)0, 0}; }
 
@@ -119,16 +119,27 @@ FC_COLD int fc_remote_unexpected(FcEndpoint* ep, const char* what);
 FC_COLD int fc_remote_error(FcEndpoint* ep, const fc_wire_packet* packet);
 /* Finds one of the server's own functions, once: *handle is remembered by the caller; 0 stays when there is none. */
 int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle);
-/* Puts queued releases (FC_FREES_MAX at most) in front of what is encoded next; answers how many in *count. */
-int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count);
-/* Replies to releases. What one of them refuses is no error, unless the connection ends now: then it said why. Until
- * the reply behind them is read, it is the thread's error. */
-int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what);
+/* Puts queued releases (FC_FREES_MAX at most), and how long requests may take where that has changed, in front of what
+ * is encoded next; answers how many requests that are in *count. */
+int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count);
+/* Replies to those. What one of them refuses is no error, unless the connection ends now: then it said why. Until the
+ * reply behind them is read, it is the thread's error. */
+int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what);
 /* A reply failed among several that are read: the first error goes to *failure. -1 with the error when the session is
  * lost: no more replies come. */
 int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure);
 /* The next reply, after serving what the far side asks meanwhile. 0, or -1 with an error. */
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes);
+
+/* ---- the time that requests may take, which the far side keeps, too; remote_deadline.c ---- */
+
+/* Whether the far side has to be asked for its farcall.rpc.deadline, now that there is a limit. */
+bool fc_remote_must_learn(const FcEndpoint* ep);
+int fc_remote_learn(FcEndpoint* ep);
+/* One more request, when what the far side knows is not so any more. */
+int fc_remote_encode_deadline(FcEndpoint* ep, size_t* used, size_t* count);
+/* How much longer than the far side this side waits, for its word of what happened; ns. */
+int64_t fc_remote_grace(const FcEndpoint* ep);
 
 /* ---- local functions that the far side may call ---- */
 
@@ -152,11 +163,15 @@ typedef struct FcCall {
   TVMFFIObject* function; /* whose name is said in errors */
   uint64_t promise;       /* number under which the far side keeps the result; 0: it does not */
   uint64_t end;           /* of its packet, in bytes since the session began */
+  uint64_t size;          /* of its packet */
+  int64_t due, allowed;   /* when its time is over, as fc_deadline was; and how long that gave it. 0: no limit */
   int64_t began;          /* while calls are traced; else 0 */
-  uint32_t frees;         /* replies to releases that come in front of its own */
-  int32_t state;          /* FC_CALL_*; written under the lock */
+  uint32_t ahead;         /* replies to other requests that come in front of its own */
+  int32_t state;          /* FC_CALL_*; see fc_call_state */
   bool finished;          /* the value is fetched whole */
   FcLenders* lent;        /* at a TVM server: the tensors among its arguments */
+  bool taken;             /* a later call has its promise as an argument */
+  bool withdrawn;         /* cancelled before it was sent: no reply comes */
   TVMFFIAny value;
   TVMFFIObject* error;
 } FcCall;
@@ -171,6 +186,8 @@ typedef struct FcQueue {
 } FcQueue;
 
 int32_t fc_call_index(void);
+static inline const char* fc_call_name(const FcCall* call) { return fc_remote_function_of(call->function)->name; }
+static inline int32_t fc_call_state(const FcCall* call) { return __atomic_load_n(&call->state, __ATOMIC_ACQUIRE); }
 /* Encodes the call of a remote function; it is sent by fc_call_flush, when enough has gathered, or by who waits. */
 FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep);
 /* The same where that needs no waiting, so that the GIL may be held; NULL without an error where it does. */
@@ -179,17 +196,22 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
 void fc_call_settle(FcCall* call, int rc);
 /* Sends what was encoded, and reads replies while the far side is busy sending those. The caller holds the lock. */
 int fc_call_flush(FcEndpoint* ep);
+/* Locks to send; unlike fc_endpoint_enter while another thread receives. */
+int fc_call_enter_to_send(FcEndpoint* ep);
 /* Until this call has ended. The caller holds the lock, and the line is its own. */
 int fc_call_wait(FcCall* call);
-/* The same for who does not hold it. A deadline (0: none) that passes is a TimeoutError: it may be waited for again. */
-int fc_call_join(FcCall* call, int64_t deadline);
+/* The same for who does not hold it, until `patience` (0: for ever) is over, which is a DeadlineExceededError: it may
+ * be waited for again. When the call's own time is over, so is the session. */
+int fc_call_join(FcCall* call, int64_t patience);
 /* The session has ended: so have the calls that it did not answer. The caller holds the lock. */
 void fc_call_abandon(FcEndpoint* ep);
-/* Until no other thread is in the middle of sending or receiving. The caller holds the lock. */
-void fc_call_await_turn(FcEndpoint* ep);
+/* Until no other thread is in the middle of sending or receiving; -1 with an error when fc_deadline passes before. The
+ * caller holds the lock. */
+int fc_call_await_turn(FcEndpoint* ep);
 /* Everything that was sent is answered. The caller holds the lock. */
 int fc_call_drain(FcEndpoint* ep);
-/* Nobody wants its result any more; the reply is passed over. False when it has ended already. */
+/* Nobody wants its result any more: what was not sent never is, and other replies are passed over. False when it has
+ * ended already. */
 bool fc_call_cancel(FcCall* call);
 
 /* ---- what the endpoint holds for all this ---- */
@@ -200,8 +222,9 @@ typedef struct FcClient {
   int32_t args_max;          /* of one call; 0: the peer told of no limit */
   bool asked_max_packet;
   int64_t max_packet;        /* of a copy, without its length field; 0: no limit */
-  uint64_t array_size, array_item, keep; /* handles of the server's functions; 0: not looked up */
+  uint64_t array_size, array_item, keep, deadline; /* handles of the server's functions; 0: not looked up */
   uint64_t make_array, make_map, make_shape;
+  int64_t told_until, told_each; /* what it knows of fc_deadline and timeout_ns; -1: unknown */
   uint64_t promises;         /* the last number that was given */
   struct FcLent* exports;
   uint32_t exports_size, exports_live, exports_free;

@@ -109,14 +109,17 @@ static int set_arg(const Place* at, const TVMFFIAny* arg, FcWireSlot* slot, TVMF
 
 /* The result of an earlier call, which may be on its way still. */
 static int set_call(const Place* at, FcCall* call, FcWireSlot* slot, TVMFFIAny* out) {
-  if (call->state == FC_CALL_WAITING && call->ep == at->ep && call->promise) {
+  if (fc_call_state(call) == FC_CALL_WAITING && call->ep == at->ep && call->promise) {
     *out = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_uint64 = FC_PROMISE_BIT | call->promise};
+    call->taken = true;
     return 0;
   }
   if (call->ep != at->ep) return refuse(at, "ValueError", "the call whose result this is belongs to another session");
   if (fc_call_wait(call) < 0) return -1;
-  if (call->state == FC_CALL_DONE) return set_arg(at, &call->value, slot, out);
-  if (call->state == FC_CALL_CANCELLED) return refuse(at, "ValueError", "the call whose result this is was cancelled");
+  if (fc_call_state(call) == FC_CALL_DONE) return set_arg(at, &call->value, slot, out);
+  if (fc_call_state(call) == FC_CALL_CANCELLED) {
+    return refuse(at, "ValueError", "the call whose result this is was cancelled");
+  }
   at->wire->inherits = true;
   fc_incref(call->error);
   fc_error_raise(call->error);

@@ -1,10 +1,10 @@
-/* A call without waiting, as an object, and how it begins. remote_queue.c sends it and reads its reply. */
+/* Calls without waiting: what they are, and how they begin. How they travel is in remote_queue.c. */
 #include <stdlib.h>
 
 #include "remote.h"
 #include "trace.h"
 
-enum { FLUSH_AT = 32768 }; /* bytes that are sent before anybody waits for a reply */
+enum { FLUSH_AT = 32768 }; /* bytes that gather in the outbox */
 
 /* ---- the call as an object ---- */
 
@@ -41,7 +41,8 @@ static FcCall* new_call(FcEndpoint* ep, TVMFFIObject* function) {
     fc_error_no_memory();
     return NULL;
   }
-  *call = (FcCall){.ep = ep, .function = function, .value = fc_any_none()};
+  *call = (FcCall){.ep = ep, .function = function, .value = fc_any_none(), .due = fc_deadline};
+  if (FC_UNLIKELY(call->due)) call->allowed = call->due - fc_now_ns();
   fc_object_init(&call->header, fc_call_index(), delete_call);
   fc_endpoint_incref(ep);
   fc_incref(function);
@@ -103,20 +104,23 @@ static void push(FcQueue* queue, FcCall* call) {
   queue->last = call;
 }
 
-/* Behind queued releases. A failure leaves nothing in the outbox. */
+/* Behind what goes ahead of it. A failure leaves nothing in the outbox. */
 static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
   FcQueue* queue = &ep->client->queue;
-  size_t before = queue->used, frees = 0;
-  int rc = fc_remote_encode_frees(ep, &queue->used, &frees);
+  size_t before = queue->used, ahead = 0;
+  int rc = fc_remote_encode_ahead(ep, &queue->used, &ahead);
+  size_t begin = queue->used;
   if (rc == 0) rc = encode_call(ep, call, f, wire);
   if (rc < 0) {
     queue->used = before;
+    ep->client->told_until = -1; /* what was said of it was not sent */
     return -1;
   }
-  call->frees = (uint32_t)frees;
+  call->ahead = (uint32_t)ahead;
   call->began = fc_trace_begin();
   queue->encoded += queue->used - before;
   call->end = queue->encoded;
+  call->size = queue->used - begin;
   push(queue, call);
   ++ep->client->calls;
   return 0;
@@ -127,6 +131,8 @@ static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool kee
   FcEndpoint* ep = call->ep;
   const FcRemoteFunction* f = fc_remote_function_of(call->function);
   FcRemoteArgs wire;
+  if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, f->name);
+  if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
   if (keep && prepare_keep(ep, call) < 0) return -1;
   int rc = fc_remote_args_begin(&wire, ep, f->name, args, n);
   if (rc == 0 && !(ep->client->features & FC_PEER_FARCALL)) call->lent = fc_remote_lenders(&wire);
@@ -147,17 +153,10 @@ static int call_at_once(FcCall* call, const TVMFFIAny* args, int32_t n) {
   return 0;
 }
 
-/* Locks to send; unlike fc_endpoint_enter while another thread receives. */
-static int enter_to_send(FcEndpoint* ep) {
-  pthread_mutex_lock(&ep->lock);
-  while (FC_UNLIKELY(ep->client->queue.sending)) pthread_cond_wait(&ep->client->queue.turn, &ep->lock);
-  if (FC_UNLIKELY(fc_endpoint_is_lost(ep))) {
-    fc_error_set(ep->lost_kind, ep->lost_text);
-    pthread_mutex_unlock(&ep->lock);
-    return -1;
-  }
-  if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
-  return 0;
+/* The far side has to be asked for a function of its own first. */
+static bool needs_the_line(const FcEndpoint* ep, bool keep) {
+  const FcClient* client = ep->client;
+  return (keep && !client->keep && (client->features & FC_PEER_PROMISES)) || fc_remote_must_learn(ep);
 }
 
 FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
@@ -169,8 +168,8 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
     call_at_once(call, args, n);
     return call;
   }
-  bool alone = kind == ARGS_MADE || (keep && !ep->client->keep);
-  int rc = alone ? fc_endpoint_enter(ep) : enter_to_send(ep);
+  bool alone = kind == ARGS_MADE || needs_the_line(ep, keep);
+  int rc = alone ? fc_endpoint_enter(ep) : fc_call_enter_to_send(ep);
   if (rc == 0) {
     rc = begin_locked(call, args, n, keep);
     if (rc == 0 && ep->client->queue.used >= FLUSH_AT) rc = fc_call_flush(ep);
@@ -184,8 +183,7 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
 FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
   FcEndpoint* ep = fc_remote_function_of(function)->owned.ep;
   const FcClient* client = ep->client;
-  if (kind_of_args(ep, args, n) != ARGS_PLAIN || (keep && !client->keep && client->features & FC_PEER_PROMISES) ||
-      pthread_mutex_trylock(&ep->lock) != 0) {
+  if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || pthread_mutex_trylock(&ep->lock) != 0) {
     return NULL;
   }
   bool room = !client->queue.sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);

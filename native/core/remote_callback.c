@@ -227,9 +227,10 @@ int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet) {
     fc_remote_unexport(ep, packet->args[0].v_uint64);
     return 0;
   }
-  int64_t deadline = ep->deadline, allowed = ep->allowed_ns; /* nested requests start their own */
+  int64_t deadline = ep->deadline, due = ep->due, allowed = ep->allowed_ns; /* nested requests start their own */
   int rc = serve_call(ep, packet);
   ep->deadline = deadline;
+  ep->due = due;
   ep->allowed_ns = allowed;
   return rc;
 }

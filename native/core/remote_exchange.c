@@ -43,9 +43,11 @@ static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used)
   return fc_endpoint_encode(ep, &packet, used);
 }
 
-/* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_frees. */
+/* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_ahead.
+ * It ends, too, when a server ends what takes too long, and cannot say so: in the middle of a copy. */
 FC_COLD static int gone(FcEndpoint* ep, const char* what) {
   TVMFFIObject* said = fc_error_take();
+  if (!said && ep->due && ep->due <= fc_now_ns()) return fc_endpoint_overdue(ep, ep->allowed_ns);
   if (!said) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
                             "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
@@ -62,7 +64,7 @@ FC_COLD static int gone(FcEndpoint* ep, const char* what) {
 /* Receiving may leave the lock to threads that send: see remote_queue.c. */
 static fc_wire_event next_event(FcEndpoint* ep, fc_wire_packet* out) {
   FcQueue* queue = &ep->client->queue;
-  if (!ep->patient) return fc_endpoint_next(ep, out);
+  if (!ep->shared) return fc_endpoint_next(ep, out);
   queue->reading = true;
   pthread_mutex_unlock(&ep->lock);
   fc_wire_event event = fc_endpoint_next(ep, out);
@@ -121,7 +123,7 @@ int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
   return 0;
 }
 
-int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
+int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what) {
   fc_wire_packet reply;
   for (size_t i = 0; i < n; ++i) {
     if (fc_remote_read_reply(ep, what, &reply, NULL, 0) == 0) continue;
@@ -132,22 +134,22 @@ int fc_remote_read_frees(FcEndpoint* ep, size_t n, const char* what) {
 
 enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
 
-int fc_remote_encode_frees(FcEndpoint* ep, size_t* used, size_t* count) {
+int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   FcPendingFree batch[FREES_MAX];
   *count = ep->frees_count ? take_frees(ep, batch, FREES_MAX) : 0;
   for (size_t i = 0; i < *count; ++i) {
     if (encode_free(ep, &batch[i], used) < 0) return -1;
   }
-  return 0;
+  return fc_remote_encode_deadline(ep, used, count);
 }
 
 /* A call may leave more behind than the next one takes along: without this the far side would fill up. */
 static int send_backlog(FcEndpoint* ep, const char* what) {
   while (FC_UNLIKELY(ep->frees_count > FREES_MAX)) {
     size_t used = 0, count = 0;
-    if (fc_remote_encode_frees(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+    if (fc_remote_encode_ahead(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
     ++ep->client->round_trips;
-    if (fc_remote_read_frees(ep, count, what) < 0) return -1;
+    if (fc_remote_read_ahead(ep, count, what) < 0) return -1;
   }
   return 0;
 }
@@ -176,19 +178,19 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
   return 0;
 }
 
-/* Releases that were taken off their queue must be sent: before, it is seen whether what follows them can be. */
-static int check_behind_frees(const FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (FC_LIKELY(ep->frees_count == 0)) return 0;
+/* What goes ahead of a packet must be sent once it is encoded: before, it is seen whether the packet can be. */
+static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (FC_LIKELY(ep->frees_count == 0 && fc_deadline == 0 && ep->timeout_ns == 0)) return 0;
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
   return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);
 }
 
-/* A packet behind queued releases, in one write. *out_at: when the write began, for a trace. */
-static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* frees,
-                             int64_t* out_at) {
+/* A packet behind what goes ahead of it, in one write. *out_at: when the write began, for a trace. */
+static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* ahead,
+                       int64_t* out_at) {
   size_t used = 0;
-  if (fc_remote_encode_frees(ep, &used, frees) < 0) return -1;
+  if (fc_remote_encode_ahead(ep, &used, ahead) < 0) return -1;
   TVMFFIByteArray* tail = tail_of(packet);
   int rc = tail ? encode_without(ep, packet, tail, &used) : fc_endpoint_encode(ep, packet, &used);
   if (rc < 0) return -1;
@@ -199,18 +201,21 @@ static int send_behind_frees(FcEndpoint* ep, const fc_wire_packet* packet, const
 
 int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
                          fc_wire_packet* reply, void* sink) {
-  size_t frees = 0;
-  if (check_behind_frees(ep, request) < 0 || fc_call_drain(ep) < 0 || send_backlog(ep, what) < 0) return -1;
+  size_t ahead = 0;
+  if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
+  if (fc_call_drain(ep) < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
+  if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, what);
+  if (send_backlog(ep, what) < 0 || check_what_follows(ep, request) < 0) return -1;
   int64_t begin = fc_trace_begin(), out_at = 0;
-  if (send_behind_frees(ep, request, payload, &frees, &out_at) < 0) {
-    if (fc_endpoint_is_lost(ep) || frees == 0) return -1;
+  if (send_behind(ep, request, payload, &ahead, &out_at) < 0) {
+    if (fc_endpoint_is_lost(ep) || ahead == 0) return -1;
     return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
   }
   if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
   ++ep->client->round_trips;
-  if (fc_remote_read_frees(ep, frees, what) < 0) return -1;
+  if (fc_remote_read_ahead(ep, ahead, what) < 0) return -1;
   int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
-  if (rc == 0 && FC_UNLIKELY(frees != 0)) fc_error_drop();
+  if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();
   fc_trace_end(sink || payload ? "copy" : "wire", what, ep->slot, out_at);
   return rc;
 }

@@ -14,6 +14,7 @@ typedef struct {
   PyObject_HEAD
   FcCall* call;    /* owned */
   PyObject* value; /* the result, once it was asked for */
+  PyObject* shape; /* farcall.ffi._async.FutureShape, once it was asked for */
 } PyCall;
 
 extern PyTypeObject FcRemoteRef_Type, FcCall_Type, FcPipeline_Type;

@@ -19,6 +19,12 @@ enum { STALLED_NS = 1000000 }; /* a far side that takes nothing for so long may 
 
 /* ---- ends of calls ---- */
 
+/* A call ends once: by its reply, or by who cancels it. */
+static bool end(FcCall* call, int32_t state) {
+  int32_t waiting = FC_CALL_WAITING;
+  return __atomic_compare_exchange_n(&call->state, &waiting, state, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
 void fc_call_settle(FcCall* call, int rc) {
   fc_lenders_free(call->lent);
   call->lent = NULL;
@@ -26,13 +32,9 @@ void fc_call_settle(FcCall* call, int rc) {
     call->value = fc_any_none();
     call->error = fc_error_take();
   }
-  if (call->state == FC_CALL_CANCELLED) {
-    fc_any_clear(&call->value); /* a tensor that nobody wants is freed */
-    return;
-  }
   const FcRemoteObj* object = call->value.type_index == fc_remote_object_index() ? (void*)call->value.v_obj : NULL;
   call->finished = !object || object->kind != kTVMFFIArray;
-  __atomic_store_n(&call->state, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE, __ATOMIC_RELEASE);
+  if (!end(call, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE)) fc_any_clear(&call->value); /* nobody wants it: it is freed */
 }
 
 static void pop(FcQueue* queue) {
@@ -55,27 +57,30 @@ static int fail_all(FcEndpoint* ep) {
   return -1;
 }
 
-static const char* name_of(const FcCall* call) { return fc_remote_function_of(call->function)->name; }
-
 /* Reads the reply of the first call in the queue. -1 when it did not come. */
 static int read_first(FcEndpoint* ep) {
   FcCall* call = ep->client->queue.first;
   fc_wire_packet reply;
-  const bool frees = call->frees != 0;
-  while (call->frees != 0) {
-    if (fc_remote_read_frees(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
-    --call->frees;
+  const bool ahead = call->ahead != 0;
+  while (call->ahead != 0) {
+    if (fc_remote_read_ahead(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
+    --call->ahead;
   }
-  int rc = fc_remote_read_reply(ep, name_of(call), &reply, NULL, 0);
+  if (call->withdrawn) {
+    fc_error_drop();
+    pop(&ep->client->queue);
+    return 0;
+  }
+  int rc = fc_remote_read_reply(ep, fc_call_name(call), &reply, NULL, 0);
   if (rc == 0) {
-    if (FC_UNLIKELY(frees)) fc_error_drop();
+    if (FC_UNLIKELY(ahead)) fc_error_drop();
     call->value = fc_any_none();
-    rc = fc_remote_result(ep, name_of(call), &reply, &call->value);
+    rc = fc_remote_result(ep, fc_call_name(call), &reply, &call->value);
     if (rc == 0) rc = fc_remote_borrow(&reply, call->lent, &call->value);
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
   if (rc < 0 && ep->late) return -1; /* it is still to come */
-  fc_trace_end("wire", name_of(call), ep->slot, call->began);
+  fc_trace_end("wire", fc_call_name(call), ep->slot, call->began);
   fc_call_settle(call, rc);
   pop(&ep->client->queue);
   return 0;
@@ -118,61 +123,115 @@ int fc_call_flush(FcEndpoint* ep) {
   return queue->reading ? -1 : fail_all(ep); /* the one who reads sees it too */
 }
 
+/* ---- waiting ---- */
+
+/* The sooner of two times, of which 0 is never. */
+static int64_t sooner(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
+
+/* A wait has ended without what was waited for. That is the end of the session when the call had no more time. */
+static int give_up(FcEndpoint* ep, int64_t last, int64_t allowed) {
+  if (!last || fc_now_ns() < last) {
+    fc_error_format("DeadlineExceededError", "%s has not answered in time; the call goes on", ep->peer);
+    return -1;
+  }
+  fc_endpoint_overdue(ep, allowed);
+  while (ep->client->queue.reading) pthread_cond_wait(&ep->client->queue.turn, &ep->lock); /* it sees that at once */
+  return fail_all(ep);
+}
+
+/* Until another thread has read something, or has sent all. -1 when `until` (0: never) came first. */
+static int await_other(FcEndpoint* ep, int64_t until) {
+  FcQueue* queue = &ep->client->queue;
+  if (!until) return pthread_cond_wait(&queue->turn, &ep->lock);
+  struct timespec at = {until / 1000000000, until % 1000000000};
+  return pthread_cond_timedwait(&queue->turn, &ep->lock, &at) == ETIMEDOUT ? -1 : 0;
+}
+
+/* How long a thread waits for a call: as long as it wants to, and not much longer than the call may take. */
+typedef struct Wait {
+  int64_t due, last; /* when the call's time is over, and when nothing more comes of it; 0: never */
+  int64_t until;
+} Wait;
+
+static Wait wait_for(const FcCall* call, int64_t patience) {
+  int64_t last = call->due ? call->due + fc_remote_grace(call->ep) : 0;
+  return (Wait){call->due, last, call->due && call->due <= patience ? last : sooner(patience, last)};
+}
+
+/* Reads one reply, without harm when that does not come in time. Each may take as long as the session allows. */
+static int read_within(FcEndpoint* ep, const Wait* wait, bool shared) {
+  int64_t now = fc_now_ns(), each = ep->timeout_ns ? now + ep->timeout_ns : 0;
+  int64_t last = each ? each + fc_remote_grace(ep) : 0;
+  ep->deadline = sooner(wait->until, last);
+  ep->due = sooner(wait->due, each);
+  ep->allowed_ns = sooner(ep->due, ep->deadline) - now;
+  ep->patient = true;
+  ep->shared = shared;
+  ep->late = false;
+  int rc = read_first(ep);
+  bool late = ep->late;
+  ep->patient = ep->shared = ep->late = false;
+  return late && ep->deadline == last ? give_up(ep, last, ep->timeout_ns) : rc;
+}
+
+/* After a wait that failed: the session is lost, or it is the wait alone that is over. */
+static int end_wait(FcEndpoint* ep, const FcCall* call, const Wait* wait) {
+  if (!fc_endpoint_is_lost(ep)) return give_up(ep, wait->last, call->allowed);
+  fc_error_set(ep->lost_kind, ep->lost_text);
+  return -1;
+}
+
+/* Reads the reply of the first call, as long as this thread has time. The caller has the line for itself. */
+static int read_alone(FcEndpoint* ep) {
+  const FcCall* call = ep->client->queue.first;
+  Wait wait = wait_for(call, fc_deadline);
+  return read_within(ep, &wait, false) == 0 ? 0 : end_wait(ep, call, &wait);
+}
+
 int fc_call_drain(FcEndpoint* ep) {
   FcQueue* queue = &ep->client->queue;
   if (FC_LIKELY(!queue->first && queue->used == 0)) return 0;
   if (fc_call_flush(ep) < 0) return -1;
   ep->client->round_trips += queue->first != NULL;
   while (queue->first) {
-    if (read_first(ep) < 0) return -1;
+    if (read_alone(ep) < 0) return -1;
   }
+  fc_endpoint_start_deadline(ep);
   return 0;
 }
 
-/* ---- waiting ---- */
-
-/* Until another thread has read something, or has sent all. */
-static int await_other(FcEndpoint* ep, int64_t deadline) {
-  FcQueue* queue = &ep->client->queue;
-  if (!deadline) return pthread_cond_wait(&queue->turn, &ep->lock);
-  struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-  if (pthread_cond_timedwait(&queue->turn, &ep->lock, &until) != ETIMEDOUT) return 0;
-  fc_error_format("TimeoutError", "%s has not answered in time; the call goes on", ep->peer);
-  return -1;
+int fc_call_wait(FcCall* call) {
+  if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(call->ep) < 0) return -1;
+  call->ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
+  while (fc_call_state(call) == FC_CALL_WAITING) {
+    if (read_alone(call->ep) < 0) return -1;
+  }
+  fc_endpoint_start_deadline(call->ep);
+  return 0;
 }
 
-/* Reads one reply, without the lock, and without harm when the deadline passes. */
-static int read_shared(FcEndpoint* ep, int64_t deadline) {
-  int64_t now = fc_now_ns();
-  ep->deadline = deadline;
-  ep->allowed_ns = deadline > now ? deadline - now : 0;
-  ep->patient = true;
-  ep->late = false;
-  int rc = read_first(ep);
-  ep->patient = ep->late = false;
-  return rc;
-}
-
-static int join_locked(FcCall* call, int64_t deadline) {
+static int join_locked(FcCall* call, int64_t patience) {
   FcEndpoint* ep = call->ep;
   FcQueue* queue = &ep->client->queue;
+  Wait wait = wait_for(call, patience);
   while (queue->sending) {
-    if (await_other(ep, deadline) < 0) return -1;
+    if (await_other(ep, wait.until) < 0) return end_wait(ep, call, &wait);
   }
-  if (call->state == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
-  ep->client->round_trips += call->state == FC_CALL_WAITING;
-  while (call->state == FC_CALL_WAITING) {
-    int rc = queue->reading ? await_other(ep, deadline) : read_shared(ep, deadline);
-    if (rc < 0) return -1;
+  if (!queue->reading) fc_endpoint_start_deadline(ep); /* to send */
+  if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
+  ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
+  while (fc_call_state(call) == FC_CALL_WAITING) {
+    int rc = queue->reading ? await_other(ep, wait.until) : read_within(ep, &wait, true);
+    if (rc < 0) return end_wait(ep, call, &wait);
   }
   return 0;
 }
 
-int fc_call_join(FcCall* call, int64_t deadline) {
-  if (__atomic_load_n(&call->state, __ATOMIC_ACQUIRE) != FC_CALL_WAITING) return 0;
+int fc_call_join(FcCall* call, int64_t patience) {
+  if (fc_call_state(call) != FC_CALL_WAITING) return 0;
   pthread_mutex_lock(&call->ep->lock);
-  int rc = join_locked(call, deadline);
-  if (rc < 0 && call->state != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
+  int rc = join_locked(call, patience);
+  if (rc < 0 && fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
     fc_error_drop();
     rc = 0;
   }
@@ -180,18 +239,12 @@ int fc_call_join(FcCall* call, int64_t deadline) {
   return rc;
 }
 
-int fc_call_wait(FcCall* call) {
-  if (call->state == FC_CALL_WAITING && fc_call_flush(call->ep) < 0) return -1;
-  call->ep->client->round_trips += call->state == FC_CALL_WAITING;
-  while (call->state == FC_CALL_WAITING) {
-    if (read_first(call->ep) < 0) return -1;
+int fc_call_await_turn(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  while (FC_UNLIKELY(queue->reading || queue->sending)) {
+    if (await_other(ep, fc_deadline) < 0) return fc_endpoint_too_late(ep, NULL);
   }
   return 0;
-}
-
-void fc_call_await_turn(FcEndpoint* ep) {
-  FcQueue* queue = &ep->client->queue;
-  while (FC_UNLIKELY(queue->reading || queue->sending)) pthread_cond_wait(&queue->turn, &ep->lock);
 }
 
 void fc_call_abandon(FcEndpoint* ep) {
@@ -200,12 +253,46 @@ void fc_call_abandon(FcEndpoint* ep) {
   fc_error_drop();
 }
 
+/* Takes a call that is still in the outbox out of it. It stays in the queue, for the replies ahead of its own. */
+static void withdraw(FcCall* call) {
+  FcEndpoint* ep = call->ep;
+  FcQueue* queue = &ep->client->queue;
+  uint64_t first = queue->encoded - queue->used; /* where the outbox begins */
+  if (queue->sending || call->taken || call->end - call->size < first) return;
+  uint8_t* packet = ep->outbox + (call->end - call->size - first);
+  memmove(packet, packet + call->size, queue->encoded - call->end);
+  queue->used -= call->size;
+  queue->encoded -= call->size;
+  call->withdrawn = true;
+  call->promise = 0;
+  --ep->client->calls;
+  for (FcCall* other = call; other; other = other->next) other->end -= call->size;
+}
+
+/* Who cancels never waits. A thread that has the line for itself sends all, so there is nothing to withdraw. */
 bool fc_call_cancel(FcCall* call) {
-  pthread_mutex_lock(&call->ep->lock);
-  bool waiting = call->state == FC_CALL_WAITING;
-  if (waiting) __atomic_store_n(&call->state, FC_CALL_CANCELLED, __ATOMIC_RELEASE);
+  if (!end(call, FC_CALL_CANCELLED)) return false;
+  if (pthread_mutex_trylock(&call->ep->lock) != 0) return true;
+  if (!fc_endpoint_is_lost(call->ep)) withdraw(call);
+  pthread_cond_broadcast(&call->ep->client->queue.turn); /* for who waits for it */
   pthread_mutex_unlock(&call->ep->lock);
-  return waiting;
+  return true;
+}
+
+int fc_call_enter_to_send(FcEndpoint* ep) {
+  pthread_mutex_lock(&ep->lock);
+  while (FC_UNLIKELY(ep->client->queue.sending)) {
+    if (await_other(ep, fc_deadline) == 0) continue;
+    pthread_mutex_unlock(&ep->lock);
+    return fc_endpoint_too_late(ep, NULL);
+  }
+  if (FC_UNLIKELY(fc_endpoint_is_lost(ep))) {
+    fc_error_set(ep->lost_kind, ep->lost_text);
+    pthread_mutex_unlock(&ep->lock);
+    return -1;
+  }
+  if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
+  return 0;
 }
 
 /* ---- the client's half, as a whole ---- */

@@ -8,6 +8,8 @@
 #ifndef FARCALL_SERVE_H_
 #define FARCALL_SERVE_H_
 
+#include <time.h>
+
 #include "endpoint.h"
 
 /* ---- handles: what the peer holds of us, as numbers that mean something in one table only; serve_handles.c ---- */
@@ -28,6 +30,15 @@ enum {
 };
 
 
+/* Functions that the dispatcher serves by itself. */
+#define FC_KEEP_NAME "farcall.rpc.keep"
+#define FC_DEADLINE_NAME "farcall.rpc.deadline"
+enum { FC_OWN_NONE, FC_OWN_KEEP, FC_OWN_DEADLINE };
+
+static inline bool fc_is_named(TVMFFIByteArray name, const char* text) {
+  return name.size == strlen(text) && memcmp(name.data, text, name.size) == 0;
+}
+
 /* What a function's handle names. */
 typedef struct FcExport {
   TVMFFIObject* object;
@@ -37,7 +48,7 @@ typedef struct FcExport {
   uint16_t scope; /* FC_SCOPE_*; 0: open to every session */
   uint16_t name_size;
   bool quick; /* the last call was over at once: replies may wait for the next */
-  bool keeps; /* this is farcall.rpc.keep */
+  uint8_t own; /* FC_OWN_*: what the dispatcher itself does for it */
   int8_t naming; /* the argument (text) that names the function which is returned; -1: none */
   char name[];
 } FcExport;
@@ -88,6 +99,8 @@ enum {
   FC_PAGE_NAME_MAX = 256,
   FC_PAGE_CALLS = 528, /* u64 of the host: calls that have begun */
   FC_PAGE_BEGUN = 561, /* kInitServer came */
+  FC_PAGE_DUE = 536,   /* two u64 of the host: when this process is ended (CLOCK_MONOTONIC, ns; 0: not), and how many
+                        * nanoseconds that gave */
   FC_PAGE_SIZE = 4096
 };
 
@@ -97,6 +110,20 @@ void fc_page_note(const void** noted, volatile uint8_t* page, const void* who, c
 /* ---- the server ---- */
 
 typedef struct FcServer FcServer;
+
+/* How long the requests that follow may take, as the client said it; nanoseconds, and 0 is no limit. */
+typedef struct FcDeadline {
+  int64_t until; /* CLOCK_MONOTONIC: all of them together */
+  int64_t given; /* what that was when it was said */
+  int64_t each;  /* one of them */
+} FcDeadline;
+
+/* When a call must have ended, and how long that gave it. */
+typedef struct FcDue {
+  int64_t at; /* 0: no limit */
+  int64_t given;
+} FcDue;
+
 typedef struct FcCallback FcCallback;
 
 /* What the host decides. `context` comes first; failures leave an error. */
@@ -124,6 +151,10 @@ struct FcServer {
   FcEndpoint* next_hop;  /* the session goes on there: see relay.h. Owned */
   int32_t next_args;     /* how many values of kInitServer named it */
   bool waits;            /* the channel can wait, so functions of the client can be called */
+  FcDeadline deadline;
+  FcDue due;             /* when the timer ends this process */
+  timer_t timer;
+  bool has_timer;
   volatile uint8_t* page; /* what runs, for who finds this process dead: see page.py; NULL without */
   const void* noted;     /* whose name stands there */
   FcCallback* callbacks; /* functions of the client that came with the calls in progress, innermost first */
@@ -180,6 +211,22 @@ int fc_export_call(const FcServer* server, const FcExport* function, const TVMFF
                    TVMFFIAny* result);
 /* Releases what an entry of a server's table held. */
 void fc_server_drop(FcServer* server, FcEntry entry);
+
+/* ---- the time that the client gives; serve_deadline.c. A server without a page has no deadlines: nobody would say
+ * why its process has ended. ---- */
+
+#define FC_DEADLINE_MAX (INT64_C(1) << 60)
+
+/* The arguments of farcall.rpc.deadline. -1 with an error. */
+int fc_deadline_tell(FcServer* server, const fc_wire_packet* request, FcDeadline* out);
+/* Before a call: ends this process when the call takes too long (until fc_deadline_arm says otherwise). -1 with an
+ * error: it is too late to begin. */
+int fc_deadline_begin(FcServer* server, const char* name);
+/* When something that begins now must have ended. */
+FcDue fc_deadline_due(const FcDeadline* deadline, int64_t now);
+void fc_deadline_arm(FcServer* server, FcDue due);
+static inline bool fc_deadline_is_set(const FcDeadline* deadline) { return deadline->until || deadline->each; }
+void fc_deadline_clear(FcServer* server);
 
 /* ---- values; serve_values.c ---- */
 

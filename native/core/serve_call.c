@@ -50,6 +50,7 @@ void fc_server_clear(FcServer* server) {
     if (server->handles.entries[i].kind) fc_server_drop(server, server->handles.entries[i]);
   }
   fc_handles_free(&server->handles);
+  fc_deadline_clear(server);
   if (server->next_hop) fc_endpoint_decref(server->next_hop);
   server->next_hop = NULL;
   TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal,
@@ -97,12 +98,15 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   bool shared = server->callbacks != NULL;
   FcExport* outer = server->running;
   bool timed = server->ep->queued != 0 || server->ep->arrived != 0; /* else nobody waits for it but who asked */
+  const FcDue due = server->due;
   if (!function->quick && fc_endpoint_flush_queue(server->ep) != 0) return -1;
+  if (FC_UNLIKELY(fc_deadline_is_set(&server->deadline)) && fc_deadline_begin(server, function->name) != 0) return -1;
   note(server, server->running = function);
   int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived; /* more may arrive within the call */
   if (shared) fc_endpoint_leave(server->ep);
   int rc = fc_export_call(server, function, args, n, result);
   if (shared) pthread_mutex_lock(&server->ep->lock);
+  if (FC_UNLIKELY(server->due.at != due.at)) fc_deadline_arm(server, due);
   if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
   if (timed) function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
@@ -199,12 +203,16 @@ static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
   return fc_promise_set(server, args[0].v_int64, rc, result);
 }
 
+static int call(FcServer* server, FcExport* function, const fc_wire_packet* p, TVMFFIAny* result) {
+  if (FC_LIKELY(function->own == FC_OWN_NONE)) return perform(server, function, p->args, p->num_args, result);
+  return function->own == FC_OWN_KEEP ? keep(server, p, result) : fc_deadline_tell(server, p, &server->deadline);
+}
+
 int fc_server_call(FcServer* server, const fc_wire_packet* p) {
   FcExport* function = callee(server, p->handle);
   if (FC_UNLIKELY(!function)) return -1;
   TVMFFIAny result = fc_any_none();
-  int rc = FC_UNLIKELY(function->keeps) ? keep(server, p, &result)
-                                        : perform(server, function, p->args, p->num_args, &result);
+  int rc = call(server, function, p, &result);
   if (FC_LIKELY(rc == 0)) rc = reply_result(server, function, p, &result);
   fc_export_decref(function);
   return rc;
@@ -212,27 +220,28 @@ int fc_server_call(FcServer* server, const fc_wire_packet* p) {
 
 /* ---- by name ---- */
 
-static int call_keep(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)self, (void)args, (void)n, (void)result;
-  fc_error_set("TypeError", "only a client calls farcall.rpc.keep");
+  fc_error_set("TypeError", "only a client calls this function");
   return -1;
 }
 
-/* What the dispatcher itself has: promises, and how to look into containers. */
-static int find_own(TVMFFIByteArray name, FcExport** out) {
-  static const char keep_name[] = "farcall.rpc.keep";
+/* What the dispatcher itself has: promises, deadlines, and how to look into containers. */
+static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
-  bool keeps = name.size == sizeof keep_name - 1 && memcmp(name.data, keep_name, name.size) == 0;
-  if (keeps && fc_function_new(NULL, call_keep, NULL, &object) != 0) return -1;
-  if (!keeps) object = fc_container_function(name.data, name.size);
+  int own = FC_OWN_NONE;
+  if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
+  if (fc_is_named(name, FC_DEADLINE_NAME) && server->page) own = FC_OWN_DEADLINE;
+  if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
+  if (own == FC_OWN_NONE) object = fc_container_function(name.data, name.size);
   if (!object) return 0;
   *out = fc_export_new(object, name.data, name.size, 0);
-  if (*out) (*out)->keeps = keeps;
+  if (*out) (*out)->own = (uint8_t)own;
   return *out ? 0 : -1;
 }
 
 static int find(FcServer* server, TVMFFIByteArray name, FcExport** out) {
-  if (find_own(name, out) != 0) return -1;
+  if (find_own(server, name, out) != 0) return -1;
   if (*out) return 0;
   return server->policy->find(server->context, name, out);
 }

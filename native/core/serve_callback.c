@@ -127,6 +127,7 @@ static int call_client(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* 
   if (!__atomic_load_n(&callback->open, __ATOMIC_ACQUIRE)) return is_over();
   if (fc_endpoint_enter(callback->ep) != 0) return -1;
   int rc = callback->open ? ask(callback, args, n, result) : is_over();
+  callback->ep->deadline = 0; /* this thread's was for the answer; requests come when they come */
   fc_endpoint_leave(callback->ep);
   return rc;
 }

@@ -95,7 +95,8 @@ class Function:
         """Call without blocking the event loop.
 
         Raises:
-            TimeoutError: it took longer than ``timeout`` seconds, and was given up.
+            DeadlineExceededError: it took longer than ``timeout`` seconds, and is given up: the far side may
+                still do the work, and its reply is passed over. The session goes on.
         """
     @property
     def name(self) -> str: ...
@@ -559,6 +560,8 @@ class Endpoint:
     @property
     def slot(self) -> int: ...
     @property
+    def serial(self) -> int: ...
+    @property
     def closed(self) -> bool: ...
     def close(self) -> None: ...
     # client
@@ -644,7 +647,8 @@ class RemoteRef:
 class Call:
     """A remote call on its way, in the shape of a :class:`concurrent.futures.Future`.
 
-    From a pipeline, or ``Function.submit``. It can be awaited, and be an argument of a later call.
+    From a pipeline, or ``Function.submit``. It can be awaited, and be an argument of a later call;
+    ``concurrent.futures.wait`` and ``as_completed`` take it.
     """
 
     @property
@@ -653,7 +657,8 @@ class Call:
         """Wait for the result.
 
         Raises:
-            TimeoutError: it is not there in time; it may be asked for again.
+            DeadlineExceededError: it is not there within ``timeout`` seconds, and may be asked for again. Or
+                the call's own deadline has passed, which ends the session; see :func:`farcall.deadline`.
             concurrent.futures.CancelledError: the call was cancelled.
             Exception: what the call itself failed with.
         """
@@ -663,13 +668,14 @@ class Call:
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool:
-        """Give the result up: its reply is passed over. The far side still does the work.
+        """Give the result up. A call of a pipeline that was not sent yet never is (unless a later one takes
+        its result); one that was sent is still made, and its reply is passed over. Never waits.
 
         Returns:
             False when the call has ended.
         """
     def add_done_callback(self, fn: Callable[[Call], object], /) -> None:
-        """``fn(call)`` is called when it has ended, in another thread."""
+        """``fn(call)`` is called when it has ended, in another thread, or in that of who cancels it."""
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 class Pipeline:
@@ -707,6 +713,13 @@ def remote_view(
 ) -> Tensor: ...
 def rename_remote(function: Function, name: str, /) -> Function: ...
 def set_deadline(at: int, /) -> int: ...
+def beat_if_held(serial: int, /) -> bool:
+    """An empty packet on the connection of that Endpoint, which need not be held for it.
+
+    Returns:
+        False when it has ended, or nothing holds it any more.
+    """
+
 def trace_start() -> None: ...
 def trace_stop() -> list[tuple[int, str, str, int, int]]: ...
 def file_writer(begin: Callable[[str, int, int, int], int], end: Callable[[str, bool], None], /) -> Function:

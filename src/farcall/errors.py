@@ -114,7 +114,15 @@ class WorkerCrashedError(RemoteError):
 
 
 class DeadlineExceededError(RemoteError, TimeoutError):
-    """The other side did not answer in the time that was allowed."""
+    """Something took longer than it was allowed to: a call, a copy, a wait. It is a ``TimeoutError``.
+
+    The message says who took too long (which server, where a session goes through several), how long it was
+    given, and whether the session goes on. Allow more time, or connect again.
+    """
+
+
+class ConnectTimeoutError(ConnectError, DeadlineExceededError):
+    """A session could not be opened in the time that ``connect(timeout=...)`` allowed."""
 
 
 class ProtocolError(RemoteError):

@@ -115,6 +115,7 @@ def register() -> None:
         "first": lambda x: x[0],
         "get": lambda x, key: x[key],
         "grab": _grab,
+        "hang": lambda: ctypes.PyDLL(None).pause(),  # and nobody else gets the GIL
         "forever": lambda: threading.Event().wait(),
         "here": os.getcwd,
         "hold": HELD.append,
@@ -139,6 +140,7 @@ def register() -> None:
         "start": _start,
         "sum": lambda x: float(x.numpy().sum()),
         "truncate_page": _truncate_page,
+        "exists": lambda name: Path("..", name).exists(),
         "touch": lambda name: Path("..", name).touch(),
         "wait_for": _wait_for,
         "transpose": lambda x: x.numpy().T,

@@ -26,7 +26,7 @@ from farcall.errors import (
 )
 from farcall.rpc import Server, connect
 
-from .conftest import INIT, SECONDS, packet, sequence, text, works
+from .conftest import INIT, SECONDS, has_ended, packet, sequence, text, works
 
 VOID = packet(4, sequence(struct.pack("<i", 0)))
 ACCEPT = struct.pack("<ii", 0xFF271, 8) + b"server:k"
@@ -203,7 +203,7 @@ def test_a_deadline_on_a_call(server: Server) -> None:
             forever()
         with pytest.raises(DeadlineExceededError):
             session.get_function("test.add")
-        os.kill(pid, signal.SIGKILL)
+        assert has_ended(pid)
     assert works(server)
 
 

@@ -1,11 +1,8 @@
-"""Calls that do not wait: pipelines, futures, asyncio, deadlines."""
+"""Calls that do not wait: pipelines, futures, asyncio."""
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -173,66 +170,6 @@ def test_several_results_of_a_call(session: Session) -> None:
     np.testing.assert_array_equal(same.numpy(), x.numpy())
 
 
-def test_a_result_that_is_late(server: Server) -> None:
-    with connect(server.url, key="k", timeout=SECONDS) as session:
-        wait, add = session.get_function("test.wait_for"), session.get_function("test.add")
-        call = wait.submit("go")
-        with pytest.raises(TimeoutError, match="has not answered"):
-            call.result(timeout=0.01)
-        with fc.deadline(0.01), pytest.raises(TimeoutError):
-            call.exception()
-        assert call.running()
-        assert call.cancel()
-        assert call.cancelled()
-        with pytest.raises(concurrent.futures.CancelledError):
-            call.result()
-        after = add.submit(1, 1)
-        with connect(server.url, key="k", timeout=SECONDS) as other:
-            other.get_function("test.touch")("go")
-        assert after.result(timeout=SECONDS) == 2  # the reply of the cancelled call was passed over
-        assert add(2, 2) == 4
-
-
-def test_callbacks_of_a_call(session: Session) -> None:
-    seen: list[int] = []
-    done = threading.Event()
-    for i in range(5):
-        session.get_function("test.add").submit(i, 0).add_done_callback(
-            lambda call: seen.append(call.result())
-        )
-    session.get_function("test.nop").submit().add_done_callback(lambda call: done.set())
-    assert done.wait(SECONDS)
-    assert seen == list(range(5))
-
-
-def test_asyncio(session: Session) -> None:
-    add, fail = session.get_function("test.add"), session.get_function("test.fail")
-
-    async def main() -> None:
-        assert await asyncio.gather(*(add.call_async(i, 1) for i in range(20))) == list(range(1, 21))
-        assert await add.submit(1, 2) == 3
-        with pytest.raises(ValueError, match="reason"):
-            await fail.call_async("ValueError", "reason")
-        assert await fc.ffi.Function(lambda x: x * 2).call_async(21) == 42
-
-    asyncio.run(main())
-
-
-def test_asyncio_timeout_and_cancel(server: Server) -> None:
-    async def main() -> None:
-        with connect(server.url, key="k", timeout=SECONDS) as session:
-            wait = session.get_function("test.wait_for")
-            with pytest.raises(TimeoutError):
-                await wait.call_async("never", timeout=0.01)
-            task = asyncio.create_task(wait.call_async("never"))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
-
-
 def test_the_session_ends_under_calls(server: Server) -> None:
     with connect(server.url, key="k", timeout=SECONDS) as session:
         wait = session.get_function("test.wait_for")
@@ -276,35 +213,3 @@ def test_threads_share_a_session(session: Session) -> None:
         thread.join(SECONDS * 2)
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
-
-
-# ---- deadlines
-
-
-def test_a_deadline_ends_a_call(server: Server) -> None:
-    with connect(server.url, key="k", timeout=SECONDS) as session:
-        forever = session.get_function("test.forever")
-        start = time.monotonic()
-        with fc.deadline(0.05), pytest.raises(fc.errors.DeadlineExceededError, match=r"within 0\.0"):
-            forever()
-        assert time.monotonic() - start < SECONDS
-        assert session.closed
-    with connect(server.url, key="k", timeout=SECONDS) as next_one:
-        assert next_one.get_function("test.add")(1, 1) == 2
-
-
-def test_deadlines_nest_and_end(session: Session) -> None:
-    add = session.get_function("test.add")
-    with fc.deadline(SECONDS):
-        with fc.deadline(1000):
-            assert add(1, 1) == 2
-        assert add(1, 1) == 2
-    assert add(1, 1) == 2
-    for seconds in (0, -1, float("nan"), 1e12):
-        with pytest.raises(ValueError, match="positive"), fc.deadline(seconds):
-            pass
-
-
-def test_a_deadline_is_a_timeout_for_those_who_ask_so() -> None:
-    assert issubclass(fc.errors.DeadlineExceededError, TimeoutError)
-    assert issubclass(fc.errors.DeadlineExceededError, fc.RemoteError)

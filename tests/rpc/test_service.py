@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -90,6 +91,7 @@ def test_a_pipe_serves_the_process_that_starts_it() -> None:
         folder = Path(session.get_function("test.here")())
         session.upload(b"x", "file")
         assert (folder / "file").exists()
+        assert "deadlines" not in session.features  # nobody would say why this process has ended
     assert not folder.exists()
 
 
@@ -258,8 +260,27 @@ def test_a_client_that_runs_keeps_its_session() -> None:
         assert add(session) == 42
 
 
+def test_what_came_from_a_session_keeps_it() -> None:
+    """A function is enough; without anything of it, the line closes."""
+    limits = Limits(lease_seconds=0.15)
+    with Server(init=INIT, limits=limits) as server:
+        session: fc.Session | None = connect(server.url, timeout=SECONDS)
+        assert session is not None
+        call, pid = session.get_function("test.add"), session.get_function("test.pid")()
+        watched, session = os.pidfd_open(pid), None
+        gc.collect()
+        try:
+            assert not select.select([watched], [], [], 0.6)[0]
+            assert call(20, 22) == 42
+            del call
+            gc.collect()
+            assert select.select([watched], [], [], SECONDS)[0]
+        finally:
+            os.close(watched)
+
+
 def test_a_silent_client_loses_its_session_after_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "keep", lambda session, lease: None)
+    monkeypatch.setattr(heartbeat, "keep", lambda endpoint, lease: None)
     with (
         Server(init=INIT, limits=Limits(lease_seconds=0.2)) as server,
         connect(server.url, timeout=SECONDS) as session,

@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from farcall.errors import ConnectError, ConnectionLostError, DeadlineExceededError, UsageError
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    DeadlineExceededError,
+    UsageError,
+)
 from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
 from farcall.rpc.handshake import ClientHandshake, check_key, client_hello
 from farcall.rpc.relay import Hop
@@ -37,7 +43,7 @@ def connect(
             the session with the next, and forwards; farcall servers and TVM servers can both do that.
         timeout: seconds until the session must stand.
         call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
-            ends the session, since its answer would be taken for the next one's.
+            ends the session: see :func:`farcall.deadline`.
         session_timeout: seconds after which the (nearest) server ends the session, if not before.
         token: ``NAME.SECRET`` from `farcall token create`, where the server at ``url`` wants one.
         tls: the files for ``tls://`` and ``wss://``, on the line from here.
@@ -48,7 +54,8 @@ def connect(
     Raises:
         UsageError: ``url`` or a number is none, a ``tls`` file cannot be used, or the token would travel in
             plain text.
-        ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server.
+        ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server; its subclass
+            ConnectTimeoutError (a ``TimeoutError``): it did not stand in time.
         MissingExtraError: the channel needs a package that is not installed.
     """
     limits = {"timeout": timeout, "call_timeout": call_timeout, "session_timeout": session_timeout}
@@ -139,7 +146,8 @@ def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshak
     except ConnectError as error:
         raise ConnectError(f"{url}: {connection.trouble() or error}") from None
     except DeadlineExceededError:
-        raise ConnectError(f"{url}: it accepts connections, but did not answer in time; {_CURE}") from None
+        text = "it accepts connections, but did not answer in time"
+        raise ConnectTimeoutError(f"{url}: {text}; {_CURE}") from None
     except ConnectionLostError as error:
         reason = connection.trouble() or f"{error} in the handshake; {_CURE}"
         raise ConnectError(f"{url}: {reason}") from None

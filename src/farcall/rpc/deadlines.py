@@ -18,11 +18,14 @@ def deadline(seconds: float) -> Iterator[None]:
         with fc.deadline(0.5):
             y = far["main"](x)
 
-    A call that waits for its answer when the time is up ends its session with
-    :class:`~farcall.errors.DeadlineExceededError`: a server cannot be stopped in the middle of a kernel but
-    by leaving it, which frees its device. A :class:`~farcall.Call` of a pipeline raises TimeoutError
-    instead, and may be waited for again. Blocks nest; the nearest deadline counts. In asyncio code use
-    ``timeout=`` of ``call_async``, since tasks share their thread.
+    A call that takes longer ends its session with :class:`~farcall.errors.DeadlineExceededError`, since a
+    kernel cannot be stopped but with its process. Servers of farcall are told how much time is left, each on
+    the way: the one where the call runs ends its worker then, and says so. A call that such a server comes to
+    too late is refused with the same error, and so is one that would be sent too late; then the session goes
+    on. Blocks nest; the nearest deadline counts. In asyncio code use
+    ``connect(call_timeout=...)``, since tasks share their thread.
+
+    To stop waiting, and let a call go on, there are ``Call.result(timeout)`` and ``call_async(timeout=...)``.
 
     Raises:
         ValueError: ``seconds`` is not positive.

@@ -59,17 +59,24 @@ class Policy:
         workdir: the session's own folder.
         limits: what the client may ask for.
         waits: whether the server can wait inside a call, so that it can call the client's functions.
+        watched: whether a supervisor tells the client why its process was ended, when a call took too long.
         store: the folder of what sessions of the server uploaded; without one, each file is sent.
     """
 
     def __init__(
-        self, workdir: Path, limits: Limits, *, waits: bool = True, store: Path | None = None
+        self,
+        workdir: Path,
+        limits: Limits,
+        *,
+        waits: bool = True,
+        watched: bool = False,
+        store: Path | None = None,
     ) -> None:
         self.limits = limits
         self._waits = waits
         self._rights = Rights()
         features = ["promises", "trace", "debug"]
-        features += ["callbacks", "relay"] * waits + ["files"] * (store is not None)
+        features += ["callbacks", "relay"] * waits + ["deadlines"] * watched + ["files"] * (store is not None)
         self._greeting = json.dumps({"version": 1, "features": features, "limits": asdict(limits)})
         self._next: Connection | None = None
         self._dispatcher: weakref.ref[_core.Dispatcher] | None = None

@@ -7,20 +7,18 @@ process that is stopped sends none, and that is the point.
 from __future__ import annotations
 
 import threading
-import weakref
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from farcall.rpc.session import Session
+from farcall import _core
 
 _SHORTEST, _LONGEST = 0.02, 3600.0  # seconds
 
 
-def keep(session: Session, lease: object) -> threading.Event | None:
-    """Send empty packets for ``session`` until it is closed, forgotten or lost.
+def keep(endpoint: _core.Endpoint, lease: object) -> threading.Event | None:
+    """Send empty packets on a line until it is closed or lost, or nothing holds it any more: a session does,
+    and so does everything that came from it.
 
     Args:
-        session: the one to keep.
+        endpoint: of the session to keep.
         lease: seconds of silence that its server allows; anything but a positive number means no limit.
 
     Returns:
@@ -30,16 +28,11 @@ def keep(session: Session, lease: object) -> threading.Event | None:
         return None
     seconds = min(max(lease / 3, _SHORTEST), _LONGEST)
     over = threading.Event()
-    beating = threading.Thread(
-        target=_beat, args=(weakref.ref(session), over, seconds), name="farcall-heartbeat", daemon=True
-    )
-    beating.start()
+    arguments = (endpoint.serial, over, seconds)
+    threading.Thread(target=_beat, args=arguments, name="farcall-heartbeat", daemon=True).start()
     return over
 
 
-def _beat(reference: weakref.ref[Session], over: threading.Event, seconds: float) -> None:
-    while not over.wait(seconds):
-        session = reference()
-        if session is None or not session.beat():
-            return
-        del session
+def _beat(serial: int, over: threading.Event, seconds: float) -> None:
+    while not over.wait(seconds) and _core.beat_if_held(serial):
+        pass

@@ -24,6 +24,10 @@ FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string(PROTOCOL_VERS
 """What a farcall client says first: kInitServer without a constructor, and the lookup of the greeting."""
 
 
+SESSION_TIMEOUT = "RPCSessionTimeoutError"
+"""How a kException begins whose session ran out of time: TVM's clients know it by that."""
+
+
 def exception_packet(text: str) -> bytes:
     """A kException with ``text``, as the supervisor sends it when a worker is gone."""
     return _packet(struct.pack("<iii", _EXCEPTION, 1, _TEXT) + _string(text))

@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,8 @@ PAGE_BYTES = 4096
 _SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
 _NAME_MAX = 256
 _WORDS_SIZE, _WORDS, _WORDS_MAX = 1024, 1026, 1024
-_RECEIVED, _SENT, _CALLS = 512, 520, 528  # u64 of the host; the channel and the dispatcher count there
+# u64 of the host; the channel and the dispatcher write them
+_RECEIVED, _SENT, _CALLS, _DUE, _GIVEN = 512, 520, 528, 536, 544
 _LISTENS, _BEGUN = 560, 561
 
 
@@ -82,6 +84,12 @@ class Page:
     def calls(self) -> int:
         """Calls that have begun."""
         return self._counter(_CALLS)
+
+    @property
+    def overdue(self) -> float | None:
+        """How many seconds its client gave the call that runs, when they are over; else None."""
+        due = self._counter(_DUE)
+        return self._counter(_GIVEN) / 1e9 if 0 < due <= time.monotonic_ns() else None
 
     def _counter(self, at: int) -> int:
         return int.from_bytes(self.memory[at : at + 8], sys.byteorder)

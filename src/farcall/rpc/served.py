@@ -14,7 +14,7 @@ from farcall.errors import UsageError
 from farcall.rpc.channels import Accepted
 from farcall.rpc.hangup import HangupWatch
 from farcall.rpc.limits import Limits
-from farcall.rpc.packets import exception_packet
+from farcall.rpc.packets import SESSION_TIMEOUT, exception_packet
 from farcall.rpc.pool import WorkerPool
 from farcall.rpc.tokens import Grant
 from farcall.rpc.worker_process import WorkerProcess
@@ -113,7 +113,7 @@ class ServedSession:
         lasted, limits = now - self._progress.since, self._limits
         if page.calling is not None and 0 < limits.call_seconds <= lasted:
             name, seconds = page.calling, limits.call_seconds
-            self.end("call limit", f"DeadlineExceededError: `{name}` ran for more than {seconds:g} s here")
+            self.end("call limit", f"{SESSION_TIMEOUT}: `{name}` ran for more than {seconds:g} s here")
         elif page.calling is None and 0 < limits.lease_seconds <= lasted:
             self.end("lease", f"ConnectionLostError: nothing was heard for {limits.lease_seconds:g} s")
 
@@ -152,8 +152,7 @@ class ServedSession:
         seconds = min(filter(None, (wish, self._limits.session_seconds)), default=None)
         if seconds is None:
             return
-        # The prefix by which a TVM client knows it.
-        words = f"RPCSessionTimeoutError: the session's {seconds:g} s are over"
+        words = f"{SESSION_TIMEOUT}: the session's {seconds:g} s are over"
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self.end, "time", words))
 
     def _await_beginning(self, patience: float, was_silent: bool = False) -> None:
@@ -177,19 +176,30 @@ class ServedSession:
         try:
             await asyncio.wait((worker.ended, self._verdict, left), return_when=asyncio.FIRST_COMPLETED)
             if left.done():  # a kernel that never returns must not outlive its client for long
-                await asyncio.wait((worker.ended,), timeout=self._limits.abandoned_seconds)
+                seconds = self._limits.abandoned_seconds
+                await asyncio.wait(
+                    (worker.ended, self._verdict), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
         finally:
             hangups.forget(descriptor)
         if worker.ended.done():
-            words = worker.obituary(worker.ended.result())
-            if words is None and worker.broken is not None:
-                return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
-            return Verdict("closed" if words is None else "crashed", words if worker.may_add else None)
-        if not self._verdict.done():
+            verdict = _verdict_on(worker, worker.ended.result())
+        elif self._verdict.done():
+            await worker.kill()
+            verdict = self._verdict.result()
+        else:
             return Verdict("abandoned")
-        await worker.kill()
-        verdict = self._verdict.result()
-        return verdict if worker.may_add else Verdict(verdict.reason)
+        return verdict if verdict.told or worker.may_add else verdict._replace(words=None)
+
+
+def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
+    """Why a worker has ended."""
+    if (words := worker.overdue(status)) is not None:
+        return Verdict("deadline", words)
+    words = worker.obituary(status)
+    if words is None and worker.broken is not None:
+        return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
+    return Verdict("closed" if words is None else "crashed", words)
 
 
 async def last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:

@@ -11,7 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core, errors
-from farcall.errors import ConnectError, UsageError
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    DeadlineExceededError,
+    UsageError,
+)
 from farcall.rpc import heartbeat, tracing, transfer, views
 from farcall.rpc.channels import Connection, parse_address
 from farcall.rpc.device import RemoteDevice
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
 
 # What the endpoint does differently for a peer that offers it: FC_PEER_* of native/core/remote.h.
 _PEER_FARCALL = 1
-_PEER_FEATURES = {"callbacks": 2, "promises": 4}
-_PEER_BEHIND_TVM = 8
+_PEER_FEATURES = {"callbacks": 2, "promises": 4, "deadlines": 8}
+_PEER_BEHIND_TVM = 16
 
 
 class Session:
@@ -72,9 +78,10 @@ class Session:
             raise errors.AccessDeniedError(f"{self.url}: {error}") from None
         except errors.RemoteError as error:
             self.close()
-            lost = isinstance(error, errors.ConnectionLostError)
+            lost, late = (isinstance(error, kind) for kind in (ConnectionLostError, DeadlineExceededError))
             reason = self._connection.trouble() if lost else None
-            raise ConnectError(f"{self.url}: no session: {reason or error}") from None
+            kind = ConnectTimeoutError if late else ConnectError
+            raise kind(f"{self.url}: no session: {reason or error}") from None
         except BaseException:
             self.close()
             raise
@@ -101,7 +108,7 @@ class Session:
         except (ValueError, TypeError, AttributeError, RecursionError):
             self.close()
             raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
-        self._over = heartbeat.keep(self, self.server_limits.get("lease_seconds"))
+        self._over = heartbeat.keep(self._endpoint, self.server_limits.get("lease_seconds"))
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
         bits |= _PEER_BEHIND_TVM * self._behind_tvm
         values = self.server_limits.get("values")
@@ -303,7 +310,8 @@ class Session:
 
     @property
     def call_timeout(self) -> float | None:
-        """Seconds for each call and copy; None waits as long as it takes."""
+        """Seconds for each call and copy; None waits as long as it takes. A call that takes longer ends the
+        session: see :func:`farcall.deadline`."""
         return self._endpoint.timeout
 
     @call_timeout.setter

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from farcall.rpc.packets import SESSION_TIMEOUT
 from farcall.rpc.page import Page
 
 
@@ -69,6 +70,16 @@ class WorkerProcess:
     def broken(self) -> str | None:
         """How the client broke the protocol, if it did."""
         return None if self.page is None else self.page.broken
+
+    def overdue(self, status: int) -> str | None:
+        """What the client must be told when the call that ran had no time left; else None. A worker ends
+        itself then (native/core/serve_deadline.c)."""
+        if self.page is None or status != -signal.SIGKILL or (seconds := self.page.overdue) is None:
+            return None
+        return (
+            f"{SESSION_TIMEOUT}: `{self.page.calling}` did not end within {seconds:.3g} s, as it had to; "
+            "the session is over: connect again"
+        )
 
     def obituary(self, status: int) -> str | None:
         """What the client must be told; None when all was in order."""

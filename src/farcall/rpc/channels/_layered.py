@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from farcall._core import Channel
-from farcall.errors import ConnectError, ProtocolError
+from farcall.errors import ConnectError, ConnectTimeoutError, ProtocolError
 from farcall.rpc.channels._address import Address
 from farcall.rpc.channels._connection import Accepted, Connection
 from farcall.rpc.channels._layers import Layer, Stack, TlsLayer, WebSocketLayer
@@ -25,17 +25,19 @@ def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
         MissingExtraError: for WebSocket, websockets is not installed.
     """
     layer = _client_layer(address, tls)
+    where = f" in the handshake of {address.scheme}; does a server listen there for {address.scheme}://?"
     outer = open_socket(address, deadline)
     try:
         early = shake(layer, outer, deadline)
     except ProtocolError as error:
         outer.close()
         raise ConnectError(f"{address}: {error}") from None
+    except TimeoutError:
+        outer.close()
+        raise ConnectTimeoutError(f"{address}: no answer in time{where}") from None
     except OSError as error:
         outer.close()
-        text = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        cure = f"does a server listen there for {address.scheme}://?"
-        raise ConnectError(f"{address}: {text} in the handshake of {address.scheme}; {cure}") from None
+        raise ConnectError(f"{address}: {error.strerror or error}{where}") from None
     ours, theirs = socket.socketpair()
     pump = PumpThread(Pump(layer, outer, theirs, early))
     return Connection(address, Channel(ours.detach()), on_close=pump.close, trouble=pump.trouble)

@@ -9,7 +9,7 @@ import stat
 import time
 from pathlib import Path
 
-from farcall.errors import ConnectError, UsageError
+from farcall.errors import ConnectError, ConnectTimeoutError, UsageError
 from farcall.rpc.channels._address import Address
 
 CURE = "is `farcall serve` running there?"
@@ -53,7 +53,7 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
         except OSError as error:
             failure = error
     if isinstance(failure, TimeoutError):
-        raise ConnectError(f"{address}: no connection in time; {CURE}")
+        raise ConnectTimeoutError(f"{address}: no connection in time; {CURE}")
     raise ConnectError(f"{address}: {failure.strerror or failure}; {CURE}")
 
 

@@ -138,6 +138,8 @@ bool fc_remote_must_learn(const FcEndpoint* ep);
 int fc_remote_learn(FcEndpoint* ep);
 /* One more request, when what the far side knows is not so any more. */
 int fc_remote_encode_deadline(FcEndpoint* ep, size_t* used, size_t* count);
+/* Whether the far side has yet to hear of the limits of what comes next. */
+bool fc_remote_deadline_is_new(const FcEndpoint* ep);
 /* How much longer than the far side this side waits, for its word of what happened; ns. */
 int64_t fc_remote_grace(const FcEndpoint* ep);
 

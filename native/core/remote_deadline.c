@@ -28,10 +28,14 @@ int fc_remote_learn(FcEndpoint* ep) {
   return 0;
 }
 
+bool fc_remote_deadline_is_new(const FcEndpoint* ep) {
+  const FcClient* client = ep->client;
+  return client->deadline && FC_UNLIKELY(client->told_until != fc_deadline || client->told_each != ep->timeout_ns);
+}
+
 int fc_remote_encode_deadline(FcEndpoint* ep, size_t* used, size_t* count) {
   FcClient* client = ep->client;
-  if (!client->deadline) return 0;
-  if (FC_LIKELY(client->told_until == fc_deadline && client->told_each == ep->timeout_ns)) return 0;
+  if (!fc_remote_deadline_is_new(ep)) return 0;
   int64_t left = fc_deadline ? fc_deadline - fc_now_ns() : 0;
   if (fc_deadline && left <= 0) left = 1; /* 0 is no limit */
   TVMFFIAny args[2] = {fc_any_int(left), fc_any_int(ep->timeout_ns)};

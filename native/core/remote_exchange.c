@@ -180,7 +180,7 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
 
 /* What goes ahead of a packet must be sent once it is encoded: before, it is seen whether the packet can be. */
 static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (FC_LIKELY(ep->frees_count == 0 && fc_deadline == 0 && ep->timeout_ns == 0)) return 0;
+  if (FC_LIKELY(ep->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
   return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);

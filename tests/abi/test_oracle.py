@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farcall import ffi
-from farcall.abi import FunctionAbi, ListSpec, RefSpec
+from farcall.abi import FunctionAbi, ListSpec, RefSpec, ScalarSpec, Signature
 from farcall.errors import ArgumentError
 
 from .calls import Call, calls
@@ -51,9 +51,14 @@ def same(leaf: Any, packed: Any, value: Any) -> bool:
         return plain(packed) == plain(value)
     if isinstance(packed, ffi.Tensor):
         return complex(packed.numpy()) == complex(np.complex64(value))
-    if leaf.type == "uint64" and value >= 2**63:
+    if getattr(leaf, "dtype", "") == "uint64" and value is not None and value >= 2**63:
         return packed == int(value) - 2**64
     return packed == value and isinstance(packed, bool) == isinstance(value, bool | np.bool_)
+
+
+def test_an_unsigned_number_of_64_bits_that_may_be_missing() -> None:
+    abi = FunctionAbi(Signature((ScalarSpec("x", "uint64", optional=True),), ()))
+    assert [list(abi.pack_inputs(x)) for x in (2**63, 7, None)] == [[-(2**63)], [7], [None]]
 
 
 @settings(deadline=None, max_examples=300)

@@ -78,6 +78,9 @@ int64_t fc_now_ns(void);
 FcChannel* fc_channel_from_fds(int in, int out);
 /* The socket of such a channel (or where it reads), for poll; -1 for another kind. */
 int fc_channel_fd(const FcChannel* channel);
+/* What comes next is acknowledged at once: a TCP peer with Nagle's algorithm (TVM's server) keeps each further small
+ * reply until then, which is 40 ms otherwise. The kernel forgets it with the next send. */
+void fc_channel_hurry(const FcChannel* channel);
 
 /*
  * Over a memory file with two rings (one page, then 2^n bytes for each direction), which is mapped: the descriptor

@@ -122,6 +122,8 @@ int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle);
 /* Puts queued releases (FC_FREES_MAX at most), and how long requests may take where that has changed, in front of what
  * is encoded next; answers how many requests that are in *count. */
 int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count);
+/* Several small replies come for what was sent: see fc_channel_hurry. */
+void fc_remote_expect_many(const FcEndpoint* ep);
 /* Replies to those. What one of them refuses is no error, unless the connection ends now: then it said why. Until the
  * reply behind them is read, it is the thread's error. */
 int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what);

@@ -123,6 +123,10 @@ int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
   return 0;
 }
 
+void fc_remote_expect_many(const FcEndpoint* ep) {
+  if (!(ep->client->features & FC_PEER_FARCALL)) fc_channel_hurry(ep->channel);
+}
+
 int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what) {
   fc_wire_packet reply;
   for (size_t i = 0; i < n; ++i) {
@@ -149,6 +153,7 @@ static int send_backlog(FcEndpoint* ep, const char* what) {
     size_t used = 0, count = 0;
     if (fc_remote_encode_ahead(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
     ++ep->client->round_trips;
+    fc_remote_expect_many(ep);
     if (fc_remote_read_ahead(ep, count, what) < 0) return -1;
   }
   return 0;
@@ -213,6 +218,7 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
   }
   if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
   ++ep->client->round_trips;
+  if (FC_UNLIKELY(ahead != 0)) fc_remote_expect_many(ep);
   if (fc_remote_read_ahead(ep, ahead, what) < 0) return -1;
   int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
   if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();

@@ -118,6 +118,7 @@ int fc_call_flush(FcEndpoint* ep) {
   queue->used = 0;
   queue->sending = false;
   pthread_cond_broadcast(&queue->turn);
+  fc_remote_expect_many(ep);
   if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
   fc_endpoint_broken(ep, rc);
   return queue->reading ? -1 : fail_all(ep); /* the one who reads sees it too */

@@ -164,9 +164,15 @@ def test_errors_do_not_say_where_the_folder_is(session: Session, tmp_path: Path)
         (OSError, lambda: session.upload(b"x", "x" * 300)),
         (OSError, lambda: session.download("x" * 300)),
         (OSError, lambda: session.get_function("tvm.rpc.server.workpath")("x" * 300)),
-        (OSError, lambda: session.get_function("farcall.rpc.share")("x" * 300, hint_of(b""))),
-        (OSError, lambda: session.get_function("farcall.rpc.have")("x" * 300, "0" * 64, hint_of(b""))),
-        (FileExistsError, lambda: session.get_function("farcall.rpc.have")("broken.so/x", "0", hint_of(b""))),
+        (OSError, lambda: session.get_function("farcall.rpc.share")("x" * 300, hint_of(0, b"", b""))),
+        (
+            OSError,
+            lambda: session.get_function("farcall.rpc.have")("x" * 300, "0" * 64, hint_of(0, b"", b"")),
+        ),
+        (
+            FileExistsError,
+            lambda: session.get_function("farcall.rpc.have")("broken.so/x", "0", hint_of(0, b"", b"")),
+        ),
     ]
     for expected, attempt in attempts:
         with pytest.raises(expected, match=r"broken|xxx") as raised:

@@ -71,7 +71,7 @@ def _asked(*command: str | Path) -> Iterator[Ask]:
 @contextmanager
 def tvm(calls: int) -> Iterator[Ask]:
     """TVM's client with a session at TVM's server, see rpc_tvm.py. A block of small works has so many."""
-    with _asked(sys.executable, HERE / "rpc_tvm.py", str(calls)) as ask:
+    with _asked(sys.executable, "-m", "bench.rpc_tvm", str(calls)) as ask:
         yield ask
 
 

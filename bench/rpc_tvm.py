@@ -1,11 +1,10 @@
-"""``rpc_tvm CALLS``: TVM's client and server, measured on request: a name a line on stdin, seconds on stdout.
+"""``python -m bench.rpc_tvm CALLS``: TVM's client and server, measured on request: a name in, seconds out, by lines.
 
 A small work's seconds are the median of CALLS.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -15,16 +14,9 @@ import numpy as np
 from tvm import rpc
 from tvm.runtime import tensor
 
+from bench.harness import median_call, once
+
 CALLS = int(sys.argv[1])
-
-
-def _median(call: Callable[[], object], count: int = CALLS) -> float:
-    clock, times = time.perf_counter, []
-    for _ in range(count):
-        start = clock()
-        call()
-        times.append(clock() - start)
-    return statistics.median(times)
 
 
 def works(remote: Any) -> dict[str, Callable[[], float]]:
@@ -35,12 +27,12 @@ def works(remote: Any) -> dict[str, Callable[[], float]]:
     there, there_small = tensor(here, device), tensor(small, device)
     file = bytearray(32 << 20)
     return {
-        "nop": lambda: _median(nop),
-        "up": lambda: _median(lambda: there.copyfrom(here), 1),
-        "down": lambda: _median(there.numpy, 1),
-        "up1k": lambda: _median(lambda: there_small.copyfrom(small)),
-        "down1k": lambda: _median(there_small.numpy),
-        "file": lambda: _median(lambda: remote.upload(file, "bench.bin"), 1),
+        "nop": lambda: median_call(nop, CALLS),
+        "up": lambda: once(lambda: there.copyfrom(here)),
+        "down": lambda: once(there.numpy),
+        "up1k": lambda: median_call(lambda: there_small.copyfrom(small), CALLS),
+        "down1k": lambda: median_call(there_small.numpy, CALLS),
+        "file": lambda: once(lambda: remote.upload(file, "bench.bin")),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,8 +186,10 @@ def test_asyncio_gives_up_after_a_timeout_and_the_session_goes_on(server: Server
             another.get_function("test.touch")(name)
         assert await other == 2
         with pytest.raises(DeadlineExceededError, match=r"within 0\.01 s"):
-            await fc.ffi.Function(lambda: time.sleep(0.1)).call_async(timeout=0.01)
+            await fc.ffi.Function(lambda: given_up.wait(SECONDS)).call_async(timeout=0.01)
+        given_up.set()
 
+    given_up = threading.Event()
     asyncio.run(main())
     assert add(1, 1) == 2
 

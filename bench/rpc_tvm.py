@@ -1,4 +1,4 @@
-"""``python -m bench.rpc_tvm CALLS``: TVM's client and server, measured on request: a name in, seconds out, by lines.
+"""``python -m bench.rpc_tvm CALLS``: TVM's client and server: a name a line on stdin, seconds on stdout.
 
 A small work's seconds are the median of CALLS.
 """

@@ -18,7 +18,7 @@ from iree.runtime import function as iree_function
 from bench.harness import Row, in_turn, rows, spread
 from farcall import ffi
 from farcall.abi import FunctionAbi, Signature
-from farcall.abi import reflection as raw
+from farcall.abi.iree import _reflection as raw
 
 ARRAY = ["ndarray", "f32", 1, 4]
 FLAT = Signature.of({"a": "float32[n]", "b": "float32[n]"}, "float32[n]")
@@ -119,7 +119,7 @@ def _parse() -> Iterator[Row]:
 
         return parse
 
-    from farcall.abi import iree_json
+    from farcall.abi.iree import _json as iree_json
 
     kinds: Mapping[str, tuple[Call, Call]] = {
         "raw": (

@@ -63,7 +63,7 @@ def test_every_limit_has_its_row() -> None:
 def test_what_a_session_has_is_in_its_guide() -> None:
     guide = (DOCS / "remote.md").read_text()
     public = [name for name in vars(Session) if not name.startswith("_")]
-    kept_by_itself = {"beat"}  # see heartbeat.py
+    kept_by_itself = {"beat"}  # see _heartbeat.py
     options = [field.name for field in dataclasses.fields(TimingOptions)]
     missing = [
         name for name in (*public, *options, *rpc.Stats._fields) if not re.search(rf"\b{name}\b", guide)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from farcall.backends.ckit import CBackendKit, RegionWriter
+from farcall.backends.c_backend_kit import CBackendKit, RegionWriter
 from farcall.graph import Match, Pattern
 from farcall.graph.dims import dims
 

@@ -585,7 +585,7 @@ class Endpoint:
     def tensor(self, x: Any, device: DeviceLike, /) -> Tensor: ...
 
 class _Policy(Protocol):
-    """What a server decides: see farcall.rpc.dispatch."""
+    """What a server decides: see farcall.rpc.server._dispatch."""
 
     def find(self, name: str, /) -> tuple[Function, int, int] | None: ...
     def scope(self, name: str, /) -> int: ...
@@ -631,7 +631,7 @@ class Dispatcher:
         """
 
 class RemoteRef:
-    """An object of the far side; farcall.rpc.module makes more of it."""
+    """An object of the far side; farcall.rpc.client._module makes more of it."""
 
     def __new__(cls, ref: RemoteRef, /) -> Self: ...
     @property

@@ -9,7 +9,7 @@ import iree.runtime as rt
 import numpy as np
 
 from farcall.abi import FunctionAbi, ListSpec, ScalarSpec, Signature, TensorSpec
-from farcall.abi.leaves import Leaf
+from farcall.abi._leaves import Leaf
 
 # the names of DLPack's dtypes in HalElementType; where it has none, the bits travel in an integer's place
 _ELEMENTS = {

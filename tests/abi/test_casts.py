@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farcall.abi import FunctionAbi, Signature, TensorSpec
-from farcall.abi.casts import CASTINGS, can_cast, cast_number, number
-from farcall.abi.values import numpy_dtype
+from farcall.abi.calls._casts import CASTINGS, can_cast, cast_number, number
+from farcall.abi.calls._values import numpy_dtype
 
 SMALL = [
     "bool",

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import farcall as fc
-from farcall.abi import FunctionAbi, Signature, TensorSpec, dims
+from farcall.abi import FunctionAbi, Signature, TensorSpec
+from farcall.abi import _dims as dims
 from farcall.errors import ArgumentError, ResultError
 
 

@@ -22,7 +22,7 @@ from farcall.abi import (
     Slot,
     TensorSpec,
 )
-from farcall.abi.leaves import Leaf
+from farcall.abi._leaves import Leaf
 from farcall.errors import SignatureError
 
 F32 = ["ndarray", "f32", 1, 16]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.abi import lexer
+from farcall.abi.iree import _lexer as lexer
 from farcall.errors import SignatureError
 
 from .vectors import Row, rows

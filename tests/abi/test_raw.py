@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.abi import RefSpec, ScalarSpec, Signature, TensorSpec, raw
-from farcall.abi.leaves import Leaf
+from farcall.abi import RefSpec, ScalarSpec, Signature, TensorSpec
+from farcall.abi._leaves import Leaf
+from farcall.abi.iree import _raw as raw
 from farcall.errors import SignatureError
 
 from .vectors import Row, rows

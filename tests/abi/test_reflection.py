@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from farcall.abi import FunctionAbi, Items, Signature, Slot, lexer, raw, sip
+from farcall.abi import FunctionAbi, Items, Signature, Slot
+from farcall.abi.iree import _lexer as lexer
+from farcall.abi.iree import _raw as raw
+from farcall.abi.iree import _sip as sip
 from farcall.errors import ArgumentError, SignatureError
 
 from .test_sip import trees

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.abi import sip
+from farcall.abi.iree import _sip as sip
 from farcall.errors import SignatureError
 
 from .vectors import Row, rows

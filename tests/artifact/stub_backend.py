@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from farcall.artifact.plan import Plan
+from farcall.artifact._plan import Plan
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region, cut, load_model
 from farcall.graph.dims import dims, product
@@ -92,7 +92,7 @@ def model(
 
 def plan(proto: onnx.ModelProto, *backends: Backend) -> Plan:
     """A plan of ``proto`` for stub backends (no entry points looked at)."""
-    from farcall.artifact.plan import _describe
+    from farcall.artifact._plan import _describe
 
     chosen = backends or (Stub(),)
     loaded = load_model(proto)

@@ -12,11 +12,9 @@ import onnx_ir as ir
 import pytest
 
 from farcall import ffi
-from farcall.abi.elf import Elf
-from farcall.abi.loading import check_machine, examine
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact.driver import main_source
+from farcall.artifact._entry import main_source
 from farcall.backends.base import RegionCode
 from farcall.errors import (
     ArtifactError,
@@ -27,6 +25,8 @@ from farcall.errors import (
     UsageError,
 )
 from farcall.graph import Region
+from farcall.library._elf import Elf
+from farcall.library._loading import check_machine, examine
 from farcall.toolchain import Source, Target, cache_folder, compile_sources, find_compiler
 
 from .stub_backend import Stub, model, plan

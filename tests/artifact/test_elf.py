@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from farcall.abi.elf import Elf, parse_header
 from farcall.errors import ArtifactError
+from farcall.library._elf import Elf, parse_header
 from farcall.toolchain import Source, compile_shared
 
 

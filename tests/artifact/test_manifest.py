@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from farcall.abi import loading
-from farcall.abi.elf import Elf
-from farcall.abi.loading import check_machine, examine, inspect, load_module
-from farcall.abi.manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, compute_digest, decode, encode
 from farcall.artifact import Artifact
 from farcall.errors import ArtifactError, UsageError
+from farcall.library import _loading as loading
+from farcall.library._elf import Elf
+from farcall.library._loading import check_machine, examine, inspect, load_module
+from farcall.library._manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, compute_digest, decode, encode
 from farcall.toolchain import Source, Target, compile_shared
 
 from .stub_backend import Stub, model, plan

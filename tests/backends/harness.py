@@ -17,8 +17,8 @@ import onnx_ir as ir
 from farcall.backends.base import Backend, RegionCode
 from farcall.backends.c import CBackend
 from farcall.graph import cut
+from farcall.graph._region import Match, Region
 from farcall.graph.dims import dims, evaluate
-from farcall.graph.region import Match, Region
 from farcall.toolchain import Target, find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]

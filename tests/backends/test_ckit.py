@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from farcall.backends import get, names, resolve
 from farcall.backends.base import Backend
 from farcall.backends.c import CBackend
-from farcall.backends.ckit import CBackendKit, RegionWriter, c_expr, c_literal, c_type, dims
+from farcall.backends.c_backend_kit import CBackendKit, RegionWriter, c_expr, c_literal, c_type, dims
 from farcall.errors import BackendError
 from farcall.graph import Match, Pattern
 from farcall.graph.dims import ceildiv, evaluate, maximum, minimum, product, symbol
@@ -196,7 +196,7 @@ def test_dims_as_c(tmp_path: Path) -> None:
 
 def test_symbols_that_no_argument_shows_are_asked_for() -> None:
     from farcall.backends.c._region import generate
-    from farcall.graph.region import Region
+    from farcall.graph._region import Region
 
     whole = whole_region(
         onnx.parser.parse_model(

@@ -13,7 +13,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from farcall.backends.c._fusion import LARGEST_GROUP, Group, group, roots
-from farcall.backends.c._plan import Life, plan
+from farcall.backends.c._memory_plan import Life, plan
 from farcall.backends.c._region import generate
 from farcall.graph import load_model
 from farcall.graph.dims import evaluate, symbol

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 import farcall.artifact
 from farcall.abi import Arg, Signature
-from farcall.abi.manifest import FunctionInfo
 from farcall.artifact import inspect as read_manifest
 from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
 from farcall.cli.inspect import command as inspect_command
+from farcall.library._manifest import FunctionInfo
 
 NESTED = Signature.of(
     {

@@ -145,7 +145,7 @@ FARCALL_EXPORT(symmetric, symmetric);
 @with_zig
 def test_a_library_for_musl(tmp_path: Path) -> None:
     """Linked, and nothing undefined but the runtime's functions and the C library's."""
-    from farcall.abi.elf import Elf
+    from farcall.library._elf import Elf
 
     source = written(tmp_path, "use.cpp", CPP_SOURCE)
     target = ("-target", "x86_64-linux-musl")

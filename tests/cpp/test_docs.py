@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from farcall.cpp import build_inline
-from farcall.cpp.cuda import find_nvcc
+from farcall.cpp._cuda import find_nvcc
 
 from ..programs import run_guide
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import farcall.cpp.builder as builder
+import farcall.cpp._builder as builder
 from farcall.cpp import build, build_inline, load, load_inline
-from farcall.cpp.builder import depends_of
-from farcall.cpp.cuda import find_nvcc
+from farcall.cpp._builder import depends_of
+from farcall.cpp._cuda import find_nvcc
 from farcall.errors import ArtifactError, ToolchainError, UsageError
 
 FAST = ["-O0"]
@@ -221,7 +221,7 @@ def test_dependencies_as_make_writes_them() -> None:
 
 
 def test_without_nvcc_cuda_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("farcall.cpp.cuda.find_nvcc", lambda: None)
+    monkeypatch.setattr("farcall.cpp._cuda.find_nvcc", lambda: None)
     with pytest.raises(ToolchainError, match="CUDA sources need nvcc"):
         build_inline("gpu", cuda_sources="__global__ void k() {}", functions=[])
 

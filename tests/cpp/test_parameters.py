@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.cpp.parameters import Declarations, Parameter
+from farcall.cpp._parameters import Declarations, Parameter
 
 
 def names(source: str, function: str = "f") -> list[str] | None:

@@ -40,7 +40,7 @@ def test_a_system_library() -> None:
 
 
 def test_a_library_imports_nothing_but_the_c_functions(library: str) -> None:
-    from farcall.abi.elf import Elf
+    from farcall.library._elf import Elf
 
     elf = Elf(Path(library).read_bytes())
     wanted = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import farcall._core
-from farcall.abi.elf import Elf
+from farcall.library._elf import Elf
 
 from ..programs import hiding_torch, output_of
 

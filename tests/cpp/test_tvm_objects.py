@@ -41,7 +41,7 @@ def test_objects_of_tvm_ffi(library: Path, mode: str) -> None:
 
 def test_it_imports_cxx_names(library: Path) -> None:
     """Without this, the modes above would prove nothing."""
-    from farcall.abi.elf import Elf
+    from farcall.library._elf import Elf
 
     symbols = Elf(library.read_bytes()).dynamic_symbols()
     wanted = {symbol.name for symbol in symbols if not symbol.defined and "3tvm3ffi" in symbol.name}

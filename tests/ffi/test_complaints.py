@@ -23,7 +23,7 @@ import pytest
 
 import farcall
 from farcall import cpp, ffi
-from farcall.abi.elf import Elf
+from farcall.library._elf import Elf
 from farcall.toolchain import find_compiler
 
 from ..programs import output_of

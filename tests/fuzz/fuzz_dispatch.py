@@ -14,8 +14,8 @@ import numpy as np
 
 import farcall as fc
 from farcall.rpc import EventServer, Limits
-from farcall.rpc.dispatch import Rights
-from farcall.rpc.scopes import Scope
+from farcall.rpc.server._dispatch import Rights
+from farcall.rpc.server._scopes import Scope
 
 from . import harness
 

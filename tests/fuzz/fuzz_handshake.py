@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farcall.errors import ConnectError, ProtocolError
-from farcall.rpc.handshake import ClientHandshake, ServerHandshake
+from farcall.rpc.shared._handshake import ClientHandshake, ServerHandshake
 
 from . import harness
 

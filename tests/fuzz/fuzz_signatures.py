@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from farcall.abi import Signature, raw, sip
+from farcall.abi import Signature
+from farcall.abi.iree import _raw as raw
+from farcall.abi.iree import _sip as sip
 from farcall.errors import SignatureError
 
 from . import harness

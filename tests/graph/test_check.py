@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from farcall.graph import Partition, cut
-from farcall.graph.check import check_partition, violations
+from farcall.graph._check import check_partition, violations
 
 from .graphs import FULL, text_model
 

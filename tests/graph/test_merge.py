@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.graph.merge import merge
+from farcall.graph._merge import merge
 
 Sources = list[list[int]]
 

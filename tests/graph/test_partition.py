@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from farcall.errors import UnsupportedOperatorError, UsageError
 from farcall.graph import Match, Partition, Pattern, UnknownShapeError, cut, load_model
-from farcall.graph.check import check_partition
+from farcall.graph._check import check_partition
 from farcall.graph.dims import dims
 
 from .graphs import FULL, KINDS, NPU, C, OpBackend, chain, random_dag, text_model, value

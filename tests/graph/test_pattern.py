@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farcall.errors import UsageError
 from farcall.graph import Match, Pattern, load_model
-from farcall.graph.pattern import Operand, Operator
+from farcall.graph._pattern import Operand, Operator
 
 from .graphs import text_model
 

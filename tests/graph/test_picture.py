@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farcall.graph import Partition, Pattern, cut
-from farcall.graph.layout import layered, spread
+from farcall.graph._layout import layered, spread
 
 from .graphs import FULL, C, OpBackend, chain, random_dag, text_model
 

@@ -16,8 +16,8 @@ from onnx.backend.test.loader import load_model_tests
 
 from farcall.errors import ModelError
 from farcall.graph import load_model
+from farcall.graph._shapes import constraints
 from farcall.graph.dims import evaluate, try_dims
-from farcall.graph.shapes import constraints
 
 _OPERATORS = """
 Conv MaxPool AveragePool GlobalAveragePool BatchNormalization Gemm MatMul Add Sub Mul Div Pow Sqrt Exp Log

@@ -8,8 +8,8 @@ from onnx import helper
 
 from farcall.errors import ModelError
 from farcall.graph import load_model
+from farcall.graph._shapes import constraints
 from farcall.graph.dims import dims, evaluate, parse, text, try_dims
-from farcall.graph.shapes import constraints
 
 from .graphs import text_model, value
 

@@ -269,7 +269,7 @@ from pathlib import Path
 
 from farcall import _core
 from farcall.rpc import Limits
-from farcall.rpc.dispatch import Policy
+from farcall.rpc.server._dispatch import Policy
 
 def peak():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmPeak")).split()[1])

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import farcall as fc
 from farcall.errors import ProtocolError
 from farcall.rpc import Limits
-from farcall.rpc.dispatch import Rights
-from farcall.rpc.event import EventServer
-from farcall.rpc.scopes import Scope
+from farcall.rpc.server._dispatch import Rights
+from farcall.rpc.server._event import EventServer
+from farcall.rpc.server._scopes import Scope
 
 from .conftest import device, dl_tensor, integer, packet, pointer, sequence, text
 

@@ -10,9 +10,9 @@ import pytest
 
 from farcall.errors import ArtifactError, UsageError
 from farcall.rpc import Session
-from farcall.rpc.files import Workdir
-from farcall.rpc.store import hint_of
-from farcall.rpc.uploads import Uploads
+from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._store import hint_of
+from farcall.rpc.server._uploads import Uploads
 
 OUTSIDE = [
     "/etc/passwd",

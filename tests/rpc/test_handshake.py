@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from farcall.errors import ConnectError, ProtocolError, UsageError
 from farcall.rpc import Server
-from farcall.rpc.handshake import (
+from farcall.rpc.shared._handshake import (
     MAGIC,
     ClientHandshake,
     Hello,

@@ -26,7 +26,10 @@ from farcall.errors import (
     PermissionDeniedError,
     WorkerCrashedError,
 )
-from farcall.rpc import Limits, Server, connect, heartbeat, pool, supervisor
+from farcall.rpc import Limits, Server, connect
+from farcall.rpc.client import _heartbeat as heartbeat
+from farcall.rpc.server import _pool as pool
+from farcall.rpc.server import _supervisor as supervisor
 from farcall.rpc.tokens import TokenFile
 
 from . import exports

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from farcall import _core
 from farcall.rpc import Limits, Server, connect
-from farcall.rpc.files import Workdir
-from farcall.rpc.store import ContentStore, SharedFiles, hint_of, library_name
-from farcall.rpc.uploads import Uploads
+from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._store import ContentStore, SharedFiles, hint_of, library_name
+from farcall.rpc.server._uploads import Uploads
 
 from .conftest import SECONDS
 

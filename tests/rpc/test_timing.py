@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import farcall as fc
 from farcall import _core
 from farcall.rpc import Server, Session, Timing, TimingOptions, benchmark, connect
-from farcall.rpc.timing import _decode
+from farcall.rpc.client._timing import _decode
 
 from .conftest import INIT, SECONDS
 

@@ -13,7 +13,7 @@ import pytest
 
 import farcall as fc
 from farcall.rpc import Server, Session, connect
-from farcall.rpc.tracing import _read
+from farcall.rpc.client._tracing import _read
 
 from .conftest import INIT, SECONDS
 

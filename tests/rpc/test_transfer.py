@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import farcall as fc
-from farcall.rpc import Server, Session, connect, transfer
+from farcall.rpc import Server, Session, connect
+from farcall.rpc.client import _transfer as transfer
 
 from .conftest import SECONDS
 

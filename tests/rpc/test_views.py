@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from farcall import _core
-from farcall.rpc import Session, views
+from farcall.rpc import Session
+from farcall.rpc.client import _views as views
 
 DTYPES = [
     "int8",

@@ -24,8 +24,8 @@ from farcall.toolchain import (
     include_dir,
     link_shared,
 )
-from farcall.toolchain import cache as cache_module
-from farcall.toolchain.compiler import compiler_identity, shorten
+from farcall.toolchain import _cache as cache_module
+from farcall.toolchain._compiler import compiler_identity, shorten
 
 HOST = Target.host()
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
@@ -71,7 +71,7 @@ def test_without_a_system_compiler_ziglang_is_taken(monkeypatch: pytest.MonkeyPa
 
 def test_no_compiler_at_all_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("farcall.toolchain.compiler._zig_command", lambda word: None)
+    monkeypatch.setattr("farcall.toolchain._compiler._zig_command", lambda word: None)
     with pytest.raises(ToolchainError, match=r"pip install 'farcall\[compile\]'"):
         find_compiler()
     with pytest.raises(ToolchainError, match="no compiler for s390x-linux-musl"):
@@ -132,7 +132,7 @@ def test_objects_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         Source("other.c", source.text),
     ]
     assert len({first, *compile_sources(compiler, HOST, others)}) == 4
-    monkeypatch.setattr("farcall.toolchain.build._header_key", lambda: "other headers")
+    monkeypatch.setattr("farcall.toolchain._build._header_key", lambda: "other headers")
     assert compile_sources(compiler, HOST, [source]) != [first]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from farcall.errors import ToolchainError
 from farcall.toolchain import Compiler, Target
-from farcall.toolchain.target import cpu_flags, cpu_level, missing_features
+from farcall.toolchain._target import cpu_flags, cpu_level, missing_features
 
 V2 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3"
 V3 = f"{V2} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"

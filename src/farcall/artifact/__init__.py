@@ -1,8 +1,8 @@
 """Artifacts: build, export, load, inspect."""
 
-from farcall.abi.loading import inspect, load_module
-from farcall.abi.manifest import Manifest
-from farcall.artifact.artifact import Artifact
-from farcall.artifact.plan import Plan, partition
+from farcall.artifact._artifact import Artifact
+from farcall.artifact._plan import Plan, partition
+from farcall.library._loading import inspect, load_module
+from farcall.library._manifest import Manifest
 
 __all__ = ["Artifact", "Manifest", "Plan", "inspect", "load_module", "partition"]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farcall.abi.manifest import DIGEST_SECTION, DIGEST_SIZE, MANIFEST_SECTION
 from farcall.errors import BackendError
+from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, MANIFEST_SECTION
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from farcall.graph.partition import Partition
+    from farcall.graph._partition import Partition
 
 ALIGNMENT = 64  # what the code of a backend may count on
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,4 +1,4 @@
-"""C text of dtypes, dims and constants. Public names are re-exported by :mod:`farcall.backends.ckit`."""
+"""C text of dtypes, dims and constants. Its public names are in :mod:`farcall.backends.c_backend_kit`."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def c_expr(dim: Dim) -> str:
     """C text that computes ``dim`` from the variables :func:`c_symbol`, in int64 arithmetic.
 
     ``floor``, ``ceiling`` and ``Mod`` round as Python does. The text may call ``farcall_floordiv``,
-    ``farcall_min`` and ``farcall_max``, which :class:`~farcall.backends.ckit.RegionWriter` defines where
-    they are used.
+    ``farcall_min`` and ``farcall_max``, which :class:`~farcall.backends.c_backend_kit.RegionWriter` defines
+    where they are used.
     """
     if isinstance(dim, int):
         return str(dim) if abs(dim) < 2**31 else f"INT64_C({dim})"

@@ -1,8 +1,8 @@
 """What a backend is: it says which nodes it takes, and turns a region into code.
 
-A third party subclasses :class:`Backend` (or :class:`farcall.backends.ckit.CBackendKit` to write C), and
-names the class in the entry-point group ``farcall.backends``, or passes an instance to ``fc.partition(...,
-backends=[...])``.
+A third party subclasses :class:`Backend` (or :class:`farcall.backends.c_backend_kit.CBackendKit` to write C),
+and names the class in the entry-point group ``farcall.backends``, or passes an instance to
+``fc.partition(..., backends=[...])``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from farcall.graph._pattern import Pattern
+from farcall.graph._region import Region
 from farcall.graph.dims import Dim
-from farcall.graph.pattern import Pattern
-from farcall.graph.region import Region
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            from farcall._words import did_you_mean
+            from farcall._suggest import did_you_mean
 
             meant = did_you_mean(cmd_name, _COMMANDS)
             raise click.UsageError(f"no command `{cmd_name}`{meant}; there are {', '.join(_COMMANDS)}", ctx)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.abi import Fields, Items, Node, Parameter, RefSpec, ScalarSpec, Signature, Slot, TensorSpec
-from farcall.abi.classes import class_of
-from farcall.abi.structure import slots
+from farcall.abi._classes import class_of
+from farcall.abi._structure import slots
 
 if TYPE_CHECKING:
     import numpy as np

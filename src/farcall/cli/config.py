@@ -23,7 +23,7 @@ def cmake_dir() -> Path:
 
 
 def _answers() -> dict[str, str]:
-    from farcall.cpp.job import CPP_FLAGS, LINK_FLAGS
+    from farcall.cpp._job import CPP_FLAGS, LINK_FLAGS
     from farcall.toolchain import include_dir
 
     include = str(include_dir())

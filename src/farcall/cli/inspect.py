@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from farcall.abi import Signature, TensorSpec
-from farcall.abi.structure import slots
+from farcall.abi._structure import slots
 from farcall.cli import _show
 
 

@@ -49,9 +49,9 @@ def functions_of(library: Path) -> list[Exported]:
         UsageError: there is no such file.
         ArtifactError: it is damaged, or a plain library that cannot be loaded here.
     """
-    from farcall.abi.loading import examine, load_module
     from farcall.errors import UsageError
     from farcall.ffi._exported import read, read_module
+    from farcall.library._loading import examine, load_module
 
     try:
         data = library.read_bytes()

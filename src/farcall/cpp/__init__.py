@@ -11,6 +11,6 @@ processes that build the same thing both do, and each finds a whole file.
 
 from __future__ import annotations
 
-from farcall.cpp.api import build, build_inline, load, load_inline
+from farcall.cpp._api import build, build_inline, load, load_inline
 
 __all__ = ["build", "build_inline", "load", "load_inline"]

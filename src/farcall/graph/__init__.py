@@ -3,12 +3,12 @@
 :func:`load_model` reads a model; :func:`cut` divides it between backends into a :class:`Partition`.
 """
 
-from farcall.graph.annotate import Claims
+from farcall.graph._annotate import Claims
+from farcall.graph._model import load_model
+from farcall.graph._partition import Partition, cut
+from farcall.graph._pattern import Pattern
+from farcall.graph._region import Match, Region
 from farcall.graph.dims import Dim, UnknownShapeError
-from farcall.graph.model import load_model
-from farcall.graph.partition import Partition, cut
-from farcall.graph.pattern import Pattern
-from farcall.graph.region import Match, Region
 
 __all__ = [
     "Claims",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph.constraints import Equalities
+from farcall.graph._constraints import Equalities
 from farcall.graph.dims import Dim
 
 Dims = tuple[Dim, ...]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from farcall._core import Call, Pipeline
 from farcall.rpc.channels import Tls
-from farcall.rpc.connecting import connect
-from farcall.rpc.deadlines import deadline
-from farcall.rpc.device import RemoteDevice, Stream
-from farcall.rpc.event import EventServer
-from farcall.rpc.limits import Limits
-from farcall.rpc.module import RemoteModule, RemoteObject
-from farcall.rpc.remote import Stats
-from farcall.rpc.server import Server, serve, serve_stdio
-from farcall.rpc.session import Session
-from farcall.rpc.timing import Timing, TimingOptions, benchmark
-from farcall.rpc.tracing import trace
+from farcall.rpc.client._connecting import connect
+from farcall.rpc.client._deadlines import deadline
+from farcall.rpc.client._device import RemoteDevice, Stream
+from farcall.rpc.client._module import RemoteModule, RemoteObject
+from farcall.rpc.client._remote import Stats
+from farcall.rpc.client._session import Session
+from farcall.rpc.client._timing import Timing, TimingOptions, benchmark
+from farcall.rpc.client._tracing import trace
+from farcall.rpc.server._event import EventServer
+from farcall.rpc.server._server import Server, serve, serve_stdio
+from farcall.rpc.shared._limits import Limits
 
 __all__ = [
     "Call",

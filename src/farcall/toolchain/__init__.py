@@ -1,6 +1,6 @@
 """C compilers and targets: what turns generated C into a library, here and for other machines."""
 
-from farcall.toolchain.build import (
+from farcall.toolchain._build import (
     C_FLAGS,
     LINK_FLAGS,
     Source,
@@ -10,9 +10,9 @@ from farcall.toolchain.build import (
     include_dir,
     link_shared,
 )
-from farcall.toolchain.cache import cache_folder, content_key
-from farcall.toolchain.compiler import Compiler, compiler_identity, find_compiler
-from farcall.toolchain.target import Target
+from farcall.toolchain._cache import cache_folder, content_key
+from farcall.toolchain._compiler import Compiler, compiler_identity, find_compiler
+from farcall.toolchain._target import Target
 
 __all__ = [
     "C_FLAGS",

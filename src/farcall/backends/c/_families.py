@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from farcall.backends.c import arithmetic, conv, indexing, matmul, pool, reduction, shaping, softmax
+from farcall.backends.c import _arithmetic as arithmetic
+from farcall.backends.c import _conv as conv
+from farcall.backends.c import _indexing as indexing
+from farcall.backends.c import _matmul as matmul
+from farcall.backends.c import _pool as pool
+from farcall.backends.c import _reduction as reduction
+from farcall.backends.c import _shaping as shaping
+from farcall.backends.c import _softmax as softmax
 from farcall.backends.c._registry import OPERATORS, operator
 
 __all__ = [

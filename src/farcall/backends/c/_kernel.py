@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.ckit import Code, c_expr, c_type, itemsize
+from farcall.backends.c_backend_kit import Code, c_expr, c_type, itemsize
 from farcall.graph.dims import Dim
 
 

@@ -1,6 +1,6 @@
 """Reductions whose axes are an operand that is computed at run time; the dims of the output are known.
 
-Slower than the loops of :mod:`farcall.backends.c.reduction`: each index is taken apart by divisions.
+Slower than the loops of :mod:`farcall.backends.c._reduction`: each index is taken apart by divisions.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from farcall.backends.base import RegionCode
+from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
 from farcall.backends.c._kernel import Argument, Scratch, Step, Table
-from farcall.backends.c._plan import Life, MemoryPlan, plan
+from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._registry import Loops, View
-from farcall.backends.c.elementwise import emit_group
-from farcall.backends.ckit import PART, RegionWriter, itemsize
+from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
+from farcall.graph._region import Region
 from farcall.graph.dims import dims, product
-from farcall.graph.region import Region
 
 # A product and the sum that it goes into are rounded once where the processor can: twice the speed of a
 # matrix product. gcc before 14 reads ISO C's per-expression contraction ("on") as none at all.

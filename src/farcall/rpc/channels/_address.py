@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from farcall._words import did_you_mean
+from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 
 _EXAMPLES = {

@@ -1,0 +1,1 @@
+"""Calls by a Signature: arguments bound and checked, results restored."""

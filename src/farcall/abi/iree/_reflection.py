@@ -1,0 +1,163 @@
+"""Signatures from and to the reflection attributes of IREE's 2020 modules: a raw signature, and how it nests.
+
+The parser that these attributes were made for took structures that do not fit the raw signature, and then
+lost arguments or read memory that was none of its business. Here the two are compared when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from farcall.abi._signature import Parameter, ParameterKind, Signature
+from farcall.abi._structure import Fields, Items, Node, Nothing, Slot
+from farcall.abi.iree import _raw as raw
+from farcall.abi.iree import _sip as sip
+from farcall.abi.iree._lexer import REMEMBERED
+from farcall.abi.iree._sip import Branch, Tree
+from farcall.errors import SignatureError
+
+VERSION = "1"
+
+# reading
+
+
+def from_reflection(attributes: Mapping[str, str] | Iterable[tuple[str, str]]) -> Signature:
+    """See :meth:`farcall.abi.Signature.from_reflection`."""
+    given = attributes if isinstance(attributes, dict) else dict(attributes)
+    if "f" not in given:
+        raise SignatureError(
+            "No raw abi reflection metadata for function: there is no attribute `f` among "
+            f"({', '.join(given)}); today's compiler writes `iree.abi`: read that by Signature.from_iree"
+        )
+    if given.get("fv") != VERSION:
+        raise SignatureError(
+            f"Unsupported raw function ABI version: expected the attribute `fv` to be '{VERSION}', "
+            f"got {given.get('fv')!r:.40}"
+        )
+    flat, nested = given["f"], _structure_of(given) if given.get("abi") == "sip" else None
+    if not isinstance(flat, (str, bytes)) or not isinstance(nested or "", (str, bytes)):
+        raise SignatureError(f"the attributes `f` and `sip` are texts, got {flat!r:.40} and {nested!r:.40}")
+    size = len(flat) + len(nested or "")
+    return (_read if size <= REMEMBERED else _read.__wrapped__)(flat, nested)
+
+
+def _structure_of(given: Mapping[str, str]) -> str:
+    """The SIP signature of a function whose attributes say that it has one."""
+    for key in ("abiv", "sipv"):
+        if str(given.get(key, VERSION)) != VERSION:
+            raise SignatureError(
+                f"Unsupported SIP version: expected the attribute `{key}` to be '{VERSION}', "
+                f"got {given[key]!r:.40}"
+            )
+    if "sip" not in given:
+        raise SignatureError("the attribute `abi` says sip, and there is no attribute `sip`")
+    return given["sip"]
+
+
+@lru_cache(maxsize=256)
+def _read(flat: str, nested: str | None) -> Signature:
+    inputs, outputs = raw.parse(flat)
+    if nested is None:
+        return Signature(inputs, outputs)
+    trees = sip.parse(nested)
+    parameters, result = _parameters(trees.inputs), _result(trees.results)
+    try:
+        return Signature(inputs, outputs, parameters, result)
+    except ValueError as error:
+        raise SignatureError(f"the SIP signature does not fit the raw signature: {error}") from None
+
+
+def _parameters(tree: Tree | None) -> tuple[Parameter, ...]:
+    """One parameter a child of the root, named by its key: positional in a list, by keyword in a dict."""
+    if tree is None:
+        return ()
+    if isinstance(tree, int):
+        raise SignatureError(
+            "SIP signature: Mismatched structures: the root of the inputs is no list and no dict"
+        )
+    kind: ParameterKind = "positional_only" if tree.kind == "list" else "keyword_only"
+    steps = _dense(tree, "inputs")
+    return tuple([Parameter(str(key), _node(child, str(key)), kind=kind) for key, child in steps])
+
+
+def _result(tree: Tree | None) -> Node:
+    return Nothing() if tree is None else _node(tree, "result")
+
+
+def _node(tree: Tree, path: str) -> Node:
+    if isinstance(tree, int):
+        return Slot(tree)
+    steps = [(str(key), _node(child, f"{path}[{key!r}]")) for key, child in _dense(tree, path)]
+    if tree.kind == "dict":
+        return Fields("dict", tuple(steps))
+    return Items("list", tuple([node for _, node in steps]))
+
+
+def _dense(tree: Branch, path: str) -> Iterable[tuple[sip.Key, Tree]]:
+    """The children, in order; those of a list must have the keys 0, 1, 2, ..."""
+    if tree.kind == "dict":
+        return tree.children.items()
+    count = len(tree.children)
+    gap = next((i for i in range(count) if i not in tree.children), None)
+    if gap is not None:
+        raise SignatureError(
+            f"SIP signature: the list at `{path:.60}` has gaps: the keys of its {count} items should be "
+            f"0 to {count - 1}, and there is no {gap}"
+        )
+    return [(i, tree.children[i]) for i in range(count)]
+
+
+# writing
+
+
+def to_reflection(signature: Signature) -> dict[str, str]:
+    """See :meth:`farcall.abi.Signature.to_reflection`."""
+    attributes = {"f": raw.emit(signature.inputs, signature.outputs), "fv": VERSION}
+    if not _is_plain(signature):
+        trees = sip.Sip(_inputs_tree(signature.parameters), _result_tree(signature.result_node))
+        attributes |= {"abi": "sip", "sip": sip.emit(trees)}
+    return attributes
+
+
+def _is_plain(signature: Signature) -> bool:
+    """Whether the raw signature says it all: a parameter an input, one result bare, several a tuple."""
+    plain = Signature(signature.inputs, signature.outputs)
+    if signature.result != plain.result or any(one.kind == "keyword_only" for one in signature.parameters):
+        return False
+    if [one.node for one in signature.parameters] != [one.node for one in plain.parameters]:
+        return False
+    return not signature.parameters or not _is_named_by_sip(signature.parameters)
+
+
+def _is_named_by_sip(parameters: tuple[Parameter, ...]) -> bool:
+    return all(one.name == str(i) for i, one in enumerate(parameters))
+
+
+def _inputs_tree(parameters: tuple[Parameter, ...]) -> Tree | None:
+    if not parameters:
+        return None
+    by_keyword = [one.kind == "keyword_only" for one in parameters]
+    if all(by_keyword):
+        return Branch("dict", {one.name: _tree(one.node, one.name) for one in parameters})
+    if any(by_keyword) or any(one.kind == "var_positional" for one in parameters):
+        raise SignatureError(
+            "SIP knows parameters that are all positional, or all by keyword; got "
+            + ", ".join(f"`{one.name}` ({one.kind})" for one in parameters)
+        )
+    return Branch("list", {i: _tree(one.node, one.name) for i, one in enumerate(parameters)})
+
+
+def _result_tree(node: Node) -> Tree | None:
+    return None if isinstance(node, Nothing) else _tree(node, "result")
+
+
+def _tree(node: Node, path: str) -> Tree:
+    """A tuple becomes a list, and a namedtuple or dataclass a dict: SIP knows no others."""
+    if isinstance(node, Slot):
+        return node.index
+    if isinstance(node, Items):
+        return Branch("list", {i: _tree(item, f"{path}[{i}]") for i, item in enumerate(node.items)})
+    if isinstance(node, Fields):
+        return Branch("dict", {key: _tree(item, f"{path}[{key!r}]") for key, item in node.fields})
+    raise SignatureError(f"SIP has no place for nothing, which is at `{path}`; leave it out")

@@ -1,0 +1,193 @@
+"""From a plan to one library: generate, compile, link, check, seal."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farcall import __version__
+from farcall.artifact._artifact import Artifact
+from farcall.artifact._constants import Constants, data_assembly
+from farcall.artifact._entry import main_source
+from farcall.errors import BackendError, ToolchainError
+from farcall.library._elf import MACHINES, Elf
+from farcall.library._manifest import (
+    DIGEST_SECTION,
+    DIGEST_SIZE,
+    FORMAT,
+    RUNTIME_SYMBOL,
+    ConstantsInfo,
+    FunctionInfo,
+    Manifest,
+    RegionInfo,
+    TargetInfo,
+    compute_digest,
+    encode,
+)
+from farcall.toolchain import (
+    Compiler,
+    Source,
+    Target,
+    assemble,
+    compile_sources,
+    find_compiler,
+    link_shared,
+)
+
+if TYPE_CHECKING:
+    from farcall.artifact._plan import Plan
+    from farcall.backends.base import Backend, RegionCode
+    from farcall.graph._region import Region
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
+_PREFIX = "__tvm_ffi_"
+
+
+def build(plan: Plan, target: Target) -> Artifact:
+    """Make the artifact of ``plan`` for ``target``. Same plan, same tools: same bytes.
+
+    Raises:
+        ToolchainError: no compiler for the target, or it refused the code.
+        BackendError: what a backend generated breaks its contract.
+        ModelError: a size cannot be computed from the inputs before the model runs.
+    """
+    compiler = find_compiler(target)
+    codes = {region.name: _generate(plan.backends[region.backend], region) for region in plan.regions}
+    constants = Constants(target.big_endian)
+    for name, code in codes.items():
+        constants.add_region(name, code.constants)
+    outputs = constants.add_outputs(plan.partition)
+    sources = _sources(plan.regions, codes)
+    sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
+    manifest = _manifest(plan, target, compiler, constants)
+
+    artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
+    with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
+        folder = Path(name)
+        objects = compile_sources(compiler, target, sources)
+        flags = _check_objects(plan.regions, codes, objects)
+        constants.write(folder / "constants.bin")
+        (folder / "manifest.json").write_bytes(encode(manifest))
+        objects.append(assemble(compiler, target, data_assembly(constants), folder, "farcall_data"))
+        library = folder / "library.so"
+        link_shared(compiler, target, objects, library, flags)
+        _check_library(library, plan.regions, target, compiler)
+        _seal(library)
+        artifact.adopt(library)
+    return artifact
+
+
+def _generate(backend: Backend, region: Region) -> RegionCode:
+    code = backend.compile(region)
+    for name in code.sources:
+        if not _FILE_NAME.fullmatch(name):
+            raise BackendError(
+                f"backend `{backend.name}`, region `{region.name}`: source file name {name!r}: "
+                "expected letters, digits, _ . and -, ending in .c"
+            )
+    return code
+
+
+def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list[Source]:
+    owners: dict[str, Region] = {}
+    sources = []
+    for region in regions:
+        code = codes[region.name]
+        for name, text in code.sources.items():
+            if name in owners or name == "farcall_main.c":
+                other = owners[name].name if name in owners else "main"
+                raise BackendError(
+                    f"backend `{region.backend}`: regions `{other}` and `{region.name}` both have a source "
+                    f"file {name!r}; put the region's name into it"
+                )
+            owners[name] = region
+            sources.append(Source(name, text, tuple(code.compile_flags)))
+    return sources
+
+
+def _check_objects(
+    regions: Iterable[Region], codes: Mapping[str, RegionCode], objects: Iterable[Path]
+) -> list[str]:
+    """Check that each region's function is there, and return the flags to link with."""
+    symbols = {symbol for path in objects for symbol in Elf(path.read_bytes(), path.name).object_symbols()}
+    defined = {symbol.name for symbol in symbols if symbol.defined}
+    for region in regions:
+        if (wanted := _PREFIX + region.name) not in defined:
+            near = sorted(name for name in defined if region.name in name)
+            raise BackendError(
+                f"backend `{region.backend}`: its code for region `{region.name}` does not define "
+                f"`{wanted}`{' but ' + ', '.join(near) if near else ''}; begin the function with "
+                f"FARCALL_KERNEL({region.name})"
+            )
+    flags = dict.fromkeys(flag for code in codes.values() for flag in code.link_flags)
+    if any(symbol.name.startswith("TVMFFI") and not symbol.defined and not symbol.weak for symbol in symbols):
+        flags["-Wl,-z,undefs"] = None  # the runtime that loads the library supplies them
+    return list(flags)
+
+
+def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
+    """Whoever loads the library will find what the manifest promises: better to see it here than there."""
+    elf = Elf(library.read_bytes(), library.name)
+    made = elf.header.architecture
+    if target.arch in {*MACHINES.values(), "riscv32", "riscv64"} and made != target.arch:
+        raise ToolchainError(
+            f"{compiler} makes code for {made}, not for {target}; "
+            "set CC to a compiler for that target, or unset it to take ziglang's"
+        )
+    exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
+    for region in regions:
+        if _PREFIX + region.name not in exported:
+            raise BackendError(
+                f"backend `{region.backend}`: `{_PREFIX}{region.name}` is hidden in the library; "
+                f"begin the function with FARCALL_KERNEL({region.name})"
+            )
+    for name in (_PREFIX + "main", RUNTIME_SYMBOL):
+        if name not in exported:
+            raise BackendError(f"the linked library does not export `{name}`; look at the link flags")
+
+
+def _seal(library: Path) -> None:
+    """Write the digest of the file into its place in the file."""
+    data = bytearray(library.read_bytes())
+    section = Elf(bytes(data), library.name).section(DIGEST_SECTION)
+    if section is None or section.size != DIGEST_SIZE:
+        raise BackendError(f"the linked library lost its section {DIGEST_SECTION}; look at the link flags")
+    data[section.offset : section.offset + DIGEST_SIZE] = compute_digest(bytes(data), section.offset)
+    library.write_bytes(data)
+
+
+def _manifest(plan: Plan, target: Target, compiler: Compiler, constants: Constants) -> Manifest:
+    used = dict.fromkeys(region.backend for region in plan.regions)
+    return Manifest(
+        format=FORMAT,
+        producer=f"farcall {__version__}",
+        target=TargetInfo(target.triple, target.cpu),
+        backends=tuple(name for name in plan.backends if name in used),
+        functions={"main": FunctionInfo(plan.signature, f"The model {plan.model.name}.")},
+        regions=tuple(
+            RegionInfo(
+                region.name,
+                region.backend,
+                len(region.nodes),
+                dict(Counter(node.op_type for node in region.nodes)),
+            )
+            for region in plan.regions
+        ),
+        constants=ConstantsInfo(*constants.totals()),
+        model=plan.model,
+        versions={
+            "farcall": __version__,
+            "onnx": metadata.version("onnx"),
+            "onnx-ir": metadata.version("onnx-ir"),
+            "compiler": compiler.version.splitlines()[0],
+        },
+    )
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:80].lstrip(".") or "model"

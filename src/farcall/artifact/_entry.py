@@ -1,0 +1,321 @@
+"""The entry of an artifact: ``__tvm_ffi_main`` in C, generated from a partition.
+
+It checks the arguments, binds the symbols of symbolic dims, allocates the results, takes working memory, and
+calls the regions in order. What does not depend on the model stands in front: ``entry_checks.h`` and
+``entry_memory.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from farcall.artifact._checked import CheckedText, c_string, integer
+from farcall.artifact._dtypes import dlpack, itemsize
+from farcall.artifact._memory import Buffer, plan_slots
+from farcall.graph._region import Region
+from farcall.graph.dims import Dim, dims, product, symbol
+
+if TYPE_CHECKING:
+    from farcall.backends.base import RegionCode
+    from farcall.graph._partition import Partition
+
+Dims = tuple[Dim, ...]
+
+
+def main_source(
+    partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
+) -> str:
+    """The C text of the entry.
+
+    Args:
+        partition: the regions, in the order in which they run.
+        codes: the code of each region, by its name.
+        constants: the C identifier of each initializer that is a graph output.
+
+    Raises:
+        ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
+    """
+    folder = resources.files(__package__)
+    parts = [
+        folder.joinpath(name).read_text(encoding="utf-8") for name in ("entry_checks.h", "entry_memory.h")
+    ]
+    return "\n".join([*parts, _Driver(partition, codes, constants).text()])
+
+
+class _Shapes:
+    """Shapes and strides of the tensors: tables for the static ones, places in the frame for the others."""
+
+    def __init__(self, expression: CheckedText) -> None:
+        self._expression = expression
+        self._texts: dict[Dims, tuple[str, str]] = {}  # C text of shape and strides
+        self.tables: list[str] = []
+        self.steps: list[str] = []  # what computes the places in the frame
+        self.words = 0  # of the frame
+
+    def of(self, shape: Dims) -> tuple[str, str]:
+        """C text of ``int64_t*`` to the shape and to its row-major strides, where ``f`` is the frame."""
+        if shape not in self._texts:
+            static = all(isinstance(dim, int) for dim in shape)
+            self._texts[shape] = self._table(shape) if static else self._place(shape)
+        return self._texts[shape]
+
+    def _table(self, shape: Dims) -> tuple[str, str]:
+        if not shape:
+            return "NULL", "NULL"
+        strides: list[Dim] = [product(shape[i + 1 :]) for i in range(len(shape))]
+        k = len(self.tables)
+        values = ", ".join(map(self._expression, (*shape, *strides)))
+        self.tables.append(f"static const int64_t table_{k}[] = {{{values}}};")
+        return f"(int64_t*)table_{k}", f"(int64_t*)table_{k} + {len(shape)}"
+
+    def _place(self, shape: Dims) -> tuple[str, str]:
+        start, rank = self.words, len(shape)
+        self.words += 2 * rank
+        for i, dim in enumerate(shape):
+            self.steps.append(f"f->dims[{start + i}] = {self._expression(dim)};")
+        self.steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
+        return f"f->dims + {start}", f"f->dims + {start + rank}"
+
+
+class _Driver:
+    def __init__(
+        self, partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
+    ) -> None:
+        graph = partition.model.graph
+        self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
+        self.signature = partition.signature
+        self.regions: Sequence[Region] = partition.regions
+        self.constraints = partition.constraints
+        self.codes, self.constants = codes, constants
+        self.symbols: dict[str, int] = {}
+        for value in self.inputs:
+            for dim in dims(value):
+                if not isinstance(dim, int):
+                    self.symbols.setdefault(dim.name, len(self.symbols))
+        self.expression = CheckedText({name: f"f->s[{i}]" for name, i in self.symbols.items()})
+        self.shapes = _Shapes(self.expression)
+        self.places: dict[ir.Value, str] = {value: f"f->in[{i}]" for i, value in enumerate(self.inputs)}
+        self._place_outputs()
+        self.slots = plan_slots(self._buffers())
+        self.places |= {value: f"f->slot[{slot}]" for value, slot in self.slots.of.items()}  # type: ignore[misc]
+
+    def text(self) -> str:
+        """Everything behind the support text."""
+        parts = [
+            *map(self._parameter_dims, range(len(self.inputs))),
+            self._tables(),
+            *(f"FARCALL_VISIBLE {_prototype(region)};" for region in self.regions),
+            *self._constant_declarations(),
+        ]
+        calls = [self._call(region) for region in self.regions]
+        allocations = [self._allocate(j) for j in range(len(self.outputs))]
+        copies = [self._copy(j) for j in self._copied]
+        parts += [*self.shapes.tables, self._frame(), self._derive(), *calls]
+        return "\n".join([*parts, self._main(allocations, copies)])
+
+    def _place_outputs(self) -> None:
+        """A value that a region makes is made in the result itself; anything else is copied there."""
+        made = {value for region in self.regions for value in region.outputs}
+        self._copied: dict[int, str] = {}  # output -> C text of where its elements are
+        for j, value in enumerate(self.outputs):
+            if value in made and value not in self.places:
+                self.places[value] = f"f->out[{j}]"
+            else:
+                self._copied[j] = self.places[value] if value in self.places else self.constants[value]
+
+    def _buffers(self) -> list[Buffer]:
+        last: dict[ir.Value, int] = {}
+        for step, region in enumerate(self.regions):
+            last.update(dict.fromkeys(region.inputs, step))
+        return [
+            Buffer(value, self._bytes(value), step, last.get(value, step))
+            for step, region in enumerate(self.regions)
+            for value in region.outputs
+            if value not in self.places
+        ]
+
+    @staticmethod
+    def _bytes(value: ir.Value) -> Dim:
+        return product((*dims(value), itemsize(value)))
+
+    def _parameter_dims(self, i: int) -> str:
+        shape = dims(self.inputs[i])
+        numbers = [dim if isinstance(dim, int) else ~self.symbols[dim.name] for dim in shape]
+        values = map(integer, numbers)
+        return f"static const int64_t parameter_{i}[] = {{{', '.join(values) or '0'}}};"
+
+    def _tables(self) -> str:
+        rows = []
+        for i, (value, spec) in enumerate(zip(self.inputs, self.signature.inputs, strict=True)):
+            code, bits = dlpack(value)
+            rank = len(dims(value))
+            name, kind = c_string(spec.name), c_string(spec.type)
+            rows.append(f"  {{{name}, {kind}, {{{code}, {bits}, 1}}, {rank}, parameter_{i}}},\n")
+        names = ", ".join(map(c_string, self.symbols)) or "NULL"
+        table = "".join(rows) or '  {"", "", {0, 0, 1}, 0, NULL},\n'
+        return (
+            f"static const struct fc_parameter parameters[] = {{\n{table}}};\n"
+            f"static const char* const symbols[] = {{{names}}};\n"
+        )
+
+    def _constant_declarations(self) -> list[str]:
+        names = dict.fromkeys(self.constants[value] for value in self.outputs if value in self.constants)
+        return [f"extern const unsigned char {name}[];" for name in names]
+
+    def _frame(self) -> str:
+        fields = [
+            ("int64_t", "s", len(self.symbols), "sizes of the symbols"),
+            ("int64_t", "dims", self.shapes.words, "shapes and strides of tensors with symbolic dims"),
+            ("int64_t", "offset", len(self.slots.sizes) + 1, "of the slots, and of the region's own memory"),
+            ("int64_t", "bytes", len(self.outputs), "of the results"),
+            ("void*", "in", len(self.inputs), "elements of the arguments"),
+            ("void*", "out", len(self.outputs), "elements of the results"),
+            ("char*", "slot", len(self.slots.sizes), "tensors between regions"),
+        ]
+        lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
+        return (
+            f"\nstruct frame {{\n{lines}"
+            "  char* workspace; /* memory of the region that runs */\n"
+            "  int64_t need; /* bytes of working memory */\n};\n"
+        )
+
+    def _derive(self) -> str:
+        """The function that computes every size of the call, and refuses those that cannot be."""
+        lines = ["bool bad = false;", *self.shapes.steps, "int64_t end = 0, own = 0;"]
+        for j, value in enumerate(self.outputs):
+            lines.append(f"f->bytes[{j}] = {self.expression(self._bytes(value))};")
+        for k, size in enumerate(self.slots.sizes):
+            lines.append(f"f->offset[{k}] = end;")
+            lines.append(f"end = fc_add(&bad, end, fc_align(&bad, {self.expression(size)}));")
+        own = dict.fromkeys(code.workspace for code in self.codes.values())
+        lines += [f"own = fc_max(own, {self.expression(size)});" for size in own if size != 0]
+        lines.append(f"f->offset[{len(self.slots.sizes)}] = end;")
+        lines.append("f->need = fc_add(&bad, end, fc_align(&bad, own));")
+        problem = "a size would be negative"
+        checks = [f"{self.expression(dim)} < 0" for dim in self._doubtful_dims()]
+        lines += [f"if (!bad && {check}) {self._refuse_sizes(problem)}" for check in checks]
+        for a, b in self.constraints:
+            condition = f"{self.expression(a)} != {self.expression(b)}"
+            lines.append(f"if (!bad && {condition}) {self._refuse_sizes(f'expected {a} == {b}')}")
+        lines.append(f"if (__builtin_expect(bad, 0)) {self._refuse_sizes('the sizes are too large')}")
+        lines.append("return 0;")
+        return _function("static int derive(struct frame* f)", lines)
+
+    def _refuse_sizes(self, problem: str) -> str:
+        return f"return fc_refuse_sizes({c_string(problem)}, f->s, {len(self.symbols)}, symbols);"
+
+    def _doubtful_dims(self) -> Iterable[Dim]:
+        """Dims anywhere in the model that may come out negative, each once: `h - 2` where h is 1."""
+        seen: dict[Dim, None] = {}
+        for region in self.regions:
+            for node in region.nodes:
+                for value in node.outputs:
+                    if value.shape is not None:
+                        seen.update((dim, None) for dim in dims(value) if not isinstance(dim, int))
+        return [dim for dim in seen if not dim.is_nonnegative]  # type: ignore[union-attr]
+
+    def _tensor(self, value: ir.Value) -> str:
+        """A C initializer of the DLTensor of ``value``."""
+        code, bits = dlpack(value)
+        shape, strides = self.shapes.of(dims(value))
+        place = self.places[value]
+        return f"{{{place}, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, {shape}, {strides}, 0}}"
+
+    def _call(self, region: Region) -> str:
+        """The function that calls one region."""
+        code = self.codes[region.name]
+        tensors = [self._tensor(value) for value in (*region.inputs, *region.outputs)]
+        values = [f"{{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &t[{k}]}}" for k in range(len(tensors))]
+        if code.workspace != 0:
+            values.append("{.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace}")
+        for name in code.symbols:
+            size = self.expression(symbol(name))
+            values.append(f"{{.type_index = kTVMFFIInt, .v_int64 = {size}}}")
+        lines = [
+            f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
+            f"const TVMFFIAny args[] = {{\n    {_rows(values)}\n  }};",
+            "TVMFFIAny none = {.type_index = kTVMFFINone};",
+            f"return __tvm_ffi_{region.name}(NULL, args, {len(values)}, &none);",
+        ]
+        return _function(f"static int call_{region.name}(struct frame* f)", lines)
+
+    def _allocate(self, j: int) -> str:
+        value = self.outputs[j]
+        code, bits = dlpack(value)
+        shape, strides = self.shapes.of(dims(value))
+        lines = [
+            f"DLTensor like = {{NULL, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, "
+            f"{shape}, {strides}, 0}};",
+            f"if (!fc_output(&like, (size_t)f->bytes[{j}], &results[{j}], &f->out[{j}])) goto done;",
+        ]
+        return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
+
+    def _copy(self, j: int) -> str:
+        return f"  if (f->bytes[{j}] > 0) memcpy(f->out[{j}], {self._copied[j]}, (size_t)f->bytes[{j}]);\n"
+
+    def _main(self, allocations: Sequence[str], copies: Sequence[str]) -> str:
+        ins, outs, names = len(self.inputs), len(self.outputs), len(self.symbols)
+        items = ", ".join(str(itemsize(value)) for value in self.inputs) or "1"
+        slots = len(self.slots.sizes)
+        runs = "".join(f"  if (call_{region.name}(f) != 0) goto done;\n" for region in self.regions)
+        result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
+        if outs != 1:
+            result = f"  if (fc_results(results, {outs}, result) != 0) goto done;\n"
+        return f"""
+FARCALL_KERNEL(main) {{
+  static const int64_t items[] = {{{items}}};
+  struct frame frame, *const f = &frame;
+  const DLTensor* given[{max(ins, 1)}] = {{NULL}};
+  void* owned[{max(ins, 1)}] = {{NULL}};
+  struct fc_scalar numbers[{max(ins, 1)}];
+  TVMFFIAny results[{max(outs, 1)}] = {{{{.type_index = kTVMFFINone}}}};
+  struct fc_block* block = NULL;
+  int status = -1;
+  if (num_args != {ins}) return fc_refuse_count(parameters, {ins}, num_args);
+  for (int32_t k = 0; k < {names}; ++k) f->s[k] = -1;
+  for (int32_t i = 0; i < {ins}; ++i) {{
+    given[i] = fc_tensor(&args[i]);
+    if (__builtin_expect(!fc_bind(&parameters[i], given[i], f->s), 0)) {{
+      if (!fc_scalar(&args[i], &parameters[i], &numbers[i])) {{
+        return fc_refuse(parameters, i, args, f->s, {names}, symbols);
+      }}
+      given[i] = &numbers[i].tensor;
+    }}
+  }}
+  if (derive(f) != 0) return -1;
+  for (int32_t i = 0; i < {ins}; ++i) {{
+    if (!fc_input(given[i], items[i], &f->in[i], &owned[i])) goto done;
+  }}
+{"".join(allocations)}  if (f->need > 0) {{
+    block = fc_take_block((size_t)f->need);
+    if (!block) goto done;
+    for (int32_t k = 0; k < {slots}; ++k) f->slot[k] = fc_block_data(block) + f->offset[k];
+    f->workspace = fc_block_data(block) + f->offset[{slots}];
+  }}
+{runs}{"".join(copies)}{result}  status = 0;
+done:
+  if (block) fc_give_block(block);
+  for (int32_t i = 0; i < {ins}; ++i) {{
+    if (__builtin_expect(owned[i] != NULL, 0)) free(owned[i]);
+  }}
+  for (int32_t j = 0; j < {outs}; ++j) fc_release(&results[j]);
+  return status;
+}}
+"""
+
+
+def _prototype(region: Region) -> str:
+    parameters = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
+    return f"int __tvm_ffi_{region.name}({parameters})"
+
+
+def _function(head: str, lines: Iterable[str]) -> str:
+    return f"\n{head} {{\n" + "".join(f"  {line}\n" for line in lines) + "}"
+
+
+def _rows(items: Sequence[str]) -> str:
+    return ",\n    ".join(items)

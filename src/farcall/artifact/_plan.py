@@ -1,0 +1,148 @@
+"""``partition``: a model, and who computes which part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farcall.library._manifest import ModelInfo
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from farcall.abi._signature import Signature
+    from farcall.artifact._artifact import Artifact
+    from farcall.backends.base import Backend
+    from farcall.graph._model import ModelLike
+    from farcall.graph._partition import Partition
+    from farcall.graph._region import Region
+    from farcall.toolchain._target import Target
+
+
+def partition(model: ModelLike, backends: Sequence[str | Backend] = ("c",)) -> Plan:
+    """Cut a model into regions, each for the first backend that takes it.
+
+    Args:
+        model: an ONNX file, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+        backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects; most wanted first.
+
+    Returns:
+        What :meth:`Plan.build` makes an artifact of.
+
+    Raises:
+        ModelError: no such file, not ONNX, or not a valid model.
+        UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
+        BackendError: a backend is not installed.
+        MissingExtraError: the packages that read models are not installed.
+    """
+    _require_compile_extra()
+    from farcall.backends import resolve
+    from farcall.graph import cut, load_model
+
+    chosen = resolve(backends)
+    loaded = load_model(model)
+    return Plan(cut(loaded, chosen), {backend.name: backend for backend in chosen}, _describe(model, loaded))
+
+
+class Plan:
+    """A partitioned model. Made by :func:`partition`."""
+
+    def __init__(self, partition: Partition, backends: Mapping[str, Backend], model: ModelInfo) -> None:
+        self._partition = partition
+        self._backends = dict(backends)
+        self._model = model
+
+    @property
+    def partition(self) -> Partition:
+        """The cut model itself."""
+        return self._partition
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """The backends by name, most wanted first."""
+        return self._backends
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions, in the order in which they run."""
+        return tuple(self._partition.regions)
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model."""
+        return self._partition.signature
+
+    @property
+    def model(self) -> ModelInfo:
+        """Which model this is: name, opsets, hash."""
+        return self._model
+
+    def build(self, target: str | Target | None = None) -> Artifact:
+        """Compile every region and link one library.
+
+        Args:
+            target: ``arch-linux-abi`` (``aarch64-linux-musl``), with ``:cpu`` behind it if wanted; default:
+                this machine.
+
+        Raises:
+            ToolchainError: no compiler for the target, or it refused the code.
+            BackendError: what a backend generated breaks its contract.
+            ModelError: a size cannot be computed from the inputs before the model runs.
+        """
+        from farcall.artifact._build import build
+        from farcall.toolchain import Target
+
+        return build(self, Target.parse(target))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the partitioned model as ONNX: each region is a function in the domain of its backend.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        self._partition.save(path)
+
+    def svg(self) -> str:
+        """A picture of the graph, in which each backend has its colour."""
+        return self._partition.svg()
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def __str__(self) -> str:
+        return str(self._partition)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])
+        more = ", ..." if len(self.regions) > 8 else ""
+        return f"<farcall.Plan of {self._model.name!r}: {counts}{more}>"
+
+
+def _require_compile_extra() -> None:
+    from importlib.util import find_spec
+
+    from farcall.errors import MissingExtraError
+
+    for name in ("onnx", "onnx_ir"):
+        if find_spec(name) is None:
+            raise MissingExtraError(
+                f"reading models needs the package {name}; run: pip install 'farcall[compile]'"
+            )
+
+
+def _describe(source: ModelLike, loaded: ir.Model) -> ModelInfo:
+    if isinstance(source, (str, os.PathLike)):
+        with Path(source).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        name = Path(source).stem
+    else:
+        import onnx_ir as ir
+
+        proto = ir.to_proto(source) if isinstance(source, ir.Model) else source
+        digest = hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
+        name = loaded.graph.name or "model"
+    opsets = {domain or "ai.onnx": version for domain, version in loaded.opset_imports.items()}
+    return ModelInfo(name, opsets, loaded.ir_version or 0, digest)

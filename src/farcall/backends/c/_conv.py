@@ -1,0 +1,214 @@
+"""Conv, over one or more spatial axes.
+
+Many output channels: input windows are laid out as a matrix, some output rows at a time, and multiplied
+(im2col; a 1x1 kernel multiplies the input as it is). Few channels in a group (depthwise): one loop over a row
+for each tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from math import prod
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, itemsize
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._matmul import call_gemm
+from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._registry import loops
+from farcall.backends.c._window import (
+    Axis,
+    axes_of,
+    declare_bounds,
+    position,
+    rows_of_windows,
+    tap_number,
+    taps_of_row,
+)
+from farcall.graph.dims import Dim, dims, product, same
+
+_FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
+_COLUMNS = 128  # of the matrix at least, if there are so many
+_MOST_COLUMNS = 512
+
+
+def _check(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS)
+    if rank(operand(node, 0)) < 3:
+        raise Unsupported(f"rank {rank(operand(node, 0))}; a batch, channels and spatial axes are needed")
+    channels = dims(operand(node, 1))[:2]
+    if not all(isinstance(dim, int) for dim in channels):
+        raise Unsupported("the weight's shape is not fixed")
+    _check_channels(node)
+    axes_of(node, dims(operand(node, 1))[2:])
+
+
+def _check_channels(node: ir.Node) -> None:
+    """What is read must be there: ONNX's own inference leaves these to the backend."""
+    group, outs, ins = int_attr(node, "group", 1), *dims(operand(node, 1))[:2]
+    if group < 1 or int(outs) % group:
+        raise Unsupported(f"{outs} output channels are not divided by group={group}")
+    if not same(dims(operand(node, 0))[1], group * ins):
+        raise Unsupported(
+            f"the input has {dims(operand(node, 0))[1]} channels, the weight is for {group * ins}"
+        )
+    if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
+        raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
+
+
+@loops("Conv", check=_check)
+def _conv(node: ir.Node) -> Iterator[Step]:
+    yield _Conv(node).write()
+
+
+class _Conv:
+    def __init__(self, node: ir.Node) -> None:
+        self.node = node
+        x, w = operand(node, 0), operand(node, 1)
+        self.axes = axes_of(node, dims(w)[2:])
+        self.group = int_attr(node, "group", 1)
+        self.outs, self.ins = int(dims(w)[0]) // self.group, int(dims(w)[1])  # channels of one group
+        self.taps = prod(axis.taps for axis in self.axes)
+        self.depth = self.ins * self.taps
+        self.kernel = Kernel()
+        self.batch = self.kernel.dim(dims(x)[0])
+        self.x, self.w = self.kernel.read(x), self.kernel.read(w)
+        self.b = self.kernel.read(operand(node, 2)) if has_input(node, 2) else ""
+        self.y = self.kernel.write(node.outputs[0])
+        self.plane = product(axis.size for axis in self.axes)
+        self.out_plane = product(axis.out for axis in self.axes)
+
+    def write(self) -> Step:
+        if self.outs == 0:
+            return self.kernel.step()
+        if self.outs < _FEW_CHANNELS:
+            self._direct()
+        else:
+            self._by_matrix()
+        return self.kernel.step()
+
+    def _start(self, channel: str) -> None:
+        """One output plane starts as its bias."""
+        value = f"{self.b}[{channel}]" if self.b else "0"
+        with self.kernel.loop("s", self.kernel.dim(self.out_plane)):
+            self.kernel.line(f"out[s] = {value};")
+
+    def _direct(self) -> None:
+        kernel, axes = self.kernel, self.axes
+        kind = "float" if itemsize(self.node.outputs[0].dtype) == 4 else "double"
+        channels = self.group * self.outs
+        with kernel.loop("n", self.batch), kernel.loop("m", str(channels)):
+            plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
+            first = f"n * {self.group} + m / {self.outs}"
+            kernel.line(f"{kind}* restrict out = {self.y} + (n * {channels} + m) * {out_plane};")
+            self._start("m")
+            with kernel.loop("c", str(self.ins)), rows_of_windows(kernel, axes) as row:
+                kernel.line(f"const {kind}* in = {self.x} + (({first}) * {self.ins} + c) * {plane};")
+                kernel.line(f"const {kind}* w = {self.w} + (m * {self.ins} + c) * {self.taps};")
+                kernel.line(f"{kind}* line = out + {row};")
+                with taps_of_row(kernel, axes) as start:
+                    kernel.line(
+                        f"const {kind} factor = w[{tap_number(axes)}];\nconst {kind}* from = in + {start};"
+                    )
+                    with kernel.loop("o", "hi", start="lo"):
+                        kernel.line(f"line[o] += factor * from[{_strided('o', axes[-1])}];")
+
+    def _by_matrix(self) -> None:
+        kernel = self.kernel
+        kind = "float" if itemsize(self.node.outputs[0].dtype) == 4 else "double"
+        with kernel.loop("n", self.batch), kernel.loop("g", str(self.group)):
+            plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
+            kernel.line(
+                f"{kind}* const group = {self.y} + (n * {self.group} + g) * {self.outs} * {out_plane};"
+            )
+            with kernel.loop("m", str(self.outs)):
+                kernel.line(f"{kind}* restrict out = group + m * {out_plane};")
+                self._start(f"g * {self.outs} + m")
+            kernel.line(f"const {kind}* const in = {self.x} + (n * {self.group} + g) * {self.ins} * {plane};")
+            if all(axis.plain for axis in self.axes):
+                self._multiply("in", plane, out_plane, "group")
+            else:
+                self._windows(kind, plane, out_plane)
+
+    def _multiply(self, columns: str, width: str, out_plane: str, target: str) -> None:
+        weights = f"{self.w} + g * {self.outs * self.depth}"
+        sizes = [str(self.outs), width, str(self.depth)]
+        a = [weights, str(self.depth), "1"]
+        call_gemm(self.kernel, self.node.outputs[0].dtype, sizes, a, [columns, width], [target, out_plane])
+
+    def _windows(self, kind: str, plane: str, out_plane: str) -> None:
+        """Blocks of whole output rows, or of a part of one long row."""
+        kernel = self.kernel
+        dtype = self.node.outputs[0].dtype
+        assert dtype is not None  # noqa: S101 - checked before
+        rows, width = kernel.dim(product(axis.out for axis in self.axes[:-1])), self.axes[-1].out
+        most = _block_rows(width) * min(width, _MOST_COLUMNS) if isinstance(width, int) else _MOST_COLUMNS
+        matrix = kernel.scratch(dtype, self.depth * most)
+        long = kernel.dim(width)
+        if isinstance(width, int):
+            block = str(_block_rows(width))
+        else:
+            kernel.line(f"const int64_t block = {long} > 0 && {long} < {_COLUMNS} ? {_COLUMNS} / {long} : 1;")
+            block = "block"
+        with kernel.loop("r0", rows, step=block), kernel.loop("o0", long, step=_MOST_COLUMNS):
+            kernel.line(f"const int64_t r1 = {rows} - r0 < {block} ? {rows} : r0 + {block};")
+            kernel.line(f"const int64_t o1 = {long} - o0 < {_MOST_COLUMNS} ? {long} : o0 + {_MOST_COLUMNS};")
+            kernel.line("const int64_t columns = (r1 - r0) * (o1 - o0);")
+            self._fill(kind, matrix, plane)
+            self._multiply(matrix, "columns", out_plane, f"group + r0 * {long} + o0")
+
+    def _fill(self, kind: str, matrix: str, plane: str) -> None:
+        """Row ``(c, k0, k1, ...)`` of the matrix: what the windows read by that tap."""
+        kernel, axes = self.kernel, self.axes
+        last = len(axes) - 1
+        with ExitStack() as stack:
+            stack.enter_context(kernel.loop("c", str(self.ins)))
+            for i, axis in enumerate(axes):
+                stack.enter_context(kernel.loop(f"k{i}", str(axis.taps)))
+            declare_bounds(kernel, axes[last], f"k{last}")
+            kernel.line("lo = lo < o0 ? o0 : lo > o1 ? o1 : lo;\nhi = hi < lo ? lo : hi > o1 ? o1 : hi;")
+            kernel.line(f"{kind}* restrict to = {matrix} + (c * {self.taps} + {tap_number(axes)}) * columns;")
+            stack.enter_context(kernel.block("for (int64_t r = r0; r < r1; ++r, to += o1 - o0)"))
+            inside, place = self._source_row()
+            kernel.line(
+                f"if ({inside}) {{ memset(to, 0, (size_t)(o1 - o0) * sizeof *to); continue; }}"
+                if inside
+                else ""
+            )
+            row = f"({place}) * {kernel.dim(axes[last].size)}"
+            kernel.line(f"const {kind}* const from = in + c * {plane} + {row} + shift;")
+            for start, end, value in (
+                ("o0", "lo", "0"),
+                ("lo", "hi", f"from[{_strided('o', axes[last])}]"),
+                ("hi", "o1", "0"),
+            ):
+                kernel.line(f"for (int64_t o = {start}; o < {end}; ++o) to[o - o0] = {value};")
+
+    def _source_row(self) -> tuple[str, str]:
+        """When output row ``r`` reads beyond the input by the current tap; else which input row it reads."""
+        kernel, outer = self.kernel, self.axes[:-1]
+        outside: list[str] = []
+        place = "0"
+        for i, axis in enumerate(outer):
+            index = _unflatten(kernel, outer, i)
+            kernel.line(f"const int64_t y{i} = {position(kernel, axis, index, f'k{i}')};")
+            outside.append(f"y{i} < 0 || y{i} >= {kernel.dim(axis.size)}")
+            place = f"y{i}" if i == 0 else f"({place}) * {kernel.dim(axis.size)} + y{i}"
+        return " || ".join(outside), place
+
+
+def _unflatten(kernel: Kernel, axes: Sequence[Axis], i: int) -> str:
+    """The index on axis ``i`` of the row-major position ``r``."""
+    behind: Dim = product(axis.out for axis in axes[i + 1 :])
+    text = "r" if behind == 1 else f"r / {kernel.dim(behind)}"
+    return f"({text})" if i == 0 else f"({text}) % {kernel.dim(axes[i].out)}"
+
+
+def _block_rows(width: int) -> int:
+    return max(1, _COLUMNS // width) if width else 1
+
+
+def _strided(index: str, axis: Axis) -> str:
+    return index if axis.stride == 1 else f"{index} * {axis.stride}"

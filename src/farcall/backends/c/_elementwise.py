@@ -1,0 +1,121 @@
+"""Fused elementwise loops: one loop for a group, whose inner values stay in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+
+import onnx_ir as ir
+
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import Nest, coalesce
+from farcall.backends.c._node import constant
+from farcall.backends.c._registry import Elementwise, operator
+from farcall.backends.c._scalar import helpers_of
+from farcall.backends.c_backend_kit import c_literal, c_type
+from farcall.graph.dims import Dim, dims
+
+Operand = tuple[ir.Value, tuple[Dim, ...]]
+
+
+def emit_group(
+    nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value], needed: Collection[ir.Value]
+) -> Step:
+    """One kernel for elementwise nodes over the same dims, which stores the values in ``needed``."""
+    return _GroupWriter(nodes, root, needed).write()
+
+
+class _GroupWriter:
+    def __init__(
+        self, nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value], needed: Collection[ir.Value]
+    ) -> None:
+        self.nodes = nodes
+        self.root = root
+        self.needed = needed
+        self.kernel = Kernel()
+        self.domain = dims(nodes[0].outputs[0])
+        self.registers: dict[Operand, str] = {}
+        self.loads: dict[Operand, None] = {}  # operands that come from memory
+
+    def write(self) -> Step:
+        operands = [self._operands(node) for node in self.nodes]
+        self._find_loads(operands)
+        views = [view for _, view in self.loads]
+        nest = coalesce(self.domain, [*views, self.domain])
+        with ExitStack() as stack:
+            self._open_loops(nest, stack)
+            offsets = self._offsets(nest)
+            for number, (value, view) in enumerate(self.loads):
+                self._load(value, view, offsets[number], number)
+            for node, inputs in zip(self.nodes, operands, strict=True):
+                self._compute(node, inputs, offsets[-1])
+        return self.kernel.step()
+
+    def _operands(self, node: ir.Node) -> list[Operand]:
+        entry = operator(node)
+        assert isinstance(entry, Elementwise)  # noqa: S101 - groups are made of these
+        return [(self.root.get(value, value), view) for value, view in entry.operands(node)]
+
+    def _find_loads(self, operands: Sequence[Sequence[Operand]]) -> None:
+        made: set[Operand] = set()
+        for node, inputs in zip(self.nodes, operands, strict=True):
+            for item in inputs:
+                if item in made or item in self.loads or item in self.registers:
+                    continue
+                if (literal := _literal(item[0])) is not None:
+                    self.registers[item] = literal
+                else:
+                    self.loads[item] = None
+            made.add((node.outputs[0], self.domain))
+
+    def _open_loops(self, nest: Nest, stack: ExitStack) -> None:
+        for axis, dim in enumerate(nest.dims):
+            stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(dim)))
+            if axis == len(nest.dims) - 2:
+                self._declare_offsets(nest)
+
+    def _declare_offsets(self, nest: Nest) -> None:
+        """Where each operand's row starts: computed once, outside of the innermost loop."""
+        for number in range(len(nest.moves)):
+            terms = [
+                f"i{axis} * {self.kernel.dim(nest.stride(number, axis))}"
+                for axis in range(len(nest.dims) - 1)
+                if nest.moves[number][axis]
+            ]
+            if terms:
+                self.kernel.line(f"const int64_t o{number} = {' + '.join(terms)};")
+
+    def _offsets(self, nest: Nest) -> list[str]:
+        inner = len(nest.dims) - 1
+        texts: list[str] = []
+        for number, moves in enumerate(nest.moves):
+            parts = [f"o{number}"] if any(moves[:inner]) else []
+            parts += [f"i{inner}"] if moves and moves[inner] else []
+            texts.append(" + ".join(parts) or "0")
+        return texts
+
+    def _load(self, value: ir.Value, view: tuple[Dim, ...], offset: str, number: int) -> None:
+        pointer = self.kernel.read(value)
+        self.kernel.line(f"const {c_type(value.dtype)} x{number} = {pointer}[{offset}];")
+        self.registers[value, view] = f"x{number}"
+
+    def _compute(self, node: ir.Node, inputs: Sequence[Operand], offset: str) -> None:
+        entry = operator(node)
+        assert isinstance(entry, Elementwise)  # noqa: S101
+        out = node.outputs[0]
+        name = f"v{len(self.registers)}"
+        text = entry.expression(node, *(self.registers[item] for item in inputs))
+        for helper in helpers_of(text):
+            self.kernel.helper(helper)
+        self.kernel.line(f"const {c_type(out.dtype)} {name} = {text};")
+        self.registers[out, self.domain] = name
+        if out in self.needed:
+            self.kernel.line(f"{self.kernel.write(out)}[{offset}] = {name};")
+
+
+def _literal(value: ir.Value) -> str | None:
+    """The text of a constant with one element."""
+    data = constant(value)
+    if data is None or data.size != 1:
+        return None
+    return f"(({c_type(value.dtype)}){c_literal(data.reshape(()).item(), value.dtype)})"

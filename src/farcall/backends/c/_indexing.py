@@ -1,0 +1,263 @@
+"""Operators that read or make elements by place: Gather, Slice, Pad, Expand, Shape and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import ALL, c_literal, c_type
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._nest import coalesce
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    constant_operand,
+    has_input,
+    int_attr,
+    ints_attr,
+    known_dims,
+    normalize_axis,
+    operand,
+    opset,
+    rank,
+    want_dtypes,
+)
+from farcall.backends.c._registry import loops
+from farcall.backends.c._shaping import strided_copy
+from farcall.graph.dims import Dim, dims, maximum, product
+
+_INT64 = {ir.DataType.INT64}
+_INDICES = {ir.DataType.INT64, ir.DataType.INT32}
+
+
+def _label(node: ir.Node) -> str:
+    return f"{node.op_type} `{node.name or node.outputs[0].name}`"
+
+
+def _verify_shape(kernel: Kernel, node: ir.Node, index: int, *, broadcast: bool = False) -> None:
+    """A shape operand that is computed at run time must ask for the dims that were inferred."""
+    value = operand(node, index)
+    if constant(value) is not None:
+        return
+    given, target = kernel.read(value), dims(node.outputs[0])
+    refusal = kernel.fail(
+        "ValueError", f"{_label(node)}: its shape operand is not the shape that was inferred"
+    )
+    count = dims(value)[0]
+    for axis in range(int(count) if isinstance(count, int) else 0):
+        dim = kernel.dim(target[len(target) - int(count) + axis])
+        allowed = f" && {given}[{axis}] != 1" if broadcast else ""
+        kernel.line(f"if ({given}[{axis}] != {dim}{allowed}) {refusal}")
+
+
+def _check_shape_operand(node: ir.Node, index: int) -> None:
+    count = known_dims(operand(node, index))
+    if len(count) != 1 or not isinstance(count[0], int):
+        raise Unsupported("the rank of the output is known only at run time")
+
+
+def _check_constant_of_shape(node: ir.Node) -> None:
+    want_dtypes(node, _INT64, 0)
+    _check_shape_operand(node, 0)
+
+
+@loops("ConstantOfShape", check=_check_constant_of_shape)
+def _constant_of_shape(node: ir.Node) -> Iterator[Step]:
+    kernel = Kernel()
+    out = node.outputs[0]
+    _verify_shape(kernel, node, 0)
+    tensor = node.attributes["value"].as_tensor().numpy() if "value" in node.attributes else None
+    text = c_literal(0 if tensor is None else tensor.reshape(-1)[0].item(), out.dtype)
+    q = kernel.write(out)
+    with kernel.loop("i", kernel.dim_parameter(product(dims(out)))):
+        kernel.line(f"{q}[i] = {text};")
+    yield kernel.step()
+
+
+def _check_any_input(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+
+
+@loops("Shape", check=_check_any_input)
+def _shape(node: ir.Node) -> Iterator[Step]:
+    shape = dims(operand(node, 0))
+    start, end = int_attr(node, "start", 0), int_attr(node, "end", len(shape))
+    kernel = Kernel()
+    q = kernel.write(node.outputs[0])
+    for i, dim in enumerate(shape[start:end]):
+        kernel.line(f"{q}[{i}] = {kernel.dim_parameter(dim)};")
+    yield kernel.step()
+
+
+@loops("Size", check=_check_any_input)
+def _size(node: ir.Node) -> Iterator[Step]:
+    kernel = Kernel()
+    kernel.line(
+        f"{kernel.write(node.outputs[0])}[0] = {kernel.dim_parameter(product(dims(operand(node, 0))))};"
+    )
+    yield kernel.step()
+
+
+def _check_expand(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+    _check_shape_operand(node, 1)
+
+
+@loops("Expand", check=_check_expand)
+def _expand(node: ir.Node) -> Iterator[Step]:
+    kernel = Kernel()
+    x, out = operand(node, 0), node.outputs[0]
+    _verify_shape(kernel, node, 1, broadcast=True)
+    p, q = kernel.read(x), kernel.write(out)
+    nest = coalesce(dims(out), [dims(x), dims(out)])
+    with ExitStack() as stack:
+        for axis, dim in enumerate(nest.dims):
+            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        places = [
+            " + ".join(
+                f"i{axis} * {kernel.dim(nest.stride(number, axis))}"
+                for axis in range(len(nest.dims))
+                if nest.moves[number][axis]
+            )
+            or "0"
+            for number in range(2)
+        ]
+        kernel.line(f"{q}[{places[1]}] = {p}[{places[0]}];")
+    yield kernel.step()
+
+
+def _check_gather(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+    want_dtypes(node, _INDICES, 1)
+    normalize_axis(int_attr(node, "axis", 0), rank(operand(node, 0)))
+
+
+@loops("Gather", check=_check_gather)
+def _gather(node: ir.Node) -> Iterator[Step]:
+    """Rows by number; a number outside of the axis is an error, as it would read foreign memory."""
+    data, indices = operand(node, 0), operand(node, 1)
+    shape = dims(data)
+    axis = normalize_axis(int_attr(node, "axis", 0), len(shape))
+    kernel = Kernel()
+    p, n, q = kernel.read(data), kernel.read(indices), kernel.write(node.outputs[0])
+    outer, length, inner = (
+        kernel.dim(d) for d in (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
+    )
+    count = kernel.dim(product(dims(indices)))
+    refusal = kernel.fail("IndexError", f"{_label(node)}: an index is outside of axis {axis}")
+    with kernel.loop("i", outer), kernel.loop("j", count):
+        kernel.line(f"const int64_t row = {n}[j] < 0 ? (int64_t){n}[j] + {length} : (int64_t){n}[j];")
+        kernel.line(f"if (row < 0 || row >= {length}) {refusal}")
+        with kernel.loop("k", inner):
+            kernel.line(f"{q}[(i * {count} + j) * {inner} + k] = {p}[(i * {length} + row) * {inner} + k];")
+    yield kernel.step()
+
+
+def _slices(node: ir.Node) -> dict[int, tuple[int, int]]:
+    """Axis -> (start, step)."""
+    count = rank(operand(node, 0))
+    if opset(node) < 10:
+        starts = ints_attr(node, "starts", [])
+        axes, steps = ints_attr(node, "axes", range(len(starts))), [1] * len(starts)
+    else:
+        starts = constant_operand(node, 1).ravel().tolist()
+        constant_operand(node, 2)
+        axes = constant_operand(node, 3).ravel().tolist() if has_input(node, 3) else list(range(len(starts)))
+        steps = constant_operand(node, 4).ravel().tolist() if has_input(node, 4) else [1] * len(starts)
+    if 0 in steps:
+        raise Unsupported("a step of 0")
+    return {
+        normalize_axis(axis, count): (start, step)
+        for axis, start, step in zip(axes, starts, steps, strict=True)
+    }
+
+
+def _first(start: int, step: int, size: Dim) -> Dim:
+    """The first element that is taken of an axis; ends are in the inferred dims of the output."""
+    if isinstance(size, int):
+        start = start + size if start < 0 else start
+        return min(max(start, 0), size) if step > 0 else min(max(start, -1), size - 1)
+    return start if start >= 0 else maximum(size + start, 0)
+
+
+def _check_slice(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+    shape = dims(operand(node, 0))
+    for axis, (_, step) in _slices(node).items():
+        if step < 0 and not isinstance(shape[axis], int):
+            raise Unsupported("a negative step along a symbolic dim")
+
+
+@loops("Slice", check=_check_slice)
+def _slice(node: ir.Node) -> Iterator[Step]:
+    x, out = operand(node, 0), node.outputs[0]
+    shape, target = dims(x), dims(out)
+    strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
+    origin: Dim = 0
+    for axis, (start, step) in _slices(node).items():
+        origin = origin + _first(start, step, shape[axis]) * strides[axis]
+        strides[axis] = product((strides[axis], step))
+    lengths: list[Dim] = []
+    steps: list[Dim] = []
+    for axis, dim in enumerate(target):
+        if dim == 1:
+            continue
+        if lengths and steps[-1] == product(
+            (strides[axis], dim)
+        ):  # the row behind begins where this one ends
+            lengths[-1], steps[-1] = product((lengths[-1], dim)), strides[axis]
+        else:
+            lengths.append(dim)
+            steps.append(strides[axis])
+    yield strided_copy(x, out, lengths, steps, origin)
+
+
+def _pads(node: ir.Node) -> list[int]:
+    if opset(node) < 11:
+        return ints_attr(node, "pads", [])
+    given = constant_operand(node, 1).ravel().tolist()
+    if not has_input(node, 3):
+        return list(given)
+    count = rank(operand(node, 0))
+    axes = [normalize_axis(axis, count) for axis in constant_operand(node, 3).ravel().tolist()]
+    pads = [0] * (2 * count)
+    for place, axis in enumerate(axes):
+        pads[axis], pads[count + axis] = given[place], given[len(axes) + place]
+    return pads
+
+
+def _check_pad(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
+    if mode != "constant":
+        raise Unsupported(f"mode={mode}")
+    if len(_pads(node)) != 2 * rank(operand(node, 0)):
+        raise Unsupported("pads must name every axis twice")
+
+
+@loops("Pad", check=_check_pad)
+def _pad(node: ir.Node) -> Iterator[Step]:
+    """One loop over the output: an element of the input where there is one, else the fill."""
+    x, out = operand(node, 0), node.outputs[0]
+    pads, shape, target = _pads(node), dims(x), dims(out)
+    kernel = Kernel()
+    p, q = kernel.read(x), kernel.write(out)
+    kind = c_type(out.dtype)
+    if has_input(node, 2) and opset(node) >= 11:
+        kernel.line(f"const {kind} fill = {kernel.read(operand(node, 2))}[0];")
+    else:
+        value = node.attributes["value"].as_float() if "value" in node.attributes else 0
+        kernel.line(f"const {kind} fill = {c_literal(value, out.dtype)};")
+    inside: list[str] = ["1"]
+    source, place = "0", "0"
+    with ExitStack() as stack:
+        for axis, dim in enumerate(target):
+            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+            kernel.line(f"const int64_t y{axis} = i{axis} - {pads[axis]};".replace("- -", "+ "))
+            inside.append(f"y{axis} >= 0 && y{axis} < {kernel.dim(shape[axis])}")
+            source = f"({source}) * {kernel.dim(shape[axis])} + y{axis}" if axis else "y0"
+            place = f"({place}) * {kernel.dim(dim)} + i{axis}" if axis else "i0"
+        kernel.line(f"{q}[{place}] = {' && '.join(inside[1:] or inside)} ? {p}[{source}] : fill;")
+    yield kernel.step()

@@ -1,0 +1,285 @@
+"""The kit for backends that write C: everything of a region's function but the loops.
+
+:class:`CBackendKit` is a whole backend but for two methods: which nodes, and what C::
+
+    class Npu(CBackendKit):
+        name = "npu"
+
+        def check(self, node):
+            return None if node.op_type == "Relu" else "only Relu"
+
+        def emit(self, match, out):
+            (node,) = match.nodes
+            x, y = out.pointer(node.inputs[0]), out.pointer(node.outputs[0])
+            with out.loop("i", product(dims(node.outputs[0]))):
+                out.line(f"{y}[i] = {x}[i] > 0 ? {x}[i] : 0;")
+
+:class:`RegionWriter` unpacks the arguments, binds the symbols of symbolic dims, names pointers, places
+constants and scratch memory, and makes the :class:`~farcall.backends.base.RegionCode`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize
+from farcall.backends._function import FLOORDIV, RAISE, UNPACK, Function, Pointer
+from farcall.backends.base import Backend, RegionCode
+from farcall.graph._region import Match, Region
+from farcall.graph.dims import Dim, dims, product, symbols
+
+__all__ = [
+    "CBackendKit",
+    "Code",
+    "RegionWriter",
+    "c_expr",
+    "c_literal",
+    "c_symbol",
+    "c_type",
+    "dims",
+    "itemsize",
+    "product",
+]
+
+ALIGNMENT = 64  # of every buffer: a cache line, and the widest vector register in use
+PART = 128  # matches or calls in one function: more of them take a compiler more than linear time
+INLINE_ELEMENTS = 64  # a constant with more than this many elements is data of the artifact, not text
+
+_HEADERS = """#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <farcall/c_api.h>
+"""
+
+
+def align(size: Dim, to: int = ALIGNMENT) -> Dim:
+    """``size`` rounded up to a multiple of ``to``."""
+    from farcall.graph.dims import ceildiv, fold
+
+    return fold(ceildiv(size, to) * to)
+
+
+class Code:
+    """C text under construction: lines, indented by blocks."""
+
+    def __init__(self, indent: int = 1) -> None:
+        self.lines: list[str] = []
+        self._indent = indent
+
+    def line(self, text: str) -> None:
+        """Add one line, or several that are separated by newlines."""
+        pad = "  " * self._indent
+        self.lines.extend(pad + part if part else part for part in text.split("\n"))
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """``head {`` ... ``}`` around what is written inside."""
+        self.line(f"{head} {{" if head else "{")
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.line("}")
+
+    @contextmanager
+    def loop(self, var: str, count: Dim | str, start: Dim | str = 0, step: int | str = 1) -> Iterator[None]:
+        """A loop of ``var`` from ``start`` up to, not including, ``count``."""
+        bump = f"++{var}" if step == 1 else f"{var} += {step}"
+        head = f"for (int64_t {var} = {self._extent(start)}; {var} < {self._extent(count)}; {bump})"
+        with self.block(head):
+            yield
+
+    def _extent(self, value: Dim | str) -> str:
+        return value if isinstance(value, str) else c_expr(value)
+
+    def text(self) -> str:
+        """All lines, each with its newline."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+class RegionWriter(Code):
+    """Writes the body of ``__tvm_ffi_<region>`` and what belongs around it.
+
+    Args:
+        region: The region whose function is written.
+        places: Where a value that is neither an input, an output nor a constant is in the workspace, in
+            bytes. A value without a place gets memory of its own when :meth:`pointer` is asked for it.
+        workspace: The bytes that ``places`` takes up.
+        compile_flags: What the code needs beyond the toolchain's own flags.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        places: Mapping[ir.Value, Dim] | None = None,
+        workspace: Dim = 0,
+        compile_flags: Iterable[str] = (),
+    ) -> None:
+        super().__init__()
+        self.region = region
+        self._arguments = {value: i for i, value in enumerate((*region.inputs, *region.outputs))}
+        self._places = dict(places or {})
+        self._workspace = workspace
+        self._compile_flags = tuple(compile_flags)
+        self._names: dict[ir.Value, str] = {}
+        self._pointers: dict[str, Pointer] = {}
+        self._planned: dict[Dim, str] = {}
+        self._dims: dict[Dim, str] = {}
+        self._file_scope: dict[str, None] = {}  # constants and static functions, each text once
+        self._constants: dict[str, np.ndarray] = {}
+        self._constant_count = 0
+        self._parts: list[list[str]] = []
+
+    def pointer(self, value: ir.Value) -> str:
+        """The name of a pointer to the elements of ``value``, row-major; const where it is an input."""
+        if value not in self._names:
+            self._names[value] = self._declare(value)
+        return self._names[value]
+
+    def dim(self, dim: Dim) -> str:
+        """C text for the value of ``dim``: a number, or the name of a variable that is computed once."""
+        if isinstance(dim, int):
+            return c_expr(dim)
+        if dim not in self._dims:
+            self._dims[dim] = c_symbol(str(dim)) if dim.is_Symbol else f"d{len(self._dims)}"
+        return self._dims[dim]
+
+    def constant(self, data: np.ndarray) -> str:
+        """An array that holds ``data``: text if it is small, data of the artifact if it is large."""
+        name = f"{self.region.name}_k{self._constant_count}"
+        self._constant_count += 1
+        kind = c_type(ir.DataType.from_numpy(data.dtype))
+        if data.size <= INLINE_ELEMENTS:
+            self.file_scope(f"static const {kind} {name}[{max(data.size, 1)}] = {c_array(data)};")
+            return name
+        self._constants[name] = np.ascontiguousarray(data)
+        self.file_scope(f"extern const unsigned char {name}[];")
+        return f"((const {kind}*)(const void*){name})"
+
+    def scratch(self, dtype: ir.DataType, count: Dim) -> str:
+        """The name of a pointer to ``count`` uninitialized elements, that nothing else uses."""
+        return self._workspace_pointer(f"{c_type(dtype)}* restrict", self._reserve(count * itemsize(dtype)))
+
+    def place(self, offset: Dim) -> str:
+        """The name of an untyped pointer to a byte of the workspace, for those who plan it themselves."""
+        if offset not in self._planned:
+            self._planned[offset] = self._workspace_pointer("void*", offset)
+        return self._planned[offset]
+
+    def file_scope(self, text: str) -> None:
+        """Put ``text`` (a static function, a table) before the function; the same text is written once."""
+        self._file_scope[text.rstrip("\n")] = None
+
+    def fail(self, kind: str, message: str) -> str:
+        """A C statement that ends the call with an error of ``kind`` ("ValueError", ...)."""
+        quoted = message.replace("\\", "\\\\").replace('"', '\\"')
+        return f'return farcall_raise("{kind}", "{quoted}");'
+
+    def split(self) -> None:
+        """What follows may be compiled as another function: variables that :meth:`line` declared are gone."""
+        self._parts.append(self.lines)
+        self.lines = []
+
+    def finish(self) -> RegionCode:
+        """The code of the region."""
+        parts = [part for part in (*self._parts, self.lines) if part] or [[]]
+        needed, shown = self._needed_symbols(parts), self._symbol_sources()
+        unbound = [name for name in needed if name not in shown]
+        function = Function(
+            name=self.region.name,
+            count=len(self._arguments),
+            workspace=self._workspace != 0,
+            shaped={name: shown[name] for name in needed if name in shown},
+            unbound=unbound,
+            sizes={
+                name: c_expr(dim)
+                for dim, name in self._dims.items()
+                if not isinstance(dim, int) and not dim.is_Symbol
+            },
+            pointers=self._pointers,
+            symbol={name: c_symbol(name) for name in needed},
+            parts=parts,
+        ).text()
+        head = [f"/* Generated by farcall: region {self.region.name}. */", _HEADERS, UNPACK]
+        rounds = [FLOORDIV] if re.search(r"\bfarcall_(floordiv|min|max)\(", function) else []
+        text = "\n".join([*head, *rounds, RAISE, *self._file_scope, "", function])
+        file = f"{self.region.name}.c"
+        return RegionCode({file: text}, self._constants, self._workspace, unbound, self._compile_flags)
+
+    def _extent(self, value: Dim | str) -> str:
+        return value if isinstance(value, str) else self.dim(value)
+
+    def _reserve(self, size: Dim) -> Dim:
+        offset = self._workspace
+        self._workspace = offset + align(size)
+        return offset
+
+    def _workspace_pointer(self, kind: str, offset: Dim) -> str:
+        name = f"v{len(self._pointers)}"
+        self._pointers[name] = Pointer(kind, offset=self.dim(offset))
+        return name
+
+    def _declare(self, value: ir.Value) -> str:
+        kind = c_type(value.dtype)
+        if value in self._arguments:
+            index = self._arguments[value]
+            const = "const " if index < len(self.region.inputs) else ""
+            self._pointers[f"a{index}"] = Pointer(f"{const}{kind}* restrict", argument=index)
+            return f"a{index}"
+        if value.const_value is not None:
+            return self.constant(value.const_value.numpy())
+        if value in self._places:  # planned buffers may share memory: no restrict
+            return self._workspace_pointer(f"{kind}*", self._places[value])
+        size = product(dims(value)) * itemsize(value.dtype)
+        return self._workspace_pointer(f"{kind}* restrict", self._reserve(size))
+
+    def _needed_symbols(self, parts: Iterable[Iterable[str]]) -> list[str]:
+        """Symbols of the dims that were asked for, and those that a body names by :func:`c_symbol`."""
+        needed = dict.fromkeys(symbols(*self._dims))
+        body = "\n".join(line for part in parts for line in part)
+        named = set(re.findall(rf"\b{c_symbol('')}(\w+)", body))
+        shapes = (dims(value) for node in self.region.nodes for value in used((*node.inputs, *node.outputs)))
+        for shape in shapes if named - needed.keys() else ():
+            needed.update(dict.fromkeys(name for name in symbols(*shape) if name in named))
+        return list(needed)
+
+    def _symbol_sources(self) -> dict[str, tuple[int, int]]:
+        """Symbol name -> the argument and the axis that shows it."""
+        sources: dict[str, tuple[int, int]] = {}
+        for value, i in self._arguments.items():
+            for axis, dim in enumerate(dims(value)):
+                if not isinstance(dim, int) and dim.is_Symbol:
+                    sources.setdefault(dim.name, (i, axis))
+        return sources
+
+
+class CBackendKit(Backend):
+    """A backend that writes C, one match at a time.
+
+    A subclass says which nodes it takes (``patterns`` or ``check``), and writes :meth:`emit`.
+    """
+
+    @abstractmethod
+    def emit(self, match: Match, out: RegionWriter) -> None:
+        """Write the C of one match: read its inputs and write its outputs by ``out.pointer(value)``."""
+
+    def compile(self, region: Region) -> RegionCode:
+        out = RegionWriter(region)
+        for number, match in enumerate(region.matches):
+            if number and number % PART == 0:
+                out.split()
+            with out.block():
+                self.emit(match, out)
+        return out.finish()
+
+
+def used(values: Iterable[ir.Value | None]) -> list[ir.Value]:
+    """The values that are there: an optional input or output that is left out is None, or has no name."""
+    return [value for value in values if value is not None and value.name]

@@ -1,0 +1,159 @@
+"""Building a job: found in its folder, or compiled in a temporary folder and renamed into place."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from farcall._files import write_beside
+from farcall.cpp._cuda import cuda_compiler, cuda_flags
+from farcall.cpp._job import C_FLAGS, CPP_FLAGS, LINK_FLAGS, Job, Unit
+from farcall.cpp._sources import exports
+from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
+from farcall.errors import UsageError
+from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
+
+# In a source that is given as text. Kernels compute, and many forget who declares std::exp and std::sort.
+_INCLUDED = ("farcall/kernel.hpp", "cmath", "algorithm")
+
+
+def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: str | None = None) -> str:
+    """The path of what ``job`` gives, built only when it is not there already.
+
+    Args:
+        job: what to build.
+        build_directory: where; None: a folder in farcall's cache.
+        output: the name that the file also gets in that folder; ``.o`` makes an object file.
+
+    Raises:
+        ToolchainError: a compiler is missing or refused a source.
+        UsageError: the folder cannot be written, or ``output`` is no file name.
+    """
+    suffix = _suffix(output)
+    folder = Path(build_directory).absolute() if build_directory else cache_folder() / "cpp" / job.name
+    key = job.key()
+    stamp = folder / f"{job.name}-{key[:32]}{suffix}.json"
+    if not (built := find_built(stamp)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
+        built = _Builder(job, folder, key).build(stamp, suffix)
+    if not output:
+        return str(built)
+    write_beside(folder / output, built.read_bytes(), 0o755)
+    return str(folder / output)
+
+
+def _suffix(output: str | None) -> str:
+    if output is None:
+        return ".so"
+    path = Path(output)
+    if path.name != output or path.suffix not in (".so", ".o"):
+        raise UsageError(f"output {output!r}: expected a file name that ends in .so or .o")
+    return path.suffix
+
+
+class _Builder:
+    """One build, in a temporary folder beside its place."""
+
+    def __init__(self, job: Job, folder: Path, key: str) -> None:
+        self.job, self.folder, self.key = job, folder, key
+        self.target = Target(Target.host().triple)  # the baseline CPU: a cache may be shared by machines
+
+    def build(self, stamp: Path, suffix: str) -> Path:
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".build-") as name:
+            work = Path(name)
+            sources = [self._source(unit) for unit in self.job.units]
+            objects = self._compile_all(sources, work)
+            objects += [self._cubin(name, data, work) for name, data in sorted(self.job.cubins.items())]
+            new = work / f"new{suffix}"
+            self._link(objects, new, relocatable=suffix == ".o")
+            digest = file_digest(new)
+            library = self.folder / f"{self.job.name}-{digest[:32]}{suffix}"
+            new.replace(library)
+            headers = read_headers(sorted(self._read_depends(work)))
+        write_stamp(stamp, library, digest, headers)
+        return library
+
+    def _source(self, unit: Unit) -> Path:
+        """The file of a unit. Text of ours is kept: tracebacks and debuggers show its lines."""
+        if unit.text is None:
+            return Path(unit.name)
+        path = self.folder / f"{Path(unit.name).stem}-{self.key[:32]}{Path(unit.name).suffix}"
+        write_beside(path, (unit.text + exports(unit.functions, unit.text)).encode())
+        return path
+
+    def _compile_all(self, sources: Sequence[Path], work: Path) -> list[Path]:
+        jobs = [
+            (unit, source, work / f"{i}.o")
+            for i, (unit, source) in enumerate(zip(self.job.units, sources, strict=True))
+        ]
+        workers = min(len(jobs), len(os.sched_getaffinity(0)))
+        if workers <= 1:
+            return [self._compile(*one) for one in jobs]
+        from concurrent.futures import (
+            ThreadPoolExecutor,
+        )  # 10 ms, which those need not pay who find all built
+
+        with ThreadPoolExecutor(workers) as pool:  # threads: each only waits for a compiler
+            return list(pool.map(lambda one: self._compile(*one), jobs))
+
+    def _compile(self, unit: Unit, source: Path, out: Path) -> Path:
+        if unit.language == "object":
+            return source
+        compiler, flags = self._compiler(unit)
+        included = [flag for header in _INCLUDED for flag in ("-include", header) if unit.text is not None]
+        folders = [f"-I{folder}" for folder in (*self.job.flags.include, include_dir())]
+        depends = ["-MMD", "-MF", f"{out.name}.d"]
+        arguments = [*flags, *folders, *included, *depends, "-c", str(source), "-o", out.name]
+        compiler.run(arguments, out.parent, f"compile {Path(unit.name).name} of {self.job.name!r}")
+        return out
+
+    def _compiler(self, unit: Unit) -> tuple[Compiler, list[str]]:
+        if unit.language == "cuda":
+            return cuda_compiler(), [*cuda_flags(), *self.job.flags.cuda]
+        compiler = find_compiler(self.target, unit.language)
+        own = C_FLAGS if unit.language == "c" else CPP_FLAGS
+        return compiler, [*compiler.target_flags(self.target), *own, *self.job.flags.cpp]
+
+    def _cubin(self, name: str, data: bytes, work: Path) -> Path:
+        (work / f"{name}.cubin").write_bytes(data)
+        symbol = f"__tvm_ffi__cubin_{name}"
+        text = (
+            f'.section .rodata, "a"\n.balign 64\n.globl {symbol}, {symbol}_end\n'
+            f'{symbol}:\n.incbin "{name}.cubin"\n{symbol}_end:\n.section .note.GNU-stack, ""\n'
+        )
+        return assemble(find_compiler(self.target), self.target, text, work, f"cubin_{name}")
+
+    def _link(self, objects: Sequence[Path], new: Path, relocatable: bool) -> None:
+        if "cuda" in self.job.languages:  # knows where the CUDA runtime is
+            compiler, flags = cuda_compiler(), ["-Xlinker", "-Bsymbolic"]
+            kind = ["-shared", *flags]
+        else:
+            compiler = find_compiler(self.target, "c++")
+            undefined = ["-Wl,-z,undefs"] if compiler.family == "zig" else []  # the runtime supplies TVMFFI*
+            kind = [*compiler.target_flags(self.target), *LINK_FLAGS, *undefined]
+        if relocatable:
+            if len(objects) == 1:
+                shutil.copyfile(objects[0], new)
+                return
+            compiler, kind = find_compiler(self.target), ["-r", "-nostdlib"]
+        arguments = [*kind, *map(str, objects), *([] if relocatable else self.job.flags.link), "-o", new.name]
+        compiler.run(arguments, new.parent, f"link {self.job.name!r}")
+
+    def _read_depends(self, work: Path) -> set[str]:
+        """The headers that the compilers say they read, those of the system left out."""
+        paths = (path for file in work.glob("*.d") for path in depends_of(file.read_text(encoding="utf-8")))
+        return {str((work / path).resolve()) for path in paths}
+
+
+def depends_of(text: str) -> list[str]:
+    """The prerequisites in a Makefile rule, as ``-MMD`` writes it."""
+    rule = text.replace("\\\n", " ").partition(": ")[2]
+    words = re.findall(r"(?:\\.|[^\s\\])+", rule)
+    return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words]

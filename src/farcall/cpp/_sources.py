@@ -1,0 +1,96 @@
+"""Source text: which functions it exports, and in which language a file is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farcall.cpp._job import Unit
+from farcall.errors import UsageError
+
+if TYPE_CHECKING:
+    from farcall.cpp._parameters import Declarations, Parameter
+
+_LANGUAGES = {
+    ".c": "c",
+    ".cc": "c++",
+    ".cpp": "c++",
+    ".cxx": "c++",
+    ".cu": "cuda",
+    ".o": "object",
+}
+
+
+def as_list(sources: Sequence[str] | str | None) -> list[str]:
+    """The texts of an argument that may be one, several or none."""
+    return [sources] if isinstance(sources, str) else list(sources or ())
+
+
+def as_functions(functions: Mapping[str, str] | Sequence[str] | str | None) -> dict[str, str]:
+    """Function names and their docstrings.
+
+    Raises:
+        UsageError: a name is no identifier, so it could not be a symbol.
+    """
+    table = dict(functions) if isinstance(functions, Mapping) else dict.fromkeys(as_list(functions), "")
+    for name in table:
+        if not name.isidentifier() or not name.isascii():
+            raise UsageError(
+                f"functions: {name!r} is no C identifier; export it by FARCALL_EXPORT(name, {name})"
+            )
+    return table
+
+
+def exports(functions: Mapping[str, str], source: str) -> str:
+    """The lines that export ``functions`` at the end of ``source``."""
+    from farcall.cpp._parameters import Declarations  # 5 ms, only for what is not built yet
+
+    declared = Declarations(source)
+    return "\n" + "".join(_export(name, doc, declared) for name, doc in functions.items())
+
+
+def _export(name: str, doc: str, declared: Declarations) -> str:
+    options = [name, name]
+    if doc:
+        options.append(f"::farcall::doc({_literal(doc)})")
+    if parameters := declared.parameters(name):
+        options.append(f"::farcall::detail::guess({', '.join(map(_argument, parameters))})")
+    return f"FARCALL_EXPORT({', '.join(options)});\n"
+
+
+def _argument(parameter: Parameter) -> str:
+    default = f", {parameter.default}" if parameter.default is not None else ""
+    return f"::farcall::arg({_literal(parameter.name)}{default})"
+
+
+def _literal(text: str) -> str:
+    """A C++ string literal of the text in UTF-8. Octal escapes end after three digits, whatever follows."""
+    plain = {ord(" "), ord("!"), *range(ord("#"), ord("\\")), *range(ord("]"), ord("~") + 1)}
+    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
+
+
+def file_units(
+    files: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | None, language: str | None = None
+) -> list[Unit]:
+    """The files of an argument, as units.
+
+    Args:
+        files: one path, several or none.
+        language: what a file is whose name says nothing else; None: its name must say it.
+
+    Raises:
+        UsageError: a name tells no language.
+    """
+    paths = [files] if isinstance(files, str | os.PathLike) else list(files or ())
+    return [Unit(str(Path(path).absolute()), _language(Path(path), language)) for path in paths]
+
+
+def _language(path: Path, default: str | None) -> str:
+    known = _LANGUAGES.get(path.suffix)
+    if default == "cuda" and known in ("c", "c++"):
+        return "cuda"
+    if language := known or default:
+        return language
+    raise UsageError(f"{str(path)!r}: its name tells no language; expected one of {', '.join(_LANGUAGES)}")

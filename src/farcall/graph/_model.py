@@ -1,0 +1,302 @@
+"""Models in: from a file, a ``ModelProto`` or an ``ir.Model`` to one form that the rest of farcall reads.
+
+After :func:`load_model`: valid ONNX, functions inlined, Constant nodes and defaulted inputs made
+initializers, nodes in topological order with unique names, every shape known that can be
+(:mod:`farcall.graph._shapes`).
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnx_ir as ir
+from onnx_ir.passes import InvariantError, PassError, common
+
+from farcall.errors import ModelError, UsageError
+from farcall.graph._collector import paused_collector
+from farcall.graph._constants import fold_constants
+from farcall.graph._folding import fold_shapes, remove_unused
+from farcall.graph._shapes import CONSTRAINTS, infer_shapes
+
+if TYPE_CHECKING:
+    import onnx
+
+ModelLike: TypeAlias = "str | os.PathLike[str] | onnx.ModelProto | ir.Model"
+
+_CURE = "expected an ONNX file, such as torch.onnx.export(...) writes"
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip file, such as torch.save writes; export the module by torch.onnx.export",
+    b"\x80\x04\x95": "a Python pickle; export the module by torch.onnx.export",
+    b"\x89HDF": "an HDF5 file, such as Keras writes; convert it to ONNX first",
+    b"\x7fELF": "an ELF file; `farcall run` and load_module take built artifacts",
+}
+
+
+def load_model(source: ModelLike) -> ir.Model:
+    """Read a model, check it, bring it into farcall's form, and infer its shapes.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``ir.Model``. The objects are not changed.
+
+    Returns:
+        A new ``ir.Model``. Weights in external files are mapped, not read.
+
+    Raises:
+        ModelError: There is no such file, it is not ONNX, or ONNX's checker or shape inference refuses it.
+        UsageError: ``source`` is none of these.
+    """
+    with paused_collector():
+        return _load(source)
+
+
+def _load(source: ModelLike) -> ir.Model:
+    proto, name, folder = _proto_of(source)
+    try:
+        _check_inputs(proto, name)
+        _check_external_data(proto, name, folder)
+        types = _check_and_infer(_without_weights(proto), name)
+        model: ir.Model = ir.from_proto(proto)
+        if folder is not None:
+            ir.external_data.set_base_dir(model.graph, folder)
+        _normalize(model)
+        _check_texts(model)
+    except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
+        # Text that is not UTF-8 is a TypeError or a UnicodeError, here or there.
+        raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
+    fold_shapes(model, infer_shapes(model, types))
+    fold_constants(model)
+    remove_unused(model.graph)
+    return model
+
+
+def is_loaded(model: ir.Model) -> bool:
+    """Whether :func:`load_model` made this model."""
+    return CONSTRAINTS in model.meta
+
+
+def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, Path | None]:
+    """The model's proto, what to call it in messages, and where its external data is."""
+    import onnx
+
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        return _read(path), f"`{path}`", path.absolute().parent
+    if isinstance(source, ir.Model):
+        return ir.to_proto(source), "the model", _external_folder(source)
+    if isinstance(source, onnx.ModelProto):
+        return source, "the model", None
+    raise UsageError(
+        f"expected a path, an onnx.ModelProto or an onnx_ir.Model, got {type(source).__name__}; {_CURE}"
+    )
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"no such file: `{path}`; {_CURE}") from None
+    except IsADirectoryError:
+        raise ModelError(f"`{path}` is a folder; {_CURE}") from None
+    except OSError as error:
+        raise ModelError(f"cannot read `{path}`: {error.strerror}") from error
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(f"`{path}` is not an ONNX model: {_describe(data)}; {_CURE}") from None
+    if not proto.ir_version or not proto.HasField("graph"):
+        raise ModelError(f"`{path}` is not an ONNX model: {_describe(data)}; {_CURE}")
+    return proto
+
+
+def _describe(data: bytes) -> str:
+    if not data:
+        return "the file is empty"
+    for magic, what in _OTHER_FORMATS.items():
+        if data.startswith(magic):
+            return f"it is {what}"
+    head = data[:64].decode("utf-8", errors="replace")
+    if all(char.isprintable() or char.isspace() for char in head) and "\ufffd" not in head[:-1]:
+        return f"it is text, starting with {head.split()[0][:24] if head.split() else head[:8]!r}"
+    return f"its {len(data):,} bytes are no ModelProto with a graph"
+
+
+def _external_folder(model: ir.Model) -> Path | None:
+    for value in model.graph.initializers.values():
+        if isinstance(value.const_value, ir.ExternalTensor):
+            return Path(value.const_value.base_dir).absolute()
+    return None
+
+
+def _check_texts(model: ir.Model) -> None:
+    """Refuse names that are no UTF-8, which protobuf gives as bytes.
+
+    Raises:
+        TypeError: one is none.
+    """
+    for node in model.graph.all_nodes():
+        values = (value.name for value in (*node.inputs, *node.outputs) if value is not None)
+        for text in (node.op_type, node.domain, node.name, *node.attributes, *values):
+            if isinstance(text, bytes):
+                raise TypeError(f"{text!r} is no UTF-8 text")
+
+
+def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
+    """Refuse negative dims, which ONNX's checker lets pass and its inference calculates with."""
+    for info in proto.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_value < 0:
+                raise ModelError(
+                    f"{name}: input `{info.name}` has {dim.dim_value} as dim {axis}; expected a size, or a "
+                    'name for one that varies: set dim_param, as in "batch"'
+                )
+
+
+def _check_external_data(proto: onnx.ModelProto, name: str, folder: Path | None) -> None:
+    """Refuse missing data, and paths that lead out of the model's folder (ONNX, "External data")."""
+    for tensor in filter(_is_external, proto.graph.initializer):
+        location = {item.key: item.value for item in tensor.external_data}.get("location", "")
+        local = os.path.normpath(location)  # by its text: model hubs store the files as symbolic links
+        if Path(local).is_absolute() or Path(local).parts[:1] == (os.pardir,):
+            raise ModelError(f"{name}: `{tensor.name}` has its data outside the model's folder: {location!r}")
+        file = (folder or Path.cwd()) / local
+        if not file.is_file():
+            raise ModelError(f"{name}: the data of `{tensor.name}` is missing: no such file `{file}`")
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == type(tensor).EXTERNAL)
+
+
+_SMALL_BYTES = 1024  # ONNX's inference reads the data of shape operands; nothing larger is one
+
+
+def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` with its large initializers turned into inputs of the same type.
+
+    ONNX's checker and inference serialize the model: this keeps them fast, and below the 2 GB of a proto.
+    """
+    import onnx
+
+    large: list[onnx.TensorProto] = []
+    small: list[onnx.TensorProto] = []
+    for item in proto.graph.initializer:
+        (large if _is_external(item) or item.ByteSize() > _SMALL_BYTES else small).append(item)
+    if not large:
+        return proto
+    slim = onnx.ModelProto(ir_version=proto.ir_version)
+    slim.graph.name = proto.graph.name
+    for source, target, fields in (
+        (proto, slim, ("opset_import", "functions")),
+        (proto.graph, slim.graph, ("node", "input", "output", "value_info", "sparse_initializer")),
+    ):
+        for field in fields:
+            getattr(target, field).extend(getattr(source, field))
+    slim.graph.initializer.extend(small)
+    inputs = {item.name for item in proto.graph.input}
+    slim.graph.input.extend(
+        onnx.helper.make_tensor_value_info(item.name, item.data_type, item.dims)
+        for item in large
+        if item.name not in inputs
+    )
+    return slim
+
+
+def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypeProto]:
+    """ONNX's own checker and shape inference: value name -> the type that it finds."""
+    import onnx
+
+    # Where ONNX's inference is wrong, it contradicts what the model rightly declares: then it is not asked to
+    # be strict.
+    strict = not any(map(_misread, proto.graph.node))
+    try:
+        proto = _with_output_shapes(proto)
+        onnx.checker.check_model(proto)
+        inferred = onnx.shape_inference.infer_shapes(
+            proto, check_type=True, strict_mode=strict, data_prop=True
+        )
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
+        raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
+    graph = inferred.graph
+    return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
+
+
+def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` itself, or with the shapes of outputs that declare none.
+
+    ONNX's checker insists on one, exporters forget it, and other runtimes do not mind.
+    """
+    import onnx
+
+    tensors = [info.type.tensor_type for info in proto.graph.output if info.type.HasField("tensor_type")]
+    if all(tensor.HasField("shape") for tensor in tensors):
+        return proto
+    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+
+
+def _misread(node: onnx.NodeProto) -> bool:
+    """A pooling in ceil mode; see :func:`farcall.graph._shape_rules.misread_by_onnx`."""
+    return node.op_type.endswith("Pool") and any(
+        item.name == "ceil_mode" and item.i for item in node.attribute
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _normalize(model: ir.Model) -> None:
+    if model.functions:
+        common.InlinePass()(model)
+    graph = model.graph
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    if len(inputs) != len(graph.inputs):  # IR version 3 lists weights as inputs: a default is a constant
+        graph.inputs[:] = inputs
+    for node in graph:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            _lift_constant(graph, node)
+    _name_nodes(graph)
+
+
+_CONSTANT_DTYPES = {"value_int": ir.DataType.INT64, "value_ints": ir.DataType.INT64}
+_CONSTANT_DTYPES |= {"value_float": ir.DataType.FLOAT, "value_floats": ir.DataType.FLOAT}
+
+
+def _lift_constant(graph: ir.Graph, node: ir.Node) -> None:
+    """Make a Constant node an initializer of the same name (onnx-ir's pass leaves those that are outputs)."""
+    (attribute,) = node.attributes.values()
+    if attribute.name == "value":
+        tensor = attribute.as_tensor()
+    elif attribute.name in _CONSTANT_DTYPES:
+        tensor = ir.tensor(attribute.value, dtype=_CONSTANT_DTYPES[attribute.name])
+    else:
+        return  # text and sparse tensors stay nodes, for backends to refuse
+    (old,) = node.outputs
+    value = ir.Value(
+        name=old.name,
+        shape=ir.Shape(tensor.shape.numpy()),
+        type=ir.TensorType(tensor.dtype),
+        const_value=tensor,
+    )
+    old.replace_all_uses_with(value, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    graph.register_initializer(value)
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Give every node a name of its own: messages, pictures and profiles name nodes."""
+    taken = {node.name for node in graph if node.name}
+    seen: set[str] = set()
+    numbers = count()
+    for node in graph:
+        name, base = node.name, node.name or node.op_type
+        while not name or name in seen:
+            candidate = f"{base}_{next(numbers)}"
+            name = None if candidate in taken else candidate
+        node.name = name
+        seen.add(name)

@@ -1,0 +1,71 @@
+"""A partition as a plain text table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from farcall.graph._annotate import describe_value
+
+if TYPE_CHECKING:
+    from farcall.graph._partition import Partition
+    from farcall.graph._region import Region
+
+_ROWS = 60  # regions that are listed
+_KINDS = 5  # operators that a row names
+_VALUES = 2  # values that a row describes
+
+
+def table(partition: Partition) -> str:
+    """One row a region: name, backend, nodes, operators, inputs, outputs; below, the constraints."""
+    regions = partition.regions
+    nodes = sum(len(match.nodes) for region in regions for match in region.matches)
+    rows = [("region", "backend", "nodes", "operators", "inputs", "outputs")]
+    rows += [_row(region) for region in regions[:_ROWS]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    if len(regions) > _ROWS:
+        lines.append(f"... and {len(regions) - _ROWS:,} more regions")
+    lines += [f"needs {a} == {b}" for a, b in partition.constraints]
+    name = partition.model.graph.name or "graph"
+    head = f"{name}: {count(nodes, 'node')} in {count(len(regions), 'region')} ({_shares(regions)})"
+    return "\n".join([head, *lines])
+
+
+def count(number: int, what: str) -> str:
+    """A number and its noun: ``1 node``, ``2,000 nodes``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _shares(regions: Sequence[Region]) -> str:
+    nodes: Counter[str] = Counter()
+    for region in regions:
+        nodes[region.backend] += len(region.nodes)
+    return ", ".join(f"{backend}: {count(number, 'node')}" for backend, number in nodes.items()) or "empty"
+
+
+def _row(region: Region) -> tuple[str, str, str, str, str, str]:
+    return (
+        region.name,
+        region.backend,
+        str(len(region.nodes)),
+        operators(region),
+        _values(region.inputs),
+        _values(region.outputs),
+    )
+
+
+def operators(region: Region) -> str:
+    """What a region computes, in short: ``conv_relu x2, MaxPool``."""
+    counts = Counter(match.pattern for match in region.matches)
+    parts = [f"{kind} x{number}" if number > 1 else kind for kind, number in counts.items()]
+    return ", ".join(parts[:_KINDS]) + (", ..." if len(parts) > _KINDS else "")
+
+
+def _values(values: Sequence[ir.Value]) -> str:
+    parts = [describe_value(value) for value in values[:_VALUES]]
+    return ", ".join(parts) + (f", +{len(values) - _VALUES}" if len(values) > _VALUES else "")

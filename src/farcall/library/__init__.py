@@ -1,0 +1,1 @@
+"""Library files: their ELF headers, the manifest in them, and loading."""

@@ -1,0 +1,191 @@
+"""Loading libraries: everything that can be known from the file is checked before any of it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from farcall._core import get_global_func, load_library, load_plain
+from farcall.errors import ArtifactError, UsageError
+from farcall.library._attaching import signatures_of
+from farcall.library._elf import Elf, Header, parse_header, parse_library
+from farcall.library._manifest import Manifest, may_have_manifest, read_manifest
+from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missing_features
+
+if TYPE_CHECKING:
+    from farcall._core import Module
+
+
+def load_module(path: str | os.PathLike[str]) -> Module:
+    """Load an artifact, or a plain kernel library, into this process.
+
+    An artifact is checked first: whole, of a format that this farcall reads, and built for this machine. Its
+    functions get their Signatures. A plain library (no manifest) must be an ELF library for this machine.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The module; ``module["main"]`` is the model of an artifact.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        ArtifactError: it cannot run here; the message says why.
+    """
+    try:
+        if (module := load_plain(path)) is not None:
+            return module
+    except OSError as error:
+        raise _refusal(path, error) from error
+    if _has_own_loader(path):
+        return load_library(path)
+    with _open(path) as file:
+        data = file.read()
+        manifest = None
+        if may_have_manifest(data):
+            elf, manifest = examine(data, str(path))
+            check_machine(elf.header, manifest, elf.what)
+        else:
+            check_machine(parse_library(data, str(path)), None, str(path))
+        module = _load(Path(path), file, private=manifest is not None)
+    for name, signature in signatures_of(manifest).items():
+        try:
+            module[name].signature = signature
+        except AttributeError:
+            raise ArtifactError(
+                f"{path}: its manifest names a function `{name}` that it does not export; build it again"
+            ) from None
+    return module
+
+
+def inspect(path: str | os.PathLike[str]) -> Manifest:
+    """The manifest of an artifact. The file is read and checked, never loaded; any target will do.
+
+    Raises:
+        UsageError: there is no such file, or it cannot be read.
+        ArtifactError: it is damaged, newer than this farcall, or no artifact.
+    """
+    with _open(path) as file:
+        _, manifest = examine(file.read(), str(path))
+    if manifest is None:
+        raise ArtifactError(
+            f"{path}: a library without a manifest: farcall did not build it; load_module can load it"
+        )
+    return manifest
+
+
+def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
+    """Read the headers of a library and, where farcall built it, its manifest.
+
+    Raises:
+        ArtifactError: the bytes are no whole shared library, or its digest does not hold.
+    """
+    parse_library(data, what)
+    elf = Elf(data, what)
+    return elf, read_manifest(elf)
+
+
+def _has_own_loader(path: str | os.PathLike[str]) -> bool:
+    """Whether :func:`farcall.register_loader` gave a loader for files that end so."""
+    ending = os.path.splitext(path)[1][1:]  # noqa: PTH122 - the rest of the name is not needed
+    if not ending or ending == "so":
+        return False
+    return get_global_func(f"ffi.Module.load_from_file.{ending}", allow_missing=True) is not None
+
+
+def check_machine(header: Header, manifest: Manifest | None, what: str) -> None:
+    """Refuse a library that this process cannot run.
+
+    Args:
+        header: whom the library is for.
+        manifest: what it says of itself, if it is an artifact.
+        what: how errors call it.
+
+    Raises:
+        ArtifactError: it is for another architecture, C library or CPU level; both are named.
+    """
+    here = own_header()
+    there = manifest.target.triple if manifest else str(header)
+    if (header.bits, header.big_endian, header.machine) != (here.bits, here.big_endian, here.machine):
+        raise ArtifactError(
+            f"{what}: built for {there}, this machine is {here.architecture}; "
+            f"build it with target={host_triple()!r}, or load it there"
+        )
+    if manifest is None:
+        return
+    target = Target(manifest.target.triple, manifest.target.cpu)
+    if target.triple.split("-")[1:] != host_triple().split("-")[1:]:
+        raise ArtifactError(
+            f"{what}: built for {target.triple}, this process runs on {host_triple()}; "
+            f"build it with target={host_triple()!r}"
+        )
+    flags = host_cpu_flags()
+    if flags and (missing := missing_features(target.cpu, flags)):
+        raise ArtifactError(
+            f"{what}: built for CPUs of level {target.cpu}, this CPU lacks {', '.join(sorted(missing))}; "
+            f"build it with target={target.triple!r}"
+        )
+
+
+@cache
+def own_header() -> Header:
+    """What this process itself is; its libraries must be the same."""
+    for program in ("/proc/self/exe", sys.executable):
+        try:
+            with Path(program).open("rb") as file:
+                return parse_header(file.read(64), program)
+        except (OSError, ArtifactError):
+            continue
+    raise UsageError("cannot tell this machine's architecture: /proc is not there; mount it")
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {str(path)!r}; build an artifact by `farcall build`") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; expected a shared library") from None
+
+
+def _load(path: Path, file: BinaryIO, private: bool) -> Module:
+    """dlopen the file that is open as ``file``, and which was checked.
+
+    A plain library keeps its name: it may look for others beside itself ($ORIGIN).
+    """
+    with _own_name(path, file) if private else nullcontext(path.absolute()) as name:
+        try:
+            return load_library(str(name), str(path))
+        except OSError as error:
+            raise _refusal(path, error) from error
+
+
+def _refusal(path: str | os.PathLike[str], error: OSError) -> ArtifactError:
+    return ArtifactError(f"{path}: the dynamic linker refuses it: {error}")
+
+
+@contextmanager
+def _own_name(path: Path, file: BinaryIO) -> Iterator[Path]:
+    """A name that nobody had before, and that leads to the open file.
+
+    The dynamic linker goes by names: it takes a name that it knows for the library that it has, even where
+    the file was built again since; and it opens the name anew, which may be another file by now.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="farcall-load-"))
+    except OSError:  # nowhere to write
+        yield path.absolute()
+        return
+    try:
+        name = folder / path.name
+        name.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        yield name if name.exists() else path.absolute()  # there may be no /proc
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

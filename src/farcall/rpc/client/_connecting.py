@@ -1,0 +1,165 @@
+"""Opening a session: a line to the server, the handshake on it, and the session behind it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    DeadlineExceededError,
+    UsageError,
+)
+from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
+from farcall.rpc.client._session import Session
+from farcall.rpc.server._relay import Hop
+from farcall.rpc.shared._handshake import ClientHandshake, check_key, client_hello
+
+_CURE = "is `farcall serve` running there?"
+
+
+def connect(
+    url: str,
+    key: str = "",
+    *,
+    via: Sequence[str | tuple[str, str] | tuple[str, str, str]] = (),
+    timeout: float = 10.0,
+    call_timeout: float | None = None,
+    session_timeout: float | None = None,
+    token: str | None = None,
+    tls: Tls | None = None,
+) -> Session:
+    """Open a session with a farcall server, or a TVM RPC server.
+
+    Args:
+        url: where it listens: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``,
+            ``"shm:///PATH"`` (shared memory on this machine), ``"tls://HOST:PORT"``, ``"ws://HOST:PORT/PATH"``,
+            ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
+            standard input and output.
+        key: what the server was started with.
+        via: servers on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
+            the session with the next, and forwards; farcall servers and TVM servers can both do that.
+        timeout: seconds until the session must stand.
+        call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
+            ends the session: see :func:`farcall.deadline`.
+        session_timeout: seconds after which the (nearest) server ends the session, if not before.
+        token: ``NAME.SECRET`` from `farcall token create`, where the server at ``url`` wants one.
+        tls: the files for ``tls://`` and ``wss://``, on the line from here.
+
+    Returns:
+        The session; use it in a ``with`` statement, or close it.
+
+    Raises:
+        UsageError: ``url`` or a number is none, a ``tls`` file cannot be used, or the token would travel in
+            plain text.
+        ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server; its subclass
+            ConnectTimeoutError (a ``TimeoutError``): it did not stand in time.
+        MissingExtraError: the channel needs a package that is not installed.
+    """
+    limits = {"timeout": timeout, "call_timeout": call_timeout, "session_timeout": session_timeout}
+    for name, seconds in limits.items():
+        _check_seconds(name, seconds)
+    if tls is not None and not isinstance(tls, Tls):
+        raise UsageError(f"tls: expected Tls.of('certs/client'), say, got {type(tls).__name__}")
+    deadline = time.monotonic() + timeout
+    first, *others = hops = [*_hops(via), Hop(url, key, token)]
+    for hop in hops:
+        parse_address(hop.url)
+        check_key(hop.key)
+    for i, hop in enumerate(others):  # what is for one server is said to all before it
+        for before in (first, *others[:i]):
+            _check_token(parse_address(before.url), hop.token)
+    connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)
+    try:
+        return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, others)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _check_seconds(name: str, seconds: float | None) -> None:
+    if seconds is None and name != "timeout":
+        return
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
+        raise UsageError(f"{name}: expected a positive number of seconds, got {seconds!r:.80}")
+
+
+def _hops(via: Sequence[str | tuple[str, str] | tuple[str, str, str]]) -> list[Hop]:
+    if isinstance(via, str):
+        raise UsageError(f"via: expected a list of servers, got one text; write via=[{via!r}]")
+    return [_hop(place, f"via[{i}]") for i, place in enumerate(via)]
+
+
+def _hop(place: str | tuple[str, str] | tuple[str, str, str], where: str) -> Hop:
+    parts = (place,) if isinstance(place, str) else place
+    if not isinstance(parts, tuple) or not 1 <= len(parts) <= 3:
+        raise UsageError(f"{where}: expected a URL, (URL, key) or (URL, key, token)")
+    try:
+        parse_address(parts[0])
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}; a server and its key are a tuple, (URL, key)") from None
+    return Hop(*parts)
+
+
+def open_line(
+    hop: Hop, deadline: float, *, tls: Tls | None = None, session_timeout: float | None = None
+) -> Connection:
+    """A line to a server on which the handshake is done, so that packets may begin.
+
+    Raises:
+        UsageError, ConnectError, MissingExtraError: as :func:`connect`.
+    """
+    _check_token(parse_address(hop.url), hop.token)
+    connection = dial(hop.url, deadline, tls=tls)
+    try:
+        if connection.shakes_hands:
+            hello = client_hello(hop.key, hop.token, session_timeout)
+            _shake_hands(connection, hello, ClientHandshake(hop.key), deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_token(address: Address, token: str | None) -> None:
+    if token is None:
+        return
+    if not isinstance(token, str):
+        raise UsageError(f"token: expected text, NAME.SECRET, got {type(token).__name__}")
+    if not address.secret:
+        raise UsageError(
+            f"{address}: the token would travel in plain text; use tls:// or wss://, "
+            "or on one machine unix:// or shm://"
+        )
+    if address.scheme == "pipe":
+        raise UsageError(f"{address}: a pipe has no handshake that could carry a token; leave it out")
+
+
+def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshake, deadline: float) -> None:
+    url = connection.address
+    try:
+        connection.channel.send(hello, deadline)
+        while handshake.needed:
+            handshake.feed(_receive(connection, handshake.needed, deadline))
+    except ConnectError as error:
+        raise ConnectError(f"{url}: {connection.trouble() or error}") from None
+    except DeadlineExceededError:
+        text = "it accepts connections, but did not answer in time"
+        raise ConnectTimeoutError(f"{url}: {text}; {_CURE}") from None
+    except ConnectionLostError as error:
+        reason = connection.trouble() or f"{error} in the handshake; {_CURE}"
+        raise ConnectError(f"{url}: {reason}") from None
+
+
+def _receive(connection: Connection, size: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.channel.receive(size - len(data), deadline)
+        if not piece:
+            raise ConnectError(
+                "it closed the connection in the handshake: no RPC server, or full, or one for tls:// or ws://"
+            )
+        data += piece
+    return data

@@ -1,0 +1,150 @@
+"""Devices of a server: what they are, and the streams on which they work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from farcall._core import Device
+from farcall.rpc.client._remote import Remote
+
+_SET_DEVICE, _GET_ATTR, _SYNC, _CREATE, _FREE, _SET, _CURRENT = 11, 12, 15, 18, 19, 20, 21  # packet codes
+_POINTER = 4
+_SESSION = 128  # the device types of one session, as this process numbers them
+# DeviceAttrKind of TVM's runtime, which kDevGetAttr numbers.
+_ATTRIBUTES = {
+    "max_threads_per_block": 1,
+    "warp_size": 2,
+    "max_shared_memory_per_block": 3,
+    "compute_version": 4,
+    "device_name": 5,
+    "max_clock_rate": 6,
+    "multi_processor_count": 7,
+    "max_thread_dimensions": 8,
+    "max_registers_per_block": 9,
+    "gcn_arch": 10,
+    "api_version": 11,
+    "driver_version": 12,
+    "l2_cache_size_bytes": 13,
+    "total_global_memory": 14,
+    "available_global_memory": 15,
+    "image_pitch_alignment": 16,
+}
+
+
+class RemoteDevice:
+    """A device of a server. From :meth:`Session.device`.
+
+    ``exist`` says whether it is there; the other attributes are None where the device does not know them:
+    ``max_threads_per_block``, ``warp_size``, ``max_shared_memory_per_block``, ``compute_version``,
+    ``device_name``, ``max_clock_rate``, ``multi_processor_count``, ``max_thread_dimensions``,
+    ``max_registers_per_block``, ``gcn_arch``, ``api_version``, ``driver_version``, ``l2_cache_size_bytes``,
+    ``total_global_memory``, ``available_global_memory`` (bytes), ``image_pitch_alignment``.
+
+    Attributes:
+        device: as the server numbers it. A RemoteDevice can be passed to the server's functions as it is.
+    """
+
+    def __init__(self, remote: Remote, device: Device) -> None:
+        session, kind = divmod(device.type, _SESSION)
+        if session and session - 1 != remote.endpoint.slot:
+            raise ValueError(f"device {device} is of another session than that with {remote.url}")
+        self.device = Device(kind, device.index)
+        self._remote = remote
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """As tensors there have it: so it can be passed to functions of the server."""
+        return self.device.type + _SESSION * (self._remote.endpoint.slot + 1), self.device.index
+
+    @property
+    def exist(self) -> bool:
+        """Whether the server has this device."""
+        return bool(self._ask(_GET_ATTR, 0))
+
+    @property
+    def name(self) -> str | None:
+        """The same as ``device_name``."""
+        value = self._ask(_GET_ATTR, _ATTRIBUTES["device_name"])
+        return None if value is None else str(value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _ATTRIBUTES:
+            raise AttributeError(
+                f"a device has no attribute {name!r}; it has exist, {', '.join(_ATTRIBUTES)}"
+            )
+        value = self._ask(_GET_ATTR, _ATTRIBUTES[name])
+        if name == "max_thread_dimensions" and isinstance(value, str):
+            return self._remote.parse(list, f"device {self.device}", value)
+        return value
+
+    def sync(self, stream: Stream | None = None) -> None:
+        """Wait until the device has done all work of a stream; of the default one without."""
+        self._ask(_SYNC, (_POINTER, stream.handle if stream is not None else 0))
+
+    def set_current(self) -> None:
+        """Make it the device on which the server's thread works."""
+        self._ask(_SET_DEVICE)
+
+    def stream(self) -> Stream:
+        """A new stream; use it in a ``with`` statement, or free it."""
+        return Stream(self, self._pointer(_CREATE))
+
+    @property
+    def current_stream(self) -> int:
+        """The handle of the stream that is set; 0 for the default one."""
+        return self._pointer(_CURRENT)
+
+    def _pointer(self, code: int) -> int:
+        return self._remote.pointer(code, f"device {self.device}", self.device)
+
+    def _ask(self, code: int, *values: Any) -> Any:
+        return self._remote.ask(code, f"device {self.device}", self.device, *values)
+
+    def __str__(self) -> str:
+        return str(self.device)
+
+    def __repr__(self) -> str:
+        return f"<device {self.device} of {self._remote.url}>"
+
+
+class Stream:
+    """A stream of a remote device. From :meth:`RemoteDevice.stream`.
+
+    Attributes:
+        handle: the server's number for it.
+    """
+
+    def __init__(self, device: RemoteDevice, handle: int) -> None:
+        self.device = device
+        self.handle = handle
+        self._freed = False
+
+    @contextmanager
+    def use(self) -> Iterator[Stream]:
+        """Within the block the device works on this stream; afterwards on the one before."""
+        before = self.device.current_stream
+        self.device._ask(_SET, (_POINTER, self.handle))
+        try:
+            yield self
+        finally:
+            self.device._ask(_SET, (_POINTER, before))
+
+    def sync(self) -> None:
+        """Wait until all its work is done."""
+        self.device.sync(self)
+
+    def free(self) -> None:
+        """Give it back. Safe to call twice."""
+        if not self._freed:
+            self._freed = True
+            self.device._ask(_FREE, (_POINTER, self.handle))
+
+    def __repr__(self) -> str:
+        return f"<stream {self.handle:#x} of {self.device!r}{', freed' if self._freed else ''}>"
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.free()

@@ -1,0 +1,151 @@
+"""Modules and other objects that live on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from farcall import _core
+from farcall.errors import ProtocolError
+from farcall.rpc.client._remote import Remote
+from farcall.rpc.client._timing import Timing, TimingOptions
+
+if TYPE_CHECKING:
+    from farcall._core import Function
+    from farcall.abi import Signature
+
+_MODULE = 73  # type index
+
+
+class RemoteModule(_core.RemoteRef):
+    """A module on a server: functions by name. From :meth:`Session.load_module`, or the result of a call.
+
+    It can be passed to remote functions; the server releases it when the last reference to it goes.
+
+    Attributes:
+        name: of the file that it came from, where that is known.
+    """
+
+    name = "a module"
+    _signatures: Mapping[str, Signature] = MappingProxyType({})
+
+    def __init__(self, ref: _core.RemoteRef) -> None:
+        endpoint = ref.endpoint
+        self._remote = Remote(endpoint, endpoint.peer)
+        self._functions: dict[tuple[str, bool], Function | None] = {}
+
+    @classmethod
+    def loaded(cls, remote: Remote, name: str, file: str, signatures: Mapping[str, Signature]) -> Self:
+        """Load a file of the session's folder, which is called ``file`` here."""
+        module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), file)
+        module._remote = remote
+        module._signatures = signatures
+        return module
+
+    @classmethod
+    def renamed(cls, module: object, name: str) -> Self:
+        """What a call gave, with the name that messages say."""
+        if not isinstance(module, cls):
+            raise ProtocolError(f"{name}: the server answered with {module!r} where a module was expected")
+        module.name = name
+        return module
+
+    # ---- functions
+
+    def get_function(self, name: str, query_imports: bool = True) -> Function:
+        """The function ``name`` of the module; call it like a local one.
+
+        Args:
+            name: The function.
+            query_imports: Look also in the modules that it imports.
+
+        Raises:
+            AttributeError: the module has none of that name.
+        """
+        function = self._find(name, query_imports)
+        if function is None:
+            meant = self._remote.did_you_mean(name, "farcall.rpc.module_functions", self)
+            raise AttributeError(
+                f"module {self.name} on {self._remote.url} has no function `{name}`{meant}; "
+                f"`farcall inspect {self.name}` lists what it has"
+            )
+        return function
+
+    def __getitem__(self, name: str) -> Function:
+        return self.get_function(name)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.get_function("main")(*args)
+
+    def implements_function(self, name: str, query_imports: bool = True) -> bool:
+        """Whether the module has a function ``name``."""
+        return self._find(name, query_imports) is not None
+
+    def function_names(self) -> list[str]:
+        """The names of its functions, sorted; from a farcall server."""
+        return self._remote.names("farcall.rpc.module_functions", self)
+
+    def _find(self, name: str, query_imports: bool) -> Function | None:
+        key = (name, query_imports)
+        if key not in self._functions:
+            helper = "tvm.rpc.server.ModuleGetFunction"
+            function = self._remote.call(helper, self, name, query_imports)
+            if function is not None:
+                function = _core.rename_remote(self._remote.check(_core.Function, helper, function), name)
+                function.signature = self._signatures.get(name)
+            self._functions[key] = function
+        return self._functions[key]
+
+    # ---- about it
+
+    @property
+    def kind(self) -> str:
+        """What it is made of: ``"library"``, or the name of another kind."""
+        return self._remote.call_for(str, "ffi.ModuleGetKind", self)
+
+    def inspect_source(self, format: str = "") -> str:
+        """The source that the module keeps; empty without one."""
+        return self._remote.call_for(str, "ffi.ModuleInspectSource", self, format)
+
+    def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:
+        """What the library says of a function, read from its JSON; None when it says nothing."""
+        helper = "ffi.ModuleGetFunctionMetadata"
+        text = self._remote.call(helper, self, name, query_imports)
+        return None if text is None else self._remote.parse(dict, helper, text)
+
+    def import_module(self, module: RemoteModule) -> None:
+        """Make another module's functions reachable from this one, on the server.
+
+        Raises:
+            RuntimeError: that module imports this one, or is it.
+        """
+        self._remote.call("tvm.rpc.server.ImportModule", self, module)
+        self._functions.clear()
+
+    def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
+        """Measure a function of the module where it runs, by the clock of the device.
+
+        Args:
+            name: of the function.
+            args: for the function; tensors of this process are copied there first.
+            options: see :class:`~farcall.rpc.TimingOptions`.
+
+        Returns:
+            Seconds a call, once for each repeat.
+        """
+        return TimingOptions.of(options).run(self._remote, self, name, args)
+
+    def __repr__(self) -> str:
+        return f"<module {self.name} on {self._remote.url}>"
+
+
+class RemoteObject(_core.RemoteRef):
+    """Any other object on a server, such as a Map. It can be passed back; its last reference releases it."""
+
+
+def _wrap(ref: _core.RemoteRef) -> _core.RemoteRef:
+    return RemoteModule(ref) if ref.type_index == _MODULE else RemoteObject(ref)
+
+
+_core.set_remote_object_hook(_wrap)

@@ -1,0 +1,365 @@
+"""The client's half: a session with a server, and what lives behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from farcall import _core, errors
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    DeadlineExceededError,
+    UsageError,
+)
+from farcall.rpc.channels import Connection, parse_address
+from farcall.rpc.client import _heartbeat as heartbeat
+from farcall.rpc.client import _tracing as tracing
+from farcall.rpc.client import _transfer as transfer
+from farcall.rpc.client import _views as views
+from farcall.rpc.client._device import RemoteDevice
+from farcall.rpc.client._module import RemoteModule
+from farcall.rpc.client._remote import Remote, Stats
+from farcall.rpc.client._timing import Timing, TimingOptions
+from farcall.rpc.server._relay import Hop, hop_values
+from farcall.rpc.shared._limits import Limits
+
+if TYPE_CHECKING:
+    from farcall._core import Device, Function, Pipeline, Tensor
+
+# What the endpoint does differently for a peer that offers it: FC_PEER_* of native/core/remote.h.
+_PEER_FARCALL = 1
+_PEER_FEATURES = {"callbacks": 2, "promises": 4, "deadlines": 8}
+_PEER_BEHIND_TVM = 16
+
+
+class Session:
+    """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`.
+
+    It may be used by many threads; their calls take turns. What its calls give out (functions, tensors,
+    modules) keeps the connection open.
+
+    Attributes:
+        url: of the server; of the nearest, where the session goes on through others.
+        route: of every server on the way, the nearest first.
+        features: what it offers beyond TVM's protocol, such as ``"callbacks"``; empty for a TVM server.
+        server_limits: what bounds a session there (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        start_timeout: float,
+        call_timeout: float | None,
+        onward: Sequence[Hop] = (),
+    ) -> None:
+        self.url = str(connection.address)
+        self.route = (self.url, *(str(parse_address(hop.url)) for hop in onward))
+        self.features: frozenset[str] = frozenset()
+        self.server_limits: dict[str, Any] = {}
+        self._connection = connection
+        self._over: threading.Event | None = None
+        way = " -> ".join(self.route)
+        self._endpoint = _core.Endpoint(connection.begin(), way, Limits().wire)
+        self._remote = Remote(self._endpoint, way)
+        self._endpoint.timeout = start_timeout
+        self._begin(tuple(value for hop in onward for value in hop_values(hop)))
+        self._endpoint.timeout = call_timeout
+        tracing.opened(self)
+
+    def _begin(self, constructor: tuple[Any, ...]) -> None:
+        try:
+            answer = self._start(constructor)
+        except errors.AccessDeniedError as error:
+            self.close()
+            raise errors.AccessDeniedError(f"{self.url}: {error}") from None
+        except errors.RemoteError as error:
+            self.close()
+            lost, late = (isinstance(error, kind) for kind in (ConnectionLostError, DeadlineExceededError))
+            reason = self._connection.trouble() if lost else None
+            kind = ConnectTimeoutError if late else ConnectError
+            raise kind(f"{self.url}: no session: {reason or error}") from None
+        except BaseException:
+            self.close()
+            raise
+        if answer is not None:
+            self._agree(answer)
+
+    def _start(self, constructor: tuple[Any, ...]) -> str | None:
+        """Begin, and find out who is on the way: what the server says of itself."""
+        # A farcall server between answers to this name itself; one of TVM's passes the question on, in vain.
+        between = tuple(f"farcall.rpc.clock@{url}" for url in self.route[1:])
+        answer, known = self._endpoint.start(constructor, "{}", between)
+        self._behind_tvm = known < len(between)
+        self._endpoint.set_features(_PEER_BEHIND_TVM * self._behind_tvm, 0)
+        return answer
+
+    def _agree(self, answer: str) -> None:
+        """Take what the server says of itself."""
+        try:
+            told = json.loads(answer)
+            self.features = frozenset(map(str, told.get("features", ())))
+            if self._behind_tvm:  # which takes what these send for addresses of its own
+                self.features -= _PEER_FEATURES.keys()
+            self.server_limits = dict(told.get("limits", {}))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            self.close()
+            raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
+        self._over = heartbeat.keep(self._endpoint, self.server_limits.get("lease_seconds"))
+        bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
+        bits |= _PEER_BEHIND_TVM * self._behind_tvm
+        values = self.server_limits.get("values")
+        # With a promise travel its id and the function, too.
+        args_max = values - 2 if isinstance(values, int) and 2 < values < 1 << 31 else 0
+        self._endpoint.set_features(_PEER_FARCALL | bits, args_max)
+
+    # ---- functions and modules
+
+    def get_function(self, name: str) -> Function:
+        """The function that the server exports under ``name``; call it like a local one.
+
+        Tensors of this process that are passed to it are copied for the call; results stay on the server
+        (``.numpy()`` brings them here). Callables of this process can be passed to a farcall server, which
+        may call them until the call returns.
+
+        Raises:
+            AttributeError: the server exports none of that name.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
+        function = self._remote.find(name)
+        if function is None:
+            meant = self._remote.did_you_mean(name, "farcall.rpc.functions")
+            raise AttributeError(
+                f"{self._remote.url} exports no function `{name}`{meant}; "
+                "register it there (in the function of --init)"
+            )
+        return function
+
+    def function_names(self) -> list[str]:
+        """The names of the functions that a farcall server exports, sorted.
+
+        Raises:
+            RemoteError: the server has no such list (a TVM server).
+        """
+        return self._remote.names("farcall.rpc.functions")
+
+    def load_module(self, path: str | os.PathLike[str]) -> RemoteModule:
+        """Upload a library (an artifact, say), and load it on the server.
+
+        Args:
+            path: the file on this machine.
+
+        Returns:
+            The module there. Functions of an artifact carry their Signatures, as they do here.
+
+        Raises:
+            UsageError: there is no such file.
+            ArtifactError: the server cannot run it; the message says why.
+        """
+        file = Path(path)
+        name, signatures = transfer.upload_library(self._remote, file, self.features)
+        return RemoteModule.loaded(self._remote, name, file.name, signatures)
+
+    def system_lib(self, prefix: str = "") -> RemoteModule:
+        """What is linked into the server's process, as a module.
+
+        Args:
+            prefix: of the symbols' names, behind ``__tvm_ffi_``.
+        """
+        module = self._remote.call("ffi.SystemLib", *([prefix] if prefix else []))
+        return RemoteModule.renamed(module, "the system library")
+
+    def pipeline(self) -> Pipeline:
+        """Calls that do not wait for each other.
+
+        ::
+
+            with session.pipeline() as p:
+                first = p(f, x)           # sent with others; no waiting
+                second = p(g, first, 2)   # takes a result that is not here yet
+            print(second.result())
+
+        ``p(function, *args)`` gives a :class:`~farcall.rpc.Call`; ``p.map(function, items)`` gives all
+        results. At the end of the block everything is answered; failures are in the calls. Between farcall
+        peers the result of an earlier call is taken from where it is; at a TVM server it is waited for.
+        """
+        return _core.Pipeline(self._endpoint, keep="promises" in self.features)
+
+    def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
+        """Measure a function of the server there, by the clock of the device.
+
+        Args:
+            name: of a function that the server exports.
+            args: for the function; tensors of this process are copied there first.
+            options: see :class:`~farcall.rpc.TimingOptions`.
+
+        Returns:
+            Seconds a call, once for each repeat.
+        """
+        return TimingOptions.of(options).run(self._remote, None, name, args)
+
+    # ---- errors
+
+    def keep_tracebacks(self) -> None:
+        """Have the server keep where errors come from, from now on; see :meth:`last_traceback`.
+
+        Raises:
+            PermissionDeniedError: the token lacks the scope ``load``: tracebacks show the server's code.
+            RemoteError: the server cannot do that (a TVM server).
+        """
+        self._remote.call("farcall.rpc.debug")
+
+    def last_traceback(self) -> str:
+        """The traceback, on the server, of the last error that it sent; at most 16 KiB, empty without one."""
+        return self._remote.call_for(str, "farcall.rpc.traceback")
+
+    # ---- devices and tensors
+
+    def device(self, device: str | Device) -> RemoteDevice:
+        """A device of the server, such as ``"cuda:0"``: its attributes and streams."""
+        return RemoteDevice(self._remote, _core.Device(device))
+
+    def cpu(self, index: int = 0) -> RemoteDevice:
+        """The server's CPU."""
+        return self.device(_core.Device("cpu", index))
+
+    def tensor(self, x: Any, device: str | Device | RemoteDevice = "cpu:0") -> Tensor:
+        """Copy a tensor (numpy, torch, anything with ``__dlpack__``) to the server.
+
+        Returns:
+            The tensor there. ``.numpy()`` copies it back; it is freed when the last reference to it goes.
+        """
+        return self._endpoint.tensor(x, _plain(device))
+
+    def empty(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: Any = "float32",
+        device: str | Device | RemoteDevice = "cpu:0",
+    ) -> Tensor:
+        """A tensor on the server whose elements are not set."""
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._endpoint.empty(dims, dtype, _plain(device))
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy a tensor into one that exists. One of them is on this session, or both are.
+
+        Args:
+            source: a remote tensor, or anything with ``__dlpack__``.
+            target: the same; of the source's shape and dtype.
+
+        What lies between the elements of a strided remote target is not touched, so that others may write
+        there meanwhile. There is one exception: a view of more than 16,384 pieces of less than 256 bytes each
+        (every other element of a large matrix, say) is read with what lies between, changed and written back.
+
+        Raises:
+            ValueError: shapes or dtypes differ, neither is remote, or the target is read-only.
+        """
+        views.copy(source, target)
+
+    def view(self, tensor: Tensor, index: Any) -> Tensor:
+        """Part of a remote tensor, sharing its memory: ``session.view(t, np.s_[2:5, ::2])``.
+
+        Args:
+            tensor: a remote tensor.
+            index: ints, slices, None, ``...``; as numpy's basic indexing.
+        """
+        return views.view(tensor, index)
+
+    # ---- files
+
+    def upload(self, source: bytes | str | os.PathLike[str], name: str | None = None) -> str:
+        """Store a file in the session's folder on the server; it goes with the session.
+
+        A farcall server that holds the content already is not sent it again; other files are sent as they are
+        read. A long upload shows its progress when stderr is a terminal.
+
+        Args:
+            source: bytes, or the path of a file here.
+            name: its name there; the file's own by default.
+
+        Returns:
+            The name.
+        """
+        if not isinstance(source, bytes):
+            source = Path(source)
+            name = name or source.name
+        if name is None:
+            raise UsageError("upload of bytes: give the file a name (name=...)")
+        transfer.upload(self._remote, source, name, self.features)
+        return name
+
+    def download(self, name: str) -> bytes:
+        """The bytes of a file in the session's folder."""
+        return transfer.download(self._remote, name, self.features)
+
+    def remove(self, name: str) -> None:
+        """Delete a file in the session's folder."""
+        self._remote.call("tvm.rpc.server.remove", name)
+
+    def listdir(self, name: str = ".") -> list[str]:
+        """Names in (a folder of) the session's folder."""
+        text = self._remote.call_for(str, "tvm.rpc.server.listdir", name)
+        return text.split(",") if text else []
+
+    # ---- the connection
+
+    @property
+    def call_timeout(self) -> float | None:
+        """Seconds for each call and copy; None waits as long as it takes. A call that takes longer ends the
+        session: see :func:`farcall.deadline`."""
+        return self._endpoint.timeout
+
+    @call_timeout.setter
+    def call_timeout(self, seconds: float | None) -> None:
+        self._endpoint.timeout = seconds
+
+    @property
+    def stats(self) -> Stats:
+        """What has travelled so far."""
+        return Stats(*self._endpoint.stats)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended, by :meth:`close` or by itself."""
+        return self._endpoint.closed
+
+    def beat(self) -> bool:
+        """Tell the server that this side still runs; False when the connection is lost. A session with a
+        server that ends silent ones does this by itself."""
+        return self._endpoint.beat()
+
+    def close(self) -> None:
+        """End the session; the server frees everything that it held. Safe to call twice."""
+        tracing.closing(self)
+        if self._over is not None:
+            self._over.set()
+        self._endpoint.close()
+        self._connection.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<farcall session with {self._remote.url}{', closed' if self.closed else ''}>"
+
+
+def _plain(device: str | Device | RemoteDevice) -> str | Device:
+    return _core.Device(*device.__dlpack_device__()) if isinstance(device, RemoteDevice) else device
+
+
+for _name, _class in vars(errors).items():
+    if isinstance(_class, type) and issubclass(_class, errors.FarcallError):
+        _core.register_error(_name, _class)

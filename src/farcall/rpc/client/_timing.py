@@ -1,0 +1,207 @@
+"""How long a function takes, measured where it runs."""
+
+from __future__ import annotations
+
+import html
+import math
+import statistics
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from farcall import _core
+from farcall._suggest import did_you_mean
+from farcall.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from farcall.rpc.client._remote import Remote
+
+_WIDTH = 40  # of the histogram's longest bar, in characters
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call, once for each repeat."""
+
+    results: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.results)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.results)
+
+    @property
+    def min(self) -> float:
+        return min(self.results)
+
+    @property
+    def max(self) -> float:
+        return max(self.results)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the repeats (of the population, as TVM gives it)."""
+        return statistics.pstdev(self.results)
+
+    def histogram(self, bins: int = 10) -> str:
+        """The distribution as text, one line a bin.
+
+        Raises:
+            ValueError: there are no bins.
+        """
+        if bins < 1:
+            raise ValueError(f"histogram: bins must be at least 1, got {bins}")
+        low, high = self.min, self.max
+        if high == low:
+            return f"{_time(low):>9} | {'#' * _WIDTH} {len(self.results)}"
+        counts = [0] * bins
+        for value in self.results:
+            counts[min(int((value - low) / (high - low) * bins), bins - 1)] += 1
+        step, most = (high - low) / bins, max(counts)
+        return "\n".join(
+            f"{_time(low + i * step):>9} | {'#' * math.ceil(_WIDTH * n / most):<{_WIDTH}} {n}"
+            for i, n in enumerate(counts)
+        )
+
+    def __str__(self) -> str:
+        numbers = "  ".join(f"{name} {_time(value)}" for name, value in self._numbers())
+        return f"{numbers}  ({len(self.results)} repeats)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        cells = "".join(f"<tr><th>{name}</th><td>{_time(value)}</td></tr>" for name, value in self._numbers())
+        return f"<table>{cells}</table><pre>{html.escape(self.histogram())}</pre>"
+
+    def _numbers(self) -> list[tuple[str, float]]:
+        return [(name, getattr(self, name)) for name in ("mean", "median", "min", "max", "std")]
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingOptions:
+    """How to measure. A first call, which is not counted, warms up.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    number: int = 10  # calls in one measurement; the result is their mean
+    repeat: int = 1  # measurements
+    min_repeat_ms: int = 0  # `number` grows until a measurement takes as long
+    cooldown_interval_ms: int = 0  # a pause between measurements
+    repeats_to_cooldown: int = 1  # measurements from one pause to the next
+    cache_flush_bytes: int = 0  # memory that is written before each measurement, to empty the caches
+    limit_zero_time_iterations: int = 100  # measurements of zero length before `number` grows no more
+    preprocess: str = ""  # name of a function that is called with the arguments before each measurement
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> TimingOptions:
+        """The keywords of a ``benchmark``.
+
+        Raises:
+            TypeError: there is no such option.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                meant = did_you_mean(name, known)
+                raise TypeError(f"benchmark has no option `{name}`{meant}; there are {', '.join(known)}")
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str if field.name == "preprocess" else SupportsIndex
+            if not isinstance(value, kind):
+                words = "the name of a function" if kind is str else "a whole number"
+                raise TypeError(f"benchmark: {field.name} is {words}, got {value!r:.60}")
+        for name in ("number", "repeat", "limit_zero_time_iterations", "repeats_to_cooldown"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"benchmark: {name} must be at least 1, got {getattr(self, name)}")
+        for name in ("min_repeat_ms", "cooldown_interval_ms", "cache_flush_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"benchmark: {name} must not be negative, got {getattr(self, name)}")
+
+    def _numbers(self) -> tuple[int, ...]:
+        """In the order of TVM's ``runtime.RPCTimeEvaluator``."""
+        return (
+            self.number,
+            self.repeat,
+            self.min_repeat_ms,
+            self.limit_zero_time_iterations,
+            self.cooldown_interval_ms,
+            self.repeats_to_cooldown,
+            self.cache_flush_bytes,
+        )
+
+    def run(self, remote: Remote, module: Any, name: str, args: tuple[Any, ...]) -> Timing:
+        """Measure on a server: a function of a module there, or (None) one that the server exports."""
+        there = tuple(_upload(remote, arg) for arg in args)
+        device = _device_of(there)
+        evaluator = remote.call_for(
+            _core.Function,
+            "runtime.RPCTimeEvaluator",
+            module,
+            name,
+            device.type,
+            device.index,
+            *self._numbers(),
+            self.preprocess,
+        )
+        return _decode(evaluator(*there), self.repeat, name)
+
+    def run_here(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Timing:
+        """Measure in this process."""
+        before = _core.get_global_func(self.preprocess) if self.preprocess else None
+        native = function if isinstance(function, _core.Function) else _core.Function(function)
+        evaluator = _core.time_evaluator(native, before, *self._numbers())
+        return _decode(evaluator(*args), self.repeat, native.name)
+
+
+def benchmark(function: Callable[..., Any], *args: Any, **options: Any) -> Timing:
+    """Measure a function of this process; those of a server are measured there by ``session.benchmark``.
+
+    Args:
+        function: a Function, or any callable.
+        args: for it.
+        options: see :class:`TimingOptions`.
+
+    Returns:
+        Seconds a call, once for each repeat. The loop is native: an empty kernel takes about 2 ns.
+    """
+    return TimingOptions.of(options).run_here(function, args)
+
+
+def _upload(remote: Remote, arg: Any) -> Any:
+    """A tensor of this process is there before the clock starts."""
+    if isinstance(arg, _core.Tensor):
+        return arg if arg.device.type >= 128 else remote.endpoint.tensor(arg, "cpu:0")
+    return remote.endpoint.tensor(arg, "cpu:0") if hasattr(arg, "__dlpack__") else arg
+
+
+def _device_of(args: tuple[Any, ...]) -> _core.Device:
+    """Where the first tensor lives, as the server numbers it: that device has the clock."""
+    for arg in args:
+        if isinstance(arg, _core.Tensor):
+            return _core.Device(arg.device.type % 128, arg.device.index)
+    return _core.Device("cpu", 0)
+
+
+def _decode(data: object, repeat: int, name: str) -> Timing:
+    if not isinstance(data, bytes) or len(data) != 8 * repeat:
+        raise ProtocolError(
+            f"the measurement of `{name}` gave {data!r:.60}, expected {repeat} numbers of 8 bytes"
+        )
+    results = struct.unpack(f"<{repeat}d", data)
+    if not all(math.isfinite(seconds) and seconds >= 0 for seconds in results):
+        raise ProtocolError(f"the measurement of `{name}` gave {results!r:.60}, expected seconds")
+    return Timing(results)

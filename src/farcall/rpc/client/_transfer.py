@@ -1,0 +1,224 @@
+"""Files on their way to a server and back: in pieces, and not sent where the content is there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from farcall import _core
+from farcall.abi import Signature
+from farcall.errors import ArtifactError, RemoteError, UsageError
+from farcall.library._attaching import read_signatures
+from farcall.rpc.client._remote import Remote
+from farcall.rpc.server._store import HINT_ENDS, hint_of, library_name
+from farcall.rpc.shared._limits import Limits
+
+_WORTH_ASKING = 64 * 1024  # bytes; below, asking costs as much as sending
+_WORTH_SHOWING = 8 * 1024 * 1024
+_PIECE = 512 * 1024  # of a file: on its way it stays in the processors' caches
+_READ = "farcall.rpc.read"
+_AHEAD = 32  # pieces that are on their way at a time; so many are sent in vain when the disk there is full
+
+
+def upload_library(
+    remote: Remote, file: Path, features: frozenset[str]
+) -> tuple[str, Mapping[str, Signature]]:
+    """Store a library on the server; answers its name there, and what its manifest says of its functions."""
+    with _open(file) as opened:
+        data = opened.read()
+    sha256 = hashlib.sha256(data).hexdigest()
+    name = library_name(file, sha256)
+    upload(remote, data, name, features, sha256)
+    try:
+        return name, read_signatures(data, str(file))
+    except ArtifactError:
+        return name, {}  # the server says what is wrong with it
+
+
+def upload(
+    remote: Remote, source: bytes | Path, name: str, features: frozenset[str], sha256: str | None = None
+) -> None:
+    """Store bytes, or a file, in the session's folder; where the server has them already, they are not sent.
+
+    A farcall server gets a file as it is read.
+
+    Args:
+        remote: the server.
+        source: the bytes, or the file's path.
+        name: of the file there.
+        features: of the server.
+        sha256: of the content, where it is known.
+
+    Raises:
+        UsageError: the file cannot be read, or becomes shorter meanwhile.
+    """
+    with _content(source, streams="files" in features) as content:
+        shares = "files" in features and content.size >= _WORTH_ASKING
+        hint = _hint(content) if shares else ""
+        if shares and _there_already(remote, name, content, hint, sha256):
+            return
+        with _progress(remote, name, content.size):
+            if shares and content.size > _PIECE:
+                _send_pieces(remote, name, content)
+            else:
+                remote.call("tvm.rpc.server.upload", name, content.part(0, content.size))
+    if shares:
+        remote.call("farcall.rpc.share", name, hint)
+
+
+def download(remote: Remote, name: str, features: frozenset[str]) -> bytes:
+    """The bytes of a file in the session's folder; a farcall server sends them as it reads them.
+
+    Raises:
+        RemoteError: it has more than 1 GiB, as no value of a call may have, or it changed meanwhile.
+    """
+    if "files" not in features:
+        return remote.call_for(bytes, "tvm.rpc.server.download", name)
+    first = remote.call_for(bytes, _READ, name, 0, _PIECE)
+    if len(first) < _PIECE:
+        return first
+    size = remote.call_for(int, "farcall.rpc.size", name)
+    if size > Limits.string_bytes:
+        raise RemoteError(
+            f"{remote.url}: file {name[:80]!r} has {size} bytes, the limit is {Limits.string_bytes}"
+        )
+    return _read_rest(remote, name, first, size)
+
+
+def _read_rest(remote: Remote, name: str, first: bytes, size: int) -> bytes:
+    data, places = io.BytesIO(first), range(_PIECE, size, _PIECE)
+    data.seek(_PIECE)
+    pieces = _in_turn(remote, _READ, ((name, at, min(_PIECE, size - at)) for at in places))
+    for at, piece in zip(places, pieces, strict=True):
+        if data.write(remote.check(bytes, _READ, piece)) != min(_PIECE, size - at):
+            raise RemoteError(
+                f"{remote.url}: file {name[:80]!r} changed while it was read; download it again"
+            )
+    return data.getvalue()
+
+
+# ---- what is sent
+
+
+class _Content(NamedTuple):
+    size: int
+    part: Callable[[int, int], bytes | memoryview]  # of an offset and a size
+
+    def parts(self) -> Iterator[tuple[int, bytes | memoryview]]:
+        return ((at, self.part(at, min(_PIECE, self.size - at))) for at in range(0, self.size, _PIECE))
+
+
+@contextmanager
+def _content(source: bytes | Path, *, streams: bool) -> Iterator[_Content]:
+    """What a file holds; read at once, unless it ``streams`` and has a size (pipes and /proc have none)."""
+    if isinstance(source, bytes):
+        yield _Content(len(source), _slices(source))
+        return
+    with _open(source) as file:
+        about = os.fstat(file.fileno())
+        if streams and stat.S_ISREG(about.st_mode) and about.st_size != 0:
+            yield _Content(about.st_size, _reads(file, source))
+        else:
+            data = file.read()
+            yield _Content(len(data), _slices(data))
+
+
+def _open(path: Path) -> io.FileIO:
+    try:
+        return io.FileIO(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give the path of a file on this machine") from None
+
+
+def _slices(data: bytes) -> Callable[[int, int], memoryview]:
+    return lambda at, size: memoryview(data)[at : at + size]
+
+
+def _reads(file: io.FileIO, path: Path) -> Callable[[int, int], bytes]:
+    def read(at: int, size: int) -> bytes:
+        part = os.pread(file.fileno(), size, at)
+        if len(part) != size:
+            raise UsageError(f"{path}: it became shorter while it was read; upload it again")
+        return part
+
+    return read
+
+
+def _hint(content: _Content) -> str:
+    size = min(content.size, HINT_ENDS)
+    first, last = content.part(0, size), content.part(content.size - size, size)
+    return hint_of(content.size, bytes(first), bytes(last))
+
+
+# ---- on the way
+
+
+def _there_already(remote: Remote, name: str, content: _Content, hint: str, sha256: str | None) -> bool:
+    """The whole content is hashed only where a file that looks like it is there."""
+    if not remote.call_for(bool, "farcall.rpc.known", hint):
+        return False
+    return remote.call_for(bool, "farcall.rpc.have", name, sha256 or _sha256(content), hint)
+
+
+def _sha256(content: _Content) -> str:
+    digest = hashlib.sha256()
+    for _, part in content.parts():
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _send_pieces(remote: Remote, name: str, content: _Content) -> None:
+    """The server writes a piece while the next is on its way, and needs memory for one."""
+    pieces = ((name, at, content.size, part) for at, part in content.parts())
+    for _ in _in_turn(remote, "farcall.rpc.write", pieces):
+        pass
+
+
+def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    """The results of calls, of which some are ahead. The first failure ends it."""
+    called, calls = remote.helper(function), deque[_core.Call]()
+    with _core.Pipeline(remote.endpoint) as pipeline:
+        for item in items:
+            calls.append(pipeline(called, *item))
+            if len(calls) == _AHEAD:
+                yield calls.popleft().result()
+        for call in calls:
+            yield call.result()
+
+
+@contextmanager
+def _progress(remote: Remote, name: str, size: int) -> Iterator[None]:
+    """A bar on stderr, where that is a terminal and the file is long; it follows the session's counter."""
+    if size < _WORTH_SHOWING or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("upload {task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=size)
+        before = remote.endpoint.sent
+        done = threading.Event()
+
+        def follow() -> None:
+            while not done.wait(0.1):
+                progress.update(task, completed=min(remote.endpoint.sent - before, size))
+
+        watcher = threading.Thread(target=follow, daemon=True)
+        watcher.start()
+        try:
+            yield
+            progress.update(task, completed=size)
+        finally:
+            done.set()
+            watcher.join()

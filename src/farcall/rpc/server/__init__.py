@@ -1,0 +1,1 @@
+"""The server of sessions: the supervisor, its workers, and what a session finds there."""

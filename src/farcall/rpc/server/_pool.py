@@ -1,0 +1,268 @@
+"""Workers on demand: the supervisor's side of the zygote, and a few spares that wait for their session."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from farcall.errors import UsageError
+from farcall.rpc.server._status_page import Page, page_file
+from farcall.rpc.server._worker_process import WorkerProcess
+from farcall.rpc.shared._limits import Limits
+
+_FILL_SECONDS = 0.02
+_FORK_SECONDS = 5.0  # after which a zygote that has not said of a fork that it is done does nothing any more
+_CLOSE_SECONDS = 5.0  # for it to end its workers, and remove their folders
+_MESSAGE_BYTES = 65536
+
+
+class WorkerPool:
+    """Gives each session a worker.
+
+    Args:
+        init: ``PKG.MOD:FUNC``, what workers run before their session.
+        limits: of the sessions; ``spares`` of the pool.
+    """
+
+    def __init__(self, init: str | None, limits: Limits) -> None:
+        self._init = init
+        self._limits = limits
+        self._late = False  # whether --init starts threads, so that each worker has to run it itself
+        self._zygote: _Zygote | None = None
+        self._starting: asyncio.Task[_Zygote] | None = None
+        self._spares: collections.deque[WorkerProcess] = collections.deque()
+
+    async def start(self) -> None:
+        """Start the zygote, so that a broken ``init`` is known before anybody connects.
+
+        Raises:
+            UsageError: it could not be started.
+        """
+        await self._ready_zygote()
+        self._fill()
+
+    async def take(self) -> WorkerProcess:
+        """A worker that waits for a session; another is ordered.
+
+        Raises:
+            UsageError: the zygote has died, and cannot be started again.
+            OSError: there are no descriptors, or there is no room for a folder.
+        """
+        zygote = await self._ready_zygote()
+        while self._spares:
+            worker = self._spares.popleft()
+            if not worker.ended.done() and worker.workdir.is_dir():
+                break
+            worker.close()
+        else:
+            worker = zygote.fork()
+        # A fork at once would take the machine's time from the session that begins.
+        asyncio.get_running_loop().call_later(_FILL_SECONDS, self._fill)
+        return worker
+
+    def _fill(self) -> None:
+        zygote = self._zygote
+        with contextlib.suppress(OSError):  # who takes the next one is told
+            while zygote is not None and zygote.alive and len(self._spares) < self._limits.spares:
+                self._spares.append(zygote.fork())
+
+    async def _ready_zygote(self) -> _Zygote:
+        if self._zygote is not None and self._zygote.alive:
+            return self._zygote
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start_zygote())
+            self._starting.add_done_callback(self._started)
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[_Zygote]) -> None:
+        self._starting = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it, too
+
+    async def _start_zygote(self) -> _Zygote:
+        if self._zygote is not None:
+            self._zygote.close()
+        zygote = _Zygote(self._init, self._limits, late=self._late)
+        try:
+            answer = await zygote.answer(self._limits.spawn_seconds)
+            if "threads" in answer and not self._late:
+                zygote.close()
+                self._late = True
+                zygote = _Zygote(self._init, self._limits, late=True)
+                answer = await zygote.answer(self._limits.spawn_seconds)
+            if "error" in answer:
+                raise UsageError(answer["error"])
+        except BaseException:
+            zygote.close()
+            raise
+        zygote.listen()
+        self._zygote = zygote
+        return zygote
+
+    def close(self) -> None:
+        """End all workers."""
+        if self._starting is not None:
+            self._starting.cancel()
+        for worker in self._spares:
+            worker.close()
+        self._spares.clear()
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+
+class _Zygote:
+    """The process; see :mod:`farcall.rpc.server._zygote` for what is said over its control socket."""
+
+    def __init__(self, init: str | None, limits: Limits, *, late: bool) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="farcall-server-"))
+        self.alive = False
+        self._numbers = itertools.count(1)
+        self._workers: dict[int, WorkerProcess] = {}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        options = {
+            "init": init,
+            "late": late,
+            "limits": asdict(limits),
+            "parent": os.getpid(),
+            "root": str(self._root),
+        }
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "farcall.rpc.server._zygote",
+                    str(theirs.fileno()),
+                    json.dumps(options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what functions print must not mix with what the server says
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+            )
+
+    async def answer(self, seconds: float) -> dict[str, Any]:
+        """How its preparations went.
+
+        Raises:
+            UsageError: it ended, or took longer.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                data = await asyncio.get_running_loop().sock_recv(self._control, _MESSAGE_BYTES)
+        except TimeoutError:
+            raise UsageError(f"no worker process was ready within {seconds:g} s") from None
+        if not data:
+            raise UsageError("the process that makes workers ended before it was ready; see stderr")
+        return dict(json.loads(data))
+
+    def listen(self) -> None:
+        """From now on it forks, and tells what becomes of its workers."""
+        self.alive = True
+        asyncio.get_running_loop().add_reader(self._control, self._on_message)
+
+    def fork(self) -> WorkerProcess:
+        """A new worker. It is there at once: what it is given waits until the fork is done."""
+        number = next(self._numbers)
+        ours, theirs = socket.socketpair()
+        with theirs, page_file() as page_fd:
+            worker = WorkerProcess(number, ours, Page(page_fd), self._new_folder(number), self._kill)
+            self._workers[number] = worker
+            self._say({"fork": number}, theirs.fileno(), page_fd)
+        asyncio.get_running_loop().call_later(_FORK_SECONDS, self._look_for, worker)
+        return worker
+
+    def _new_folder(self, number: int) -> Path:
+        """It goes when this zygote goes, at the latest."""
+        folder = self._root / str(number)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:  # somebody tidies up among temporary files
+            self._root.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700)
+        return folder
+
+    def _look_for(self, worker: WorkerProcess) -> None:
+        if worker.pid == 0 and not worker.ended.done():
+            self._lost()
+
+    def _kill(self, number: int) -> None:
+        self._say({"kill": number})
+
+    def _say(self, message: dict[str, int], *fds: int) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+        except OSError:  # it is gone, or hangs: without it there are no workers
+            self._lost()
+
+    def _on_message(self) -> None:
+        try:
+            data = self._control.recv(_MESSAGE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost()
+            return
+        message = json.loads(data)
+        if "forked" in message:
+            if worker := self._workers.get(message["forked"]):
+                worker.pid = message["pid"]
+        elif worker := self._workers.pop(message["ended"], None):
+            worker.failure = message.get("error")
+            _end(worker, message["status"])
+
+    def _lost(self) -> None:
+        """The process is gone, and its workers with it."""
+        if not self.alive:
+            return
+        self.alive = False
+        asyncio.get_running_loop().remove_reader(self._control)
+        self._process.kill()
+        while self._workers:
+            _end(self._workers.popitem()[1], -signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it; it takes its workers and their folders along."""
+        if self.alive:
+            self.alive = False
+            asyncio.get_running_loop().remove_reader(self._control)
+        else:  # it may be in --init, for ever
+            self._process.kill()
+        self._control.close()
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its workers die with it
+            self._process.wait()
+        while self._workers:
+            _end(self._workers.popitem()[1], -signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._root)
+
+
+def _end(worker: WorkerProcess, status: int) -> None:
+    if not worker.ended.done():
+        worker.ended.set_result(status)
+
+
+def _environment() -> dict[str, str]:
+    """Workers find what this process finds."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
+    return {**os.environ, "PYTHONPATH": path}

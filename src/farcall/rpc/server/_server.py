@@ -1,0 +1,242 @@
+"""The server: ``Server`` for tests and notebooks (in a thread of its own), ``serve`` for the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+
+from farcall.errors import UsageError
+from farcall.rpc.channels import Address, Channel, Listener, Tls, listen
+from farcall.rpc.server._supervisor import Log, Supervisor
+from farcall.rpc.shared._handshake import check_key
+from farcall.rpc.shared._limits import Limits
+from farcall.rpc.tokens import TokenFile
+
+
+def _check_arguments(
+    key: str, init: str | None, limits: Limits | None, urls: Sequence[str], tls: Tls | None
+) -> None:
+    check_key(key)
+    if isinstance(urls, str):
+        raise UsageError(f"urls: expected a list of URLs, got one text; write urls=[{urls!r}]")
+    for name, value, kind, example in (
+        ("init", init, str, "the text 'PKG.MOD:FUNC', for workers import it by name"),
+        ("limits", limits, Limits, "Limits(sessions=3)"),
+        ("tls", tls, Tls, "Tls.of('certs/server')"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise UsageError(f"{name}: expected {example}, got {type(value).__name__}")
+
+
+def _open(host: str, port: int, urls: Sequence[str], tls: Tls | None, *, insecure: bool) -> list[Listener]:
+    """Listeners at ``urls``, or at a TCP port when there are none."""
+    if not urls:
+        if "://" in host:
+            raise UsageError(
+                f"host {host!r}: expected the name or address of a host; for a URL, urls=[{host!r}]"
+            )
+        if not 0 <= port <= 65535:
+            raise UsageError(f"cannot listen on port {port}: a port is a number from 0 (any) to 65535")
+        urls = [str(Address("tcp", host, port))]
+    with contextlib.ExitStack() as stack:
+        listeners: list[Listener] = []
+        for url in urls:
+            listeners.append(listen(url, tls=tls, insecure=insecure))
+            stack.callback(listeners[-1].close)
+        stack.pop_all()
+    return listeners
+
+
+def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> TokenFile | None:
+    if path is None:
+        return None
+    for url in urls or ("tcp://",):
+        if not url.startswith(("unix:", "shm:", "tls:", "wss:")):
+            raise UsageError(
+                f"{url}: no client would send a token there, in plain text; with a token file, listen at "
+                "tls://, wss://, unix:// or shm://"
+            )
+    file = TokenFile(path)
+    file.tokens()  # what is wrong with it is known at once
+    return file
+
+
+class Server:
+    """A server in this process's background; its sessions run in worker processes.
+
+    ::
+
+        with farcall.rpc.Server(init="my.exports:register") as server:
+            with farcall.connect(server.url) as session: ...
+
+    Args:
+        host: address to listen on. A public one is refused unless ``insecure``.
+        port: 0 takes a free one; see :attr:`port`.
+        key: what clients must name.
+        init: ``"PKG.MOD:FUNC"``, called for every worker to register what it exports.
+        limits: see :class:`Limits`.
+        urls: to listen at, instead of ``host`` and ``port``; see :func:`farcall.rpc.channels.listen`.
+        tls: the files for ``tls://`` and ``wss://``.
+        tokens: a token file: who gets in, and what they may do; None: everybody, everything.
+        insecure: allow a public address although anyone there could run code here.
+        log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
+
+    Attributes:
+        url: where clients connect.
+        urls: all such places.
+
+    Raises:
+        UsageError: an address or a file cannot be used, or ``init`` fails.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str = "",
+        init: str | None = None,
+        limits: Limits | None = None,
+        *,
+        urls: Sequence[str] = (),
+        tls: Tls | None = None,
+        tokens: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+        log: Log | None = None,
+    ) -> None:
+        _check_arguments(key, init, limits, urls, tls)
+        token_file = _token_file(tokens, urls)
+        listeners = _open(host, port, urls, tls, insecure=insecure)
+        self.urls = [listener.url for listener in listeners]
+        self.url = self.urls[0]
+        self.host, self.port = listeners[0].address.host, listeners[0].address.port
+        self._ready: Future[Callable[[], object]] = Future()
+        supervise = functools.partial(Supervisor, listeners, key, init, limits or Limits(), token_file, log)
+        self._thread = threading.Thread(
+            target=self._run, args=(listeners, supervise), name="farcall-server", daemon=True
+        )
+        self._thread.start()
+        self._stop = self._ready.result()
+
+    def _run(self, listeners: Sequence[Listener], supervise: Callable[[], Supervisor]) -> None:
+        async def main() -> None:
+            supervisor = supervise()
+            await supervisor.prepare()
+            loop = asyncio.get_running_loop()
+            self._ready.set_result(lambda: loop.call_soon_threadsafe(supervisor.stop))
+            await supervisor.run()
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+        finally:
+            for listener in listeners:
+                listener.close()
+
+    def close(self) -> None:
+        """End all sessions and workers. Safe to call twice."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._stop()
+            self._thread.join()
+
+    def __repr__(self) -> str:
+        state = "" if self._thread.is_alive() else ", closed"
+        return f"<farcall server at {', '.join(self.urls)}{state}>"
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    key: str = "",
+    init: str | None = None,
+    limits: Limits | None = None,
+    *,
+    urls: Sequence[str] = (),
+    tls: Tls | None = None,
+    tokens: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+    log: Log | None = None,
+    on_listening: Callable[[str], object] | None = None,
+) -> None:
+    """Serve until SIGINT, or SIGTERM; then end every session and return.
+
+    After SIGTERM nobody new is served, and the sessions that are open may finish, for
+    ``limits.drain_seconds`` (a second signal ends them at once). SIGUSR1 logs every open session.
+
+    Args:
+        on_listening: called with each address once clients can connect. The others are those of
+            :class:`Server`.
+
+    Raises:
+        UsageError: as :class:`Server`.
+    """
+    _check_arguments(key, init, limits, urls, tls)
+    token_file = _token_file(tokens, urls)
+    listeners = _open(host, port, urls, tls, insecure=insecure)
+
+    async def main() -> None:
+        supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
+        loop = asyncio.get_running_loop()
+        preparing = asyncio.create_task(supervisor.prepare())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, preparing.cancel)  # --init may take for ever
+        await preparing
+        loop.add_signal_handler(signal.SIGTERM, functools.partial(supervisor.stop, drain=True))
+        loop.add_signal_handler(signal.SIGINT, supervisor.stop)
+        loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
+        for listener in listeners:
+            if on_listening is not None:
+                on_listening(listener.url)
+        await supervisor.run()
+
+    try:
+        with contextlib.suppress(asyncio.CancelledError):  # stopped before anybody was served
+            asyncio.run(main())
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
+    """Serve one session on standard input and output, in this process: what ``pipe:`` URLs start.
+
+    There is no handshake, as TVM's pipes have none. What functions print goes to standard error.
+
+    Raises:
+        UsageError: ``init`` fails.
+    """
+    from farcall.rpc.server._confine import confine
+    from farcall.rpc.server._dispatch import Policy
+    from farcall.rpc.server._worker import run_init, serve_channel
+
+    limits = limits or Limits()
+    line = Channel(os.dup(0), os.dup(1))
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    run_init(init)
+    with tempfile.TemporaryDirectory(prefix="farcall-session-") as folder:
+        os.chdir(folder)
+        confine(limits)
+        serve_channel(line, Policy(Path(folder), limits), "the parent process")
+        os.chdir("/")

@@ -1,0 +1,215 @@
+"""One session as the supervisor sees it: a connection, a worker, what limits them, and how it all ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from farcall.errors import UsageError
+from farcall.rpc.channels import Accepted
+from farcall.rpc.server._hangup import HangupWatch
+from farcall.rpc.server._pool import WorkerPool
+from farcall.rpc.server._raw_packets import SESSION_TIMEOUT, exception_packet
+from farcall.rpc.server._worker_process import WorkerProcess
+from farcall.rpc.shared._limits import Limits
+from farcall.rpc.tokens import Grant
+
+_LINGER_SECONDS = 1.0  # for the peer to read the last words, before a close could destroy them
+
+
+class Verdict(NamedTuple):
+    """Why a session ends."""
+
+    reason: str  # one word for the log
+    words: str | None = None  # for the client: ``Kind: message``
+    told: bool = False  # it has heard them from the worker
+
+
+@dataclass
+class _Progress:
+    """The page as it was when it last changed."""
+
+    state: tuple[int, int, str | None] = (0, 0, None)
+    since: float = field(default_factory=time.monotonic)
+
+
+class ServedSession:
+    """Serves one connection behind its handshake.
+
+    Args:
+        number: of the session, for the log.
+        line: to the client.
+        grant: what the client's token allows; None on a server without tokens.
+        limits: of the session.
+    """
+
+    def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits) -> None:
+        self.number = number
+        self.grant = grant
+        self.worker: WorkerProcess | None = None
+        self._started = time.monotonic()
+        self._line = line
+        self._limits = limits
+        self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._progress = _Progress()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._given = 0.0  # when the worker was
+
+    def facts(self) -> dict[str, object]:
+        """For the log."""
+        token = self.grant.token if self.grant is not None else None
+        facts: dict[str, object] = {
+            "session": self.number,
+            "peer": self._line.peer,
+            "channel": self._line.address.scheme,
+            "token": None if token is None else token.name,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        if self.worker is not None:
+            facts.update(pid=self.worker.pid, **self.worker.counters)
+        return facts
+
+    def _session_facts(self) -> dict[str, object]:
+        facts: dict[str, object] = {"peer": self._line.peer}
+        if self.grant is not None and self.grant.token is not None:
+            facts.update(token=self.grant.token.name, scopes=sorted(self.grant.scopes))
+        return facts
+
+    @property
+    def ending(self) -> bool:
+        """Whether there is a reason to end it."""
+        return self._verdict.done()
+
+    @property
+    def silent(self) -> bool:
+        """Whether its client has only shaken hands, though the worker listens."""
+        page = self.worker.page if self.worker is not None else None
+        return not self.ending and page is not None and page.listens and not page.begun
+
+    def end_silent(self) -> None:
+        """End it for that."""
+        waited = asyncio.get_running_loop().time() - self._given
+        self.end("silent", f"ProtocolError: the session was not begun within {waited:.3g} s")
+
+    def end(self, reason: str, words: str) -> None:
+        """End it from outside. The first reason stays."""
+        if not self._verdict.done():
+            self._verdict.set_result(Verdict(reason, words))
+
+    def check(self, now: float) -> None:
+        """End it when its call or its client's silence has lasted too long."""
+        page = self.worker.page if self.worker is not None else None
+        if page is None:
+            return
+        state = (page.received, page.calls, page.calling)
+        if state != self._progress.state:
+            self._progress = _Progress(state, now)
+            return
+        lasted, limits = now - self._progress.since, self._limits
+        if page.calling is not None and 0 < limits.call_seconds <= lasted:
+            name, seconds = page.calling, limits.call_seconds
+            self.end("call limit", f"{SESSION_TIMEOUT}: `{name}` ran for more than {seconds:g} s here")
+        elif page.calling is None and 0 < limits.lease_seconds <= lasted:
+            self.end("lease", f"ConnectionLostError: nothing was heard for {limits.lease_seconds:g} s")
+
+    async def run(
+        self, pool: WorkerPool, hangups: HangupWatch, wish: float | None, patience: float
+    ) -> Verdict:
+        """Serve it to its end.
+
+        Args:
+            pool: where its worker comes from.
+            hangups: tells that the client has left.
+            wish: seconds after which the client wants it to end.
+            patience: seconds for the client to begin it.
+        """
+        try:
+            self.worker = await pool.take()
+        except (UsageError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {why}")
+        worker = self.worker
+        self._start_clock(wish)
+        self._given = asyncio.get_running_loop().time()
+        self._await_beginning(patience)
+        try:
+            self._line.socket.setblocking(True)  # the worker shares this flag
+            worker.give(self._line.descriptors, self._session_facts())
+            return await self._outcome(worker, hangups)
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            await worker.kill()
+            worker.close()
+            await asyncio.to_thread(shutil.rmtree, worker.workdir, ignore_errors=True)
+
+    def _start_clock(self, wish: float | None) -> None:
+        seconds = min(filter(None, (wish, self._limits.session_seconds)), default=None)
+        if seconds is None:
+            return
+        words = f"{SESSION_TIMEOUT}: the session's {seconds:g} s are over"
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, self.end, "time", words))
+
+    def _await_beginning(self, patience: float, was_silent: bool = False) -> None:
+        """A client that only shakes hands would hold a worker for ever. The time that the worker needs to be
+        ready is not the client's.
+        """
+        page, loop = self.worker.page if self.worker is not None else None, asyncio.get_running_loop()
+        if page is None or page.begun:
+            return
+        if was_silent:
+            self.end_silent()
+        elif loop.time() - self._given > self._limits.spawn_seconds:
+            self.end("no worker", "WorkerCrashedError: the server's worker process of this session hangs")
+        else:
+            timer = loop.call_later(patience / 2, self._await_beginning, patience, self.silent)
+            self._timers.append(timer)
+
+    async def _outcome(self, worker: WorkerProcess, hangups: HangupWatch) -> Verdict:
+        descriptor = self._line.socket.fileno()
+        left = hangups.watch(descriptor)
+        try:
+            await asyncio.wait((worker.ended, self._verdict, left), return_when=asyncio.FIRST_COMPLETED)
+            if left.done():  # a kernel that never returns must not outlive its client for long
+                seconds = self._limits.abandoned_seconds
+                await asyncio.wait(
+                    (worker.ended, self._verdict), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            hangups.forget(descriptor)
+        if worker.ended.done():
+            verdict = _verdict_on(worker, worker.ended.result())
+        elif self._verdict.done():
+            await worker.kill()
+            verdict = self._verdict.result()
+        else:
+            return Verdict("abandoned")
+        return verdict if verdict.told or worker.may_add else verdict._replace(words=None)
+
+
+def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
+    """Why a worker has ended."""
+    if (words := worker.overdue(status)) is not None:
+        return Verdict("deadline", words)
+    words = worker.obituary(status)
+    if words is None and worker.broken is not None:
+        return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
+    return Verdict("closed" if words is None else "crashed", words)
+
+
+async def last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:
+    """Say why the session ended (as the reply to whatever was asked), and let the peer read it."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            if text is not None:
+                await loop.sock_sendall(connection, exception_packet(text))
+            connection.shutdown(socket.SHUT_WR)
+            while linger and await loop.sock_recv(connection, 65536):
+                pass

@@ -1,0 +1,177 @@
+"""The remote functions that every client of TVM's protocol expects to find, served harmlessly."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from farcall import _core
+from farcall._suggest import did_you_mean
+from farcall.library._loading import load_module
+from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._store import ContentStore, SharedFiles
+from farcall.rpc.server._uploads import Uploads
+
+
+def standard_functions(
+    folder: Path, store: Callable[[], ContentStore] | None = None
+) -> dict[str, Callable[..., Any]]:
+    """The functions by name, bound to one session's folder.
+
+    Files live in that folder only. ``workpath`` answers the name as it came: a client may hand it back, and
+    learns nothing of where the folder is.
+
+    Args:
+        folder: of the session.
+        store: gives that of what other sessions uploaded, when it is asked for; None keeps nothing.
+    """
+    files = Workdir(folder)
+
+    def workpath(name: str) -> str:
+        files.path(name)
+        return name
+
+    def load(name: str) -> _core.Module:
+        return load_module(files.existing(name))
+
+    writer = Uploads(files, store).writer()
+    return {
+        **(_file_functions(files, store, writer) if store is not None else {}),
+        "tvm.rpc.server.upload": writer,
+        "tvm.rpc.server.download": files.discreet(files.read),
+        "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
+        "tvm.rpc.server.remove": files.discreet(files.remove),
+        "tvm.rpc.server.listdir": files.discreet(files.listdir),
+        "tvm.rpc.server.workpath": files.discreet(workpath),
+        "tvm.rpc.server.load_module": files.discreet(load),
+        "tvm.rpc.server.ImportModule": lambda module, imported: _module(module).import_module(
+            _module(imported)
+        ),
+        "tvm.rpc.server.ModuleGetFunction": _module_get_function,
+        "ffi.ModuleGetKind": lambda module: _module(module).kind,
+        "ffi.ModuleInspectSource": lambda module, form="": _module(module).inspect_source(form),
+        "ffi.ModuleGetFunctionMetadata": _module_get_metadata,
+        "ffi.SystemLib": lambda prefix="": _core.system_lib(prefix),
+        "runtime.RPCTimeEvaluator": time_evaluator,
+        "farcall.rpc.functions": lambda: json.dumps(_exports()),
+        "farcall.rpc.module_functions": lambda module: json.dumps(_module(module).function_names()),
+        "farcall.rpc.clock": time.monotonic_ns,
+        "farcall.rpc.trace_begin": _core.trace_start,
+        "farcall.rpc.trace_take": _trace_take,
+    }
+
+
+def _file_functions(
+    files: Workdir, store: Callable[[], ContentStore], writer: _core.Function
+) -> dict[str, Callable[..., Any]]:
+    """The feature ``files``."""
+    shared = SharedFiles(files, store)
+    return {
+        "farcall.rpc.write": writer,
+        "farcall.rpc.read": files.discreet(files.read_piece),
+        "farcall.rpc.size": files.discreet(files.size),
+        "farcall.rpc.known": shared.known,
+        "farcall.rpc.have": files.discreet(shared.have),
+        "farcall.rpc.share": files.discreet(shared.share),
+    }
+
+
+def exported_function(name: str) -> _core.Function | None:
+    """The function that was registered as ``name`` for clients to call; None: there is none.
+
+    Names that begin with ``ffi.`` are the runtime's own. Some load libraries; none was exported.
+    """
+    return _core.get_global_func(name, allow_missing=True) if _is_export(name) else None
+
+
+def _is_export(name: str) -> bool:
+    return not name.startswith("ffi.")
+
+
+def _exports() -> list[str]:
+    return list(filter(_is_export, _core.list_global_func_names()))
+
+
+def _exported(name: str) -> _core.Function:
+    function = exported_function(name)
+    if function is None:
+        meant = did_you_mean(name, _exports())
+        raise ValueError(f"the server exports no function `{name}`{meant}")
+    return function
+
+
+def _trace_take() -> bytes:
+    """What this process noted, as hop 1; what serves the trace itself is left out."""
+    spans = [
+        [1, category, name, start, duration]
+        for _, category, name, start, duration in _core.trace_stop()
+        if not name.startswith("farcall.rpc.")
+    ]
+    return json.dumps(spans).encode()
+
+
+def _module(module: object) -> _core.Module:
+    if not isinstance(module, _core.Module):
+        raise TypeError(f"expected a module, got {type(module).__name__}")
+    return module
+
+
+def _module_get_function(module: object, name: str, query_imports: bool = True) -> _core.Function | None:
+    found = _module(module).implements_function(name, query_imports)
+    return _module(module).get_function(name, query_imports) if found else None
+
+
+def _module_get_metadata(module: object, name: str, query_imports: bool = False) -> str | None:
+    metadata = _module(module).get_function_metadata(name, query_imports)
+    return None if metadata is None else json.dumps(metadata)
+
+
+def time_evaluator(
+    module: object,
+    name: str,
+    device_type: int,
+    device_index: int,
+    number: int,
+    repeat: int,
+    min_repeat_ms: int,
+    limit_zero_time_iterations: int = 100,
+    cooldown_interval_ms: int = 0,
+    repeats_to_cooldown: int = 1,
+    cache_flush_bytes: int = 0,
+    preprocess: str = "",
+) -> _core.Function:
+    """TVM's ``runtime.RPCTimeEvaluator``: a Function that measures another on its own arguments.
+
+    Args:
+        module: where the function is; None for one that the server exports.
+        name: of the function.
+        device_type: whose clock counts, as DLPack numbers it; this server has the CPU.
+        device_index: which one of its kind.
+        preprocess: name of an exported function that is called in front of each measurement; empty for none.
+
+    The other arguments are those of :class:`farcall.rpc.TimingOptions`.
+
+    Returns:
+        A function of the measured one's arguments: ``repeat`` little-endian doubles, seconds a call.
+
+    Raises:
+        ValueError: no such function or device.
+    """
+    if (device_type, device_index) != (1, 0):
+        raise ValueError(f"no device {_core.Device(device_type, device_index)} here; this server has cpu:0")
+    function = _exported(name) if module is None else _module(module).get_function(name, True)
+    before = _exported(preprocess) if preprocess else None
+    return _core.time_evaluator(
+        function,
+        before,
+        number,
+        repeat,
+        min_repeat_ms,
+        limit_zero_time_iterations,
+        cooldown_interval_ms,
+        repeats_to_cooldown,
+        cache_flush_bytes,
+    )

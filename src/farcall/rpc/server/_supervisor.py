@@ -1,0 +1,272 @@
+"""The supervisor: accepts connections, reads handshakes, and gives each session a worker process of its own.
+
+It never loads user code, and nothing that a peer or a worker does ends it. Everything here is one asyncio
+loop; each connection is a task, with a deadline until its session begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import resource
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+from farcall.errors import AccessDeniedError, ProtocolError, UsageError
+from farcall.rpc.channels import Accepted, Arrival, Listener
+from farcall.rpc.server._admission import Doorway
+from farcall.rpc.server._hangup import HangupWatch
+from farcall.rpc.server._pool import WorkerPool
+from farcall.rpc.server._session_runner import ServedSession, Verdict, last_words
+from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept, server_refuse
+from farcall.rpc.shared._limits import Limits
+from farcall.rpc.tokens import Grant, TokenFile, check_carrier
+
+_ACCEPT_PAUSE = 0.05  # when no descriptor is left
+_PENDING_SHARE = (
+    8  # of the descriptors, one in so many may be a peer's in a handshake: sessions need some, too
+)
+_END_SECONDS = 5.0  # for sessions to end; a process in the hands of a driver may never
+_DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
+
+Log = Callable[[dict[str, object]], object]
+
+
+class Supervisor:
+    """Listeners and their sessions.
+
+    Args:
+        listeners: where clients arrive.
+        key: what a client must name.
+        init: ``PKG.MOD:FUNC``, run for every worker.
+        limits: of the server and its sessions.
+        tokens: who gets in, and may do what; None: everybody, everything.
+        log: told of every event: a dictionary with ``event`` and its facts.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        key: str,
+        init: str | None,
+        limits: Limits,
+        tokens: TokenFile | None = None,
+        log: Log | None = None,
+    ) -> None:
+        self._listeners = listeners
+        self._key = key
+        self._limits = limits
+        self._tokens = tokens
+        self._log = log
+        self._doorway = Doorway(_room(limits.pending_peers), limits.handshake_seconds)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sessions: dict[int, ServedSession] = {}
+        self._numbers = itertools.count(1)
+        self._pool = WorkerPool(init, limits)
+        self._drain = asyncio.Event()
+        self._halt = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Start what makes workers, so that a broken ``init`` is known before anybody connects.
+
+        Raises:
+            UsageError: it could not be started.
+        """
+        await self._pool.start()
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Make :meth:`run` return. For the loop's thread.
+
+        Args:
+            drain: let the sessions that are open finish, for ``drain_seconds``; a second call ends them now.
+        """
+        if drain and not self._drain.is_set():
+            self._tell("draining", sessions=len(self._sessions))
+        else:
+            self._halt.set()
+        self._drain.set()
+
+    def report(self) -> None:
+        """Log every open session, with its counters."""
+        for session in self._sessions.values():
+            self._tell("session", **session.facts())
+
+    async def run(self) -> None:
+        """Serve until :meth:`stop`, then end every session."""
+        self._hangups = HangupWatch()
+        accepting = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
+        looking_after = asyncio.create_task(self._look_after())
+        try:
+            await self._drain.wait()
+            await _cancel(*accepting)
+            for listener in self._listeners:
+                listener.close()  # nobody waits for a server that goes
+            await self._finish()
+        finally:
+            self._pool.close()  # a session that is left waits for its worker's end
+            await _cancel(*accepting, looking_after, *self._tasks)
+            for listener in self._listeners:
+                await listener.end()
+            self._hangups.close()
+            self._tell("stopped")
+
+    async def _finish(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.drain_seconds):
+                while self._sessions and not self._halt.is_set():
+                    halted = asyncio.create_task(self._halt.wait())
+                    await asyncio.wait((halted, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+                    halted.cancel()
+        self._halt.set()
+        for session in self._sessions.values():
+            session.end("shutdown", "ConnectionLostError: the server is shutting down")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                while self._sessions:
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _look_after(self) -> None:
+        """Ends the sessions whose call or silence lasts too long, and those whose token is over."""
+        waits = [seconds for seconds in (self._limits.call_seconds, self._limits.lease_seconds) if seconds]
+        while waits or self._tokens is not None:
+            await asyncio.sleep(min([0.5, *(seconds / 4 for seconds in waits)]))
+            for session in self._sessions.values():
+                try:
+                    self._check(session)
+                except Exception as error:  # one session's trouble must not keep us from the others
+                    self._tell("fault", error=repr(error))
+
+    def _check(self, session: ServedSession) -> None:
+        session.check(time.monotonic())
+        if self._tokens is None or session.grant is None or self._tokens.still_valid(session.grant):
+            return
+        session.end("token", "AccessDeniedError: the token was revoked, or it has expired")
+
+    def _tell(self, event: str, **facts: object) -> None:
+        if self._log is not None:
+            with contextlib.suppress(Exception):  # nobody reads it any more, say: that must stop nothing else
+                self._log({"event": event, "time": round(time.time(), 3), **facts})
+
+    # ---- connections
+
+    async def _accept(self, listener: Listener) -> None:
+        while True:
+            try:
+                arrival = await listener.accept()
+            except Exception as error:  # out of descriptors, or the peer left again: both pass
+                if not isinstance(error, OSError):
+                    self._tell("fault", error=repr(error))
+                elif error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._doorway.make_room()
+                await asyncio.sleep(_ACCEPT_PAUSE)
+                continue
+            task = asyncio.create_task(self._connection(listener, arrival))
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
+            self._doorway.enter(task, arrival.source)
+            await asyncio.sleep(0)  # accept does not yield while peers wait; those here must get on
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._doorway.leave(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell("fault", error=repr(error))
+
+    async def _connection(self, listener: Listener, arrival: Arrival) -> None:
+        try:
+            async with asyncio.timeout(self._doorway.seconds(arrival.source)):
+                line = await listener.open(arrival)
+                with contextlib.ExitStack() as stack:
+                    stack.callback(line.close)
+                    hello = await self._handshake(line.socket)
+                    grant = await self._admit(line, hello)
+                    stack.pop_all()
+        except (TimeoutError, ProtocolError, AccessDeniedError, OSError) as error:
+            self._doorway.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
+            self._tell("refused", peer=arrival.peer, reason=str(error) or type(error).__name__)
+            return
+        self._doorway.leave(asyncio.current_task())
+        with contextlib.closing(line):
+            await self._session(line, hello, grant, arrival.source)
+
+    async def _handshake(self, connection: socket.socket) -> Hello:
+        loop = asyncio.get_running_loop()
+        handshake = ServerHandshake(self._limits.key_bytes)
+        while handshake.needed:
+            data = b""
+            while len(data) < handshake.needed:
+                piece = await loop.sock_recv(connection, handshake.needed - len(data))
+                if not piece:
+                    raise ProtocolError("the peer left in the handshake")
+                data += piece
+            handshake.feed(data)
+        assert handshake.hello is not None  # noqa: S101
+        return handshake.hello
+
+    async def _admit(self, line: Accepted, hello: Hello) -> Grant | None:
+        """What the peer may do, after it was answered.
+
+        Raises:
+            AccessDeniedError: nothing; it was told.
+        """
+        loop, connection = asyncio.get_running_loop(), line.socket
+        if not secrets.compare_digest(hello.key.encode(), self._key.encode()):
+            await loop.sock_sendall(connection, server_refuse())
+            raise AccessDeniedError("wrong key")
+        await loop.sock_sendall(connection, server_accept(self._key))
+        try:
+            check_carrier(hello.token, line.address)
+            return None if self._tokens is None else self._tokens.admit(hello.token)
+        except (AccessDeniedError, UsageError) as error:
+            told = "the server cannot read its tokens" if isinstance(error, UsageError) else str(error)
+            await last_words(connection, f"AccessDeniedError: {told}")
+            raise AccessDeniedError(str(error)) from None
+
+    # ---- sessions
+
+    def _is_full(self) -> bool:
+        """Whether there is no room for one more session. One that has not begun makes room."""
+        served = [session for session in self._sessions.values() if not session.ending]
+        silent = next((session for session in served if session.silent), None)
+        if len(served) < self._limits.sessions:
+            return False
+        if silent is not None:
+            silent.end_silent()
+        return silent is None
+
+    async def _session(self, line: Accepted, hello: Hello, grant: Grant | None, source: str) -> None:
+        if self._is_full():
+            self._tell("refused", peer=line.peer, reason="full")
+            full = f"the server has {self._limits.sessions} sessions open, which is its limit; retry later"
+            await last_words(line.socket, f"ConnectionLostError: {full}")
+            return
+        session = ServedSession(next(self._numbers), line, grant, self._limits)
+        self._sessions[session.number] = session
+        self._tell("session start", **session.facts())
+        verdict = Verdict("fault")
+        try:
+            patience = self._doorway.seconds(source)
+            verdict = await session.run(self._pool, self._hangups, hello.timeout, patience)
+            if verdict.reason == "silent":
+                self._doorway.penalise(source)
+            words = None if verdict.told else verdict.words
+            await last_words(line.socket, words, linger=not self._halt.is_set())
+        finally:
+            del self._sessions[session.number]
+            self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())
+
+
+def _room(wanted: int) -> int:
+    """How many peers may be in a handshake."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if descriptors == resource.RLIM_INFINITY else min(wanted, descriptors // _PENDING_SHARE)
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

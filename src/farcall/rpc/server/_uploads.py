@@ -1,0 +1,86 @@
+"""Files on their way into a session's folder: written beside, and renamed when they are whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from farcall import _core
+from farcall.errors import UsageError
+from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._store import NEW_FILE, ContentStore
+
+
+@dataclass
+class _Part:
+    """A file that is not whole yet."""
+
+    fd: int
+    beside: Path
+    target: Path
+    total: int
+    next: int = 0  # where its next piece begins
+
+    def finish(self) -> None:
+        try:
+            os.ftruncate(self.fd, self.total)  # one that is written over may have been longer
+        finally:
+            os.close(self.fd)
+        self.beside.replace(self.target)
+
+    def drop(self) -> None:
+        os.close(self.fd)
+        self.beside.unlink(missing_ok=True)
+
+
+class Uploads:
+    """The uploads of one session. A library that is loaded keeps its old file: none is written in place.
+
+    Args:
+        files: the session's folder.
+        store: gives the store, whose old contents new ones are written over; None: there is none.
+    """
+
+    def __init__(self, files: Workdir, store: Callable[[], ContentStore] | None) -> None:
+        self._files = files
+        self._store = store
+        self._parts: dict[str, _Part] = {}
+
+    def writer(self) -> _core.Function:
+        """The function that takes files: see :func:`farcall._core.file_writer`."""
+        return _core.file_writer(self._files.discreet(self._begin), self._files.discreet(self._end))
+
+    def _begin(self, name: str, offset: int, size: int, total: int) -> int:
+        part = self._create(name, total) if offset == 0 else self._parts.get(name)
+        if part is None or (part.next, part.total) != (offset, total):
+            raise UsageError(
+                f"file {name[:80]!r}: no piece is awaited at byte {offset} of {total}; "
+                "send the pieces in order, from the beginning"
+            )
+        part.next += size
+        return part.fd
+
+    def _create(self, name: str, total: int) -> _Part:
+        if (before := self._parts.pop(name, None)) is not None:
+            before.drop()
+        target = Path(self._files.place(name))
+        beside = target.with_name(f".{secrets.token_hex(8)}.part")
+        fd = None if self._store is None else self._store().take(name, total, beside)
+        if fd is None:
+            fd = os.open(beside, NEW_FILE, 0o700)
+        self._parts[name] = part = _Part(fd, beside, target, total)
+        return part
+
+    def _end(self, name: str, whole: bool) -> None:
+        part = self._parts.pop(name)
+        if not whole:
+            part.drop()
+            return
+        try:
+            part.finish()
+        except OSError as error:
+            part.beside.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, name) from None

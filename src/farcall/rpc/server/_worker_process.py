@@ -1,0 +1,111 @@
+"""A worker as the supervisor sees it: its control socket, its page, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from farcall.rpc.server._raw_packets import SESSION_TIMEOUT
+from farcall.rpc.server._status_page import Page
+
+
+class WorkerProcess:
+    """One worker. The pool makes it, and sets :attr:`ended` to its exit status (negative: a signal).
+
+    Args:
+        number: by which the zygote knows it.
+        control: our end of its control socket.
+        page: what it shares with us.
+        workdir: its session's own folder.
+        kill: asks the zygote to end it.
+    """
+
+    def __init__(
+        self, number: int, control: socket.socket, page: Page, workdir: Path, kill: Callable[[int], None]
+    ) -> None:
+        self.number = number
+        self.pid = 0  # as soon as the zygote has told
+        self.failure: str | None = None  # why it never was
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.page: Page | None = page  # None when closed
+        self.workdir = workdir
+        self._counted = {"received": 0, "sent": 0}
+        self._control = control
+        self._kill = kill
+
+    def give(self, connection: Sequence[int], facts: dict[str, object]) -> None:
+        """Hand the client's connection over; the caller keeps its own descriptors of it.
+
+        Args:
+            connection: the descriptors of it.
+            facts: what the worker is to know of the client.
+        """
+        with self._control, contextlib.suppress(OSError):  # it died: `ended` will tell
+            socket.send_fds(self._control, [json.dumps(facts).encode()], connection)
+
+    async def kill(self) -> int:
+        """End the process; its exit status."""
+        if not self.ended.done():
+            self._kill(self.number)
+        return await asyncio.shield(self.ended)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Bytes from the client, and to it."""
+        if self.page is None:
+            return self._counted
+        return {"received": self.page.received, "sent": self.page.sent}
+
+    @property
+    def may_add(self) -> bool:
+        """Whether a packet may still follow what the worker has sent: no half one is on the line."""
+        return self.page is None or not self.page.sending
+
+    @property
+    def broken(self) -> str | None:
+        """How the client broke the protocol, if it did."""
+        return None if self.page is None else self.page.broken
+
+    def overdue(self, status: int) -> str | None:
+        """What the client must be told when the call that ran had no time left; else None. A worker ends
+        itself then (native/core/serve_deadline.c)."""
+        if self.page is None or status != -signal.SIGKILL or (seconds := self.page.overdue) is None:
+            return None
+        return (
+            f"{SESSION_TIMEOUT}: `{self.page.calling}` did not end within {seconds:.3g} s, as it had to; "
+            "the session is over: connect again"
+        )
+
+    def obituary(self, status: int) -> str | None:
+        """What the client must be told; None when all was in order."""
+        name = None if self.page is None else self.page.calling
+        if status == 0 and name is None:
+            return None
+        where = f" in `{name}`" if name is not None else ""
+        how = self.failure or _cause(status)
+        return (
+            f"WorkerCrashedError: the server's worker process of this session {how}{where}; "
+            "what the session held there is gone. The server lives on: connect again"
+        )
+
+    def close(self) -> None:
+        """Release what the supervisor holds of it."""
+        self._control.close()  # a spare reads this as: not needed
+        if self.page is not None:
+            self._counted = self.counters
+            self.page.close()
+            self.page = None
+
+
+def _cause(status: int) -> str:
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name} ({signal.strsignal(-status)})"
+    except ValueError:
+        return f"was ended by signal {-status}"

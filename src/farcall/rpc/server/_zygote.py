@@ -1,0 +1,222 @@
+"""The zygote: one process that has imported what workers need and run ``--init``; it forks them on demand.
+
+``python -m farcall.rpc.server._zygote CONTROL_FD OPTIONS``, started by the supervisor. A fork takes less than
+a millisecond and shares the memory of what was imported: sessions come fast and cost little. The zygote reads
+nothing that a client sends. When its control socket closes, the supervisor is gone: it ends its workers,
+removes their folders and goes, too; and workers die with it (``PR_SET_PDEATHSIG``). There are no orphans:
+what a worker has started becomes the zygote's child when the worker ends (``PR_SET_CHILD_SUBREAPER``), and
+is ended.
+
+A process with threads cannot be forked safely. Libraries that know of forks (OpenBLAS) end their threads at
+one, so a fork for trial, after ``--init``, tells; when threads are left, the supervisor starts a *late*
+zygote, which leaves ``--init`` to each worker.
+
+Messages are JSON, one a packet of the control socket (SOCK_SEQPACKET)::
+
+    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair and its page, {"kill": ID}
+    zygote -> supervisor   {"ready": true}, {"threads": N}, {"error": TEXT}; then
+                           {"forked": ID, "pid": PID}, {"ended": ID, "status": N}, and with it "error": TEXT
+                           when there was no process
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from farcall.errors import UsageError
+from farcall.rpc.server import _worker as worker
+from farcall.rpc.shared._limits import Limits
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_MESSAGE_BYTES = 65536
+
+
+def threads() -> int:
+    """Threads of this process that a fork would not end in good order."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return len(list(Path("/proc/self/task").iterdir())) - 1
+
+
+def _set_death_signal(number: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+def _adopt_orphans() -> None:
+    """What descends from this process becomes its child, not that of process 1, when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _children() -> set[int]:
+    """Of this process, which has one thread; none where the kernel was built without such a list."""
+    try:
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    except OSError:
+        return set()
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel end this process when ``parent`` ends; also when that has happened already."""
+    _set_death_signal(signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Zygote:
+    """Forks workers, ends them, and tells how they ended.
+
+    Args:
+        control: to the supervisor.
+        root: the folder with the sessions' folders.
+        limits: of a session.
+        late_init: what each worker has to run before its session.
+    """
+
+    def __init__(self, control: socket.socket, root: Path, limits: Limits, late_init: str | None) -> None:
+        self._control = control
+        self._root = root
+        self._limits = limits
+        self._late_init = late_init
+        self._children: dict[int, int] = {}  # process id -> the supervisor's number
+        self._helpers = _children()  # of --init
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        """Serve the supervisor until it is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the pipe below is written
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        open_line = True
+        while open_line:
+            for descriptor, _ in poll.poll():
+                if descriptor == self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake, 4096)
+                    self._reap()
+                else:
+                    open_line = self._order()
+        self._end()
+
+    def _say(self, **message: object) -> None:
+        with contextlib.suppress(OSError):  # the supervisor is gone: the next read tells
+            self._control.sendall(json.dumps(message).encode())
+
+    def _order(self) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
+        except ConnectionResetError:  # the supervisor left without reading all that we said
+            return False
+        if not data:
+            return False
+        order: dict[str, int] = json.loads(data)
+        if "fork" in order:
+            try:
+                self._fork(order["fork"], *fds)
+            finally:  # here only: the child does not come back
+                for fd in fds:
+                    os.close(fd)
+        else:
+            for pid in [pid for pid, number in self._children.items() if number == order["kill"]]:
+                os.kill(pid, signal.SIGKILL)  # ours and not reaped: the id cannot name another process
+        return True
+
+    def _fork(self, number: int, control_fd: int, page_fd: int) -> None:
+        zygote = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say(ended=number, status=1, error=f"could not be forked: {error.strerror}")
+            return
+        if pid == 0:
+            self._become_worker(zygote, number, control_fd, page_fd)
+        self._children[pid] = number
+        self._say(forked=number, pid=pid)
+
+    def _become_worker(self, zygote: int, number: int, control_fd: int, page_fd: int) -> NoReturn:
+        try:
+            die_with_parent(zygote)
+            _adopt_orphans()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            self._control.close()
+            os.close(self._wake)
+            os.close(self._woken)
+            control, workdir = socket.socket(fileno=control_fd), self._root / str(number)
+            worker.main(control, page_fd, workdir, self._limits, self._late_init)
+        except BaseException as error:
+            print(f"farcall worker: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            os._exit(1)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):  # there are none left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if (number := self._children.pop(pid, None)) is not None:
+                    self._say(ended=number, status=os.waitstatus_to_exitcode(status))
+        for pid in _children() - self._children.keys() - self._helpers:
+            os.kill(pid, signal.SIGKILL)  # an orphan of a session; when it has ended, we are here again
+
+    def _end(self) -> None:
+        ending = self._children.keys() | _children()
+        while ending:
+            for pid in ending:
+                os.kill(pid, signal.SIGKILL)
+            for pid in ending:
+                os.waitpid(pid, 0)
+            ending = _children()  # what they had started
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
+    """Prepare, say how that went, and serve."""
+    die_with_parent(options["parent"])  # while --init runs, which reads no control socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # so does the end of a terminal; folders must be removed then
+    control = socket.socket(fileno=control_fd)
+    init, late = options["init"], options["late"]
+    answer: dict[str, object] = {"ready": True}
+    if not late:
+        try:
+            worker.run_init(init)
+            if count := threads():
+                answer = {"threads": count}
+        except UsageError as error:
+            answer = {"error": str(error)}
+    # What is there now stays: collections need not touch it, and its pages stay shared.
+    gc.collect()
+    gc.freeze()
+    zygote = Zygote(control, Path(options["root"]), Limits(**options["limits"]), init if late else None)
+    with contextlib.suppress(OSError):
+        control.sendall(json.dumps(answer).encode())
+    if "ready" in answer:
+        _adopt_orphans()
+        _set_death_signal(0)  # the end of the control socket says it from here on: time to clean up
+        zygote.run()
+    sys.stderr.flush()
+    os._exit(0)  # a thread of --init must not keep the process
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,207 @@
+"""Finding a C compiler, and how to talk to it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from farcall.errors import ToolchainError
+from farcall.toolchain._cache import user_cache
+from farcall.toolchain._target import Target
+
+_MESSAGE_LIMIT = 4000  # characters of a compiler's output that an error carries: both ends of it
+_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the words that start it, its family, and the text by which it names its version."""
+
+    command: tuple[str, ...]
+    family: str  # "gcc", "clang" or "zig"
+    version: str
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.command)} ({self.version.splitlines()[0]})"
+
+    def target_flags(self, target: Target) -> list[str]:
+        """The flags by which this compiler makes code for ``target``."""
+        if self.family == "zig":  # spells CPU levels with underscores
+            cpu = [f"-mcpu={target.cpu.replace('-', '_')}"] if target.cpu else []
+            return ["-target", target.triple, *cpu]
+        flags = [f"--target={target.triple}"] if self.family == "clang" and not target.is_host else []
+        if target.cpu:
+            flags.append(f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}")
+        return flags
+
+    def run(self, arguments: Sequence[str], cwd: Path, what: str) -> str:
+        """Run the compiler and return its output.
+
+        Args:
+            arguments: what follows the command.
+            cwd: the folder to run in; names in ``arguments`` are relative to it.
+            what: the job, for the error.
+
+        Raises:
+            ToolchainError: it failed; the message holds its own words.
+        """
+        try:
+            done = subprocess.run(
+                [*self.command, *arguments],
+                cwd=cwd,
+                env=_environment(self.family),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except OSError as error:
+            raise ToolchainError(f"{what}: cannot start {self.command[0]!r}: {error.strerror}") from error
+        except subprocess.TimeoutExpired:
+            raise ToolchainError(f"{what}: {self} did not finish in {_TIMEOUT_S:g} s") from None
+        output = done.stdout.decode("utf-8", "replace").strip()
+        if done.returncode:
+            raise ToolchainError(f"{what}: {self} failed with status {done.returncode}:\n{shorten(output)}")
+        return output
+
+
+def shorten(text: str, limit: int = _MESSAGE_LIMIT) -> str:
+    """``text``, or its beginning and end where it is longer than ``limit``."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+
+
+@dataclass(frozen=True)
+class _Language:
+    """Where a language's compiler is looked for."""
+
+    title: str
+    variable: str
+    names: tuple[str, ...]
+    zig: str
+
+
+_LANGUAGES = {
+    "c": _Language("C", "CC", ("cc", "gcc", "clang"), "cc"),
+    "c++": _Language("C++", "CXX", ("c++", "g++", "clang++"), "c++"),
+}
+
+
+def find_compiler(target: Target | None = None, language: str = "c") -> Compiler:
+    """A C (or C++) compiler for ``target`` (default: this machine).
+
+    Looked for in this order: the environment's ``CC``, ``cc``, ``gcc``, ``clang``, and the ``ziglang``
+    package's; for C++ ``CXX``, ``c++``, ``g++``, ``clang++``. A target other than this machine takes
+    ziglang's, which knows them all, unless the variable is set.
+
+    Args:
+        target: what the compiler must make code for.
+        language: ``"c"`` or ``"c++"``.
+
+    Raises:
+        ToolchainError: there is none. The message says what to install.
+    """
+    target = target or Target.host()
+    where = _LANGUAGES[language]
+    if chosen := os.environ.get(where.variable, "").strip():
+        return _probe_chosen(chosen, where)
+    if target.is_host:
+        for name in where.names:
+            if (path := shutil.which(name)) and (compiler := _probe((path,))):
+                return compiler
+    if (words := _zig_command(where.zig)) and (compiler := _probe(words)):
+        return compiler
+    looked = ", ".join((where.variable, *where.names))
+    what = f"no {where.title} compiler found (looked for {looked} and ziglang)"
+    if not target.is_host:
+        what = f"no compiler for {target.triple} found (this machine is {Target.host().triple})"
+    raise ToolchainError(f"{what}; run: pip install 'farcall[compile]'")
+
+
+def compiler_identity(language: str) -> str:
+    """A text that changes when :func:`find_compiler` would find another compiler for this machine.
+
+    Nothing is started: the file's name, size and time stand for it. So a cache can be asked in microseconds.
+    """
+    where = _LANGUAGES[language]
+    found = tuple(os.environ.get(where.variable, "").split())
+    if not found:
+        path = next(filter(None, map(shutil.which, where.names)), "")
+        found = (path,) if path else _zig_command(where.zig) or ("",)
+    try:
+        real = os.path.realpath(shutil.which(found[0]) or found[0])
+        status = os.stat(real)  # noqa: PTH116 - of a name, twice as fast as a Path's
+        return f"{shlex.join(found)} {real} {status.st_size} {status.st_mtime_ns}"
+    except OSError:
+        return shlex.join(found)
+
+
+def _probe_chosen(text: str, where: _Language) -> Compiler:
+    try:
+        command = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ToolchainError(f"environment variable {where.variable} is {text!r}: {error}") from None
+    if not (compiler := _probe(command)):
+        raise ToolchainError(
+            f"environment variable {where.variable} is {text!r}, which does not start or does not answer "
+            f"--version; set it to a {where.title} compiler, or unset it"
+        )
+    return compiler
+
+
+@functools.cache
+def _probe(command: tuple[str, ...]) -> Compiler | None:
+    try:
+        done = subprocess.run(
+            [*command, "--version"],
+            env=_environment("zig"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = done.stdout.decode("utf-8", "replace").strip()
+    if done.returncode or not version:
+        return None
+    return Compiler(command, _family(command, version), version)
+
+
+def _family(command: tuple[str, ...], version: str) -> str:
+    if command[-1] in ("cc", "c++") and len(command) > 1 and ("zig" in command[-2]):
+        return "zig"
+    return "clang" if "clang" in version else "gcc"
+
+
+@functools.cache
+def _zig_command(word: str) -> tuple[str, ...] | None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.origin:
+        return None
+    binary = Path(spec.origin).with_name("zig")  # itself, where it is: saves the start of a Python each time
+    return (str(binary), word) if os.access(binary, os.X_OK) else (sys.executable, "-m", "ziglang", word)
+
+
+def _environment(family: str) -> dict[str, str]:
+    """The compiler's environment: messages in English, and a place for zig's own cache.
+
+    That is where zig has it anyway, if it can be written: it holds what every link for a target needs, and is
+    made in seconds.
+    """
+    environment = {**os.environ, "LC_ALL": "C"}
+    if family == "zig":
+        for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+            environment.setdefault(name, str(user_cache("zig")))
+    return environment

@@ -6,7 +6,6 @@ them. This is what an artifact's manifest carries, what ``farcall inspect`` prin
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -109,9 +108,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         >>> print(Signature.of({"tokens": {"ids": ["int64[n]", "int64[n]"]}}, "float32[n, 10]"))
         (tokens: {"ids": [int64[n], int64[n]]}) -> float32[n, 10]
         """
-        from farcall.abi._building import build
-
-        return build(parameters, result, destinations)
+        made: Signature = _formats().build(parameters, result, destinations)
+        return made
 
     @classmethod
     def from_callable(cls, function: Callable[..., Any]) -> Signature:
@@ -127,9 +125,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             SignatureError: an annotation is missing, or says nothing of what is passed.
         """
-        from farcall.abi._annotations import from_callable
-
-        return from_callable(function)
+        made: Signature = _formats().from_callable(function)
+        return made
 
     @classmethod
     def from_metadata(cls, metadata: str | Mapping[str, Any]) -> Signature:
@@ -146,14 +143,13 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             SignatureError: it does not say what the parameters are, or only the kernel knows a default.
         """
-        made: Signature = _encoding("metadata").from_metadata(metadata)
+        made: Signature = _formats().from_metadata(metadata)
         return made
 
     def make_abi(self) -> FunctionAbi:
         """How a function with this Signature is called, by the usual rules; each Function has its own."""
-        from farcall.abi.calls._function_abi import FunctionAbi
-
-        return FunctionAbi(self)
+        made: FunctionAbi = _formats().FunctionAbi(self)
+        return made
 
     @property
     def result_node(self) -> Node:
@@ -176,7 +172,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         >>> print(Signature.from_reflection({"f": "I11!S3!t6B3!d-1R4!B1!", "fv": "1"}))
         (sint32, Buffer<float32[?]>) -> (Buffer<float32[]>)
         """
-        made: Signature = _encoding("reflection").from_reflection(attributes)
+        made: Signature = _formats().from_reflection(attributes)
         return made
 
     def to_reflection(self) -> dict[str, str]:
@@ -188,9 +184,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         Raises:
             SignatureError: a leaf has no raw type, or parameters are partly positional and partly by keyword.
         """
-        from farcall.abi.iree._reflection import to_reflection
-
-        return to_reflection(self)
+        attributes: dict[str, str] = _formats().to_reflection(self)
+        return attributes
 
     @classmethod
     def from_iree(cls, metadata: str | bytes | Mapping[str, str]) -> Signature:
@@ -208,7 +203,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         >>> print(Signature.from_iree('{"a": [["named", "x", ["ndarray", "f32", 1, null]]], "r": ["i32"]}'))
         (x: float32[?]) -> int32
         """
-        made: Signature = _encoding("iree_json").from_iree(metadata)
+        made: Signature = _formats().from_iree(metadata)
         return made
 
     def to_iree_json(self) -> str:
@@ -221,9 +216,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
             SignatureError: a leaf has no record; or a parameter nests over several raw arguments, where IREE
                 passes one list (:class:`farcall.abi.ListSpec`).
         """
-        from farcall.abi.iree._json import to_iree_json
-
-        return to_iree_json(self)
+        text: str = _formats().to_iree_json(self)
+        return text
 
     def __str__(self) -> str:
         if not any(leaf.name for leaf in (*self.inputs, *self.outputs)):
@@ -237,9 +231,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
         It is the text of a Signature whose leaves have no names.
         """
-        from farcall.abi.iree import _raw as raw
-
-        return raw.text(self.inputs, self.outputs)
+        text: str = _formats().raw_text(self.inputs, self.outputs)
+        return text
 
     def __repr__(self) -> str:
         return f"<farcall.Signature {self}>"
@@ -257,9 +250,14 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @cache
-def _encoding(name: str) -> Any:
-    """A module, imported when first needed; an import statement each time would double a cached call."""
-    return importlib.import_module(f"farcall.abi.{name}")
+def _formats() -> Any:
+    """The module of all formats, imported when it is first needed.
+
+    An import statement at each call would double the time of reading a Signature that is remembered.
+    """
+    from farcall.abi import _formats
+
+    return _formats
 
 
 def _one_each(inputs: Sequence[Leaf]) -> tuple[Parameter, ...]:

@@ -2,8 +2,8 @@
 
 A tensor is passed as it is - the same memory - where dtype, dims and device are right, it is aligned, and it
 is row-major or the parameter takes strides. Else it is copied, if it is only read: into row-major memory of
-the right byte order, alignment and, by farcall.abi.calls._casts, dtype. What is written in place is never copied;
-what is on another device is never moved.
+the right byte order, alignment and, by farcall.abi.calls._casts, dtype. What is written in place is never
+copied; what is on another device is never moved.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from farcall.library._loading import check_machine, examine, inspect, load_modul
 from farcall.library._manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, compute_digest, decode, encode
 from farcall.toolchain import Source, Target, compile_shared
 
-from .stub_backend import Stub, model, plan
+from ..artifact.stub_backend import Stub, model, plan
 
 Change = Callable[[bytearray, Elf], None]
 

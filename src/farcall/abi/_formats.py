@@ -1,0 +1,27 @@
+"""What a Signature is made from and written as.
+
+The methods of :class:`~farcall.abi.Signature` call all of this, and all of this makes Signatures. To open
+that circle, Signature imports this one module late: when one of those methods is first called.
+"""
+
+from __future__ import annotations
+
+from farcall.abi._annotations import from_callable
+from farcall.abi._building import build
+from farcall.abi._metadata import from_metadata
+from farcall.abi.calls._function_abi import FunctionAbi
+from farcall.abi.iree._json import from_iree, to_iree_json
+from farcall.abi.iree._raw import text as raw_text
+from farcall.abi.iree._reflection import from_reflection, to_reflection
+
+__all__ = [
+    "FunctionAbi",
+    "build",
+    "from_callable",
+    "from_iree",
+    "from_metadata",
+    "from_reflection",
+    "raw_text",
+    "to_iree_json",
+    "to_reflection",
+]

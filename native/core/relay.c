@@ -267,7 +267,8 @@ static int run_threads(FcRelay* relay, uint8_t* buffer) {
 
 /* kInitServer goes on with the values behind those that named the next hop. */
 int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip) {
-  FcRelay relay = {.server = server, .near = server->ep, .far = far, .handles = {.limit = server->handles.limit}};
+  FcHandles handles = {.limit = server->handles.limit, .random = server->handles.random};
+  FcRelay relay = {.server = server, .near = server->ep, .far = far, .handles = handles};
   uint8_t* buffer = malloc(FC_RELAY_PIECE);
   fc_wire_packet next = *init;
   snprintf(relay.name, sizeof relay.name, "forwarding to %s", far->peer);

@@ -64,10 +64,21 @@ typedef struct FcEntry {
   uint32_t kind; /* 0: free */
 } FcEntry;
 
+/* Where random bytes come from. `fill` writes `size` of them, at most FC_RANDOM_AT_ONCE, or returns -1 with an error. */
+enum { FC_RANDOM_AT_ONCE = 256 };
+typedef struct FcRandom {
+  int (*fill)(void* context, void* out, size_t size);
+  void* context;
+} FcRandom;
+
+/* The operating system's: what every session that a stranger can reach needs. */
+extern const FcRandom fc_system_random;
+
 typedef struct FcHandles {
   FcEntry* entries;
   uint32_t* unused; /* slots, the last is taken first */
   uint32_t size, capacity, unused_count, limit;
+  FcRandom random;
 } FcHandles;
 
 /* A new handle, or 0 with an error; what the entry holds moves in, on success. */

@@ -11,20 +11,26 @@
 
 #include "serve.h"
 
-enum { FIRST_CAPACITY = 64, ENTROPY_AT_ONCE = 64 /* numbers: getentropy gives 256 bytes */ };
+enum { FIRST_CAPACITY = 64, NUMBERS_AT_ONCE = FC_RANDOM_AT_ONCE / sizeof(uint32_t) };
 
 /* 30 bits, never 0: the two bits above mean something else, and the null pointer never names anything. */
 #define GENERATIONS UINT32_C(0x3FFFFFFF)
 
-/* Random from the start: a guess of another session's numbers fails, too. */
-static int draw_generations(FcEntry* entries, uint32_t n) {
-  uint32_t numbers[ENTROPY_AT_ONCE];
+static int fill_from_system(void* context, void* out, size_t size) {
+  (void)context;
+  if (getentropy(out, size) == 0) return 0;
+  fc_error_set("OSError", "the system gives no random numbers, without which handles could be guessed");
+  return -1;
+}
+
+const FcRandom fc_system_random = {fill_from_system, NULL};
+
+/* Generations are random from the start, so that a guess of another session's handles fails, too. */
+static int draw_generations(const FcRandom* random, FcEntry* entries, uint32_t n) {
+  uint32_t numbers[NUMBERS_AT_ONCE];
   for (uint32_t i = 0; i < n; ++i) {
-    if (i % ENTROPY_AT_ONCE == 0 && getentropy(numbers, sizeof numbers) != 0) {
-      fc_error_set("OSError", "the system gives no random numbers, without which handles could be guessed");
-      return -1;
-    }
-    entries[i] = (FcEntry){.generation = numbers[i % ENTROPY_AT_ONCE] % GENERATIONS + 1};
+    if (i % NUMBERS_AT_ONCE == 0 && random->fill(random->context, numbers, sizeof numbers) != 0) return -1;
+    entries[i] = (FcEntry){.generation = numbers[i % NUMBERS_AT_ONCE] % GENERATIONS + 1};
   }
   return 0;
 }
@@ -40,7 +46,7 @@ static int grow(FcHandles* table) {
     return -1;
   }
   table->unused = unused;
-  if (draw_generations(table->entries + table->capacity, capacity - table->capacity) != 0) return -1;
+  if (draw_generations(&table->random, table->entries + table->capacity, capacity - table->capacity) != 0) return -1;
   table->capacity = capacity;
   return 0;
 }
@@ -99,5 +105,5 @@ bool fc_handles_remove(FcHandles* table, uint64_t handle, uint32_t kinds, FcEntr
 void fc_handles_free(FcHandles* table) {
   free(table->entries);
   free(table->unused);
-  *table = (FcHandles){.limit = table->limit};
+  *table = (FcHandles){.limit = table->limit, .random = table->random};
 }

@@ -12,6 +12,7 @@ typedef struct {
   PyObject_HEAD
   PyObject* endpoint;
   PyObject* policy;
+  PyObject* entropy; /* NULL: the system's */
   FcServer server;
   bool serving; /* under the GIL */
   PyObject* weakrefs;
@@ -118,17 +119,38 @@ static TVMFFIObject* take_error(void) {
 
 static const FcPolicy policy = {find, scope, answer, take_error};
 
+/* ---- random bytes from Python; called without the GIL ---- */
+
+static int copy_bytes(PyObject* bytes, void* out, size_t size) {
+  if (!PyBytes_Check(bytes) || (size_t)PyBytes_GET_SIZE(bytes) != size) {
+    return PyErr_Format(PyExc_TypeError, "entropy(%zu): expected %zu bytes, got %.80R", size, size, bytes), -1;
+  }
+  memcpy(out, PyBytes_AS_STRING(bytes), size);
+  return 0;
+}
+
+static int fill_from_python(void* context, void* out, size_t size) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* bytes = PyObject_CallFunction(self->entropy, "n", (Py_ssize_t)size);
+  int rc = bytes ? copy_bytes(bytes, out, size) : -1;
+  Py_XDECREF(bytes);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
 /* ---- the type ---- */
 
 static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token", "waits", NULL};
-  PyObject *endpoint, *decides;
+  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token", "waits", "entropy", NULL};
+  PyObject *endpoint, *decides, *entropy = Py_None;
   unsigned int handles, scopes;
   unsigned long long tensor_bytes;
   const char* token;
   int waits;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIsp:Dispatcher", names, &endpoint, &decides, &handles,
-                                   &tensor_bytes, &scopes, &token, &waits)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIsp|O:Dispatcher", names, &endpoint, &decides, &handles,
+                                   &tensor_bytes, &scopes, &token, &waits, &entropy)) {
     return NULL;
   }
   FcEndpoint* ep = fc_endpoint_of_python(endpoint);
@@ -136,10 +158,12 @@ static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kw
   if (!self) return NULL;
   self->endpoint = Py_NewRef(endpoint);
   self->policy = Py_NewRef(decides);
+  if (entropy != Py_None) self->entropy = Py_NewRef(entropy);
+  FcRandom random = self->entropy ? (FcRandom){fill_from_python, self} : fc_system_random;
   self->server = (FcServer){.ep = ep,
                             .policy = &policy,
                             .context = self,
-                            .handles = {.limit = handles},
+                            .handles = {.limit = handles, .random = random},
                             .tensor_limit = tensor_bytes,
                             .scopes = scopes,
                             .waits = waits,
@@ -150,11 +174,13 @@ static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kw
 
 static int dispatcher_traverse(PyDispatcher* self, visitproc visit, void* arg) {
   Py_VISIT(self->policy);
+  Py_VISIT(self->entropy);
   return 0;
 }
 
 static int dispatcher_clear(PyDispatcher* self) {
   Py_CLEAR(self->policy);
+  Py_CLEAR(self->entropy);
   return 0;
 }
 

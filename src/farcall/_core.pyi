@@ -605,6 +605,7 @@ class Dispatcher:
         scopes: int,
         token: str,
         waits: bool,
+        entropy: Callable[[int], bytes] | None = None,
     ) -> Dispatcher: ...
     @property
     def handles(self) -> int: ...

@@ -1,11 +1,13 @@
 """The server behind the codec: any packets are answered, in order, whatever they name, in any pieces.
 
-Handles are drawn anew in each session, so an input says ``HANDLE_0`` to ``HANDLE_7`` where it means one:
-functions (0 to 4), memory (5), a returned tensor's data and its owner (6, 7).
+An input says ``HANDLE_0`` to ``HANDLE_7`` where it means a handle of its session: functions (0 to 4), memory
+(5), a returned tensor's data and its owner (6, 7). Every session draws its handles from the same random
+numbers: a mutation may move a handle into the length of a packet, where another handle is another input.
 """
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +54,8 @@ def _split(data: bytes) -> list[tuple[int, bytes]]:
 
 def _open() -> tuple[EventServer, list[int]]:
     """A session, and the handles that an input may name."""
-    server = EventServer(workdir=_HERE, limits=_LIMITS, rights=_RIGHTS)
+    entropy = random.Random(0).randbytes  # noqa: S311
+    server = EventServer(workdir=_HERE, limits=_LIMITS, rights=_RIGHTS, entropy=entropy)
     server.feed(_INIT)
 
     def pointer(data: bytes) -> int:
@@ -71,8 +74,8 @@ def _open() -> tuple[EventServer, list[int]]:
     return server, handles
 
 
-def _answers(data: bytes, piece: int) -> tuple[int, bool]:
-    """How many replies there are, and whether the session is over then."""
+def _answers(data: bytes, piece: int) -> tuple[list[str], bool]:
+    """What kinds of replies there are, in order, and whether the session is over then."""
     server, handles = _open()
     with server:
         for i, handle in enumerate(handles):
@@ -81,17 +84,22 @@ def _answers(data: bytes, piece: int) -> tuple[int, bool]:
         replies = _split(output)
         assert server.handles <= _LIMITS.handles
         over = server.closed
-    for code, body in replies:
-        assert code in _CODES
-        if code == 5:
-            kind, colon, _ = body[16:].decode(errors="replace").partition(": ")
-            assert colon, body
-            assert kind.isidentifier(), body
-    return len(replies), over
+    return [_kind(code, body) for code, body in replies], over
+
+
+def _kind(code: int, body: bytes) -> str:
+    """Of a reply: its code, or the class of the error that it tells."""
+    assert code in _CODES
+    if code != 5:
+        return str(code)
+    kind, colon, _ = body[16:].decode(errors="replace").partition(": ")
+    assert colon, body
+    assert kind.isidentifier(), body
+    return kind
 
 
 def one_input(data: bytes) -> None:
-    """At once, and in pieces. (What a reply says may differ, since the handles do.)"""
+    """The same replies to the bytes at once and in pieces. (Their values may differ: free memory is one.)"""
     assert _answers(data, max(len(data), 1)) == _answers(data, 7)
 
 

@@ -132,7 +132,8 @@ static TVMFFIObject* take_error(void) { return NULL; }
 
 static int serve(void) {
   static const FcPolicy policy = {find, scope, answer, take_error};
-  FcServer server = {.ep = line(false), .policy = &policy, .handles = {.limit = 1 << 16}, .tensor_limit = 1 << 28,
+  FcHandles handles = {.limit = 1 << 16, .random = fc_system_random};
+  FcServer server = {.ep = line(false), .policy = &policy, .handles = handles, .tensor_limit = 1 << 28,
                      .scopes = FC_SCOPE_ALL};
   check(fc_endpoint_enter(server.ep) == 0, "enter");
   int rc = fc_server_run(&server);

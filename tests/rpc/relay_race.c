@@ -61,7 +61,8 @@ static void* serve(void* argument) {
 }
 
 static FcServer make(FcEndpoint* ep, void* context) {
-  return (FcServer){.ep = ep, .policy = &policy, .context = context, .handles = {.limit = 1 << 16},
+  FcHandles handles = {.limit = 1 << 16, .random = fc_system_random};
+  return (FcServer){.ep = ep, .policy = &policy, .context = context, .handles = handles,
                     .tensor_limit = 1 << 28, .scopes = FC_SCOPE_ALL, .waits = true};
 }
 

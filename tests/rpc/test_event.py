@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -313,6 +314,36 @@ def test_no_address_travels(client: Client) -> None:
         handle = struct.unpack_from("<Q", body, len(body) - 8)[0]
         assert handle & 0xFFFFFFFF < 64
         assert handle >> 62 == 0
+
+
+def test_the_same_random_numbers_give_the_same_handles() -> None:
+    """Over the first growth of the table, too; the system's numbers differ in each session."""
+
+    def handles(entropy: Callable[[int], bytes] | None) -> list[int]:
+        with EventServer(workdir=HERE, entropy=entropy) as server:
+            server.feed(INIT)
+            asked = packet(9, sequence(text("event.add"))) * 200
+            return [struct.unpack_from("<Q", body, 8)[0] for _, body in split(server.feed(asked))]
+
+    same = [handles(random.Random(1).randbytes) for _ in range(2)]  # noqa: S311
+    assert same[0] == same[1]
+    assert len(set(same[0])) == 200
+    assert handles(None) != handles(None)
+
+
+@pytest.mark.parametrize(
+    ("entropy", "words"),
+    [
+        (lambda size: b"short", r"TypeError: entropy\(256\): expected 256 bytes, got b'short'"),
+        (lambda size: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_no_handle_without_random_numbers(entropy: Callable[[int], bytes], words: str) -> None:
+    with EventServer(workdir=HERE, entropy=entropy) as server:
+        server.feed(INIT)
+        (reply,) = split(server.feed(packet(9, sequence(text("event.add")))))
+        assert re.match(words, error(reply))
+        assert server.handles == 0
 
 
 # ---- promises

@@ -97,13 +97,19 @@ class Policy:
             21: self._null_stream,
         }
 
-    def dispatcher(self, endpoint: _core.Endpoint, rights: Rights | None = None) -> _core.Dispatcher:
+    def dispatcher(
+        self,
+        endpoint: _core.Endpoint,
+        rights: Rights | None = None,
+        entropy: Callable[[int], bytes] | None = None,
+    ) -> _core.Dispatcher:
         """What serves the requests of one session, by its :meth:`~_core.Dispatcher.serve`. One at a time.
 
         Args:
             endpoint: the server's end of the connection, behind the handshake. Its channel can wait for bytes
                 when this was said to wait.
             rights: what the session's token allows.
+            entropy: random bytes, as many as it is asked for; None: the operating system's.
         """
         self._rights = rights or Rights()
         made = _core.Dispatcher(
@@ -114,6 +120,7 @@ class Policy:
             scopes=self._rights.scopes,
             token=self._rights.token,
             waits=self._waits,
+            entropy=entropy,
         )
         self._dispatcher = weakref.ref(made)
         return made

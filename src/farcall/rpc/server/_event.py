@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +34,9 @@ class EventServer:
         limits: what the client may ask for.
         rights: what it may do.
         peer: how messages call it.
+        entropy: gives as many random bytes as it is asked for. Handles are drawn from them, so that no client
+            can guess those of another session. None: the operating system's. With a seeded generator, two
+            sessions answer alike: for tests, never for a server that strangers can reach.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class EventServer:
         limits: Limits | None = None,
         rights: Rights | None = None,
         peer: str = "the client",
+        entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         limits = limits or Limits()
         self.error: RemoteError | None = None  #: why the session ended, unless the client said goodbye
@@ -53,7 +58,7 @@ class EventServer:
         folder = workdir or Path(self._folder.name)  # type: ignore[union-attr]
         self._channel = _core.MemoryChannel()
         self._endpoint = _core.Endpoint(self._channel, peer, limits.wire, client=False)
-        self._dispatcher = Policy(folder, limits, waits=False).dispatcher(self._endpoint, rights)
+        self._dispatcher = Policy(folder, limits, waits=False).dispatcher(self._endpoint, rights, entropy)
 
     @property
     def closed(self) -> bool:

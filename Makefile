@@ -2,7 +2,7 @@
 PYTHON ?= python3
 FUZZ_SECONDS ?= 300
 BIN := .venv/bin
-NATIVE := $(wildcard native/*/*.c native/*/*.h include/farcall/*) CMakeLists.txt pyproject.toml scripts/setup.sh
+NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
 .PHONY: demo test lint unit soak fuzz guarantees bench sanitize clean help
 

@@ -8,7 +8,7 @@
  *   copy    memcpy of A bytes, COUNT times: the median time
  *
  * The peer runs on CORE. The bytes are copied into the shared memory, and out of it. How a side spins is how ours does
- * (native/core/channel_shm.c): it learns whether that is of use, or the other side waits for this very processor.
+ * (native/session/posix/channel_shm.c): it learns whether that is of use, or the other side waits for this very processor.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The developer build: compile native/core and put the extension beside the Python sources (src/farcall).
+# The developer build: compile native/ and put the extension beside the Python sources (src/farcall).
 #
 #   CC                the C compiler; without one in sight, the ziglang package's
 #   PYTHON            the interpreter to build for (.venv/bin/python)

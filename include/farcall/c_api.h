@@ -515,7 +515,7 @@ typedef struct {
 
 /*
  * The body of Map and Dict. Libraries read and write it by code of their own, so that its two layouts are part of
- * the ABI, and the hash of a key as well (native/core/rt_map.c has both). With the top bit of `slots` set, `data` is
+ * the ABI, and the hash of a key as well (native/runtime/map.c has both). With the top bit of `slots` set, `data` is
  * a row of (key, value) pairs, in the order of insertion, searched from the front; at most 4 have that layout.
  * Without it, `data` is a hash table, and three numbers more stand behind this cell.
  */

@@ -1,5 +1,5 @@
 /* Modules as C++ objects: the methods of those that are made here, and calls into those that libraries make. */
-#include "tvm_types.hpp"
+#include "cxx/tvm_types.hpp"
 
 #include <cstring>
 

@@ -2,13 +2,13 @@
  * The C++ types in the names that libraries import from TVM FFI: their layouts, and how they are passed, and nothing
  * else. A type that owns something has a destructor, by which a C++ compiler passes and returns it in memory.
  */
-#ifndef FARCALL_TVM_TYPES_HPP_
-#define FARCALL_TVM_TYPES_HPP_
+#ifndef FARCALL_CXX_TVM_TYPES_HPP_
+#define FARCALL_CXX_TVM_TYPES_HPP_
 
 #include <exception>
 #include <utility>
 
-#include "rt_cxx.h"
+#include "runtime/dl/cxx.h"
 
 #define FC_EXPORTED __attribute__((visibility("default")))
 
@@ -179,4 +179,4 @@ inline TVMFFIAny any_bool(bool value) noexcept {
 
 }  // namespace farcall_cxx
 
-#endif  // FARCALL_TVM_TYPES_HPP_
+#endif  // FARCALL_CXX_TVM_TYPES_HPP_

@@ -1,5 +1,5 @@
 /* The C++ functions on values as a whole, and JSON: each is a function that the core has under a name. */
-#include "tvm_types.hpp"
+#include "cxx/tvm_types.hpp"
 
 namespace tvm {
 namespace ffi {

@@ -501,7 +501,7 @@ def make_error(kind: str, message: str, /) -> BaseException:
 def set_remote_tensor_hook(hook: Callable[[Tensor], np.ndarray[Any, Any]] | None, /) -> None:
     """What :meth:`Tensor.numpy` calls for a tensor on another machine. For farcall.rpc."""
 
-# ---- endpoints (native/core/endpoint*.c); farcall.rpc is what uses them
+# ---- endpoints (native/python/rpc/endpoint.c); farcall.rpc is what uses them
 
 # None, bool, int, float, str, bytes, dtype and Device are themselves. The rest are tuples that begin with
 # their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape), (9, bytes).

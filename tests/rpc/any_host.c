@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "remote.h"
-#include "serve.h"
-#include "without_python.h"
+#include "session/client/remote.h"
+#include "session/server/serve.h"
 
 static const fc_wire_limits limits = {1 << 16, 1 << 20, 1 << 24, 1 << 20, 64, 8};
 

@@ -5,8 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "relay.h"
-#include "without_python.h"
+#include "session/relay/relay.h"
 
 enum { ROUNDS = 400 };
 

@@ -140,7 +140,7 @@ def linear_in(text: str) -> str | None:
     return found[0] if len(found) == 1 and all(isinstance(node, _LINEAR) for node in nodes) else None
 
 
-# ---- for the native core: native/core/abi_dims.c
+# ---- for the native core: native/python/abi/dims.c
 
 _CONSTANT, _SYMBOL, _END = 0, 1, 8
 _OPERATORS: Mapping[type[ast.operator], int] = {ast.Add: 2, ast.Sub: 3, ast.Mult: 4, ast.FloorDiv: 5}

@@ -1,4 +1,4 @@
-"""What the core asks of a function's description: native/core/params.c calls these, once for each function.
+"""What the core asks of a function's description: native/python/params.c calls these, once for each function.
 
 A description comes from the metadata that a library exports beside a function (the schema of TVM FFI's C++
 headers, and the key ``parameters`` that farcall/kernel.hpp adds for names and defaults), or from a Signature.

@@ -132,7 +132,7 @@ class _Writer:
         return self._either_way(type_, lambda one: self._taken(one, tensor), 0)
 
     def _given(self, type_: Type, tensor: str) -> str:
-        """What comes back for a type: native/core/result.c."""
+        """What comes back for a type: native/python/result.c."""
         match type_.key, type_.args:
             case _ if type_.is_tensor:
                 return tensor

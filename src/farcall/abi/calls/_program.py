@@ -1,4 +1,4 @@
-"""A Signature as what the native core compiles; native/core/abi.h says how it runs and what it leaves."""
+"""A Signature as what the native core compiles; native/python/abi/abi.h says how it runs and what it leaves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farcall.abi._signature import Parameter, Signature
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot, children
 from farcall.abi.calls._tensors import natural_alignment
 
-# native/core/abi.h
+# native/python/abi/abi.h
 _TENSOR, _SCALAR, _REF, _LIST, _RULES = range(5)
 _OPTIONAL, _STRIDED, _WRITTEN, _ANY_DTYPE, _ANY_RANK, _ON_DEVICE, _REPEATED = (1 << bit for bit in range(7))
 _ANY_DIM = -1

@@ -1,7 +1,7 @@
 """Shared memory on one host: two rings in a memory file, handed over a Unix socket.
 
 The client makes the file and sends it with its first byte. The handshake goes over the socket; then the
-packets go through the rings (native/core/channel_shm.c), and the socket tells that a side is gone.
+packets go through the rings (native/session/posix/channel_shm.c), and the socket tells that a side is gone.
 """
 
 from __future__ import annotations

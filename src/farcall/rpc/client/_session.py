@@ -33,7 +33,7 @@ from farcall.rpc.shared._limits import Limits
 if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
 
-# What the endpoint does differently for a peer that offers it: FC_PEER_* of native/core/remote.h.
+# What the endpoint does differently for a peer that offers it: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL = 1
 _PEER_FEATURES = {"callbacks": 2, "promises": 4, "deadlines": 8}
 _PEER_BEHIND_TVM = 16

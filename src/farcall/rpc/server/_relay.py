@@ -1,6 +1,6 @@
 """Sessions that go on: what the arguments of kInitServer name, and the line to there.
 
-Forwarding itself is native (native/core/relay.c).
+Forwarding itself is native (native/session/relay/relay.c).
 """
 
 from __future__ import annotations

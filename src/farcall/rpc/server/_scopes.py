@@ -9,7 +9,7 @@ from farcall.errors import UsageError
 
 
 class Scope(enum.IntFlag):
-    """Rights of a session. The bits are those of FC_SCOPE_* in native/core/serve.h."""
+    """Rights of a session. The bits are those of FC_SCOPE_* in native/session/server/serve.h."""
 
     CALL = 1  # functions that the server exports, and what they return
     COPY = 2  # memory: allocate it, copy into it and out of it

@@ -25,7 +25,7 @@ class Page:
 
     The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the
     line, and the supervisor could add nothing that a client understands. The dispatcher notes the function
-    that it calls (native/core/serve.h has the same offsets).
+    that it calls (native/session/server/serve.h has the same offsets).
     """
 
     def __init__(self, fd: int) -> None:

@@ -73,7 +73,7 @@ class WorkerProcess:
 
     def overdue(self, status: int) -> str | None:
         """What the client must be told when the call that ran had no time left; else None. A worker ends
-        itself then (native/core/serve_deadline.c)."""
+        itself then (native/session/server/deadline.c)."""
         if self.page is None or status != -signal.SIGKILL or (seconds := self.page.overdue) is None:
             return None
         return (

@@ -1,0 +1,298 @@
+/* Function: a callable behind the universal signature. The call path of the whole library is here. */
+#include "python/abi/abi.h"
+
+#include <structmember.h>
+
+/* ---- the call ---- */
+
+/* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
+static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+  FcThread* thread = &fc_thread;
+  const DLPackExchangeAPI* outer = thread->exchange;
+  void* outer_state = thread->python_state;
+  thread->exchange = args->exchange;
+  int rc;
+  if (function->release_gil) {
+    PyThreadState* state = PyEval_SaveThread();
+    thread->python_state = state;
+    rc = function->call(function->self, args->any, args->n, result);
+    PyEval_RestoreThread(state);
+  } else {
+    thread->python_state = fc_current_state();
+    rc = function->call(function->self, args->any, args->n, result);
+  }
+  thread->exchange = outer;
+  thread->python_state = outer_state;
+  return rc;
+}
+
+int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) { return invoke(function, args, result); }
+
+static inline PyObject* call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
+  FcArgs args;
+  if (FC_UNLIKELY(fc_args_begin_for(&args, objects, n, function) != 0)) return NULL;
+  TVMFFIAny result = fc_any_none();
+  int rc = invoke(function, &args, &result);
+  PyObject* value = fc_args_result(&args, rc, &result, function->name);
+  fc_args_end(&args);
+  return value;
+}
+
+PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n) {
+  return call(function, objects, n);
+}
+
+static inline bool has_keywords(PyObject* kwnames) { return FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames)); }
+
+/* Four paths, chosen when a function is made or first called: not described, described, with a Signature, and not
+ * yet known. */
+static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (has_keywords(kwnames)) return fc_params_call(function, objects, n, kwnames);
+  return call(function, objects, n);
+}
+
+static PyObject* call_described(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (FC_UNLIKELY(has_keywords(kwnames) || n != function->arity)) return fc_params_call(function, objects, n, kwnames);
+  return call(function, objects, n);
+}
+
+static PyObject* call_signed(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  return fc_program_call((FcFunction*)self, objects, PyVectorcall_NARGS(nargsf), kwnames);
+}
+
+static PyObject* call_first(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  if (fc_params_resolve(function) != 0) return NULL;
+  function->arity = fc_params_count(function);
+  function->vectorcall = function->program ? call_signed : function->arity >= 0 ? call_described : call_plain;
+  return function->vectorcall(self, objects, nargsf, kwnames);
+}
+
+void fc_function_reset(FcFunction* function) {
+  bool describes = function->metadata || function->signature != Py_None;
+  function->vectorcall = describes ? call_first : call_plain;
+}
+
+/* ---- making ---- */
+
+PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
+  FcFunction* function = PyObject_GC_New(FcFunction, &FcFunction_Type);
+  if (!function) {
+    fc_decref(object);
+    return NULL;
+  }
+  function->vectorcall = call_plain;
+  function->object = object;
+  fc_function_target(object, &function->call, &function->self);
+  const char* label = name ? "" : fc_function_label(object); /* of a session, it may be cut inside a character */
+  function->name = name ? Py_NewRef(name) : PyUnicode_DecodeUTF8(label, (Py_ssize_t)strlen(label), "replace");
+  function->signature = Py_NewRef(Py_None);
+  function->program = NULL;
+  function->metadata = function->doc = NULL;
+  function->description = NULL;
+  function->views = function->writes = 0;
+  function->arity = -1;
+  function->views_set = 0;
+  function->owned_args = fc_is_callback(object);
+  /* A callback takes the GIL at once, so letting it go first only costs. */
+  function->release_gil = !function->owned_args;
+  PyObject_GC_Track(function);
+  if (function->name) return (PyObject*)function;
+  Py_DECREF(function);
+  return NULL;
+}
+
+static PyObject* name_of(PyObject* callable) {
+  PyObject* name = PyObject_GetAttrString(callable, "__qualname__");
+  if (name && PyUnicode_Check(name)) return name;
+  Py_XDECREF(name);
+  PyErr_Clear();
+  return PyUnicode_FromString(Py_TYPE(callable)->tp_name);
+}
+
+static PyObject* function_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"", NULL};
+  PyObject* callable;
+  (void)type;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Function", names, &callable)) return NULL;
+  if (Py_IS_TYPE(callable, &FcFunction_Type)) return Py_NewRef(callable);
+  if (!PyCallable_Check(callable)) {
+    return PyErr_Format(PyExc_TypeError, "Function: expected a callable, got `%s`", Py_TYPE(callable)->tp_name);
+  }
+  TVMFFIObject* object = fc_callback_new(callable);
+  PyObject* name = object ? name_of(callable) : NULL;
+  PyObject* function = NULL;
+  if (name) {
+    function = fc_function_wrap(object, name);
+  } else if (object) {
+    fc_decref(object);
+  }
+  Py_XDECREF(name);
+  return function;
+}
+
+/* ---- garbage: a method wrapped in a Function that its own object holds ---- */
+
+static PyObject* callable_of(FcFunction* function) {
+  return function->object && function->owned_args && fc_is_unique(function->object) ? function->self : NULL;
+}
+
+static int function_traverse(PyObject* self, visitproc visit, void* arg) {
+  FcFunction* function = (FcFunction*)self;
+  Py_VISIT(function->signature);
+  Py_VISIT(function->program);
+  Py_VISIT(function->description);
+  Py_VISIT(callable_of(function));
+  return 0;
+}
+
+static int cleared_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)args, (void)n, (void)result;
+  fc_error_set("RuntimeError", "the function was called after its owner was collected");
+  return -1;
+}
+
+static int function_clear(PyObject* self) {
+  FcFunction* function = (FcFunction*)self;
+  Py_CLEAR(function->signature);
+  Py_CLEAR(function->program);
+  Py_CLEAR(function->description);
+  TVMFFIObject* object = function->object;
+  function->object = NULL;
+  function->call = cleared_call;
+  if (object) fc_decref(object);
+  return 0;
+}
+
+static void function_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  function_clear(self);
+  Py_XDECREF(((FcFunction*)self)->name);
+  PyObject_GC_Del(self);
+}
+
+/* ---- what Python sees ---- */
+
+static PyObject* function_repr(PyObject* self) {
+  FcFunction* function = (FcFunction*)self;
+  if (fc_params_resolve(function) != 0) PyErr_Clear();
+  PyObject* text = fc_params_field(function, FC_PARAM_TEXT);
+  bool is_signed = !text && function->signature && function->signature != Py_None;
+  PyObject* what = is_signed ? PyUnicode_FromFormat("%U%S", function->name, function->signature)
+                             : Py_NewRef(text ? text : function->name);
+  if (!what) return NULL;
+  const char* peer = function->object ? fc_function_peer(function->object) : NULL;
+  PyObject* out = PyUnicode_FromFormat("<farcall.Function %U%s%s>", what, peer ? " on " : "", peer ? peer : "");
+  Py_DECREF(what);
+  return out;
+}
+
+static PyObject* get_signature(PyObject* self, void* closure) {
+  (void)closure;
+  return Py_NewRef(((FcFunction*)self)->signature);
+}
+
+static int set_signature(PyObject* self, PyObject* value, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  Py_XSETREF(function->signature, Py_NewRef(value ? value : Py_None));
+  Py_CLEAR(function->program);
+  Py_CLEAR(function->description);
+  if (!function->views_set) function->views = 0;
+  function->writes = 0;
+  fc_function_reset(function);
+  return 0;
+}
+
+static PyObject* get_abi(PyObject* self, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  if (fc_params_resolve(function) != 0) return NULL;
+  return Py_NewRef(function->program ? function->program : Py_None);
+}
+
+static int set_abi(PyObject* self, PyObject* value, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  if (!value || value == Py_None) return set_signature(self, NULL, closure);
+  if (!PyObject_TypeCheck(value, &FcProgram_Type)) {
+    PyErr_Format(PyExc_TypeError, "abi: expected a farcall.abi.FunctionAbi or None, got `%s`", Py_TYPE(value)->tp_name);
+    return -1;
+  }
+  PyObject* signature = PyObject_GetAttrString(value, "signature");
+  int rc = signature ? set_signature(self, signature, closure) : -1;
+  Py_XDECREF(signature);
+  if (rc == 0) Py_XSETREF(function->program, Py_NewRef(value));
+  return rc;
+}
+
+static PyObject* get_views(PyObject* self, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  if (fc_params_resolve(function) != 0) return NULL;
+  return PyBool_FromLong(function->views != 0);
+}
+
+static int set_views(PyObject* self, PyObject* value, void* closure) {
+  (void)closure;
+  if (!value || !PyBool_Check(value)) {
+    PyErr_SetString(PyExc_TypeError, "views: expected a bool");
+    return -1;
+  }
+  ((FcFunction*)self)->views = value == Py_True ? ~UINT64_C(0) : 0;
+  ((FcFunction*)self)->views_set = 1;
+  return 0;
+}
+
+/* inspect.signature asks instances for __signature__; as an attribute of the class it would answer for that too. */
+static PyObject* function_getattro(PyObject* self, PyObject* name) {
+  static PyObject* signature_name;
+  if (!signature_name) signature_name = PyUnicode_InternFromString("__signature__");
+  return name == signature_name ? fc_params_ask((FcFunction*)self, "signature") : PyObject_GenericGetAttr(self, name);
+}
+
+static PyObject* get_doc(PyObject* self, void* closure) {
+  (void)closure;
+  return fc_params_ask((FcFunction*)self, "document");
+}
+
+static PyGetSetDef getset[] = {
+    {"__doc__", get_doc, NULL, NULL, NULL},
+    {"signature", get_signature, set_signature, "What the function takes and gives, or None.", NULL},
+    {"abi", get_abi, set_abi, "How calls are packed: the FunctionAbi of the signature, or None.", NULL},
+    {"views", get_views, set_views,
+     "Whether the function only borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Known by\n"
+     "itself where the library has metadata or the function a signature.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef members[] = {
+    {"name", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, "The name that errors say."},
+    {"__name__", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, NULL},
+    {"__qualname__", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, NULL},
+    {"release_gil", T_BOOL, offsetof(FcFunction, release_gil), 0,
+     "Whether other Python threads run during the call. True by default; a kernel of less than a microsecond is\n"
+     "about 30 ns cheaper without."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject FcFunction_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Function",
+    .tp_basicsize = sizeof(FcFunction),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_doc = "Function(callable, /)\n--\n\nA native function, or a Python callable as one.",
+    .tp_new = function_new,
+    .tp_dealloc = function_dealloc,
+    .tp_traverse = function_traverse,
+    .tp_clear = function_clear,
+    .tp_repr = function_repr,
+    .tp_getattro = function_getattro,
+    .tp_getset = getset,
+    .tp_methods = fc_function_methods,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(FcFunction, vectorcall),
+    .tp_members = members,
+};

@@ -1,0 +1,48 @@
+/* The extension module farcall._core. */
+#include "python/abi/abi.h"
+
+static int check_signals(void) {
+  if (!Py_IsInitialized()) return 0;
+  PyGILState_STATE state = PyGILState_Ensure();
+  int rc = PyErr_CheckSignals();
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+static int add_types(PyObject* module) {
+  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,  &FcDevice_Type,
+                                 &FcShape_Type,    &FcModule_Type, &FcProgram_Type, &FcOpaque_Type,
+                                 &FcObject_Type};
+  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
+    if (PyModule_AddType(module, types[i]) != 0) return -1;
+  }
+  return 0;
+}
+
+static int fill(PyObject* module) {
+  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions, fc_tensor_functions,
+                                     fc_stream_functions, fc_timing_functions, fc_file_functions,
+                                     fc_trace_functions};
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
+    if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
+  }
+  if (fc_args_init() != 0 || fc_errors_init() != 0 || fc_callbacks_init() != 0) return -1;
+  if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
+  fc_streams_init();
+  fc_check_signals = check_signals;
+  return fc_endpoint_init(module);
+}
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "farcall._core",
+    .m_doc = "The native core: functions, tensors, modules, and calls between them. Use farcall.ffi.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__core(void) {
+  PyObject* module = PyModule_Create(&definition);
+  if (module && fill(module) != 0) Py_CLEAR(module);
+  return module;
+}

@@ -1,0 +1,56 @@
+/*
+ * Lent tensors. A kernel whose parameter is an owning Tensor must get a Tensor object; one is made for each argument
+ * of each call, so they come from a pool. During the call nobody holds a reference to the framework's tensor but
+ * the caller's arguments: only when somebody kept the Tensor object does it take one, and leave the pool.
+ */
+#include <stdlib.h>
+
+#include "python/core.h"
+
+FcTensorObj* fc_pool[FC_POOL];
+int fc_pool_count;
+
+FC_COLD FcTensorObj* fc_pool_new(void) {
+  int64_t dims[FC_INLINE_DIMS] = {0};
+  DLTensor like = {.device = {kDLCPU, 0}, .ndim = FC_INLINE_DIMS, .dtype = {kDLFloat, 32, 1}, .shape = dims};
+  FcTensorObj* tensor = fc_tensor_new(&like, NULL, NULL);
+  if (!tensor) fc_raise_slot();
+  return tensor;
+}
+
+void fc_pool_put(FcTensorObj* tensor) {
+  if (FC_LIKELY(fc_pool_count < FC_POOL)) {
+    fc_pool[fc_pool_count++] = tensor;
+  } else {
+    fc_decref(tensor);
+  }
+}
+
+static void release_object(FcTensorObj* self) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF((PyObject*)self->context);
+  PyGILState_Release(state);
+}
+
+/* Our own reference is held until here, so whoever else drops theirs meanwhile finds the tensor alive. */
+static FC_COLD void settle(FcTensorObj* tensor) {
+  Py_INCREF((PyObject*)tensor->context);
+  tensor->release = release_object;
+  fc_decref(tensor);
+}
+
+static void end_loan(void* what) {
+  if (FC_LIKELY(fc_is_unique(what))) {
+    fc_pool_put(what);
+  } else {
+    settle(what);
+  }
+}
+
+int fc_lend(FcArgs* args, FcTensorObj* tensor, PyObject* object, TVMFFIAny* out) {
+  tensor->context = object;
+  out->type_index = kTVMFFITensor;
+  out->v_obj = &tensor->header;
+  return fc_args_keep(args, end_loan, tensor);
+}

@@ -1,0 +1,159 @@
+/* Module in Python: imports, descriptions, properties; and the table of its methods. */
+#include "python/module.h"
+
+static TVMFFIObject* handle_of(PyObject* self) { return ((FcModule*)self)->object; }
+
+/* ---- imports ---- */
+
+static PyObject* get_imports(PyObject* self, void* closure) {
+  TVMFFIObject* array = fc_module_imports(handle_of(self));
+  (void)closure;
+  if (!array) return fc_raise_slot();
+  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(array);
+  PyObject* out = PyTuple_New(cell->size);
+  for (int64_t i = 0; out && i < cell->size; ++i) {
+    TVMFFIObject* module = ((TVMFFIAny*)cell->data)[i].v_obj;
+    fc_incref(module);
+    PyObject* wrapped = fc_module_wrap(module);
+    if (!wrapped) Py_CLEAR(out);
+    if (out) PyTuple_SET_ITEM(out, (Py_ssize_t)i, wrapped);
+  }
+  fc_decref(array);
+  return out;
+}
+
+static PyObject* import_module(PyObject* self, PyObject* other) {
+  if (!Py_IS_TYPE(other, &FcModule_Type)) {
+    return PyErr_Format(PyExc_TypeError, "import_module: expected a Module, got `%s`", Py_TYPE(other)->tp_name);
+  }
+  if (fc_module_import(handle_of(self), handle_of(other)) != 0) return fc_raise_slot();
+  Py_RETURN_NONE;
+}
+
+static PyObject* clear_imports(PyObject* self, PyObject* unused) {
+  (void)unused;
+  if (fc_module_clear_imports(handle_of(self)) != 0) return fc_raise_slot();
+  Py_RETURN_NONE;
+}
+
+/* ---- questions about a function ---- */
+
+static int parse_query(PyObject* args, PyObject* kwargs, const char** name, Py_ssize_t* size, int* imports) {
+  static char* names[] = {"", "query_imports", NULL};
+  *imports = 0;
+  return PyArg_ParseTupleAndKeywords(args, kwargs, "s#|p", names, name, size, imports);
+}
+
+static PyObject* implements_function(PyObject* self, PyObject* args, PyObject* kwargs) {
+  const char* name;
+  Py_ssize_t size;
+  int imports;
+  TVMFFIObject* function = NULL;
+  if (!parse_query(args, kwargs, &name, &size, &imports)) return NULL;
+  if (fc_module_get(handle_of(self), name, (size_t)size, imports, &function) != 0) return fc_raise_slot();
+  if (function) fc_decref(function);
+  return PyBool_FromLong(function != NULL);
+}
+
+static PyObject* text_about(PyObject* self, const char* what, PyObject* args, PyObject* kwargs) {
+  const char* name;
+  Py_ssize_t size;
+  int imports;
+  TVMFFIAny text = fc_any_none();
+  if (!parse_query(args, kwargs, &name, &size, &imports)) return NULL;
+  if (fc_module_text(handle_of(self), what, name, (size_t)size, imports, &text) != 0) return fc_raise_slot();
+  return fc_any_to_python(&text);
+}
+
+static PyObject* get_doc(PyObject* self, PyObject* args, PyObject* kwargs) {
+  return text_about(self, "_doc_", args, kwargs);
+}
+
+static PyObject* get_metadata(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* text = text_about(self, "_metadata_", args, kwargs);
+  if (!text || text == Py_None) return text;
+  return fc_read_json(text);
+}
+
+/* ---- the module itself ---- */
+
+static PyObject* get_kind(PyObject* self, void* closure) {
+  const char* kind = NULL;
+  (void)closure;
+  return fc_module_kind(handle_of(self), &kind) == 0 ? PyUnicode_FromString(kind) : fc_raise_slot();
+}
+
+static PyObject* get_property_mask(PyObject* self, void* closure) {
+  int properties = 0;
+  (void)closure;
+  return fc_module_properties(handle_of(self), &properties) == 0 ? PyLong_FromLong(properties) : fc_raise_slot();
+}
+
+static PyObject* save_to_bytes(PyObject* self, PyObject* unused) {
+  TVMFFIAny result = fc_any_none();
+  (void)unused;
+  PyThreadState* state = PyEval_SaveThread();
+  int rc = fc_module_save(handle_of(self), &result);
+  PyEval_RestoreThread(state);
+  return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
+}
+
+static PyObject* inspect_source(PyObject* self, PyObject* args) {
+  const char* text = "";
+  Py_ssize_t size = 0;
+  TVMFFIAny format, result = fc_any_none();
+  if (!PyArg_ParseTuple(args, "|s#:inspect_source", &text, &size)) return NULL;
+  if (fc_any_from_bytes(kTVMFFIStr, text, (size_t)size, &format) != 0) return fc_raise_slot();
+  PyThreadState* state = PyEval_SaveThread();
+  int rc = fc_module_source(handle_of(self), &format, &result);
+  PyEval_RestoreThread(state);
+  fc_any_clear(&format);
+  return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
+}
+
+static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {
+  PyObject* maker = PyImport_ImportModule("farcall.ffi._torch_ops");
+  PyObject* make = maker ? PyObject_GetAttrString(maker, "as_torch_op") : NULL;
+  PyObject* first = make ? PyTuple_Pack(1, self) : NULL;
+  PyObject* all = first ? PySequence_Concat(first, args) : NULL;
+  PyObject* out = all ? PyObject_Call(make, all, kwargs) : NULL;
+  Py_XDECREF(all);
+  Py_XDECREF(first);
+  Py_XDECREF(make);
+  Py_XDECREF(maker);
+  return out;
+}
+
+PyMethodDef fc_module_methods[] = {
+    {"get_function", FC_WITH_KEYWORDS(fc_module_get_function),
+     "get_function($self, name, /, query_imports=False)\n--\n\nThe function of that name; AttributeError, with names "
+     "near, when there is none. With `query_imports`, also what the imported modules have, depth first."},
+    {"implements_function", FC_WITH_KEYWORDS(implements_function),
+     "implements_function($self, name, /, query_imports=False)\n--\n\nWhether there is a function of that name."},
+    {"function_names", fc_module_function_names, METH_NOARGS,
+     "function_names($self, /)\n--\n\nThe names of all functions, sorted."},
+    {"get_function_metadata", FC_WITH_KEYWORDS(get_metadata),
+     "get_function_metadata($self, name, /, query_imports=False)\n--\n\nWhat the library says of a function, read from "
+     "its JSON; None when it says nothing."},
+    {"get_function_doc", FC_WITH_KEYWORDS(get_doc),
+     "get_function_doc($self, name, /, query_imports=False)\n--\n\nThe function's documentation; None without one."},
+    {"import_module", import_module, METH_O,
+     "import_module($self, module, /)\n--\n\nMake another module's functions reachable from this one. RuntimeError when "
+     "that one imports this."},
+    {"clear_imports", clear_imports, METH_NOARGS, "clear_imports($self, /)\n--\n\nForget all imported modules."},
+    {"save_to_bytes", save_to_bytes, METH_NOARGS,
+     "save_to_bytes($self, /)\n--\n\nThe bytes from which the loader of its kind makes the module again."},
+    {"as_torch_op", FC_WITH_KEYWORDS(as_torch_op),
+     "as_torch_op($self, namespace, *, functions=None, fake=None, mutates=None)\n--\n\nRegister the functions as "
+     "operators torch.ops.<namespace>.<name>: farcall.ffi._torch_ops.as_torch_op."},
+    {"inspect_source", inspect_source, METH_VARARGS,
+     "inspect_source($self, format='', /)\n--\n\nThe source that the module keeps; empty without one."},
+    {NULL, NULL, 0, NULL},
+};
+
+PyGetSetDef fc_module_getset[] = {
+    {"kind", get_kind, NULL, "What the module is made of: 'library', or the name of another kind.", NULL},
+    {"imports", get_imports, NULL, "The imported modules, in order.", NULL},
+    {"property_mask", get_property_mask, NULL, "1: can be saved to bytes; 2: has functions to run.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};

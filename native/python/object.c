@@ -1,0 +1,65 @@
+/* Object: a native object of a type that has no counterpart in Python. It can be held, compared and passed back. */
+#include "python/core.h"
+
+typedef struct {
+  PyObject_HEAD
+  TVMFFIObject* object; /* owned */
+} FcObject;
+
+PyObject* fc_object_wrap(TVMFFIObject* object) {
+  FcObject* self = PyObject_New(FcObject, &FcObject_Type);
+  if (self) {
+    self->object = object;
+  } else {
+    fc_decref(object);
+  }
+  return (PyObject*)self;
+}
+
+int fc_set_object(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  (void)setter, (void)i;
+  *out = fc_any_object(((FcObject*)object)->object);
+  if (fc_owned_mode(args)) fc_incref(out->v_obj);
+  return 0;
+}
+
+static void object_dealloc(PyObject* self) {
+  fc_decref(((FcObject*)self)->object);
+  PyObject_Free(self);
+}
+
+static PyObject* get_type_key(PyObject* self, void* closure) {
+  (void)closure;
+  return PyUnicode_FromString(fc_type_name(((FcObject*)self)->object->type_index));
+}
+
+static PyObject* object_repr(PyObject* self) {
+  TVMFFIObject* object = ((FcObject*)self)->object;
+  return PyUnicode_FromFormat("<farcall.Object %s at %p>", fc_type_name(object->type_index), (void*)object);
+}
+
+static PyObject* object_compare(PyObject* self, PyObject* other, int operation) {
+  bool comparable = Py_IS_TYPE(other, &FcObject_Type) && (operation == Py_EQ || operation == Py_NE);
+  if (!comparable) Py_RETURN_NOTIMPLEMENTED;
+  bool same = ((FcObject*)self)->object == ((FcObject*)other)->object;
+  return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+static Py_hash_t object_hash(PyObject* self) { return _Py_HashPointer(((FcObject*)self)->object); }
+
+static PyGetSetDef getset[] = {
+    {"type_key", get_type_key, NULL, "The name under which native code registered the type.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject FcObject_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Object",
+    .tp_doc = "A native object of a type that Python does not know. Two are equal when they are the same object.",
+    .tp_basicsize = sizeof(FcObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .tp_dealloc = object_dealloc,
+    .tp_repr = object_repr,
+    .tp_richcompare = object_compare,
+    .tp_hash = object_hash,
+    .tp_getset = getset,
+};

@@ -1,0 +1,216 @@
+/* farcall._core.Call: a remote call on its way, in the shape of a concurrent.futures.Future. */
+#include "python/rpc/remote.h"
+
+/* ---- results ---- */
+
+PyObject* fc_call_wrap(FcCall* call) {
+  PyCall* self = PyObject_New(PyCall, &FcCall_Type);
+  if (!self) {
+    fc_decref(&call->header);
+    return NULL;
+  }
+  self->call = call;
+  self->value = self->shape = NULL;
+  return (PyObject*)self;
+}
+
+static PyObject* futures_error(const char* name) {
+  PyObject* module = PyImport_ImportModule("concurrent.futures");
+  PyObject* type = module ? PyObject_GetAttrString(module, name) : NULL;
+  if (type) PyErr_SetNone(type);
+  Py_XDECREF(module);
+  Py_XDECREF(type);
+  return NULL;
+}
+
+/* An Array is fetched when it is first asked for. */
+static int finish(FcCall* call) {
+  int rc;
+  Py_BEGIN_ALLOW_THREADS
+  pthread_mutex_lock(&call->ep->lock);
+  rc = fc_call_await_turn(call->ep);
+  if (rc == 0 && !call->finished) rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
+  call->finished = call->finished || rc == 0;
+  pthread_mutex_unlock(&call->ep->lock);
+  Py_END_ALLOW_THREADS
+  return rc;
+}
+
+PyObject* fc_call_value(FcCall* call) {
+  if (fc_call_state(call) == FC_CALL_CANCELLED) return futures_error("CancelledError");
+  if (fc_call_state(call) == FC_CALL_FAILED) {
+    fc_incref(call->error);
+    return fc_raise_error(call->error);
+  }
+  if (FC_UNLIKELY(!call->finished) && finish(call) < 0) return fc_raise_slot();
+  TVMFFIAny value = call->value;
+  if (fc_any_is_object(&value) && value.v_obj) fc_incref(value.v_obj);
+  return fc_any_to_python(&value);
+}
+
+/* Waits; 0 when the call has ended. */
+static int join(FcCall* call, PyObject* timeout) {
+  int rc;
+  if (fc_call_state(call) != FC_CALL_WAITING) return 0;
+  int64_t deadline = fc_deadline;
+  if (timeout != Py_None) {
+    double seconds = PyFloat_AsDouble(timeout);
+    if (seconds == -1 && PyErr_Occurred()) return -1;
+    int64_t limit = fc_now_ns() + (int64_t)((seconds > 0 ? seconds < 1e9 ? seconds : 1e9 : 0) * 1e9);
+    if (!deadline || limit < deadline) deadline = limit;
+  }
+  Py_BEGIN_ALLOW_THREADS
+  rc = fc_call_join(call, deadline);
+  Py_END_ALLOW_THREADS
+  if (rc < 0) fc_raise_slot();
+  return rc;
+}
+
+static PyObject* parse_timeout(PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"timeout", NULL};
+  PyObject* timeout = Py_None;
+  return PyArg_ParseTupleAndKeywords(args, kwargs, "|O", names, &timeout) ? timeout : NULL;
+}
+
+static PyObject* call_result(PyCall* self, PyObject* args, PyObject* kwargs) {
+  PyObject* timeout = parse_timeout(args, kwargs);
+  if (!timeout || join(self->call, timeout) < 0) return NULL;
+  if (!self->value) {
+    PyObject* value = fc_call_value(self->call);
+    if (!value) return NULL;
+    if (self->value) Py_DECREF(value); /* another thread was here meanwhile */
+    else self->value = value;
+  }
+  return Py_NewRef(self->value);
+}
+
+static PyObject* call_exception(PyCall* self, PyObject* args, PyObject* kwargs) {
+  PyObject* timeout = parse_timeout(args, kwargs);
+  if (!timeout || join(self->call, timeout) < 0) return NULL;
+  if (fc_call_state(self->call) == FC_CALL_CANCELLED) return futures_error("CancelledError");
+  if (fc_call_state(self->call) == FC_CALL_DONE) Py_RETURN_NONE;
+  PyObject *type, *value, *traceback;
+  fc_call_value(self->call);
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return value;
+}
+
+/* ---- states ---- */
+
+static int state_of(const PyCall* self) { return fc_call_state(self->call); }
+
+static PyObject* call_done(PyCall* self, PyObject* none) {
+  (void)none;
+  return PyBool_FromLong(state_of(self) != FC_CALL_WAITING);
+}
+
+static PyObject* call_running(PyCall* self, PyObject* none) {
+  (void)none;
+  return PyBool_FromLong(state_of(self) == FC_CALL_WAITING);
+}
+
+static PyObject* call_cancelled(PyCall* self, PyObject* none) {
+  (void)none;
+  return PyBool_FromLong(state_of(self) == FC_CALL_CANCELLED);
+}
+
+/* ---- what is done in Python: farcall.ffi._async ---- */
+
+static PyObject* in_python(const char* function, PyObject* self, PyObject* more) {
+  PyObject* module = PyImport_ImportModule("farcall.ffi._async");
+  PyObject* out = module ? PyObject_CallMethod(module, function, more ? "OO" : "O", self, more) : NULL;
+  Py_XDECREF(module);
+  return out;
+}
+
+static PyObject* call_cancel(PyCall* self, PyObject* none) {
+  (void)none;
+  if (!fc_call_cancel(self->call)) return PyBool_FromLong(state_of(self) == FC_CALL_CANCELLED);
+  PyObject* told = in_python("cancelled", (PyObject*)self, NULL);
+  if (!told) return NULL;
+  Py_DECREF(told);
+  Py_RETURN_TRUE;
+}
+
+static PyObject* call_add_done_callback(PyObject* self, PyObject* function) {
+  return in_python("add_done_callback", self, function);
+}
+
+static PyObject* call_await(PyObject* self) { return in_python("await_call", self, NULL); }
+
+/* What concurrent.futures.wait and as_completed look at. */
+static PyObject* get_shape(PyCall* self, void* closure) {
+  PyObject* shape = self->shape ? NULL : in_python("shape_of", (PyObject*)self, NULL);
+  if (!self->shape) self->shape = Py_XNewRef(shape); /* unless another thread was here meanwhile */
+  Py_XDECREF(shape);
+  return self->shape ? PyObject_GetAttrString(self->shape, closure) : NULL;
+}
+
+/* Where its replies arrive: calls of one endpoint end in the order in which they began. */
+static PyObject* get_slot(PyCall* self, void* closure) {
+  (void)closure;
+  return PyLong_FromLong(self->call->ep->slot);
+}
+
+/* ---- the type ---- */
+
+static void call_dealloc(PyCall* self) {
+  Py_XDECREF(self->value);
+  Py_XDECREF(self->shape);
+  fc_decref(&self->call->header);
+  PyObject_Free(self);
+}
+
+static PyObject* call_repr(PyCall* self) {
+  static const char* const states[] = {"on its way", "done", "failed", "cancelled"};
+  return PyUnicode_FromFormat("<farcall call of remote `%s`, %s>", fc_remote_function_of(self->call->function)->name,
+                              states[state_of(self)]);
+}
+
+int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+  TVMFFIObject* call = &((PyCall*)object)->call->header;
+  (void)setter, (void)i;
+  if (fc_owned_mode(args)) fc_incref(call);
+  *out = fc_any_object(call);
+  return 0;
+}
+
+static PyMethodDef methods[] = {
+    {"result", FC_WITH_KEYWORDS(call_result),
+     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, DeadlineExceededError "
+     "when it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
+    {"exception", FC_WITH_KEYWORDS(call_exception),
+     "exception($self, timeout=None)\n--\n\nWait; the exception, or None when the call succeeded."},
+    {"done", (PyCFunction)call_done, METH_NOARGS, "done($self, /)\n--\n\nWhether it has ended."},
+    {"running", (PyCFunction)call_running, METH_NOARGS, "running($self, /)\n--\n\nWhether it is on its way."},
+    {"cancelled", (PyCFunction)call_cancelled, METH_NOARGS, "cancelled($self, /)\n--\n\nWhether it was cancelled."},
+    {"cancel", (PyCFunction)call_cancel, METH_NOARGS,
+     "cancel($self, /)\n--\n\nGive the result up. What was not sent yet never is; else the far side still does the "
+     "work, and its reply is passed over. False when the call has ended."},
+    {"add_done_callback", call_add_done_callback, METH_O,
+     "add_done_callback($self, fn, /)\n--\n\nfn(call) is called when the call has ended, in another thread, or by who "
+     "cancels it."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef getset[] = {{"slot", (getter)get_slot, NULL, "The session's number in this process.", NULL},
+                               {"_condition", (getter)get_shape, NULL, NULL, "condition"},
+                               {"_waiters", (getter)get_shape, NULL, NULL, "waiters"},
+                               {"_state", (getter)get_shape, NULL, NULL, "state"},
+                               {NULL, NULL, NULL, NULL, NULL}};
+
+static PyAsyncMethods async_methods = {.am_await = call_await};
+
+PyTypeObject FcCall_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Call",
+    .tp_doc = "A remote call on its way: result(), exception(), done(), cancel(), add_done_callback(), await.",
+    .tp_basicsize = sizeof(PyCall),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)call_dealloc,
+    .tp_repr = (reprfunc)call_repr,
+    .tp_methods = methods,
+    .tp_getset = getset,
+    .tp_as_async = &async_methods,
+};

@@ -1,0 +1,13 @@
+/* farcall._core.Channel and its kinds: channels for Python. */
+#ifndef FARCALL_PYTHON_RPC_CHANNEL_H_
+#define FARCALL_PYTHON_RPC_CHANNEL_H_
+
+#include "session/channel.h"
+#include "python/core.h"
+
+int fc_channel_types_init(PyObject* module);
+/* The channel of a Channel, or one over the descriptor that an int names, which moves in. A new reference; NULL with
+ * an exception. */
+FcChannel* fc_channel_of(PyObject* object);
+
+#endif /* FARCALL_PYTHON_RPC_CHANNEL_H_ */

@@ -1,0 +1,160 @@
+/*
+ * farcall._core.Endpoint: the endpoint for Python. The session uses its client half; a Dispatcher
+ * (python/rpc/serve.c) serves what comes in.
+ */
+#include "python/rpc/endpoint.h"
+
+#include "python/rpc/channel.h"
+
+enum { PAGE_TRAFFIC = 512, PAGE_SIZE = 4096 }; /* of farcall/rpc/page.py */
+
+/* ---- life ---- */
+
+static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"channel", "peer", "limits", "client", "page", NULL};
+  int client = 1;
+  PyObject* line;
+  const char* peer;
+  PyObject* page = Py_None;
+  unsigned long long control, call, payload, string;
+  int max_args, max_ndim;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os(KKKKii)|$pO:Endpoint", names, &line, &peer, &control, &call,
+                                   &payload, &string, &max_args, &max_ndim, &client, &page)) {
+    return NULL;
+  }
+  if (max_ndim < 0 || max_ndim > FC_WIRE_MAX_NDIM || max_args < 0) {
+    return PyErr_Format(PyExc_ValueError, "limits: max_args must not be negative, max_ndim between 0 and %d",
+                        FC_WIRE_MAX_NDIM);
+  }
+  PyEndpoint* self = (PyEndpoint*)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  if (page != Py_None && PyObject_GetBuffer(page, &self->page, PyBUF_WRITABLE) < 0) goto fail;
+  if (page != Py_None && self->page.len < PAGE_SIZE) {
+    PyErr_Format(PyExc_ValueError, "the page has %d bytes, got %zd", (int)PAGE_SIZE, self->page.len);
+    goto fail;
+  }
+  fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
+  FcChannel* channel = fc_channel_of(line);
+  if (!channel) goto fail;
+  self->ep = fc_endpoint_new(channel, peer, &limits, client);
+  fc_channel_decref(channel);
+  if (!self->ep) {
+    fc_raise_slot();
+    goto fail;
+  }
+  if (self->page.buf) channel->sending = self->page.buf;
+  if (self->page.buf) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + PAGE_TRAFFIC);
+  return (PyObject*)self;
+fail:
+  Py_DECREF(self);
+  return NULL;
+}
+
+/* What it gave out (functions, tensors) keeps the connection; the last of them closes it. */
+static void endpoint_dealloc(PyEndpoint* self) {
+  if (self->ep) {
+    self->ep->channel->sending = NULL;
+    self->ep->channel->traffic = NULL;
+    fc_endpoint_decref(self->ep);
+  }
+  if (self->page.buf) PyBuffer_Release(&self->page);
+  Py_TYPE(self)->tp_free((PyObject*)self);
+}
+
+static PyObject* endpoint_close(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
+  Py_BEGIN_ALLOW_THREADS
+  fc_endpoint_close(self->ep, self->ep->slot >= 0);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
+static PyObject* endpoint_beat(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
+  bool goes_on;
+  Py_BEGIN_ALLOW_THREADS
+  goes_on = fc_endpoint_beat(self->ep);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(goes_on);
+}
+
+/* beat_if_held(serial): for who must not hold it. */
+static PyObject* beat_if_held(PyObject* Py_UNUSED(module), PyObject* serial) {
+  unsigned long long number = PyLong_AsUnsignedLongLong(serial);
+  bool goes_on = false;
+  if (number == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+  Py_BEGIN_ALLOW_THREADS
+  FcEndpoint* ep = fc_endpoint_of_serial(number);
+  if (ep) goes_on = fc_endpoint_beat(ep);
+  if (ep) fc_endpoint_decref(ep);
+  Py_END_ALLOW_THREADS
+  return PyBool_FromLong(goes_on);
+}
+
+static PyObject* get_timeout(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  if (self->ep->timeout_ns == 0) Py_RETURN_NONE;
+  return PyFloat_FromDouble((double)self->ep->timeout_ns / 1e9);
+}
+
+static int set_timeout(PyEndpoint* self, PyObject* value, void* Py_UNUSED(closure)) {
+  double seconds = value && value != Py_None ? PyFloat_AsDouble(value) : 0;
+  if (seconds == -1 && PyErr_Occurred()) return -1;
+  if (value && value != Py_None && !(seconds > 0 && seconds < 1e9)) {
+    PyErr_Format(PyExc_ValueError, "a timeout is a positive number of seconds or None, got %R", value);
+    return -1;
+  }
+  self->ep->timeout_ns = (int64_t)(seconds * 1e9);
+  return 0;
+}
+
+static PyObject* get_slot(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyLong_FromLong(self->ep->slot); }
+
+static PyObject* get_serial(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromUnsignedLongLong(self->ep->serial);
+}
+
+static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  return PyBool_FromLong(fc_endpoint_is_lost(self->ep));
+}
+
+/* ---- the type ---- */
+
+static PyMethodDef endpoint_methods[] = {
+    {"close", (PyCFunction)endpoint_close, METH_NOARGS, NULL},
+    {"beat", (PyCFunction)endpoint_beat, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef endpoint_getset[] = {
+    {"timeout", (getter)get_timeout, (setter)set_timeout, "Seconds for one call, or None.", NULL},
+    {"slot", (getter)get_slot, NULL, "Number of this session in this process.", NULL},
+    {"serial", (getter)get_serial, NULL, "Number of no other endpoint of this process.", NULL},
+    {"closed", (getter)get_closed, NULL, "Whether the connection has ended.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+PyTypeObject FcEndpoint_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Endpoint",
+    .tp_basicsize = sizeof(PyEndpoint),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "One end of a connection, over a Channel (or a descriptor, which moves in).",
+    .tp_new = endpoint_new,
+    .tp_dealloc = (destructor)endpoint_dealloc,
+    .tp_methods = endpoint_methods,
+    .tp_getset = endpoint_getset,
+};
+
+FcEndpoint* fc_endpoint_of_python(PyObject* object) {
+  if (PyObject_TypeCheck(object, &FcEndpoint_Type)) return ((PyEndpoint*)object)->ep;
+  PyErr_Format(PyExc_TypeError, "expected an Endpoint, got %s", Py_TYPE(object)->tp_name);
+  return NULL;
+}
+
+static PyMethodDef functions[] = {
+    {"beat_if_held", beat_if_held, METH_O,
+     "beat_if_held(serial): an empty packet on the connection of that endpoint; False when it has ended, or when nothing "
+     "holds it any more."},
+    {NULL, NULL, 0, NULL}};
+
+int fc_endpoint_init(PyObject* module) {
+  if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&FcEndpoint_Type) < 0) return -1;
+  if (PyModule_AddFunctions(module, functions) < 0) return -1;
+  if (PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&FcEndpoint_Type) < 0) return -1;
+  return fc_remote_types_init(module);
+}

@@ -1,0 +1,254 @@
+/* farcall._core.Pipeline: calls of one session that do not wait for each other; and submit, a single such call. */
+#include <stdlib.h>
+
+#include "python/rpc/remote.h"
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyEndpoint* endpoint; /* owned */
+  char keep;            /* results are kept there, so that later calls can take them unseen */
+} PyPipeline;
+
+/* ---- beginning a call ---- */
+
+/* A Function of a session; NULL with an exception. */
+static FcFunction* remote_function(PyObject* object) {
+  FcFunction* function = Py_IS_TYPE(object, &FcFunction_Type) ? (FcFunction*)object : NULL;
+  if (function && function->object && fc_remote_function_of(function->object)) return function;
+  return (FcFunction*)PyErr_Format(PyExc_TypeError, "expected a Function of a session, got %R; "
+                                   "session.get_function(name) and module[name] give some", object);
+}
+
+/* Without waiting where that is possible; without the GIL where not. */
+static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
+  FcArgs args;
+  if (fc_args_begin_for(&args, objects, n, function) != 0) return NULL;
+  FcCall* call = fc_call_try_begin(function->object, args.any, (int32_t)n, keep);
+  if (FC_UNLIKELY(!call)) {
+    PyThreadState* state = PyEval_SaveThread();
+    fc_thread.python_state = state;
+    call = fc_call_begin(function->object, args.any, (int32_t)n, keep);
+    fc_thread.python_state = NULL;
+    PyEval_RestoreThread(state);
+    if (!call) fc_raise_slot();
+  }
+  fc_args_end(&args);
+  return call;
+}
+
+static int flush(FcEndpoint* ep) {
+  int rc = 0;
+  Py_BEGIN_ALLOW_THREADS
+  pthread_mutex_lock(&ep->lock);
+  if (!ep->client->queue.sending) {
+    if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
+    rc = fc_call_flush(ep);
+  }
+  pthread_mutex_unlock(&ep->lock);
+  Py_END_ALLOW_THREADS
+  if (rc < 0) fc_raise_slot();
+  return rc;
+}
+
+/* submit(function, args, keep): None for a function of this process. */
+static PyObject* submit(PyObject* module, PyObject* args) {
+  PyObject *object, *items;
+  int keep = 0;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "OO!|p:submit", &object, &PyTuple_Type, &items, &keep)) return NULL;
+  FcFunction* function = Py_IS_TYPE(object, &FcFunction_Type) ? (FcFunction*)object : NULL;
+  if (!function || !function->object || !fc_remote_function_of(function->object)) Py_RETURN_NONE;
+  FcCall* call = begin(function, &PyTuple_GET_ITEM(items, 0), PyTuple_GET_SIZE(items), keep);
+  if (!call) return NULL;
+  if (flush(call->ep) == 0) return fc_call_wrap(call);
+  fc_decref(&call->header);
+  return NULL;
+}
+
+/* ---- the pipeline ---- */
+
+static FcFunction* function_of(PyPipeline* self, PyObject* object) {
+  FcFunction* function = remote_function(object);
+  if (!function || fc_remote_function_of(function->object)->owned.ep == self->endpoint->ep) return function;
+  return (FcFunction*)PyErr_Format(PyExc_ValueError, "`%U` is a function of another session", function->name);
+}
+
+static PyObject* pipeline_call(PyObject* object, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  PyPipeline* self = (PyPipeline*)object;
+  Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  if (n < 1 || (kwnames && PyTuple_GET_SIZE(kwnames))) {
+    return PyErr_Format(PyExc_TypeError, "a pipeline is called as p(function, *args)");
+  }
+  FcFunction* function = function_of(self, objects[0]);
+  FcCall* call = function ? begin(function, objects + 1, n - 1, self->keep) : NULL;
+  return call ? fc_call_wrap(call) : NULL;
+}
+
+static PyObject* pipeline_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"endpoint", "keep", NULL};
+  PyObject* endpoint;
+  int keep = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|p:Pipeline", names, &FcEndpoint_Type, &endpoint, &keep)) return NULL;
+  PyPipeline* self = (PyPipeline*)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  self->vectorcall = pipeline_call;
+  self->endpoint = (PyEndpoint*)Py_NewRef(endpoint);
+  self->keep = (char)keep;
+  return (PyObject*)self;
+}
+
+static void pipeline_dealloc(PyPipeline* self) {
+  Py_XDECREF(self->endpoint);
+  Py_TYPE(self)->tp_free((PyObject*)self);
+}
+
+static PyObject* pipeline_flush(PyPipeline* self, PyObject* none) {
+  (void)none;
+  if (flush(self->endpoint->ep) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Until all is answered. */
+static PyObject* pipeline_wait(PyPipeline* self, PyObject* none) {
+  FcEndpoint* ep = self->endpoint->ep;
+  int rc;
+  (void)none;
+  Py_BEGIN_ALLOW_THREADS
+  rc = fc_endpoint_enter(ep);
+  if (rc == 0) {
+    rc = fc_call_drain(ep);
+    fc_endpoint_leave(ep);
+  }
+  Py_END_ALLOW_THREADS
+  if (rc < 0) return fc_raise_slot();
+  Py_RETURN_NONE;
+}
+
+/* ---- map: the calls need no object each ---- */
+
+enum { WINDOW = 4096 }; /* calls on their way: enough to keep both sides busy */
+
+typedef struct Window {
+  FcCall* calls[WINDOW];
+  size_t begun, taken; /* the places are these, modulo WINDOW */
+  PyObject* results;
+} Window;
+
+/* The result of the oldest call. */
+static int take_one(Window* window) {
+  FcCall* call = window->calls[window->taken++ % WINDOW];
+  PyObject* value = fc_call_value(call);
+  int rc = value ? PyList_Append(window->results, value) : -1;
+  Py_XDECREF(value);
+  fc_decref(&call->header);
+  return rc;
+}
+
+/* Waits for the oldest `n` calls, and takes their results. */
+static int take(Window* window, size_t n) {
+  FcCall* last = window->calls[(window->taken + n - 1) % WINDOW];
+  int rc;
+  Py_BEGIN_ALLOW_THREADS
+  rc = fc_call_join(last, fc_deadline);
+  Py_END_ALLOW_THREADS
+  if (rc < 0) {
+    fc_raise_slot();
+    return -1;
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (take_one(window) < 0) return -1;
+  }
+  return 0;
+}
+
+static int begin_item(Window* window, FcFunction* function, PyObject* item) {
+  bool many = PyTuple_CheckExact(item);
+  PyObject* const* objects = many ? &PyTuple_GET_ITEM(item, 0) : &item;
+  FcCall* call = begin(function, objects, many ? PyTuple_GET_SIZE(item) : 1, false);
+  if (!call) return -1;
+  window->calls[window->begun++ % WINDOW] = call;
+  return window->begun - window->taken == WINDOW ? take(window, WINDOW / 2) : 0;
+}
+
+static int map_all(Window* window, FcFunction* function, PyObject* items) {
+  PyObject* item;
+  while ((item = PyIter_Next(items))) {
+    int rc = begin_item(window, function, item);
+    Py_DECREF(item);
+    if (rc < 0) return -1;
+  }
+  if (PyErr_Occurred()) return -1;
+  return window->begun != window->taken ? take(window, window->begun - window->taken) : 0;
+}
+
+static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
+  PyObject *object, *iterable;
+  if (!PyArg_ParseTuple(args, "OO:map", &object, &iterable)) return NULL;
+  FcFunction* function = function_of(self, object);
+  PyObject* items = function ? PyObject_GetIter(iterable) : NULL;
+  Window* window = items ? malloc(sizeof *window) : NULL;
+  if (items && !window) PyErr_NoMemory();
+  PyObject* results = window ? PyList_New(0) : NULL;
+  int rc = -1;
+  if (results) {
+    window->begun = window->taken = 0;
+    window->results = results;
+    rc = map_all(window, function, items);
+    while (window->taken != window->begun) {
+      FcCall* call = window->calls[window->taken++ % WINDOW];
+      fc_call_cancel(call); /* after a failure: nobody will ask */
+      fc_decref(&call->header);
+    }
+  }
+  free(window);
+  Py_XDECREF(items);
+  if (rc < 0) Py_CLEAR(results);
+  return results;
+}
+
+/* ---- the type ---- */
+
+static PyObject* pipeline_enter(PyObject* self, PyObject* none) {
+  (void)none;
+  return Py_NewRef(self);
+}
+
+/* What was begun is answered at the end of the block; when that raises, nobody waits. */
+static PyObject* pipeline_exit(PyPipeline* self, PyObject* args) {
+  PyObject* kind = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;
+  return kind == Py_None ? pipeline_wait(self, NULL) : pipeline_flush(self, NULL);
+}
+
+static PyObject* pipeline_repr(PyPipeline* self) {
+  return PyUnicode_FromFormat("<farcall pipeline with %s>", self->endpoint->ep->peer);
+}
+
+static PyMethodDef methods[] = {
+    {"map", (PyCFunction)pipeline_map, METH_VARARGS,
+     "map($self, function, items, /)\n--\n\nThe results of function(item) for each item (a tuple is several arguments), "
+     "in order. The first exception ends it."},
+    {"flush", (PyCFunction)pipeline_flush, METH_NOARGS, "flush($self, /)\n--\n\nSend what has gathered."},
+    {"wait", (PyCFunction)pipeline_wait, METH_NOARGS, "wait($self, /)\n--\n\nUntil all calls are answered."},
+    {"__enter__", pipeline_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)pipeline_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+PyTypeObject FcPipeline_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Pipeline",
+    .tp_doc = "Calls of one session that do not wait for each other: p(function, *args) gives a Call.",
+    .tp_basicsize = sizeof(PyPipeline),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = pipeline_new,
+    .tp_dealloc = (destructor)pipeline_dealloc,
+    .tp_repr = (reprfunc)pipeline_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(PyPipeline, vectorcall),
+    .tp_methods = methods,
+};
+
+PyMethodDef fc_call_functions[] = {
+    {"submit", submit, METH_VARARGS,
+     "submit(function, args, keep=False, /)\n--\n\nBegin a call of a remote Function: a Call, or None for a function of "
+     "this process."},
+    {NULL, NULL, 0, NULL}};

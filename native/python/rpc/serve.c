@@ -1,0 +1,278 @@
+/*
+ * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with three methods:
+ *   find(name) -> None | (Function, scope, naming)      see FcExport
+ *   scope(name) -> int                                  what a session needs to call the function of that name
+ *   answer(code, version | None, values) -> values      requests that are not served natively; for kInitServer it
+ *                                                       may be (Endpoint, number of values): the next hop
+ */
+#include "python/rpc/values.h"
+#include "session/server/serve.h"
+
+typedef struct {
+  PyObject_HEAD
+  PyObject* endpoint;
+  PyObject* policy;
+  PyObject* entropy; /* NULL: the system's */
+  FcServer server;
+  bool serving; /* under the GIL */
+  PyObject* weakrefs;
+} PyDispatcher;
+
+/* ---- the policy; called without the GIL ---- */
+
+static int found(PyObject* answer, TVMFFIByteArray name, FcExport** out) {
+  PyObject* function;
+  unsigned int scope;
+  int naming;
+  if (answer == Py_None) return 0;
+  if (!PyArg_ParseTuple(answer, "O!Ii", &FcFunction_Type, &function, &scope, &naming)) return -1;
+  fc_incref(((FcFunction*)function)->object);
+  *out = fc_export_new(((FcFunction*)function)->object, name.data, name.size, scope);
+  if (!*out) return fc_raise_slot(), -1;
+  (*out)->naming = (int8_t)naming;
+  return 0;
+}
+
+/* What a method says to a name. Bytes that are no text are the name of nothing. */
+static PyObject* about(PyDispatcher* self, const char* method, TVMFFIByteArray name) {
+  PyObject* text = PyUnicode_DecodeUTF8(name.data, (Py_ssize_t)name.size, "replace");
+  return text ? PyObject_CallMethod(self->policy, method, "N", text) : NULL;
+}
+
+static int find(void* context, TVMFFIByteArray name, FcExport** out) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* answer = about(self, "find", name);
+  int rc = answer ? found(answer, name, out) : -1;
+  Py_XDECREF(answer);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+static int reply_python(FcServer* server, PyObject* values) {
+  FcWireArgs wire;
+  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "answer() gives a tuple, got %R", values), -1;
+  if (fc_wire_args_from_py(values, &wire) < 0) return -1;
+  int rc = fc_server_reply(server, wire.any, wire.n);
+  PyMem_Free(wire.any);
+  if (rc != 0) fc_raise_slot();
+  return rc;
+}
+
+static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* answer = about(self, "scope", name);
+  *out = answer ? (uint32_t)PyLong_AsUnsignedLong(answer) : 0;
+  int rc = PyErr_Occurred() ? -1 : 0;
+  Py_XDECREF(answer);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+/* (Endpoint, int): the session goes on there, and so many of the values of kInitServer said so. */
+static int go_on(FcServer* server, PyObject* values) {
+  int taken;
+  PyObject* endpoint;
+  if (!PyArg_ParseTuple(values, "Oi", &endpoint, &taken)) return -1;
+  FcEndpoint* ep = fc_endpoint_of_python(endpoint);
+  if (!ep) return -1;
+  fc_endpoint_incref(ep);
+  server->next_hop = ep;
+  server->next_args = taken;
+  return 0;
+}
+
+static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
+  PyObject* values = fc_wire_args_to_py(p);
+  if (!values) return NULL;
+  PyObject* version = p->version.data
+                          ? PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace")
+                          : Py_NewRef(Py_None);
+  if (!version) {
+    Py_DECREF(values);
+    return NULL;
+  }
+  return PyObject_CallMethod(self->policy, "answer", "iNN", (int)p->code, version, values);
+}
+
+static int answer(void* context, FcServer* server, const fc_wire_packet* p) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* values = ask(context, p);
+  bool hop = values && PyTuple_Check(values) && PyTuple_GET_SIZE(values) == 2;
+  int rc = !values ? -1 : hop ? go_on(server, values) : reply_python(server, values);
+  Py_XDECREF(values);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+static TVMFFIObject* take_error(void) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  bool raised = PyErr_Occurred() != NULL;
+  if (raised) fc_error_from_python();
+  PyGILState_Release(state);
+  return raised ? fc_error_take() : NULL;
+}
+
+static const FcPolicy policy = {find, scope, answer, take_error};
+
+/* ---- random bytes from Python; called without the GIL ---- */
+
+static int copy_bytes(PyObject* bytes, void* out, size_t size) {
+  if (!PyBytes_Check(bytes) || (size_t)PyBytes_GET_SIZE(bytes) != size) {
+    return PyErr_Format(PyExc_TypeError, "entropy(%zu): expected %zu bytes, got %.80R", size, size, bytes), -1;
+  }
+  memcpy(out, PyBytes_AS_STRING(bytes), size);
+  return 0;
+}
+
+static int fill_from_python(void* context, void* out, size_t size) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* bytes = PyObject_CallFunction(self->entropy, "n", (Py_ssize_t)size);
+  int rc = bytes ? copy_bytes(bytes, out, size) : -1;
+  Py_XDECREF(bytes);
+  if (rc != 0) fc_error_from_python();
+  PyGILState_Release(state);
+  return rc;
+}
+
+/* ---- the type ---- */
+
+static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token", "waits", "entropy", NULL};
+  PyObject *endpoint, *decides, *entropy = Py_None;
+  unsigned int handles, scopes;
+  unsigned long long tensor_bytes;
+  const char* token;
+  int waits;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIsp|O:Dispatcher", names, &endpoint, &decides, &handles,
+                                   &tensor_bytes, &scopes, &token, &waits, &entropy)) {
+    return NULL;
+  }
+  FcEndpoint* ep = fc_endpoint_of_python(endpoint);
+  PyDispatcher* self = ep ? (PyDispatcher*)type->tp_alloc(type, 0) : NULL;
+  if (!self) return NULL;
+  self->endpoint = Py_NewRef(endpoint);
+  self->policy = Py_NewRef(decides);
+  if (entropy != Py_None) self->entropy = Py_NewRef(entropy);
+  FcRandom random = self->entropy ? (FcRandom){fill_from_python, self} : fc_system_random;
+  self->server = (FcServer){.ep = ep,
+                            .policy = &policy,
+                            .context = self,
+                            .handles = {.limit = handles, .random = random},
+                            .tensor_limit = tensor_bytes,
+                            .scopes = scopes,
+                            .waits = waits,
+                            .page = ep->channel->sending};
+  strncpy(self->server.token, token, sizeof self->server.token - 1);
+  return (PyObject*)self;
+}
+
+static int dispatcher_traverse(PyDispatcher* self, visitproc visit, void* arg) {
+  Py_VISIT(self->policy);
+  Py_VISIT(self->entropy);
+  return 0;
+}
+
+static int dispatcher_clear(PyDispatcher* self) {
+  Py_CLEAR(self->policy);
+  Py_CLEAR(self->entropy);
+  return 0;
+}
+
+static void dispatcher_dealloc(PyDispatcher* self) {
+  PyObject_GC_UnTrack(self);
+  if (self->weakrefs) PyObject_ClearWeakRefs((PyObject*)self);
+  fc_server_clear(&self->server);
+  dispatcher_clear(self);
+  Py_XDECREF(self->endpoint);
+  Py_TYPE(self)->tp_free((PyObject*)self);
+}
+
+/* Functions of Python that are called below find the thread's state at once. */
+static int run(FcServer* server) {
+  PyThreadState* state = PyEval_SaveThread();
+  void* outer = fc_thread.python_state;
+  fc_thread.python_state = state;
+  int rc = fc_endpoint_enter(server->ep);
+  if (rc == 0) {
+    rc = fc_server_run(server);
+    fc_endpoint_leave(server->ep);
+  }
+  fc_thread.python_state = outer;
+  PyEval_RestoreThread(state);
+  return rc;
+}
+
+/* A function that is served must not serve, nor take away what it was given. */
+static bool is_serving(const PyDispatcher* self) {
+  if (self->serving) PyErr_SetString(PyExc_RuntimeError, "this session is being served just now");
+  return self->serving;
+}
+
+static PyObject* dispatcher_serve(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  if (is_serving(self)) return NULL;
+  self->serving = true;
+  int rc = run(&self->server);
+  self->serving = false;
+  return rc < 0 ? fc_raise_slot() : PyBool_FromLong(rc == 0);
+}
+
+static PyObject* dispatcher_close(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  if (is_serving(self)) return NULL;
+  self->server.ended = true;
+  fc_server_clear(&self->server);
+  Py_RETURN_NONE;
+}
+
+static PyObject* get_handles(PyDispatcher* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromUnsignedLong(fc_handles_count(&self->server.handles));
+}
+
+static PyObject* get_last_error(PyDispatcher* self, void* Py_UNUSED(closure)) {
+  TVMFFIObject* error = self->server.last_error;
+  if (!error) Py_RETURN_NONE;
+  TVMFFIAny value = fc_any_object(error);
+  fc_incref(error);
+  return fc_any_to_python(&value);
+}
+
+static PyObject* keep_errors(PyDispatcher* self, PyObject* Py_UNUSED(none)) {
+  self->server.keeps_errors = true;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"serve", (PyCFunction)dispatcher_serve, METH_NOARGS, NULL},
+                                {"close", (PyCFunction)dispatcher_close, METH_NOARGS, NULL},
+                                {"keep_errors", (PyCFunction)keep_errors, METH_NOARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+
+static PyObject* get_serving(PyDispatcher* self, void* Py_UNUSED(closure)) { return PyBool_FromLong(self->serving); }
+
+static PyGetSetDef getset[] = {{"last_error", (getter)get_last_error, NULL, "See keep_errors.", NULL},
+                               {"serving", (getter)get_serving, NULL, "Whether serve() runs.", NULL},
+                               {"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
+                               {NULL, NULL, NULL, NULL, NULL}};
+
+static PyTypeObject Dispatcher_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Dispatcher",
+    .tp_basicsize = sizeof(PyDispatcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Serves the requests of one session, in order.",
+    .tp_new = dispatcher_new,
+    .tp_dealloc = (destructor)dispatcher_dealloc,
+    .tp_traverse = (traverseproc)dispatcher_traverse,
+    .tp_clear = (inquiry)dispatcher_clear,
+    .tp_methods = methods,
+    .tp_getset = getset,
+    .tp_weaklistoffset = offsetof(PyDispatcher, weakrefs),
+};
+
+int fc_dispatcher_init(PyObject* module) {
+  if (PyType_Ready(&Dispatcher_Type) < 0) return -1;
+  return PyModule_AddObjectRef(module, "Dispatcher", (PyObject*)&Dispatcher_Type);
+}

@@ -1,0 +1,44 @@
+/* Spans of the session's trace, as Python sees them (farcall.rpc.trace). */
+#include "session/trace.h"
+
+#include <stdlib.h>
+
+#include "python/core.h"
+
+static PyObject* trace_start(PyObject* module, PyObject* none) {
+  (void)module, (void)none;
+  fc_trace_start();
+  Py_RETURN_NONE;
+}
+
+static PyObject* span_to_python(const FcTraceSpan* s) {
+  PyObject* name = PyUnicode_DecodeUTF8(s->name, (Py_ssize_t)strlen(s->name), "replace"); /* it may be cut short */
+  if (!name) return NULL;
+  return Py_BuildValue("(isNLL)", (int)s->track, s->category, name, (long long)s->start,
+                       (long long)(s->end - s->start));
+}
+
+static PyObject* to_python(const FcTraceSpan* spans, size_t n) {
+  PyObject* list = PyList_New((Py_ssize_t)n);
+  for (size_t i = 0; list && i < n; ++i) {
+    PyObject* item = span_to_python(&spans[i]);
+    if (!item) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+  }
+  return list;
+}
+
+static PyObject* trace_stop(PyObject* module, PyObject* none) {
+  (void)module, (void)none;
+  size_t n;
+  FcTraceSpan* spans = fc_trace_stop(&n);
+  PyObject* list = to_python(spans, n);
+  free(spans);
+  return list;
+}
+
+PyMethodDef fc_trace_functions[] = {
+    {"trace_start", trace_start, METH_NOARGS, "trace_start()\n--\n\nNote from now on what takes how long."},
+    {"trace_stop", trace_stop, METH_NOARGS,
+     "trace_stop()\n--\n\nWhat was noted: (track, category, name, start_ns, duration_ns)."},
+    {NULL, NULL, 0, NULL}};

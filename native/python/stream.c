@@ -1,0 +1,49 @@
+/*
+ * Streams. A kernel asks by TVMFFIEnvGetStream; the answer is, in this order: the stream that was set for the device
+ * (use_stream), the one on which the framework of the call's tensors works now, the default one (NULL).
+ */
+#include "python/core.h"
+
+/* The framework may raise, so the GIL is taken; which costs nothing where no kernel asks. */
+static TVMFFIStreamHandle framework_stream(int32_t device_type, int32_t device_id) {
+  const DLPackExchangeAPI* exchange = fc_thread.exchange;
+  void* stream = NULL;
+  if (!exchange->current_work_stream || !Py_IsInitialized()) return NULL;
+  PyGILState_STATE state = PyGILState_Ensure();
+  if (exchange->current_work_stream((DLDeviceType)device_type, device_id, &stream) != 0) {
+    PyErr_Clear(); /* it does not know the device: its default stream, then */
+    stream = NULL;
+  }
+  PyGILState_Release(state);
+  return stream;
+}
+
+void fc_streams_init(void) { fc_framework_stream = framework_stream; }
+
+static PyObject* get_stream(PyObject* module, PyObject* object) {
+  DLDevice device;
+  (void)module;
+  if (fc_device_from_python(object, &device) != 0) return NULL;
+  return PyLong_FromVoidPtr(TVMFFIEnvGetStream((int32_t)device.device_type, device.device_id));
+}
+
+static PyObject* set_stream(PyObject* module, PyObject* args) {
+  PyObject *object, *handle;
+  DLDevice device;
+  TVMFFIStreamHandle old = NULL;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "OO:set_stream", &object, &handle)) return NULL;
+  if (fc_device_from_python(object, &device) != 0) return NULL;
+  TVMFFIStreamHandle stream = PyLong_AsVoidPtr(handle);
+  if (!stream && PyErr_Occurred()) return NULL;
+  if (TVMFFIEnvSetStream((int32_t)device.device_type, device.device_id, stream, &old) != 0) return fc_raise_slot();
+  return PyLong_FromVoidPtr(old);
+}
+
+PyMethodDef fc_stream_functions[] = {
+    {"get_stream", get_stream, METH_O,
+     "get_stream(device, /)\n--\n\nThe handle of the stream that is set for a device in this thread; 0 for none."},
+    {"set_stream", set_stream, METH_VARARGS,
+     "set_stream(device, handle, /)\n--\n\nSets it, and gives the one before. Use use_stream()."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,294 @@
+/*
+ * Loading a library, and binding its TVMFFI* imports to this core, and to it alone. No Python here.
+ *
+ * The dynamic linker supplies symbols from the global scope. Making ours global would be simple, and would
+ * capture the symbols of another runtime of this ABI that is loaded later (its own calls to itself go through
+ * the same scope). Instead:
+ *
+ *  1. A library that asks for `libtvm_ffi.so` finds this core, which answers to that name.
+ *  2. One that asks for nobody is loaded together with it: see runtime/dl/carrier.c.
+ *  3. Where another runtime's symbols are global, the linker takes these. The slots of the library's relocations are
+ *     then written here, unless it asks for the other by name, or the other has loaded it before.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime/dl/cxx.h"
+#include "runtime/dl/link.h"
+
+#if defined(__x86_64__)
+#define IS_POINTER_RELOCATION(t) ((t) == R_X86_64_JUMP_SLOT || (t) == R_X86_64_GLOB_DAT || (t) == R_X86_64_64)
+#elif defined(__aarch64__)
+#define IS_POINTER_RELOCATION(t) \
+  ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
+#elif defined(__riscv)
+#define IS_POINTER_RELOCATION(t) ((t) == R_RISCV_JUMP_SLOT || (t) == R_RISCV_64)
+#elif defined(__s390x__)
+#define IS_POINTER_RELOCATION(t) ((t) == R_390_JMP_SLOT || (t) == R_390_GLOB_DAT || (t) == R_390_64)
+#else
+#error "name the relocations of this machine that hold a function's address"
+#endif
+
+/* ---- the tables of a loaded library ---- */
+
+/* glibc has relocated these addresses in place, musl has not. */
+static uintptr_t address(const struct link_map* map, uintptr_t value) {
+  return value < map->l_addr ? value + map->l_addr : value;
+}
+
+bool fc_link_image(void* library, FcImage* image) {
+  struct link_map* map = NULL;
+  *image = (FcImage){0};
+  if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return false;
+  image->base = map->l_addr;
+  for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
+    uintptr_t at = address(map, d->d_un.d_ptr);
+    if (d->d_tag == DT_SYMTAB) image->symbols = (const ElfW(Sym)*)at;
+    if (d->d_tag == DT_STRTAB) image->strings = (const char*)at;
+    if (d->d_tag == DT_GNU_HASH) image->gnu_hash = (const uint32_t*)at;
+    if (d->d_tag == DT_HASH) image->sysv_hash = (const uint32_t*)at;
+    if (d->d_tag == DT_RELA) image->tables[0] = (const ElfW(Rela)*)at;
+    if (d->d_tag == DT_RELASZ) image->sizes[0] = d->d_un.d_val;
+    if (d->d_tag == DT_JMPREL) image->tables[1] = (const ElfW(Rela)*)at;
+    if (d->d_tag == DT_PLTRELSZ) image->sizes[1] = d->d_un.d_val;
+  }
+  return image->symbols && image->strings && (image->gnu_hash || image->sysv_hash);
+}
+
+/* A GNU hash table says only implicitly how many symbols there are: the last chain ends with an odd hash. */
+uint32_t fc_link_symbol_count(const FcImage* image) {
+  if (image->sysv_hash) return image->sysv_hash[1];
+  uint32_t buckets = image->gnu_hash[0], first = image->gnu_hash[1], blooms = image->gnu_hash[2], last = 0;
+  const uint32_t* bucket = image->gnu_hash + 4 + blooms * (sizeof(ElfW(Addr)) / 4);
+  const uint32_t* chain = bucket + buckets;
+  for (uint32_t i = 0; i < buckets; ++i) last = bucket[i] > last ? bucket[i] : last;
+  if (last < first) return first;
+  while (!(chain[last - first] & 1)) ++last;
+  return last + 1;
+}
+
+static bool is_ours(const char* name) { return strncmp(name, "TVMFFI", 6) == 0; }
+
+static void* address_of(const FcImage* image, const ElfW(Sym)* symbol, const char* name) {
+  int type = ELF64_ST_TYPE(symbol->st_info);
+  bool plain = type == STT_OBJECT || type == STT_FUNC || type == STT_NOTYPE;
+  if (!plain || symbol->st_shndx == SHN_UNDEF || strcmp(image->strings + symbol->st_name, name) != 0) return NULL;
+  return (void*)(image->base + symbol->st_value);
+}
+
+/* The format's own hash function. */
+static uint32_t hash_of(const char* name) {
+  uint32_t hash = 5381;
+  while (*name) hash = hash * 33 + (uint8_t)*name++;
+  return hash;
+}
+
+static void* find_by_hash(const FcImage* image, const char* name) {
+  uint32_t buckets = image->gnu_hash[0], first = image->gnu_hash[1], blooms = image->gnu_hash[2];
+  const uint32_t* bucket = image->gnu_hash + 4 + blooms * (sizeof(ElfW(Addr)) / 4);
+  const uint32_t* chain = bucket + buckets;
+  uint32_t hash = hash_of(name), i = buckets ? bucket[hash % buckets] : 0;
+  if (i < first || !i) return NULL;
+  for (;; ++i) {
+    uint32_t link = chain[i - first];
+    void* found = (link | 1) == (hash | 1) ? address_of(image, &image->symbols[i], name) : NULL;
+    if (found || (link & 1)) return found;
+  }
+}
+
+static void* find_in(const FcImage* image, const char* name) {
+  if (image->gnu_hash) return find_by_hash(image, name);
+  for (uint32_t i = 1; i < image->sysv_hash[1]; ++i) {
+    void* found = address_of(image, &image->symbols[i], name);
+    if (found) return found;
+  }
+  return NULL;
+}
+
+void* fc_link_symbol(void* library, const char* name) {
+  FcImage image;
+  return fc_link_image(library, &image) ? find_in(&image, name) : NULL;
+}
+
+/* ---- writing slots ---- */
+
+/* What the linker makes read-only when it is done (PT_GNU_RELRO), in whole pages; empty when there is none. */
+typedef struct {
+  void* library;
+  uintptr_t base, begin, end;
+  bool known, writable;
+} Relro;
+
+static void read_relro(Relro* relro, const ElfW(Phdr)* headers, int count) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  for (int i = 0; i < count; ++i) {
+    if (headers[i].p_type != PT_GNU_RELRO) continue;
+    relro->begin = (relro->base + headers[i].p_vaddr) & ~(page - 1);
+    relro->end = (relro->base + headers[i].p_vaddr + headers[i].p_memsz) & ~(page - 1);
+  }
+}
+
+static int find_headers(struct dl_phdr_info* info, size_t size, void* relro) {
+  (void)size;
+  if (info->dlpi_addr != ((Relro*)relro)->base) return 0;
+  read_relro(relro, info->dlpi_phdr, info->dlpi_phnum);
+  return 1;
+}
+
+/* glibc tells a library's headers since 2.36; going through all that is loaded takes longer the more there is. */
+static void know_relro(Relro* relro) {
+  enum { DI_PHDR = 11 }; /* RTLD_DI_PHDR */
+  const ElfW(Phdr)* headers = NULL;
+  int count = dlinfo(relro->library, DI_PHDR, &headers);
+  relro->known = true;
+  if (count > 0 && headers) {
+    read_relro(relro, headers, count);
+  } else {
+    dl_iterate_phdr(find_headers, relro);
+  }
+}
+
+static bool protect(Relro* relro, int protection) {
+  relro->writable = protection & PROT_WRITE;
+  return mprotect((void*)relro->begin, relro->end - relro->begin, protection) == 0;
+}
+
+/* Most libraries have their slots outside. */
+static bool write_slot(Relro* relro, uintptr_t slot, void* value) {
+  if (!relro->known) know_relro(relro);
+  bool inside = slot >= relro->begin && slot < relro->end;
+  if (inside && !relro->writable && !protect(relro, PROT_READ | PROT_WRITE)) return false;
+  *(void**)slot = value;
+  return true;
+}
+
+static void* own_handle;
+static pthread_once_t own_found = PTHREAD_ONCE_INIT;
+
+static void find_own(void) {
+  Dl_info self;
+  if (dladdr(&fc_runtime, &self)) own_handle = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+}
+
+static void* own_library(void) {
+  pthread_once(&own_found, find_own);
+  return own_handle;
+}
+
+static bool is_import_of_ours(const FcImage* image, const ElfW(Rela)* relocation) {
+  const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(relocation->r_info)];
+  return IS_POINTER_RELOCATION(ELF64_R_TYPE(relocation->r_info)) && symbol->st_shndx == SHN_UNDEF &&
+         is_ours(image->strings + symbol->st_name);
+}
+
+/* What this core has under the name that a relocation wants. */
+static void* own_symbol(const FcImage* image, const ElfW(Rela)* relocation, const FcImage* core) {
+  return find_in(core, image->strings + image->symbols[ELF64_R_SYM(relocation->r_info)].st_name);
+}
+
+/* False where this core does not have what the library wants. */
+static bool bind_table(const FcImage* image, int which, const FcImage* core, Relro* relro) {
+  const ElfW(Rela)* table = image->tables[which];
+  for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
+    if (!is_import_of_ours(image, &table[i])) continue;
+    void* own = own_symbol(image, &table[i], core);
+    if (!own || !write_slot(relro, image->base + table[i].r_offset, own)) return false;
+  }
+  return true;
+}
+
+static bool bind_here(void* library, const FcImage* image, const FcImage* core) {
+  Relro relro = {.library = library, .base = image->base};
+  bool bound = bind_table(image, 0, core, &relro) && bind_table(image, 1, core, &relro);
+  if (relro.writable) protect(&relro, PROT_READ);
+  return bound;
+}
+
+/* The first relocation that wants a TVMFFI* function; NULL when the library imports none. */
+static const ElfW(Rela)* first_import(const FcImage* image) {
+  for (int which = 0; which < 2; ++which) {
+    const ElfW(Rela)* table = image->tables[which];
+    for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
+      if (is_import_of_ours(image, &table[i])) return &table[i];
+    }
+  }
+  return NULL;
+}
+
+bool fc_link_needs_tvm(void* library) {
+  struct link_map* map = NULL;
+  FcImage image;
+  if (!fc_link_image(library, &image) || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return true;
+  for (const ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d) {
+    if (d->d_tag == DT_NEEDED && strstr(image.strings + d->d_un.d_val, "tvm_ffi")) return true;
+  }
+  return false;
+}
+
+/* ---- loading ---- */
+
+static void* fail(char* message, size_t size, const char* text) {
+  snprintf(message, size, "%s", text ? text : "dlopen failed");
+  return NULL;
+}
+
+/* The linker found everything; where that is another runtime, ours takes its place. */
+static bool settle(void* library, bool was_loaded) {
+  FcImage image, core;
+  if (!fc_link_image(library, &image) || !fc_link_image(own_library(), &core)) return true;
+  const ElfW(Rela)* import = first_import(&image);
+  if (!import || *(void**)(image.base + import->r_offset) == own_symbol(&image, import, &core)) return true;
+  return !was_loaded && !fc_link_needs_tvm(library) && bind_here(library, &image, &core);
+}
+
+static int read_additions(struct dl_phdr_info* info, size_t size, void* out) {
+  (void)size;
+  *(unsigned long long*)out = info->dlpi_adds;
+  return 1;
+}
+
+/* How many libraries were ever loaded. When it stays the same, nothing was. */
+static unsigned long long additions(void) {
+  unsigned long long count = 0;
+  dl_iterate_phdr(read_additions, &count);
+  return count;
+}
+
+static void* open_together(const char* path, const char* other, char* message, size_t size) {
+  void* library = fc_carrier_open(path, other);
+  return library ? library : fail(message, size, dlerror());
+}
+
+static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
+  /* One that was there before may be bound to another runtime, which then goes on to use it. */
+  unsigned long long before = additions();
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library) {
+    *bound_here = settle(library, additions() == before);
+    return library;
+  }
+  fail(message, size, dlerror());
+  if (strstr(message, "undefined symbol") && strstr(message, "TVMFFI")) library = open_together(path, NULL, message, size);
+  /* C++ names of TVM FFI: these are in a library of their own. */
+  if (!library && strstr(message, "N3tvm3ffi")) library = open_together(path, fc_cxx_path(), message, size);
+  if (library) *bound_here = settle(library, false);
+  return library;
+}
+
+/* What a constructor registers in vain makes the loading fail. */
+void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size) {
+  ++fc_thread.loading;
+  message[0] = 0;
+  void* library = open_and_bind(path, bound_here, message, size);
+  if (--fc_thread.loading == 0 && fc_thread.load_error) {
+    fc_error_raise(fc_thread.load_error);
+    fc_thread.load_error = NULL;
+    message[0] = 0;
+    library = NULL;
+  }
+  return library;
+}

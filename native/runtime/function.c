@@ -1,0 +1,243 @@
+/* Function objects and the registry of global functions. No Python here. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "runtime/builtins.h"
+
+static int hop(void* handle, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  FcFunctionObj* function = handle;
+  int rc = function->call(function->self, args, num_args, result);
+  if (FC_UNLIKELY(rc != 0)) fc_foreign_error_mirror(); /* the caller may look for the error there */
+  return rc;
+}
+
+static void function_delete(void* handle, int flags) {
+  FcFunctionObj* function = handle;
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) && function->deleter) function->deleter(function->self);
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(handle);
+}
+
+int fc_function_new(void* self, TVMFFISafeCallType call, void (*deleter)(void*), TVMFFIObjectHandle* out) {
+  FcFunctionObj* function = malloc(sizeof *function);
+  if (!function) {
+    fc_error_no_memory();
+    return -1;
+  }
+  fc_object_init(&function->header, kTVMFFIFunction, function_delete);
+  bool plain = !self && !deleter;
+  function->cell.safe_call = plain ? call : hop;
+  function->cell.cpp_call = NULL;
+  function->self = self;
+  function->call = call;
+  function->deleter = deleter;
+  *out = function;
+  return 0;
+}
+
+void fc_function_target(TVMFFIObject* handle, TVMFFISafeCallType* call, void** self) {
+  TVMFFIFunctionCell* cell = TVMFFIFunctionGetCellPtr(handle);
+  bool hopping = cell->safe_call == hop;
+  *call = hopping ? ((FcFunctionObj*)handle)->call : cell->safe_call;
+  *self = hopping ? ((FcFunctionObj*)handle)->self : handle;
+}
+
+/* ---- the registry: open addressing, the names owned, one lock ---- */
+
+typedef struct {
+  char* name; /* NULL: never used; TOMBSTONE: was used */
+  size_t size;
+  TVMFFIObject* function;
+  char* metadata; /* what the library that registered it says of it; or NULL */
+} Entry;
+
+static char TOMBSTONE[1];
+static Entry* table;
+static size_t table_size; /* a power of two, or 0 */
+static size_t table_used; /* tombstones count */
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t hash_name(const char* name, size_t size) {
+  uint64_t hash = 1469598103934665603ULL; /* FNV-1a */
+  for (size_t i = 0; i < size; ++i) hash = (hash ^ (uint8_t)name[i]) * 1099511628211ULL;
+  return hash;
+}
+
+static Entry* find(const char* name, size_t size) {
+  if (!table_size) return NULL;
+  for (size_t i = hash_name(name, size);; ++i) {
+    Entry* entry = &table[i & (table_size - 1)];
+    if (!entry->name) return NULL;
+    if (entry->name != TOMBSTONE && entry->size == size && memcmp(entry->name, name, size) == 0) return entry;
+  }
+}
+
+static Entry* find_free(Entry* in, size_t in_size, const char* name, size_t size) {
+  size_t i = hash_name(name, size);
+  while (in[i & (in_size - 1)].name) ++i;
+  return &in[i & (in_size - 1)];
+}
+
+static int grow(void) {
+  size_t size = table_size ? table_size * 2 : 64;
+  Entry* bigger = calloc(size, sizeof *bigger);
+  if (!bigger) {
+    fc_error_no_memory();
+    return -1;
+  }
+  table_used = 0;
+  for (size_t i = 0; i < table_size; ++i) {
+    if (!table[i].name || table[i].name == TOMBSTONE) continue;
+    *find_free(bigger, size, table[i].name, table[i].size) = table[i];
+    ++table_used;
+  }
+  free(table);
+  table = bigger;
+  table_size = size;
+  return 0;
+}
+
+static int insert(const char* name, size_t size, TVMFFIObject* function) {
+  if (table_used * 4 >= table_size * 3 && grow() != 0) return -1;
+  char* copy = malloc(size + 1);
+  if (!copy) {
+    fc_error_no_memory();
+    return -1;
+  }
+  if (size) memcpy(copy, name, size);
+  copy[size] = 0;
+  fc_incref(function);
+  *find_free(table, table_size, name, size) = (Entry){copy, size, function, NULL};
+  ++table_used;
+  return 0;
+}
+
+int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override) {
+  TVMFFIObject* old = NULL;
+  int rc = 0;
+  pthread_mutex_lock(&table_lock);
+  Entry* entry = find(name, size);
+  if (!entry) {
+    rc = insert(name, size, function);
+  } else if (override) {
+    old = entry->function;
+    fc_incref(function);
+    entry->function = function;
+  }
+  pthread_mutex_unlock(&table_lock);
+  if (entry && !override) {
+    fc_error_format("ValueError", "global function `%.*s` is registered already; pass override=True to replace it",
+                    (int)size, name);
+    return -1;
+  }
+  if (rc == 0) fc_foreign_global_set(name, size, function, old);
+  if (old) fc_decref(old); /* outside the lock: a deleter may call anything */
+  return rc;
+}
+
+TVMFFIObject* fc_global_get(const char* name, size_t size) {
+  pthread_mutex_lock(&table_lock);
+  Entry* entry = find(name, size);
+  TVMFFIObject* function = entry ? entry->function : NULL;
+  if (function) fc_incref(function);
+  pthread_mutex_unlock(&table_lock);
+  return function;
+}
+
+bool fc_global_remove(const char* name, size_t size) {
+  pthread_mutex_lock(&table_lock);
+  Entry* entry = find(name, size);
+  Entry old = {0};
+  if (entry) {
+    old = *entry;
+    *entry = (Entry){TOMBSTONE, 0, NULL, NULL};
+  }
+  pthread_mutex_unlock(&table_lock);
+  if (!entry) return false;
+  fc_foreign_global_remove(name, size, old.function);
+  free(old.name);
+  free(old.metadata);
+  fc_decref(old.function);
+  return true;
+}
+
+void fc_global_each_function(bool (*visit)(void*, const char*, size_t, TVMFFIObject*), void* context) {
+  pthread_mutex_lock(&table_lock);
+  for (size_t i = 0; i < table_size; ++i) {
+    if (!table[i].name || table[i].name == TOMBSTONE) continue;
+    if (!visit(context, table[i].name, table[i].size, table[i].function)) break;
+  }
+  pthread_mutex_unlock(&table_lock);
+}
+
+typedef struct {
+  bool (*visit)(void*, const char*, size_t);
+  void* context;
+} Visit;
+
+static bool visit_name(void* visit, const char* name, size_t size, TVMFFIObject* function) {
+  (void)function;
+  return ((Visit*)visit)->visit(((Visit*)visit)->context, name, size);
+}
+
+void fc_global_each(bool (*visit)(void*, const char*, size_t), void* context) {
+  Visit both = {visit, context};
+  fc_global_each_function(visit_name, &both);
+}
+
+static void set_metadata(const char* name, size_t size, TVMFFIByteArray text) {
+  char* copy = text.size ? strndup(text.data, text.size) : NULL;
+  pthread_mutex_lock(&table_lock);
+  Entry* entry = find(name, size);
+  char* old = entry ? entry->metadata : copy;
+  if (entry) entry->metadata = copy;
+  pthread_mutex_unlock(&table_lock);
+  free(old);
+}
+
+int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result) {
+  pthread_mutex_lock(&table_lock);
+  const Entry* entry = find(name, size);
+  const char* text = entry && entry->metadata ? entry->metadata : "";
+  int rc = fc_any_from_bytes(kTVMFFIStr, text, strlen(text), result);
+  pthread_mutex_unlock(&table_lock);
+  if (entry) return rc;
+  fc_any_clear(result);
+  fc_error_format("ValueError", "no global function `%.*s`", (int)size, name);
+  return -1;
+}
+
+/* ---- the exported names ---- */
+
+int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void*),
+                         TVMFFIObjectHandle* out) {
+  return fc_function_new(self, safe_call, deleter, out);
+}
+
+int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  TVMFFISafeCallType call = TVMFFIFunctionGetCellPtr(func)->safe_call;
+  return call == hop ? hop(func, args, num_args, result) : call(func, args, num_args, result); /* hop is inlined */
+}
+
+int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out) {
+  TVMFFIObject* function = fc_global_get(name->data, name->size);
+  if (!function) function = fc_builtin_get(name->data, name->size);
+  *out = function ? function : fc_foreign_global(name->data, name->size);
+  return 0;
+}
+
+int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override) {
+  return fc_global_set(name->data, name->size, f, allow_override != 0) == 0 ? 0 : fc_registration_failed();
+}
+
+int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* info, int allow_override) {
+  if (info->method.type_index != kTVMFFIFunction) {
+    fc_error_format("TypeError", "global function `%.*s`: expected a function, got `%s`", (int)info->name.size,
+                    info->name.data, fc_type_name(info->method.type_index));
+    return fc_registration_failed();
+  }
+  if (fc_global_set(info->name.data, info->name.size, info->method.v_obj, allow_override != 0) != 0) {
+    return fc_registration_failed();
+  }
+  set_metadata(info->name.data, info->name.size, info->metadata);
+  return 0;
+}

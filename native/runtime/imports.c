@@ -1,0 +1,152 @@
+/* What modules import, and what they say of themselves: those made here, and those that are C++ objects. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "runtime/dl/cxx.h"
+#include "runtime/module.h"
+
+/* ---- imports ---- */
+
+/* One lock for all trees: importing is rare, and a check for cycles looks at many. */
+static pthread_mutex_t tree_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* All modules have it there; NULL is an empty Array. */
+static TVMFFIObject** imports_of(TVMFFIObject* module) { return (TVMFFIObject**)(module + 1); }
+
+TVMFFIObject* fc_module_imports(TVMFFIObject* handle) {
+  TVMFFIObjectHandle imports = NULL;
+  pthread_mutex_lock(&tree_lock);
+  imports = *imports_of(handle);
+  if (imports) fc_incref(imports);
+  pthread_mutex_unlock(&tree_lock);
+  return imports || fc_array_new(NULL, 0, &imports) == 0 ? imports : NULL;
+}
+
+/* Under the lock. Trees have no cycles, so this ends. */
+static bool reaches(TVMFFIObject* from, const TVMFFIObject* to) {
+  if (from == to) return true;
+  TVMFFIObject* imports = *imports_of(from);
+  const TVMFFISeqCell* cell = imports ? TVMFFISeqGetCellPtr(imports) : NULL;
+  for (int64_t i = 0; cell && i < cell->size; ++i) {
+    if (reaches(((TVMFFIAny*)cell->data)[i].v_obj, to)) return true;
+  }
+  return false;
+}
+
+/* Under the lock. Readers hold the old array. */
+static int append_import(TVMFFIObject** imports, TVMFFIObject* other) {
+  const TVMFFISeqCell* cell = *imports ? TVMFFISeqGetCellPtr(*imports) : NULL;
+  int64_t n = cell ? cell->size : 0;
+  TVMFFIObjectHandle longer;
+  TVMFFIAny* items = malloc(((size_t)n + 1) * sizeof *items);
+  if (!items) {
+    fc_error_no_memory();
+    return -1;
+  }
+  for (int64_t i = 0; i < n; ++i) fc_any_to_owned((TVMFFIAny*)cell->data + i, &items[i]);
+  items[n] = fc_any_object(other);
+  fc_incref(other);
+  int rc = fc_array_new(items, n + 1, &longer);
+  free(items);
+  if (rc != 0) return -1;
+  if (*imports) fc_decref(*imports);
+  *imports = longer;
+  return 0;
+}
+
+int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
+  pthread_mutex_lock(&tree_lock);
+  bool cycle = reaches(other, module);
+  int rc = cycle ? -1 : append_import(imports_of(module), other);
+  pthread_mutex_unlock(&tree_lock);
+  if (cycle) fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is it");
+  return rc;
+}
+
+int fc_module_clear_imports_plainly(TVMFFIObject* module) {
+  TVMFFIObjectHandle none = NULL;
+  if (fc_array_new(NULL, 0, &none) != 0) return -1;
+  pthread_mutex_lock(&tree_lock);
+  TVMFFIObject* old = *imports_of(module);
+  *imports_of(module) = none;
+  pthread_mutex_unlock(&tree_lock);
+  if (old) fc_decref(old);
+  return 0;
+}
+
+int fc_module_import(TVMFFIObject* module, TVMFFIObject* other) {
+  if (fc_module_of(module)) return fc_module_import_plainly(module, other);
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->import(module, other) : -1;
+}
+
+int fc_module_clear_imports(TVMFFIObject* module) {
+  if (fc_module_of(module)) return fc_module_clear_imports_plainly(module);
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->clear_imports(module) : -1;
+}
+
+/* ---- the module itself ---- */
+
+int fc_module_kind(TVMFFIObject* handle, const char** out) {
+  const FcModuleObj* module = fc_module_of(handle);
+  const FcCxx* cxx = module ? NULL : fc_cxx();
+  if (module) *out = module->kind;
+  if (module) return 0;
+  return cxx ? cxx->kind(handle, out) : -1;
+}
+
+int fc_module_properties(TVMFFIObject* handle, int* out) {
+  const FcModuleObj* module = fc_module_of(handle);
+  const FcCxx* cxx = module ? NULL : fc_cxx();
+  if (module) *out = module->properties;
+  if (module) return 0;
+  return cxx ? cxx->properties(handle, out) : -1;
+}
+
+static int call_hook(TVMFFIObject* hook, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  *result = fc_any_none();
+  return TVMFFIFunctionGetCellPtr(hook)->safe_call(hook, args, n, result);
+}
+
+int fc_module_source(TVMFFIObject* handle, const TVMFFIAny* format, TVMFFIAny* result) {
+  const FcModuleObj* module = fc_module_of(handle);
+  if (module) {
+    return module->source ? call_hook(module->source, format, 1, result) : fc_any_from_bytes(kTVMFFIStr, "", 0, result);
+  }
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->source(handle, format, result) : -1;
+}
+
+int fc_module_save(TVMFFIObject* handle, TVMFFIAny* result) {
+  const FcModuleObj* module = fc_module_of(handle);
+  if (module && module->save) return call_hook(module->save, NULL, 0, result);
+  if (module) {
+    fc_error_format("RuntimeError", "a module of kind `%s` cannot be saved: it was made without `save`",
+                    module->kind);
+    return -1;
+  }
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->save(handle, result) : -1;
+}
+
+int fc_module_formats(TVMFFIObject* handle, TVMFFIAny* result) {
+  TVMFFIObjectHandle none = NULL;
+  if (fc_module_of(handle)) {
+    if (fc_array_new(NULL, 0, &none) != 0) return -1;
+    *result = fc_any_object(none);
+    return 0;
+  }
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->formats(handle, result) : -1;
+}
+
+int fc_module_write(TVMFFIObject* handle, const TVMFFIAny* file, const TVMFFIAny* format) {
+  const FcModuleObj* module = fc_module_of(handle);
+  if (module) {
+    fc_error_format("RuntimeError", "a module of kind `%s` is not written to files", module->kind);
+    return -1;
+  }
+  const FcCxx* cxx = fc_cxx();
+  return cxx ? cxx->write(handle, file, format) : -1;
+}

@@ -1,0 +1,238 @@
+/*
+ * What a library embeds: other modules, as bytes, in the symbol `__tvm_ffi__library_bin`; and loading by file.
+ * No Python here.
+ *
+ * The bytes (all numbers 64 bits, little endian) are: how many follow; the tree of imports, as for each module the
+ * place where its children begin in a list, and one more for its end; the list of children; and for each module its
+ * kind and its own bytes. The kind `_lib` has no bytes and means the library itself. Module 0 is the root.
+ *
+ * Whoever made the library made the bytes, and may have made a mistake: each read is checked against what is left.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/dl/library.h"
+#include "runtime/module.h"
+
+typedef struct {
+  const char* at;
+  size_t left;
+} Reader;
+
+static int malformed(const char* what, const Reader* reader) {
+  fc_error_format("ValueError", "the modules that the library embeds (__tvm_ffi__library_bin) are malformed: %s, with "
+                  "%zu bytes left", what, reader->left);
+  return -1;
+}
+
+static int read_u64(Reader* reader, uint64_t* out) {
+  if (reader->left < 8) return malformed("a number is cut off", reader);
+  *out = 0;
+  for (int i = 0; i < 8; ++i) *out |= (uint64_t)(uint8_t)reader->at[i] << (8 * i);
+  reader->at += 8;
+  reader->left -= 8;
+  return 0;
+}
+
+static int read_bytes(Reader* reader, TVMFFIByteArray* out) {
+  uint64_t size = 0;
+  if (read_u64(reader, &size) != 0) return -1;
+  if (size > reader->left) return malformed("a text is longer than the rest", reader);
+  *out = (TVMFFIByteArray){reader->at, (size_t)size};
+  reader->at += size;
+  reader->left -= (size_t)size;
+  return 0;
+}
+
+/* The numbers stay where they are. */
+static int read_list(Reader* reader, Reader* list) {
+  uint64_t count = 0;
+  if (read_u64(reader, &count) != 0) return -1;
+  if (count > reader->left / 8) return malformed("a list is longer than the rest", reader);
+  *list = (Reader){reader->at, (size_t)count * 8};
+  reader->at += list->left;
+  reader->left -= list->left;
+  return 0;
+}
+
+static uint64_t list_item(const Reader* list, size_t i) {
+  Reader at = {list->at + i * 8, 8};
+  uint64_t value = 0;
+  read_u64(&at, &value);
+  return value;
+}
+
+/* ---- modules of other kinds ---- */
+
+static TVMFFIObject* call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
+  TVMFFIAny result = fc_any_none();
+  int rc = TVMFFIFunctionGetCellPtr(loader)->safe_call(loader, args, n, &result);
+  fc_decref(loader);
+  if (rc != 0) return NULL;
+  if (result.type_index == kTVMFFIModule) return result.v_obj;
+  fc_error_format("TypeError", "the loader `%s` returned a `%s`, not a module", name, fc_type_name(result.type_index));
+  fc_any_clear(&result);
+  return NULL;
+}
+
+static TVMFFIObject* find_loader(const char* name) {
+  TVMFFIByteArray text = {name, strlen(name)};
+  TVMFFIObjectHandle loader = NULL;
+  TVMFFIFunctionGetGlobal(&text, &loader);
+  return loader;
+}
+
+TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size) {
+  char name[256];
+  TVMFFIByteArray bytes = {data, size};
+  TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &bytes};
+  snprintf(name, sizeof name, "ffi.Module.load_from_bytes.%.*s", (int)(kind_size < 200 ? kind_size : 200), kind);
+  TVMFFIObject* loader = find_loader(name);
+  if (loader) return call_loader(loader, &arg, 1, name);
+  fc_error_format("RuntimeError", "no loader for modules of kind `%.*s`: register one by register_loader, or as the "
+                  "global function `%s`", (int)(kind_size < 200 ? kind_size : 200), kind, name);
+  return NULL;
+}
+
+/* ---- the tree ---- */
+
+static int read_modules(Reader* reader, TVMFFIObject* library, TVMFFIObject** modules, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    TVMFFIByteArray kind = {"", 0}, bytes = {"", 0};
+    if (read_bytes(reader, &kind) != 0) return -1;
+    if (kind.size == 4 && memcmp(kind.data, "_lib", 4) == 0) {
+      fc_incref(library);
+      modules[i] = library;
+      continue;
+    }
+    if (read_bytes(reader, &bytes) != 0) return -1;
+    modules[i] = fc_module_from_bytes(kind.data, kind.size, bytes.data, bytes.size);
+    if (!modules[i]) return -1;
+  }
+  return 0;
+}
+
+static int import_children(const Reader* reader, TVMFFIObject** modules, size_t n, const Reader* begins,
+                           const Reader* children) {
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t begin = list_item(begins, i), end = list_item(begins, i + 1);
+    if (begin > end || end > children->left / 8) return malformed("a module's children are not in the list", reader);
+    for (uint64_t k = begin; k < end; ++k) {
+      uint64_t child = list_item(children, (size_t)k);
+      if (child >= n) return malformed("a child is no module", reader);
+      if (fc_module_import(modules[i], modules[child]) != 0) return -1;
+    }
+  }
+  return 0;
+}
+
+TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* library) {
+  Reader reader = {data, size}, begins = {data, 0}, children = {data, 0};
+  uint64_t nbytes = 0;
+  if (read_u64(&reader, &nbytes) != 0) return NULL;
+  if (nbytes > reader.left) return malformed("it says that it is longer than its symbol", &reader), NULL;
+  reader.left = (size_t)nbytes;
+  if (read_list(&reader, &begins) != 0 || read_list(&reader, &children) != 0) return NULL;
+  /* Each module takes 8 bytes at least. */
+  size_t n = begins.left / 8;
+  if (n < 2 || n - 1 > reader.left / 8) return malformed("the number of modules does not fit", &reader), NULL;
+  TVMFFIObject** modules = calloc(--n, sizeof *modules);
+  TVMFFIObject* root = NULL;
+  if (!modules) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  if (read_modules(&reader, library, modules, n) == 0 &&
+      import_children(&reader, modules, n, &begins, &children) == 0) {
+    root = modules[0];
+    fc_incref(root);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    if (modules[i]) fc_decref(modules[i]);
+  }
+  free(modules);
+  return root;
+}
+
+/* ---- libraries ---- */
+
+/* As the linker knows it; 0 where it does not (hand-written assembly), or cannot be asked (musl). */
+static size_t linked_size(const char* data) {
+#ifdef __GLIBC__
+  Dl_info info;
+  const ElfW(Sym)* symbol = NULL;
+  return dladdr1(data, &info, (void**)&symbol, RTLD_DL_SYMENT) && symbol ? symbol->st_size : 0;
+#else
+  (void)data;
+  return 0;
+#endif
+}
+
+/* The size of a symbol; what its first number says, where the linker says nothing. */
+static size_t symbol_size(const char* data) {
+  size_t linked = linked_size(data);
+  uint64_t says = 0;
+  if (linked) return linked;
+  Reader reader = {data, 8};
+  read_u64(&reader, &says);
+  return says > SIZE_MAX - 8 ? SIZE_MAX : (size_t)says + 8;
+}
+
+static int check_version(void* library, const char* path) {
+  const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
+  if (!version || *version == FARCALL_ABI_VERSION) return 0;
+  fc_error_format("ImportError", "%s is built for version %u of the ABI, and this farcall has version %u; build it "
+                  "again with the headers of this one", path, *version, FARCALL_ABI_VERSION);
+  return -1;
+}
+
+static TVMFFIObject* module_of(void* library, bool bound_here) {
+  const FarcallRuntime** runtime = fc_link_symbol(library, FARCALL_RUNTIME_SYMBOL);
+  const char* bin = fc_link_symbol(library, "__tvm_ffi__library_bin");
+  if (runtime) *runtime = &fc_runtime;
+  fc_context_fill(library);
+  TVMFFIObject* module = fc_module_of_library(library, bound_here);
+  if (!module || !bin) return module;
+  TVMFFIObject* root = fc_module_from_bin(bin, symbol_size(bin), module);
+  fc_decref(module);
+  return root;
+}
+
+/* ".so" and its like are the linker's; for another ending, who has registered for it. */
+static TVMFFIObject* loader_of(const char* path, const char** ending) {
+  char name[256];
+  const char* slash = strrchr(path, '/');
+  const char* dot = strrchr(path, '.');
+  if (!dot || (slash && dot < slash) || strlen(dot) > 64) return NULL;
+  *ending = dot + 1;
+  snprintf(name, sizeof name, "ffi.Module.load_from_file.%s", *ending);
+  return strcmp(*ending, "so") == 0 ? NULL : find_loader(name);
+}
+
+static TVMFFIObject* load_library(FcLibrary library, const char* path) {
+  if (!library.handle || check_version(library.handle, path) != 0) return NULL;
+  return module_of(library.handle, library.bound_here);
+}
+
+TVMFFIObject* fc_module_load(const char* path, char* message, size_t size) {
+  const char* ending = "";
+  message[0] = 0;
+  TVMFFIObject* loader = loader_of(path, &ending);
+  if (!loader) return load_library(fc_library_open(path, message, size), path);
+  const TVMFFIAny args[2] = {{.type_index = kTVMFFIRawStr, .v_c_str = path},
+                             {.type_index = kTVMFFIRawStr, .v_c_str = ending}};
+  return call_loader(loader, args, 2, ending);
+}
+
+bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size) {
+  FcLibrary library;
+  const char* ending;
+  TVMFFIObject* loader = loader_of(path, &ending);
+  if (loader) fc_decref(loader);
+  if (loader) return false;
+  if (!fc_library_open_plain(path, &library, message, size)) return false;
+  *out = load_library(library, path);
+  return true;
+}

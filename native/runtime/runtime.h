@@ -1,0 +1,300 @@
+/*
+ * The part of the core that knows no Python: objects, errors, functions, tensors, and the environment of a call.
+ *
+ * Functions here may run without the GIL. Those that fail put an error into the thread's slot and return -1 or
+ * NULL. The exported TVMFFI* functions are thin: the core itself calls the fc_* ones, which no other library can
+ * capture.
+ */
+#ifndef FARCALL_RUNTIME_RUNTIME_H_
+#define FARCALL_RUNTIME_RUNTIME_H_
+
+#include <farcall/c_api.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define FC_COLD __attribute__((noinline, cold))
+#define FC_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define FC_LIKELY(x) __builtin_expect(!!(x), 1)
+#define FC_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/*
+ * What one thread has. With glibc the variable is addressed directly instead of through a call, which is worth
+ * 4 ns a call; other C libraries refuse that in a library that is loaded late. Room for such variables is scarce
+ * (1.6 KB for all libraries, torch's included), so what is rare and large is allocated.
+ */
+#if defined(__GLIBC__)
+#define FC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define FC_TLS _Thread_local
+#endif
+
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+  TVMFFIStreamHandle stream;
+} FcStream;
+
+enum { FC_MAX_STREAMS = 64, FC_MAX_ADDRESSES = 32 };
+
+typedef struct {
+  FcStream streams[FC_MAX_STREAMS];
+  int stream_count;
+  char backtrace[512];
+  TVMFFIByteArray backtrace_bytes;
+  const char* addresses[FC_MAX_ADDRESSES]; /* of the last TVMFFIBacktrace, the innermost first */
+  int address_count;
+} FcThreadMore;
+
+typedef struct FcThread {
+  TVMFFIObject* error;                    /* the raised error, owned, or NULL */
+  const DLPackExchangeAPI* exchange;      /* the framework of the call in progress, or NULL */
+  void* python_state;                     /* the thread's state in Python during a call from there, else NULL */
+  DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
+  FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
+  bool error_mirrored;                    /* whether it went to the other runtime, too: see fc_error_take */
+  int depth;                              /* of the nested list that is being converted */
+  int loading;                            /* libraries whose constructors run now: see fc_registration_failed */
+  TVMFFIObject* load_error;               /* the first failure of these, owned, or NULL */
+} FcThread;
+
+extern FC_TLS FcThread fc_thread;
+/* What this thread needs rarely; freed when the thread ends. NULL without memory. */
+FcThreadMore* fc_thread_more(void);
+
+/* POSIX has no static initialiser for a mutex that its owner may lock again. */
+void fc_recursive_mutex_init(pthread_mutex_t* mutex);
+
+/* ---- values ---- */
+
+static inline TVMFFIAny fc_any_none(void) {
+  TVMFFIAny any = {.type_index = kTVMFFINone};
+  return any;
+}
+static inline TVMFFIAny fc_any_int(int64_t value) {
+  TVMFFIAny any = {.type_index = kTVMFFIInt, .v_int64 = value};
+  return any;
+}
+/* The tag comes from the object's own header. */
+static inline TVMFFIAny fc_any_object(void* object) {
+  TVMFFIAny any = {.type_index = ((TVMFFIObject*)object)->type_index, .v_obj = (TVMFFIObject*)object};
+  return any;
+}
+static inline bool fc_any_is_object(const TVMFFIAny* any) { return any->type_index >= kTVMFFIStaticObjectBegin; }
+
+/* ---- objects ---- */
+
+static inline void fc_object_init(TVMFFIObject* object, int32_t type_index, void (*deleter)(void*, int)) {
+  object->combined_ref_count = 0x100000001ULL;
+  object->type_index = type_index;
+  object->__padding = 0;
+  object->deleter = deleter;
+}
+static inline void fc_incref(void* object) {
+  __atomic_fetch_add(&((TVMFFIObject*)object)->combined_ref_count, 1, __ATOMIC_RELAXED);
+}
+void fc_decref_slow(TVMFFIObject* object, uint64_t old);
+static inline void fc_decref(void* handle) {
+  TVMFFIObject* object = (TVMFFIObject*)handle;
+  uint64_t old = __atomic_fetch_sub(&object->combined_ref_count, 1, __ATOMIC_RELEASE);
+  if ((uint32_t)old == 1) fc_decref_slow(object, old);
+}
+/* The only reference there is, strong or weak: what the object holds may be taken out of it. */
+static inline bool fc_is_unique(void* object) {
+  return __atomic_load_n(&((TVMFFIObject*)object)->combined_ref_count, __ATOMIC_ACQUIRE) == 0x100000001ULL;
+}
+/* Releases what an owned Any holds, and makes it None. */
+static inline void fc_any_clear(TVMFFIAny* any) {
+  TVMFFIAny old = *any;
+  *any = fc_any_none();
+  if (fc_any_is_object(&old) && old.v_obj) fc_decref(old.v_obj);
+}
+
+/* Text and bytes: in place up to 7 bytes, else an object. type_index: kTVMFFIStr or kTVMFFIBytes. */
+int fc_any_from_bytes(int32_t type_index, const char* data, size_t size, TVMFFIAny* out);
+/* Reads any tag that holds text (8, 11, 65) or bytes (9, 12, 66); false for another. Borrows from `any`. */
+bool fc_any_text(const TVMFFIAny* any, TVMFFIByteArray* out);
+bool fc_any_bytes(const TVMFFIAny* any, TVMFFIByteArray* out);
+/* A view becomes a value; see TVMFFIAnyViewToOwnedAny. */
+int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out);
+/* A new Array. The items move in, on failure too. */
+int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
+int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out);
+/* "ffi.Tensor" for 70, and so on. */
+const char* fc_type_name(int32_t type_index);
+/* Calls visit for the name of each type that is registered. */
+void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
+
+/* ---- errors ---- */
+
+FC_COLD void fc_error_set(const char* kind, const char* message);
+/* The same for a library, which another runtime may have called. */
+FC_COLD void fc_error_set_by_library(const char* kind, const char* message);
+FC_COLD void fc_error_format(const char* kind, const char* format, ...) FC_PRINTF(2, 3);
+FC_COLD void fc_error_no_memory(void);
+/* Owned; NULL when there is none, neither here nor in another runtime of this process. */
+TVMFFIObject* fc_error_take(void);
+/* Whatever it is, nobody wants it. */
+void fc_error_drop(void);
+/* A new error object; extra_context (may be NULL) moves in. NULL without memory. */
+TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFIByteArray backtrace,
+                           TVMFFIObject* cause, TVMFFIObject* extra_context);
+/*
+ * What a function that registers something returns after it has set an error: -1, and 0 while a library is being
+ * loaded. Its constructors could only end the process; so the error is kept, and loading fails with it.
+ */
+FC_COLD int fc_registration_failed(void);
+/* Puts an error into the slot; the reference moves in. */
+void fc_error_raise(TVMFFIObject* error);
+/* Whether an error only says that the host has one: C++ throws it after TVMFFIEnvCheckSignals(). */
+bool fc_error_says_already_set(TVMFFIByteArray kind);
+
+/* ---- containers: see runtime/map.c for the layout ---- */
+
+static inline bool fc_type_is_container(int32_t type_index) {
+  return type_index == kTVMFFIArray || type_index == kTVMFFIMap || type_index == kTVMFFIShape ||
+         type_index == kTVMFFIList || type_index == kTVMFFIDict;
+}
+
+int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out); /* the items move in */
+/* One item more, which moves in, on failure too; and fewer. The places must be inside. */
+int fc_list_insert(TVMFFIObject* list, int64_t at, TVMFFIAny item);
+void fc_list_erase(TVMFFIObject* list, int64_t begin, int64_t end);
+int fc_shape_new(const int64_t* dims, size_t n, TVMFFIObjectHandle* out);
+/* An empty Map or Dict (type_index). The first keys are found by comparing, more than 4 by hashing. */
+int fc_map_new(int32_t type_index, TVMFFIObjectHandle* out);
+/* Sets a key of a map that nobody else has seen yet, or of a Dict. Key and value move in, on failure too. */
+int fc_map_set(TVMFFIObject* map, TVMFFIAny key, TVMFFIAny value);
+/* The value of a key, borrowed; NULL when there is none. The key may be a view. */
+const TVMFFIAny* fc_map_find(const TVMFFIObject* map, const TVMFFIAny* key);
+bool fc_map_erase(TVMFFIObject* map, const TVMFFIAny* key);
+/*
+ * The pairs in the order of insertion: start with at = 0, go on while fc_map_next gives true. Key and value are
+ * borrowed. The map must not change meanwhile.
+ */
+typedef struct {
+  const TVMFFIAny* key;
+  const TVMFFIAny* value;
+  uint64_t at, left;
+  bool begun;
+} FcMapCursor;
+bool fc_map_next(const TVMFFIObject* map, FcMapCursor* cursor);
+/* How keys are compared and hashed; libraries have the same functions compiled in. */
+bool fc_any_equal(const TVMFFIAny* a, const TVMFFIAny* b);
+uint64_t fc_any_hash(const TVMFFIAny* any);
+uint64_t fc_hash_bytes(const char* data, size_t size);
+
+/* The callers of the library that last asked for a backtrace in this thread; each as text, for who looks. */
+int fc_backtrace_count(void);
+void fc_backtrace_describe(int i, char* out, size_t size);
+
+/* ---- functions ---- */
+
+/* What TVMFFIFunctionCreate makes. */
+typedef struct FcFunctionObj {
+  TVMFFIObject header;
+  TVMFFIFunctionCell cell;
+  void* self;
+  TVMFFISafeCallType call;
+  void (*deleter)(void* self);
+} FcFunctionObj;
+
+int fc_function_new(void* self, TVMFFISafeCallType call, void (*deleter)(void*), TVMFFIObjectHandle* out);
+/* Where a call may go directly: the innermost callable and its self. */
+void fc_function_target(TVMFFIObject* function, TVMFFISafeCallType* call, void** self);
+
+/* The registry of global functions. Names are UTF-8 with a length. */
+int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override);
+TVMFFIObject* fc_global_get(const char* name, size_t size); /* new reference, NULL when there is none */
+bool fc_global_remove(const char* name, size_t size);
+/* The JSON that was registered with a function, "" without one; ValueError when there is no such function. */
+int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result);
+/* Calls visit for each name, under the registry's lock; stops when it returns false. */
+void fc_global_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
+void fc_global_each_function(bool (*visit)(void* context, const char* name, size_t size, TVMFFIObject* function),
+                             void* context);
+
+/* ---- tensors ---- */
+
+/* Every Tensor that the core makes. Shape and strides stand behind it, in the same allocation. */
+typedef struct FcTensorObj {
+  TVMFFIObject header;
+  DLTensor dl;
+  void (*release)(struct FcTensorObj* self); /* frees what dl.data is; may be NULL */
+  void* context;                             /* for release */
+  uint64_t flags;                            /* DLPACK_FLAG_BITMASK_* */
+} FcTensorObj;
+
+/*
+ * A tensor around memory that the caller supplies. strides: elements, NULL for row-major. `release` runs once,
+ * in whichever thread drops the last reference, with or without the GIL.
+ */
+FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), void* context);
+/* An empty row-major CPU tensor like the prototype, aligned to 64, its memory in the same allocation. */
+FcTensorObj* fc_tensor_alloc(const DLTensor* prototype);
+/* The same, all of it zero: for whom what was in that memory before is not meant. */
+FcTensorObj* fc_tensor_zeros(const DLTensor* prototype);
+/* A row-major copy on the CPU of a CPU tensor. */
+FcTensorObj* fc_tensor_compact(const DLTensor* from);
+/* Whether a Tensor object was made by this core (so that the cast to FcTensorObj holds). */
+bool fc_tensor_is_ours(const TVMFFIObject* object);
+static inline DLTensor* fc_tensor_dl(TVMFFIObject* object) { return TVMFFITensorGetDLTensorPtr(object); }
+/* The DLTensor of a value with tag 7 or 70; NULL for another tag. */
+static inline DLTensor* fc_any_tensor(const TVMFFIAny* any) {
+  if (any->type_index == kTVMFFITensor) return fc_tensor_dl(any->v_obj);
+  return any->type_index == kTVMFFIDLTensorPtr ? (DLTensor*)any->v_ptr : NULL;
+}
+FcTensorObj* fc_tensor_from_managed(DLManagedTensorVersioned* managed);
+FcTensorObj* fc_tensor_from_legacy(DLManagedTensor* managed);
+DLManagedTensorVersioned* fc_tensor_to_managed(TVMFFIObject* tensor); /* takes a reference */
+DLManagedTensor* fc_tensor_to_legacy(TVMFFIObject* tensor);
+/* Takes the managed tensor out of an object that alone holds it, else NULL. The reference to the object goes. */
+DLManagedTensorVersioned* fc_tensor_unwrap(TVMFFIObject* tensor);
+uint64_t fc_tensor_flags(const TVMFFIObject* tensor);
+bool fc_is_contiguous(const DLTensor* dl);
+int64_t fc_numel(const DLTensor* dl);
+/* Bytes of a row-major tensor; -1 with an error when a dim is negative or the size overflows. */
+int64_t fc_nbytes(const DLTensor* dl);
+void fc_row_major(int32_t ndim, const int64_t* shape, int64_t* strides);
+
+/* ---- types and devices as text ---- */
+
+#define FC_NAME_MAX 64
+/* false when the text names no dtype (no error is set). */
+bool fc_dtype_parse(const char* text, size_t size, DLDataType* out);
+void fc_dtype_print(DLDataType dtype, char out[FC_NAME_MAX]);
+static inline bool fc_dtype_equal(DLDataType a, DLDataType b) { return memcmp(&a, &b, sizeof a) == 0; }
+bool fc_device_parse(const char* text, size_t size, DLDevice* out);
+void fc_device_print(DLDevice device, char out[FC_NAME_MAX]);
+/* A tensor behind a session: see DLDeviceType in c_api.h. */
+#define FC_REMOTE_STEP 128
+static inline bool fc_device_is_remote(DLDevice device) { return (int)device.device_type >= FC_REMOTE_STEP; }
+
+/* ---- the environment ---- */
+
+/* Allocates as TVMFFIEnvTensorAlloc does. */
+int fc_env_alloc(DLTensor* prototype, TVMFFIObjectHandle* out);
+/* Set by the Python half: not 0 when a signal handler raised. Called without the GIL. */
+extern int (*fc_check_signals)(void);
+/* Set by the Python half: the stream on which the framework of the call in progress works; NULL without one. */
+extern TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id);
+
+/* ---- another runtime in this process: see runtime/dl/foreign.c ---- */
+
+/* Takes the error from the other runtime's slot; NULL when there is none, of either. */
+TVMFFIObject* fc_foreign_error_take(void);
+/* Puts this thread's error into the other runtime's slot too. */
+void fc_foreign_error_mirror(void);
+/* A function that is registered there; new reference or NULL. */
+TVMFFIObject* fc_foreign_global(const char* name, size_t size);
+/* Registers there what was registered here in place of `old` (may be NULL); and removes it. */
+void fc_foreign_global_set(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old);
+void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject* function);
+/* The allocator that is set there; NULL when there is none. */
+DLPackManagedTensorAllocator fc_foreign_allocator(void);
+/* Makes an exported function of a library that is bound to the other runtime allocate here. */
+void fc_foreign_wrap(TVMFFISafeCallType* call, void** self);
+
+extern const FarcallRuntime fc_runtime;
+
+#endif /* FARCALL_RUNTIME_RUNTIME_H_ */

@@ -1,0 +1,258 @@
+/* Tensor objects, and DLPack's managed descriptions of them. No Python here. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "runtime/runtime.h"
+
+enum { DATA_ALIGNMENT = 64, LARGE = 1 << 22 };
+
+int64_t fc_numel(const DLTensor* dl) {
+  int64_t n = 1;
+  for (int32_t i = 0; i < dl->ndim; ++i) n *= dl->shape[i];
+  return n;
+}
+
+void fc_row_major(int32_t ndim, const int64_t* shape, int64_t* strides) {
+  int64_t step = 1;
+  for (int32_t i = ndim - 1; i >= 0; --i) {
+    strides[i] = step;
+    step *= shape[i] > 1 ? shape[i] : 1;
+  }
+}
+
+/* Dims of size 1 have no layout, and an empty tensor has none at all. */
+bool fc_is_contiguous(const DLTensor* dl) {
+  if (!dl->strides) return true;
+  int64_t step = 1;
+  bool row_major = true;
+  for (int32_t i = dl->ndim - 1; i >= 0; --i) {
+    if (dl->shape[i] == 0) return true;
+    if (dl->shape[i] != 1 && dl->strides[i] != step) row_major = false;
+    step *= dl->shape[i];
+  }
+  return row_major;
+}
+
+static int64_t size_error(const DLTensor* dl, int32_t axis) {
+  if (axis >= 0 && dl->shape[axis] < 0) {
+    fc_error_format("ValueError", "dimension %d is %lld; a dimension cannot be negative", (int)axis,
+                    (long long)dl->shape[axis]);
+  } else {
+    fc_error_set("MemoryError", "the tensor's size in bytes does not fit in 64 bits");
+  }
+  return -1;
+}
+
+int64_t fc_nbytes(const DLTensor* dl) {
+  int64_t bits = (int64_t)dl->dtype.bits * dl->dtype.lanes;
+  bool empty = false;
+  for (int32_t i = 0; i < dl->ndim; ++i) {
+    if (dl->shape[i] < 0) return size_error(dl, i);
+    if (dl->shape[i] == 0) {
+      empty = true;
+    } else if (__builtin_mul_overflow(bits, dl->shape[i], &bits)) {
+      return size_error(dl, -1);
+    }
+  }
+  if (empty) return 0;
+  return bits > INT64_MAX - 7 ? size_error(dl, -1) : (bits + 7) / 8;
+}
+
+/* ---- the object ---- */
+
+static void tensor_delete(void* handle, int flags) {
+  FcTensorObj* tensor = handle;
+  if ((flags & kTVMFFIObjectDeleterFlagBitMaskStrong) && tensor->release) tensor->release(tensor);
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(handle);
+}
+
+bool fc_tensor_is_ours(const TVMFFIObject* object) { return object->deleter == tensor_delete; }
+
+uint64_t fc_tensor_flags(const TVMFFIObject* tensor) {
+  return fc_tensor_is_ours(tensor) ? ((const FcTensorObj*)tensor)->flags : 0;
+}
+
+static FcTensorObj* tensor_init(FcTensorObj* tensor, const DLTensor* like, const int64_t* strides) {
+  fc_object_init(&tensor->header, kTVMFFITensor, tensor_delete);
+  tensor->dl = *like;
+  tensor->dl.shape = (int64_t*)(tensor + 1);
+  tensor->dl.strides = tensor->dl.shape + like->ndim;
+  for (int32_t i = 0; i < like->ndim; ++i) tensor->dl.shape[i] = like->shape[i];
+  if (strides) {
+    for (int32_t i = 0; i < like->ndim; ++i) tensor->dl.strides[i] = strides[i];
+  } else {
+    fc_row_major(like->ndim, tensor->dl.shape, tensor->dl.strides);
+  }
+  tensor->release = NULL;
+  tensor->context = NULL;
+  tensor->flags = 0;
+  return tensor;
+}
+
+FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), void* context) {
+  FcTensorObj* tensor = malloc(sizeof *tensor + (size_t)like->ndim * 2 * sizeof(int64_t));
+  if (!tensor) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  tensor_init(tensor, like, like->strides);
+  tensor->release = release;
+  tensor->context = context;
+  return tensor;
+}
+
+/*
+ * Memory that the C library takes from the system for one tensor costs a fault a page on first use, four times
+ * the arithmetic on it. Large pages make it cheap, as numpy does from the same size on.
+ */
+static FC_COLD void advise_large_pages(const void* data, size_t nbytes) {
+#ifdef MADV_HUGEPAGE
+  const uintptr_t page = 4096;
+  uintptr_t begin = ((uintptr_t)data + page - 1) & ~(page - 1);
+  uintptr_t end = ((uintptr_t)data + nbytes) & ~(page - 1);
+  if (end > begin) madvise((void*)begin, end - begin, MADV_HUGEPAGE);
+#else
+  (void)data, (void)nbytes;
+#endif
+}
+
+static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
+  int64_t nbytes = fc_nbytes(prototype);
+  if (nbytes < 0) return NULL;
+  size_t meta = sizeof(FcTensorObj) + (size_t)prototype->ndim * 2 * sizeof(int64_t);
+  FcTensorObj* tensor = NULL;
+  if ((uint64_t)nbytes <= SIZE_MAX - meta - DATA_ALIGNMENT) {
+    size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
+    tensor = zeroed ? calloc(1, size) : malloc(size); /* new pages are zero: calloc knows */
+  }
+  if (!tensor) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  tensor_init(tensor, prototype, NULL);
+  uintptr_t data = (uintptr_t)tensor + meta;
+  tensor->dl.data = (void*)((data + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));
+  tensor->dl.byte_offset = 0;
+  if (FC_UNLIKELY(nbytes >= LARGE)) advise_large_pages(tensor->dl.data, (size_t)nbytes);
+  return tensor;
+}
+
+FcTensorObj* fc_tensor_alloc(const DLTensor* prototype) { return tensor_alloc(prototype, false); }
+FcTensorObj* fc_tensor_zeros(const DLTensor* prototype) { return tensor_alloc(prototype, true); }
+
+/* ---- managed descriptions in ---- */
+
+static void release_managed(FcTensorObj* self) {
+  DLManagedTensorVersioned* managed = self->context;
+  if (managed && managed->deleter) managed->deleter(managed);
+}
+
+static void release_legacy(FcTensorObj* self) {
+  DLManagedTensor* managed = self->context;
+  if (managed && managed->deleter) managed->deleter(managed);
+}
+
+FcTensorObj* fc_tensor_from_managed(DLManagedTensorVersioned* managed) {
+  FcTensorObj* tensor = fc_tensor_new(&managed->dl_tensor, release_managed, managed);
+  if (tensor) tensor->flags = managed->flags;
+  return tensor;
+}
+
+FcTensorObj* fc_tensor_from_legacy(DLManagedTensor* managed) {
+  return fc_tensor_new(&managed->dl_tensor, release_legacy, managed);
+}
+
+DLManagedTensorVersioned* fc_tensor_unwrap(TVMFFIObject* object) {
+  FcTensorObj* tensor = (FcTensorObj*)object;
+  if (!fc_tensor_is_ours(object) || tensor->release != release_managed || !fc_is_unique(object)) return NULL;
+  DLManagedTensorVersioned* managed = tensor->context;
+  tensor->release = NULL;
+  fc_decref(object);
+  return managed;
+}
+
+static int check_layout(const DLTensor* dl, int32_t alignment, int32_t contiguous) {
+  uintptr_t address = (dl->device.device_type == kDLCPU ? (uintptr_t)dl->data : 0) + dl->byte_offset;
+  if (alignment > 0 && address % (uintptr_t)alignment != 0) {
+    fc_error_format("RuntimeError", "the tensor's data is not aligned to %d bytes", (int)alignment);
+    return -1;
+  }
+  if (contiguous && !fc_is_contiguous(dl)) {
+    fc_error_set("RuntimeError", "the tensor is not contiguous (row-major)");
+    return -1;
+  }
+  return 0;
+}
+
+int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment, int32_t require_contiguous,
+                           TVMFFIObjectHandle* out) {
+  if (check_layout(&from->dl_tensor, require_alignment, require_contiguous) != 0) return -1;
+  *out = fc_tensor_from_legacy(from);
+  return *out ? 0 : -1;
+}
+
+int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment,
+                                    int32_t require_contiguous, TVMFFIObjectHandle* out) {
+  if (from->version.major != DLPACK_MAJOR_VERSION) {
+    fc_error_format("RuntimeError", "the tensor is described by DLPack %u.%u; this runtime reads %d.x",
+                    from->version.major, from->version.minor, DLPACK_MAJOR_VERSION);
+    return -1;
+  }
+  if (from->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) {
+    fc_error_set("RuntimeError", "tensors with padded sub-byte elements are not supported; pack them");
+    return -1;
+  }
+  if (check_layout(&from->dl_tensor, require_alignment, require_contiguous) != 0) return -1;
+  *out = fc_tensor_from_managed(from);
+  return *out ? 0 : -1;
+}
+
+/* ---- managed descriptions out ---- */
+
+static void managed_delete(DLManagedTensorVersioned* self) {
+  fc_decref(self->manager_ctx);
+  free(self);
+}
+
+static void legacy_delete(DLManagedTensor* self) {
+  fc_decref(self->manager_ctx);
+  free(self);
+}
+
+DLManagedTensorVersioned* fc_tensor_to_managed(TVMFFIObject* tensor) {
+  DLManagedTensorVersioned* managed = malloc(sizeof *managed);
+  if (!managed) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  fc_incref(tensor);
+  managed->version = (DLPackVersion){DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed->manager_ctx = tensor;
+  managed->deleter = managed_delete;
+  managed->flags = fc_tensor_flags(tensor);
+  managed->dl_tensor = *fc_tensor_dl(tensor);
+  return managed;
+}
+
+DLManagedTensor* fc_tensor_to_legacy(TVMFFIObject* tensor) {
+  DLManagedTensor* managed = malloc(sizeof *managed);
+  if (!managed) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  fc_incref(tensor);
+  managed->dl_tensor = *fc_tensor_dl(tensor);
+  managed->manager_ctx = tensor;
+  managed->deleter = legacy_delete;
+  return managed;
+}
+
+int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out) {
+  *out = fc_tensor_to_legacy(from);
+  return *out ? 0 : -1;
+}
+
+int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out) {
+  *out = fc_tensor_to_managed(from);
+  return *out ? 0 : -1;
+}

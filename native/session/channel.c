@@ -1,0 +1,119 @@
+/* Channels: what all kinds have in common, which is their life. */
+#include "session/channel.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime/runtime.h"
+
+/* In `users`: no thread may come in any more. The one that leaves it alone there closes. */
+#define CLOSED UINT32_C(0x80000000)
+
+/* A child that this process forks has its descriptors, too; what it says there would end its parent's session. */
+static uint32_t forks;
+
+static void count_fork(void) { ++forks; }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
+void* fc_channel_new(size_t size, const FcChannelOps* ops) {
+  static pthread_once_t watched = PTHREAD_ONCE_INIT;
+  pthread_once(&watched, watch_forks);
+  FcChannel* channel = calloc(1, size);
+  if (!channel) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  channel->ops = ops;
+  channel->refs = 1;
+  channel->forks = forks;
+  return channel;
+}
+
+void fc_channel_incref(FcChannel* channel) { __atomic_fetch_add(&channel->refs, 1, __ATOMIC_RELAXED); }
+
+void fc_channel_decref(FcChannel* channel) {
+  if (__atomic_sub_fetch(&channel->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  fc_channel_close(channel);
+  if (channel->ops->destroy) channel->ops->destroy(channel);
+  free(channel);
+}
+
+bool fc_channel_is_closed(const FcChannel* channel) {
+  return (__atomic_load_n(&channel->users, __ATOMIC_ACQUIRE) & CLOSED) != 0;
+}
+
+static void leave(FcChannel* channel) {
+  if (__atomic_sub_fetch(&channel->users, 1, __ATOMIC_ACQ_REL) == CLOSED) channel->ops->close(channel);
+}
+
+/* 0 when the channel is open, and this process's own: it stays so until `leave`. */
+static int enter(FcChannel* channel) {
+  if (FC_UNLIKELY(channel->forks != forks)) return -ECHILD;
+  uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
+  do {
+    if (users & CLOSED) return -ECANCELED;
+  } while (!__atomic_compare_exchange_n(&channel->users, &users, users + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+  return 0;
+}
+
+ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
+  int rc = enter(channel);
+  if (rc < 0) return rc;
+  ssize_t got = channel->ops->receive(channel, to, n, deadline);
+  if (got > 0 && channel->traffic) channel->traffic[0] += (uint64_t)got;
+  leave(channel);
+  return got;
+}
+
+int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline) {
+  int rc = enter(channel);
+  if (rc < 0) return rc;
+  if (channel->traffic) {
+    for (size_t i = 0; i < count; ++i) channel->traffic[1] += parts[i].iov_len;
+  }
+  rc = channel->ops->send(channel, parts, count, deadline);
+  leave(channel);
+  return rc;
+}
+
+int fc_channel_finish(FcChannel* channel) {
+  int rc = enter(channel);
+  if (rc < 0) return rc;
+  rc = channel->ops->finish(channel);
+  leave(channel);
+  return rc;
+}
+
+void fc_channel_interrupt(FcChannel* channel) {
+  if (enter(channel) < 0) return;
+  channel->ops->interrupt(channel);
+  leave(channel);
+}
+
+void fc_channel_close(FcChannel* channel) {
+  if (enter(channel) < 0) return;
+  uint32_t before = __atomic_fetch_or(&channel->users, CLOSED, __ATOMIC_ACQ_REL);
+  if (!(before & CLOSED)) channel->ops->interrupt(channel);
+  leave(channel);
+}
+
+size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent) {
+  while (count != 0 && sent >= (*parts)->iov_len) {
+    sent -= (*parts)->iov_len;
+    ++*parts;
+    --count;
+  }
+  if (count != 0) {
+    (*parts)->iov_base = (uint8_t*)(*parts)->iov_base + sent;
+    (*parts)->iov_len -= sent;
+  }
+  return count;
+}
+
+int64_t fc_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}

@@ -1,0 +1,198 @@
+/* Calls without waiting: what they are, and how they begin. How they travel is in session/client/queue.c. */
+#include <stdlib.h>
+
+#include "session/client/remote.h"
+#include "session/trace.h"
+
+enum { FLUSH_AT = 32768 }; /* bytes that gather in the outbox */
+
+/* ---- the call as an object ---- */
+
+static int32_t call_index;
+static pthread_once_t index_once = PTHREAD_ONCE_INIT;
+
+static void make_index(void) {
+  static const char name[] = "farcall.Call";
+  TVMFFIByteArray key = {name, sizeof name - 1};
+  call_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject);
+}
+
+int32_t fc_call_index(void) {
+  pthread_once(&index_once, make_index);
+  return call_index;
+}
+
+static void delete_call(void* self, int flags) {
+  FcCall* call = self;
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
+    if (call->promise) fc_endpoint_free_later(call->ep, FC_PROMISE_BIT | call->promise, fc_no_device());
+    fc_any_clear(&call->value);
+    if (call->error) fc_decref(call->error);
+    fc_lenders_free(call->lent);
+    fc_decref(call->function);
+    fc_endpoint_decref(call->ep);
+  }
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(call);
+}
+
+static FcCall* new_call(FcEndpoint* ep, TVMFFIObject* function) {
+  FcCall* call = malloc(sizeof *call);
+  if (!call) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  *call = (FcCall){.ep = ep, .function = function, .value = fc_any_none(), .due = fc_deadline};
+  if (FC_UNLIKELY(call->due)) call->allowed = call->due - fc_now_ns();
+  fc_object_init(&call->header, fc_call_index(), delete_call);
+  fc_endpoint_incref(ep);
+  fc_incref(function);
+  return call;
+}
+
+/* ---- beginning ---- */
+
+/* Arguments that need the line before the call, or that the far side may call while it is open. */
+enum { ARGS_PLAIN, ARGS_MADE, ARGS_FUNCTIONS };
+
+static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) {
+  int kind = fc_remote_has_exports(ep) ? ARGS_FUNCTIONS : ARGS_PLAIN;
+  for (int32_t i = 0; i < n; ++i) {
+    const DLTensor* dl = fc_any_tensor(&args[i]);
+    if (args[i].type_index == kTVMFFIFunction && !fc_remote_function_of(args[i].v_obj)) kind = ARGS_FUNCTIONS;
+    bool upload = dl && !fc_device_is_remote(dl->device);
+    bool made = upload || fc_type_is_container(args[i].type_index);
+    if ((made || args[i].type_index == fc_call_index()) && kind == ARGS_PLAIN) kind = ARGS_MADE;
+  }
+  return kind;
+}
+
+/* Whether the result is to be kept there, for calls that take it before it is here. */
+static int prepare_keep(FcEndpoint* ep, FcCall* call) {
+  FcClient* client = ep->client;
+  if (!(client->features & FC_PEER_PROMISES)) return 0;
+  if (fc_remote_lookup(ep, "farcall.rpc.keep", &client->keep) < 0) return -1;
+  if (client->keep) call->promise = ++client->promises;
+  return 0;
+}
+
+static int encode_call(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
+  size_t* used = &ep->client->queue.used;
+  TVMFFIAny all[FC_REMOTE_INLINE_ARGS + 2], *args = all;
+  fc_wire_packet packet = {.code = FC_WIRE_CALL_FUNC, .num_args = wire->n, .args = wire->any,
+                           .handle = f->owned.handle};
+  if (!call->promise) return fc_endpoint_encode(ep, &packet, used);
+  if (wire->n > FC_REMOTE_INLINE_ARGS) args = malloc(((size_t)wire->n + 2) * sizeof *args);
+  if (!args) {
+    fc_error_no_memory();
+    return -1;
+  }
+  args[0] = fc_any_int((int64_t)call->promise);
+  args[1] = (TVMFFIAny){.type_index = kTVMFFIFunction, .v_uint64 = f->owned.handle};
+  memcpy(args + 2, wire->any, (size_t)wire->n * sizeof *args);
+  packet.handle = ep->client->keep;
+  packet.num_args += 2;
+  packet.args = args;
+  int rc = fc_endpoint_encode(ep, &packet, used);
+  if (args != all) free(args);
+  return rc;
+}
+
+static void push(FcQueue* queue, FcCall* call) {
+  fc_incref(call);
+  if (queue->last) queue->last->next = call;
+  else queue->first = call;
+  queue->last = call;
+}
+
+/* Behind what goes ahead of it. A failure leaves nothing in the outbox. */
+static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
+  FcQueue* queue = &ep->client->queue;
+  size_t before = queue->used, ahead = 0;
+  int rc = fc_remote_encode_ahead(ep, &queue->used, &ahead);
+  size_t begin = queue->used;
+  if (rc == 0) rc = encode_call(ep, call, f, wire);
+  if (rc < 0) {
+    queue->used = before;
+    ep->client->told_until = -1; /* what was said of it was not sent */
+    return -1;
+  }
+  call->ahead = (uint32_t)ahead;
+  call->began = fc_trace_begin();
+  queue->encoded += queue->used - before;
+  call->end = queue->encoded;
+  call->size = queue->used - begin;
+  push(queue, call);
+  ++ep->client->calls;
+  return 0;
+}
+
+/* The caller holds the lock; with ARGS_MADE the line is its own. */
+static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool keep) {
+  FcEndpoint* ep = call->ep;
+  const FcRemoteFunction* f = fc_remote_function_of(call->function);
+  FcRemoteArgs wire;
+  if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, f->name);
+  if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
+  if (keep && prepare_keep(ep, call) < 0) return -1;
+  int rc = fc_remote_args_begin(&wire, ep, f->name, args, n);
+  if (rc == 0 && !(ep->client->features & FC_PEER_FARCALL)) call->lent = fc_remote_lenders(&wire);
+  if (rc == 0) rc = enqueue(ep, call, f, &wire);
+  fc_remote_args_end(&wire, ep, rc == 0);
+  if (rc == 0 || !wire.inherits) return rc;
+  call->promise = 0; /* it fails without being sent */
+  fc_call_settle(call, rc);
+  return 0;
+}
+
+/* A call during which the far side may call back is made at once: nothing may be on the line behind it. */
+static int call_at_once(FcCall* call, const TVMFFIAny* args, int32_t n) {
+  TVMFFIAny result = fc_any_none();
+  int rc = TVMFFIFunctionGetCellPtr(call->function)->safe_call(call->function, args, n, &result);
+  call->value = result;
+  fc_call_settle(call, rc);
+  return 0;
+}
+
+/* The far side has to be asked for a function of its own first. */
+static bool needs_the_line(const FcEndpoint* ep, bool keep) {
+  const FcClient* client = ep->client;
+  return (keep && !client->keep && (client->features & FC_PEER_PROMISES)) || fc_remote_must_learn(ep);
+}
+
+FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
+  FcEndpoint* ep = fc_remote_function_of(function)->owned.ep;
+  FcCall* call = new_call(ep, function);
+  if (!call) return NULL;
+  int kind = kind_of_args(ep, args, n);
+  if (kind == ARGS_FUNCTIONS) {
+    call_at_once(call, args, n);
+    return call;
+  }
+  bool alone = kind == ARGS_MADE || needs_the_line(ep, keep);
+  int rc = alone ? fc_endpoint_enter(ep) : fc_call_enter_to_send(ep);
+  if (rc == 0) {
+    rc = begin_locked(call, args, n, keep);
+    if (rc == 0 && ep->client->queue.used >= FLUSH_AT) rc = fc_call_flush(ep);
+    fc_endpoint_leave(ep);
+  }
+  if (rc == 0) return call;
+  fc_decref(call);
+  return NULL;
+}
+
+FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
+  FcEndpoint* ep = fc_remote_function_of(function)->owned.ep;
+  const FcClient* client = ep->client;
+  if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || pthread_mutex_trylock(&ep->lock) != 0) {
+    return NULL;
+  }
+  bool room = !client->queue.sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
+  FcCall* call = room ? new_call(ep, function) : NULL;
+  if (call && begin_locked(call, args, n, keep) < 0) {
+    fc_decref(call);
+    call = NULL;
+    fc_error_drop(); /* who tries again gets it */
+  }
+  pthread_mutex_unlock(&ep->lock);
+  return call;
+}

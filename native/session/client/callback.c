@@ -1,0 +1,236 @@
+/* Functions of this process that the far side calls while it works on a call of ours. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "session/client/remote.h"
+
+/* ---- the table: slot and generation, as on the server's side ---- */
+
+typedef struct FcLent {
+  TVMFFIObject* function; /* owned; NULL: a free place */
+  uint32_t generation;    /* 30 bits */
+  uint32_t next_free;     /* 1 + slot; 0: none */
+} FcLent;
+
+enum { EXPORTS_MAX = 65536, GENERATION_MASK = 0x3FFFFFFF };
+
+static int grow(FcClient* client) {
+  uint32_t size = client->exports_size ? 2 * client->exports_size : 8;
+  FcLent* grown = size <= EXPORTS_MAX ? realloc(client->exports, size * sizeof *grown) : NULL;
+  if (!grown) {
+    fc_error_format("MemoryError", "the far side holds %u functions of this process, which is the limit",
+                    client->exports_live);
+    return -1;
+  }
+  client->exports = grown;
+  for (uint32_t i = client->exports_size; i < size; ++i) {
+    grown[i] = (FcLent){NULL, 1, client->exports_free};
+    client->exports_free = i + 1;
+  }
+  client->exports_size = size;
+  return 0;
+}
+
+uint64_t fc_remote_export(FcEndpoint* ep, TVMFFIObject* function) {
+  FcClient* client = ep->client;
+  if (!client->exports_free && grow(client) < 0) return 0;
+  uint32_t slot = client->exports_free - 1;
+  FcLent* entry = &client->exports[slot];
+  client->exports_free = entry->next_free;
+  ++client->exports_live;
+  fc_incref(function);
+  entry->function = function;
+  return FC_CLIENT_BIT | (uint64_t)entry->generation << 32 | slot;
+}
+
+static FcLent* find(FcClient* client, uint64_t handle) {
+  uint32_t slot = (uint32_t)handle;
+  FcLent* entry = slot < client->exports_size ? &client->exports[slot] : NULL;
+  bool valid = entry && entry->function && (FC_CLIENT_BIT | (uint64_t)entry->generation << 32 | slot) == handle;
+  return valid ? entry : NULL;
+}
+
+void fc_remote_unexport(FcEndpoint* ep, uint64_t handle) {
+  FcClient* client = ep->client;
+  FcLent* entry = find(client, handle);
+  if (!entry) return;
+  TVMFFIObject* function = entry->function;
+  entry->function = NULL;
+  entry->generation = entry->generation % GENERATION_MASK + 1;
+  entry->next_free = client->exports_free;
+  client->exports_free = (uint32_t)handle + 1;
+  --client->exports_live;
+  fc_decref(function);
+}
+
+bool fc_remote_has_exports(const FcEndpoint* ep) { return ep->client->exports_live != 0; }
+
+void fc_exports_delete(FcClient* client) {
+  for (uint32_t i = 0; i < client->exports_size; ++i) {
+    if (client->exports[i].function) fc_decref(client->exports[i].function);
+  }
+  free(client->exports);
+}
+
+/* ---- arguments of a call from there: values of their own, since the reader's memory is used again ---- */
+
+static int take_function(FcEndpoint* ep, uint64_t handle, TVMFFIAny* out) {
+  FcLent* entry = handle & FC_CLIENT_BIT ? find(ep->client, handle) : NULL;
+  if (handle & FC_CLIENT_BIT && !entry) {
+    fc_error_format("InvalidHandleError", "%#llx is no function of this client", (unsigned long long)handle);
+    return -1;
+  }
+  TVMFFIObject* function = entry ? entry->function : fc_remote_function(ep, handle, "an argument of a callback");
+  if (!function) return -1;
+  if (entry) fc_incref(function);
+  *out = fc_any_object(function);
+  return 0;
+}
+
+static int take_remote(TVMFFIObject* object, TVMFFIAny* out) {
+  if (!object) return -1;
+  *out = fc_any_object(object);
+  return 0;
+}
+
+static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
+  FcTensorObj* tensor;
+  if (fc_wire_is_text(wire->type_index) || fc_wire_is_bytes(wire->type_index)) {
+    return fc_remote_string("a call of the server", wire, out);
+  }
+  switch (wire->type_index) {
+    case kTVMFFIDLTensorPtr: /* ours to free, like all that comes with such a call (docs/rpc.md) */
+      tensor = fc_remote_tensor(ep, wire->v_ptr, 0, true);
+      return take_remote(tensor ? &tensor->header : NULL, out);
+    case kTVMFFIFunction: return take_function(ep, wire->v_uint64, out);
+    case kTVMFFIModule:
+    case FC_WIRE_OBJECT_REF:
+      return take_remote(fc_remote_object(ep, wire->v_uint64, wire->type_index == kTVMFFIModule ? kTVMFFIModule
+                                                                                               : kTVMFFIObject), out);
+    default:
+      *out = *wire;
+      if (wire->type_index == kTVMFFIDevice) out->v_device = fc_remote_masked(ep, wire->v_device);
+      return 0;
+  }
+}
+
+/* ---- results ---- */
+
+/* The value of an argument of ours, in the form of a result: its type in front, objects as pointers. */
+static void to_result(const TVMFFIAny* wire, TVMFFIAny out[3], int32_t* n) {
+  static const TVMFFIAny no_owner = {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0};
+  out[0] = fc_any_int(wire->type_index);
+  out[1] = *wire;
+  *n = 2;
+  switch (wire->type_index) {
+    case kTVMFFIRawStr: out[0].v_int64 = kTVMFFIStr; break;
+    case kTVMFFISmallBytes:
+    case kTVMFFIBytes: out[1].type_index = kTVMFFIByteArrayPtr; break;
+    case kTVMFFIDLTensorPtr:
+      out[0].v_int64 = kTVMFFITensor;
+      out[2] = no_owner;
+      *n = 3;
+      break;
+    case FC_WIRE_OBJECT_REF: out[0].v_int64 = kTVMFFIObject; out[1].type_index = kTVMFFIOpaquePtr; break;
+    case kTVMFFIFunction:
+    case kTVMFFIModule: out[1].type_index = kTVMFFIOpaquePtr; break;
+    default: break;
+  }
+}
+
+static int send_packet(FcEndpoint* ep, const fc_wire_packet* packet) {
+  size_t used = 0;
+  if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
+  return fc_endpoint_flush(ep, used, NULL, 0) < 0 ? -1 : 0;
+}
+
+/* A tensor of this process is copied there first, by requests that nest in the call. */
+static int send_result(FcEndpoint* ep, const char* name, const TVMFFIAny* value) {
+  FcRemoteArgs wire;
+  TVMFFIAny values[3];
+  fc_wire_packet packet = {.code = FC_WIRE_RETURN, .args = values};
+  int rc = fc_remote_args_begin(&wire, ep, name, value, 1);
+  if (rc == 0) {
+    to_result(&wire.any[0], values, &packet.num_args);
+    rc = send_packet(ep, &packet);
+  }
+  fc_remote_args_end(&wire, ep, rc == 0);
+  return rc;
+}
+
+/* "Kind: message", as the server sends exceptions. */
+static int send_error(FcEndpoint* ep) {
+  TVMFFIObject* error = fc_error_take();
+  const TVMFFIErrorCell* cell = error ? TVMFFIErrorGetCellPtr(error) : NULL;
+  char inline_text[1024], *text = inline_text;
+  size_t need = cell ? cell->kind.size + cell->message.size + 3 : 0;
+  if (need > sizeof inline_text) text = malloc(need);
+  TVMFFIByteArray string = {"RuntimeError: a callback failed", 31};
+  if (cell && text) {
+    int size = snprintf(text, need, "%.*s: %.*s", (int)cell->kind.size, cell->kind.data, (int)cell->message.size,
+                        cell->message.data);
+    string = (TVMFFIByteArray){text, (size_t)size};
+  }
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
+  fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
+  int rc = send_packet(ep, &packet);
+  if (text != inline_text) free(text);
+  if (error) fc_decref(error);
+  return rc;
+}
+
+/* ---- serving ---- */
+
+static int call_export(FcEndpoint* ep, TVMFFIObject* function, TVMFFIAny* args, int32_t n) {
+  TVMFFIAny result = fc_any_none();
+  int rc = TVMFFIFunctionGetCellPtr(function)->safe_call(function, args, n, &result);
+  if (rc == 0) rc = send_result(ep, "the result of a callback", &result);
+  fc_any_clear(&result);
+  return rc;
+}
+
+static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
+  FcLent* entry = find(ep->client, packet->handle);
+  int32_t n = packet->num_args, done = 0;
+  TVMFFIAny* args = malloc(((size_t)n + 1) * sizeof *args);
+  int rc = args ? 0 : -1;
+  if (!args) fc_error_no_memory();
+  if (!entry) {
+    fc_error_format("InvalidHandleError", "%#llx is no function of this client", (unsigned long long)packet->handle);
+    rc = -1;
+  }
+  for (; rc == 0 && done < n; ++done) {
+    args[done] = fc_any_none();
+    rc = take_arg(ep, &packet->args[done], &args[done]);
+  }
+  if (rc == 0) {
+    TVMFFIObject* function = entry->function; /* the table may move, and the function leave it, meanwhile */
+    fc_incref(function);
+    rc = call_export(ep, function, args, n);
+    fc_decref(function);
+  }
+  while (done > 0) fc_any_clear(&args[--done]);
+  free(args);
+  if (rc == 0 || fc_endpoint_is_lost(ep)) return rc;
+  return send_error(ep);
+}
+
+static int not_asked(FcEndpoint* ep, const fc_wire_packet* packet) {
+  return fc_endpoint_lose(ep, "ProtocolError", "%s sent a %s, which only a client sends", ep->peer,
+                          fc_wire_code_name(packet->code));
+}
+
+int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (!(ep->client->features & FC_PEER_CALLBACKS)) return not_asked(ep, packet);
+  if (packet->code == FC_WIRE_FREE_HANDLE) {
+    if (packet->num_args != 1 || packet->args[0].type_index != kTVMFFIOpaquePtr) return not_asked(ep, packet);
+    fc_remote_unexport(ep, packet->args[0].v_uint64);
+    return 0;
+  }
+  int64_t deadline = ep->deadline, due = ep->due, allowed = ep->allowed_ns; /* nested requests start their own */
+  int rc = serve_call(ep, packet);
+  ep->deadline = deadline;
+  ep->due = due;
+  ep->allowed_ns = allowed;
+  return rc;
+}

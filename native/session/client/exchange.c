@@ -1,0 +1,249 @@
+/* The client's half of an endpoint: one request, one reply, and the releases that travel with them. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "session/client/remote.h"
+#include "session/trace.h"
+
+/* ---- releases ---- */
+
+void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
+  pthread_mutex_lock(&ep->free_lock);
+  if (ep->frees_count == ep->frees_capacity) {
+    size_t capacity = ep->frees_capacity ? 2 * ep->frees_capacity : 16;
+    FcPendingFree* grown = realloc(ep->frees, capacity * sizeof *grown);
+    if (!grown) {
+      pthread_mutex_unlock(&ep->free_lock);
+      return;
+    }
+    ep->frees = grown;
+    ep->frees_capacity = capacity;
+  }
+  ep->frees[ep->frees_count++] = (FcPendingFree){handle, device};
+  pthread_mutex_unlock(&ep->free_lock);
+}
+
+/* Takes up to `most` releases off the queue, last first. */
+static size_t take_frees(FcEndpoint* ep, FcPendingFree* out, size_t most) {
+  pthread_mutex_lock(&ep->free_lock);
+  size_t n = ep->frees_count < most ? ep->frees_count : most;
+  ep->frees_count -= n;
+  if (n != 0) memcpy(out, ep->frees + ep->frees_count, n * sizeof *out);
+  pthread_mutex_unlock(&ep->free_lock);
+  return n;
+}
+
+static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used) {
+  bool data = (int)entry->device.device_type != 0;
+  TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = entry->device},
+                       {.type_index = kTVMFFIOpaquePtr, .v_uint64 = entry->handle}};
+  fc_wire_packet packet = {.code = data ? FC_WIRE_DEV_FREE_DATA : FC_WIRE_FREE_HANDLE,
+                           .num_args = data ? 2 : 1,
+                           .args = data ? args : args + 1};
+  return fc_endpoint_encode(ep, &packet, used);
+}
+
+/* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_ahead.
+ * It ends, too, when a server ends what takes too long, and cannot say so: in the middle of a copy. */
+FC_COLD static int gone(FcEndpoint* ep, const char* what) {
+  TVMFFIObject* said = fc_error_take();
+  if (!said && ep->due && ep->due <= fc_now_ns()) return fc_endpoint_overdue(ep, ep->allowed_ns);
+  if (!said) {
+    return fc_endpoint_lose(ep, "ConnectionLostError",
+                            "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
+                            ep->peer, what);
+  }
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(said);
+  char kind[FC_KIND_MAX];
+  snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
+  fc_endpoint_lose(ep, kind, "%.*s", (int)cell->message.size, cell->message.data);
+  fc_decref(said);
+  return -1;
+}
+
+/* Receiving may leave the lock to threads that send: see session/client/queue.c. */
+static fc_wire_event next_event(FcEndpoint* ep, fc_wire_packet* out) {
+  FcQueue* queue = &ep->client->queue;
+  if (!ep->shared) return fc_endpoint_next(ep, out);
+  queue->reading = true;
+  pthread_mutex_unlock(&ep->lock);
+  fc_wire_event event = fc_endpoint_next(ep, out);
+  pthread_mutex_lock(&ep->lock);
+  queue->reading = false;
+  pthread_cond_broadcast(&queue->turn);
+  return event;
+}
+
+static int read_payload(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
+    return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer,
+                            what, (unsigned long long)reply->nbytes, fc_wire_code_name(reply->code),
+                            (unsigned long long)nbytes);
+  }
+  ep->reader.sink = sink;
+  fc_wire_event event = fc_endpoint_next(ep, reply);
+  if (event == FC_WIRE_MORE) return gone(ep, what);
+  return event == FC_WIRE_PAYLOAD_END ? 0 : -1;
+}
+
+static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* reply, const void* sink) {
+  if (FC_LIKELY(reply->code == FC_WIRE_RETURN && !sink)) return 0;
+  if (reply->code == FC_WIRE_EXCEPTION) return fc_remote_error(ep, reply);
+  if (reply->code == FC_WIRE_SHUTDOWN) {
+    return fc_endpoint_lose(ep, "ConnectionLostError",
+                            "%s ended the session while `%s` was awaited; it could not read what it was sent",
+                            ep->peer, what);
+  }
+  return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
+                          fc_wire_code_name(reply->code));
+}
+
+int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
+  for (;;) {
+    fc_wire_event event = next_event(ep, reply);
+    if (event == FC_WIRE_MORE) return gone(ep, what);
+    if (event == FC_WIRE_FAILED) return -1;
+    if (event == FC_WIRE_PAYLOAD) return read_payload(ep, what, reply, sink, nbytes);
+    if (FC_LIKELY(reply->code != FC_WIRE_CALL_FUNC && reply->code != FC_WIRE_FREE_HANDLE)) {
+      return check_reply(ep, what, reply, sink);
+    }
+    if (fc_remote_serve(ep, reply) < 0) return -1;
+  }
+}
+
+int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
+  if (fc_endpoint_is_lost(ep)) {
+    if (*failure) fc_decref(*failure);
+    *failure = NULL;
+    return -1;
+  }
+  TVMFFIObject* error = fc_error_take();
+  if (*failure && error) fc_decref(error);
+  else *failure = error;
+  return 0;
+}
+
+void fc_remote_expect_many(const FcEndpoint* ep) {
+  if (!(ep->client->features & FC_PEER_FARCALL)) fc_channel_hurry(ep->channel);
+}
+
+int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what) {
+  fc_wire_packet reply;
+  for (size_t i = 0; i < n; ++i) {
+    if (fc_remote_read_reply(ep, what, &reply, NULL, 0) == 0) continue;
+    if (fc_endpoint_is_lost(ep) || ep->late) return -1;
+  }
+  return 0;
+}
+
+enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
+
+int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
+  FcPendingFree batch[FREES_MAX];
+  *count = ep->frees_count ? take_frees(ep, batch, FREES_MAX) : 0;
+  for (size_t i = 0; i < *count; ++i) {
+    if (encode_free(ep, &batch[i], used) < 0) return -1;
+  }
+  return fc_remote_encode_deadline(ep, used, count);
+}
+
+/* A call may leave more behind than the next one takes along: without this the far side would fill up. */
+static int send_backlog(FcEndpoint* ep, const char* what) {
+  while (FC_UNLIKELY(ep->frees_count > FREES_MAX)) {
+    size_t used = 0, count = 0;
+    if (fc_remote_encode_ahead(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+    ++ep->client->round_trips;
+    fc_remote_expect_many(ep);
+    if (fc_remote_read_ahead(ep, count, what) < 0) return -1;
+  }
+  return 0;
+}
+
+enum { TAIL_MIN = 65536 };
+
+/* A long string that ends a call (a file that is uploaded): sent from where it is, not through the outbox. */
+static TVMFFIByteArray* tail_of(const fc_wire_packet* packet) {
+  const TVMFFIAny* last = packet->num_args > 0 ? &packet->args[packet->num_args - 1] : NULL;
+  if (!last || packet->code != FC_WIRE_CALL_FUNC) return NULL;
+  if (!fc_wire_is_bytes(last->type_index) && !fc_wire_is_text(last->type_index)) return NULL;
+  TVMFFIByteArray* string = last->v_ptr;
+  return string->size >= TAIL_MIN ? string : NULL;
+}
+
+/* Encodes the packet without its tail, whose size is then written where the packet and the string have theirs. */
+static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIByteArray* tail, size_t* used) {
+  size_t begin = *used, size = tail->size;
+  tail->size = 0;
+  int rc = fc_endpoint_encode(ep, packet, used);
+  tail->size = size;
+  if (rc < 0) return -1;
+  uint8_t *head = ep->outbox + begin, *last = ep->outbox + *used - 8;
+  fc_wire_store64(head, fc_wire_load64(head) + size);
+  fc_wire_store64(last, size);
+  return 0;
+}
+
+/* What goes ahead of a packet must be sent once it is encoded: before, it is seen whether the packet can be. */
+static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
+  if (FC_LIKELY(ep->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
+  uint64_t size = 0;
+  fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
+  return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);
+}
+
+/* A packet behind what goes ahead of it, in one write. *out_at: when the write began, for a trace. */
+static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* ahead,
+                       int64_t* out_at) {
+  size_t used = 0;
+  if (fc_remote_encode_ahead(ep, &used, ahead) < 0) return -1;
+  TVMFFIByteArray* tail = tail_of(packet);
+  int rc = tail ? encode_without(ep, packet, tail, &used) : fc_endpoint_encode(ep, packet, &used);
+  if (rc < 0) return -1;
+  uint64_t nbytes = tail ? tail->size : payload ? packet->nbytes : 0;
+  *out_at = fc_trace_begin();
+  return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
+}
+
+int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                         fc_wire_packet* reply, void* sink) {
+  size_t ahead = 0;
+  if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
+  if (fc_call_drain(ep) < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
+  if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, what);
+  if (send_backlog(ep, what) < 0 || check_what_follows(ep, request) < 0) return -1;
+  int64_t begin = fc_trace_begin(), out_at = 0;
+  if (send_behind(ep, request, payload, &ahead, &out_at) < 0) {
+    if (fc_endpoint_is_lost(ep) || ahead == 0) return -1;
+    return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
+  }
+  if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
+  ++ep->client->round_trips;
+  if (FC_UNLIKELY(ahead != 0)) fc_remote_expect_many(ep);
+  if (fc_remote_read_ahead(ep, ahead, what) < 0) return -1;
+  int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();
+  fc_trace_end(sink || payload ? "copy" : "wire", what, ep->slot, out_at);
+  return rc;
+}
+
+int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
+  return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
+}
+
+int fc_remote_unexpected(FcEndpoint* ep, const char* what) {
+  return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with values that the protocol does not allow there",
+                          ep->peer, what);
+}
+
+int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle) {
+  TVMFFIByteArray text = {name, strlen(name)};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
+  fc_wire_packet reply, lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
+  if (*handle != 0) return 0;
+  if (fc_endpoint_request(ep, &lookup, name, &reply) < 0) return -1;
+  if (reply.num_args != 1) return fc_remote_unexpected(ep, name);
+  if (reply.args[0].type_index == kTVMFFINone) return 0; /* as a null pointer may come, too */
+  if (reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, name);
+  *handle = reply.args[0].v_uint64;
+  return 0;
+}

@@ -1,0 +1,41 @@
+/* Objects of the far side that have no form here: Modules, Maps, Arrays that are not fetched yet. */
+#include <stdlib.h>
+
+#include "session/client/remote.h"
+
+static int32_t object_index;
+static pthread_once_t index_once = PTHREAD_ONCE_INIT;
+
+static void make_index(void) {
+  static const char name[] = "farcall.RemoteObject";
+  TVMFFIByteArray key = {name, sizeof name - 1};
+  object_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject);
+}
+
+int32_t fc_remote_object_index(void) {
+  pthread_once(&index_once, make_index);
+  return object_index;
+}
+
+static void delete_object(void* self, int flags) {
+  FcRemoteObj* object = self;
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
+    fc_endpoint_free_later(object->owned.ep, object->owned.handle, fc_no_device());
+    fc_endpoint_decref(object->owned.ep);
+  }
+  if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(self);
+}
+
+TVMFFIObject* fc_remote_object(FcEndpoint* ep, uint64_t handle, int32_t kind) {
+  FcRemoteObj* object = malloc(sizeof *object);
+  if (!object) {
+    fc_error_no_memory();
+    fc_endpoint_free_later(ep, handle, fc_no_device());
+    return NULL;
+  }
+  fc_object_init(&object->header, fc_remote_object_index(), delete_object);
+  fc_endpoint_incref(ep);
+  object->owned = (FcOwned){ep, handle, fc_no_device()};
+  object->kind = kind;
+  return &object->header;
+}

@@ -1,0 +1,320 @@
+/*
+ * Calls without waiting. They are encoded into the outbox and sent many at a time; a server answers in order, so the
+ * replies belong to the calls in a queue. Whoever waits reads the replies of all before its own.
+ *
+ * Two things make this safe:
+ *  - While sending blocks, replies are read. The far side may be busy sending those, and take nothing before they are
+ *    gone. A reply is certain to come as long as one whole request is out.
+ *  - A thread that waits for such a call receives without the lock (`reading`), so that others can send meanwhile.
+ *    Whoever needs the line for itself (fc_endpoint_enter) waits for its turn.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "session/client/remote.h"
+#include "session/trace.h"
+
+enum { STALLED_NS = 1000000 }; /* a far side that takes nothing for so long may be waiting for us to read */
+
+/* ---- ends of calls ---- */
+
+/* A call ends once: by its reply, or by who cancels it. */
+static bool end(FcCall* call, int32_t state) {
+  int32_t waiting = FC_CALL_WAITING;
+  return __atomic_compare_exchange_n(&call->state, &waiting, state, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+void fc_call_settle(FcCall* call, int rc) {
+  fc_lenders_free(call->lent);
+  call->lent = NULL;
+  if (rc < 0) {
+    call->value = fc_any_none();
+    call->error = fc_error_take();
+  }
+  const FcRemoteObj* object = call->value.type_index == fc_remote_object_index() ? (void*)call->value.v_obj : NULL;
+  call->finished = !object || object->kind != kTVMFFIArray;
+  if (!end(call, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE)) fc_any_clear(&call->value); /* nobody wants it: it is freed */
+}
+
+static void pop(FcQueue* queue) {
+  FcCall* call = queue->first;
+  queue->first = call->next;
+  if (!queue->first) queue->last = NULL;
+  fc_decref(call);
+}
+
+/* The connection is lost: so are the answers. */
+static int fail_all(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  while (queue->first) {
+    fc_error_set(ep->lost_kind, ep->lost_text);
+    fc_call_settle(queue->first, -1);
+    pop(queue);
+  }
+  queue->used = 0;
+  fc_error_set(ep->lost_kind, ep->lost_text);
+  return -1;
+}
+
+/* Reads the reply of the first call in the queue. -1 when it did not come. */
+static int read_first(FcEndpoint* ep) {
+  FcCall* call = ep->client->queue.first;
+  fc_wire_packet reply;
+  const bool ahead = call->ahead != 0;
+  while (call->ahead != 0) {
+    if (fc_remote_read_ahead(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
+    --call->ahead;
+  }
+  if (call->withdrawn) {
+    fc_error_drop();
+    pop(&ep->client->queue);
+    return 0;
+  }
+  int rc = fc_remote_read_reply(ep, fc_call_name(call), &reply, NULL, 0);
+  if (rc == 0) {
+    if (FC_UNLIKELY(ahead)) fc_error_drop();
+    call->value = fc_any_none();
+    rc = fc_remote_result(ep, fc_call_name(call), &reply, &call->value);
+    if (rc == 0) rc = fc_remote_borrow(&reply, call->lent, &call->value);
+  }
+  if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
+  if (rc < 0 && ep->late) return -1; /* it is still to come */
+  fc_trace_end("wire", fc_call_name(call), ep->slot, call->began);
+  fc_call_settle(call, rc);
+  pop(&ep->client->queue);
+  return 0;
+}
+
+/* ---- sending ---- */
+
+/* The line is full: replies make room. Another thread may be reading them already. */
+static int make_way(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  if (!queue->reading) return read_first(ep);
+  pthread_cond_wait(&queue->turn, &ep->lock);
+  return fc_endpoint_is_lost(ep) ? -1 : 0;
+}
+
+int fc_call_flush(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  struct iovec part = {ep->outbox, queue->used};
+  uint64_t begin = queue->sent;
+  int rc = 0;
+  if (queue->used == 0) return 0;
+  queue->sending = true; /* the lock is let go in between */
+  for (;;) {
+    bool answer_comes = queue->reading || (queue->first && queue->first->end <= queue->sent);
+    size_t left = part.iov_len;
+    rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? fc_now_ns() + STALLED_NS : ep->deadline);
+    queue->sent = begin + queue->used - (rc == 0 ? 0 : part.iov_len);
+    if (rc != -ETIMEDOUT || !answer_comes) break;
+    if (part.iov_len == left && make_way(ep) < 0) {
+      queue->sending = false;
+      return -1;
+    }
+  }
+  ep->bytes_out += queue->sent - begin;
+  queue->used = 0;
+  queue->sending = false;
+  pthread_cond_broadcast(&queue->turn);
+  fc_remote_expect_many(ep);
+  if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
+  fc_endpoint_broken(ep, rc);
+  return queue->reading ? -1 : fail_all(ep); /* the one who reads sees it too */
+}
+
+/* ---- waiting ---- */
+
+/* The sooner of two times, of which 0 is never. */
+static int64_t sooner(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
+
+/* A wait has ended without what was waited for. That is the end of the session when the call had no more time. */
+static int give_up(FcEndpoint* ep, int64_t last, int64_t allowed) {
+  if (!last || fc_now_ns() < last) {
+    fc_error_format("DeadlineExceededError", "%s has not answered in time; the call goes on", ep->peer);
+    return -1;
+  }
+  fc_endpoint_overdue(ep, allowed);
+  while (ep->client->queue.reading) pthread_cond_wait(&ep->client->queue.turn, &ep->lock); /* it sees that at once */
+  return fail_all(ep);
+}
+
+/* Until another thread has read something, or has sent all. -1 when `until` (0: never) came first. */
+static int await_other(FcEndpoint* ep, int64_t until) {
+  FcQueue* queue = &ep->client->queue;
+  if (!until) return pthread_cond_wait(&queue->turn, &ep->lock);
+  struct timespec at = {until / 1000000000, until % 1000000000};
+  return pthread_cond_timedwait(&queue->turn, &ep->lock, &at) == ETIMEDOUT ? -1 : 0;
+}
+
+/* How long a thread waits for a call: as long as it wants to, and not much longer than the call may take. */
+typedef struct Wait {
+  int64_t due, last; /* when the call's time is over, and when nothing more comes of it; 0: never */
+  int64_t until;
+} Wait;
+
+static Wait wait_for(const FcCall* call, int64_t patience) {
+  int64_t last = call->due ? call->due + fc_remote_grace(call->ep) : 0;
+  return (Wait){call->due, last, call->due && call->due <= patience ? last : sooner(patience, last)};
+}
+
+/* Reads one reply, without harm when that does not come in time. Each may take as long as the session allows. */
+static int read_within(FcEndpoint* ep, const Wait* wait, bool shared) {
+  int64_t now = fc_now_ns(), each = ep->timeout_ns ? now + ep->timeout_ns : 0;
+  int64_t last = each ? each + fc_remote_grace(ep) : 0;
+  ep->deadline = sooner(wait->until, last);
+  ep->due = sooner(wait->due, each);
+  ep->allowed_ns = sooner(ep->due, ep->deadline) - now;
+  ep->patient = true;
+  ep->shared = shared;
+  ep->late = false;
+  int rc = read_first(ep);
+  bool late = ep->late;
+  ep->patient = ep->shared = ep->late = false;
+  return late && ep->deadline == last ? give_up(ep, last, ep->timeout_ns) : rc;
+}
+
+/* After a wait that failed: the session is lost, or it is the wait alone that is over. */
+static int end_wait(FcEndpoint* ep, const FcCall* call, const Wait* wait) {
+  if (!fc_endpoint_is_lost(ep)) return give_up(ep, wait->last, call->allowed);
+  fc_error_set(ep->lost_kind, ep->lost_text);
+  return -1;
+}
+
+/* Reads the reply of the first call, as long as this thread has time. The caller has the line for itself. */
+static int read_alone(FcEndpoint* ep) {
+  const FcCall* call = ep->client->queue.first;
+  Wait wait = wait_for(call, fc_deadline);
+  return read_within(ep, &wait, false) == 0 ? 0 : end_wait(ep, call, &wait);
+}
+
+int fc_call_drain(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  if (FC_LIKELY(!queue->first && queue->used == 0)) return 0;
+  if (fc_call_flush(ep) < 0) return -1;
+  ep->client->round_trips += queue->first != NULL;
+  while (queue->first) {
+    if (read_alone(ep) < 0) return -1;
+  }
+  fc_endpoint_start_deadline(ep);
+  return 0;
+}
+
+int fc_call_wait(FcCall* call) {
+  if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(call->ep) < 0) return -1;
+  call->ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
+  while (fc_call_state(call) == FC_CALL_WAITING) {
+    if (read_alone(call->ep) < 0) return -1;
+  }
+  fc_endpoint_start_deadline(call->ep);
+  return 0;
+}
+
+static int join_locked(FcCall* call, int64_t patience) {
+  FcEndpoint* ep = call->ep;
+  FcQueue* queue = &ep->client->queue;
+  Wait wait = wait_for(call, patience);
+  while (queue->sending) {
+    if (await_other(ep, wait.until) < 0) return end_wait(ep, call, &wait);
+  }
+  if (!queue->reading) fc_endpoint_start_deadline(ep); /* to send */
+  if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
+  ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
+  while (fc_call_state(call) == FC_CALL_WAITING) {
+    int rc = queue->reading ? await_other(ep, wait.until) : read_within(ep, &wait, true);
+    if (rc < 0) return end_wait(ep, call, &wait);
+  }
+  return 0;
+}
+
+int fc_call_join(FcCall* call, int64_t patience) {
+  if (fc_call_state(call) != FC_CALL_WAITING) return 0;
+  pthread_mutex_lock(&call->ep->lock);
+  int rc = join_locked(call, patience);
+  if (rc < 0 && fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
+    fc_error_drop();
+    rc = 0;
+  }
+  pthread_mutex_unlock(&call->ep->lock);
+  return rc;
+}
+
+int fc_call_await_turn(FcEndpoint* ep) {
+  FcQueue* queue = &ep->client->queue;
+  while (FC_UNLIKELY(queue->reading || queue->sending)) {
+    if (await_other(ep, fc_deadline) < 0) return fc_endpoint_too_late(ep, NULL);
+  }
+  return 0;
+}
+
+void fc_call_abandon(FcEndpoint* ep) {
+  if (ep->client->queue.reading) return; /* that thread finds out by itself */
+  fail_all(ep);
+  fc_error_drop();
+}
+
+/* Takes a call that is still in the outbox out of it. It stays in the queue, for the replies ahead of its own. */
+static void withdraw(FcCall* call) {
+  FcEndpoint* ep = call->ep;
+  FcQueue* queue = &ep->client->queue;
+  uint64_t first = queue->encoded - queue->used; /* where the outbox begins */
+  if (queue->sending || call->taken || call->end - call->size < first) return;
+  uint8_t* packet = ep->outbox + (call->end - call->size - first);
+  memmove(packet, packet + call->size, queue->encoded - call->end);
+  queue->used -= call->size;
+  queue->encoded -= call->size;
+  call->withdrawn = true;
+  call->promise = 0;
+  --ep->client->calls;
+  for (FcCall* other = call; other; other = other->next) other->end -= call->size;
+}
+
+/* Who cancels never waits. A thread that has the line for itself sends all, so there is nothing to withdraw. */
+bool fc_call_cancel(FcCall* call) {
+  if (!end(call, FC_CALL_CANCELLED)) return false;
+  if (pthread_mutex_trylock(&call->ep->lock) != 0) return true;
+  if (!fc_endpoint_is_lost(call->ep)) withdraw(call);
+  pthread_cond_broadcast(&call->ep->client->queue.turn); /* for who waits for it */
+  pthread_mutex_unlock(&call->ep->lock);
+  return true;
+}
+
+int fc_call_enter_to_send(FcEndpoint* ep) {
+  pthread_mutex_lock(&ep->lock);
+  while (FC_UNLIKELY(ep->client->queue.sending)) {
+    if (await_other(ep, fc_deadline) == 0) continue;
+    pthread_mutex_unlock(&ep->lock);
+    return fc_endpoint_too_late(ep, NULL);
+  }
+  if (FC_UNLIKELY(fc_endpoint_is_lost(ep))) {
+    fc_error_set(ep->lost_kind, ep->lost_text);
+    pthread_mutex_unlock(&ep->lock);
+    return -1;
+  }
+  if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
+  return 0;
+}
+
+/* ---- the client's half, as a whole ---- */
+
+FcClient* fc_client_new(void) {
+  FcClient* client = calloc(1, sizeof *client);
+  if (!client) {
+    fc_error_no_memory();
+    return NULL;
+  }
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&client->queue.turn, &attributes);
+  pthread_condattr_destroy(&attributes);
+  return client;
+}
+
+void fc_client_delete(FcClient* client) {
+  /* Calls hold the endpoint, so none is in the queue. */
+  pthread_cond_destroy(&client->queue.turn);
+  fc_exports_delete(client);
+  free(client);
+}

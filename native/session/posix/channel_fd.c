@@ -1,0 +1,169 @@
+/* Channels over descriptors: sockets, and pairs of pipes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "session/channel.h"
+#include "runtime/runtime.h"
+
+typedef struct FdChannel {
+  FcChannel base;
+  int in, out; /* the same for a socket; out < 0 when it has finished */
+  int wake;    /* pipes: readable once the channel is interrupted; sockets: -1, a shutdown does that */
+} FdChannel;
+
+static bool is_socket(const FdChannel* ch) { return ch->wake < 0; }
+
+/* ---- waiting ---- */
+
+static int milliseconds(int64_t left) {
+  return left / 1000000 + 1 < INT32_MAX ? (int)(left / 1000000 + 1) : INT32_MAX;
+}
+
+/* Until the descriptor is ready: 0, or failed. */
+static int await_ready(const FdChannel* ch, int fd, short events, int64_t deadline) {
+  for (;;) {
+    int64_t left = deadline ? deadline - fc_now_ns() : 0;
+    if (left < 0) return -ETIMEDOUT;
+    struct pollfd waits[2] = {{fd, events, 0}, {ch->wake, POLLIN, 0}}; /* poll passes over a wake of -1 */
+    int ready = poll(waits, 2, deadline ? milliseconds(left) : -1);
+    if (ready > 0) return waits[1].revents ? -ECANCELED : 0;
+    if (ready < 0 && errno != EINTR) return -errno;
+    if (ready < 0 && fc_check_signals() < 0) return -EINTR;
+  }
+}
+
+/* ---- in ---- */
+
+static ssize_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
+  FdChannel* ch = (FdChannel*)base;
+  bool wait = deadline != 0 || !is_socket(ch); /* a socket in no hurry waits in recv */
+  for (;;) {
+    int rc = wait ? await_ready(ch, ch->in, POLLIN, deadline) : 0;
+    if (rc < 0) return rc;
+    ssize_t got = is_socket(ch) ? recv(ch->in, to, n, 0) : read(ch->in, to, n);
+    if (got >= 0) return got;
+    if (errno == ECONNRESET) return 0;
+    if (errno == EINTR && fc_check_signals() < 0) return -EINTR;
+    if (errno != EINTR && errno != EAGAIN) return -errno;
+    wait = wait || errno == EAGAIN; /* the socket is one that does not wait */
+  }
+}
+
+/* ---- out ---- */
+
+/* writev without the signal that a closed pipe would send; for a socket a flag does that. */
+static ssize_t write_quietly(int fd, const struct iovec* parts, size_t count) {
+  sigset_t pipe_signal, before, pending;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  ssize_t sent = writev(fd, parts, (int)count);
+  int error = errno;
+  if (sent < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE)) {
+    sigtimedwait(&pipe_signal, NULL, &(struct timespec){0, 0});
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  errno = error;
+  return sent;
+}
+
+static ssize_t send_some(const FdChannel* ch, struct iovec* parts, size_t count, bool may_wait) {
+  if (!is_socket(ch)) return write_quietly(ch->out, parts, count);
+  int flags = MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT);
+  if (count == 1) return send(ch->out, parts->iov_base, parts->iov_len, flags); /* costs the kernel less */
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  return sendmsg(ch->out, &message, flags);
+}
+
+static int fd_send(FcChannel* base, struct iovec* parts, size_t count, int64_t deadline) {
+  FdChannel* ch = (FdChannel*)base;
+  if (ch->out < 0) return -EPIPE;
+  bool wait = false; /* what goes out at once leaves no time to die in the middle */
+  while (count != 0) {
+    int rc = wait ? await_ready(ch, ch->out, POLLOUT, deadline) : 0;
+    if (rc < 0) return rc;
+    ssize_t sent = send_some(ch, parts, count, wait && deadline == 0);
+    if (sent >= 0) {
+      count = fc_channel_advance(&parts, count, (size_t)sent);
+    } else if (errno == EPIPE || errno == ECONNRESET) {
+      return -EPIPE;
+    } else if (errno == EINTR ? fc_check_signals() < 0 : errno != EAGAIN) {
+      return errno == EINTR ? -EINTR : -errno;
+    }
+    if (count != 0) fc_channel_note(base);
+    wait = true;
+  }
+  return 0;
+}
+
+static int fd_finish(FcChannel* base) {
+  FdChannel* ch = (FdChannel*)base;
+  if (is_socket(ch)) return shutdown(ch->out, SHUT_WR) < 0 && errno != ENOTCONN ? -errno : 0;
+  if (ch->out >= 0) close(ch->out);
+  ch->out = -1;
+  return 0;
+}
+
+/* ---- life ---- */
+
+static void fd_interrupt(FcChannel* base) {
+  FdChannel* ch = (FdChannel*)base;
+  if (is_socket(ch)) shutdown(ch->in, SHUT_RDWR);
+  else eventfd_write(ch->wake, 1);
+}
+
+static void fd_close(FcChannel* base) {
+  FdChannel* ch = (FdChannel*)base;
+  close(ch->in);
+  if (ch->out >= 0 && ch->out != ch->in) close(ch->out);
+  if (ch->wake >= 0) close(ch->wake);
+}
+
+static const FcChannelOps fd_ops = {fd_receive, fd_send, fd_finish, fd_interrupt, fd_close, NULL};
+
+/* Pipes have no flag for one transfer: their own is set, or a write could wait beyond a deadline. */
+static int never_wait(int fd) {
+  int flags = fcntl(fd, F_GETFL);
+  return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static int prepare_pipes(FdChannel* ch) {
+  if (never_wait(ch->in) == 0 && never_wait(ch->out) == 0) ch->wake = eventfd(0, EFD_CLOEXEC);
+  if (ch->wake >= 0) return 0;
+  fc_error_format("OSError", "descriptors %d and %d: %s", ch->in, ch->out, strerror(errno));
+  return -1;
+}
+
+FcChannel* fc_channel_from_fds(int in, int out) {
+  FdChannel* ch = fc_channel_new(sizeof *ch, &fd_ops);
+  if (!ch) return NULL;
+  struct stat about;
+  ch->in = in;
+  ch->out = out;
+  ch->wake = -1;
+  bool socket = in == out && fstat(in, &about) == 0 && S_ISSOCK(about.st_mode);
+  if (!socket && prepare_pipes(ch) < 0) {
+    free(ch); /* the descriptors stay the caller's */
+    return NULL;
+  }
+  return &ch->base;
+}
+
+int fc_channel_fd(const FcChannel* channel) {
+  return channel->ops == &fd_ops ? ((const FdChannel*)channel)->in : -1;
+}
+
+void fc_channel_hurry(const FcChannel* channel) {
+  int on = 1, fd = fc_channel_fd(channel);
+  if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on); /* what is no TCP refuses, and needs it not */
+}

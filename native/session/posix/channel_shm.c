@@ -1,0 +1,292 @@
+/*
+ * Channels over shared memory: two rings in a memory file that both processes map, and the Unix socket over which the
+ * file was handed.
+ *
+ * Bulk data crosses without the kernel: one copy into a ring here, one out of it there, at the same time. A side that
+ * waits spins for a moment, then sleeps on a futex. What the socket says counts as coming behind the ring: it tells
+ * of a peer that died, and carries the last words of a supervisor whose worker did.
+ *
+ * The peer can write anything into the file at any time, so nothing that decides is read there twice: own positions
+ * are kept in private memory, and the peer's are read once and checked. The bytes are copied out before anybody looks
+ * at them. The file cannot shrink: it is sealed, or refused.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "session/channel.h"
+#include "runtime/runtime.h"
+
+/* A position counts bytes, modulo 2^31; its highest bit says that its owner has finished. */
+#define END UINT32_C(0x80000000)
+#define POSITION UINT32_C(0x7fffffff)
+
+enum {
+  HEADER_SIZE = 4096,
+  RING_MIN = 4096,
+  RING_MAX = 1 << 24,
+  STEP = 131072,             /* bytes after which the other side may go on */
+  SPIN_NS = 30000,           /* a null call's reply is there sooner */
+  SPINS = 64,
+  SWITCH_NS = 1200,          /* sooner than another process can have run here, and then we again */
+  FIRST_SLEEP_NS = 1000000,  /* a futex cannot wait for the socket too: sleeps end to look at it, */
+  LONGEST_SLEEP_NS = 64000000 /* ever more rarely */
+};
+
+/* One direction. Each side writes a cache line of its own. */
+typedef struct Lane {
+  _Alignas(64) uint32_t written; /* by the sender, who also waits for `taken` to change: */
+  uint32_t sender_sleeps;
+  _Alignas(64) uint32_t taken; /* by the receiver, who waits for `written` */
+  uint32_t receiver_sleeps;
+} Lane;
+
+typedef struct SharedChannel {
+  FcChannel base;
+  FcChannel* line;
+  int line_fd;
+  Lane *out, *in;
+  uint8_t *out_ring, *in_ring;
+  uint8_t* map;
+  size_t map_size;
+  uint32_t capacity;  /* of a ring, a power of two */
+  uint32_t written;   /* our positions; what is in the file is for the peer to read */
+  uint32_t taken;
+  uint32_t out_spins, in_spins; /* see changes_soon */
+  bool finished;      /* nothing more goes out */
+  bool line_speaks;   /* the ring has ended: what still comes, comes over the line */
+  uint32_t broken;    /* interrupted */
+} SharedChannel;
+
+static uint32_t load(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
+static void store(uint32_t* word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+
+/* ---- waiting ---- */
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/*
+ * Whether *word changes within SPIN_NS. *spins: how often to look before others are let in, who may wait for this very
+ * processor; learned from what came of it the last times.
+ */
+static bool changes_soon(const uint32_t* word, uint32_t seen, uint32_t* spins) {
+  for (uint32_t i = 0; i < *spins; ++i) {
+    if (load(word) != seen) return true;
+    relax();
+  }
+  int64_t start = fc_now_ns(), now = start;
+  bool changed = false;
+  while (!changed && now - start < SPIN_NS) {
+    sched_yield();
+    changed = load(word) != seen;
+    now = fc_now_ns();
+  }
+  *spins = changed && now - start < SWITCH_NS ? SPINS : *spins / 2;
+  return changed;
+}
+
+static void wake(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
+/* Tells the other side of a change; `sleeps` says whether it must be woken for that. */
+static void tell(uint32_t* word, uint32_t value, const uint32_t* sleeps) {
+  store(word, value);
+  if (load(sleeps)) wake(word);
+}
+
+/* Whether the socket has something to say: bytes, or that the peer is gone. */
+static bool line_is_ready(const SharedChannel* ch) {
+  struct pollfd look = {ch->line_fd, POLLIN, 0};
+  return poll(&look, 1, 0) > 0;
+}
+
+/* Until *word is no longer `seen`: 1. The line is ready: 0. Else failed. */
+static int await_change(SharedChannel* ch, uint32_t* word, uint32_t seen, uint32_t* sleeps, uint32_t* spins,
+                        int64_t deadline) {
+  if (changes_soon(word, seen, spins)) return 1;
+  for (int64_t longest = FIRST_SLEEP_NS;; longest = longest < LONGEST_SLEEP_NS ? 2 * longest : longest) {
+    int64_t left = deadline ? deadline - fc_now_ns() : longest;
+    if (load(&ch->broken)) return -ECANCELED;
+    if (left <= 0) return -ETIMEDOUT;
+    int64_t ns = left < longest ? left : longest;
+    struct timespec timeout = {ns / 1000000000, ns % 1000000000};
+    store(sleeps, 1);
+    long rc = syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
+    bool interrupted = rc < 0 && errno == EINTR;
+    store(sleeps, 0);
+    if (load(word) != seen) return 1;
+    if (interrupted && fc_check_signals() < 0) return -EINTR;
+    if (line_is_ready(ch)) return load(word) != seen; /* it is not behind what came meanwhile */
+  }
+}
+
+/* ---- in ---- */
+
+static void copy_out(SharedChannel* ch, uint8_t* to, uint32_t n) {
+  uint32_t at = ch->taken & (ch->capacity - 1);
+  uint32_t first = n < ch->capacity - at ? n : ch->capacity - at;
+  memcpy(to, ch->in_ring + at, first);
+  memcpy(to + first, ch->in_ring, n - first);
+}
+
+static ssize_t shm_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
+  SharedChannel* ch = (SharedChannel*)base;
+  while (!ch->line_speaks) {
+    if (load(&ch->broken)) return -ECANCELED;
+    if (deadline && fc_now_ns() > deadline) return -ETIMEDOUT;
+    uint32_t written = load(&ch->in->written);
+    uint32_t have = (written - ch->taken) & POSITION;
+    if (have > ch->capacity) return -EPROTO;
+    if (have != 0) {
+      uint32_t get = have < STEP ? have : STEP;
+      get = get < n ? get : (uint32_t)n;
+      copy_out(ch, to, get);
+      ch->taken = (ch->taken + get) & POSITION;
+      store(&ch->in->taken, ch->taken);
+      /* A sender that slept is not worth waking for a little room. */
+      if (have - get <= ch->capacity / 2 && load(&ch->in->sender_sleeps)) wake(&ch->in->taken);
+      return get;
+    }
+    if (written & END) return 0;
+    int rc = await_change(ch, &ch->in->written, written, &ch->in->receiver_sleeps, &ch->in_spins, deadline);
+    if (rc < 0) return rc;
+    ch->line_speaks = rc == 0;
+  }
+  return fc_channel_receive(ch->line, to, n, deadline);
+}
+
+/* ---- out ---- */
+
+static void copy_in(SharedChannel* ch, const uint8_t* from, uint32_t n) {
+  uint32_t at = ch->written & (ch->capacity - 1);
+  uint32_t first = n < ch->capacity - at ? n : ch->capacity - at;
+  memcpy(ch->out_ring + at, from, first);
+  memcpy(ch->out_ring, from + first, n - first);
+  ch->written = (ch->written + n) & POSITION;
+}
+
+static void publish(SharedChannel* ch) {
+  tell(&ch->out->written, ch->written, &ch->out->receiver_sleeps);
+  if (load(&ch->broken)) __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST); /* not to be undone */
+}
+
+/* > 0: bytes that the ring has room for; else failed. */
+static int64_t await_room(SharedChannel* ch, int64_t deadline) {
+  for (;;) {
+    if (load(&ch->broken)) return -ECANCELED;
+    uint32_t taken = load(&ch->out->taken);
+    uint32_t used = (ch->written - taken) & POSITION;
+    if (taken & END) return -EPIPE;
+    if (used > ch->capacity) return -EPROTO;
+    if (used < ch->capacity) return ch->capacity - used;
+    fc_channel_note(&ch->base);
+    publish(ch);
+    int rc = await_change(ch, &ch->out->taken, taken, &ch->out->sender_sleeps, &ch->out_spins, deadline);
+    if (rc <= 0) return rc == 0 ? -EPIPE : rc;
+  }
+}
+
+static int shm_send(FcChannel* base, struct iovec* parts, size_t count, int64_t deadline) {
+  SharedChannel* ch = (SharedChannel*)base;
+  if (ch->finished) return -EPIPE;
+  uint32_t pending = 0; /* copied, and not yet told */
+  while ((count = fc_channel_advance(&parts, count, 0)) != 0) {
+    int64_t room = await_room(ch, deadline);
+    if (room < 0) return (int)room;
+    uint32_t n = room < STEP - pending ? (uint32_t)room : STEP - pending;
+    n = n < parts->iov_len ? n : (uint32_t)parts->iov_len;
+    copy_in(ch, parts->iov_base, n);
+    count = fc_channel_advance(&parts, count, n);
+    pending += n;
+    if (count == 0 || pending < STEP) continue;
+    fc_channel_note(base);
+    publish(ch);
+    pending = 0;
+  }
+  publish(ch);
+  return 0;
+}
+
+static int shm_finish(FcChannel* base) {
+  SharedChannel* ch = (SharedChannel*)base;
+  ch->finished = true;
+  __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST);
+  wake(&ch->out->written);
+  return 0;
+}
+
+/* ---- life ---- */
+
+static void shm_interrupt(FcChannel* base) {
+  SharedChannel* ch = (SharedChannel*)base;
+  store(&ch->broken, 1);
+  __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST);
+  __atomic_fetch_or(&ch->in->taken, END, __ATOMIC_SEQ_CST);
+  uint32_t* const words[] = {&ch->out->written, &ch->out->taken, &ch->in->written, &ch->in->taken};
+  for (size_t i = 0; i < sizeof words / sizeof *words; ++i) wake(words[i]); /* the peer's threads, and ours */
+  fc_channel_interrupt(ch->line);
+}
+
+static void shm_close(FcChannel* base) {
+  SharedChannel* ch = (SharedChannel*)base;
+  fc_channel_close(ch->line);
+  munmap(ch->map, ch->map_size);
+}
+
+static void shm_destroy(FcChannel* base) { fc_channel_decref(((SharedChannel*)base)->line); }
+
+static const FcChannelOps shm_ops = {shm_receive, shm_send, shm_finish, shm_interrupt, shm_close, shm_destroy};
+
+/* The size of a ring in the file; 0 with an error when it is not such a file. */
+static uint32_t ring_size(int memory) {
+  struct stat about;
+  int seals = fcntl(memory, F_GET_SEALS);
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(memory, &about) < 0) {
+    fc_error_set("ProtocolError", "the peer's memory file is not sealed against shrinking");
+    return 0;
+  }
+  int64_t size = (about.st_size - HEADER_SIZE) / 2;
+  if (size >= RING_MIN && size <= RING_MAX && (size & (size - 1)) == 0 && about.st_size == HEADER_SIZE + 2 * size) {
+    return (uint32_t)size;
+  }
+  fc_error_format("ProtocolError", "a memory file of %lld bytes holds no two rings", (long long)about.st_size);
+  return 0;
+}
+
+FcChannel* fc_shared_channel_new(FcChannel* line, int memory, bool accepting) {
+  uint32_t capacity = ring_size(memory);
+  if (capacity == 0) return NULL;
+  size_t size = HEADER_SIZE + 2 * (size_t)capacity;
+  uint8_t* map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  SharedChannel* ch = map == MAP_FAILED ? NULL : fc_channel_new(sizeof *ch, &shm_ops);
+  if (!ch) {
+    if (map != MAP_FAILED) munmap(map, size);
+    fc_error_no_memory();
+    return NULL;
+  }
+  Lane* lanes = (Lane*)map; /* the first is that of the side that dialed */
+  fc_channel_incref(line);
+  ch->line = line;
+  ch->line_fd = fc_channel_fd(line);
+  ch->out = &lanes[accepting];
+  ch->in = &lanes[!accepting];
+  ch->out_ring = map + HEADER_SIZE + (accepting ? capacity : 0);
+  ch->in_ring = map + HEADER_SIZE + (accepting ? 0 : capacity);
+  ch->map = map;
+  ch->map_size = size;
+  ch->capacity = capacity;
+  ch->out_spins = ch->in_spins = SPINS;
+  return &ch->base;
+}

@@ -1,0 +1,278 @@
+/* The server: functions, by name and by handle. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/builtins.h"
+#include "session/server/serve.h"
+#include "session/trace.h"
+
+enum {
+  QUICK_NS = 20000, /* replies wait in the outbox only while calls take less than this */
+  INLINE_VALUES = 8
+};
+
+/* ---- what functions' handles name ---- */
+
+FcExport* fc_export_new(TVMFFIObject* object, const char* name, size_t size, uint32_t scope) {
+  if (size > FC_PAGE_NAME_MAX) size = FC_PAGE_NAME_MAX;
+  FcExport* function = malloc(sizeof *function + size + 1);
+  if (!function) {
+    fc_decref(object);
+    fc_error_no_memory();
+    return NULL;
+  }
+  *function = (FcExport){
+      .object = object, .refs = 1, .scope = (uint16_t)scope, .name_size = (uint16_t)size, .naming = -1};
+  fc_function_target(object, &function->call, &function->self);
+  memcpy(function->name, name, size);
+  function->name[size] = 0;
+  return function;
+}
+
+void fc_export_decref(FcExport* function) {
+  if (--function->refs != 0) return;
+  if (function->object) fc_decref(function->object);
+  free(function);
+}
+
+void fc_server_drop(FcServer* server, FcEntry entry) {
+  if (entry.kind == FC_KIND_FUNCTION) {
+    if (server->noted == entry.function) server->noted = NULL;
+    fc_export_decref(entry.function);
+    return;
+  }
+  if (entry.kind == FC_KIND_ALLOCATED) server->allocated -= entry.other;
+  fc_decref(entry.object);
+}
+
+void fc_server_clear(FcServer* server) {
+  for (uint32_t i = 0; i < server->handles.size; ++i) {
+    if (server->handles.entries[i].kind) fc_server_drop(server, server->handles.entries[i]);
+  }
+  fc_handles_free(&server->handles);
+  fc_deadline_clear(server);
+  if (server->next_hop) fc_endpoint_decref(server->next_hop);
+  server->next_hop = NULL;
+  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal,
+                           &server->last_error};
+  for (size_t i = 0; i < sizeof held / sizeof *held; ++i) {
+    if (*held[i]) fc_decref(*held[i]);
+    *held[i] = NULL;
+  }
+}
+
+/* ---- calls ---- */
+
+static void note(FcServer* server, const FcExport* function) {
+  if (server->page) fc_page_note(&server->noted, server->page, function, function ? function->name : "");
+}
+
+static int set_missing_error(const FcServer* server, const FcExport* function, int rc) {
+  TVMFFIObject* error = fc_error_take();
+  TVMFFIObject* own = server->policy->take_error();
+  if (own && error) fc_decref(error);
+  if (own) error = own;
+  if (error) fc_error_raise(error);
+  else fc_error_format("RuntimeError", "`%s` returned %d without setting an error", function->name, rc);
+  return -1;
+}
+
+int fc_export_call(const FcServer* server, const FcExport* function, const TVMFFIAny* args, int32_t n,
+                   TVMFFIAny* result) {
+  int rc = function->call(function->self, args, n, result);
+  return FC_LIKELY(rc == 0) ? 0 : set_missing_error(server, function, rc);
+}
+
+/* What a request waited for behind others, and what it took then. */
+FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_t begin) {
+  if (!fc_trace_begin()) return;
+  fc_trace_add("queue", function->name, -1, arrived, begin);
+  fc_trace_end("compute", function->name, -1, begin);
+}
+
+/*
+ * While a function of the client can be called, other threads may do so: the endpoint is theirs for that time.
+ * Earlier replies go out before a call that may take long.
+ */
+static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  bool shared = server->callbacks != NULL;
+  FcExport* outer = server->running;
+  bool timed = server->ep->queued != 0 || server->ep->arrived != 0; /* else nobody waits for it but who asked */
+  const FcDue due = server->due;
+  if (!function->quick && fc_endpoint_flush_queue(server->ep) != 0) return -1;
+  if (FC_UNLIKELY(fc_deadline_is_set(&server->deadline)) && fc_deadline_begin(server, function->name) != 0) return -1;
+  note(server, server->running = function);
+  int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived; /* more may arrive within the call */
+  if (shared) fc_endpoint_leave(server->ep);
+  int rc = fc_export_call(server, function, args, n, result);
+  if (shared) pthread_mutex_lock(&server->ep->lock);
+  if (FC_UNLIKELY(server->due.at != due.at)) fc_deadline_arm(server, due);
+  if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
+  if (timed) function->quick = fc_now_ns() - begin < QUICK_NS;
+  note(server, server->running = outer);
+  return rc;
+}
+
+/* The arguments of one call; objects among them are owned. */
+typedef struct Arguments {
+  TVMFFIAny* any;
+  TVMFFIAny inlined[INLINE_VALUES];
+} Arguments;
+
+static void end_arguments(Arguments* args, int32_t n) {
+  for (int32_t i = 0; i < n; ++i) {
+    if (fc_any_is_object(&args->any[i])) fc_decref(args->any[i].v_obj);
+  }
+  if (args->any != args->inlined) free(args->any);
+}
+
+static int begin_arguments(FcServer* server, const FcExport* function, const TVMFFIAny* wire, int32_t n,
+                           Arguments* args) {
+  args->any = n <= INLINE_VALUES ? args->inlined : malloc((size_t)n * sizeof *args->any);
+  if (!args->any) {
+    fc_error_no_memory();
+    return -1;
+  }
+  for (int32_t i = 0; i < n; ++i) {
+    if (FC_LIKELY(fc_server_argument(server, function->name, i, &wire[i], &args->any[i]) == 0)) continue;
+    end_arguments(args, i);
+    return -1;
+  }
+  return 0;
+}
+
+/* A call from its wire values to its result. */
+static int perform(FcServer* server, FcExport* function, const TVMFFIAny* wire, int32_t n, TVMFFIAny* result) {
+  Arguments args;
+  FcCallback* outer = server->callbacks;
+  if (fc_server_require(server, function->scope, function->name) != 0) return -1;
+  int rc = begin_arguments(server, function, wire, n, &args);
+  if (FC_LIKELY(rc == 0)) {
+    rc = invoke(server, function, args.any, n, result);
+    end_arguments(&args, n);
+  }
+  if (FC_LIKELY(server->callbacks == outer)) return rc;
+  if (fc_callbacks_end(server, outer) == 0) return rc;
+  fc_any_clear(result);
+  return -1;
+}
+
+/* What a call names: a function's handle, or a promise of one. A new reference. */
+static FcExport* callee(FcServer* server, uint64_t handle) {
+  if (FC_UNLIKELY(handle & FC_PROMISE_BIT)) {
+    TVMFFIAny kept;
+    if (fc_promise_get(server, handle, &kept) != 0) return NULL;
+    if (kept.type_index == kTVMFFIFunction) return fc_export_new(kept.v_obj, "promise", 7, FC_SCOPE_CALL);
+    fc_any_clear(&kept);
+    fc_error_set("TypeError", "the promised result that is to be called is no function");
+    return NULL;
+  }
+  FcEntry* entry = fc_handles_get(&server->handles, handle, FC_KIND_FUNCTION);
+  if (FC_UNLIKELY(!entry)) return NULL;
+  ++entry->function->refs;
+  return entry->function;
+}
+
+static int reply_result(FcServer* server, const FcExport* function, const fc_wire_packet* p, TVMFFIAny* result) {
+  FcOrigin origin = {function->name, NULL};
+  if (function->naming >= 0 && function->naming < p->num_args &&
+      fc_wire_is_text(p->args[function->naming].type_index)) {
+    origin.called = ((const TVMFFIByteArray*)p->args[function->naming].v_ptr)->data;
+  }
+  FcWireResult wire;
+  TVMFFIAny held;
+  int rc = fc_server_result(server, &origin, result, &wire, &held);
+  if (FC_LIKELY(rc == 0)) rc = fc_server_reply(server, wire.values, wire.n);
+  fc_any_clear(&held);
+  return rc;
+}
+
+/* farcall.rpc.keep(id, function, args...): the call itself, and its outcome under the id. */
+static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
+  const TVMFFIAny* args = p->args;
+  bool pointer = p->num_args >= 2 && (args[1].type_index == kTVMFFIFunction || args[1].type_index == kTVMFFIOpaquePtr);
+  if (!pointer || args[0].type_index != kTVMFFIInt) {
+    fc_error_set("TypeError", "farcall.rpc.keep takes an id, a function, and the function's arguments");
+    return -1;
+  }
+  if (fc_promise_check(server, args[0].v_int64) != 0) return -1;
+  FcExport* function = callee(server, args[1].v_uint64);
+  int rc = function ? perform(server, function, args + 2, p->num_args - 2, result) : -1;
+  if (function) fc_export_decref(function);
+  if (fc_endpoint_is_lost(server->ep)) return -1;
+  return fc_promise_set(server, args[0].v_int64, rc, result);
+}
+
+static int call(FcServer* server, FcExport* function, const fc_wire_packet* p, TVMFFIAny* result) {
+  if (FC_LIKELY(function->own == FC_OWN_NONE)) return perform(server, function, p->args, p->num_args, result);
+  return function->own == FC_OWN_KEEP ? keep(server, p, result) : fc_deadline_tell(server, p, &server->deadline);
+}
+
+int fc_server_call(FcServer* server, const fc_wire_packet* p) {
+  FcExport* function = callee(server, p->handle);
+  if (FC_UNLIKELY(!function)) return -1;
+  TVMFFIAny result = fc_any_none();
+  int rc = call(server, function, p, &result);
+  if (FC_LIKELY(rc == 0)) rc = reply_result(server, function, p, &result);
+  fc_export_decref(function);
+  return rc;
+}
+
+/* ---- by name ---- */
+
+static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)args, (void)n, (void)result;
+  fc_error_set("TypeError", "only a client calls this function");
+  return -1;
+}
+
+/* What the dispatcher itself has: promises, deadlines, and how to look into containers. */
+static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
+  TVMFFIObjectHandle object = NULL;
+  int own = FC_OWN_NONE;
+  if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
+  if (fc_is_named(name, FC_DEADLINE_NAME) && server->page) own = FC_OWN_DEADLINE;
+  if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
+  if (own == FC_OWN_NONE) object = fc_container_function(name.data, name.size);
+  if (!object) return 0;
+  *out = fc_export_new(object, name.data, name.size, 0);
+  if (*out) (*out)->own = (uint8_t)own;
+  return *out ? 0 : -1;
+}
+
+static int find(FcServer* server, TVMFFIByteArray name, FcExport** out) {
+  if (find_own(server, name, out) != 0) return -1;
+  if (*out) return 0;
+  return server->policy->find(server->context, name, out);
+}
+
+int fc_server_get_global(FcServer* server, const fc_wire_packet* p) {
+  FcExport* function = NULL;
+  if (p->num_args != 1 || !fc_wire_is_text(p->args[0].type_index)) {
+    return fc_server_expect(p, 1, (int32_t[]){kTVMFFIRawStr});
+  }
+  TVMFFIByteArray name = *(const TVMFFIByteArray*)p->args[0].v_ptr;
+  if (find(server, name, &function) != 0) return -1;
+  if (!function) return fc_server_reply_handle(server, 0);
+  uint64_t handle = 0;
+  if (fc_server_require(server, function->scope, function->name) == 0) {
+    handle = fc_handles_add(&server->handles, (FcEntry){.function = function, .kind = FC_KIND_FUNCTION});
+  }
+  if (handle != 0) return fc_server_reply_handle(server, handle);
+  fc_export_decref(function);
+  return -1;
+}
+
+int fc_server_free_handle(FcServer* server, const fc_wire_packet* p) {
+  FcEntry entry;
+  if (fc_server_expect(p, 1, (int32_t[]){kTVMFFIOpaquePtr}) != 0) return -1;
+  uint64_t handle = p->args[0].v_uint64;
+  if (fc_promise_forget(server, handle)) return fc_server_reply_void(server);
+  if (!fc_handles_remove(&server->handles, handle, FC_KIND_OWNED, &entry)) return -1;
+  FcEntry data;
+  if (entry.kind == FC_KIND_TENSOR && fc_handles_remove(&server->handles, entry.other, FC_KIND_RETURNED, &data)) {
+    fc_server_drop(server, data);
+  }
+  fc_server_drop(server, entry);
+  return fc_server_reply_void(server);
+}

@@ -1,0 +1,63 @@
+/*
+ * The time that a client gives its calls (docs/rpc.md, feature `deadlines`). A call that takes longer ends with this
+ * process: a timer of the kernel does that, whatever the function is doing. The page says why, for the supervisor.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "session/server/serve.h"
+
+static int make_timer(FcServer* server) {
+  struct sigevent kill = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+  if (server->has_timer) return 0;
+  if (timer_create(CLOCK_MONOTONIC, &kill, &server->timer) != 0) {
+    fc_error_format("RuntimeError", "no timer for the deadlines of calls: %s", strerror(errno));
+    return -1;
+  }
+  server->has_timer = true;
+  return 0;
+}
+
+void fc_deadline_clear(FcServer* server) {
+  if (server->has_timer) timer_delete(server->timer);
+  server->has_timer = false;
+}
+
+int fc_deadline_tell(FcServer* server, const fc_wire_packet* p, FcDeadline* out) {
+  bool good = p->num_args == 2 && p->args[0].type_index == kTVMFFIInt && p->args[1].type_index == kTVMFFIInt;
+  int64_t left = good ? p->args[0].v_int64 : -1, each = good ? p->args[1].v_int64 : -1;
+  if (left < 0 || left > FC_DEADLINE_MAX || each < 0 || each > FC_DEADLINE_MAX) {
+    fc_error_set("ValueError", FC_DEADLINE_NAME " takes two numbers of nanoseconds, below 2**60; 0 is no limit");
+    return -1;
+  }
+  if (make_timer(server) != 0) return -1;
+  *out = (FcDeadline){.until = left ? fc_now_ns() + left : 0, .given = left, .each = each};
+  return 0;
+}
+
+FcDue fc_deadline_due(const FcDeadline* deadline, int64_t now) {
+  FcDue whole = {deadline->until, deadline->given}, each = {now + deadline->each, deadline->each};
+  if (!deadline->each || (deadline->until && deadline->until < each.at)) return whole;
+  return each;
+}
+
+void fc_deadline_arm(FcServer* server, FcDue due) {
+  struct itimerspec at = {.it_value = {due.at / 1000000000, due.at % 1000000000}};
+  volatile uint64_t* page = (volatile uint64_t*)(server->page + FC_PAGE_DUE);
+  page[1] = (uint64_t)due.given;
+  page[0] = (uint64_t)due.at;
+  timer_settime(server->timer, TIMER_ABSTIME, &at, NULL);
+  server->due = due;
+}
+
+int fc_deadline_begin(FcServer* server, const char* name) {
+  int64_t now = fc_now_ns();
+  if (server->deadline.until && server->deadline.until <= now) {
+    fc_error_format("DeadlineExceededError", "`%s` was not begun: the %.3g s that the client gave were over", name,
+                    (double)server->deadline.given / 1e9);
+    return -1;
+  }
+  FcDue due = fc_deadline_due(&server->deadline, now);
+  if (!server->due.at || due.at < server->due.at) fc_deadline_arm(server, due);
+  return 0;
+}

@@ -1,0 +1,173 @@
+/* The server: requests in, what they do here, replies out, in order. */
+#include "session/server/serve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "session/relay/relay.h"
+
+/* ---- replies: they wait in the outbox until there is nothing to do ---- */
+
+static int reply_packet(FcServer* server, const fc_wire_packet* packet) {
+  return fc_endpoint_queue(server->ep, packet, NULL);
+}
+
+int fc_server_reply(FcServer* server, const TVMFFIAny* values, int32_t n) {
+  fc_wire_packet packet = {.code = FC_WIRE_RETURN, .num_args = n, .args = values};
+  return reply_packet(server, &packet);
+}
+
+int fc_server_reply_void(FcServer* server) {
+  TVMFFIAny none = fc_any_none();
+  return fc_server_reply(server, &none, 1);
+}
+
+int fc_server_reply_handle(FcServer* server, uint64_t handle) {
+  TVMFFIAny pointer = {.type_index = kTVMFFIOpaquePtr, .v_uint64 = handle};
+  return fc_server_reply(server, &pointer, 1);
+}
+
+/* "Kind: message" is the form in which exceptions travel; our client makes the class out of it again. */
+int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error) {
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  size_t size = cell->kind.size + 2 + cell->message.size;
+  char* text = malloc(size);
+  int rc = -1;
+  if (text) {
+    memcpy(text, cell->kind.data, cell->kind.size);
+    memcpy(text + cell->kind.size, ": ", 2);
+    memcpy(text + cell->kind.size + 2, cell->message.data, cell->message.size);
+    TVMFFIByteArray string = {text, size};
+    TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
+    fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
+    rc = fc_endpoint_queue(ep, &packet, NULL);
+  }
+  free(text);
+  fc_decref(error);
+  if (rc == 0 || fc_endpoint_is_lost(ep)) return rc;
+  return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a reply to %s", ep->peer);
+}
+
+static void keep_error(FcServer* server, TVMFFIObject* error) {
+  if (FC_LIKELY(!server->keeps_errors)) return;
+  if (server->last_error) fc_decref(server->last_error);
+  fc_incref(error);
+  server->last_error = error;
+}
+
+/* A function that lost a session of its own has an error of a kind that would end this one, too. Takes the error. */
+static TVMFFIObject* without_last_word(TVMFFIObject* error) {
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  char kind[FC_KIND_MAX];
+  snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
+  if (FC_LIKELY(!fc_endpoint_is_last_word(kind))) return error;
+  fc_error_format("RemoteError", "%s: %.*s", kind, (int)cell->message.size, cell->message.data);
+  fc_decref(error);
+  return fc_error_take();
+}
+
+/* After a handler: its error, if there is one, becomes the reply. */
+static int conclude(FcServer* server, int rc) {
+  if (rc == 0) return 0;
+  if (fc_endpoint_is_lost(server->ep)) { /* a function may have made another error of that */
+    return fc_endpoint_lose(server->ep, "ConnectionLostError", "%s is gone", server->ep->peer);
+  }
+  TVMFFIObject* error = fc_error_take();
+  if (!error) {
+    fc_error_set("RuntimeError", "the request failed without a reason");
+    error = fc_error_take();
+  }
+  keep_error(server, error);
+  return fc_queue_error(server->ep, without_last_word(error));
+}
+
+/* ---- rules ---- */
+
+int fc_server_require(const FcServer* server, uint32_t scope, const char* what) {
+  static const char* const names[] = {"call", "copy", "load", "files"};
+  uint32_t missing = scope & ~server->scopes;
+  if (FC_LIKELY(missing == 0)) return 0;
+  fc_error_format("PermissionDeniedError",
+                  "%s needs the scope `%s`, which token `%s` does not have; use one that has it", what,
+                  names[__builtin_ctz(missing)], server->token);
+  return -1;
+}
+
+int fc_server_require_start(const FcServer* server) {
+  if (FC_LIKELY(server->started)) return 0;
+  fc_error_set("ProtocolError", "the session has not begun; send kInitServer first");
+  return -1;
+}
+
+/* The values of a syscall have these types; -1 stands for any. */
+int fc_server_expect(const fc_wire_packet* p, int32_t n, const int32_t* types) {
+  bool good = p->num_args == n;
+  for (int32_t i = 0; good && i < n; ++i) good = types[i] < 0 || p->args[i].type_index == types[i];
+  if (good) return 0;
+  fc_error_format("ProtocolError", "%s does not come with %d values of these types", fc_wire_code_name(p->code),
+                  (int)p->num_args);
+  return -1;
+}
+
+/* ---- the table of requests ---- */
+
+static int start(FcServer* server, const fc_wire_packet* p) {
+  if (server->started) {
+    fc_error_set("ProtocolError", "the session has begun already; kInitServer comes once");
+    return -1;
+  }
+  if (server->page) server->page[FC_PAGE_BEGUN] = 1;
+  if (server->policy->answer(server->context, server, p) != 0) return -1;
+  server->started = true;
+  if (!server->next_hop) return 0;
+  int rc = fc_relay_run(server, server->next_hop, p, server->next_args);
+  server->ended = true;
+  return rc;
+}
+
+static int request(FcServer* server, const fc_wire_packet* p) {
+  if (p->code == FC_WIRE_INIT_SERVER) return start(server, p);
+  if (FC_UNLIKELY(fc_server_require_start(server) != 0)) return -1;
+  switch (p->code) {
+    case FC_WIRE_CALL_FUNC: return fc_server_call(server, p);
+    case FC_WIRE_GET_GLOBAL_FUNC: return fc_server_get_global(server, p);
+    case FC_WIRE_FREE_HANDLE: return fc_server_free_handle(server, p);
+    case FC_WIRE_COPY_FROM_REMOTE: return fc_server_copy_out(server, p);
+    case FC_WIRE_DEV_ALLOC_DATA: return fc_server_alloc_data(server, p);
+    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE: return fc_server_alloc_with_scope(server, p);
+    case FC_WIRE_DEV_FREE_DATA: return fc_server_free_data(server, p);
+    case FC_WIRE_COPY_AMONG_REMOTE: return fc_server_copy_among(server, p);
+    default: return server->policy->answer(server->context, server, p);
+  }
+}
+
+int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet* p) {
+  if (event == FC_WIRE_PAYLOAD_END) return fc_server_end_copy_in(server);
+  if (event == FC_WIRE_PACKET) {
+    if (p->code == FC_WIRE_SHUTDOWN) {
+      server->ended = true;
+      return 0;
+    }
+    return conclude(server, request(server, p));
+  }
+  if (p->code == FC_WIRE_COPY_TO_REMOTE) {
+    fc_server_copy_in(server, p);
+    return 0;
+  }
+  return fc_endpoint_refuse(server->ep, "the client sent a kCopyAck, which only a server sends");
+}
+
+int fc_server_run(FcServer* server) {
+  fc_wire_packet packet;
+  while (!server->ended) {
+    fc_wire_event event = fc_endpoint_next(server->ep, &packet);
+    if (event == FC_WIRE_FAILED) return -1;
+    if (event == FC_WIRE_MORE) {
+      if (server->ep->starved) return fc_endpoint_flush_queue(server->ep) == 0 ? 1 : -1;
+      if (fc_wire_at_boundary(&server->ep->reader)) return 0;
+      return fc_endpoint_lose(server->ep, "ConnectionLostError", "the client closed the connection inside a packet");
+    }
+    if (fc_server_event(server, event, &packet) != 0) return -1;
+  }
+  return fc_endpoint_flush_queue(server->ep);
+}

@@ -14,11 +14,12 @@ demo: .venv/.run ## a real model, from ONNX to one artifact, here and in a serve
 
 test: lint unit ## lint, types, room order and all tests
 
-lint: .venv/.test ## ruff, mypy --strict, import contracts
+lint: .venv/.test ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	git ls-files 'native/*' 'include/*' | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 
 unit: .venv/.test ## the tests, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)

@@ -260,8 +260,7 @@ typedef struct DLManagedTensorVersioned {
  * by calling SetError(error_ctx, kind, message) once. Needs no GIL.
  */
 typedef int (*DLPackManagedTensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
-                                            void (*SetError)(void* error_ctx, const char* kind,
-                                                             const char* message));
+                                            void (*SetError)(void* error_ctx, const char* kind, const char* message));
 /* Python tensor -> owned description, which keeps the tensor's memory alive. */
 typedef int (*DLPackManagedTensorFromPyObjectNoSync)(void* py_object, DLManagedTensorVersioned** out);
 /* Owned description -> new reference to a Python tensor. Takes the ownership of `tensor` on success. */
@@ -475,10 +474,7 @@ typedef struct {
 } TVMFFIErrorCell;
 
 /* Modes of update_backtrace. */
-typedef enum {
-  kTVMFFIBacktraceUpdateModeReplace = 0,
-  kTVMFFIBacktraceUpdateModeAppend = 1
-} TVMFFIBacktraceUpdateMode;
+typedef enum { kTVMFFIBacktraceUpdateModeReplace = 0, kTVMFFIBacktraceUpdateModeAppend = 1 } TVMFFIBacktraceUpdateMode;
 
 /*
  * The signature of everything that can be called.
@@ -600,13 +596,12 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
  * Begins an exported kernel; its body follows in braces. The prototype comes first, because compilers that warn
  * about exported functions without one are right to.
  */
-#define FARCALL_KERNEL(name)                                                                                      \
-  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,       \
-                                                       TVMFFIAny* result);                                        \
-  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(__attribute__((unused)) void* self,                        \
-                                                       __attribute__((unused)) const TVMFFIAny* args,             \
-                                                       __attribute__((unused)) int32_t num_args,                  \
-                                                       __attribute__((unused)) TVMFFIAny* result)
+#define FARCALL_KERNEL(name)                                                                                 \
+  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, \
+                                                        TVMFFIAny* result);                                  \
+  FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(                                                     \
+      __attribute__((unused)) void* self, __attribute__((unused)) const TVMFFIAny* args,                     \
+      __attribute__((unused)) int32_t num_args, __attribute__((unused)) TVMFFIAny* result)
 
 /*
  * What a library may get from farcall without importing a symbol.
@@ -645,7 +640,7 @@ typedef struct FarcallRuntime {
  * refuses to load another one than its own, and names both. FARCALL_SAY_ABI_VERSION, once in a library, does so.
  */
 #define FARCALL_ABI_SYMBOL "__farcall_abi_version"
-#define FARCALL_SAY_ABI_VERSION                                             \
+#define FARCALL_SAY_ABI_VERSION                                                 \
   FARCALL_EXTERN_C FARCALL_VISIBLE extern const uint32_t __farcall_abi_version; \
   const uint32_t __farcall_abi_version = FARCALL_ABI_VERSION
 
@@ -781,8 +776,7 @@ TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* mess
  * The same, with the message in parts that are joined; a part that is NULL is left out. For generated code, whose
  * messages share their beginnings and ends.
  */
-TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts,
-                                                   int32_t num_parts);
+TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts, int32_t num_parts);
 
 /* Makes an error without raising it; a new reference in `out`. All texts are copied; `backtrace` may be empty. */
 TVM_FFI_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
@@ -792,12 +786,10 @@ TVM_FFI_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteA
  * The same, with the error that was the cause, and an object that the host attaches. Takes a reference to each that
  * is not NULL; the caller keeps its own.
  */
-TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind,
-                                                          const TVMFFIByteArray* message,
+TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
                                                           const TVMFFIByteArray* backtrace,
                                                           TVMFFIObjectHandle cause_chain,
-                                                          TVMFFIObjectHandle extra_context,
-                                                          TVMFFIObjectHandle* out);
+                                                          TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out);
 
 /*
  * The given place as text, in the form of a backtrace. The caller is remembered by its address, until the
@@ -816,8 +808,8 @@ TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lin
  *
  * Errors: RuntimeError for alignment, layout, another major version, or padded elements.
  */
-TVM_FFI_DLL int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment,
-                                       int32_t require_contiguous, TVMFFIObjectHandle* out);
+TVM_FFI_DLL int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment, int32_t require_contiguous,
+                                       TVMFFIObjectHandle* out);
 TVM_FFI_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment,
                                                 int32_t require_contiguous, TVMFFIObjectHandle* out);
 

@@ -37,21 +37,21 @@ FARCALL_COLD inline void throw_cuda(cudaError_t status, const char* text, const 
  * A CUDA error as an exception: MemoryError where memory is short, else RuntimeError. A launch that fails says so only
  * to who asks: FARCALL_CUDA_CHECK(cudaGetLastError()) behind each.
  */
-#define FARCALL_CUDA_CHECK(call)                                                                             \
-  do {                                                                                                       \
-    cudaError_t farcall_status = (call);                                                                     \
-    if (__builtin_expect(farcall_status != cudaSuccess, 0)) {                                                \
+#define FARCALL_CUDA_CHECK(call)                                                                                    \
+  do {                                                                                                              \
+    cudaError_t farcall_status = (call);                                                                            \
+    if (__builtin_expect(farcall_status != cudaSuccess, 0)) {                                                       \
       ::farcall::detail::throw_cuda(farcall_status, #call, __FILE__, __LINE__, static_cast<const char*>(__func__)); \
-    }                                                                                                        \
+    }                                                                                                               \
   } while (0)
 
 /* Makes a device the current one, and the one before again at the end of the scope. */
 class CudaDeviceGuard {
  public:
   explicit CudaDeviceGuard(DLDevice device) {
-    FARCALL_CHECK(device.device_type == kDLCUDA || device.device_type == kDLCUDAHost ||
-                      device.device_type == kDLCUDAManaged,
-                  "ValueError", "expected a tensor of CUDA, got one on ", device_name(device));
+    FARCALL_CHECK(
+        device.device_type == kDLCUDA || device.device_type == kDLCUDAHost || device.device_type == kDLCUDAManaged,
+        "ValueError", "expected a tensor of CUDA, got one on ", device_name(device));
     FARCALL_CUDA_CHECK(cudaGetDevice(&before_));
     changed_ = before_ != device.device_id;
     if (changed_) FARCALL_CUDA_CHECK(cudaSetDevice(device.device_id));

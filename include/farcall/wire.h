@@ -122,13 +122,28 @@ typedef struct fc_wire_packet {
 
 /* The name of a code as TVM writes it ("kCallFunc"), or NULL. */
 static inline const char* fc_wire_code_name(int32_t code) {
-  static const char* const names[] = {
-      "kNone",          "kShutdown",       "kInitServer",      "kCallFunc",
-      "kReturn",        "kException",      "kCopyFromRemote",  "kCopyToRemote",
-      "kCopyAck",       "kGetGlobalFunc",  "kFreeHandle",      "kDevSetDevice",
-      "kDevGetAttr",    "kDevAllocData",   "kDevFreeData",     "kDevStreamSync",
-      "kCopyAmongRemote", "kDevAllocDataWithScope", "kDevCreateStream", "kDevFreeStream",
-      "kDevSetStream",  "kDevGetCurrentStream"};
+  static const char* const names[] = {"kNone",
+                                      "kShutdown",
+                                      "kInitServer",
+                                      "kCallFunc",
+                                      "kReturn",
+                                      "kException",
+                                      "kCopyFromRemote",
+                                      "kCopyToRemote",
+                                      "kCopyAck",
+                                      "kGetGlobalFunc",
+                                      "kFreeHandle",
+                                      "kDevSetDevice",
+                                      "kDevGetAttr",
+                                      "kDevAllocData",
+                                      "kDevFreeData",
+                                      "kDevStreamSync",
+                                      "kCopyAmongRemote",
+                                      "kDevAllocDataWithScope",
+                                      "kDevCreateStream",
+                                      "kDevFreeStream",
+                                      "kDevSetStream",
+                                      "kDevGetCurrentStream"};
   return code >= 0 && code <= FC_WIRE_DEV_GET_CURRENT_STREAM ? names[code] : NULL;
 }
 

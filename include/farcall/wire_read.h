@@ -204,8 +204,7 @@ static inline void fc_wire_wrote(fc_wire_reader* r, uint64_t n) {
 }
 
 /* Takes bytes of the body; FC_WIRE_SPACE doubles the buffer at most, so memory follows what arrived. */
-static inline fc_wire_event fc_wire__take_body(fc_wire_reader* r, const uint8_t* bytes, uint64_t n,
-                                               uint64_t* used) {
+static inline fc_wire_event fc_wire__take_body(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used) {
   uint64_t want = r->body_size - r->body_have;
   if (want == 0 || n == 0) return FC_WIRE_MORE;
   uint64_t room = r->body_capacity > r->body_have + 1 ? r->body_capacity - 1 - r->body_have : 0;
@@ -222,8 +221,7 @@ static inline fc_wire_event fc_wire__take_body(fc_wire_reader* r, const uint8_t*
   return FC_WIRE_MORE;
 }
 
-static inline fc_wire_event fc_wire__take_payload(fc_wire_reader* r, const uint8_t* bytes, uint64_t n,
-                                                  uint64_t* used) {
+static inline fc_wire_event fc_wire__take_payload(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used) {
   uint64_t take = n < r->payload_left ? n : r->payload_left;
   if (r->sink) fc_wire_copy_bytes(r->sink + (r->payload_size - r->payload_left), bytes, take);
   r->payload_left -= take;
@@ -234,8 +232,8 @@ static inline fc_wire_event fc_wire__take_payload(fc_wire_reader* r, const uint8
   return FC_WIRE_PAYLOAD_END;
 }
 
-static inline fc_wire_event fc_wire__take_head(fc_wire_reader* r, const uint8_t* bytes, uint64_t n,
-                                               uint64_t* used, fc_wire_packet* out) {
+static inline fc_wire_event fc_wire__take_head(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used,
+                                               fc_wire_packet* out) {
   while (*used < n && r->head_have < FC_WIRE_HEAD_SIZE) {
     r->head[r->head_have++] = bytes[(*used)++];
     if (r->head_have != 8) continue;

@@ -13,8 +13,7 @@ typedef struct fc_wire__cursor {
   fc_wire_status status;
 } fc_wire__cursor;
 
-static inline void fc_wire__refuse(fc_wire__cursor* c, fc_wire_status status, uint64_t measured,
-                                   uint64_t allowed) {
+static inline void fc_wire__refuse(fc_wire__cursor* c, fc_wire_status status, uint64_t measured, uint64_t allowed) {
   if (c->status != FC_WIRE_OK) return;
   c->status = status;
   c->measured = measured;
@@ -123,16 +122,13 @@ static inline void fc_wire__value(fc_wire__cursor* c, TVMFFIAny* v) {
   v->zero_padding = 0;
   v->v_uint64 = 0;
   switch (v->type_index) {
-    case kTVMFFINone:
-      return;
+    case kTVMFFINone: return;
     case kTVMFFIInt:
     case kTVMFFIBool:
     case kTVMFFIFloat: /* the bits of a double, as an integer of the host */
     case kTVMFFIOpaquePtr:
     case kTVMFFIFunction:
-    case kTVMFFIModule:
-      v->v_uint64 = fc_wire__u64(c);
-      return;
+    case kTVMFFIModule: v->v_uint64 = fc_wire__u64(c); return;
     case FC_WIRE_OBJECT_REF:
       fc_wire__inner(c, FC_WIRE_OBJECT_REF);
       v->v_uint64 = fc_wire__u64(c);
@@ -145,19 +141,14 @@ static inline void fc_wire__value(fc_wire__cursor* c, TVMFFIAny* v) {
       v->v_device.device_type = (DLDeviceType)fc_wire__u32(c);
       v->v_device.device_id = (int32_t)fc_wire__u32(c);
       return;
-    case kTVMFFIDLTensorPtr:
-      fc_wire__tensor_value(c, v);
-      return;
+    case kTVMFFIDLTensorPtr: fc_wire__tensor_value(c, v); return;
     case kTVMFFIRawStr:
     case kTVMFFIByteArrayPtr:
     case kTVMFFISmallStr:
     case kTVMFFISmallBytes:
     case kTVMFFIStr:
-    case kTVMFFIBytes:
-      fc_wire__string_value(c, v);
-      return;
-    default:
-      fc_wire__refuse(c, FC_WIRE_E_TYPE, (uint32_t)v->type_index, 0);
+    case kTVMFFIBytes: fc_wire__string_value(c, v); return;
+    default: fc_wire__refuse(c, FC_WIRE_E_TYPE, (uint32_t)v->type_index, 0);
   }
 }
 
@@ -195,8 +186,7 @@ static inline void fc_wire__clear(fc_wire_packet* p, int32_t code) {
 
 static inline void fc_wire__body(fc_wire__cursor* c, fc_wire_packet* out) {
   switch (out->code) {
-    case FC_WIRE_SHUTDOWN:
-      break;
+    case FC_WIRE_SHUTDOWN: break;
     case FC_WIRE_COPY_TO_REMOTE:
     case FC_WIRE_COPY_FROM_REMOTE:
       fc_wire__tensor(c, &out->tensor);
@@ -210,8 +200,7 @@ static inline void fc_wire__body(fc_wire__cursor* c, fc_wire_packet* out) {
       out->handle = fc_wire__u64(c);
       fc_wire__sequence(c, out);
       break;
-    default:
-      fc_wire__sequence(c, out);
+    default: fc_wire__sequence(c, out);
   }
   if (c->status == FC_WIRE_OK && c->left != 0) fc_wire__refuse(c, FC_WIRE_E_TRAILING, c->left, 0);
 }

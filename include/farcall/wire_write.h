@@ -53,8 +53,7 @@ static inline void fc_wire__put_tensor(fc_wire__writer* w, const fc_wire_tensor*
 static inline void fc_wire__put_value(fc_wire__writer* w, const TVMFFIAny* v) {
   fc_wire__put32(w, (uint32_t)v->type_index);
   switch (v->type_index) {
-    case kTVMFFINone:
-      return;
+    case kTVMFFINone: return;
     case FC_WIRE_OBJECT_REF:
       fc_wire__put32(w, FC_WIRE_OBJECT_REF);
       fc_wire__put64(w, v->v_uint64);
@@ -64,9 +63,7 @@ static inline void fc_wire__put_value(fc_wire__writer* w, const TVMFFIAny* v) {
     case kTVMFFIFloat:
     case kTVMFFIOpaquePtr:
     case kTVMFFIFunction:
-    case kTVMFFIModule:
-      fc_wire__put64(w, v->v_uint64);
-      return;
+    case kTVMFFIModule: fc_wire__put64(w, v->v_uint64); return;
     case kTVMFFIDataType:
       fc_wire__put_dtype(w, v->v_dtype);
       fc_wire__put32(w, 0);
@@ -75,9 +72,7 @@ static inline void fc_wire__put_value(fc_wire__writer* w, const TVMFFIAny* v) {
       fc_wire__put32(w, (uint32_t)v->v_device.device_type);
       fc_wire__put32(w, (uint32_t)v->v_device.device_id);
       return;
-    case kTVMFFIDLTensorPtr:
-      fc_wire__put_tensor(w, (const fc_wire_tensor*)v->v_ptr);
-      return;
+    case kTVMFFIDLTensorPtr: fc_wire__put_tensor(w, (const fc_wire_tensor*)v->v_ptr); return;
     case kTVMFFISmallStr:
     case kTVMFFIStr:
       fc_wire__put32(w, kTVMFFIStr);
@@ -89,11 +84,8 @@ static inline void fc_wire__put_value(fc_wire__writer* w, const TVMFFIAny* v) {
       fc_wire__put_string(w, (const TVMFFIByteArray*)v->v_ptr);
       return;
     case kTVMFFIRawStr:
-    case kTVMFFIByteArrayPtr:
-      fc_wire__put_string(w, (const TVMFFIByteArray*)v->v_ptr);
-      return;
-    default:
-      w->status = FC_WIRE_E_TYPE;
+    case kTVMFFIByteArrayPtr: fc_wire__put_string(w, (const TVMFFIByteArray*)v->v_ptr); return;
+    default: w->status = FC_WIRE_E_TYPE;
   }
 }
 
@@ -107,8 +99,7 @@ static inline void fc_wire__put_packet(fc_wire__writer* w, const fc_wire_packet*
   fc_wire__put32(w, (uint32_t)p->code);
   switch (p->code) {
     case FC_WIRE_SHUTDOWN:
-    case FC_WIRE_COPY_ACK:
-      return;
+    case FC_WIRE_COPY_ACK: return;
     case FC_WIRE_COPY_TO_REMOTE:
     case FC_WIRE_COPY_FROM_REMOTE:
       fc_wire__put_tensor(w, &p->tensor);
@@ -133,8 +124,7 @@ static inline void fc_wire__put_packet(fc_wire__writer* w, const fc_wire_packet*
  * With out == NULL only measures. `*size` is the encoded size; FC_WIRE_E_CAPACITY when it is beyond capacity
  * (then nothing was written).
  */
-static inline fc_wire_status fc_wire_encode(const fc_wire_packet* p, uint8_t* out, uint64_t capacity,
-                                            uint64_t* size) {
+static inline fc_wire_status fc_wire_encode(const fc_wire_packet* p, uint8_t* out, uint64_t capacity, uint64_t* size) {
   fc_wire__writer w = {NULL, 8, FC_WIRE_OK};
   fc_wire__put_packet(&w, p);
   *size = w.size;

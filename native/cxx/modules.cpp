@@ -171,12 +171,8 @@ const String& string_of(const TVMFFIAny* any) noexcept { return *reinterpret_cas
 
 const FcCxx kMethods = {
     own_table(),
-    [](TVMFFIObject* module, const char** out) {
-      return guarded([&] { *out = ModuleObj::of(module)->kind(); });
-    },
-    [](TVMFFIObject* module, int* out) {
-      return guarded([&] { *out = ModuleObj::of(module)->GetPropertyMask(); });
-    },
+    [](TVMFFIObject* module, const char** out) { return guarded([&] { *out = ModuleObj::of(module)->kind(); }); },
+    [](TVMFFIObject* module, int* out) { return guarded([&] { *out = ModuleObj::of(module)->GetPropertyMask(); }); },
     [](TVMFFIObject* module, const TVMFFIAny* name, TVMFFIAny* result) {
       return guarded([&] { *result = any_object(ModuleObj::of(module)->GetFunction(string_of(name)).take()); });
     },

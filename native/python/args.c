@@ -59,8 +59,9 @@ static int remember(const FcSetter* setter) {
 static FC_COLD int choose(PyObject* object, FcSetter* made) {
   PyTypeObject* type = Py_TYPE(object);
   *made = (FcSetter){.type = type};
-  int (*const choosers[])(PyTypeObject*, PyObject*, FcSetter*) = {
-      fc_choose_value, fc_choose_object_protocol, fc_choose_numpy, fc_choose_tensor, fc_choose_protocol, fc_choose_other};
+  int (*const choosers[])(PyTypeObject*, PyObject*, FcSetter*) = {fc_choose_value,    fc_choose_object_protocol,
+                                                                  fc_choose_numpy,    fc_choose_tensor,
+                                                                  fc_choose_protocol, fc_choose_other};
   for (size_t i = 0; i < sizeof choosers / sizeof *choosers; ++i) {
     int rc = choosers[i](type, object, made);
     if (rc != 0) return rc < 0 ? -1 : 0;
@@ -127,8 +128,8 @@ static FC_COLD int name_argument(int32_t i, PyObject* name, const FcFunction* fu
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  bool known = type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError ||
-               type == PyExc_BufferError;
+  bool known =
+      type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError || type == PyExc_BufferError;
   PyObject* text = known && !traceback ? PyObject_Str(value) : NULL;
   PyObject* place = text ? place_of_argument(i, name, function) : NULL;
   if (!place) {

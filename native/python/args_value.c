@@ -3,7 +3,7 @@
 
 #include "python/core.h"
 
-#define SETTER(name) \
+#define SETTER(name)                                                                                    \
   static int name(__attribute__((unused)) FcArgs* args, __attribute__((unused)) const FcSetter* setter, \
                   __attribute__((unused)) int32_t i, PyObject* object, TVMFFIAny* out)
 

@@ -11,9 +11,9 @@ typedef struct {
 
 /* The letters of the struct module; sizes come with the buffer. */
 static const Format formats[] = {
-    {'b', kDLInt},  {'h', kDLInt},  {'i', kDLInt},  {'l', kDLInt},  {'q', kDLInt},  {'n', kDLInt},  {'?', kDLBool},
-    {'B', kDLUInt}, {'H', kDLUInt}, {'I', kDLUInt}, {'L', kDLUInt}, {'Q', kDLUInt}, {'N', kDLUInt}, {'e', kDLFloat},
-    {'f', kDLFloat}, {'d', kDLFloat},
+    {'b', kDLInt},  {'h', kDLInt},   {'i', kDLInt},   {'l', kDLInt},   {'q', kDLInt},  {'n', kDLInt},
+    {'?', kDLBool}, {'B', kDLUInt},  {'H', kDLUInt},  {'I', kDLUInt},  {'L', kDLUInt}, {'Q', kDLUInt},
+    {'N', kDLUInt}, {'e', kDLFloat}, {'f', kDLFloat}, {'d', kDLFloat},
 };
 
 static const char* skip_native_order(const char* text) {

@@ -106,8 +106,8 @@ static FC_COLD int call_many(PyObject* callable, const TVMFFIAny* args, int32_t 
 
 static inline int call_python(PyObject* callable, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   PyObject* objects[INLINE + 1];
-  int rc = FC_LIKELY(n <= INLINE) ? call_with(callable, args, n, result, objects + 1)
-                                  : call_many(callable, args, n, result);
+  int rc =
+      FC_LIKELY(n <= INLINE) ? call_with(callable, args, n, result, objects + 1) : call_many(callable, args, n, result);
   if (FC_UNLIKELY(rc != 0)) fc_error_from_python();
   return rc;
 }
@@ -135,8 +135,7 @@ static __attribute__((noinline)) int call_from_outside(void* self, const TVMFFIA
 }
 
 /* Below a call from Python that let the GIL go, the thread's state is known, which saves looking for it. */
-static __attribute__((noinline)) int call_without_gil(void* self, const TVMFFIAny* args, int32_t n,
-                                                      TVMFFIAny* result) {
+static __attribute__((noinline)) int call_without_gil(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   PyThreadState* state = fc_thread.python_state;
   if (!state || IS_FINALIZING) return call_from_outside(self, args, n, result);
   PyEval_RestoreThread(state);

@@ -24,8 +24,7 @@
 /* ---- the Python types ---- */
 
 typedef struct {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   TVMFFISafeCallType call; /* called directly: no hop through the object */
   void* self;              /* first argument of call */
   TVMFFIObject* object;    /* the Function object, owned */
@@ -43,21 +42,18 @@ typedef struct {
 } FcFunction;
 
 typedef struct {
-  PyObject_HEAD
-  TVMFFIObject* object; /* owned; NULL once a borrowed view has expired */
+  PyObject_HEAD TVMFFIObject* object; /* owned; NULL once a borrowed view has expired */
   PyObject* weakrefs;
   char borrowed; /* the memory is a caller's: see fc_view_to_python */
   char exported; /* a view of that memory was handed out */
 } FcTensor;
 
 typedef struct {
-  PyObject_HEAD
-  DLDataType value;
+  PyObject_HEAD DLDataType value;
 } FcDType;
 
 typedef struct {
-  PyObject_HEAD
-  DLDevice value;
+  PyObject_HEAD DLDevice value;
 } FcDevice;
 
 extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type;
@@ -351,15 +347,13 @@ int fc_register_global(PyObject* name, PyObject* callable, bool override);
 /* ---- the module ---- */
 
 /* Of a PyMethodDef: a function of (self, args, kwargs). */
-#define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))f, METH_VARARGS | METH_KEYWORDS
-
+#define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
 
 extern PyMethodDef fc_function_methods[]; /* of the class: see python/function_address.c */
 PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
-    fc_stream_functions[], fc_timing_functions[], fc_file_functions[],
-    fc_trace_functions[];
+    fc_stream_functions[], fc_timing_functions[], fc_file_functions[], fc_trace_functions[];
 int fc_args_init(void);
 int fc_errors_init(void);
 int fc_callbacks_init(void);

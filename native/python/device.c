@@ -14,9 +14,9 @@ static int device_from_text(PyObject* text, DLDevice* out) {
   const char* data = PyUnicode_AsUTF8AndSize(text, &size);
   if (!data) return -1;
   if (fc_device_parse(data, (size_t)size, out)) return 0;
-  PyErr_Format(PyExc_ValueError,
-               "unknown device `%U`; write name or name:index, such as cpu, cuda:1, rocm, metal, vulkan, opencl, hexagon",
-               text);
+  PyErr_Format(
+      PyExc_ValueError,
+      "unknown device `%U`; write name or name:index, such as cpu, cuda:1, rocm, metal, vulkan, opencl, hexagon", text);
   return -1;
 }
 
@@ -125,7 +125,8 @@ static PyMemberDef members[] = {
 
 PyTypeObject FcDevice_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Device",
-    .tp_doc = "Device(x, /, index=None)\n--\n\nWhere memory is: Device('cuda:1'), Device('cuda', 1), or a torch.device.",
+    .tp_doc =
+        "Device(x, /, index=None)\n--\n\nWhere memory is: Device('cuda:1'), Device('cuda', 1), or a torch.device.",
     .tp_basicsize = sizeof(FcDevice),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = device_make,

@@ -17,7 +17,8 @@ static FC_COLD int refused(void) {
     PyErr_Restore(type, value, traceback);
     type = value = traceback = NULL;
   } else if (lines && PyList_GET_SIZE(lines)) {
-    PyErr_Format(PyExc_BufferError, "the framework does not give the tensor's memory out: %U", PyList_GET_ITEM(lines, 0));
+    PyErr_Format(PyExc_BufferError, "the framework does not give the tensor's memory out: %U",
+                 PyList_GET_ITEM(lines, 0));
   } else {
     PyErr_SetString(PyExc_BufferError, "the framework does not give the tensor's memory out");
   }

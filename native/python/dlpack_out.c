@@ -5,12 +5,14 @@
 
 /* A consumer renames what it took; only what nobody took is deleted here. */
 static void versioned_destructor(PyObject* capsule) {
-  DLManagedTensorVersioned* managed = PyCapsule_IsValid(capsule, FC_CAPSULE) ? PyCapsule_GetPointer(capsule, FC_CAPSULE) : NULL;
+  DLManagedTensorVersioned* managed =
+      PyCapsule_IsValid(capsule, FC_CAPSULE) ? PyCapsule_GetPointer(capsule, FC_CAPSULE) : NULL;
   if (managed && managed->deleter) managed->deleter(managed);
 }
 
 static void legacy_destructor(PyObject* capsule) {
-  DLManagedTensor* managed = PyCapsule_IsValid(capsule, FC_CAPSULE_LEGACY) ? PyCapsule_GetPointer(capsule, FC_CAPSULE_LEGACY) : NULL;
+  DLManagedTensor* managed =
+      PyCapsule_IsValid(capsule, FC_CAPSULE_LEGACY) ? PyCapsule_GetPointer(capsule, FC_CAPSULE_LEGACY) : NULL;
   if (managed && managed->deleter) managed->deleter(managed);
 }
 

@@ -24,8 +24,10 @@ static int dtype_from_text(PyObject* text, size_t skip, DLDataType* out) {
   const char* data = PyUnicode_AsUTF8AndSize(text, &size);
   if (!data) return -1;
   if (fc_dtype_parse(data + skip, (size_t)size - skip, out)) return 0;
-  PyErr_Format(PyExc_ValueError, "unknown dtype `%U`; known are int8 to int64, uint8 to uint64, float16 to float64, "
-               "bfloat16, bool, complex64, complex128, handle, and the float8, float6 and float4 types", text);
+  PyErr_Format(PyExc_ValueError,
+               "unknown dtype `%U`; known are int8 to int64, uint8 to uint64, float16 to float64, "
+               "bfloat16, bool, complex64, complex128, handle, and the float8, float6 and float4 types",
+               text);
   return -1;
 }
 

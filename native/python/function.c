@@ -265,7 +265,8 @@ static PyGetSetDef getset[] = {
     {"abi", get_abi, set_abi, "How calls are packed: the FunctionAbi of the signature, or None.", NULL},
     {"views", get_views, set_views,
      "Whether the function only borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Known by\n"
-     "itself where the library has metadata or the function a signature.", NULL},
+     "itself where the library has metadata or the function a signature.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -11,9 +11,8 @@ static int check_signals(void) {
 }
 
 static int add_types(PyObject* module) {
-  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type, &FcDType_Type,  &FcDevice_Type,
-                                 &FcShape_Type,    &FcModule_Type, &FcProgram_Type, &FcOpaque_Type,
-                                 &FcObject_Type};
+  PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type,  &FcDType_Type,  &FcDevice_Type, &FcShape_Type,
+                                 &FcModule_Type,   &FcProgram_Type, &FcOpaque_Type, &FcObject_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }
@@ -22,8 +21,7 @@ static int add_types(PyObject* module) {
 
 static int fill(PyObject* module) {
   PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions, fc_tensor_functions,
-                                     fc_stream_functions, fc_timing_functions, fc_file_functions,
-                                     fc_trace_functions};
+                                    fc_stream_functions, fc_timing_functions,   fc_file_functions,  fc_trace_functions};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
   }

@@ -153,7 +153,8 @@ static PyObject* make_function(PyObject* self, PyObject* name, bool imports) {
   TVMFFIObject* found = NULL;
   if (!text) return NULL;
   TVMFFISafeCallType call = strlen(text) == (size_t)size ? find_symbol(self, text) : NULL;
-  if (!call && fc_module_get(((FcModule*)self)->object, text, (size_t)size, imports, &found) != 0) return fc_raise_slot();
+  if (!call && fc_module_get(((FcModule*)self)->object, text, (size_t)size, imports, &found) != 0)
+    return fc_raise_slot();
   if (!call && !found) return no_function(self, name);
   PyObject* function = call ? wrap_symbol(self, name, call) : fc_function_wrap(found, name);
   bool keep = function && !imports;

@@ -6,8 +6,7 @@
 #include "runtime/module.h"
 
 typedef struct {
-  PyObject_HEAD
-  TVMFFIObject* object; /* owned */
+  PyObject_HEAD TVMFFIObject* object; /* owned */
   PyObject* path;       /* str: the file, or what it is called in messages */
   PyObject* functions;  /* dict: name -> Function, of its own functions */
   PyObject* attributes; /* the same, of those that were reached by mod.name */

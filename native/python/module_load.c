@@ -216,7 +216,8 @@ static PyObject* last_backtrace(PyObject* self, PyObject* unused) {
 
 PyMethodDef fc_module_functions[] = {
     {"load_library", load_library, METH_VARARGS,
-     "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in memory "
+     "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in "
+     "memory "
      "until the process ends. A file with another ending than .so is given to the loader of that ending, if any."},
     {"load_plain", load_plain, METH_O,
      "load_plain(path, /)\n--\n\nLoad a file that is surely a sound library for this machine and no artifact; None for "
@@ -224,17 +225,20 @@ PyMethodDef fc_module_functions[] = {
     {"load_module_from_bytes", load_from_bytes, METH_VARARGS,
      "load_module_from_bytes(kind, data, /)\n--\n\nA module of that kind from its bytes, by the registered loader."},
     {"last_backtrace", last_backtrace, METH_NOARGS,
-     "last_backtrace()\n--\n\nThe native frames of the last error that a C++ library raised in this thread, the innermost "
+     "last_backtrace()\n--\n\nThe native frames of the last error that a C++ library raised in this thread, the "
+     "innermost "
      "first; named only now."},
     {"_module_from_bin", from_bin, METH_VARARGS, NULL},
     {"system_lib", system_lib, METH_VARARGS,
      "system_lib(prefix='', /)\n--\n\nThe functions that are linked into this process, or that libraries registered as "
      "such. Always the same module for a prefix."},
     {"new_module", FC_WITH_KEYWORDS(new_module),
-     "new_module(kind, functions, save=None, source=None)\n--\n\nA module of callables by name. `save()` gives the bytes "
+     "new_module(kind, functions, save=None, source=None)\n--\n\nA module of callables by name. `save()` gives the "
+     "bytes "
      "from which a loader makes it again, `source(format)` its source."},
     {"register_loader", FC_WITH_KEYWORDS(register_loader),
-     "register_loader(kind, fn, extension=None, override=False)\n--\n\nLet `fn(data: bytes)` make the modules of a kind: "
+     "register_loader(kind, fn, extension=None, override=False)\n--\n\nLet `fn(data: bytes)` make the modules of a "
+     "kind: "
      "those that libraries embed, and with `extension` files that end so."},
     {NULL, NULL, 0, NULL},
 };

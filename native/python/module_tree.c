@@ -138,7 +138,8 @@ PyMethodDef fc_module_methods[] = {
     {"get_function_doc", FC_WITH_KEYWORDS(get_doc),
      "get_function_doc($self, name, /, query_imports=False)\n--\n\nThe function's documentation; None without one."},
     {"import_module", import_module, METH_O,
-     "import_module($self, module, /)\n--\n\nMake another module's functions reachable from this one. RuntimeError when "
+     "import_module($self, module, /)\n--\n\nMake another module's functions reachable from this one. RuntimeError "
+     "when "
      "that one imports this."},
     {"clear_imports", clear_imports, METH_NOARGS, "clear_imports($self, /)\n--\n\nForget all imported modules."},
     {"save_to_bytes", save_to_bytes, METH_NOARGS,

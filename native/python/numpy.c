@@ -8,14 +8,12 @@
 
 #define LONG_BITS ((uint8_t)(8 * sizeof(long)))
 static const DLDataType from_number[NPY_HALF + 1] = {
-    [NPY_BOOL] = {kDLBool, 8, 1},         [NPY_BYTE] = {kDLInt, 8, 1},
-    [NPY_UBYTE] = {kDLUInt, 8, 1},        [NPY_SHORT] = {kDLInt, 16, 1},
-    [NPY_USHORT] = {kDLUInt, 16, 1},      [NPY_INT] = {kDLInt, 32, 1},
-    [NPY_UINT] = {kDLUInt, 32, 1},        [NPY_LONG] = {kDLInt, LONG_BITS, 1},
-    [NPY_ULONG] = {kDLUInt, LONG_BITS, 1}, [NPY_LONGLONG] = {kDLInt, 64, 1},
-    [NPY_ULONGLONG] = {kDLUInt, 64, 1},   [NPY_FLOAT] = {kDLFloat, 32, 1},
-    [NPY_DOUBLE] = {kDLFloat, 64, 1},     [NPY_CFLOAT] = {kDLComplex, 64, 1},
-    [NPY_CDOUBLE] = {kDLComplex, 128, 1}, [NPY_HALF] = {kDLFloat, 16, 1},
+    [NPY_BOOL] = {kDLBool, 8, 1},     [NPY_BYTE] = {kDLInt, 8, 1},         [NPY_UBYTE] = {kDLUInt, 8, 1},
+    [NPY_SHORT] = {kDLInt, 16, 1},    [NPY_USHORT] = {kDLUInt, 16, 1},     [NPY_INT] = {kDLInt, 32, 1},
+    [NPY_UINT] = {kDLUInt, 32, 1},    [NPY_LONG] = {kDLInt, LONG_BITS, 1}, [NPY_ULONG] = {kDLUInt, LONG_BITS, 1},
+    [NPY_LONGLONG] = {kDLInt, 64, 1}, [NPY_ULONGLONG] = {kDLUInt, 64, 1},  [NPY_FLOAT] = {kDLFloat, 32, 1},
+    [NPY_DOUBLE] = {kDLFloat, 64, 1}, [NPY_CFLOAT] = {kDLComplex, 64, 1},  [NPY_CDOUBLE] = {kDLComplex, 128, 1},
+    [NPY_HALF] = {kDLFloat, 16, 1},
 };
 
 static int number_of(DLDataType dtype) {
@@ -36,14 +34,16 @@ static FC_COLD const char* cure_for(PyArray_Descr* descr) {
     case NPY_VSTRING: return "; pass str or bytes, or a list of them";
     case NPY_LONGDOUBLE: return "; convert it by .astype(\"float64\")";
     case NPY_CLONGDOUBLE: return "; convert it by .astype(\"complex128\")";
-    case NPY_VOID: return PyDataType_HASFIELDS(descr) ? "; pass its fields one by one, as x[\"name\"]"
-                                                      : "; pass its bytes by .view(\"uint8\")";
+    case NPY_VOID:
+      return PyDataType_HASFIELDS(descr) ? "; pass its fields one by one, as x[\"name\"]"
+                                         : "; pass its bytes by .view(\"uint8\")";
     default: return PyArray_ISNBO(descr->byteorder) ? "" : "; convert it to native byte order by .astype(...)";
   }
 }
 
 static FC_COLD int no_counterpart(PyArray_Descr* descr) {
-  PyErr_Format(PyExc_TypeError, "numpy dtype %R has no counterpart in native code%s", (PyObject*)descr, cure_for(descr));
+  PyErr_Format(PyExc_TypeError, "numpy dtype %R has no counterpart in native code%s", (PyObject*)descr,
+               cure_for(descr));
   return -1;
 }
 
@@ -163,8 +163,8 @@ static void unpack(const uint8_t* from, int64_t n, DLDataType dtype, uint8_t* to
 static TVMFFIObject* pack_array(PyArrayObject* array, DLDataType dtype) {
   PyArrayObject* plain = PyArray_GETCONTIGUOUS(array);
   if (!plain) return NULL;
-  DLTensor prototype = {.device = {kDLCPU, 0}, .ndim = PyArray_NDIM(plain), .dtype = dtype,
-                        .shape = (int64_t*)PyArray_DIMS(plain)};
+  DLTensor prototype = {
+      .device = {kDLCPU, 0}, .ndim = PyArray_NDIM(plain), .dtype = dtype, .shape = (int64_t*)PyArray_DIMS(plain)};
   FcTensorObj* tensor = fc_tensor_alloc(&prototype);
   if (tensor) {
     memset(tensor->dl.data, 0, (size_t)fc_nbytes(&prototype));
@@ -236,7 +236,8 @@ static FC_COLD int set_packed(FcArgs* args, int32_t i, PyArrayObject* array, DLD
   if (fc_has_bit(args->writes, i)) {
     PyErr_Format(PyExc_ValueError,
                  "%R is passed as a packed copy, and the kernel may write to it; declare the parameter a "
-                 "ConstTensorView", (PyObject*)PyArray_DESCR(array));
+                 "ConstTensorView",
+                 (PyObject*)PyArray_DESCR(array));
     return -1;
   }
   TVMFFIObject* tensor = pack_array(array, dtype);
@@ -304,7 +305,8 @@ static PyObject* make_array(TVMFFIObject* tensor) {
   const DLTensor* dl = fc_tensor_dl(tensor);
   npy_intp strides[NPY_MAXDIMS];
   if (dl->ndim > NPY_MAXDIMS) {
-    return PyErr_Format(PyExc_ValueError, "numpy arrays have at most %d dims, the tensor has %d", NPY_MAXDIMS, dl->ndim);
+    return PyErr_Format(PyExc_ValueError, "numpy arrays have at most %d dims, the tensor has %d", NPY_MAXDIMS,
+                        dl->ndim);
   }
   PyArray_Descr* descr = descr_of(dl->dtype);
   if (!descr) return NULL;
@@ -314,8 +316,8 @@ static PyObject* make_array(TVMFFIObject* tensor) {
   char* data = (char*)dl->data + dl->byte_offset;
   int flags = fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY ? 0 : NPY_ARRAY_WRITEABLE;
   if (((uintptr_t)data & (uintptr_t)(itemsize - 1)) == 0) flags |= NPY_ARRAY_ALIGNED;
-  return PyArray_NewFromDescr(&PyArray_Type, descr, dl->ndim, (npy_intp*)dl->shape, plain ? NULL : strides, data,
-                              flags, NULL);
+  return PyArray_NewFromDescr(&PyArray_Type, descr, dl->ndim, (npy_intp*)dl->shape, plain ? NULL : strides, data, flags,
+                              NULL);
 }
 
 static FC_COLD PyObject* unpack_array(const DLTensor* dl) {
@@ -326,8 +328,7 @@ static FC_COLD PyObject* unpack_array(const DLTensor* dl) {
   PyArray_Descr* descr = descr_of(dl->dtype);
   PyObject* array = descr ? PyArray_SimpleNewFromDescr(dl->ndim, (npy_intp*)dl->shape, descr) : NULL;
   if (array) {
-    unpack((const uint8_t*)dl->data + dl->byte_offset, fc_numel(dl), dl->dtype,
-           PyArray_DATA((PyArrayObject*)array));
+    unpack((const uint8_t*)dl->data + dl->byte_offset, fc_numel(dl), dl->dtype, PyArray_DATA((PyArrayObject*)array));
   }
   return array;
 }

@@ -2,8 +2,7 @@
 #include "python/core.h"
 
 typedef struct {
-  PyObject_HEAD
-  TVMFFIObject* object; /* owned */
+  PyObject_HEAD TVMFFIObject* object; /* owned */
 } FcObject;
 
 PyObject* fc_object_wrap(TVMFFIObject* object) {

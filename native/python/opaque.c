@@ -2,8 +2,7 @@
 #include "python/core.h"
 
 typedef struct {
-  PyObject_HEAD
-  PyObject* value;
+  PyObject_HEAD PyObject* value;
 } FcOpaque;
 
 static void release(void* value) {
@@ -62,8 +61,9 @@ static PyGetSetDef getset[] = {
 
 PyTypeObject FcOpaque_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Opaque",
-    .tp_doc = "Opaque(value, /)\n--\n\n"
-              "Any Python object as an argument: native code holds a reference, and gives back the object itself.",
+    .tp_doc =
+        "Opaque(value, /)\n--\n\n"
+        "Any Python object as an argument: native code holds a reference, and gives back the object itself.",
     .tp_basicsize = sizeof(FcOpaque),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = opaque_new,

@@ -120,8 +120,8 @@ PyObject* fc_params_place(const FcFunction* function, int32_t i) {
 /* ---- binding ---- */
 
 static FC_COLD PyObject* no_keywords(const FcFunction* function) {
-  return PyErr_Format(PyExc_TypeError,
-               "`%U` takes positional arguments only: its library does not name its parameters", function->name);
+  return PyErr_Format(PyExc_TypeError, "`%U` takes positional arguments only: its library does not name its parameters",
+                      function->name);
 }
 
 static FC_COLD Py_ssize_t refuse_keyword(const FcFunction* function, PyObject* keyword, const char* why) {
@@ -132,8 +132,7 @@ static FC_COLD Py_ssize_t refuse_keyword(const FcFunction* function, PyObject* k
 
 static FC_COLD Py_ssize_t missing(const FcFunction* function, Py_ssize_t i) {
   PyErr_Format(PyExc_TypeError, "argument %zd `%U` of `%U` is missing: expected %U", i + 1,
-               PyTuple_GET_ITEM(fc_params_field(function, FC_PARAM_NAMES), i),
-               fc_params_field(function, FC_PARAM_TEXT),
+               PyTuple_GET_ITEM(fc_params_field(function, FC_PARAM_NAMES), i), fc_params_field(function, FC_PARAM_TEXT),
                PyTuple_GET_ITEM(fc_params_field(function, FC_PARAM_TYPES), i));
   return -1;
 }

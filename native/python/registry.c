@@ -15,7 +15,8 @@ int fc_register_global(PyObject* name, PyObject* callable, bool override) {
   Py_ssize_t size;
   if (name_utf8(name, &text, &size) != 0) return -1;
   if (!PyCallable_Check(callable)) {
-    PyErr_Format(PyExc_TypeError, "global function `%U`: expected a callable, got `%s`", name, Py_TYPE(callable)->tp_name);
+    PyErr_Format(PyExc_TypeError, "global function `%U`: expected a callable, got `%s`", name,
+                 Py_TYPE(callable)->tp_name);
     return -1;
   }
   TVMFFIObject* function;
@@ -78,7 +79,8 @@ static FC_COLD PyObject* no_global(PyObject* name) {
   if (near && PyObject_Size(near) == 0) {
     PyErr_Format(PyExc_ValueError, "no global function `%U`. Register it by register_global_func", name);
   } else if (near) {
-    PyErr_Format(PyExc_ValueError, "no global function `%U`; near: %R. Register it by register_global_func", name, near);
+    PyErr_Format(PyExc_ValueError, "no global function `%U`; near: %R. Register it by register_global_func", name,
+                 near);
   }
   Py_XDECREF(names);
   Py_XDECREF(difflib);

@@ -149,12 +149,9 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
   PyObject* out = NULL;
   TVMFFIByteArray bytes;
   switch (object->type_index) {
-    case kTVMFFITensor:
-      return framework_tensor(args, object);
-    case kTVMFFIFunction:
-      return fc_function_wrap(object, NULL);
-    case kTVMFFIModule:
-      return fc_module_wrap(object);
+    case kTVMFFITensor: return framework_tensor(args, object);
+    case kTVMFFIFunction: return fc_function_wrap(object, NULL);
+    case kTVMFFIModule: return fc_module_wrap(object);
     case kTVMFFIStr:
       bytes = *TVMFFIBytesGetByteArrayPtr(object);
       out = PyUnicode_DecodeUTF8(bytes.data, (Py_ssize_t)bytes.size, NULL);
@@ -166,21 +163,11 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
     case kTVMFFIArray:
     case kTVMFFIList:
     case kTVMFFIMap:
-    case kTVMFFIDict:
-      out = container_to_python(args, object);
-      break;
-    case kTVMFFIShape:
-      out = shape_to_python(object);
-      break;
-    case kTVMFFIError:
-      out = error_to_python(object);
-      break;
-    case kTVMFFIOpaquePyObject:
-      out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle);
-      break;
-    case kTVMFFIBigInt:
-      out = big_int(object);
-      break;
+    case kTVMFFIDict: out = container_to_python(args, object); break;
+    case kTVMFFIShape: out = shape_to_python(object); break;
+    case kTVMFFIError: out = error_to_python(object); break;
+    case kTVMFFIOpaquePyObject: out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle); break;
+    case kTVMFFIBigInt: out = big_int(object); break;
     default:
       if (object->type_index == fc_remote_object_index()) return fc_remote_ref_wrap(object);
       return fc_object_wrap(object);
@@ -198,20 +185,13 @@ static FC_COLD PyObject* not_a_value(const TVMFFIAny* any) {
 /* Consumes the value. */
 static PyObject* any_to_python(const FcArgs* args, TVMFFIAny* any) {
   switch (any->type_index) {
-    case kTVMFFINone:
-      Py_RETURN_NONE;
-    case kTVMFFIInt:
-      return PyLong_FromLongLong(any->v_int64);
-    case kTVMFFIBool:
-      return PyBool_FromLong(any->v_int64 != 0);
-    case kTVMFFIFloat:
-      return PyFloat_FromDouble(any->v_float64);
-    case kTVMFFIOpaquePtr:
-      return opaque_pointer(any->v_ptr);
-    case kTVMFFIDataType:
-      return fc_dtype_new(any->v_dtype);
-    case kTVMFFIDevice:
-      return fc_device_new(any->v_device);
+    case kTVMFFINone: Py_RETURN_NONE;
+    case kTVMFFIInt: return PyLong_FromLongLong(any->v_int64);
+    case kTVMFFIBool: return PyBool_FromLong(any->v_int64 != 0);
+    case kTVMFFIFloat: return PyFloat_FromDouble(any->v_float64);
+    case kTVMFFIOpaquePtr: return opaque_pointer(any->v_ptr);
+    case kTVMFFIDataType: return fc_dtype_new(any->v_dtype);
+    case kTVMFFIDevice: return fc_device_new(any->v_device);
     case kTVMFFISmallStr:
     case kTVMFFISmallBytes:
       if (any->small_str_len > 7) return not_a_value(any);
@@ -255,7 +235,8 @@ static PyObject* borrowed_tensor(DLTensor* dl) {
 PyObject* fc_view_to_python(const TVMFFIAny* view) {
   TVMFFIByteArray bytes;
   if (view->type_index == kTVMFFIDLTensorPtr) return borrowed_tensor(view->v_ptr);
-  if (view->type_index == kTVMFFIRawStr) return PyUnicode_DecodeUTF8(view->v_c_str, (Py_ssize_t)strlen(view->v_c_str), NULL);
+  if (view->type_index == kTVMFFIRawStr)
+    return PyUnicode_DecodeUTF8(view->v_c_str, (Py_ssize_t)strlen(view->v_c_str), NULL);
   if (view->type_index == kTVMFFIByteArrayPtr) {
     bytes = *(const TVMFFIByteArray*)view->v_ptr;
     return PyBytes_FromStringAndSize(bytes.data, (Py_ssize_t)bytes.size);

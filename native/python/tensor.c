@@ -32,10 +32,8 @@ DLTensor* fc_tensor_view(PyObject* self) {
 
 TVMFFIObject* fc_tensor_copy(const DLTensor* from) {
   FcTensorObj* copy;
-  Py_BEGIN_ALLOW_THREADS
-  copy = fc_tensor_compact(from);
-  Py_END_ALLOW_THREADS
-  return copy ? &copy->header : (TVMFFIObject*)fc_raise_slot();
+  Py_BEGIN_ALLOW_THREADS copy = fc_tensor_compact(from);
+  Py_END_ALLOW_THREADS return copy ? &copy->header : (TVMFFIObject*)fc_raise_slot();
 }
 
 /* ---- behind a session ---- */
@@ -151,7 +149,8 @@ static FC_COLD PyObject* no_way(DLDevice from, DLDevice to) {
   fc_device_print(to, there);
   return PyErr_Format(PyExc_BufferError,
                       "farcall cannot copy from %s to %s: it copies on the CPU, and from another machine; let the "
-                      "tensor's framework move it, or send it by session.tensor(...)", here, there);
+                      "tensor's framework move it, or send it by session.tensor(...)",
+                      here, there);
 }
 
 static PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -181,8 +180,8 @@ static PyObject* as_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:__array__", names, &dtype, &copy)) return NULL;
   PyObject* array = to_numpy(self, NULL);
   if (!array || (dtype == Py_None && copy != Py_True)) return array;
-  PyObject* out = dtype == Py_None ? PyObject_CallMethod(array, "copy", NULL)
-                                   : PyObject_CallMethod(array, "astype", "O", dtype);
+  PyObject* out =
+      dtype == Py_None ? PyObject_CallMethod(array, "copy", NULL) : PyObject_CallMethod(array, "astype", "O", dtype);
   Py_DECREF(array);
   return out;
 }
@@ -230,8 +229,7 @@ static PyMethodDef methods[] = {
     {"to", FC_WITH_KEYWORDS(to_device),
      "to($self, device, *, copy=False)\n--\n\n"
      "The tensor on a device: itself when it is there, unless a copy is asked for."},
-    {"__array__", FC_WITH_KEYWORDS(as_array),
-     "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
+    {"__array__", FC_WITH_KEYWORDS(as_array), "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
     {"__dlpack__", FC_WITH_KEYWORDS(fc_tensor_dlpack),
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule that shares the memory (Python array API standard)."},

@@ -140,8 +140,10 @@ static PyObject* time_evaluator(PyObject* module, PyObject* args) {
     return NULL;
   }
   if (!in_range(&wanted)) {
-    return PyErr_Format(PyExc_ValueError, "time_evaluator: number and repeat (up to %d) must be at least 1, the other "
-                        "numbers not negative", MAX_REPEAT);
+    return PyErr_Format(PyExc_ValueError,
+                        "time_evaluator: number and repeat (up to %d) must be at least 1, the other "
+                        "numbers not negative",
+                        MAX_REPEAT);
   }
   wanted.function = function_of(function);
   if (wanted.function && before != Py_None) wanted.before = function_of(before);

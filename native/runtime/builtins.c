@@ -12,7 +12,8 @@
 /* ---- arguments ---- */
 
 bool fc_bad_argument(int32_t i, const char* expected, const TVMFFIAny* got) {
-  fc_error_format("TypeError", "argument %d: expected %s, got `%s`", (int)i + 1, expected, fc_type_name(got->type_index));
+  fc_error_format("TypeError", "argument %d: expected %s, got `%s`", (int)i + 1, expected,
+                  fc_type_name(got->type_index));
   return false;
 }
 

@@ -152,9 +152,7 @@ void fc_error_drop(void) {
 
 /* ---- the exported names ---- */
 
-void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) {
-  *result = fc_error_take();
-}
+void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) { *result = fc_error_take(); }
 
 void TVMFFIErrorSetRaised(TVMFFIObjectHandle error) {
   if (!points_at_slot(TVMFFIErrorGetCellPtr(error)->kind)) {
@@ -196,7 +194,7 @@ int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const
   return -1;
 }
 
-int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
-                      const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out) {
+int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace,
+                      TVMFFIObjectHandle* out) {
   return TVMFFIErrorCreateWithCauseAndExtraContext(kind, message, backtrace, NULL, NULL, out);
 }

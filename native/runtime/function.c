@@ -208,8 +208,7 @@ int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result) {
 
 /* ---- the exported names ---- */
 
-int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void*),
-                         TVMFFIObjectHandle* out) {
+int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void*), TVMFFIObjectHandle* out) {
   return fc_function_new(self, safe_call, deleter, out);
 }
 

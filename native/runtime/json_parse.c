@@ -78,7 +78,8 @@ static int convert_number(const char* text, bool whole, TVMFFIAny* out) {
   char* end;
   errno = 0;
   long long integer = whole ? strtoll(text, &end, 10) : 0;
-  *out = whole && !errno ? fc_any_int(integer) : (TVMFFIAny){.type_index = kTVMFFIFloat, .v_float64 = strtod(text, NULL)};
+  *out =
+      whole && !errno ? fc_any_int(integer) : (TVMFFIAny){.type_index = kTVMFFIFloat, .v_float64 = strtod(text, NULL)};
   return 0;
 }
 

@@ -92,7 +92,8 @@ static int step(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result)
     *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = pairs->at < pairs->n};
     return 0;
   }
-  if ((what == 0 || what == 1) && pairs->at < pairs->n) return fc_any_to_owned(&pairs->values[pairs->at + what], result);
+  if ((what == 0 || what == 1) && pairs->at < pairs->n)
+    return fc_any_to_owned(&pairs->values[pairs->at + what], result);
   fc_error_set("IndexError", "expected 0 (key), 1 (value) or 2 (go on), and that there is a pair left");
   return -1;
 }

@@ -29,7 +29,8 @@ static bool read_query(const TVMFFIAny* args, int32_t n, Query* out) {
 BUILTIN(get_function) {
   Query q;
   TVMFFIObject* function = NULL;
-  if (!read_query(args, n, &q) || fc_module_get(q.module, q.name.data, q.name.size, q.imports, &function) != 0) return -1;
+  if (!read_query(args, n, &q) || fc_module_get(q.module, q.name.data, q.name.size, q.imports, &function) != 0)
+    return -1;
   if (function) *result = fc_any_object(function);
   return 0;
 }

@@ -22,8 +22,10 @@ typedef struct {
 } Reader;
 
 static int malformed(const char* what, const Reader* reader) {
-  fc_error_format("ValueError", "the modules that the library embeds (__tvm_ffi__library_bin) are malformed: %s, with "
-                  "%zu bytes left", what, reader->left);
+  fc_error_format("ValueError",
+                  "the modules that the library embeds (__tvm_ffi__library_bin) are malformed: %s, with "
+                  "%zu bytes left",
+                  what, reader->left);
   return -1;
 }
 
@@ -91,8 +93,10 @@ TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const cha
   snprintf(name, sizeof name, "ffi.Module.load_from_bytes.%.*s", (int)(kind_size < 200 ? kind_size : 200), kind);
   TVMFFIObject* loader = find_loader(name);
   if (loader) return call_loader(loader, &arg, 1, name);
-  fc_error_format("RuntimeError", "no loader for modules of kind `%.*s`: register one by register_loader, or as the "
-                  "global function `%s`", (int)(kind_size < 200 ? kind_size : 200), kind, name);
+  fc_error_format("RuntimeError",
+                  "no loader for modules of kind `%.*s`: register one by register_loader, or as the "
+                  "global function `%s`",
+                  (int)(kind_size < 200 ? kind_size : 200), kind, name);
   return NULL;
 }
 
@@ -183,8 +187,10 @@ static size_t symbol_size(const char* data) {
 static int check_version(void* library, const char* path) {
   const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
   if (!version || *version == FARCALL_ABI_VERSION) return 0;
-  fc_error_format("ImportError", "%s is built for version %u of the ABI, and this farcall has version %u; build it "
-                  "again with the headers of this one", path, *version, FARCALL_ABI_VERSION);
+  fc_error_format("ImportError",
+                  "%s is built for version %u of the ABI, and this farcall has version %u; build it "
+                  "again with the headers of this one",
+                  path, *version, FARCALL_ABI_VERSION);
   return -1;
 }
 

@@ -106,8 +106,8 @@ static const Base* base_of(uint8_t code) {
 void fc_dtype_print(DLDataType dtype, char out[FC_NAME_MAX]) {
   const Base* base = base_of(dtype.code);
   bool is_void = dtype.code == kDLOpaqueHandle && dtype.bits == 0;
-  bool short_name = base && (base->fixed || (dtype.bits == base->bits && (dtype.code == kDLBool ||
-                                                                         dtype.code == kDLOpaqueHandle)));
+  bool short_name =
+      base && (base->fixed || (dtype.bits == base->bits && (dtype.code == kDLBool || dtype.code == kDLOpaqueHandle)));
   if (is_void) {
     snprintf(out, FC_NAME_MAX, "void");
   } else if (!base) {
@@ -144,12 +144,24 @@ typedef struct {
 
 /* The first name of a type is the one that is printed. */
 static const DeviceName device_names[] = {
-    {"cpu", kDLCPU},           {"cuda", kDLCUDA},         {"cuda_host", kDLCUDAHost},
-    {"opencl", kDLOpenCL},     {"vulkan", kDLVulkan},     {"metal", kDLMetal},
-    {"mps", kDLMetal},         {"vpi", kDLVPI},           {"rocm", kDLROCM},
-    {"rocm_host", kDLROCMHost}, {"ext_dev", kDLExtDev},   {"cuda_managed", kDLCUDAManaged},
-    {"oneapi", kDLOneAPI},     {"webgpu", kDLWebGPU},     {"wgpu", kDLWebGPU},
-    {"hexagon", kDLHexagon},   {"maia", kDLMAIA},         {"trn", kDLTrn},
+    {"cpu", kDLCPU},
+    {"cuda", kDLCUDA},
+    {"cuda_host", kDLCUDAHost},
+    {"opencl", kDLOpenCL},
+    {"vulkan", kDLVulkan},
+    {"metal", kDLMetal},
+    {"mps", kDLMetal},
+    {"vpi", kDLVPI},
+    {"rocm", kDLROCM},
+    {"rocm_host", kDLROCMHost},
+    {"ext_dev", kDLExtDev},
+    {"cuda_managed", kDLCUDAManaged},
+    {"oneapi", kDLOneAPI},
+    {"webgpu", kDLWebGPU},
+    {"wgpu", kDLWebGPU},
+    {"hexagon", kDLHexagon},
+    {"maia", kDLMAIA},
+    {"trn", kDLTrn},
 };
 
 bool fc_device_parse(const char* text, size_t size, DLDevice* out) {

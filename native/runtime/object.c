@@ -107,13 +107,11 @@ static int take_rvalue(const TVMFFIAny* view, TVMFFIAny* out) {
 int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out) {
   TVMFFIByteArray bytes;
   switch (view->type_index) {
-    case kTVMFFIRawStr:
-      return fc_any_from_bytes(kTVMFFIStr, view->v_c_str, strlen(view->v_c_str), out);
+    case kTVMFFIRawStr: return fc_any_from_bytes(kTVMFFIStr, view->v_c_str, strlen(view->v_c_str), out);
     case kTVMFFIByteArrayPtr:
       bytes = *(const TVMFFIByteArray*)view->v_ptr;
       return fc_any_from_bytes(kTVMFFIBytes, bytes.data, bytes.size, out);
-    case kTVMFFIObjectRValueRef:
-      return take_rvalue(view, out);
+    case kTVMFFIObjectRValueRef: return take_rvalue(view, out);
     default:
       *out = *view;
       if (fc_any_is_object(view) && view->v_obj) fc_incref(view->v_obj);

@@ -21,7 +21,9 @@ static int make(MakeSequence new_sequence, const TVMFFIAny* args, int32_t n, TVM
   return rc;
 }
 
-static int make_array(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) { return make(fc_array_new, args, n, result); }
+static int make_array(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  return make(fc_array_new, args, n, result);
+}
 static int make_list(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) { return make(fc_list_new, args, n, result); }
 
 /* ---- reading ---- */
@@ -214,26 +216,15 @@ BUILTIN(make_bytes) {
 }
 
 const FcBuiltin fc_container_builtins[] = {
-    {"ffi.Array", make_array, 0, -1},
-    {"ffi.ArraySize", array_size, 1, 1},
-    {"ffi.ArrayGetItem", array_item, 2, 2},
-    {"ffi.ArrayContains", array_contains, 2, 2},
-    {"ffi.List", make_list, 0, -1},
-    {"ffi.ListSize", list_size, 1, 1},
-    {"ffi.ListGetItem", list_item, 2, 2},
-    {"ffi.ListContains", list_contains, 2, 2},
-    {"ffi.ListSetItem", list_set, 3, 3},
-    {"ffi.ListAppend", list_append, 2, 2},
-    {"ffi.ListInsert", list_insert, 3, 3},
-    {"ffi.ListPop", list_pop, 1, 2},
-    {"ffi.ListErase", list_erase, 2, 2},
-    {"ffi.ListEraseRange", list_erase_range, 3, 3},
-    {"ffi.ListClear", list_clear, 1, 1},
-    {"ffi.ListReverse", list_reverse, 1, 1},
-    {"ffi.ListReserve", list_reserve, 2, 2},
-    {"ffi.ListReplaceSlice", list_replace, 4, 4},
-    {"ffi.Shape", make_shape, 0, -1},
-    {"ffi.String", make_string, 1, 1},
-    {"ffi.Bytes", make_bytes, 1, 1},
-    {NULL, NULL, 0, 0},
+    {"ffi.Array", make_array, 0, -1},        {"ffi.ArraySize", array_size, 1, 1},
+    {"ffi.ArrayGetItem", array_item, 2, 2},  {"ffi.ArrayContains", array_contains, 2, 2},
+    {"ffi.List", make_list, 0, -1},          {"ffi.ListSize", list_size, 1, 1},
+    {"ffi.ListGetItem", list_item, 2, 2},    {"ffi.ListContains", list_contains, 2, 2},
+    {"ffi.ListSetItem", list_set, 3, 3},     {"ffi.ListAppend", list_append, 2, 2},
+    {"ffi.ListInsert", list_insert, 3, 3},   {"ffi.ListPop", list_pop, 1, 2},
+    {"ffi.ListErase", list_erase, 2, 2},     {"ffi.ListEraseRange", list_erase_range, 3, 3},
+    {"ffi.ListClear", list_clear, 1, 1},     {"ffi.ListReverse", list_reverse, 1, 1},
+    {"ffi.ListReserve", list_reserve, 2, 2}, {"ffi.ListReplaceSlice", list_replace, 4, 4},
+    {"ffi.Shape", make_shape, 0, -1},        {"ffi.String", make_string, 1, 1},
+    {"ffi.Bytes", make_bytes, 1, 1},         {NULL, NULL, 0, 0},
 };

@@ -19,9 +19,7 @@ static Symbol* system_symbols[BUCKETS];
 static Symbol* context_symbols;
 static pthread_mutex_t symbols_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static Symbol** bucket_of(const char* name) {
-  return &system_symbols[fc_hash_bytes(name, strlen(name)) % BUCKETS];
-}
+static Symbol** bucket_of(const char* name) { return &system_symbols[fc_hash_bytes(name, strlen(name)) % BUCKETS]; }
 
 static Symbol* find(Symbol* in, const char* name) {
   while (in && strcmp(in->name, name) != 0) in = in->next;
@@ -175,7 +173,9 @@ int TVMFFIEnvRegisterCAPI(const char* name, void* symbol) {
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (strcmp(name, names[i]) == 0) return 0;
   }
-  fc_error_format("ValueError", "`%s` is no function of a host; expected PyErr_CheckSignals, PyGILState_Ensure or "
-                  "PyGILState_Release", name);
+  fc_error_format("ValueError",
+                  "`%s` is no function of a host; expected PyErr_CheckSignals, PyGILState_Ensure or "
+                  "PyGILState_Release",
+                  name);
   return fc_registration_failed();
 }

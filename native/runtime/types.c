@@ -370,8 +370,8 @@ static int register_attr(Type* type, TVMFFIByteArray name, const TVMFFIAny* valu
   if (!column || !widen(&column->column, type->info.type_index + 1)) return finish(false);
   TVMFFIAny* place = (TVMFFIAny*)&column->column.data[type->info.type_index];
   if (place->type_index != kTVMFFINone) {
-    bool same = place->type_index == value->type_index &&
-                (fc_any_is_object(value) || place->v_uint64 == value->v_uint64);
+    bool same =
+        place->type_index == value->type_index && (fc_any_is_object(value) || place->v_uint64 == value->v_uint64);
     return same ? 0 : taken(type, "attribute", name);
   }
   return fc_any_to_owned(value, place);

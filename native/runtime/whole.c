@@ -144,9 +144,7 @@ static int equal_objects(Equal* e, TVMFFIObject* a, TVMFFIObject* b) {
     case kTVMFFIMap:
     case kTVMFFIDict: rc = equal_maps(e, a, b); break;
     case kTVMFFIShape: e->same = equal_shapes(TVMFFIShapeGetCellPtr(a), TVMFFIShapeGetCellPtr(b)); break;
-    default:
-      e->same = fc_whole_has_fields(a);
-      rc = e->same ? fc_whole_fields(a, equal_field, &fields) : 0;
+    default: e->same = fc_whole_has_fields(a); rc = e->same ? fc_whole_fields(a, equal_field, &fields) : 0;
   }
   --e->depth;
   return rc;

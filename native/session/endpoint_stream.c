@@ -152,7 +152,7 @@ FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
 
 FC_COLD static fc_wire_event no_memory(FcEndpoint* ep) {
   fc_endpoint_lose(ep, "ProtocolError", "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
-       (unsigned long long)ep->reader.body_size);
+                   (unsigned long long)ep->reader.body_size);
   return FC_WIRE_FAILED;
 }
 

@@ -7,8 +7,8 @@
 /* A kind looks like the name of a class. */
 const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]) {
   size_t n = 0;
-  while (n < FC_KIND_MAX - 1 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') || (text[n] >= 'A' && text[n] <= 'Z') ||
-                    (text[n] >= 'a' && text[n] <= 'z'))) {
+  while (n < FC_KIND_MAX - 1 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') ||
+                                 (text[n] >= 'A' && text[n] <= 'Z') || (text[n] >= 'a' && text[n] <= 'z'))) {
     ++n;
   }
   bool named = n > 0 && text[0] >= 'A' && text[0] <= 'Z' && text[n] == ':' && text[n + 1] == ' ';
@@ -76,7 +76,8 @@ static void read_said(const char* text, int speaker, Said* said) {
 static bool unwrap(const char* text, int hops, Said* said) {
   bool wrapped = false;
   read_said(text, 1, said);
-  while (said->hop < hops && strcmp(said->kind, "RPCError") == 0 && strncmp(said->words, caught, sizeof caught - 1) == 0) {
+  while (said->hop < hops && strcmp(said->kind, "RPCError") == 0 &&
+         strncmp(said->words, caught, sizeof caught - 1) == 0) {
     read_said(said->words + sizeof caught - 1, said->hop + 1, said);
     wrapped = true;
   }

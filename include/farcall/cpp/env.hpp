@@ -30,9 +30,8 @@ Stream EnvGetStream(DLDevice device) noexcept {
 class StreamScope {
  public:
   StreamScope(DLDevice device, TVMFFIStreamHandle stream) : device_(device) {
-    detail::check_call(
-        TVMFFIEnvSetStream(static_cast<int32_t>(device.device_type), device.device_id, stream, &before_),
-        "TVMFFIEnvSetStream");
+    detail::check_call(TVMFFIEnvSetStream(static_cast<int32_t>(device.device_type), device.device_id, stream, &before_),
+                       "TVMFFIEnvSetStream");
   }
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;
@@ -68,7 +67,7 @@ struct SystemLibSymbol {
  * Makes an exported function part of the system library, for programs that link kernels and runtime statically:
  * `FARCALL_SYSTEM_LIB(add)` after `FARCALL_EXPORT(add, ...)`.
  */
-#define FARCALL_SYSTEM_LIB(name)                                                                      \
+#define FARCALL_SYSTEM_LIB(name)                                                                         \
   static const ::farcall::detail::SystemLibSymbol farcall_system_lib_##name(FARCALL_SYMBOL_PREFIX #name, \
                                                                             reinterpret_cast<void*>(__tvm_ffi_##name))
 

@@ -130,8 +130,8 @@ class Error : public std::exception {
 };
 
 /* Throws Error(kind, text(parts...)) unless the condition holds. The parts are evaluated only then. */
-#define FARCALL_CHECK(condition, kind, ...)                                                       \
-  do {                                                                                            \
+#define FARCALL_CHECK(condition, kind, ...)                                                            \
+  do {                                                                                                 \
     if (__builtin_expect(!(condition), 0)) throw ::farcall::Error(kind, ::farcall::text(__VA_ARGS__)); \
   } while (0)
 

@@ -53,7 +53,8 @@ FARCALL_COLD inline std::string metadata_json(const Callee& callee) {
   if (!callee.info->parameters) return text("{\"type_schema\":", json_string(schema_of("ffi.Function")), "}");
   const Options& options = callee.get_options();
   return text("{\"type_schema\":", json_string(function_schema(*callee.info)),
-              ",\"named\":", !options.parameters.empty(), like_json(options), ",\"parameters\":[", parameters_json(callee), "]}");
+              ",\"named\":", !options.parameters.empty(), like_json(options), ",\"parameters\":[",
+              parameters_json(callee), "]}");
 }
 
 /* The bodies of the symbols that stand beside an exported function. */
@@ -95,29 +96,29 @@ inline constexpr bool kAllNamed = Named::value == 0 || Named::value == TypeOf<st
  */
 #define FARCALL_EXPORT(name, ...) FARCALL_EXPORT_(name, __VA_ARGS__, ::farcall::detail::End{})
 
-#define FARCALL_EXPORT_(name, function, ...)                                                                        \
-  static const ::farcall::detail::Options* farcall_options_##name(size_t arity) {                                   \
-    static const ::farcall::detail::Options* const made = ::farcall::detail::Options::make(arity, __VA_ARGS__);     \
-    return made;                                                                                                    \
-  }                                                                                                                 \
-  static const auto farcall_function_##name = function;                                                             \
-  static_assert(::farcall::detail::kAllNamed<decltype(farcall_function_##name),                                     \
-                                             decltype(::farcall::detail::named(__VA_ARGS__))>,                      \
-                "FARCALL_EXPORT: give a farcall::arg for every parameter, or for none");                            \
-  static constexpr ::farcall::detail::Callee farcall_callee_##name = {                                              \
-      #name, farcall_options_##name, ::farcall::detail::info_of<decltype(farcall_function_##name)>()};              \
-  FARCALL_EXPORT_SYMBOL_(name)                                                                                      \
-  FARCALL_EXPORT_SYMBOL_(_metadata_##name)                                                                          \
-  FARCALL_EXPORT_SYMBOL_(_doc_##name)                                                                               \
-  extern "C" FARCALL_VISIBLE int __tvm_ffi_##name(void*, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {     \
-    return ::farcall::detail::invoke(farcall_function_##name, farcall_callee_##name, args, n, result);              \
-  }                                                                                                                 \
-  extern "C" FARCALL_VISIBLE int __tvm_ffi__metadata_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {  \
-    return ::farcall::detail::metadata(farcall_callee_##name, result);                                              \
-  }                                                                                                                 \
-  extern "C" FARCALL_VISIBLE int __tvm_ffi__doc_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {       \
-    return ::farcall::detail::documentation(farcall_callee_##name, result);                                         \
-  }                                                                                                                 \
+#define FARCALL_EXPORT_(name, function, ...)                                                                       \
+  static const ::farcall::detail::Options* farcall_options_##name(size_t arity) {                                  \
+    static const ::farcall::detail::Options* const made = ::farcall::detail::Options::make(arity, __VA_ARGS__);    \
+    return made;                                                                                                   \
+  }                                                                                                                \
+  static const auto farcall_function_##name = function;                                                            \
+  static_assert(::farcall::detail::kAllNamed<decltype(farcall_function_##name),                                    \
+                                             decltype(::farcall::detail::named(__VA_ARGS__))>,                     \
+                "FARCALL_EXPORT: give a farcall::arg for every parameter, or for none");                           \
+  static constexpr ::farcall::detail::Callee farcall_callee_##name = {                                             \
+      #name, farcall_options_##name, ::farcall::detail::info_of<decltype(farcall_function_##name)>()};             \
+  FARCALL_EXPORT_SYMBOL_(name)                                                                                     \
+  FARCALL_EXPORT_SYMBOL_(_metadata_##name)                                                                         \
+  FARCALL_EXPORT_SYMBOL_(_doc_##name)                                                                              \
+  extern "C" FARCALL_VISIBLE int __tvm_ffi_##name(void*, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {    \
+    return ::farcall::detail::invoke(farcall_function_##name, farcall_callee_##name, args, n, result);             \
+  }                                                                                                                \
+  extern "C" FARCALL_VISIBLE int __tvm_ffi__metadata_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) { \
+    return ::farcall::detail::metadata(farcall_callee_##name, result);                                             \
+  }                                                                                                                \
+  extern "C" FARCALL_VISIBLE int __tvm_ffi__doc_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {      \
+    return ::farcall::detail::documentation(farcall_callee_##name, result);                                        \
+  }                                                                                                                \
   static_assert(true, "a semicolon follows")
 
 #define FARCALL_EXPORT_SYMBOL_(name) \

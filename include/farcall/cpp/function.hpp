@@ -140,9 +140,7 @@ template <template <class> class F, class R, class... P>
 struct Traits<F<R(P...)>> : Traits<TypedFunction<R(P...)>> {
   static constexpr bool kBorrows = false;
   static F<R(P...)> get(const TVMFFIAny& any) { return TypedFunction<R(P...)>(ObjectRef::share(any.v_obj)); }
-  static TVMFFIAny own(F<R(P...)> value) {
-    return detail::any_object(Function::FromTyped(std::move(value)).release());
-  }
+  static TVMFFIAny own(F<R(P...)> value) { return detail::any_object(Function::FromTyped(std::move(value)).release()); }
 };
 
 namespace detail {

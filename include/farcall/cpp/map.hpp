@@ -166,8 +166,8 @@ struct MapTraits : TraitsBase {
 template <class T, class = void>
 struct IsStdMap : std::false_type {};
 template <class T>
-struct IsStdMap<T, std::void_t<typename T::mapped_type, typename T::key_type, typename T::node_type>>
-    : std::true_type {};
+struct IsStdMap<T, std::void_t<typename T::mapped_type, typename T::key_type, typename T::node_type>> : std::true_type {
+};
 
 }  // namespace detail
 

@@ -19,12 +19,24 @@ struct DeviceName {
 
 /* The first name of a type is the one that is printed. */
 inline constexpr DeviceName kDeviceNames[] = {
-    {"cpu", kDLCPU},         {"cuda", kDLCUDA},           {"cuda_host", kDLCUDAHost},
-    {"opencl", kDLOpenCL},   {"vulkan", kDLVulkan},       {"metal", kDLMetal},
-    {"mps", kDLMetal},       {"vpi", kDLVPI},             {"rocm", kDLROCM},
-    {"rocm_host", kDLROCMHost}, {"ext_dev", kDLExtDev},   {"cuda_managed", kDLCUDAManaged},
-    {"oneapi", kDLOneAPI},   {"webgpu", kDLWebGPU},       {"wgpu", kDLWebGPU},
-    {"hexagon", kDLHexagon}, {"maia", kDLMAIA},           {"trn", kDLTrn},
+    {"cpu", kDLCPU},
+    {"cuda", kDLCUDA},
+    {"cuda_host", kDLCUDAHost},
+    {"opencl", kDLOpenCL},
+    {"vulkan", kDLVulkan},
+    {"metal", kDLMetal},
+    {"mps", kDLMetal},
+    {"vpi", kDLVPI},
+    {"rocm", kDLROCM},
+    {"rocm_host", kDLROCMHost},
+    {"ext_dev", kDLExtDev},
+    {"cuda_managed", kDLCUDAManaged},
+    {"oneapi", kDLOneAPI},
+    {"webgpu", kDLWebGPU},
+    {"wgpu", kDLWebGPU},
+    {"hexagon", kDLHexagon},
+    {"maia", kDLMAIA},
+    {"trn", kDLTrn},
 };
 
 inline bool parse_index(std::string_view digits, int32_t* out) noexcept {
@@ -38,9 +50,7 @@ inline bool parse_index(std::string_view digits, int32_t* out) noexcept {
   return true;
 }
 
-inline DLDevice make_device(int type, int32_t index) noexcept {
-  return {static_cast<DLDeviceType>(type), index};
-}
+inline DLDevice make_device(int type, int32_t index) noexcept { return {static_cast<DLDeviceType>(type), index}; }
 
 }  // namespace detail
 
@@ -96,9 +106,9 @@ inline std::string quoted(std::string_view value) {
 
 inline const char* object_name(int32_t type_index) noexcept {
   static constexpr const char* kNames[] = {
-      "Object", "str",           "bytes", "Error", "Function",       "Shape",
-      "Tensor", "list",          "dict",  "Module", "Python object", "list",
-      "dict",   "VisitInterrupt", "int of more than 64 bits"};
+      "Object",        "str",    "bytes", "Error",          "Function",
+      "Shape",         "Tensor", "list",  "dict",           "Module",
+      "Python object", "list",   "dict",  "VisitInterrupt", "int of more than 64 bits"};
   int32_t i = type_index - kTVMFFIStaticObjectBegin;
   return i >= 0 && i < static_cast<int32_t>(sizeof kNames / sizeof *kNames) ? kNames[i] : nullptr;
 }

@@ -189,8 +189,7 @@ class Any {
   template <class T, class = std::enable_if_t<detail::Travels<std::decay_t<T>>::value &&
                                               !std::is_same_v<detail::Plain<T>, Any> &&
                                               !std::is_same_v<detail::Plain<T>, AnyView>>>
-  Any(T&& value)
-      : raw_(Traits<std::decay_t<T>>::own(std::forward<T>(value))) {}
+  Any(T&& value) : raw_(Traits<std::decay_t<T>>::own(std::forward<T>(value))) {}
   Any(const Any& other) noexcept : raw_(other.raw_) {
     if (detail::is_object(raw_) && raw_.v_obj) detail::retain(raw_.v_obj);
   }

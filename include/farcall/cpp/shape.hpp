@@ -31,10 +31,8 @@ class ShapeView {
   ShapeView() noexcept = default;
   ShapeView(const int64_t* data, size_t size) noexcept : data_(data), size_(size) {}
   /* For arguments only: the list ends with the call. */
-  ShapeView(std::initializer_list<int64_t> dims) noexcept
-      : ShapeView(std::data(dims), dims.size()) {}
-  ShapeView(const std::vector<int64_t>& dims) noexcept
-      : ShapeView(dims.data(), dims.size()) {}
+  ShapeView(std::initializer_list<int64_t> dims) noexcept : ShapeView(std::data(dims), dims.size()) {}
+  ShapeView(const std::vector<int64_t>& dims) noexcept : ShapeView(dims.data(), dims.size()) {}
 
   const int64_t* data() const noexcept { return data_; }
   size_t size() const noexcept { return size_; }
@@ -44,9 +42,7 @@ class ShapeView {
   /* Not checked. */
   int64_t operator[](size_t i) const noexcept { return data_[i]; }
   /* Checked; a negative index counts from the end. */
-  int64_t at(int64_t i) const {
-    return data_[detail::checked_index(i, static_cast<int64_t>(size_), "dimension")];
-  }
+  int64_t at(int64_t i) const { return data_[detail::checked_index(i, static_cast<int64_t>(size_), "dimension")]; }
   int64_t front() const { return at(0); }
   int64_t back() const { return at(-1); }
   /* The product of all: 1 when there are none. */

@@ -189,8 +189,8 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
                               std::forward<Extra>(extra)...);
   }
   template <class Alloc, class... Extra>
-  static Tensor FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
-                                   DLDevice device, Extra&&... extra);
+  static Tensor FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype, DLDevice device,
+                                   Extra&&... extra);
 
   /*
    * A tensor around another's memory, which is released with the last reference. An alignment of 0 takes any
@@ -203,8 +203,7 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
                        "TVMFFITensorFromDLPack");
     return Tensor(adopt(out));
   }
-  static Tensor FromDLPackVersioned(DLManagedTensorVersioned* tensor, size_t alignment = 0,
-                                    bool contiguous = false) {
+  static Tensor FromDLPackVersioned(DLManagedTensorVersioned* tensor, size_t alignment = 0, bool contiguous = false) {
     if (tensor->version.major != DLPACK_MAJOR_VERSION) {
       throw Error("RuntimeError", text("the tensor is described by DLPack ", tensor->version.major, ".",
                                        tensor->version.minor, "; expected ", DLPACK_MAJOR_VERSION, ".x"));
@@ -247,8 +246,8 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
   void check_fits(size_t alignment, bool contiguous) const {
     FARCALL_CHECK(!contiguous || is_contiguous(), "RuntimeError", "the tensor has gaps, and must be contiguous");
     uint64_t at = detail::has_addresses(device()) ? reinterpret_cast<uintptr_t>(data_ptr()) : byte_offset();
-    FARCALL_CHECK(alignment == 0 || at % alignment == 0, "RuntimeError",
-                  "the first element is not at a multiple of ", alignment, " bytes");
+    FARCALL_CHECK(alignment == 0 || at % alignment == 0, "RuntimeError", "the first element is not at a multiple of ",
+                  alignment, " bytes");
   }
 };
 

@@ -98,8 +98,8 @@ inline Tensor Tensor::FromEnvAlloc(EnvAlloc alloc, ShapeView shape, DLDataType d
   for (int64_t dim : shape) {
     FARCALL_CHECK(dim >= 0, "ValueError", "a dimension is ", dim, "; expected 0 or more");
   }
-  DLTensor prototype{nullptr, device, static_cast<int32_t>(shape.size()), dtype,
-                     const_cast<int64_t*>(shape.data()), nullptr, 0};
+  DLTensor prototype{nullptr, device, static_cast<int32_t>(shape.size()), dtype, const_cast<int64_t*>(shape.data()),
+                     nullptr, 0};
   TVMFFIObjectHandle out = nullptr;
   detail::check_call(alloc(&prototype, &out), "TVMFFIEnvTensorAlloc");
   return Tensor(adopt(out));
@@ -112,8 +112,8 @@ inline Tensor Tensor::FromEnvAllocStrided(EnvAlloc alloc, ShapeView shape, Shape
 }
 
 template <class Alloc, class... Extra>
-Tensor Tensor::FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype,
-                                  DLDevice device, Extra&&... extra) {
+Tensor Tensor::FromNDAllocStrided(Alloc alloc, ShapeView shape, ShapeView strides, DLDataType dtype, DLDevice device,
+                                  Extra&&... extra) {
   detail::check_layout(shape, strides);
   using Object = detail::TensorObject<Alloc>;
   Object* object = Object::make(std::move(alloc), shape, strides, dtype, device);

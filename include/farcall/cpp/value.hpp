@@ -172,9 +172,7 @@ struct Traits<void*> : detail::TraitsBase {
   static bool accepts(const TVMFFIAny& any) noexcept {
     return any.type_index == kTVMFFIOpaquePtr || any.type_index == kTVMFFINone;
   }
-  static void* get(const TVMFFIAny& any) noexcept {
-    return any.type_index == kTVMFFINone ? nullptr : any.v_ptr;
-  }
+  static void* get(const TVMFFIAny& any) noexcept { return any.type_index == kTVMFFINone ? nullptr : any.v_ptr; }
   static TVMFFIAny view(void* value) noexcept { return detail::any_pointer(kTVMFFIOpaquePtr, value); }
   static TVMFFIAny own(void* value) noexcept { return view(value); }
   static std::string name() { return "void*"; }
@@ -271,9 +269,7 @@ struct Traits<Any> : Traits<AnyView> {
 /* An object of any type. */
 template <>
 struct Traits<ObjectRef> : detail::TraitsBase {
-  static bool accepts(const TVMFFIAny& any) noexcept {
-    return any.type_index == kTVMFFINone || detail::is_object(any);
-  }
+  static bool accepts(const TVMFFIAny& any) noexcept { return any.type_index == kTVMFFINone || detail::is_object(any); }
   static ObjectRef get(const TVMFFIAny& any) noexcept {
     return ObjectRef::share(any.type_index == kTVMFFINone ? nullptr : any.v_obj);
   }
@@ -302,9 +298,7 @@ struct Traits<Error> : detail::TraitsBase {
   static bool accepts(const TVMFFIAny& any) noexcept { return any.type_index == kTVMFFIError; }
   static Error get(const TVMFFIAny& any) noexcept { return Error(ObjectRef::share(any.v_obj)); }
   static TVMFFIAny view(const Error& value) noexcept { return detail::any_object(value.object().get()); }
-  static TVMFFIAny own(const Error& value) noexcept {
-    return detail::any_object(ObjectRef(value.object()).release());
-  }
+  static TVMFFIAny own(const Error& value) noexcept { return detail::any_object(ObjectRef(value.object()).release()); }
   static std::string name() { return "Error"; }
   static std::string schema() { return detail::schema_of("ffi.Error"); }
 };
@@ -326,9 +320,7 @@ struct Traits<std::optional<T>> : detail::TraitsBase {
     if (any.type_index == kTVMFFINone) return std::nullopt;
     return Traits<T>::get(any);
   }
-  static TVMFFIAny view(const std::optional<T>& value) {
-    return value ? Traits<T>::view(*value) : detail::any_none();
-  }
+  static TVMFFIAny view(const std::optional<T>& value) { return value ? Traits<T>::view(*value) : detail::any_none(); }
   static TVMFFIAny own(std::optional<T> value) {
     return value ? Traits<T>::own(*std::move(value)) : detail::any_none();
   }

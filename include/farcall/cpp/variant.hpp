@@ -69,7 +69,8 @@ struct Traits<std::variant<T...>> : detail::TraitsBase {
   static Value get(const TVMFFIAny& any, std::index_sequence<I...>) {
     std::optional<Value> out;
     (void)((detail::is_exactly<T>(any) && (out.emplace(std::in_place_index<I>, Traits<T>::get(any)), true)) || ...);
-    if (!out) (void)((Traits<T>::accepts(any) && (out.emplace(std::in_place_index<I>, Traits<T>::get(any)), true)) || ...);
+    if (!out)
+      (void)((Traits<T>::accepts(any) && (out.emplace(std::in_place_index<I>, Traits<T>::get(any)), true)) || ...);
     return *std::move(out);
   }
 };

@@ -11,7 +11,13 @@
 
 #include "python/core.h"
 
-enum { FC_LEAF_TENSOR, FC_LEAF_SCALAR, FC_LEAF_REF, FC_LEAF_LIST, FC_LEAF_RULES /* always the typed rules' business */ };
+enum {
+  FC_LEAF_TENSOR,
+  FC_LEAF_SCALAR,
+  FC_LEAF_REF,
+  FC_LEAF_LIST,
+  FC_LEAF_RULES /* always the typed rules' business */
+};
 
 enum {
   FC_LEAF_OPTIONAL = 1,
@@ -52,7 +58,15 @@ enum {
   FC_REF_SHAPE
 };
 
-enum { FC_NODE_SLOT, FC_NODE_NOTHING, FC_NODE_LIST, FC_NODE_TUPLE, FC_NODE_DICT, FC_NODE_NAMEDTUPLE, FC_NODE_DATACLASS };
+enum {
+  FC_NODE_SLOT,
+  FC_NODE_NOTHING,
+  FC_NODE_LIST,
+  FC_NODE_TUPLE,
+  FC_NODE_DICT,
+  FC_NODE_NAMEDTUPLE,
+  FC_NODE_DATACLASS
+};
 
 /* Its children stand together. What is borrowed belongs to the program's spec. */
 typedef struct {
@@ -72,8 +86,7 @@ typedef struct {
 enum { FC_ARRAYS_FARCALL, FC_ARRAYS_NUMPY, FC_ARRAYS_RULES };
 
 typedef struct {
-  PyObject_HEAD
-  PyObject* spec; /* what it was compiled from; holds all Python objects */
+  PyObject_HEAD PyObject* spec; /* what it was compiled from; holds all Python objects */
   FcLeaf *inputs, *outputs;
   FcNode* nodes; /* those of the parameters first, in order; then the result's */
   FcParameter* parameters;

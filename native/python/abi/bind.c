@@ -96,20 +96,14 @@ static bool walk_attributes(const FcProgram* program, const FcNode* node, PyObje
 
 static bool walk(const FcProgram* program, const FcNode* node, PyObject* object, PyObject** leaves) {
   switch (node->kind) {
-    case FC_NODE_SLOT:
-      leaves[node->slot] = Py_NewRef(object);
-      return true;
-    case FC_NODE_NOTHING:
-      return object == Py_None;
-    case FC_NODE_DICT:
-      return walk_dict(program, node, object, leaves);
-    case FC_NODE_DATACLASS:
-      return walk_attributes(program, node, object, leaves);
+    case FC_NODE_SLOT: leaves[node->slot] = Py_NewRef(object); return true;
+    case FC_NODE_NOTHING: return object == Py_None;
+    case FC_NODE_DICT: return walk_dict(program, node, object, leaves);
+    case FC_NODE_DATACLASS: return walk_attributes(program, node, object, leaves);
     case FC_NODE_NAMEDTUPLE:
       if ((PyObject*)Py_TYPE(object) != node->class) return false;
       return walk_sequence(program, node, object, leaves);
-    default:
-      return walk_sequence(program, node, object, leaves);
+    default: return walk_sequence(program, node, object, leaves);
   }
 }
 
@@ -214,17 +208,12 @@ static PyObject* build_object(const FcProgram* program, const FcNode* node, PyOb
 
 static PyObject* build(const FcProgram* program, const FcNode* node, PyObject* const* values) {
   switch (node->kind) {
-    case FC_NODE_SLOT:
-      return Py_NewRef(values[node->slot]);
-    case FC_NODE_NOTHING:
-      Py_RETURN_NONE;
-    case FC_NODE_DICT:
-      return build_dict(program, node, values);
+    case FC_NODE_SLOT: return Py_NewRef(values[node->slot]);
+    case FC_NODE_NOTHING: Py_RETURN_NONE;
+    case FC_NODE_DICT: return build_dict(program, node, values);
     case FC_NODE_NAMEDTUPLE:
-    case FC_NODE_DATACLASS:
-      return build_object(program, node, values);
-    default:
-      return build_sequence(program, node, values);
+    case FC_NODE_DATACLASS: return build_object(program, node, values);
+    default: return build_sequence(program, node, values);
   }
 }
 

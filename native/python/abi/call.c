@@ -48,7 +48,8 @@ static FC_COLD PyObject* restore(FcProgram* program, PyObject* name, PyObject* v
 /* ---- arguments ---- */
 
 /* Native values of the leaves that are plainly right. 1, 0 or -1: see fc_binding_begin. `args` are begun with 1. */
-static inline int convert(FcArgs* args, const FcProgram* program, const FcBinding* binding, const FcFunction* function) {
+static inline int convert(FcArgs* args, const FcProgram* program, const FcBinding* binding,
+                          const FcFunction* function) {
   int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
                     : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
   if (FC_UNLIKELY(rc != 0)) { /* the rules meet it again, and say where */
@@ -144,13 +145,15 @@ static bool raw_value(PyObject* object, TVMFFIAny* any, bool* owned) {
 }
 
 /* 1 with the value of a result as the caller wants it, 0 when it is the rules' business, -1 with an exception. */
-static int unpack_one(const FcProgram* program, const FcLeaf* leaf, PyObject* object, int64_t* symbols, PyObject** out) {
+static int unpack_one(const FcProgram* program, const FcLeaf* leaf, PyObject* object, int64_t* symbols,
+                      PyObject** out) {
   TVMFFIAny any;
   bool owned;
   if (!raw_value(object, &any, &owned)) return 0;
   int32_t before = any.type_index;
   bool fits = fc_leaf_accepts(leaf, &any, symbols) && any.type_index == before;
-  bool wrap = fits && !owned && program->arrays == FC_ARRAYS_NUMPY && fc_tensor_dl(any.v_obj)->device.device_type == kDLCPU;
+  bool wrap =
+      fits && !owned && program->arrays == FC_ARRAYS_NUMPY && fc_tensor_dl(any.v_obj)->device.device_type == kDLCPU;
   if (owned) fc_any_clear(&any);
   if (!fits) return 0;
   if (wrap) fc_incref(any.v_obj);

@@ -18,7 +18,8 @@ static bool accepts_dims(const FcLeaf* leaf, const DLTensor* dl, int64_t* symbol
 /* What the address of memory elsewhere means is not ours to judge. */
 static bool accepts_memory(const FcLeaf* leaf, const DLTensor* dl) {
   if (leaf->flags & FC_LEAF_ON_DEVICE) {
-    if (dl->device.device_type != leaf->device.device_type || dl->device.device_id != leaf->device.device_id) return false;
+    if (dl->device.device_type != leaf->device.device_type || dl->device.device_id != leaf->device.device_id)
+      return false;
   }
   if (!(leaf->flags & FC_LEAF_STRIDED) && !fc_is_contiguous(dl)) return false;
   uint64_t mask = leaf->alignment;
@@ -69,16 +70,11 @@ static bool accepts_complex(const FcLeaf* leaf, const TVMFFIAny* value) {
 static bool accepts_scalar(const FcLeaf* leaf, TVMFFIAny* value) {
   switch (leaf->dtype.code) {
     case kDLInt:
-    case kDLUInt:
-      return accepts_integer(leaf, value);
-    case kDLBool:
-      return value->type_index == kTVMFFIBool;
-    case kDLFloat:
-      return accepts_float(leaf, value);
-    case kDLComplex:
-      return accepts_complex(leaf, value);
-    default:
-      return false;
+    case kDLUInt: return accepts_integer(leaf, value);
+    case kDLBool: return value->type_index == kTVMFFIBool;
+    case kDLFloat: return accepts_float(leaf, value);
+    case kDLComplex: return accepts_complex(leaf, value);
+    default: return false;
   }
 }
 
@@ -87,24 +83,15 @@ static bool accepts_scalar(const FcLeaf* leaf, TVMFFIAny* value) {
 static bool accepts_ref(const FcLeaf* leaf, const TVMFFIAny* value) {
   TVMFFIByteArray text;
   switch (leaf->ref) {
-    case FC_REF_ANY:
-      return true;
-    case FC_REF_FUNCTION:
-      return value->type_index == kTVMFFIFunction;
-    case FC_REF_MODULE:
-      return value->type_index == kTVMFFIModule;
-    case FC_REF_STR:
-      return fc_any_text(value, &text);
-    case FC_REF_BYTES:
-      return fc_any_bytes(value, &text);
-    case FC_REF_DTYPE:
-      return value->type_index == kTVMFFIDataType;
-    case FC_REF_DEVICE:
-      return value->type_index == kTVMFFIDevice;
-    case FC_REF_SHAPE:
-      return value->type_index == kTVMFFIShape;
-    default:
-      return false;
+    case FC_REF_ANY: return true;
+    case FC_REF_FUNCTION: return value->type_index == kTVMFFIFunction;
+    case FC_REF_MODULE: return value->type_index == kTVMFFIModule;
+    case FC_REF_STR: return fc_any_text(value, &text);
+    case FC_REF_BYTES: return fc_any_bytes(value, &text);
+    case FC_REF_DTYPE: return value->type_index == kTVMFFIDataType;
+    case FC_REF_DEVICE: return value->type_index == kTVMFFIDevice;
+    case FC_REF_SHAPE: return value->type_index == kTVMFFIShape;
+    default: return false;
   }
 }
 
@@ -137,16 +124,11 @@ static bool accepts_list(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* sy
 bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols) {
   if (FC_UNLIKELY(value->type_index == kTVMFFINone && leaf->flags & FC_LEAF_OPTIONAL)) return true;
   switch (leaf->kind) {
-    case FC_LEAF_TENSOR:
-      return accepts_tensor(leaf, value, symbols);
-    case FC_LEAF_SCALAR:
-      return accepts_scalar(leaf, value);
-    case FC_LEAF_REF:
-      return accepts_ref(leaf, value);
-    case FC_LEAF_LIST:
-      return accepts_list(leaf, value, symbols);
-    default:
-      return false;
+    case FC_LEAF_TENSOR: return accepts_tensor(leaf, value, symbols);
+    case FC_LEAF_SCALAR: return accepts_scalar(leaf, value);
+    case FC_LEAF_REF: return accepts_ref(leaf, value);
+    case FC_LEAF_LIST: return accepts_list(leaf, value, symbols);
+    default: return false;
   }
 }
 

@@ -95,8 +95,8 @@ static int read_parameters(FcProgram* program, PyObject* specs) {
     FcParameter* parameter = &program->parameters[i];
     PyObject* defaults;
     int by_position, by_name, rest;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(specs, i), "UpppO!", &parameter->name, &by_position, &by_name,
-                          &rest, &PyTuple_Type, &defaults)) {
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(specs, i), "UpppO!", &parameter->name, &by_position, &by_name, &rest,
+                          &PyTuple_Type, &defaults)) {
       return -1;
     }
     parameter->by_position = by_position;
@@ -122,7 +122,8 @@ static int read_code(FcProgram* program, PyObject* code) {
 }
 
 static int allocate(FcProgram* program, Py_ssize_t n_leaves, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
-  program->inputs = PyMem_Calloc((size_t)n_leaves + 1, sizeof *program->inputs); /* outputs, and items of lists, behind */
+  program->inputs =
+      PyMem_Calloc((size_t)n_leaves + 1, sizeof *program->inputs); /* outputs, and items of lists, behind */
   program->parameters = PyMem_Calloc((size_t)program->n_parameters + 1, sizeof *program->parameters);
   program->nodes = PyMem_Calloc((size_t)n_nodes, sizeof *program->nodes);
   program->dims = PyMem_Calloc((size_t)n_dims + 1, sizeof *program->dims);
@@ -167,6 +168,8 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   program->n_inputs = PyTuple_GET_SIZE(inputs);
   program->n_outputs = PyTuple_GET_SIZE(outputs);
   program->n_parameters = PyTuple_GET_SIZE(parameters);
-  if (read_code(program, code) != 0 || allocate(program, n_leaves, n_nodes, n_dims) != 0 || read_leaves(program, inputs, outputs) != 0) return -1;
+  if (read_code(program, code) != 0 || allocate(program, n_leaves, n_nodes, n_dims) != 0 ||
+      read_leaves(program, inputs, outputs) != 0)
+    return -1;
   return read_parameters(program, parameters) != 0 || read_nodes(program, roots, n_nodes) != 0 ? -1 : 0;
 }

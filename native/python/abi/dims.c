@@ -13,20 +13,12 @@ static bool floor_divide(int64_t a, int64_t b, int64_t* out) {
 
 static bool apply(int64_t op, int64_t a, int64_t b, int64_t* out) {
   switch (op) {
-    case OP_ADD:
-      return !__builtin_add_overflow(a, b, out);
-    case OP_SUBTRACT:
-      return !__builtin_sub_overflow(a, b, out);
-    case OP_MULTIPLY:
-      return !__builtin_mul_overflow(a, b, out);
-    case OP_FLOOR_DIVIDE:
-      return floor_divide(a, b, out);
-    case OP_LARGER:
-      *out = a > b ? a : b;
-      return true;
-    default:
-      *out = a < b ? a : b;
-      return true;
+    case OP_ADD: return !__builtin_add_overflow(a, b, out);
+    case OP_SUBTRACT: return !__builtin_sub_overflow(a, b, out);
+    case OP_MULTIPLY: return !__builtin_mul_overflow(a, b, out);
+    case OP_FLOOR_DIVIDE: return floor_divide(a, b, out);
+    case OP_LARGER: *out = a > b ? a : b; return true;
+    default: *out = a < b ? a : b; return true;
   }
 }
 

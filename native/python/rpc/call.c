@@ -26,14 +26,13 @@ static PyObject* futures_error(const char* name) {
 /* An Array is fetched when it is first asked for. */
 static int finish(FcCall* call) {
   int rc;
-  Py_BEGIN_ALLOW_THREADS
-  pthread_mutex_lock(&call->ep->lock);
+  Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&call->ep->lock);
   rc = fc_call_await_turn(call->ep);
-  if (rc == 0 && !call->finished) rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
+  if (rc == 0 && !call->finished)
+    rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
   call->finished = call->finished || rc == 0;
   pthread_mutex_unlock(&call->ep->lock);
-  Py_END_ALLOW_THREADS
-  return rc;
+  Py_END_ALLOW_THREADS return rc;
 }
 
 PyObject* fc_call_value(FcCall* call) {
@@ -59,10 +58,8 @@ static int join(FcCall* call, PyObject* timeout) {
     int64_t limit = fc_now_ns() + (int64_t)((seconds > 0 ? seconds < 1e9 ? seconds : 1e9 : 0) * 1e9);
     if (!deadline || limit < deadline) deadline = limit;
   }
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_call_join(call, deadline);
-  Py_END_ALLOW_THREADS
-  if (rc < 0) fc_raise_slot();
+  Py_BEGIN_ALLOW_THREADS rc = fc_call_join(call, deadline);
+  Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   return rc;
 }
 
@@ -180,7 +177,8 @@ int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* objec
 
 static PyMethodDef methods[] = {
     {"result", FC_WITH_KEYWORDS(call_result),
-     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, DeadlineExceededError "
+     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, "
+     "DeadlineExceededError "
      "when it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
     {"exception", FC_WITH_KEYWORDS(call_exception),
      "exception($self, timeout=None)\n--\n\nWait; the exception, or None when the call succeeded."},

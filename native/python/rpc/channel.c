@@ -4,8 +4,7 @@
 #include <errno.h>
 
 typedef struct {
-  PyObject_HEAD
-  FcChannel* channel;
+  PyObject_HEAD FcChannel* channel;
 } PyChannel;
 
 static PyTypeObject Channel_Type, SharedChannel_Type, MemoryChannel_Type;
@@ -82,8 +81,7 @@ static PyObject* channel_receive_into(PyChannel* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "w*|O:receive_into", &buffer, &deadline)) return NULL;
   bool valid = read_deadline(deadline, &until);
   if (valid && buffer.len != 0) {
-    Py_BEGIN_ALLOW_THREADS
-    got = fc_channel_receive(self->channel, buffer.buf, (size_t)buffer.len, until);
+    Py_BEGIN_ALLOW_THREADS got = fc_channel_receive(self->channel, buffer.buf, (size_t)buffer.len, until);
     Py_END_ALLOW_THREADS
   }
   PyBuffer_Release(&buffer);
@@ -114,8 +112,7 @@ static PyObject* channel_send(PyChannel* self, PyObject* args) {
   bool valid = read_deadline(deadline, &until);
   if (valid) {
     struct iovec part = {buffer.buf, (size_t)buffer.len};
-    Py_BEGIN_ALLOW_THREADS
-    rc = fc_channel_send(self->channel, &part, buffer.len != 0, until);
+    Py_BEGIN_ALLOW_THREADS rc = fc_channel_send(self->channel, &part, buffer.len != 0, until);
     Py_END_ALLOW_THREADS
   }
   PyBuffer_Release(&buffer);
@@ -131,26 +128,23 @@ static PyObject* channel_finish(PyChannel* self, PyObject* Py_UNUSED(none)) {
 }
 
 static PyObject* channel_close(PyChannel* self, PyObject* Py_UNUSED(none)) {
-  Py_BEGIN_ALLOW_THREADS
-  fc_channel_close(self->channel);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS fc_channel_close(self->channel);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
 static PyObject* get_closed(PyChannel* self, void* Py_UNUSED(closure)) {
   return PyBool_FromLong(fc_channel_is_closed(self->channel));
 }
 
-static PyMethodDef channel_methods[] = {
-    {"receive", (PyCFunction)channel_receive, METH_VARARGS, NULL},
-    {"receive_into", (PyCFunction)channel_receive_into, METH_VARARGS, NULL},
-    {"send", (PyCFunction)channel_send, METH_VARARGS, NULL},
-    {"finish", (PyCFunction)channel_finish, METH_NOARGS, NULL},
-    {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef channel_methods[] = {{"receive", (PyCFunction)channel_receive, METH_VARARGS, NULL},
+                                        {"receive_into", (PyCFunction)channel_receive_into, METH_VARARGS, NULL},
+                                        {"send", (PyCFunction)channel_send, METH_VARARGS, NULL},
+                                        {"finish", (PyCFunction)channel_finish, METH_NOARGS, NULL},
+                                        {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
+                                        {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef channel_getset[] = {
-    {"closed", (getter)get_closed, NULL, "Whether this side closed it.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef channel_getset[] = {{"closed", (getter)get_closed, NULL, "Whether this side closed it.", NULL},
+                                       {NULL, NULL, NULL, NULL, NULL}};
 
 static PyTypeObject Channel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Channel",
@@ -216,11 +210,10 @@ static PyObject* memory_take(PyChannel* self, PyObject* Py_UNUSED(none)) {
   return bytes;
 }
 
-static PyMethodDef memory_methods[] = {
-    {"feed", (PyCFunction)memory_feed, METH_O, NULL},
-    {"feed_end", (PyCFunction)memory_feed_end, METH_NOARGS, NULL},
-    {"take", (PyCFunction)memory_take, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef memory_methods[] = {{"feed", (PyCFunction)memory_feed, METH_O, NULL},
+                                       {"feed_end", (PyCFunction)memory_feed_end, METH_NOARGS, NULL},
+                                       {"take", (PyCFunction)memory_take, METH_NOARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
 
 static PyTypeObject MemoryChannel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.MemoryChannel",

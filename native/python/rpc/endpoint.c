@@ -62,18 +62,14 @@ static void endpoint_dealloc(PyEndpoint* self) {
 }
 
 static PyObject* endpoint_close(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
-  Py_BEGIN_ALLOW_THREADS
-  fc_endpoint_close(self->ep, self->ep->slot >= 0);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS fc_endpoint_close(self->ep, self->ep->slot >= 0);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
 static PyObject* endpoint_beat(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
   bool goes_on;
-  Py_BEGIN_ALLOW_THREADS
-  goes_on = fc_endpoint_beat(self->ep);
-  Py_END_ALLOW_THREADS
-  return PyBool_FromLong(goes_on);
+  Py_BEGIN_ALLOW_THREADS goes_on = fc_endpoint_beat(self->ep);
+  Py_END_ALLOW_THREADS return PyBool_FromLong(goes_on);
 }
 
 /* beat_if_held(serial): for who must not hold it. */
@@ -81,12 +77,10 @@ static PyObject* beat_if_held(PyObject* Py_UNUSED(module), PyObject* serial) {
   unsigned long long number = PyLong_AsUnsignedLongLong(serial);
   bool goes_on = false;
   if (number == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
-  Py_BEGIN_ALLOW_THREADS
-  FcEndpoint* ep = fc_endpoint_of_serial(number);
+  Py_BEGIN_ALLOW_THREADS FcEndpoint* ep = fc_endpoint_of_serial(number);
   if (ep) goes_on = fc_endpoint_beat(ep);
   if (ep) fc_endpoint_decref(ep);
-  Py_END_ALLOW_THREADS
-  return PyBool_FromLong(goes_on);
+  Py_END_ALLOW_THREADS return PyBool_FromLong(goes_on);
 }
 
 static PyObject* get_timeout(PyEndpoint* self, void* Py_UNUSED(closure)) {
@@ -117,10 +111,9 @@ static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
 
 /* ---- the type ---- */
 
-static PyMethodDef endpoint_methods[] = {
-    {"close", (PyCFunction)endpoint_close, METH_NOARGS, NULL},
-    {"beat", (PyCFunction)endpoint_beat, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef endpoint_methods[] = {{"close", (PyCFunction)endpoint_close, METH_NOARGS, NULL},
+                                         {"beat", (PyCFunction)endpoint_beat, METH_NOARGS, NULL},
+                                         {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef endpoint_getset[] = {
     {"timeout", (getter)get_timeout, (setter)set_timeout, "Seconds for one call, or None.", NULL},
@@ -146,14 +139,15 @@ FcEndpoint* fc_endpoint_of_python(PyObject* object) {
   return NULL;
 }
 
-static PyMethodDef functions[] = {
-    {"beat_if_held", beat_if_held, METH_O,
-     "beat_if_held(serial): an empty packet on the connection of that endpoint; False when it has ended, or when nothing "
-     "holds it any more."},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef functions[] = {{"beat_if_held", beat_if_held, METH_O,
+                                   "beat_if_held(serial): an empty packet on the connection of that endpoint; False "
+                                   "when it has ended, or when nothing "
+                                   "holds it any more."},
+                                  {NULL, NULL, 0, NULL}};
 
 int fc_endpoint_init(PyObject* module) {
-  if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&FcEndpoint_Type) < 0) return -1;
+  if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&FcEndpoint_Type) < 0)
+    return -1;
   if (PyModule_AddFunctions(module, functions) < 0) return -1;
   if (PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&FcEndpoint_Type) < 0) return -1;
   return fc_remote_types_init(module);

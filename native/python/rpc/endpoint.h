@@ -5,8 +5,7 @@
 #include "python/rpc/values.h"
 
 typedef struct {
-  PyObject_HEAD
-  FcEndpoint* ep;
+  PyObject_HEAD FcEndpoint* ep;
   Py_buffer page; /* server: byte 0 is set while a reply is being sent; .buf NULL without one */
 } PyEndpoint;
 

@@ -42,7 +42,9 @@ static int write_all(int fd, const Piece* piece) {
   return 0;
 }
 
-static bool read_bytes(const TVMFFIAny* any, TVMFFIByteArray* out) { return fc_any_bytes(any, out) || fc_any_text(any, out); }
+static bool read_bytes(const TVMFFIAny* any, TVMFFIByteArray* out) {
+  return fc_any_bytes(any, out) || fc_any_text(any, out);
+}
 
 /* (name, bytes), or (name, offset, total, bytes) */
 static bool read_piece(const TVMFFIAny* args, int32_t n, Piece* out) {
@@ -52,7 +54,8 @@ static bool read_piece(const TVMFFIAny* args, int32_t n, Piece* out) {
   out->offset = whole ? 0 : args[1].v_int64;
   out->total = whole ? (int64_t)out->data.size : args[2].v_int64;
   bool ints = whole || (args[1].type_index == kTVMFFIInt && args[2].type_index == kTVMFFIInt);
-  return ints && out->offset >= 0 && out->offset <= out->total && out->data.size <= (uint64_t)(out->total - out->offset);
+  return ints && out->offset >= 0 && out->offset <= out->total &&
+         out->data.size <= (uint64_t)(out->total - out->offset);
 }
 
 static int call(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
@@ -153,7 +156,8 @@ static PyObject* file_is_ours(PyObject* module, PyObject* number) {
 
 PyMethodDef fc_file_functions[] = {
     {"file_writer", file_writer, METH_VARARGS,
-     "file_writer(begin, end, /)\n--\n\nA Function (name, bytes), or (name, offset, total, bytes) for a piece, that writes a "
+     "file_writer(begin, end, /)\n--\n\nA Function (name, bytes), or (name, offset, total, bytes) for a piece, that "
+     "writes a "
      "file."},
     {"file_is_ours", file_is_ours, METH_O,
      "file_is_ours(fd, /)\n--\n\nWhether nothing else refers to an open file: no other name, descriptor or mapping."},

@@ -4,8 +4,7 @@
 #include "python/rpc/remote.h"
 
 typedef struct {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyEndpoint* endpoint; /* owned */
   char keep;            /* results are kept there, so that later calls can take them unseen */
 } PyPipeline;
@@ -16,8 +15,10 @@ typedef struct {
 static FcFunction* remote_function(PyObject* object) {
   FcFunction* function = Py_IS_TYPE(object, &FcFunction_Type) ? (FcFunction*)object : NULL;
   if (function && function->object && fc_remote_function_of(function->object)) return function;
-  return (FcFunction*)PyErr_Format(PyExc_TypeError, "expected a Function of a session, got %R; "
-                                   "session.get_function(name) and module[name] give some", object);
+  return (FcFunction*)PyErr_Format(PyExc_TypeError,
+                                   "expected a Function of a session, got %R; "
+                                   "session.get_function(name) and module[name] give some",
+                                   object);
 }
 
 /* Without waiting where that is possible; without the GIL where not. */
@@ -39,15 +40,13 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
 
 static int flush(FcEndpoint* ep) {
   int rc = 0;
-  Py_BEGIN_ALLOW_THREADS
-  pthread_mutex_lock(&ep->lock);
+  Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&ep->lock);
   if (!ep->client->queue.sending) {
     if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
     rc = fc_call_flush(ep);
   }
   pthread_mutex_unlock(&ep->lock);
-  Py_END_ALLOW_THREADS
-  if (rc < 0) fc_raise_slot();
+  Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   return rc;
 }
 
@@ -89,7 +88,8 @@ static PyObject* pipeline_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   static char* names[] = {"endpoint", "keep", NULL};
   PyObject* endpoint;
   int keep = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|p:Pipeline", names, &FcEndpoint_Type, &endpoint, &keep)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|p:Pipeline", names, &FcEndpoint_Type, &endpoint, &keep))
+    return NULL;
   PyPipeline* self = (PyPipeline*)type->tp_alloc(type, 0);
   if (!self) return NULL;
   self->vectorcall = pipeline_call;
@@ -114,14 +114,12 @@ static PyObject* pipeline_wait(PyPipeline* self, PyObject* none) {
   FcEndpoint* ep = self->endpoint->ep;
   int rc;
   (void)none;
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_endpoint_enter(ep);
+  Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_enter(ep);
   if (rc == 0) {
     rc = fc_call_drain(ep);
     fc_endpoint_leave(ep);
   }
-  Py_END_ALLOW_THREADS
-  if (rc < 0) return fc_raise_slot();
+  Py_END_ALLOW_THREADS if (rc < 0) return fc_raise_slot();
   Py_RETURN_NONE;
 }
 
@@ -149,10 +147,8 @@ static int take_one(Window* window) {
 static int take(Window* window, size_t n) {
   FcCall* last = window->calls[(window->taken + n - 1) % WINDOW];
   int rc;
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_call_join(last, fc_deadline);
-  Py_END_ALLOW_THREADS
-  if (rc < 0) {
+  Py_BEGIN_ALLOW_THREADS rc = fc_call_join(last, fc_deadline);
+  Py_END_ALLOW_THREADS if (rc < 0) {
     fc_raise_slot();
     return -1;
   }
@@ -226,7 +222,8 @@ static PyObject* pipeline_repr(PyPipeline* self) {
 
 static PyMethodDef methods[] = {
     {"map", (PyCFunction)pipeline_map, METH_VARARGS,
-     "map($self, function, items, /)\n--\n\nThe results of function(item) for each item (a tuple is several arguments), "
+     "map($self, function, items, /)\n--\n\nThe results of function(item) for each item (a tuple is several "
+     "arguments), "
      "in order. The first exception ends it."},
     {"flush", (PyCFunction)pipeline_flush, METH_NOARGS, "flush($self, /)\n--\n\nSend what has gathered."},
     {"wait", (PyCFunction)pipeline_wait, METH_NOARGS, "wait($self, /)\n--\n\nUntil all calls are answered."},
@@ -247,8 +244,8 @@ PyTypeObject FcPipeline_Type = {
     .tp_methods = methods,
 };
 
-PyMethodDef fc_call_functions[] = {
-    {"submit", submit, METH_VARARGS,
-     "submit(function, args, keep=False, /)\n--\n\nBegin a call of a remote Function: a Call, or None for a function of "
-     "this process."},
-    {NULL, NULL, 0, NULL}};
+PyMethodDef fc_call_functions[] = {{"submit", submit, METH_VARARGS,
+                                    "submit(function, args, keep=False, /)\n--\n\nBegin a call of a remote Function: a "
+                                    "Call, or None for a function of "
+                                    "this process."},
+                                   {NULL, NULL, 0, NULL}};

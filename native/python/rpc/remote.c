@@ -10,11 +10,9 @@ static PyObject* exchange(PyEndpoint* self, fc_wire_packet* request, const char*
   fc_wire_packet reply;
   PyObject* values = NULL;
   int entered, rc = -1;
-  Py_BEGIN_ALLOW_THREADS
-  entered = fc_endpoint_enter(self->ep);
+  Py_BEGIN_ALLOW_THREADS entered = fc_endpoint_enter(self->ep);
   if (entered == 0) rc = fc_endpoint_request(self->ep, request, what, &reply);
-  Py_END_ALLOW_THREADS
-  if (rc == 0) values = fc_wire_args_to_py(&reply);
+  Py_END_ALLOW_THREADS if (rc == 0) values = fc_wire_args_to_py(&reply);
   if (entered == 0) fc_endpoint_leave(self->ep);
   return rc < 0 ? fc_raise_slot() : values;
 }
@@ -101,15 +99,13 @@ static int say_hello(FcEndpoint* ep, uint64_t handle, const TVMFFIByteArray* wis
 static PyObject* start(FcEndpoint* ep, Beginning* begin, const TVMFFIByteArray* wishes) {
   TVMFFIAny answer = fc_any_none();
   int rc;
-  Py_BEGIN_ALLOW_THREADS
-  rc = fc_endpoint_enter(ep);
+  Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_enter(ep);
   if (rc == 0) {
     rc = begin_session(ep, begin);
     if (rc == 0 && begin->hello) rc = say_hello(ep, begin->hello, wishes, &answer);
     fc_endpoint_leave(ep);
   }
-  Py_END_ALLOW_THREADS
-  if (rc < 0) return fc_raise_slot();
+  Py_END_ALLOW_THREADS if (rc < 0) return fc_raise_slot();
   PyObject* object = fc_any_to_python(&answer);
   return object ? Py_BuildValue("(Ni)", object, (int)begin->known) : NULL;
 }
@@ -124,8 +120,10 @@ static PyObject* endpoint_start(PyEndpoint* self, PyObject* args) {
   }
   wishes.size = (size_t)size;
   if (fc_wire_args_from_py(values, &wire) < 0) return NULL;
-  Beginning begin = {.init = {.code = FC_WIRE_INIT_SERVER, .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1},
-                              .num_args = wire.n, .args = wire.any}};
+  Beginning begin = {.init = {.code = FC_WIRE_INIT_SERVER,
+                              .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1},
+                              .num_args = wire.n,
+                              .args = wire.any}};
   if (fc_wire_args_from_py(names, &begin.between) == 0) {
     answer = start(self->ep, &begin, &wishes);
     PyMem_Free(begin.between.any);
@@ -206,13 +204,12 @@ static PyObject* get_stats(PyEndpoint* self, void* Py_UNUSED(closure)) {
 
 /* ---- entering it all ---- */
 
-static PyMethodDef methods[] = {
-    {"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
-    {"set_features", (PyCFunction)endpoint_set_features, METH_VARARGS, NULL},
-    {"request", (PyCFunction)endpoint_request, METH_VARARGS, NULL},
-    {"function", (PyCFunction)endpoint_function, METH_VARARGS, NULL},
-    {"release", (PyCFunction)endpoint_release, METH_O, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
+                                {"set_features", (PyCFunction)endpoint_set_features, METH_VARARGS, NULL},
+                                {"request", (PyCFunction)endpoint_request, METH_VARARGS, NULL},
+                                {"function", (PyCFunction)endpoint_function, METH_VARARGS, NULL},
+                                {"release", (PyCFunction)endpoint_release, METH_O, NULL},
+                                {NULL, NULL, 0, NULL}};
 
 static PyObject* get_peer(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyUnicode_FromString(self->ep->peer); }
 
@@ -221,11 +218,10 @@ static PyObject* get_sent(PyEndpoint* self, void* Py_UNUSED(closure)) {
   return PyLong_FromUnsignedLongLong(__atomic_load_n(&self->ep->bytes_out, __ATOMIC_RELAXED));
 }
 
-static PyGetSetDef getset[] = {
-    {"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL},
-    {"peer", (getter)get_peer, NULL, "Who the other side is.", NULL},
-    {"sent", (getter)get_sent, NULL, "Bytes sent so far.", NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL},
+                               {"peer", (getter)get_peer, NULL, "Who the other side is.", NULL},
+                               {"sent", (getter)get_sent, NULL, "Bytes sent so far.", NULL},
+                               {NULL, NULL, NULL, NULL, NULL}};
 
 static PyMethodDef functions[] = {
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same one by another name."},

@@ -6,13 +6,11 @@
 #include "session/client/remote.h"
 
 typedef struct {
-  PyObject_HEAD
-  FcRemoteObj* object; /* owned */
+  PyObject_HEAD FcRemoteObj* object; /* owned */
 } PyRemoteRef;
 
 typedef struct {
-  PyObject_HEAD
-  FcCall* call;    /* owned */
+  PyObject_HEAD FcCall* call;    /* owned */
   PyObject* value; /* the result, once it was asked for */
   PyObject* shape; /* farcall.ffi._async.FutureShape, once it was asked for */
 } PyCall;

@@ -22,10 +22,8 @@ static PyObject* endpoint_empty(PyEndpoint* self, PyObject* args) {
   if (fc_read_shape(dims, shape, &ndim) < 0 || fc_dtype_from_python(dtype, &type) < 0) return NULL;
   if (fc_device_from_python(device, &place) < 0) return NULL;
   if (fc_remote_own_device(self->ep, &place) < 0) return fc_raise_slot();
-  Py_BEGIN_ALLOW_THREADS
-  tensor = fc_remote_empty(self->ep, place, ndim, shape, type);
-  Py_END_ALLOW_THREADS
-  return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
+  Py_BEGIN_ALLOW_THREADS tensor = fc_remote_empty(self->ep, place, ndim, shape, type);
+  Py_END_ALLOW_THREADS return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
 }
 
 /* ---- copies between here and there ---- */
@@ -39,11 +37,15 @@ static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* 
   const DLTensor* dl = fc_any_tensor(&args->any[0]);
   if (dl && dl->device.device_type == kDLCPU && dl->ndim <= FC_WIRE_MAX_NDIM) return dl;
   if (dl && fc_device_is_remote(dl->device)) {
-    PyErr_Format(PyExc_ValueError, "%s: the tensor is on a session already; session.copy copies among the tensors of one, "
-                 "and .numpy() brings it here", what);
+    PyErr_Format(PyExc_ValueError,
+                 "%s: the tensor is on a session already; session.copy copies among the tensors of one, "
+                 "and .numpy() brings it here",
+                 what);
   } else if (dl) {
-    PyErr_Format(PyExc_ValueError, "%s: expected a tensor on the CPU, of at most %d dims, got one of %d on device type %d; "
-                 "move it to the CPU first", what, FC_WIRE_MAX_NDIM, (int)dl->ndim, (int)dl->device.device_type);
+    PyErr_Format(PyExc_ValueError,
+                 "%s: expected a tensor on the CPU, of at most %d dims, got one of %d on device type %d; "
+                 "move it to the CPU first",
+                 what, FC_WIRE_MAX_NDIM, (int)dl->ndim, (int)dl->device.device_type);
   } else {
     PyErr_Format(PyExc_TypeError, "%s: expected a tensor, got `%s`; numpy.asarray makes one of numbers and lists", what,
                  Py_TYPE(object)->tp_name);
@@ -62,11 +64,9 @@ static PyObject* endpoint_tensor(PyEndpoint* self, PyObject* args) {
   if (fc_remote_own_device(self->ep, &place) < 0) return fc_raise_slot();
   const DLTensor* dl = local_tensor(&held, object, "tensor");
   if (!dl) return NULL;
-  Py_BEGIN_ALLOW_THREADS
-  tensor = fc_remote_empty(self->ep, place, dl->ndim, dl->shape, dl->dtype);
+  Py_BEGIN_ALLOW_THREADS tensor = fc_remote_empty(self->ep, place, dl->ndim, dl->shape, dl->dtype);
   if (tensor) rc = fc_remote_copy_in(self->ep, &tensor->dl, dl);
-  Py_END_ALLOW_THREADS
-  fc_args_end(&held);
+  Py_END_ALLOW_THREADS fc_args_end(&held);
   if (rc == 0) return fc_tensor_wrap(&tensor->header);
   if (tensor) fc_decref(&tensor->header);
   return fc_raise_slot();
@@ -96,12 +96,10 @@ static PyObject* fetch_remote(PyObject* Py_UNUSED(module), PyObject* object) {
   like.byte_offset = 0;
   FcTensorObj* local = NULL;
   int rc = -1;
-  Py_BEGIN_ALLOW_THREADS
-  local = fc_tensor_alloc(&like);
+  Py_BEGIN_ALLOW_THREADS local = fc_tensor_alloc(&like);
   if (local) rc = fc_remote_copy_out(ep, remote, local->dl.data);
   fc_endpoint_decref(ep);
-  Py_END_ALLOW_THREADS
-  if (rc == 0) return fc_tensor_wrap(&local->header);
+  Py_END_ALLOW_THREADS if (rc == 0) return fc_tensor_wrap(&local->header);
   if (local) fc_decref(&local->header);
   return fc_raise_slot();
 }
@@ -131,11 +129,9 @@ static PyObject* copy_between(PyObject* args, bool in) {
   if (local && same_layout(in ? local : remote, in ? remote : local) && !in && !fc_is_contiguous(local)) {
     PyErr_SetString(PyExc_ValueError, "copy: the local target must be row-major");
   } else if (local && !PyErr_Occurred()) {
-    Py_BEGIN_ALLOW_THREADS
-    rc = in ? fc_remote_copy_in(ep, remote, local)
-            : fc_remote_copy_out(ep, remote, (uint8_t*)local->data + local->byte_offset);
-    Py_END_ALLOW_THREADS
-    if (rc < 0) fc_raise_slot();
+    Py_BEGIN_ALLOW_THREADS rc = in ? fc_remote_copy_in(ep, remote, local)
+                                   : fc_remote_copy_out(ep, remote, (uint8_t*)local->data + local->byte_offset);
+    Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   }
   if (local) fc_args_end(&held);
   if (ep) fc_endpoint_decref(ep);
@@ -155,10 +151,8 @@ static PyObject* copy_among_remote(PyObject* Py_UNUSED(module), PyObject* args) 
   int rc = -1;
   if (other && other != ep) PyErr_SetString(PyExc_ValueError, "copy: the tensors live on different sessions");
   if (other == ep && other && same_layout(from, to)) {
-    Py_BEGIN_ALLOW_THREADS
-    rc = fc_remote_copy_among(ep, from, to);
-    Py_END_ALLOW_THREADS
-    if (rc < 0) fc_raise_slot();
+    Py_BEGIN_ALLOW_THREADS rc = fc_remote_copy_among(ep, from, to);
+    Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   }
   if (ep) fc_endpoint_decref(ep);
   if (other) fc_endpoint_decref(other);
@@ -177,10 +171,8 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
   FcEndpoint* ep = endpoint_of(there, &run);
   const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
   if (local) {
-    Py_BEGIN_ALLOW_THREADS
-    rc = fc_remote_copy_runs(ep, run, offsets.buf, offsets.len / 8, local, in);
-    Py_END_ALLOW_THREADS
-    if (rc < 0) fc_raise_slot();
+    Py_BEGIN_ALLOW_THREADS rc = fc_remote_copy_runs(ep, run, offsets.buf, offsets.len / 8, local, in);
+    Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
     fc_args_end(&held);
   }
   if (ep) fc_endpoint_decref(ep);
@@ -197,8 +189,8 @@ static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
   long long byte_offset;
   int64_t shape[FC_WIRE_MAX_NDIM], strides[FC_WIRE_MAX_NDIM];
   DLTensor view;
-  if (!PyArg_ParseTuple(args, "O!O!O!L:remote_view", &FcTensor_Type, &base, &PyTuple_Type, &dims, &PyTuple_Type,
-                        &steps, &byte_offset)) {
+  if (!PyArg_ParseTuple(args, "O!O!O!L:remote_view", &FcTensor_Type, &base, &PyTuple_Type, &dims, &PyTuple_Type, &steps,
+                        &byte_offset)) {
     return NULL;
   }
   DLTensor* whole = fc_tensor_view(base);
@@ -217,10 +209,9 @@ static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
   return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
 }
 
-PyMethodDef fc_remote_tensor_methods[] = {
-    {"empty", (PyCFunction)endpoint_empty, METH_VARARGS, NULL},
-    {"tensor", (PyCFunction)endpoint_tensor, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+PyMethodDef fc_remote_tensor_methods[] = {{"empty", (PyCFunction)endpoint_empty, METH_VARARGS, NULL},
+                                          {"tensor", (PyCFunction)endpoint_tensor, METH_VARARGS, NULL},
+                                          {NULL, NULL, 0, NULL}};
 
 PyMethodDef fc_remote_tensor_functions[] = {
     {"fetch_remote", fetch_remote, METH_O, "Copies a remote Tensor into a local one."},

@@ -9,8 +9,7 @@
 #include "session/server/serve.h"
 
 typedef struct {
-  PyObject_HEAD
-  PyObject* endpoint;
+  PyObject_HEAD PyObject* endpoint;
   PyObject* policy;
   PyObject* entropy; /* NULL: the system's */
   FcServer server;
@@ -88,9 +87,8 @@ static int go_on(FcServer* server, PyObject* values) {
 static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
   PyObject* values = fc_wire_args_to_py(p);
   if (!values) return NULL;
-  PyObject* version = p->version.data
-                          ? PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace")
-                          : Py_NewRef(Py_None);
+  PyObject* version = p->version.data ? PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace")
+                                      : Py_NewRef(Py_None);
   if (!version) {
     Py_DECREF(values);
     return NULL;

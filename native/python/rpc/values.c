@@ -11,8 +11,8 @@ static PyObject* tensor_to_py(const fc_wire_tensor* t) {
     else PyTuple_SET_ITEM(shape, i, dim);
   }
   if (!shape) return NULL;
-  return Py_BuildValue("(iKKNNN)", kTVMFFIDLTensorPtr, (unsigned long long)t->data,
-                       (unsigned long long)t->byte_offset, fc_device_new(t->device), fc_dtype_new(t->dtype), shape);
+  return Py_BuildValue("(iKKNNN)", kTVMFFIDLTensorPtr, (unsigned long long)t->data, (unsigned long long)t->byte_offset,
+                       fc_device_new(t->device), fc_dtype_new(t->dtype), shape);
 }
 
 static PyObject* value_to_py(const TVMFFIAny* v) {
@@ -96,17 +96,13 @@ static int tagged_from_py(PyObject* tuple, PySlot* slot, TVMFFIAny* out) {
       if (!PyArg_ParseTuple(tuple, "iK", &tag, &handle)) return -1;
       out->v_uint64 = handle;
       return 0;
-    case kTVMFFIDLTensorPtr:
-      out->v_ptr = &slot->tensor;
-      return tensor_from_py(tuple, slot);
+    case kTVMFFIDLTensorPtr: out->v_ptr = &slot->tensor; return tensor_from_py(tuple, slot);
     case kTVMFFIByteArrayPtr:
       if (!PyArg_ParseTuple(tuple, "iS", &tag, &bytes)) return -1;
       slot->string = (TVMFFIByteArray){PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes)};
       out->v_ptr = &slot->string;
       return 0;
-    default:
-      PyErr_Format(PyExc_TypeError, "%R is no tagged wire value", tuple);
-      return -1;
+    default: PyErr_Format(PyExc_TypeError, "%R is no tagged wire value", tuple); return -1;
   }
 }
 
@@ -174,4 +170,3 @@ int fc_wire_args_from_py(PyObject* values, FcWireArgs* out) {
   }
   return 0;
 }
-

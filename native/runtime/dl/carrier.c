@@ -41,11 +41,16 @@ static void fill_header(Carrier* carrier, const ElfW(Ehdr) * like) {
 /* The third says that no executable stack is needed: without it, one is assumed. */
 static void fill_segments(Carrier* carrier, size_t size) {
   ElfW(Phdr)* segments = carrier->segments;
-  segments[0] = (ElfW(Phdr)){.p_type = PT_LOAD, .p_flags = PF_R | PF_W, .p_filesz = size, .p_memsz = size,
-                             .p_align = 0x10000};
-  segments[1] = (ElfW(Phdr)){.p_type = PT_DYNAMIC, .p_flags = PF_R | PF_W, .p_offset = AT(dynamic),
-                             .p_vaddr = AT(dynamic), .p_paddr = AT(dynamic), .p_filesz = sizeof carrier->dynamic,
-                             .p_memsz = sizeof carrier->dynamic, .p_align = 8};
+  segments[0] =
+      (ElfW(Phdr)){.p_type = PT_LOAD, .p_flags = PF_R | PF_W, .p_filesz = size, .p_memsz = size, .p_align = 0x10000};
+  segments[1] = (ElfW(Phdr)){.p_type = PT_DYNAMIC,
+                             .p_flags = PF_R | PF_W,
+                             .p_offset = AT(dynamic),
+                             .p_vaddr = AT(dynamic),
+                             .p_paddr = AT(dynamic),
+                             .p_filesz = sizeof carrier->dynamic,
+                             .p_memsz = sizeof carrier->dynamic,
+                             .p_align = 8};
   segments[2] = (ElfW(Phdr)){.p_type = PT_GNU_STACK, .p_flags = PF_R | PF_W, .p_align = 16};
 }
 

@@ -180,13 +180,13 @@ static const void* range(const Look* look, uint64_t at, uint64_t size, void** ma
 /* The linker's name for where this core begins: with the header of a library for this machine. */
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-static bool is_for_this_machine(const ElfW(Ehdr)* header) {
+static bool is_for_this_machine(const ElfW(Ehdr) * header) {
   return memcmp(header->e_ident, __ehdr_start.e_ident, EI_VERSION + 1) == 0 &&
          header->e_machine == __ehdr_start.e_machine && header->e_type == ET_DYN;
 }
 
 /* Whether a table of names has the text; true as well when it cannot be read. */
-static bool may_have(const Look* look, const ElfW(Shdr)* names, const char* text) {
+static bool may_have(const Look* look, const ElfW(Shdr) * names, const char* text) {
   void* made;
   const char* data = range(look, names->sh_offset, names->sh_size, &made);
   bool found = !data || memmem(data, names->sh_size, text, strlen(text));
@@ -195,7 +195,7 @@ static bool may_have(const Look* look, const ElfW(Shdr)* names, const char* text
 }
 
 /* What farcall builds from a model has a manifest and this symbol, and is checked by who can read the manifest. */
-static bool may_be_artifact(const Look* look, const ElfW(Ehdr)* header, const ElfW(Shdr)* sections) {
+static bool may_be_artifact(const Look* look, const ElfW(Ehdr) * header, const ElfW(Shdr) * sections) {
   uint32_t count = header->e_shnum;
   if (header->e_shstrndx >= count || may_have(look, &sections[header->e_shstrndx], ".farcall.")) return true;
   for (uint32_t i = 0; i < count; ++i) {

@@ -23,8 +23,7 @@
 #if defined(__x86_64__)
 #define IS_POINTER_RELOCATION(t) ((t) == R_X86_64_JUMP_SLOT || (t) == R_X86_64_GLOB_DAT || (t) == R_X86_64_64)
 #elif defined(__aarch64__)
-#define IS_POINTER_RELOCATION(t) \
-  ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
+#define IS_POINTER_RELOCATION(t) ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
 #elif defined(__riscv)
 #define IS_POINTER_RELOCATION(t) ((t) == R_RISCV_JUMP_SLOT || (t) == R_RISCV_64)
 #elif defined(__s390x__)
@@ -73,7 +72,7 @@ uint32_t fc_link_symbol_count(const FcImage* image) {
 
 static bool is_ours(const char* name) { return strncmp(name, "TVMFFI", 6) == 0; }
 
-static void* address_of(const FcImage* image, const ElfW(Sym)* symbol, const char* name) {
+static void* address_of(const FcImage* image, const ElfW(Sym) * symbol, const char* name) {
   int type = ELF64_ST_TYPE(symbol->st_info);
   bool plain = type == STT_OBJECT || type == STT_FUNC || type == STT_NOTYPE;
   if (!plain || symbol->st_shndx == SHN_UNDEF || strcmp(image->strings + symbol->st_name, name) != 0) return NULL;
@@ -123,7 +122,7 @@ typedef struct {
   bool known, writable;
 } Relro;
 
-static void read_relro(Relro* relro, const ElfW(Phdr)* headers, int count) {
+static void read_relro(Relro* relro, const ElfW(Phdr) * headers, int count) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   for (int i = 0; i < count; ++i) {
     if (headers[i].p_type != PT_GNU_RELRO) continue;
@@ -179,14 +178,14 @@ static void* own_library(void) {
   return own_handle;
 }
 
-static bool is_import_of_ours(const FcImage* image, const ElfW(Rela)* relocation) {
+static bool is_import_of_ours(const FcImage* image, const ElfW(Rela) * relocation) {
   const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(relocation->r_info)];
   return IS_POINTER_RELOCATION(ELF64_R_TYPE(relocation->r_info)) && symbol->st_shndx == SHN_UNDEF &&
          is_ours(image->strings + symbol->st_name);
 }
 
 /* What this core has under the name that a relocation wants. */
-static void* own_symbol(const FcImage* image, const ElfW(Rela)* relocation, const FcImage* core) {
+static void* own_symbol(const FcImage* image, const ElfW(Rela) * relocation, const FcImage* core) {
   return find_in(core, image->strings + image->symbols[ELF64_R_SYM(relocation->r_info)].st_name);
 }
 
@@ -209,7 +208,7 @@ static bool bind_here(void* library, const FcImage* image, const FcImage* core) 
 }
 
 /* The first relocation that wants a TVMFFI* function; NULL when the library imports none. */
-static const ElfW(Rela)* first_import(const FcImage* image) {
+static const ElfW(Rela) * first_import(const FcImage* image) {
   for (int which = 0; which < 2; ++which) {
     const ElfW(Rela)* table = image->tables[which];
     for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
@@ -272,7 +271,8 @@ static void* open_and_bind(const char* path, bool* bound_here, char* message, si
     return library;
   }
   fail(message, size, dlerror());
-  if (strstr(message, "undefined symbol") && strstr(message, "TVMFFI")) library = open_together(path, NULL, message, size);
+  if (strstr(message, "undefined symbol") && strstr(message, "TVMFFI"))
+    library = open_together(path, NULL, message, size);
   /* C++ names of TVM FFI: these are in a library of their own. */
   if (!library && strstr(message, "N3tvm3ffi")) library = open_together(path, fc_cxx_path(), message, size);
   if (library) *bound_here = settle(library, false);

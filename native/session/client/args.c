@@ -45,8 +45,7 @@ static int set_text(const Place* at, FcWireSlot* slot, TVMFFIAny* out) {
 /* A local tensor is copied to the remote CPU for the call. */
 static int copy_there(const Place* at, const DLTensor* dl, FcWireSlot* slot) {
   if (dl->device.device_type != kDLCPU) {
-    return refuse(at, "ValueError",
-                  "only CPU tensors are copied to a session by themselves; move it to the CPU first");
+    return refuse(at, "ValueError", "only CPU tensors are copied to a session by themselves; move it to the CPU first");
   }
   slot->tensor.byte_offset = 0;
   if (fc_remote_alloc(at->ep, &slot->tensor, &slot->tensor.data) < 0) return -1;
@@ -212,7 +211,8 @@ FC_COLD static int set_other(const Place* at, const TVMFFIAny* arg, FcWireSlot* 
   }
   if (arg->type_index == fc_remote_object_index()) return set_object(at, (const FcRemoteObj*)arg->v_obj, out);
   if (arg->type_index == fc_call_index()) return set_call(at, (FcCall*)arg->v_obj, slot, out);
-  snprintf(why, sizeof why, "a value of type %s cannot travel; pass numbers, text, bytes, tensors, or lists and dicts of these",
+  snprintf(why, sizeof why,
+           "a value of type %s cannot travel; pass numbers, text, bytes, tensors, or lists and dicts of these",
            fc_type_name(arg->type_index));
   return refuse(at, "TypeError", why);
 }

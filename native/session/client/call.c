@@ -78,8 +78,8 @@ static int prepare_keep(FcEndpoint* ep, FcCall* call) {
 static int encode_call(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
   size_t* used = &ep->client->queue.used;
   TVMFFIAny all[FC_REMOTE_INLINE_ARGS + 2], *args = all;
-  fc_wire_packet packet = {.code = FC_WIRE_CALL_FUNC, .num_args = wire->n, .args = wire->any,
-                           .handle = f->owned.handle};
+  fc_wire_packet packet = {
+      .code = FC_WIRE_CALL_FUNC, .num_args = wire->n, .args = wire->any, .handle = f->owned.handle};
   if (!call->promise) return fc_endpoint_encode(ep, &packet, used);
   if (wire->n > FC_REMOTE_INLINE_ARGS) args = malloc(((size_t)wire->n + 2) * sizeof *args);
   if (!args) {

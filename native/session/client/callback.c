@@ -105,8 +105,8 @@ static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
     case kTVMFFIFunction: return take_function(ep, wire->v_uint64, out);
     case kTVMFFIModule:
     case FC_WIRE_OBJECT_REF:
-      return take_remote(fc_remote_object(ep, wire->v_uint64, wire->type_index == kTVMFFIModule ? kTVMFFIModule
-                                                                                               : kTVMFFIObject), out);
+      return take_remote(
+          fc_remote_object(ep, wire->v_uint64, wire->type_index == kTVMFFIModule ? kTVMFFIModule : kTVMFFIObject), out);
     default:
       *out = *wire;
       if (wire->type_index == kTVMFFIDevice) out->v_device = fc_remote_masked(ep, wire->v_device);
@@ -131,7 +131,10 @@ static void to_result(const TVMFFIAny* wire, TVMFFIAny out[3], int32_t* n) {
       out[2] = no_owner;
       *n = 3;
       break;
-    case FC_WIRE_OBJECT_REF: out[0].v_int64 = kTVMFFIObject; out[1].type_index = kTVMFFIOpaquePtr; break;
+    case FC_WIRE_OBJECT_REF:
+      out[0].v_int64 = kTVMFFIObject;
+      out[1].type_index = kTVMFFIOpaquePtr;
+      break;
     case kTVMFFIFunction:
     case kTVMFFIModule: out[1].type_index = kTVMFFIOpaquePtr; break;
     default: break;

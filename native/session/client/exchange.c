@@ -91,8 +91,8 @@ static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* r
   if (reply->code == FC_WIRE_EXCEPTION) return fc_remote_error(ep, reply);
   if (reply->code == FC_WIRE_SHUTDOWN) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
-                            "%s ended the session while `%s` was awaited; it could not read what it was sent",
-                            ep->peer, what);
+                            "%s ended the session while `%s` was awaited; it could not read what it was sent", ep->peer,
+                            what);
   }
   return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
                           fc_wire_code_name(reply->code));

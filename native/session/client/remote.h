@@ -7,7 +7,6 @@
 
 #include "session/endpoint.h"
 
-
 /* What the far side said that it can do, beyond TVM's protocol. */
 enum { FC_PEER_FARCALL = 1, FC_PEER_CALLBACKS = 2, FC_PEER_PROMISES = 4, FC_PEER_DEADLINES = 8 };
 /* A TVM server stands between: it takes the byte_offset of a copy for 0 (facts A.10). */

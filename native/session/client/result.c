@@ -33,8 +33,10 @@ int fc_remote_string(const char* what, const TVMFFIAny* wire, TVMFFIAny* out) {
   if (!fc_wire_is_text(wire->type_index)) return fc_any_from_bytes(kTVMFFIBytes, string->data, string->size, out);
   size_t valid = fc_text_valid(string->data, string->size);
   if (FC_LIKELY(valid == string->size)) return fc_any_from_bytes(kTVMFFIStr, string->data, string->size, out);
-  fc_error_format("ProtocolError", "remote `%s` gave a text that is not UTF-8 (byte 0x%02x at %zu of %zu); let it give "
-                  "bytes", what, (unsigned)(uint8_t)string->data[valid], valid, string->size);
+  fc_error_format("ProtocolError",
+                  "remote `%s` gave a text that is not UTF-8 (byte 0x%02x at %zu of %zu); let it give "
+                  "bytes",
+                  what, (unsigned)(uint8_t)string->data[valid], valid, string->size);
   *out = fc_any_none();
   return -1;
 }
@@ -142,7 +144,8 @@ static int fetch_array(FcEndpoint* ep, const char* name, const FcRemoteObj* obje
   fc_endpoint_leave(ep);
   if (rc == 0) rc = finish_items(ep, name, items, n);
   if (rc == 0) rc = fc_array_new(items, n, &array); /* the items move in */
-  else for (int64_t i = 0; items && i < n; ++i) fc_any_clear(&items[i]);
+  else
+    for (int64_t i = 0; items && i < n; ++i) fc_any_clear(&items[i]);
   free(items);
   if (rc == 0) *result = fc_any_object(array);
   return rc;

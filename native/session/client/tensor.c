@@ -297,8 +297,9 @@ static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offset
   TVMFFIObject* failure = NULL;
   int64_t begin = fc_trace_begin();
   if (queue_runs(ep, copy, offsets, n) < 0) {
-    return fc_endpoint_is_lost(ep) ? -1 : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for packets to %s",
-                                                           ep->peer);
+    return fc_endpoint_is_lost(ep)
+               ? -1
+               : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for packets to %s", ep->peer);
   }
   ++ep->client->round_trips;
   for (int64_t i = 0; i < n; ++i) {

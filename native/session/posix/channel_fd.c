@@ -24,9 +24,7 @@ static bool is_socket(const FdChannel* ch) { return ch->wake < 0; }
 
 /* ---- waiting ---- */
 
-static int milliseconds(int64_t left) {
-  return left / 1000000 + 1 < INT32_MAX ? (int)(left / 1000000 + 1) : INT32_MAX;
-}
+static int milliseconds(int64_t left) { return left / 1000000 + 1 < INT32_MAX ? (int)(left / 1000000 + 1) : INT32_MAX; }
 
 /* Until the descriptor is ready: 0, or failed. */
 static int await_ready(const FdChannel* ch, int fd, short events, int64_t deadline) {
@@ -159,9 +157,7 @@ FcChannel* fc_channel_from_fds(int in, int out) {
   return &ch->base;
 }
 
-int fc_channel_fd(const FcChannel* channel) {
-  return channel->ops == &fd_ops ? ((const FdChannel*)channel)->in : -1;
-}
+int fc_channel_fd(const FcChannel* channel) { return channel->ops == &fd_ops ? ((const FdChannel*)channel)->in : -1; }
 
 void fc_channel_hurry(const FcChannel* channel) {
   int on = 1, fd = fc_channel_fd(channel);

@@ -11,7 +11,8 @@ static TVMFFIByteArray own_name(const FcRelay* relay, const TVMFFIByteArray* nam
   size_t peer = strlen(relay->far->peer), size = name->size > peer ? name->size - peer - 1 : 0;
   bool ours = size != 0 && name->data[size] == '@' && memcmp(name->data + size + 1, relay->far->peer, peer) == 0;
   for (size_t i = 0; ours && i < sizeof own_names / sizeof *own_names; ++i) {
-    if (strlen(own_names[i]) == size && memcmp(own_names[i], name->data, size) == 0) return (TVMFFIByteArray){name->data, size};
+    if (strlen(own_names[i]) == size && memcmp(own_names[i], name->data, size) == 0)
+      return (TVMFFIByteArray){name->data, size};
   }
   return (TVMFFIByteArray){NULL, 0};
 }

@@ -25,8 +25,7 @@ int fc_relay_to_far(FcRelay* relay, TVMFFIAny* value) {
     case kTVMFFIDLTensorPtr: return fc_relay_tensor_to_far(relay, value->v_ptr);
     case kTVMFFIModule: return map(relay, &value->v_uint64, FC_KIND_MODULE);
     case FC_WIRE_OBJECT_REF: return map(relay, &value->v_uint64, FC_KIND_OBJECT);
-    case kTVMFFIFunction:
-      return value->v_uint64 & FC_CLIENT_BIT ? 0 : map(relay, &value->v_uint64, FC_KIND_FUNCTION);
+    case kTVMFFIFunction: return value->v_uint64 & FC_CLIENT_BIT ? 0 : map(relay, &value->v_uint64, FC_KIND_FUNCTION);
     default: return 0;
   }
 }
@@ -135,8 +134,7 @@ int fc_relay_request(FcRelay* relay, fc_wire_packet* p, FcPending* entry) {
     case FC_WIRE_COPY_TO_REMOTE: return copy_to_far(relay, p);
     case FC_WIRE_COPY_AMONG_REMOTE: return among_to_far(relay, p);
     case FC_WIRE_DEV_ALLOC_DATA:
-    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE:
-      return fc_server_require(relay->server, FC_SCOPE_COPY, "an allocation");
+    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE: return fc_server_require(relay->server, FC_SCOPE_COPY, "an allocation");
     case FC_WIRE_DEV_FREE_STREAM: return p->num_args == 2 ? release(relay, args + 1, FC_KIND_STREAM) : 0;
     case FC_WIRE_DEV_STREAM_SYNC:
     case FC_WIRE_DEV_SET_STREAM: return p->num_args == 2 ? map_pointer(relay, args + 1, FC_KIND_STREAM) : 0;
@@ -190,8 +188,8 @@ static uint32_t kind_of(int64_t type_index) {
 /* The result of a call is a function, or one was looked up. */
 static int give_function(FcRelay* relay, uint64_t* handle, const FcPending* entry, uint64_t scope) {
   if (give(relay, handle, FC_KIND_FUNCTION, scope) != 0) return -1;
-  FcName* made = entry->gives || !entry->name ? fc_name_share(entry->gives)
-                                              : fc_name_new("result of ", entry->name->text);
+  FcName* made =
+      entry->gives || !entry->name ? fc_name_share(entry->gives) : fc_name_new("result of ", entry->name->text);
   fc_relay_set_name(relay, *handle, made);
   fc_name_drop(made);
   return 0;

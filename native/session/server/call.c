@@ -21,8 +21,8 @@ FcExport* fc_export_new(TVMFFIObject* object, const char* name, size_t size, uin
     fc_error_no_memory();
     return NULL;
   }
-  *function = (FcExport){
-      .object = object, .refs = 1, .scope = (uint16_t)scope, .name_size = (uint16_t)size, .naming = -1};
+  *function =
+      (FcExport){.object = object, .refs = 1, .scope = (uint16_t)scope, .name_size = (uint16_t)size, .naming = -1};
   fc_function_target(object, &function->call, &function->self);
   memcpy(function->name, name, size);
   function->name[size] = 0;
@@ -53,8 +53,7 @@ void fc_server_clear(FcServer* server) {
   fc_deadline_clear(server);
   if (server->next_hop) fc_endpoint_decref(server->next_hop);
   server->next_hop = NULL;
-  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal,
-                           &server->last_error};
+  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal, &server->last_error};
   for (size_t i = 0; i < sizeof held / sizeof *held; ++i) {
     if (*held[i]) fc_decref(*held[i]);
     *held[i] = NULL;

@@ -46,8 +46,7 @@ static int queue_call(FcCallback* callback, const TVMFFIAny* args, int32_t n) {
     rc = fc_server_outgoing(callback->server, &args[done], &out.slots[done], &out.held[done]);
     out.any[done] = out.slots[done].values[0];
   }
-  fc_wire_packet call = {
-      .code = FC_WIRE_CALL_FUNC, .handle = callback->handle, .num_args = n, .args = out.any};
+  fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .handle = callback->handle, .num_args = n, .args = out.any};
   if (rc == 0) rc = fc_endpoint_queue(callback->ep, &call, NULL);
   while (done-- > 0) fc_any_clear(&out.held[done]);
   free(out.heap);

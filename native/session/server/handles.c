@@ -71,8 +71,8 @@ uint64_t fc_handles_add(FcHandles* table, FcEntry entry) {
 }
 
 static FC_COLD void name_kinds(uint32_t kinds, char out[96]) {
-  static const char* const names[] = {"function", "module",    "object", "tensor",
-                                      "returned tensor", "allocation", "stream", "pointer", "function"};
+  static const char* const names[] = {"function",   "module", "object",  "tensor",  "returned tensor",
+                                      "allocation", "stream", "pointer", "function"};
   size_t used = 0;
   for (unsigned i = 0; i < sizeof names / sizeof *names; ++i) {
     if (kinds >> i & 1) used += (size_t)snprintf(out + used, 96 - used, "%s%s", used ? " or " : "", names[i]);

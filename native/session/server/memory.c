@@ -120,7 +120,7 @@ int fc_server_copy_out(FcServer* server, const fc_wire_packet* p) {
   fc_wire_packet ack = {.code = FC_WIRE_COPY_ACK, .nbytes = p->nbytes};
   int64_t begin = fc_trace_begin();
   int rc = fc_wire_host_is_big() ? send_turned(server, &ack, span.data, p->tensor.dtype)
-                            : fc_endpoint_queue(server->ep, &ack, span.data);
+                                 : fc_endpoint_queue(server->ep, &ack, span.data);
   fc_trace_end("copy", "kCopyFromRemote", -1, begin);
   return rc;
 }

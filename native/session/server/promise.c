@@ -67,8 +67,8 @@ int fc_promise_set(FcServer* server, int64_t id, int rc, TVMFFIAny* result) {
 bool fc_promise_forget(FcServer* server, uint64_t handle) {
   TVMFFIAny key = key_of(handle & ~FC_PROMISE_BIT);
   if (!(handle & FC_PROMISE_BIT)) return false;
-  bool gone = (server->kept && fc_map_erase(server->kept, &key)) ||
-              (server->failed && fc_map_erase(server->failed, &key));
+  bool gone =
+      (server->kept && fc_map_erase(server->kept, &key)) || (server->failed && fc_map_erase(server->failed, &key));
   server->promises -= gone;
   return gone;
 }

@@ -29,7 +29,6 @@ enum {
   FC_KIND_OWNED = FC_KIND_FUNCTION | FC_KIND_MODULE | FC_KIND_OBJECT | FC_KIND_TENSOR
 };
 
-
 /* Functions that the dispatcher serves by itself. */
 #define FC_KEEP_NAME "farcall.rpc.keep"
 #define FC_DEADLINE_NAME "farcall.rpc.deadline"

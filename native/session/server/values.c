@@ -143,8 +143,8 @@ static const DLTensor* presentable(TVMFFIAny* held) {
 }
 
 static void describe_tensor(const DLTensor* dl, uint64_t data, FcWireResult* out, TVMFFIAny* value) {
-  out->tensor = (fc_wire_tensor){
-      .data = data, .shape = dl->shape, .device = {kDLCPU, 0}, .ndim = dl->ndim, .dtype = dl->dtype};
+  out->tensor =
+      (fc_wire_tensor){.data = data, .shape = dl->shape, .device = {kDLCPU, 0}, .ndim = dl->ndim, .dtype = dl->dtype};
   *value = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &out->tensor};
 }
 

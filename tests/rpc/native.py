@@ -11,4 +11,5 @@ NATIVE = ROOT / "native"
 def core_without_python() -> list[str | Path]:
     """A compiler's arguments: flags, and the sources of the runtime and of sessions."""
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-DFARCALL_BUILDING_CORE", f"-I{NATIVE}", f"-I{ROOT / 'include'}"]
-    return [*flags, *(path for room in ("runtime", "session") for path in sorted((NATIVE / room).rglob("*.c")))]
+    rooms = (NATIVE / "runtime", NATIVE / "session")
+    return [*flags, *(path for room in rooms for path in sorted(room.rglob("*.c")))]

@@ -1,4 +1,4 @@
-"""What a session of this server may do: the policy behind the native dispatcher (native/session/server/serve.c).
+"""What a session of this server may do: the policy of the native dispatcher (native/session/server/serve.c).
 
 Calls, handles, memory and copies are native. What comes here is rare: which functions there are, how a
 session begins, and what the devices are.

@@ -1,4 +1,4 @@
-"""A Signature as the native core compiles it. native/python/abi/abi.h says how it runs, and what it leaves."""
+"""A Signature as the native core compiles it. native/python/abi/abi.h says how it runs and what it leaves."""
 
 from __future__ import annotations
 

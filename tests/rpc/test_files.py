@@ -11,8 +11,8 @@ import pytest
 from farcall.errors import ArtifactError, UsageError
 from farcall.rpc import Session
 from farcall.rpc.server._files import Workdir
-from farcall.rpc.server._store import hint_of
 from farcall.rpc.server._uploads import Uploads
+from farcall.rpc.shared._content_names import hint_of
 
 OUTSIDE = [
     "/etc/passwd",

@@ -28,7 +28,7 @@ from farcall.errors import (
     WorkerCrashedError,
 )
 from farcall.rpc import Limits, Server, Session, connect
-from farcall.rpc.server._relay import Hop, hop_values, parse_hop
+from farcall.rpc.shared._hops import Hop, hop_values, parse_hop
 from farcall.rpc.tokens import SCOPES, TokenFile
 
 from .conftest import (

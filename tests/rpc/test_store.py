@@ -20,8 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from farcall import _core
 from farcall.rpc import Limits, Server, connect
 from farcall.rpc.server._files import Workdir
-from farcall.rpc.server._store import ContentStore, SharedFiles, hint_of, library_name
+from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads
+from farcall.rpc.shared._content_names import hint_of, library_name
 
 from .conftest import SECONDS
 

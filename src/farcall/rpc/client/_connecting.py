@@ -1,23 +1,16 @@
-"""Opening a session: a line to the server, the handshake on it, and the session behind it."""
+"""Opening a session: the line to the server, and the session on it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from farcall.errors import (
-    ConnectError,
-    ConnectionLostError,
-    ConnectTimeoutError,
-    DeadlineExceededError,
-    UsageError,
-)
-from farcall.rpc.channels import Address, Connection, Tls, dial, parse_address
+from farcall.errors import UsageError
+from farcall.rpc.channels import Tls, parse_address
 from farcall.rpc.client._session import Session
-from farcall.rpc.server._relay import Hop
-from farcall.rpc.shared._handshake import ClientHandshake, check_key, client_hello
-
-_CURE = "is `farcall serve` running there?"
+from farcall.rpc.shared._handshake import check_key
+from farcall.rpc.shared._hops import Hop
+from farcall.rpc.shared._lines import check_token, open_line
 
 
 def connect(
@@ -70,7 +63,7 @@ def connect(
         check_key(hop.key)
     for i, hop in enumerate(others):  # what is for one server is said to all before it
         for before in (first, *others[:i]):
-            _check_token(parse_address(before.url), hop.token)
+            check_token(parse_address(before.url), hop.token)
     connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)
     try:
         return Session(connection, max(deadline - time.monotonic(), 0.001), call_timeout, others)
@@ -101,65 +94,3 @@ def _hop(place: str | tuple[str, str] | tuple[str, str, str], where: str) -> Hop
     except UsageError as error:
         raise UsageError(f"{where}: {error}; a server and its key are a tuple, (URL, key)") from None
     return Hop(*parts)
-
-
-def open_line(
-    hop: Hop, deadline: float, *, tls: Tls | None = None, session_timeout: float | None = None
-) -> Connection:
-    """A line to a server on which the handshake is done, so that packets may begin.
-
-    Raises:
-        UsageError, ConnectError, MissingExtraError: as :func:`connect`.
-    """
-    _check_token(parse_address(hop.url), hop.token)
-    connection = dial(hop.url, deadline, tls=tls)
-    try:
-        if connection.shakes_hands:
-            hello = client_hello(hop.key, hop.token, session_timeout)
-            _shake_hands(connection, hello, ClientHandshake(hop.key), deadline)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check_token(address: Address, token: str | None) -> None:
-    if token is None:
-        return
-    if not isinstance(token, str):
-        raise UsageError(f"token: expected text, NAME.SECRET, got {type(token).__name__}")
-    if not address.secret:
-        raise UsageError(
-            f"{address}: the token would travel in plain text; use tls:// or wss://, "
-            "or on one machine unix:// or shm://"
-        )
-    if address.scheme == "pipe":
-        raise UsageError(f"{address}: a pipe has no handshake that could carry a token; leave it out")
-
-
-def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshake, deadline: float) -> None:
-    url = connection.address
-    try:
-        connection.channel.send(hello, deadline)
-        while handshake.needed:
-            handshake.feed(_receive(connection, handshake.needed, deadline))
-    except ConnectError as error:
-        raise ConnectError(f"{url}: {connection.trouble() or error}") from None
-    except DeadlineExceededError:
-        text = "it accepts connections, but did not answer in time"
-        raise ConnectTimeoutError(f"{url}: {text}; {_CURE}") from None
-    except ConnectionLostError as error:
-        reason = connection.trouble() or f"{error} in the handshake; {_CURE}"
-        raise ConnectError(f"{url}: {reason}") from None
-
-
-def _receive(connection: Connection, size: int, deadline: float) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.channel.receive(size - len(data), deadline)
-        if not piece:
-            raise ConnectError(
-                "it closed the connection in the handshake: no RPC server, or full, or one for tls:// or ws://"
-            )
-        data += piece
-    return data

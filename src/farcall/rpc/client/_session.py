@@ -27,7 +27,7 @@ from farcall.rpc.client._device import RemoteDevice
 from farcall.rpc.client._module import RemoteModule
 from farcall.rpc.client._remote import Remote, Stats
 from farcall.rpc.client._timing import Timing, TimingOptions
-from farcall.rpc.server._relay import Hop, hop_values
+from farcall.rpc.shared._hops import Hop, hop_values
 from farcall.rpc.shared._limits import Limits
 
 if TYPE_CHECKING:

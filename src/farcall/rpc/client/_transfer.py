@@ -19,7 +19,7 @@ from farcall.abi import Signature
 from farcall.errors import ArtifactError, RemoteError, UsageError
 from farcall.library._attaching import read_signatures
 from farcall.rpc.client._remote import Remote
-from farcall.rpc.server._store import HINT_ENDS, hint_of, library_name
+from farcall.rpc.shared._content_names import HINT_ENDS, hint_of, library_name
 from farcall.rpc.shared._limits import Limits
 
 _WORTH_ASKING = 64 * 1024  # bytes; below, asking costs as much as sending

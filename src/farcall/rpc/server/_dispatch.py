@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from farcall import _core
 from farcall.errors import ProtocolError
 from farcall.rpc.server._raw_packets import PROTOCOL_VERSION
-from farcall.rpc.server._relay import open_hop, parse_hop
+from farcall.rpc.server._relay import open_hop
 from farcall.rpc.server._scopes import ALL_SCOPES, Scope, scope_of
 from farcall.rpc.server._standard_functions import exported_function, standard_functions
 from farcall.rpc.server._store import ContentStore
+from farcall.rpc.shared._hops import parse_hop
 from farcall.rpc.shared._limits import Limits
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable
@@ -13,37 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from farcall import _core
-from farcall.errors import UsageError
 from farcall.rpc.server._files import Workdir
+from farcall.rpc.shared._content_names import check_hint, name_of_all_builds
 
-HINT_ENDS = 64 * 1024  # bytes at either end that a hint covers
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_HINT = re.compile(r"[0-9]{1,20}-[0-9a-f]{32}")
 _EACH = 2  # contents of one name: the one that a session may have, and the one before
 _COUNT = 64  # contents in all
 _SHARE = 10  # of what is free on the disk, a store takes one part in so many
 _PIECE = 512 * 1024  # of a file that is copied
 _WORTH = 64 * 1024  # bytes of a file, from which on its memory is worth keeping
-_DIGEST = re.compile(r"-[0-9a-f]{16}(?=\.[^./]*$)")  # in the name of a library: see library_name
-
-
-def hint_of(size: int, first: bytes, last: bytes) -> str:
-    """What is cheap to know of a content.
-
-    Args:
-        size: bytes of all of it.
-        first: its first 64 KiB; all of a shorter one.
-        last: its last 64 KiB.
-    """
-    return f"{size}-{hashlib.sha256(first + last).hexdigest()[:32]}"
-
-
-def library_name(file: Path, sha256: str) -> str:
-    """How a library is called on a server.
-
-    The hash keeps two of one name apart; the suffix chooses the loader (TVM's rule).
-    """
-    return f"{file.stem[:64]}-{sha256[:16]}{file.suffix or '.so'}"
 
 
 class _Entry(NamedTuple):
@@ -96,7 +73,7 @@ class ContentStore:
 
     def add(self, hint: str, name: str, file: Path) -> None:
         """Take a file in. Without room, or where the disk cannot link, nothing happens."""
-        _check(hint)
+        check_hint(hint)
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
             if file.stat().st_size <= self._bound([]):
@@ -138,7 +115,7 @@ class ContentStore:
         return sorted(found, reverse=True)
 
     def _find(self, hint: str) -> _Entry | None:
-        _check(hint)
+        check_hint(hint)
         return next((entry for entry in self._entries() if entry.hint == hint), None)
 
     def _link(self, file: Path, path: Path) -> None:
@@ -169,14 +146,9 @@ def _bytes(entries: Iterable[_Entry]) -> int:
     return sum(entry.size for entry in entries)
 
 
-def _check(hint: str) -> None:
-    if not _HINT.fullmatch(hint):
-        raise UsageError(f"{hint[:80]!r} is no hint of a content; expected SIZE-HASH")
-
-
 def _label(name: str) -> str:
     """The same for all builds of one library."""
-    return hashlib.sha256(_DIGEST.sub("", os.path.normpath(name)).encode()).hexdigest()[:32]
+    return hashlib.sha256(name_of_all_builds(os.path.normpath(name)).encode()).hexdigest()[:32]
 
 
 def _take(path: Path, beside: Path) -> int | None:

@@ -1,0 +1,68 @@
+"""The rooms of src/farcall: which modules are public, and that no import hides from `lint-imports`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from farcall.cli import _COMMANDS
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+FILES = sorted((SOURCE / "farcall").rglob("*.py"))
+
+# An import by the module's name as text is not in the graph that `lint-imports` checks: each has a reason.
+BY_TEXT = {
+    "farcall/__init__.py": "the table of public names: `import farcall` stays light",
+    "farcall/cli/__init__.py": "a command is the module of its name",
+    "farcall/backends/__init__.py": "backends of other packages",
+    "farcall/rpc/server/_worker.py": "`--init MODULE:FUNCTION`",
+}
+
+
+IMPORT_BY_TEXT = re.compile(r"importlib\.import_module\(|from importlib import .*import_module|__import__\(")
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def public_modules() -> set[str]:
+    """Those that docs/reference.md lists."""
+    _, _, rest = (ROOT / "docs/reference.md").read_text().partition("\n## Modules\n")
+    return set(re.findall(r"`(farcall[\w.]*)`", rest.partition("\n## ")[0]))
+
+
+def test_a_module_that_is_not_listed_as_public_begins_with_an_underscore() -> None:
+    commands = {f"farcall.cli.{name}" for name in _COMMANDS}
+    public = {
+        module_of(file) for file in FILES if file.name != "__init__.py" and not file.name.startswith("_")
+    }
+    assert public - commands == {name for name in public_modules() if not is_package(name)}
+
+
+def is_package(module: str) -> bool:
+    return (SOURCE / module.replace(".", "/") / "__init__.py").is_file()
+
+
+def test_a_package_that_is_not_listed_as_public_has_no_names() -> None:
+    packages = {module_of(file): file for file in FILES if file.name == "__init__.py"}
+    for name in packages.keys() - public_modules():
+        (docstring,) = ast.parse(packages[name].read_text()).body
+        assert isinstance(docstring, ast.Expr), name
+
+
+@pytest.mark.parametrize("module", sorted(public_modules()))
+def test_a_public_module_says_what_it_has(module: str) -> None:
+    found = importlib.import_module(module)
+    assert found.__doc__, module
+
+
+def test_imports_by_text_are_those_with_a_reason() -> None:
+    found = {str(file.relative_to(SOURCE)) for file in FILES if IMPORT_BY_TEXT.search(file.read_text())}
+    assert found == set(BY_TEXT)

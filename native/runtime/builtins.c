@@ -6,7 +6,6 @@
  */
 #include "runtime/builtins.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 /* ---- arguments ---- */

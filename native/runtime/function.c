@@ -1,5 +1,4 @@
 /* Function objects and the registry of global functions. No Python here. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/builtins.h"
@@ -54,7 +53,7 @@ static char TOMBSTONE[1];
 static Entry* table;
 static size_t table_size; /* a power of two, or 0 */
 static size_t table_used; /* tombstones count */
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex table_lock = FC_MUTEX_INIT;
 
 static uint64_t hash_name(const char* name, size_t size) {
   uint64_t hash = 1469598103934665603ULL; /* FNV-1a */
@@ -114,7 +113,7 @@ static int insert(const char* name, size_t size, TVMFFIObject* function) {
 int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override) {
   TVMFFIObject* old = NULL;
   int rc = 0;
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   Entry* entry = find(name, size);
   if (!entry) {
     rc = insert(name, size, function);
@@ -123,7 +122,7 @@ int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool ov
     fc_incref(function);
     entry->function = function;
   }
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   if (entry && !override) {
     fc_error_format("ValueError", "global function `%.*s` is registered already; pass override=True to replace it",
                     (int)size, name);
@@ -135,23 +134,23 @@ int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool ov
 }
 
 TVMFFIObject* fc_global_get(const char* name, size_t size) {
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   Entry* entry = find(name, size);
   TVMFFIObject* function = entry ? entry->function : NULL;
   if (function) fc_incref(function);
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   return function;
 }
 
 bool fc_global_remove(const char* name, size_t size) {
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   Entry* entry = find(name, size);
   Entry old = {0};
   if (entry) {
     old = *entry;
     *entry = (Entry){TOMBSTONE, 0, NULL, NULL};
   }
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   if (!entry) return false;
   fc_foreign_global_remove(name, size, old.function);
   free(old.name);
@@ -161,12 +160,12 @@ bool fc_global_remove(const char* name, size_t size) {
 }
 
 void fc_global_each_function(bool (*visit)(void*, const char*, size_t, TVMFFIObject*), void* context) {
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   for (size_t i = 0; i < table_size; ++i) {
     if (!table[i].name || table[i].name == TOMBSTONE) continue;
     if (!visit(context, table[i].name, table[i].size, table[i].function)) break;
   }
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
 }
 
 typedef struct {
@@ -186,20 +185,20 @@ void fc_global_each(bool (*visit)(void*, const char*, size_t), void* context) {
 
 static void set_metadata(const char* name, size_t size, TVMFFIByteArray text) {
   char* copy = text.size ? strndup(text.data, text.size) : NULL;
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   Entry* entry = find(name, size);
   char* old = entry ? entry->metadata : copy;
   if (entry) entry->metadata = copy;
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   free(old);
 }
 
 int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result) {
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   const Entry* entry = find(name, size);
   const char* text = entry && entry->metadata ? entry->metadata : "";
   int rc = fc_any_from_bytes(kTVMFFIStr, text, strlen(text), result);
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   if (entry) return rc;
   fc_any_clear(result);
   fc_error_format("ValueError", "no global function `%.*s`", (int)size, name);

@@ -1,5 +1,4 @@
 /* What modules import, and what they say of themselves: those made here, and those that are C++ objects. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/dl/cxx.h"
@@ -8,17 +7,17 @@
 /* ---- imports ---- */
 
 /* One lock for all trees: importing is rare, and a check for cycles looks at many. */
-static pthread_mutex_t tree_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex tree_lock = FC_MUTEX_INIT;
 
 /* All modules have it there; NULL is an empty Array. */
 static TVMFFIObject** imports_of(TVMFFIObject* module) { return (TVMFFIObject**)(module + 1); }
 
 TVMFFIObject* fc_module_imports(TVMFFIObject* handle) {
   TVMFFIObjectHandle imports = NULL;
-  pthread_mutex_lock(&tree_lock);
+  fc_mutex_lock(&tree_lock);
   imports = *imports_of(handle);
   if (imports) fc_incref(imports);
-  pthread_mutex_unlock(&tree_lock);
+  fc_mutex_unlock(&tree_lock);
   return imports || fc_array_new(NULL, 0, &imports) == 0 ? imports : NULL;
 }
 
@@ -55,10 +54,10 @@ static int append_import(TVMFFIObject** imports, TVMFFIObject* other) {
 }
 
 int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
-  pthread_mutex_lock(&tree_lock);
+  fc_mutex_lock(&tree_lock);
   bool cycle = reaches(other, module);
   int rc = cycle ? -1 : append_import(imports_of(module), other);
-  pthread_mutex_unlock(&tree_lock);
+  fc_mutex_unlock(&tree_lock);
   if (cycle) fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is it");
   return rc;
 }
@@ -66,10 +65,10 @@ int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
 int fc_module_clear_imports_plainly(TVMFFIObject* module) {
   TVMFFIObjectHandle none = NULL;
   if (fc_array_new(NULL, 0, &none) != 0) return -1;
-  pthread_mutex_lock(&tree_lock);
+  fc_mutex_lock(&tree_lock);
   TVMFFIObject* old = *imports_of(module);
   *imports_of(module) = none;
-  pthread_mutex_unlock(&tree_lock);
+  fc_mutex_unlock(&tree_lock);
   if (old) fc_decref(old);
   return 0;
 }

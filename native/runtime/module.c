@@ -2,7 +2,6 @@
 #include "runtime/module.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,7 +65,7 @@ typedef struct System {
 } System;
 
 static System* systems;
-static pthread_mutex_t systems_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex systems_lock = FC_MUTEX_INIT;
 
 static TVMFFIObject* new_system(const char* prefix) {
   TVMFFIObject* handle = fc_module_new("library", FC_MODULE_RUNNABLE);
@@ -86,11 +85,11 @@ static TVMFFIObject* new_system(const char* prefix) {
 }
 
 TVMFFIObject* fc_module_system(const char* prefix) {
-  pthread_mutex_lock(&systems_lock);
+  fc_mutex_lock(&systems_lock);
   const System* system = systems;
   while (system && strcmp(fc_module_of(system->module)->prefix, prefix) != 0) system = system->next;
   TVMFFIObject* module = system ? system->module : new_system(prefix);
-  pthread_mutex_unlock(&systems_lock);
+  fc_mutex_unlock(&systems_lock);
   return module;
 }
 

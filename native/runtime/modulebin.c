@@ -9,7 +9,6 @@
  * Whoever made the library made the bytes, and may have made a mistake: each read is checked against what is left.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,21 +1,14 @@
 /* Objects: reference counts, text, opaque pointers. No Python here. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
 
 FC_TLS FcThread fc_thread;
 
-static pthread_key_t more_key; /* only so that the memory is freed when a thread ends */
-static pthread_once_t more_made = PTHREAD_ONCE_INIT;
-
-static void make_more_key(void) { pthread_key_create(&more_key, free); }
-
 FcThreadMore* fc_thread_more(void) {
   if (fc_thread.more) return fc_thread.more;
-  pthread_once(&more_made, make_more_key);
   fc_thread.more = calloc(1, sizeof *fc_thread.more);
-  pthread_setspecific(more_key, fc_thread.more);
+  fc_free_at_thread_end(fc_thread.more);
   return fc_thread.more;
 }
 
@@ -208,30 +201,22 @@ int TVMFFISetCustomAllocator(TVMFFICustomAllocator* other) {
 /* ---- once ---- */
 
 /* One lock for all slots: initialisation is rare, and a recursive one must not wait for itself. */
-static pthread_mutex_t once_lock;
-static pthread_once_t once_made = PTHREAD_ONCE_INIT;
+static FcMutex once_lock;
+static FcOnce once_made = FC_ONCE_INIT;
 
-void fc_recursive_mutex_init(pthread_mutex_t* mutex) {
-  pthread_mutexattr_t attributes;
-  pthread_mutexattr_init(&attributes);
-  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-  pthread_mutex_init(mutex, &attributes);
-  pthread_mutexattr_destroy(&attributes);
-}
-
-static void make_once_lock(void) { fc_recursive_mutex_init(&once_lock); }
+static void make_once_lock(void) { fc_mutex_init_recursive(&once_lock); }
 
 int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result)) {
   if (__atomic_load_n(handle_addr, __ATOMIC_ACQUIRE)) return 0;
-  pthread_once(&once_made, make_once_lock);
-  pthread_mutex_lock(&once_lock);
+  fc_once(&once_made, make_once_lock);
+  fc_mutex_lock(&once_lock);
   int rc = 0;
   if (!*handle_addr) {
     void* made = NULL;
     rc = init_func(&made);
     if (rc == 0) __atomic_store_n(handle_addr, made, __ATOMIC_RELEASE);
   }
-  pthread_mutex_unlock(&once_lock);
+  fc_mutex_unlock(&once_lock);
   return rc;
 }
 

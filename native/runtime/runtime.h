@@ -9,26 +9,17 @@
 #define FARCALL_RUNTIME_RUNTIME_H_
 
 #include <farcall/c_api.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+
+#include "platform/port.h"
 
 #define FC_COLD __attribute__((noinline, cold))
 #define FC_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define FC_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FC_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/*
- * What one thread has. With glibc the variable is addressed directly instead of through a call, which is worth
- * 4 ns a call; other C libraries refuse that in a library that is loaded late. Room for such variables is scarce
- * (1.6 KB for all libraries, torch's included), so what is rare and large is allocated.
- */
-#if defined(__GLIBC__)
-#define FC_TLS _Thread_local __attribute__((tls_model("initial-exec")))
-#else
-#define FC_TLS _Thread_local
-#endif
-
+/* The state of each thread. What is rare and large is in FcThreadMore: see FC_TLS. */
 typedef struct {
   int32_t device_type;
   int32_t device_id;
@@ -61,9 +52,6 @@ typedef struct FcThread {
 extern FC_TLS FcThread fc_thread;
 /* What this thread needs rarely; freed when the thread ends. NULL without memory. */
 FcThreadMore* fc_thread_more(void);
-
-/* POSIX has no static initialiser for a mutex that its owner may lock again. */
-void fc_recursive_mutex_init(pthread_mutex_t* mutex);
 
 /* ---- values ---- */
 

@@ -2,7 +2,6 @@
  * Symbols that are registered by name: of the system library, of contexts, and which module a library's context is.
  * No Python here. Nothing is ever removed.
  */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/dl/link.h"
@@ -17,7 +16,7 @@ typedef struct Symbol {
 enum { BUCKETS = 4096 };
 static Symbol* system_symbols[BUCKETS];
 static Symbol* context_symbols;
-static pthread_mutex_t symbols_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex symbols_lock = FC_MUTEX_INIT;
 
 static Symbol** bucket_of(const char* name) { return &system_symbols[fc_hash_bytes(name, strlen(name)) % BUCKETS]; }
 
@@ -27,7 +26,7 @@ static Symbol* find(Symbol* in, const char* name) {
 }
 
 static int set(Symbol** list, const char* name, void* value) {
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   Symbol* symbol = find(*list, name);
   if (!symbol) {
     symbol = malloc(sizeof *symbol + strlen(name) + 1);
@@ -38,34 +37,34 @@ static int set(Symbol** list, const char* name, void* value) {
     }
   }
   if (symbol) symbol->value = value;
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
   if (symbol) return 0;
   fc_error_no_memory();
   return fc_registration_failed();
 }
 
 void* fc_system_symbol(const char* name) {
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   Symbol* symbol = find(*bucket_of(name), name);
   void* value = symbol ? symbol->value : NULL;
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
   return value;
 }
 
 void fc_context_fill(void* library) {
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   for (Symbol* s = context_symbols; s; s = s->next) {
     void** variable = fc_link_symbol(library, s->name);
     if (variable) *variable = s->value;
   }
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
 }
 
 /* Not under the lock: a visitor may throw. Symbols stay, and new ones come at the front. */
 void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context) {
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   const Symbol* first = context_symbols;
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
   for (const Symbol* s = first; s; s = s->next) visit(context, s->name, s->value);
 }
 
@@ -87,31 +86,31 @@ int fc_context_set(void* library, TVMFFIObject* module) {
     return -1;
   }
   fc_incref(module);
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   *context = (Context){contexts, module};
   contexts = context;
   *variable = module;
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
   return 0;
 }
 
 /* A pointer that another runtime has put there is not to be followed. */
 static bool is_context(const void* pointer) {
-  pthread_mutex_lock(&symbols_lock);
+  fc_mutex_lock(&symbols_lock);
   const Context* context = contexts;
   while (context && context->module != pointer) context = context->next;
-  pthread_mutex_unlock(&symbols_lock);
+  fc_mutex_unlock(&symbols_lock);
   return context != NULL;
 }
 
 /* ---- lookups of generated code ---- */
 
-static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex cache_lock = FC_MUTEX_INIT;
 
 /* The first answer stays: the caller holds no reference to it. */
 static TVMFFIObject* cached(FcModuleObj* module, const TVMFFIAny* name, TVMFFIObject* found) {
   TVMFFIObject* out = NULL;
-  pthread_mutex_lock(&cache_lock);
+  fc_mutex_lock(&cache_lock);
   const TVMFFIAny* known = module->cache ? fc_map_find(module->cache, name) : NULL;
   if (known) out = known->v_obj;
   if (!known && found && (module->cache || fc_map_new(kTVMFFIMap, (void**)&module->cache) == 0)) {
@@ -120,7 +119,7 @@ static TVMFFIObject* cached(FcModuleObj* module, const TVMFFIAny* name, TVMFFIOb
     bool good = fc_any_to_owned(name, &key) == 0 && fc_map_set(module->cache, key, fc_any_object(found)) == 0;
     out = good ? found : NULL;
   }
-  pthread_mutex_unlock(&cache_lock);
+  fc_mutex_unlock(&cache_lock);
   return out;
 }
 

@@ -1,6 +1,5 @@
 /* Tensor objects, and DLPack's managed descriptions of them. No Python here. */
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "runtime/runtime.h"
 
@@ -101,21 +100,6 @@ FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), 
   return tensor;
 }
 
-/*
- * Memory that the C library takes from the system for one tensor costs a fault a page on first use, four times
- * the arithmetic on it. Large pages make it cheap, as numpy does from the same size on.
- */
-static FC_COLD void advise_large_pages(const void* data, size_t nbytes) {
-#ifdef MADV_HUGEPAGE
-  const uintptr_t page = 4096;
-  uintptr_t begin = ((uintptr_t)data + page - 1) & ~(page - 1);
-  uintptr_t end = ((uintptr_t)data + nbytes) & ~(page - 1);
-  if (end > begin) madvise((void*)begin, end - begin, MADV_HUGEPAGE);
-#else
-  (void)data, (void)nbytes;
-#endif
-}
-
 static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   int64_t nbytes = fc_nbytes(prototype);
   if (nbytes < 0) return NULL;
@@ -133,7 +117,7 @@ static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   uintptr_t data = (uintptr_t)tensor + meta;
   tensor->dl.data = (void*)((data + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1));
   tensor->dl.byte_offset = 0;
-  if (FC_UNLIKELY(nbytes >= LARGE)) advise_large_pages(tensor->dl.data, (size_t)nbytes);
+  if (FC_UNLIKELY(nbytes >= LARGE)) fc_advise_large_pages(tensor->dl.data, (size_t)nbytes);
   return tensor;
 }
 

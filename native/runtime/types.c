@@ -5,7 +5,6 @@
  * Descriptions are read without a lock, by code in libraries too, and never freed: what grows is copied, published,
  * and the old copy stays.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +21,8 @@ typedef struct {
 
 static _Atomic(Type*) chunks[CHUNKS];
 static int32_t next_index = kTVMFFIDynObjectBegin;
-static pthread_mutex_t types_lock;
-static pthread_once_t types_made = PTHREAD_ONCE_INIT;
+static FcMutex types_lock;
+static FcOnce types_made = FC_ONCE_INIT;
 
 static const char* const static_names[] = {
     [kTVMFFINone] = "None",
@@ -131,7 +130,7 @@ static bool add(int32_t index, TVMFFIByteArray key, const Type* parent, int32_t 
 }
 
 static void make_types(void) {
-  fc_recursive_mutex_init(&types_lock);
+  fc_mutex_init_recursive(&types_lock);
   for (int32_t i = 0; i < (int32_t)(sizeof static_names / sizeof *static_names); ++i) {
     if (!static_names[i]) continue;
     const Type* parent = i > kTVMFFIObject ? slot_of(kTVMFFIObject) : NULL;
@@ -144,11 +143,11 @@ static void make_types(void) {
 }
 
 static void lock(void) {
-  pthread_once(&types_made, make_types);
-  pthread_mutex_lock(&types_lock);
+  fc_once(&types_made, make_types);
+  fc_mutex_lock(&types_lock);
 }
 
-static void unlock(void) { pthread_mutex_unlock(&types_lock); }
+static void unlock(void) { fc_mutex_unlock(&types_lock); }
 
 static bool has_key(const Type* type, TVMFFIByteArray key) {
   return type && key_of(type) && type->info.type_key.size == key.size &&
@@ -200,7 +199,7 @@ const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index) {
   static const TVMFFITypeInfo* none[1];
   static const TVMFFITypeInfo unknown = {
       .type_index = kTVMFFIAny, .type_key = {"(unregistered type)", 19}, .type_ancestors = none};
-  pthread_once(&types_made, make_types);
+  fc_once(&types_made, make_types);
   const Type* type = known(type_index);
   return type ? &type->info : &unknown;
 }

@@ -3,23 +3,14 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "runtime/runtime.h"
 
 /* In `users`: no thread may come in any more. The one that leaves it alone there closes. */
 #define CLOSED UINT32_C(0x80000000)
 
-/* A child that this process forks has its descriptors, too; what it says there would end its parent's session. */
-static uint32_t forks;
-
-static void count_fork(void) { ++forks; }
-
-static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
-
 void* fc_channel_new(size_t size, const FcChannelOps* ops) {
-  static pthread_once_t watched = PTHREAD_ONCE_INIT;
-  pthread_once(&watched, watch_forks);
+  fc_watch_forks();
   FcChannel* channel = calloc(1, size);
   if (!channel) {
     fc_error_no_memory();
@@ -27,7 +18,7 @@ void* fc_channel_new(size_t size, const FcChannelOps* ops) {
   }
   channel->ops = ops;
   channel->refs = 1;
-  channel->forks = forks;
+  channel->forks = fc_forks;
   return channel;
 }
 
@@ -50,7 +41,8 @@ static void leave(FcChannel* channel) {
 
 /* 0 when the channel is open, and this process's own: it stays so until `leave`. */
 static int enter(FcChannel* channel) {
-  if (FC_UNLIKELY(channel->forks != forks)) return -ECHILD;
+  /* A child that this process forks has its descriptors, too; what it says there would end its parent's session. */
+  if (FC_UNLIKELY(channel->forks != fc_forks)) return -ECHILD;
   uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
   do {
     if (users & CLOSED) return -ECANCELED;
@@ -110,10 +102,4 @@ size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent) {
     (*parts)->iov_len -= sent;
   }
   return count;
-}
-
-int64_t fc_now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }

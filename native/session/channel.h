@@ -11,7 +11,7 @@
  *   -EAGAIN     a memory channel has no more bytes for now
  *   -EPIPE      send: the peer takes no more (what it said last may still be received)
  *   others      the connection broke, and this is how
- * Deadlines are CLOCK_MONOTONIC, in nanoseconds; 0: none.
+ * Deadlines are as fc_now_ns() tells time; 0: none.
  */
 #ifndef FARCALL_SESSION_CHANNEL_H_
 #define FARCALL_SESSION_CHANNEL_H_
@@ -21,6 +21,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+
+#include "platform/port.h"
 
 #define FC_AT_ONCE 1 /* a deadline for a send that is to wait for nothing */
 
@@ -72,7 +74,6 @@ static inline void fc_channel_note(FcChannel* channel) {
 }
 /* Takes `sent` bytes off the parts; answers how many parts are left. */
 size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent);
-int64_t fc_now_ns(void);
 
 /* Over descriptors, which move in: one for both ways, or one to read and one to write. NULL with an error. */
 FcChannel* fc_channel_from_fds(int in, int out);

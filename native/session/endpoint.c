@@ -84,7 +84,7 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
   ep->inbox = inbox;
   snprintf(ep->peer, sizeof ep->peer, "%s", peer);
   fc_wire_reader_init(&ep->reader, limits);
-  fc_recursive_mutex_init(&ep->lock); /* a function that the far side calls back may call it in turn */
+  fc_mutex_init_recursive(&ep->lock); /* a function that the far side calls back may call it in turn */
   pthread_mutex_init(&ep->free_lock, NULL);
   if (client && (!(ep->client = fc_client_new()) || table_enter(ep) < 0)) {
     fc_endpoint_decref(ep);

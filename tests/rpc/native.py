@@ -9,7 +9,7 @@ NATIVE = ROOT / "native"
 
 
 def core_without_python() -> list[str | Path]:
-    """A compiler's arguments: flags, and the sources of the runtime and of sessions."""
+    """A compiler's arguments: flags, and the sources of the port, the runtime and sessions."""
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-DFARCALL_BUILDING_CORE", f"-I{NATIVE}", f"-I{ROOT / 'include'}"]
-    rooms = (NATIVE / "runtime", NATIVE / "session")
+    rooms = (NATIVE / "platform", NATIVE / "runtime", NATIVE / "session")
     return [*flags, *(path for room in rooms for path in sorted(room.rglob("*.c")))]

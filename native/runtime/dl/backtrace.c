@@ -22,7 +22,7 @@ static Walk walk;
 static AddressOf address_of; /* there where walk is */
 static const char* core_begin; /* where this core is: a call came from there, and above is Python */
 static const char* core_end;
-static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+static FcOnce prepared = FC_ONCE_INIT;
 
 /* The walk is in the compiler's run time, which not every compiler links by itself. */
 static void prepare(void) {
@@ -57,7 +57,7 @@ static _Unwind_Reason_Code step(struct _Unwind_Context* context, void* data) {
 
 static void capture_addresses(FcThreadMore* more, const char* caller) {
   Capture capture = {more, false};
-  pthread_once(&prepared, prepare);
+  fc_once(&prepared, prepare);
   more->address_count = 0;
   if (walk) walk(step, &capture);
   if (!more->address_count) more->addresses[more->address_count++] = caller;

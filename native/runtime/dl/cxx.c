@@ -2,7 +2,6 @@
 #include "runtime/dl/cxx.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #include "runtime/builtins.h"
@@ -13,8 +12,8 @@ void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
 static const FcCxx* cxx;
 static char path[4096];
 static char why_not[1024];
-static pthread_once_t path_made = PTHREAD_ONCE_INIT;
-static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static FcOnce path_made = FC_ONCE_INIT;
+static FcOnce opened = FC_ONCE_INIT;
 
 static const char* kind_of(TVMFFIObject* module) { return fc_module_of(module)->kind; }
 
@@ -40,7 +39,7 @@ static void make_path(void) {
 }
 
 const char* fc_cxx_path(void) {
-  pthread_once(&path_made, make_path);
+  fc_once(&path_made, make_path);
   return path[0] ? path : NULL;
 }
 
@@ -58,7 +57,7 @@ static void meet(void) {
   memcpy(fc_cxx_table, cxx->table - FC_CXX_TABLE_HEAD, sizeof fc_cxx_table);
 }
 
-void fc_cxx_open(void) { pthread_once(&opened, meet); }
+void fc_cxx_open(void) { fc_once(&opened, meet); }
 
 const FcCxx* fc_cxx(void) {
   fc_cxx_open();

@@ -11,7 +11,6 @@
  */
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -29,7 +28,7 @@ typedef struct {
 static Foreign foreign;
 static _Atomic(const Foreign*) present;  /* &foreign once it was found */
 static atomic_ullong loads_seen;         /* libraries loaded by then, plus 1 */
-static pthread_mutex_t search_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex search_lock = FC_MUTEX_INIT;
 
 /* The address that a global lookup finds, when it is not this core's own. */
 static bool find(const char* name, void* own, void* out) {
@@ -94,10 +93,10 @@ static const Foreign* look(void) {
   unsigned long long loads = 0;
   dl_iterate_phdr(read_loads, &loads);
   if (atomic_load(&loads_seen) == loads + 1) return NULL;
-  pthread_mutex_lock(&search_lock);
+  fc_mutex_lock(&search_lock);
   search();
   atomic_store(&loads_seen, loads + 1);
-  pthread_mutex_unlock(&search_lock);
+  fc_mutex_unlock(&search_lock);
   return atomic_load(&present);
 }
 

@@ -9,7 +9,6 @@
 
 #include <elf.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,7 +32,7 @@ typedef struct Known {
 } Known;
 
 static Known* known[BUCKETS]; /* by path; never removed */
-static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex known_lock = FC_MUTEX_INIT;
 
 /* ---- what is loaded ---- */
 
@@ -62,24 +61,24 @@ static Known* find(const char* path, const FileId* id) {
 }
 
 static bool is_known(const char* path) {
-  pthread_mutex_lock(&known_lock);
+  fc_mutex_lock(&known_lock);
   bool found = find(path, NULL) != NULL;
-  pthread_mutex_unlock(&known_lock);
+  fc_mutex_unlock(&known_lock);
   return found;
 }
 
 static bool find_library(const char* path, const FileId* id, bool must_be_plain, FcLibrary* out) {
-  pthread_mutex_lock(&known_lock);
+  fc_mutex_lock(&known_lock);
   const Known* entry = find(path, id);
   bool found = entry && (entry->plain || !must_be_plain);
   if (found) *out = entry->library;
-  pthread_mutex_unlock(&known_lock);
+  fc_mutex_unlock(&known_lock);
   return found;
 }
 
 /* Without memory it is not remembered, and the linker is asked again next time. */
 static void remember(const char* path, const FileId* id, const FcLibrary* library, bool plain) {
-  pthread_mutex_lock(&known_lock);
+  fc_mutex_lock(&known_lock);
   Known* entry = find(path, id);
   if (entry) {
     entry->plain |= plain;
@@ -88,7 +87,7 @@ static void remember(const char* path, const FileId* id, const FcLibrary* librar
     strcpy(entry->path, path);
     *bucket_of(path) = entry;
   }
-  pthread_mutex_unlock(&known_lock);
+  fc_mutex_unlock(&known_lock);
 }
 
 /* "/a/b.so" -> "/a/./b.so" until no other file was loaded by that name. The folder ($ORIGIN) stays the same. */
@@ -107,9 +106,9 @@ static bool free_name(const char* path, char out[PATH_ROOM]) {
 
 /* ---- loading ---- */
 
-static pthread_mutex_t load_lock; /* a library's constructors may load others */
-static pthread_once_t load_lock_made = PTHREAD_ONCE_INIT;
-static void make_load_lock(void) { fc_recursive_mutex_init(&load_lock); }
+static FcMutex load_lock; /* a library's constructors may load others */
+static FcOnce load_lock_made = FC_ONCE_INIT;
+static void make_load_lock(void) { fc_mutex_init_recursive(&load_lock); }
 
 /* Under the lock, as two files must not get one name. id: NULL where the linker is to find the file. */
 static FcLibrary load_new(const char* path, const FileId* id, bool plain, char* message, size_t size) {
@@ -125,10 +124,10 @@ static FcLibrary load_new(const char* path, const FileId* id, bool plain, char* 
 }
 
 static FcLibrary load(const char* path, const FileId* id, bool plain, char* message, size_t size) {
-  pthread_once(&load_lock_made, make_load_lock);
-  pthread_mutex_lock(&load_lock);
+  fc_once(&load_lock_made, make_load_lock);
+  fc_mutex_lock(&load_lock);
   FcLibrary library = load_new(path, id, plain, message, size);
-  pthread_mutex_unlock(&load_lock);
+  fc_mutex_unlock(&load_lock);
   return library;
 }
 

@@ -12,7 +12,6 @@
  */
 #include <dlfcn.h>
 #include <elf.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -166,7 +165,7 @@ static bool write_slot(Relro* relro, uintptr_t slot, void* value) {
 }
 
 static void* own_handle;
-static pthread_once_t own_found = PTHREAD_ONCE_INIT;
+static FcOnce own_found = FC_ONCE_INIT;
 
 static void find_own(void) {
   Dl_info self;
@@ -174,7 +173,7 @@ static void find_own(void) {
 }
 
 static void* own_library(void) {
-  pthread_once(&own_found, find_own);
+  fc_once(&own_found, find_own);
   return own_handle;
 }
 

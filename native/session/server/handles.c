@@ -4,10 +4,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-#if defined(__APPLE__)
-#include <sys/random.h>
-#endif
 
 #include "session/server/serve.h"
 
@@ -18,7 +14,7 @@ enum { FIRST_CAPACITY = 64, NUMBERS_AT_ONCE = FC_RANDOM_AT_ONCE / sizeof(uint32_
 
 static int fill_from_system(void* context, void* out, size_t size) {
   (void)context;
-  if (getentropy(out, size) == 0) return 0;
+  if (fc_entropy(out, size)) return 0;
   fc_error_set("OSError", "the system gives no random numbers, without which handles could be guessed");
   return -1;
 }

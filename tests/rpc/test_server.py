@@ -15,8 +15,10 @@ import pytest
 
 import farcall as fc
 from farcall.errors import ConnectionLostError
-from farcall.rpc import Server, connect, serve
+from farcall.rpc import Limits, Server, connect, serve
 from farcall.rpc.channels import is_loopback
+from farcall.rpc.server import _pool as pool
+from farcall.rpc.server import _supervisor as supervisor
 
 from . import exports
 from .conftest import INIT, SECONDS, has_ended, works
@@ -52,13 +54,14 @@ def test_a_signal_ends_the_server_and_all_that_it_started(
         session.upload(b"x", "file")
         pid = session.get_function("test.pid")()
         assert list(tmp_path.glob("*/*/file"))
+        call = session.get_function("test.forever").submit()
         for number in numbers:
             process.send_signal(number)
             assert has_stopped_listening(url)  # a signal that comes before the last was taken is lost
         assert process.wait(SECONDS) == 0
         assert has_ended(pid)
         with pytest.raises(ConnectionLostError, match="shutting down"):
-            session.get_function("test.add")
+            call.result()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,17 +87,55 @@ def test_a_signal_ends_a_server_whose_init_never_does(number: signal.Signals, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sessions_that_are_open_may_finish_after_sigterm(
-    program: tuple[subprocess.Popen[str], str], tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_call_that_runs_may_finish_and_idle_sessions_end_at_once(
+    program: tuple[subprocess.Popen[str], str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    process, url = program
-    with connect(url, timeout=SECONDS) as session:
-        add = session.get_function("test.add")
-        process.send_signal(signal.SIGTERM)
-        assert has_stopped_listening(url)
-        assert add(20, 22) == 42
-    assert process.wait(SECONDS) == 0
+    process, url = program  # its drain takes an hour
+    with connect(url, timeout=SECONDS) as busy, connect(url, timeout=SECONDS) as idle:
+        pid, add = idle.get_function("test.pid")(), idle.get_function("test.add")
+        root = Path(busy.get_function("test.here")()).parent
+        call = busy.get_function("test.wait_for").submit("go")
+        process.send_signal(number)
+        assert has_ended(pid)
+        with pytest.raises(ConnectionLostError, match="the server is shutting down"):
+            add(20, 22)
+        process.send_signal(signal.SIGHUP)  # the terminal's shell says it again: nothing ends for that
+        (root / "go").touch()
+        assert call.result(SECONDS) is None
+        assert process.wait(SECONDS) == 0
+        with pytest.raises(ConnectionLostError, match="the server is shutting down"):
+            busy.get_function("test.add")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    """As ``nohup`` starts it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, INIT],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with program as process:
+        try:
+            assert process.stdout is not None
+            with connect(process.stdout.readline().strip(), timeout=SECONDS) as session:
+                add = session.get_function("test.add")
+                process.send_signal(signal.SIGHUP)
+                assert add(20, 22) == 42
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+
+
+def test_a_stop_takes_less_than_the_ten_seconds_that_containers_give() -> None:
+    assert Limits().drain_seconds + supervisor._END_SECONDS + pool._CLOSE_SECONDS < 10
 
 
 def test_workers_go_when_their_supervisor_is_killed(

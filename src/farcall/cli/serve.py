@@ -61,9 +61,9 @@ _STDIO = ("stdio", "init", "relay", "memory")  # options that mean something for
 @click.option(
     "--drain",
     type=_Seconds,
-    default=10.0,
+    default=5.0,
     show_default=True,
-    help="Seconds for open sessions to finish after SIGTERM.",
+    help="Seconds for calls that run to finish after SIGTERM or SIGHUP.",
 )
 @click.option(
     "--insecure", is_flag=True, help="Listen on a public address without TLS. Anyone there can run code here."

@@ -25,7 +25,7 @@ from farcall.rpc.shared._limits import Limits
 
 _FILL_SECONDS = 0.02
 _FORK_SECONDS = 5.0  # after which a zygote that has not said of a fork that it is done does nothing any more
-_CLOSE_SECONDS = 5.0  # for it to end its workers, and remove their folders
+_CLOSE_SECONDS = 2.0  # for it to end its workers, and remove their folders
 _MESSAGE_BYTES = 65536
 
 

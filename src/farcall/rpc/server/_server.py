@@ -178,10 +178,11 @@ def serve(
     log: Log | None = None,
     on_listening: Callable[[str], object] | None = None,
 ) -> None:
-    """Serve until SIGINT, or SIGTERM; then end every session and return.
+    """Serve until SIGINT, SIGTERM or SIGHUP; then end every session and return.
 
-    After SIGTERM nobody new is served, and the sessions that are open may finish, for
-    ``limits.drain_seconds`` (a second signal ends them at once). SIGUSR1 logs every open session.
+    After SIGTERM or SIGHUP nobody new is served. Sessions without a call that runs end at once; calls that
+    run may finish, for ``limits.drain_seconds`` (a second SIGTERM ends them at once). SIGUSR1 logs every open
+    session. A SIGHUP that this process ignores when it starts (``nohup``) stays ignored.
 
     Args:
         on_listening: called with each address once clients can connect. The others are those of
@@ -198,11 +199,17 @@ def serve(
         supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
         loop = asyncio.get_running_loop()
         preparing = asyncio.create_task(supervisor.prepare())
-        for number in (signal.SIGTERM, signal.SIGINT):
+        stops: dict[signal.Signals, Callable[[], object]] = {
+            signal.SIGTERM: functools.partial(supervisor.stop, drain=True),
+            signal.SIGINT: supervisor.stop,
+        }
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            stops[signal.SIGHUP] = supervisor.drain
+        for number in stops:
             loop.add_signal_handler(number, preparing.cancel)  # --init may take for ever
         await preparing
-        loop.add_signal_handler(signal.SIGTERM, functools.partial(supervisor.stop, drain=True))
-        loop.add_signal_handler(signal.SIGINT, supervisor.stop)
+        for number, stop in stops.items():
+            loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
         for listener in listeners:
             if on_listening is not None:

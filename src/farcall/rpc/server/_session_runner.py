@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import shutil
 import socket
+import sys
+import termios
 import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -59,6 +62,8 @@ class ServedSession:
         self._progress = _Progress()
         self._timers: list[asyncio.TimerHandle] = []
         self._given = 0.0  # when the worker was
+        # The page's activity when a stop of the server last looked.
+        self._seen: tuple[int, int, int] | None = (-1, -1, -1)
 
     def facts(self) -> dict[str, object]:
         """For the log."""
@@ -100,6 +105,16 @@ class ServedSession:
         """End it from outside. The first reason stays."""
         if not self._verdict.done():
             self._verdict.set_result(Verdict(reason, words))
+
+    def end_idle(self, reason: str, words: str) -> None:
+        """End it if nothing happens in it: no call runs, nothing is on its way, and nothing has moved since
+        this was asked last. So a call that was sent is not cut off: its client need not ask if it was made.
+        """
+        page = self.worker.page if self.worker is not None else None
+        seen = None if page is None else page.activity
+        if seen == self._seen and (page is None or page.at_rest) and not _unread(self._line.socket):
+            self.end(reason, words)
+        self._seen = seen
 
     def check(self, now: float) -> None:
         """End it when its call or its client's silence has lasted too long."""
@@ -200,6 +215,12 @@ def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
     if words is None and worker.broken is not None:
         return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
     return Verdict("closed" if words is None else "crashed", words)
+
+
+def _unread(connection: socket.socket) -> int:
+    """Bytes of the peer that nobody has read."""
+    size = fcntl.ioctl(connection, termios.FIONREAD, bytes(4))
+    return int.from_bytes(size, sys.byteorder)
 
 
 async def last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:

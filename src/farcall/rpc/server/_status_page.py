@@ -86,6 +86,16 @@ class Page:
         return self._counter(_CALLS)
 
     @property
+    def activity(self) -> tuple[int, int, int]:
+        """What changes whenever the session does something."""
+        return self.received, self.sent, self.calls
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no call runs, and no reply is on its way in part."""
+        return self.calling is None and not self.sending
+
+    @property
     def overdue(self) -> float | None:
         """How many seconds its client gave the call that runs, when they are over; else None."""
         due = self._counter(_DUE)

@@ -30,7 +30,10 @@ _ACCEPT_PAUSE = 0.05  # when no descriptor is left
 _PENDING_SHARE = (
     8  # of the descriptors, one in so many may be a peer's in a handshake: sessions need some, too
 )
-_END_SECONDS = 5.0  # for sessions to end; a process in the hands of a driver may never
+# With drain_seconds and the pool's _CLOSE_SECONDS, less than the 10 s that containers get to stop.
+_END_SECONDS = 2.0  # for sessions to end; a process in the hands of a driver may never
+_IDLE_SECONDS = 0.05  # between two looks at a session, which is idle when they show the same
+_SHUTDOWN = "ConnectionLostError: the server is shutting down"
 _DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
 
 Log = Callable[[dict[str, object]], object]
@@ -82,13 +85,22 @@ class Supervisor:
         """Make :meth:`run` return. For the loop's thread.
 
         Args:
-            drain: let the sessions that are open finish, for ``drain_seconds``; a second call ends them now.
+            drain: let the calls that run finish, for ``drain_seconds``; a second call ends them now.
         """
         if drain and not self._drain.is_set():
-            self._tell("draining", sessions=len(self._sessions))
+            self.drain()
         else:
             self._halt.set()
-        self._drain.set()
+            self._drain.set()
+
+    def drain(self) -> None:
+        """Make :meth:`run` return once the calls that run have finished, or ``drain_seconds`` are over.
+
+        A second call does nothing: when a terminal closes, more than one process says so.
+        """
+        if not self._drain.is_set():
+            self._tell("draining", sessions=len(self._sessions))
+            self._drain.set()
 
     def report(self) -> None:
         """Log every open session, with its counters."""
@@ -118,12 +130,16 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.drain_seconds):
                 while self._sessions and not self._halt.is_set():
+                    for session in self._sessions.values():
+                        session.end_idle("shutdown", _SHUTDOWN)
                     halted = asyncio.create_task(self._halt.wait())
-                    await asyncio.wait((halted, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(
+                        (halted, *self._tasks), timeout=_IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
                     halted.cancel()
         self._halt.set()
         for session in self._sessions.values():
-            session.end("shutdown", "ConnectionLostError: the server is shutting down")
+            session.end("shutdown", _SHUTDOWN)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 while self._sessions:
@@ -254,7 +270,7 @@ class Supervisor:
             if verdict.reason == "silent":
                 self._doorway.penalise(source)
             words = None if verdict.told else verdict.words
-            await last_words(line.socket, words, linger=not self._halt.is_set())
+            await last_words(line.socket, words, linger=not self._drain.is_set())
         finally:
             del self._sessions[session.number]
             self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())

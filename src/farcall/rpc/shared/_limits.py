@@ -56,7 +56,7 @@ class Limits:
     sessions: int = 256
     spares: int = 2  # workers that wait for their session
     abandoned_seconds: float = 10.0  # for a worker to finish when its client has left
-    drain_seconds: float = 10.0  # for sessions to finish when the server is asked to stop
+    drain_seconds: float = 5.0  # for calls that run to finish when the server is asked to stop
     spawn_seconds: float = 60.0  # until the first worker can be had
 
     def __post_init__(self) -> None:

@@ -113,7 +113,7 @@ class IreeFunction:
             number = results.get_variant(i)
             if leaf.dtype in _BITS:
                 return float(np.array(number, "uint16").view(numpy_dtype(leaf.dtype)))
-            return bool(number) if leaf.dtype == "bool" else number
+            return number
         view = results.get_as_object(i, rt.HalBufferView)
         dtype = numpy_dtype(leaf.dtype) if isinstance(leaf, TensorSpec) else None
         return rt.DeviceArray(self._module.config.device, view, True, dtype).to_host()

@@ -137,6 +137,18 @@ _SCALARS = [
     _same("small", "i1, i8, index", ["i1", "i8", "index"]),
     _same("half", "f16, bf16", ["f16", "bf16"]),
     _function(
+        "narrow",
+        "%a: i8, %b: i32",
+        "i8, i8, i32",
+        """
+        %0 = arith.addi %a, %a : i8
+        %1 = arith.subi %b, %b : i32
+        %2 = arith.subi %1, %b : i32
+        return %0, %0, %2""",
+        ["i8", "i32"],
+        ["i8", "ui8", "ui32"],
+    ),
+    _function(
         "scale",
         "%a: f32, %b: f32",
         "f32",

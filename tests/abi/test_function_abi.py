@@ -8,11 +8,12 @@ import weakref
 from typing import Any, NamedTuple
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
 import farcall.ffi as ffi
-from farcall.abi import Arg, FunctionAbi, RefSpec, ScalarSpec, Signature, TensorSpec
+from farcall.abi import Arg, FunctionAbi, Items, ListSpec, RefSpec, ScalarSpec, Signature, Slot, TensorSpec
 from farcall.errors import ArgumentError, ResultError, UsageError
 
 from .specs import abi_of, tensor
@@ -261,6 +262,71 @@ class TestResults:
             1j,
             "x",
         )
+
+    @pytest.mark.parametrize(
+        ("dtype", "register", "value"),
+        [
+            ("uint32", -1, 4294967295),
+            ("int32", 4294967295, -1),
+            ("uint8", -1, 255),
+            ("uint8", 257, 1),
+            ("int8", 200, -56),
+            ("int8", -129, 127),
+            ("int16", -(2**31), 0),
+            ("uint16", 2**32 - 1, 65535),
+            ("int64", 2**64 - 1, -1),
+            ("uint64", -(2**63), 2**63),
+            ("bool", 1, True),
+            ("bool", -1, True),
+            ("bool", 0, False),
+            ("int4", 9, -7),
+        ],
+    )
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_the_low_bits_of_a_vms_register_count(
+        self, dtype: str, register: int, value: int, nested: bool
+    ) -> None:
+        number = ScalarSpec("y", dtype)
+        leaf = ListSpec("y", (number,), Items("list", (Slot(0),))) if nested else number
+        abi = FunctionAbi(Signature((), (leaf,), wraps=True))
+        result = abi.unpack_results([[register] if nested else register])
+        (found,) = result if nested else (result,)
+        assert (found, type(found)) == (value, type(value))
+
+    @pytest.mark.parametrize(
+        ("dtype", "value"),
+        [
+            ("uint8", 2**32),
+            ("int32", -(2**31) - 1),
+            ("int64", 2**64),
+            ("uint64", -(2**63) - 1),
+            ("bool", 2**32),
+            ("uint32", 1.0),
+            ("uint32", True),
+            ("uint32", "1"),
+            ("float32", 2**40 + 1),
+        ],
+    )
+    def test_what_no_register_holds_is_refused(self, dtype: str, value: Any) -> None:
+        with pytest.raises(ResultError, match=f"expected {dtype}, got"):
+            FunctionAbi(Signature((), (ScalarSpec("y", dtype),), wraps=True)).unpack_results([value])
+
+    def test_other_functions_return_the_number_itself(self) -> None:
+        for value in (-1, 256):
+            with pytest.raises(ResultError, match="expected uint8, got int"):
+                abi_of(outputs=(ScalarSpec("y", "uint8"),)).unpack_results([value])
+
+    def test_signatures_of_irees_encodings_wrap(self) -> None:
+        raw = {"f": "I1!R11!S3!t8S3!t9", "fv": "1"}
+        declaration = {"iree.abi.declaration": "sync func @f() -> (%output0: i8, %output1: ui16)"}
+        for made, first in (
+            (Signature.from_reflection(raw), 255),
+            (Signature.from_iree('{"a": [], "r": ["ui8", "ui16"]}'), 255),
+            (Signature.from_iree(declaration), -1),
+        ):
+            assert FunctionAbi(made).unpack_results([-1, -1]) == (first, 65535)
+            again = msgspec.json.decode(msgspec.json.encode(made), type=Signature)
+            assert FunctionAbi(again).unpack_results([-1, -1]) == (first, 65535)
 
 
 class TestAllocation:

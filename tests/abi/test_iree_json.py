@@ -214,6 +214,10 @@ def test_true_is_not_taken_for_a_remembered_1() -> None:
             "the items of a list travel in its order",
         ),
         (
+            Signature((), (ScalarSpec("", "int8"),), (), Items("list", (Slot(0), Slot(0)))),
+            "the result: in iree.abi a value that nests",
+        ),
+        (
             Signature((), (ListSpec("", (), Items("list")),), (), Slot(0)),
             "the result travels as one list",
         ),
@@ -289,7 +293,8 @@ def test_declarations() -> None:
         TensorSpec("view", "?", None),
     )
     assert made.outputs == (TensorSpec("output0", "bfloat16", ()), ScalarSpec("output1", "bool"))
-    assert Signature.from_iree({"iree.abi.declaration": "sync func @f() -> ()"}) == Signature((), ())
+    nothing = Signature.from_iree({"iree.abi.declaration": "sync func @f() -> ()"})
+    assert nothing == Signature((), (), wraps=True)
 
 
 @pytest.mark.parametrize(

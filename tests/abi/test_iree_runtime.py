@@ -127,6 +127,7 @@ BETTER: list[tuple[str, tuple[Any, ...], dict[str, Any], Any, str]] = [
     ("id_si8", (of([1, -100, 3, 4], "int8"),), {}, of([1, -100, 3, 4], "int8"), "could not map"),
     ("untyped", (X,), {}, X, "bad_cast"),
     ("small", (True, -100, 2**40), {}, (True, -100, 2**40), "Unrecognized reflection primitive type"),
+    ("narrow", (100, 1), {}, (-56, 200, 2**32 - 1), "cannot map VM type to Python: ui8"),
     ("half", (1.5, -2.5), {}, (1.5, -2.5), "Unrecognized reflection primitive type"),
     ("scale", (2.0, 3.0), {}, 6.0, "mismatched call arity"),  # `named` by position
     ("named", (X, X + 1), {}, {"diff": of([-1] * 4, "float32"), "sum": 2 * X + 1}, "mismatched call arity"),

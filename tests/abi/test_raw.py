@@ -134,7 +134,7 @@ leaves = (
 
 @given(st.lists(leaves, max_size=4), st.lists(leaves, max_size=4))
 def test_what_is_written_is_read_back(inputs: list[Leaf], outputs: list[Leaf]) -> None:
-    given = Signature(tuple(inputs), tuple(outputs))
+    given = Signature(tuple(inputs), tuple(outputs), wraps=True)
     attributes = given.to_reflection()
     assert Signature.from_reflection(attributes) == given
     assert Signature.from_reflection(attributes).to_reflection() == attributes

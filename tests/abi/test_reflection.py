@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -12,14 +13,13 @@ from farcall.abi import FunctionAbi, Items, Signature, Slot
 from farcall.abi.iree import _lexer as lexer
 from farcall.abi.iree import _raw as raw
 from farcall.abi.iree import _sip as sip
-from farcall.errors import ArgumentError, SignatureError
+from farcall.errors import ArgumentError, ResultError, SignatureError
 
 from .test_sip import trees
 from .vectors import Row, rows
 
 # Rows in which the original took what it should not have, on one side or both.
 REFUSED = {
-    "9 sparse seq in": "gaps: an argument would be ignored, and results padded with None",
     "18 gap in raw idx": "raw argument 1 lies nowhere: it was never set, and read",
     "20 multi roots": "two roots: only the results said so",
     "27 result idx out of range": "was noticed at the first call",
@@ -29,10 +29,12 @@ REFUSED = {
     "35 syntax err": "was noticed at the first call",
     "37 no I/R": "was noticed at the first call",
     "41 neg seq key in": "counted from the end of the arguments",
-    "44 dict w/ missing inner int": "gaps: keys 0 and 3",
 }
-# A call that the original took.
-REFUSED_CALLS = {"21 string as sequence": "a text was taken for a list of its letters"}
+# Calls that the original took.
+REFUSED_CALLS = {
+    "9 sparse seq in": "what was given for a gap was ignored; None says that there is nothing",
+    "21 string as sequence": "a text was taken for a list of its letters",
+}
 # Rows that come back in other words: the order of the halves and of keys is not kept, and there is no
 # structure to write where there are no arguments.
 REWRITTEN = {"1 empty": None, "15 empty struct root": "I1!R4!S1!", "39 R first": "I8!S5!k0_0R3!_0"}
@@ -127,6 +129,35 @@ def test_more_structures(nested: str) -> None:
     assert made.to_reflection()["sip"] == nested
 
 
+@pytest.mark.parametrize(
+    ("nested", "result"),
+    [
+        ("I1!R8!S5!k2_0", [None, None, 0.0]),
+        ("I1!R18!S14!k1S9!k0_0k2_1", [None, [0.0, None, 1.0]]),
+        ("I1!R12!S9!k0_0k1_0", [0.0, 0.0]),
+        ("I1!R31!D27!K2!aS13!k0_1k2_0k3_1K2!b_1", {"a": [1.0, None, 0.0, 1.0], "b": 1.0}),
+    ],
+)
+def test_gaps_are_none_and_a_result_may_be_at_two_places(nested: str, result: Any) -> None:
+    made = signature(nested, 0, 1 + ("_1" in nested))
+    assert FunctionAbi(made).unpack_results([0.0, 1.0][: len(made.outputs)]) == result
+    assert made.to_reflection()["sip"] == nested
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Signature) == made
+
+
+def test_none_is_passed_for_an_argument_that_is_a_gap() -> None:
+    abi = FunctionAbi(signature("I26!S22!k1_0k2D12!K2!xS5!k1_1R1!", 2, 0))
+    assert abi.pack_inputs(None, 1.5, {"x": [None, 2.5]}) == [1.5, 2.5]
+    with pytest.raises(ArgumentError, match="expected None, for the function does not take it, got int 3"):
+        abi.pack_inputs(3, 1.5, {"x": [None, 2.5]})
+
+
+def test_a_wrong_result_at_two_places_is_told_by_the_first() -> None:
+    abi = FunctionAbi(signature("I1!R17!D13!K2!a_0K2!b_0", 0, 1))
+    with pytest.raises(ResultError, match=r'\["a"\].*: expected float32, got str'):
+        abi.unpack_results(["x"])
+
+
 def test_keys_may_come_in_any_order() -> None:
     made = signature("I1!R12!S9!k1_0k0_1", 0, 2)
     assert FunctionAbi(made).unpack_results([0.0, 1.0]) == [1.0, 0.0]
@@ -140,10 +171,14 @@ def test_keys_may_come_in_any_order() -> None:
         ("I8!S5!k0_0R1!", 2, 0, "leaves out slot 1"),
         ("I8!S5!k0_5R1!", 1, 0, "slot 5 is not one of its 1 leaves"),
         ("I12!S9!k0_0k1_0R1!", 1, 0, "slot 0 is named twice"),
-        ("I1!R12!S9!k0_0k1_0", 0, 1, "slot 0 is named twice"),
-        ("I1!R18!S14!k0S9!k0_0k2_1", 0, 2, "the list at `result[0]` has gaps"),
-        ("I8!S5!k1_0R1!", 1, 0, "the list at `inputs` has gaps"),
-        ("I18!S14!k2147483647_0R1!", 1, 0, "has gaps"),
+        ("I1!R12!S9!k0_0k1_0", 0, 2, "leaves out slot 1"),
+        (
+            "I18!S14!k2147483647_0R1!",
+            1,
+            0,
+            "its lists have 2147483647 gaps, which None would fill; at most 1024",
+        ),
+        ("I1!R27!S23!k0S7!k600_0k1S7!k600_0", 0, 1, "its lists have 1200 gaps"),
     ],
 )
 def test_structures_that_do_not_fit_are_refused_when_made(
@@ -179,8 +214,9 @@ def test_attributes_are_checked(attributes: dict[str, str], problem: str) -> Non
 
 def test_sip_counts_only_where_the_attributes_say_so() -> None:
     attributes = {"f": "I1!R1!", "fv": "1", "sip": "broken"}
-    assert Signature.from_reflection(attributes) == Signature((), ())
-    assert signature("I1!R1!", 0, 0, abiv="1", sipv="1") == Signature((), ())
+    nothing = Signature((), (), wraps=True)
+    assert Signature.from_reflection(attributes) == nothing
+    assert signature("I1!R1!", 0, 0, abiv="1", sipv="1") == nothing
 
 
 def test_a_raw_signature_alone_means_flat_arguments() -> None:
@@ -201,8 +237,12 @@ def test_what_sip_cannot_say_is_not_written() -> None:
     mixed = Signature.of({"a": "float32", "b": Arg("float32", kind="keyword_only")})
     with pytest.raises(SignatureError, match=r"all positional, or all by keyword.*`b` \(keyword_only\)"):
         mixed.to_reflection()
-    with pytest.raises(SignatureError, match=r"no place for nothing, which is at `a\[0\]`"):
-        Signature.of({"a": [None, "float32"]}).to_reflection()
+    with pytest.raises(SignatureError, match=r"no place for nothing, which is at `a\[1\]`"):
+        Signature.of({"a": ["float32", None]}).to_reflection()
+    with pytest.raises(SignatureError, match=r"no place for nothing, which is at `a\['x'\]`"):
+        Signature.of({"a": {"x": None}}).to_reflection()
+    with pytest.raises(SignatureError, match="its lists have 1025 gaps"):
+        Signature.of({"a": [None] * 1025 + ["float32"]}).to_reflection()
     with pytest.raises(SignatureError, match="no text that UTF-8 can hold"):
         Signature.of({"a": {"\ud800": "float32"}}).to_reflection()
 

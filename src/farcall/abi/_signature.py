@@ -63,10 +63,13 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         destinations: the function does not return its results, but writes them into tensors that it takes
             behind its arguments, as kernels often do. A call makes these; results whose dims cannot be known
             before (see :meth:`FunctionAbi.allocate_results`) are None there, and the function returns all.
+        wraps: the function runs in a virtual machine that returns every integer and bool in a register of 32
+            or 64 bits, as IREE's does: the low bits, as many as the dtype has, are the value. Signatures that
+            are read from IREE's encodings say so.
 
     Raises:
-        ValueError: parameters or result do not name every leaf exactly once, names repeat, or the order of
-            parameters is not Python's.
+        ValueError: the parameters do not name every input exactly once, or the result not every output; names
+            repeat, or the order of parameters is not Python's.
     """
 
     inputs: tuple[Leaf, ...]
@@ -74,6 +77,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: tuple[Parameter, ...] = ()
     result: Node | None = None
     destinations: bool = False
+    wraps: bool = False
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
@@ -86,7 +90,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.result is None:
             put(self, "result", _plain_result(len(self.outputs)))
         _check_parameters(self.parameters)
-        check_cover([self.result_node], len(self.outputs), "the outputs")
+        check_cover([self.result_node], len(self.outputs), "the outputs", repeats=True)
 
     @classmethod
     def of(

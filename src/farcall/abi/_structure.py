@@ -111,8 +111,12 @@ def _bracketed(kind: ItemsKind, texts: list[str]) -> str:
     return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def check_cover(nodes: Sequence[Node], count: int, what: str) -> None:
+def check_cover(nodes: Sequence[Node], count: int, what: str, *, repeats: bool = False) -> None:
     """Refuse nodes that do not name each of ``count`` leaves once, or that nest too deep.
+
+    Args:
+        repeats: a leaf may be named more than once. One that travels to Python can be at two places there;
+            of one that comes from there, one of the two values would be lost.
 
     Raises:
         ValueError: a leaf is out of range, named twice or lost; keys repeat; nested deeper than 64 levels.
@@ -127,7 +131,7 @@ def check_cover(nodes: Sequence[Node], count: int, what: str) -> None:
             continue
         if not 0 <= node.index < count:
             raise ValueError(f"{what}: slot {node.index} is not one of its {count} leaves")
-        if node.index in seen:
+        if node.index in seen and not repeats:
             raise ValueError(f"{what}: slot {node.index} is named twice")
         seen.add(node.index)
     if len(seen) != count:

@@ -146,6 +146,27 @@ def cast_number(value: Any, name: str, casting: Casting) -> Any:
     return _CASTS[to.kind](value, to, name)
 
 
+def from_register(value: int, name: str) -> int | bool:
+    """The number of a dtype that is in the low bits of a register of 32 bits, or of 64 for dtypes of 64.
+
+    Args:
+        value: what the register says, read with or without a sign.
+        name: of the dtype.
+
+    Returns:
+        An int or a bool; the value as it is, where a register cannot hold it or the dtype is no integer.
+    """
+    to = number(name)
+    if to is None or to.kind not in ("bool", "int"):
+        return value
+    width = 64 if to.high - to.low >= 1 << 32 else 32
+    if not -(1 << (width - 1)) <= value < 1 << width:
+        return value
+    low_bits = value & (to.high - to.low)
+    number_of_dtype = low_bits + to.low - to.high - 1 if low_bits > to.high else low_bits
+    return bool(number_of_dtype) if to.kind == "bool" else number_of_dtype
+
+
 def _forced(value: Any, to: Number) -> Any:
     if to.kind == "bool":
         return bool(value)

@@ -150,6 +150,8 @@ class FunctionAbi(_core.SignatureProgram):
     def _restore(self, values: Any, function: str | None, sizes: Sequence[int]) -> Any:
         arrays = None if function is not None or self._arrays == "farcall" else self._arrays
         known = {name: size for name, size in zip(self._symbols, sizes, strict=False) if size >= 0}
-        restorer = Restorer(Report("result", function), arrays, known)
-        paths = {slot: path for path, slot in slots(self.signature.result_node)}
+        restorer = Restorer(Report("result", function), arrays, known, wraps=self.signature.wraps)
+        paths: dict[int, str] = {}
+        for path, slot in slots(self.signature.result_node):
+            paths.setdefault(slot, path)  # the first place of one that has several
         return self._build(restorer.all(self.signature.outputs, paths, values, function))

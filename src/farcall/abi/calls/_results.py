@@ -9,7 +9,7 @@ from farcall import _core
 from farcall.abi import _dims as dims
 from farcall.abi._leaves import ANY_DTYPE, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot
-from farcall.abi.calls._casts import cast_number
+from farcall.abi.calls._casts import cast_number, from_register
 from farcall.abi.calls._report import Report
 from farcall.abi.calls._tensors import Later
 from farcall.abi.calls._values import as_number, describe, tensor_info
@@ -22,10 +22,13 @@ Arrays = str | Callable[[_core.Tensor], Any] | None
 class Restorer:
     """Judges the raw results of one call, and gives their values."""
 
-    def __init__(self, report: Report, arrays: Arrays, sizes: Mapping[str, int]) -> None:
-        """Start with the sizes of names that the arguments gave."""
+    def __init__(
+        self, report: Report, arrays: Arrays, sizes: Mapping[str, int], *, wraps: bool = False
+    ) -> None:
+        """Start with the sizes of names that the arguments gave; ``wraps`` as in a Signature."""
         self.report = report
         self._arrays = arrays
+        self._wraps = wraps
         self._sizes = dict(sizes)
         self._later: list[Later] = []
 
@@ -83,8 +86,8 @@ class Restorer:
 
     def _scalar(self, spec: ScalarSpec, path: str, value: Any) -> Any:
         plain = as_number(value)
-        if spec.dtype == "uint64" and isinstance(plain, int) and plain < 0:
-            plain += 1 << 64  # they travel as the same bits with a sign
+        if type(plain) is int and (self._wraps or spec.dtype == "uint64"):
+            plain = from_register(plain, spec.dtype)  # a uint64 travels as an int64 everywhere
         try:
             return self._wrong(path, spec, value) if plain is None else cast_number(plain, spec.dtype, "safe")
         except ValueError:

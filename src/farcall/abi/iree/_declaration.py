@@ -42,7 +42,8 @@ def read(declaration: str) -> Signature:
             "call the synchronous function of that name (without `$async`)"
         )
     try:
-        return Signature(tuple(map(_leaf, _values(inputs))), tuple(map(_leaf, _values(outputs))))
+        taken, given = (tuple(map(_leaf, _values(side))) for side in (inputs, outputs))
+        return Signature(taken, given, wraps=True)
     except ValueError as error:
         raise SignatureError(f"the declaration {declaration!r:.80}: {error}") from None
 

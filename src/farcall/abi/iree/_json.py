@@ -70,7 +70,7 @@ def _read(text: str | bytes, labels: tuple[str, ...]) -> Signature:
     metadata = _decode(text)
     inputs, parameters = _read_arguments(metadata.a, labels)
     outputs, result = _read_results(metadata.r)
-    return Signature(tuple(inputs), tuple(outputs), tuple(parameters), result)
+    return Signature(tuple(inputs), tuple(outputs), tuple(parameters), result, wraps=True)
 
 
 def _decode(text: str | bytes) -> _Metadata:

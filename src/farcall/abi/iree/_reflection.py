@@ -6,7 +6,7 @@ lost arguments or read memory that was none of its business. Here the two are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from farcall.abi._signature import Parameter, ParameterKind, Signature
@@ -18,6 +18,7 @@ from farcall.abi.iree._sip import Branch, Tree
 from farcall.errors import SignatureError
 
 VERSION = "1"
+MOST_GAPS = 1024  # in the lists of one signature: a key of twelve bytes could ask for 2**31 items
 
 # reading
 
@@ -59,11 +60,12 @@ def _structure_of(given: Mapping[str, str]) -> str:
 def _read(flat: str, nested: str | None) -> Signature:
     inputs, outputs = raw.parse(flat)
     if nested is None:
-        return Signature(inputs, outputs)
+        return Signature(inputs, outputs, wraps=True)
     trees = sip.parse(nested)
+    _check_gaps(trees)
     parameters, result = _parameters(trees.inputs), _result(trees.results)
     try:
-        return Signature(inputs, outputs, parameters, result)
+        return Signature(inputs, outputs, parameters, result, wraps=True)
     except ValueError as error:
         raise SignatureError(f"the SIP signature does not fit the raw signature: {error}") from None
 
@@ -77,35 +79,46 @@ def _parameters(tree: Tree | None) -> tuple[Parameter, ...]:
             "SIP signature: Mismatched structures: the root of the inputs is no list and no dict"
         )
     kind: ParameterKind = "positional_only" if tree.kind == "list" else "keyword_only"
-    steps = _dense(tree, "inputs")
-    return tuple([Parameter(str(key), _node(child, str(key)), kind=kind) for key, child in steps])
+    return tuple([Parameter(str(key), _node(child), kind=kind) for key, child in _items(tree)])
 
 
 def _result(tree: Tree | None) -> Node:
-    return Nothing() if tree is None else _node(tree, "result")
+    return _node(tree)
 
 
-def _node(tree: Tree, path: str) -> Node:
+def _node(tree: Tree | None) -> Node:
+    if tree is None:
+        return Nothing()
     if isinstance(tree, int):
         return Slot(tree)
-    steps = [(str(key), _node(child, f"{path}[{key!r}]")) for key, child in _dense(tree, path)]
+    items = [(str(key), _node(child)) for key, child in _items(tree)]
     if tree.kind == "dict":
-        return Fields("dict", tuple(steps))
-    return Items("list", tuple([node for _, node in steps]))
+        return Fields("dict", tuple(items))
+    return Items("list", tuple([node for _, node in items]))
 
 
-def _dense(tree: Branch, path: str) -> Iterable[tuple[sip.Key, Tree]]:
-    """The children, in order; those of a list must have the keys 0, 1, 2, ..."""
+def _items(tree: Branch) -> Iterable[tuple[sip.Key, Tree | None]]:
+    """The children in order. A list has None in its gaps, the keys that were left out."""
     if tree.kind == "dict":
         return tree.children.items()
-    count = len(tree.children)
-    gap = next((i for i in range(count) if i not in tree.children), None)
-    if gap is not None:
+    return [(i, tree.children.get(i)) for i in range(_length(tree))]
+
+
+def _length(tree: Branch) -> int:
+    return max((key for key in tree.children if isinstance(key, int)), default=-1) + 1
+
+
+def _check_gaps(trees: sip.Sip) -> None:
+    gaps, pending = 0, list(trees)
+    while pending:
+        tree = pending.pop()
+        if isinstance(tree, Branch):
+            pending += tree.children.values()
+            gaps += _length(tree) - len(tree.children) if tree.kind == "list" else 0
+    if gaps > MOST_GAPS:
         raise SignatureError(
-            f"SIP signature: the list at `{path:.60}` has gaps: the keys of its {count} items should be "
-            f"0 to {count - 1}, and there is no {gap}"
+            f"SIP signature: its lists have {gaps} gaps, which None would fill; at most {MOST_GAPS} may be"
         )
-    return [(i, tree.children[i]) for i in range(count)]
 
 
 # writing
@@ -116,6 +129,7 @@ def to_reflection(signature: Signature) -> dict[str, str]:
     attributes = {"f": raw.emit(signature.inputs, signature.outputs), "fv": VERSION}
     if not _is_plain(signature):
         trees = sip.Sip(_inputs_tree(signature.parameters), _result_tree(signature.result_node))
+        _check_gaps(trees)
         attributes |= {"abi": "sip", "sip": sip.emit(trees)}
     return attributes
 
@@ -145,7 +159,7 @@ def _inputs_tree(parameters: tuple[Parameter, ...]) -> Tree | None:
             "SIP knows parameters that are all positional, or all by keyword; got "
             + ", ".join(f"`{one.name}` ({one.kind})" for one in parameters)
         )
-    return Branch("list", {i: _tree(one.node, one.name) for i, one in enumerate(parameters)})
+    return _list_tree([(one.name, one.node) for one in parameters])
 
 
 def _result_tree(node: Node) -> Tree | None:
@@ -157,7 +171,14 @@ def _tree(node: Node, path: str) -> Tree:
     if isinstance(node, Slot):
         return node.index
     if isinstance(node, Items):
-        return Branch("list", {i: _tree(item, f"{path}[{i}]") for i, item in enumerate(node.items)})
+        return _list_tree([(f"{path}[{i}]", item) for i, item in enumerate(node.items)])
     if isinstance(node, Fields):
         return Branch("dict", {key: _tree(item, f"{path}[{key!r}]") for key, item in node.fields})
     raise SignatureError(f"SIP has no place for nothing, which is at `{path}`; leave it out")
+
+
+def _list_tree(items: Sequence[tuple[str, Node]]) -> Branch:
+    """None before another item is a gap in the keys. At the end, no key would say that it is there."""
+    last = len(items) - 1
+    kept = [(i, one) for i, one in enumerate(items) if i == last or not isinstance(one[1], Nothing)]
+    return Branch("list", {i: _tree(node, path) for i, (path, node) in kept})

@@ -44,7 +44,14 @@ static int resize(size_t size) {
   return 0;
 }
 
-int fc_args_init(void) { return resize(FIRST_SIZE); }
+static const FcChooser* choosers;
+static size_t n_choosers;
+
+int fc_args_init(const FcChooser* list, size_t n) {
+  choosers = list;
+  n_choosers = n;
+  return resize(FIRST_SIZE);
+}
 
 static int remember(const FcSetter* setter) {
   if (table_used * 2 > table_mask && resize((table_mask + 1) * 2) != 0) return -1;
@@ -59,10 +66,7 @@ static int remember(const FcSetter* setter) {
 static FC_COLD int choose(PyObject* object, FcSetter* made) {
   PyTypeObject* type = Py_TYPE(object);
   *made = (FcSetter){.type = type};
-  int (*const choosers[])(PyTypeObject*, PyObject*, FcSetter*) = {fc_choose_value,    fc_choose_object_protocol,
-                                                                  fc_choose_numpy,    fc_choose_tensor,
-                                                                  fc_choose_protocol, fc_choose_other};
-  for (size_t i = 0; i < sizeof choosers / sizeof *choosers; ++i) {
+  for (size_t i = 0; i < n_choosers; ++i) {
     int rc = choosers[i](type, object, made);
     if (rc != 0) return rc < 0 ? -1 : 0;
   }

@@ -184,8 +184,6 @@ static FcSetFunction value_setter(PyTypeObject* type) {
   if (type == &FcDevice_Type) return set_device;
   if (type == &FcShape_Type) return fc_set_shape;
   if (type == &FcModule_Type) return fc_set_module;
-  if (type == &FcCall_Type) return fc_set_call;
-  if (PyType_IsSubtype(type, &FcRemoteRef_Type)) return fc_set_remote_ref;
   if (type == &FcOpaque_Type) return fc_set_opaque;
   if (type == &FcObject_Type) return fc_set_object;
   if (type == &PyByteArray_Type || type == &PyMemoryView_Type) return set_buffer;

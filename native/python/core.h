@@ -150,10 +150,10 @@ struct FcSetter {
   PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL when its tensors come back as ours */
 };
 
-/*
- * Each looks whether a type is its business: 1 and a setter in `out`, 0 when it is not, -1 with an exception.
- * The first that says 1 wins.
- */
+/* Finds the setter of a type: 1 and the setter in `out`, 0 when another chooser must, -1 with an exception. */
+typedef int (*FcChooser)(PyTypeObject* type, PyObject* object, FcSetter* out);
+/* The choosers (n of them, static) are asked in this order; the first that answers 1 wins. See python/init.c. */
+int fc_args_init(const FcChooser* choosers, size_t n);
 int fc_choose_value(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_object_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out);
@@ -275,10 +275,6 @@ TVMFFIObject* fc_tensor_import(PyObject* object);
 PyObject* fc_remote_to_numpy(PyObject* tensor);
 /* "float32[2, 3]" */
 PyObject* fc_tensor_type_text(const DLTensor* dl);
-/* "cpu:0", or "cpu:0 of tcp://board:9090" for a device behind a session. */
-PyObject* fc_place_text(DLDevice device);
-/* Whose a Function behind a session is; NULL for one of this process. */
-const char* fc_function_peer(TVMFFIObject* function);
 /* The names of DLPack's capsules, of version 1 and before it. */
 #define FC_CAPSULE "dltensor_versioned"
 #define FC_CAPSULE_LEGACY "dltensor"
@@ -330,15 +326,6 @@ PyObject* fc_raised_as_value(void);
 PyObject* fc_module_wrap(TVMFFIObject* module);
 int fc_set_opaque(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
-/* Objects behind a session, and calls on their way; see python/rpc/remote.h. */
-extern PyTypeObject FcRemoteRef_Type, FcCall_Type;
-int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
-int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
-int32_t fc_remote_object_index(void);
-/* What a function without a name is called: a remote one knows where it came from. */
-const char* fc_function_label(TVMFFIObject* function);
-/* The Python object of a remote one, whose reference moves in, on failure too. */
-PyObject* fc_remote_ref_wrap(TVMFFIObject* object);
 /* What JSON says, by Python's own reader; the text, a str, moves in. */
 PyObject* fc_read_json(PyObject* text);
 /* Registers a callable as a global function; -1 with an exception. */
@@ -354,11 +341,10 @@ PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
     fc_stream_functions[], fc_timing_functions[], fc_file_functions[], fc_trace_functions[];
-int fc_args_init(void);
 int fc_errors_init(void);
 int fc_callbacks_init(void);
 void fc_streams_init(void);
-/* The endpoint's functions and types: see python/rpc/endpoint.c. */
-int fc_endpoint_init(PyObject* module);
+/* What python/rpc adds to the module, and the session hooks. 0, or -1 with an exception. */
+int fc_sessions_init(PyObject* module);
 
 #endif /* FARCALL_PYTHON_CORE_H_ */

@@ -3,6 +3,8 @@
 
 #include <structmember.h>
 
+#include "python/session_hooks.h"
+
 /* ---- the call ---- */
 
 /* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
@@ -88,7 +90,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->vectorcall = call_plain;
   function->object = object;
   fc_function_target(object, &function->call, &function->self);
-  const char* label = name ? "" : fc_function_label(object); /* of a session, it may be cut inside a character */
+  const char* label = name ? "" : fc_session_hooks.function_label(object);
   function->name = name ? Py_NewRef(name) : PyUnicode_DecodeUTF8(label, (Py_ssize_t)strlen(label), "replace");
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
@@ -185,7 +187,7 @@ static PyObject* function_repr(PyObject* self) {
   PyObject* what = is_signed ? PyUnicode_FromFormat("%U%S", function->name, function->signature)
                              : Py_NewRef(text ? text : function->name);
   if (!what) return NULL;
-  const char* peer = function->object ? fc_function_peer(function->object) : NULL;
+  const char* peer = function->object ? fc_session_hooks.function_peer(function->object) : NULL;
   PyObject* out = PyUnicode_FromFormat("<farcall.Function %U%s%s>", what, peer ? " on " : "", peer ? peer : "");
   Py_DECREF(what);
   return out;

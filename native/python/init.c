@@ -1,5 +1,6 @@
 /* The extension module farcall._core. */
 #include "python/abi/abi.h"
+#include "python/rpc/remote.h"
 
 static int check_signals(void) {
   if (!Py_IsInitialized()) return 0;
@@ -9,6 +10,11 @@ static int check_signals(void) {
   PyGILState_Release(state);
   return rc;
 }
+
+/* The order matters: a class with __tvm_ffi_object__ may also have __dlpack__ or be callable. */
+static const FcChooser choosers[] = {fc_choose_value, fc_choose_remote, fc_choose_object_protocol,
+                                     fc_choose_numpy, fc_choose_tensor, fc_choose_protocol,
+                                     fc_choose_other};
 
 static int add_types(PyObject* module) {
   PyTypeObject* const types[] = {&FcFunction_Type, &FcTensor_Type,  &FcDType_Type,  &FcDevice_Type, &FcShape_Type,
@@ -20,16 +26,17 @@ static int add_types(PyObject* module) {
 }
 
 static int fill(PyObject* module) {
-  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions, fc_tensor_functions,
-                                    fc_stream_functions, fc_timing_functions,   fc_file_functions,  fc_trace_functions};
+  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions,
+                                    fc_tensor_functions, fc_stream_functions,   fc_timing_functions};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
   }
-  if (fc_args_init() != 0 || fc_errors_init() != 0 || fc_callbacks_init() != 0) return -1;
+  if (fc_args_init(choosers, sizeof choosers / sizeof *choosers) != 0) return -1;
+  if (fc_errors_init() != 0 || fc_callbacks_init() != 0) return -1;
   if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
   fc_streams_init();
   fc_check_signals = check_signals;
-  return fc_endpoint_init(module);
+  return fc_sessions_init(module);
 }
 
 static struct PyModuleDef definition = {

@@ -1,5 +1,6 @@
 /* Any -> Python: results, in the framework of the arguments, and the arguments of callbacks. */
 #include "python/core.h"
+#include "python/session_hooks.h"
 
 /* ---- tensors ---- */
 
@@ -168,9 +169,7 @@ static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
     case kTVMFFIError: out = error_to_python(object); break;
     case kTVMFFIOpaquePyObject: out = Py_NewRef((PyObject*)TVMFFIOpaqueObjectGetCellPtr(object)->handle); break;
     case kTVMFFIBigInt: out = big_int(object); break;
-    default:
-      if (object->type_index == fc_remote_object_index()) return fc_remote_ref_wrap(object);
-      return fc_object_wrap(object);
+    default: return fc_session_hooks.wrap_object(object);
   }
   fc_decref(object);
   return out;

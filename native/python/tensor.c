@@ -3,6 +3,8 @@
 
 #include <structmember.h>
 
+#include "python/session_hooks.h"
+
 PyObject* fc_tensor_wrap(TVMFFIObject* object) {
   FcTensor* tensor = PyObject_New(FcTensor, &FcTensor_Type);
   if (!tensor) {
@@ -202,7 +204,7 @@ static PyObject* tensor_repr(PyObject* self) {
   if (!tensor->object) return PyUnicode_FromString("<farcall.Tensor, expired>");
   const DLTensor* dl = fc_tensor_dl(tensor->object);
   PyObject* type = fc_tensor_type_text(dl);
-  PyObject* place = type ? fc_place_text(dl->device) : NULL;
+  PyObject* place = type ? fc_session_hooks.place_text(dl->device) : NULL;
   PyObject* out = place ? PyUnicode_FromFormat("<farcall.Tensor %U on %U>", type, place) : NULL;
   Py_XDECREF(type);
   Py_XDECREF(place);

@@ -110,6 +110,11 @@ int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
 int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out);
 /* "ffi.Tensor" for 70, and so on. */
 const char* fc_type_name(int32_t type_index);
+/*
+ * The index of a type of farcall's own, registered when it is first asked for. `index` is static, 0 at first, and
+ * belongs to this name alone; -2 without memory.
+ */
+int32_t fc_own_type(int32_t* index, const char* name);
 /* Calls visit for the name of each type that is registered. */
 void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 

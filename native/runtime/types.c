@@ -195,6 +195,15 @@ int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t stati
   return index;
 }
 
+int32_t fc_own_type(int32_t* index, const char* name) {
+  int32_t known_index = __atomic_load_n(index, __ATOMIC_RELAXED);
+  if (FC_LIKELY(known_index > 0)) return known_index;
+  TVMFFIByteArray key = {name, strlen(name)};
+  known_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject); /* of a known name: the same again */
+  __atomic_store_n(index, known_index, __ATOMIC_RELAXED);
+  return known_index;
+}
+
 const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index) {
   static const TVMFFITypeInfo* none[1];
   static const TVMFFITypeInfo unknown = {

@@ -167,12 +167,19 @@ static PyObject* call_repr(PyCall* self) {
                               states[state_of(self)]);
 }
 
-int fc_set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
+static int set_call(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
   TVMFFIObject* call = &((PyCall*)object)->call->header;
   (void)setter, (void)i;
   if (fc_owned_mode(args)) fc_incref(call);
   *out = fc_any_object(call);
   return 0;
+}
+
+int fc_choose_remote(PyTypeObject* type, PyObject* object, FcSetter* out) {
+  (void)object;
+  if (type == &FcCall_Type) out->set = set_call;
+  if (PyType_IsSubtype(type, &FcRemoteRef_Type)) out->set = fc_set_remote_ref;
+  return out->set != NULL;
 }
 
 static PyMethodDef methods[] = {

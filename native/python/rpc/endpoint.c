@@ -139,16 +139,9 @@ FcEndpoint* fc_endpoint_of_python(PyObject* object) {
   return NULL;
 }
 
-static PyMethodDef functions[] = {{"beat_if_held", beat_if_held, METH_O,
-                                   "beat_if_held(serial): an empty packet on the connection of that endpoint; False "
-                                   "when it has ended, or when nothing "
-                                   "holds it any more."},
-                                  {NULL, NULL, 0, NULL}};
-
-int fc_endpoint_init(PyObject* module) {
-  if (fc_dispatcher_init(module) < 0 || fc_channel_types_init(module) < 0 || PyType_Ready(&FcEndpoint_Type) < 0)
-    return -1;
-  if (PyModule_AddFunctions(module, functions) < 0) return -1;
-  if (PyModule_AddObjectRef(module, "Endpoint", (PyObject*)&FcEndpoint_Type) < 0) return -1;
-  return fc_remote_types_init(module);
-}
+PyMethodDef fc_endpoint_functions[] = {
+    {"beat_if_held", beat_if_held, METH_O,
+     "beat_if_held(serial): an empty packet on the connection of that endpoint; False "
+     "when it has ended, or when nothing "
+     "holds it any more."},
+    {NULL, NULL, 0, NULL}};

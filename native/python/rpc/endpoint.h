@@ -10,7 +10,8 @@ typedef struct {
 } PyEndpoint;
 
 extern PyTypeObject FcEndpoint_Type;
-/* The client's half: methods of the type above, and types of its own. */
-int fc_remote_types_init(PyObject* module);
+extern PyMethodDef fc_endpoint_functions[];
+/* Adds the client's methods to the type, which is ready: see python/rpc/remote.c. 0, or -1 with an exception. */
+int fc_endpoint_add_client(void);
 
 #endif /* FARCALL_PYTHON_RPC_ENDPOINT_H_ */

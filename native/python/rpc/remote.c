@@ -143,7 +143,7 @@ static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* args) {
 
 /* ---- functions ---- */
 
-const char* fc_function_peer(TVMFFIObject* function) {
+const char* fc_remote_function_peer(TVMFFIObject* function) {
   const FcRemoteFunction* remote = fc_remote_function_of(function);
   return remote ? remote->owned.ep->peer : NULL;
 }
@@ -223,7 +223,7 @@ static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see
                                {"sent", (getter)get_sent, NULL, "Bytes sent so far.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
-static PyMethodDef functions[] = {
+PyMethodDef fc_remote_functions[] = {
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same one by another name."},
     {"set_deadline", set_deadline, METH_O, "When this thread's remote calls must have ended; answers the one before."},
     {NULL, NULL, 0, NULL}};
@@ -234,7 +234,7 @@ static int add(PyObject* descriptor, const char* name) {
   return rc;
 }
 
-int fc_remote_types_init(PyObject* module) {
+int fc_endpoint_add_client(void) {
   PyMethodDef* const own[] = {methods, fc_remote_tensor_methods};
   for (size_t i = 0; i < sizeof own / sizeof *own; ++i) {
     for (PyMethodDef* method = own[i]; method->ml_name; ++method) {
@@ -245,13 +245,5 @@ int fc_remote_types_init(PyObject* module) {
     if (add(PyDescr_NewGetSet(&FcEndpoint_Type, attribute), attribute->name) < 0) return -1;
   }
   PyType_Modified(&FcEndpoint_Type);
-  PyMethodDef* const tables[] = {functions, fc_remote_tensor_functions, fc_call_functions, fc_remote_ref_functions};
-  for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
-    if (PyModule_AddFunctions(module, tables[i]) < 0) return -1;
-  }
-  PyTypeObject* const types[] = {&FcRemoteRef_Type, &FcCall_Type, &FcPipeline_Type};
-  for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
-    if (PyModule_AddType(module, types[i]) != 0) return -1;
-  }
   return 0;
 }

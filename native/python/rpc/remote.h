@@ -3,6 +3,7 @@
 #define FARCALL_PYTHON_RPC_REMOTE_H_
 
 #include "python/rpc/endpoint.h"
+#include "python/session_hooks.h"
 #include "session/client/remote.h"
 
 typedef struct {
@@ -16,9 +17,17 @@ typedef struct {
 } PyCall;
 
 extern PyTypeObject FcRemoteRef_Type, FcCall_Type, FcPipeline_Type;
-extern PyMethodDef fc_call_functions[], fc_remote_ref_functions[];
-/* Of the endpoint, and of the module: see python/rpc/remote_tensor.c. */
-extern PyMethodDef fc_remote_tensor_methods[], fc_remote_tensor_functions[];
+extern PyMethodDef fc_call_functions[], fc_remote_functions[], fc_remote_ref_functions[], fc_remote_tensor_functions[];
+/* Of the endpoint: see python/rpc/remote_tensor.c. */
+extern PyMethodDef fc_remote_tensor_methods[];
+
+/* The chooser of calls that have not ended and of objects behind a session. */
+int fc_choose_remote(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+/* Session hooks: see python/session_hooks.h. */
+const char* fc_remote_function_peer(TVMFFIObject* function);
+PyObject* fc_remote_place_text(DLDevice device);
+PyObject* fc_remote_wrap_object(TVMFFIObject* object);
 
 /* A call, whose reference moves in, on failure too. */
 PyObject* fc_call_wrap(FcCall* call);

@@ -11,7 +11,8 @@ static PyObject* make(PyTypeObject* type, FcRemoteObj* object) {
   return (PyObject*)self;
 }
 
-PyObject* fc_remote_ref_wrap(TVMFFIObject* object) {
+PyObject* fc_remote_wrap_object(TVMFFIObject* object) {
+  if (object->type_index != fc_remote_object_index()) return fc_object_wrap(object);
   PyObject* ref = make(&FcRemoteRef_Type, (FcRemoteObj*)object);
   if (!ref || !hook) return ref;
   PyObject* better = PyObject_CallOneArg(hook, ref);

@@ -1,7 +1,7 @@
 /* What Python does with tensors of a session: copies, views, and where they are. */
 #include "python/rpc/remote.h"
 
-PyObject* fc_place_text(DLDevice device) {
+PyObject* fc_remote_place_text(DLDevice device) {
   char name[FC_NAME_MAX];
   FcEndpoint* ep = fc_device_is_remote(device) ? fc_endpoint_of(device) : NULL;
   if (fc_device_is_remote(device) && !ep) fc_error_drop();

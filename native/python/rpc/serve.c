@@ -256,7 +256,7 @@ static PyGetSetDef getset[] = {{"last_error", (getter)get_last_error, NULL, "See
                                {"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
-static PyTypeObject Dispatcher_Type = {
+PyTypeObject FcDispatcher_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Dispatcher",
     .tp_basicsize = sizeof(PyDispatcher),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -269,8 +269,3 @@ static PyTypeObject Dispatcher_Type = {
     .tp_getset = getset,
     .tp_weaklistoffset = offsetof(PyDispatcher, weakrefs),
 };
-
-int fc_dispatcher_init(PyObject* module) {
-  if (PyType_Ready(&Dispatcher_Type) < 0) return -1;
-  return PyModule_AddObjectRef(module, "Dispatcher", (PyObject*)&Dispatcher_Type);
-}

@@ -8,18 +8,9 @@ enum { FLUSH_AT = 32768 }; /* bytes that gather in the outbox */
 
 /* ---- the call as an object ---- */
 
-static int32_t call_index;
-static pthread_once_t index_once = PTHREAD_ONCE_INIT;
-
-static void make_index(void) {
-  static const char name[] = "farcall.Call";
-  TVMFFIByteArray key = {name, sizeof name - 1};
-  call_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject);
-}
-
 int32_t fc_call_index(void) {
-  pthread_once(&index_once, make_index);
-  return call_index;
+  static int32_t index;
+  return fc_own_type(&index, "farcall.Call");
 }
 
 static void delete_call(void* self, int flags) {

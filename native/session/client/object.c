@@ -3,18 +3,9 @@
 
 #include "session/client/remote.h"
 
-static int32_t object_index;
-static pthread_once_t index_once = PTHREAD_ONCE_INIT;
-
-static void make_index(void) {
-  static const char name[] = "farcall.RemoteObject";
-  TVMFFIByteArray key = {name, sizeof name - 1};
-  object_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject);
-}
-
 int32_t fc_remote_object_index(void) {
-  pthread_once(&index_once, make_index);
-  return object_index;
+  static int32_t index;
+  return fc_own_type(&index, "farcall.RemoteObject");
 }
 
 static void delete_object(void* self, int flags) {

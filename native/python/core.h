@@ -340,7 +340,8 @@ extern PyMethodDef fc_function_methods[]; /* of the class: see python/function_a
 PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
 PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
-    fc_stream_functions[], fc_timing_functions[], fc_file_functions[], fc_trace_functions[];
+    fc_stream_functions[], fc_timing_functions[], fc_file_functions[], fc_trace_functions[],
+    fc_device_memory_functions[];
 int fc_errors_init(void);
 int fc_callbacks_init(void);
 void fc_streams_init(void);

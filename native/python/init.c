@@ -26,8 +26,9 @@ static int add_types(PyObject* module) {
 }
 
 static int fill(PyObject* module) {
-  PyMethodDef* const functions[] = {fc_module_functions, fc_registry_functions, fc_error_functions,
-                                    fc_tensor_functions, fc_stream_functions,   fc_timing_functions};
+  PyMethodDef* const functions[] = {fc_module_functions,       fc_registry_functions, fc_error_functions,
+                                    fc_tensor_functions,       fc_stream_functions,   fc_timing_functions,
+                                    fc_device_memory_functions};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
   }

@@ -1,5 +1,6 @@
 /* Tensor: what Python sees of an owning tensor object. */
 #include "python/core.h"
+#include "runtime/device_memory.h"
 
 #include <structmember.h>
 
@@ -138,7 +139,8 @@ static PyObject* to_numpy(PyObject* self, PyObject* unused) {
   if (dl->device.device_type != kDLCPU) {
     char device[FC_NAME_MAX];
     fc_device_print(dl->device, device);
-    return PyErr_Format(PyExc_BufferError, "numpy cannot see memory on %s; copy the tensor to the CPU first", device);
+    return PyErr_Format(PyExc_BufferError, "numpy cannot see memory on %s; copy the tensor with .to(\"cpu\") first",
+                        device);
   }
   tensor->exported = 1;
   fc_incref(tensor->object);
@@ -150,9 +152,20 @@ static FC_COLD PyObject* no_way(DLDevice from, DLDevice to) {
   fc_device_print(from, here);
   fc_device_print(to, there);
   return PyErr_Format(PyExc_BufferError,
-                      "farcall cannot copy from %s to %s: it copies on the CPU, and from another machine; let the "
-                      "tensor's framework move it, or send it by session.tensor(...)",
+                      "farcall cannot copy from %s to %s: it copies between the CPU, devices of "
+                      "ffi.register_device_memory(...), and another machine's; let the tensor's framework move it, or "
+                      "send it by session.tensor(...)",
                       here, there);
+}
+
+/* A copy where at least one end is device memory; the CPU's end may be strided. */
+static FC_COLD TVMFFIObject* copy_to_device(const DLTensor* from, DLDevice to) {
+  FcTensorObj *compact = NULL, *copied;
+  Py_BEGIN_ALLOW_THREADS if (from->device.device_type == kDLCPU && !fc_is_contiguous(from)) compact =
+      fc_tensor_compact(from);
+  copied = fc_device_tensor_copy(compact ? &compact->dl : from, to);
+  if (compact) fc_decref(&compact->header);
+  Py_END_ALLOW_THREADS return copied ? &copied->header : (TVMFFIObject*)fc_raise_slot();
 }
 
 static PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
@@ -171,8 +184,8 @@ static PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
     Py_XDECREF(array);
     return fetched ? fc_tensor_wrap(fetched) : NULL;
   }
-  if (dl->device.device_type != kDLCPU || to.device_type != kDLCPU) return no_way(dl->device, to);
-  TVMFFIObject* copied = fc_tensor_copy(dl);
+  if (!fc_device_is_here(dl->device) || !fc_device_is_here(to)) return no_way(dl->device, to);
+  TVMFFIObject* copied = same && to.device_type == kDLCPU ? fc_tensor_copy(dl) : copy_to_device(dl, to);
   return copied ? fc_tensor_wrap(copied) : NULL;
 }
 

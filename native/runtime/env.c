@@ -1,7 +1,7 @@
 /* The environment of a call: allocators, streams, signals; and the table for libraries. No Python here. */
 #include <stdatomic.h>
 
-#include "runtime/runtime.h"
+#include "runtime/device_memory.h"
 
 /* ---- allocators ---- */
 
@@ -39,19 +39,22 @@ static int alloc_by(DLPackManagedTensorAllocator allocator, DLTensor* prototype,
   return -1;
 }
 
+static FC_COLD int no_allocator(DLDevice where) {
+  char device[FC_NAME_MAX];
+  fc_device_print(where, device);
+  fc_error_format("RuntimeError",
+                  "no allocator for device %s: pass a tensor of a framework that has it, register the device's memory, "
+                  "or set an allocator by TVMFFIEnvSetDLPackManagedTensorAllocator",
+                  device);
+  return -1;
+}
+
 int fc_env_alloc(DLTensor* prototype, TVMFFIObjectHandle* out) {
   DLPackManagedTensorAllocator allocator = current_allocator();
   if (allocator) return alloc_by(allocator, prototype, out);
-  if (FC_UNLIKELY(prototype->device.device_type != kDLCPU)) {
-    char device[FC_NAME_MAX];
-    fc_device_print(prototype->device, device);
-    fc_error_format("RuntimeError",
-                    "no allocator for device %s: pass a tensor of a framework that has it, or set one by "
-                    "TVMFFIEnvSetDLPackManagedTensorAllocator",
-                    device);
-    return -1;
-  }
-  *out = fc_tensor_alloc(prototype);
+  bool cpu = FC_LIKELY(prototype->device.device_type == kDLCPU);
+  if (!cpu && !fc_device_is_here(prototype->device)) return no_allocator(prototype->device);
+  *out = cpu ? fc_tensor_alloc(prototype) : fc_device_tensor_new(prototype);
   return *out ? 0 : -1;
 }
 

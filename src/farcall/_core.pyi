@@ -425,6 +425,19 @@ def convert(x: Any, /) -> Any:
         TypeError, ValueError, OverflowError: It cannot be passed to native code.
     """
 
+def set_device_memory(device_type: int, memory: object | None, /) -> None:
+    """See farcall.ffi.register_device_memory; None removes it."""
+
+def device_attribute(device: DeviceLike, kind: int, /) -> Any:
+    """An attribute of a device of this process, by its number in kDevGetAttr; None: not known."""
+
+def synchronize_device(device: DeviceLike, /) -> None:
+    """Return when a device of this process has finished its work.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+
 def get_stream(device: DeviceLike, /) -> int:
     """The handle of the stream that is set for a device in this thread; 0 for none. See use_stream."""
 

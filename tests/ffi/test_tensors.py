@@ -293,7 +293,7 @@ class TestCopies:
         np.testing.assert_array_equal(copied.numpy(), x)
 
     def test_another_device(self) -> None:
-        with pytest.raises(BufferError, match="cannot copy from cpu:0 to cuda:0: it copies on the CPU"):
+        with pytest.raises(BufferError, match="cannot copy from cpu:0 to cuda:0: it copies between the CPU"):
             ffi.empty(3).to("cuda")
         with pytest.raises(ValueError, match="unknown device"):
             ffi.empty(3).to("toaster")

@@ -51,6 +51,8 @@ void fc_server_clear(FcServer* server) {
   }
   fc_handles_free(&server->handles);
   fc_deadline_clear(server);
+  free(server->filling_buffer);
+  server->filling_buffer = NULL;
   if (server->next_hop) fc_endpoint_decref(server->next_hop);
   server->next_hop = NULL;
   TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal, &server->last_error};

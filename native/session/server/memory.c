@@ -1,13 +1,14 @@
 /* The server: memory, and copies into it and out of it. */
 #include <stdlib.h>
 
+#include "runtime/device_memory.h"
 #include "session/server/serve.h"
 #include "session/trace.h"
 
 /* ---- memory ---- */
 
 static int allocate(FcServer* server, DLDevice device, uint64_t nbytes) {
-  if (fc_server_check_device(device) != 0 || fc_server_require(server, FC_SCOPE_COPY, "an allocation") != 0) return -1;
+  if (fc_device_check(device) != 0 || fc_server_require(server, FC_SCOPE_COPY, "an allocation") != 0) return -1;
   if (nbytes > server->tensor_limit - server->allocated || nbytes > INT64_MAX) {
     fc_error_format("MemoryError", "%llu bytes: the session has allocated %llu already, its limit is %llu",
                     (unsigned long long)nbytes, (unsigned long long)server->allocated,
@@ -16,7 +17,7 @@ static int allocate(FcServer* server, DLDevice device, uint64_t nbytes) {
   }
   int64_t size = (int64_t)nbytes;
   DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &size};
-  FcTensorObj* memory = fc_tensor_zeros(&like); /* the client could read what this process left there */
+  FcTensorObj* memory = fc_device_tensor_new(&like);
   if (!memory) return -1;
   FcEntry entry = {.object = &memory->header, .other = nbytes, .kind = FC_KIND_ALLOCATED};
   uint64_t handle = fc_handles_add(&server->handles, entry);
@@ -76,6 +77,15 @@ static int payload_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t
   return copy_span(server, tensor, nbytes, out);
 }
 
+/* The payload for another device than the CPU comes into a buffer. Without memory for it, the copy is refused. */
+static FC_COLD bool buffer_payload(FcServer* server, uint64_t nbytes) {
+  server->filling_buffer = malloc((size_t)nbytes + 1);
+  if (server->filling_buffer) return true;
+  fc_error_no_memory();
+  server->refusal = fc_error_take();
+  return false;
+}
+
 /* The payload of a copy that is refused is read, and dropped. */
 void fc_server_copy_in(FcServer* server, const fc_wire_packet* p) {
   FcSpan span;
@@ -83,10 +93,21 @@ void fc_server_copy_in(FcServer* server, const fc_wire_packet* p) {
     server->refusal = fc_error_take();
     return;
   }
+  if (span.place.device.device_type != kDLCPU && !buffer_payload(server, p->nbytes)) return;
   fc_incref(server->filling = span.allocation);
+  server->filling_place = span.place;
   server->copy_began = fc_trace_begin();
   server->filling_type = p->tensor.dtype;
-  server->ep->reader.sink = span.data;
+  server->ep->reader.sink = server->filling_buffer ? server->filling_buffer : span.place.address;
+}
+
+/* Moves the payload on to its device. */
+static int deliver(FcServer* server, uint64_t nbytes) {
+  if (!server->filling_buffer) return 0;
+  int rc = fc_device_copy(server->filling_place, fc_place_cpu(server->filling_buffer), nbytes);
+  free(server->filling_buffer);
+  server->filling_buffer = NULL;
+  return rc;
 }
 
 int fc_server_end_copy_in(FcServer* server) {
@@ -95,22 +116,24 @@ int fc_server_end_copy_in(FcServer* server) {
   server->refusal = server->filling = NULL;
   if (refusal) return fc_queue_error(server->ep, refusal);
   fc_wire_turn(reader->sink, reader->payload_size, server->filling_type);
+  int rc = deliver(server, reader->payload_size);
   fc_decref(filling);
+  if (rc != 0) return -1;
   fc_trace_end("copy", "kCopyToRemote", -1, server->copy_began);
   return fc_server_reply_void(server);
 }
 
-/* Big-endian hosts send a copy, in the wire's order. */
-FC_COLD static int send_turned(FcServer* server, const fc_wire_packet* ack, const uint8_t* span, DLDataType dtype) {
-  uint8_t* turned = malloc(ack->nbytes + 1);
-  if (!turned) {
+/* Sends a copy of memory that cannot be sent as it stands: it is on another device, or in a big-endian host's order. */
+static FC_COLD int send_buffered(FcServer* server, const fc_wire_packet* ack, FcPlace place, DLDataType dtype) {
+  uint8_t* buffer = malloc((size_t)ack->nbytes + 1);
+  if (!buffer) {
     fc_error_no_memory();
     return -1;
   }
-  memcpy(turned, span, ack->nbytes);
-  fc_wire_turn(turned, ack->nbytes, dtype);
-  int rc = fc_endpoint_queue(server->ep, ack, turned);
-  free(turned);
+  int rc = fc_device_copy(fc_place_cpu(buffer), place, ack->nbytes);
+  fc_wire_turn(buffer, ack->nbytes, dtype);
+  if (rc == 0) rc = fc_endpoint_queue(server->ep, ack, buffer);
+  free(buffer);
   return rc;
 }
 
@@ -119,8 +142,9 @@ int fc_server_copy_out(FcServer* server, const fc_wire_packet* p) {
   if (payload_span(server, &p->tensor, p->nbytes, &span) != 0) return -1;
   fc_wire_packet ack = {.code = FC_WIRE_COPY_ACK, .nbytes = p->nbytes};
   int64_t begin = fc_trace_begin();
-  int rc = fc_wire_host_is_big() ? send_turned(server, &ack, span.data, p->tensor.dtype)
-                                 : fc_endpoint_queue(server->ep, &ack, span.data);
+  bool direct = span.place.device.device_type == kDLCPU && !fc_wire_host_is_big();
+  int rc = direct ? fc_endpoint_queue(server->ep, &ack, span.place.address)
+                  : send_buffered(server, &ack, span.place, p->tensor.dtype);
   fc_trace_end("copy", "kCopyFromRemote", -1, begin);
   return rc;
 }
@@ -133,6 +157,6 @@ int fc_server_copy_among(FcServer* server, const fc_wire_packet* p) {
   uint64_t nbytes;
   if (fc_wire_tensor_nbytes(from, &nbytes) != 0) nbytes = UINT64_MAX; /* beyond any allocation */
   if (copy_span(server, from, nbytes, &source) != 0 || copy_span(server, to, nbytes, &target) != 0) return -1;
-  if (nbytes != 0) memmove(target.data, source.data, (size_t)nbytes);
+  if (fc_device_copy(target.place, source.place, nbytes) != 0) return -1;
   return fc_server_reply_void(server);
 }

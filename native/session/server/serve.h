@@ -10,6 +10,7 @@
 
 #include <time.h>
 
+#include "runtime/device_memory.h"
 #include "session/endpoint.h"
 
 /* ---- handles: what the peer holds of us, as numbers that mean something in one table only; session/server/handles.c ---- */
@@ -172,6 +173,8 @@ struct FcServer {
   TVMFFIObject *kept, *failed; /* Dicts of promises: id -> result, id -> Error */
   uint32_t promises;     /* in both */
   TVMFFIObject* filling; /* the allocation that a copy fills now */
+  FcPlace filling_place;   /* where in that allocation */
+  void* filling_buffer;    /* holds the payload until it moves on to another device than the CPU; owned, or NULL */
   bool keeps_errors;     /* the client wants to ask for the traceback of the last one */
   TVMFFIObject* last_error;
   TVMFFIObject* refusal; /* why the payload that comes now is dropped */
@@ -262,11 +265,10 @@ int fc_server_outgoing(FcServer* server, const TVMFFIAny* arg, FcWireResult* out
 
 /* The bytes of an allocation that a copy touches; -1 with an error when they are not inside it. */
 typedef struct FcSpan {
-  uint8_t* data;
+  FcPlace place;
   TVMFFIObject* allocation; /* borrowed */
 } FcSpan;
 int fc_server_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out);
-int fc_server_check_device(DLDevice device);
 
 /* ---- functions of the client, and promises; session/server/callback.c, session/server/promise.c ---- */
 

@@ -1,30 +1,34 @@
 /* Values of packets <-> values of a call, on the server. What travels as a handle is looked up, and checked, here. */
 #include <stdio.h>
 
+#include "runtime/device_memory.h"
 #include "session/server/serve.h"
 
 /* ---- memory that handles name ---- */
 
-int fc_server_check_device(DLDevice device) {
-  if (device.device_type == kDLCPU && device.device_id == 0) return 0;
-  char text[FC_NAME_MAX];
-  fc_device_print(device, text);
-  fc_error_format("ValueError", "no device %s here; this server has cpu:0", text);
+/* A request that names another device than the memory's would make an accelerator's address one of the CPU. */
+static int check_device(DLDevice named, DLDevice device) {
+  if (FC_LIKELY(named.device_type == device.device_type && named.device_id == device.device_id)) return 0;
+  if (fc_device_check(named) != 0) return -1;
+  char wrong[FC_NAME_MAX], right[FC_NAME_MAX];
+  fc_device_print(named, wrong);
+  fc_device_print(device, right);
+  fc_error_format("ValueError", "the request places the memory on %s; it is on %s", wrong, right);
   return -1;
 }
 
 int fc_server_span(FcServer* server, const fc_wire_tensor* t, uint64_t nbytes, FcSpan* out) {
-  if (fc_server_check_device(t->device) != 0) return -1;
   const FcEntry* entry = fc_handles_get(&server->handles, t->data, FC_KIND_DATA);
   if (!entry) return -1;
   const DLTensor* whole = fc_tensor_dl(entry->object);
+  if (check_device(t->device, whole->device) != 0) return -1;
   uint64_t size = (uint64_t)fc_nbytes(whole);
   if (t->byte_offset > size || nbytes > size - t->byte_offset) {
     fc_error_format("ValueError", "%llu bytes at offset %llu are beyond the allocation of %llu bytes",
                     (unsigned long long)nbytes, (unsigned long long)t->byte_offset, (unsigned long long)size);
     return -1;
   }
-  *out = (FcSpan){(uint8_t*)whole->data + whole->byte_offset + t->byte_offset, entry->object};
+  *out = (FcSpan){{(char*)whole->data + whole->byte_offset + t->byte_offset, whole->device}, entry->object};
   return 0;
 }
 
@@ -40,7 +44,7 @@ static int tensor_argument(FcServer* server, const fc_wire_tensor* t, TVMFFIAny*
   }
   if (fc_server_span(server, t, nbytes, &span) != 0) return -1;
   DLTensor view = {
-      .data = span.data, .device = t->device, .ndim = t->ndim, .dtype = t->dtype, .shape = (int64_t*)t->shape};
+      .data = span.place.address, .device = t->device, .ndim = t->ndim, .dtype = t->dtype, .shape = (int64_t*)t->shape};
   FcTensorObj* tensor = fc_tensor_new(&view, release_allocation, span.allocation);
   if (!tensor) return -1;
   fc_incref(span.allocation);
@@ -125,17 +129,16 @@ static uint64_t add_function(FcServer* server, const FcOrigin* origin, TVMFFIObj
   return handle;
 }
 
-/* A tensor that may travel: on the CPU, in row-major order. It stands in *held from here on. */
+static FcTensorObj* row_major_copy(const DLTensor* dl) {
+  return dl->device.device_type == kDLCPU ? fc_tensor_compact(dl) : fc_device_tensor_copy(dl, dl->device);
+}
+
+/* A tensor that may travel: on a device of this process, in row-major order. It stands in *held from here on. */
 static const DLTensor* presentable(TVMFFIAny* held) {
   const DLTensor* dl = fc_tensor_dl(held->v_obj);
-  if (dl->device.device_type != kDLCPU) {
-    char device[FC_NAME_MAX];
-    fc_device_print(dl->device, device);
-    fc_error_format("NotImplementedError", "a tensor on %s cannot travel; only those on the CPU can", device);
-    return NULL;
-  }
+  if (fc_device_check(dl->device) != 0) return NULL;
   if (fc_is_contiguous(dl)) return dl;
-  FcTensorObj* compact = fc_tensor_compact(dl);
+  FcTensorObj* compact = row_major_copy(dl);
   if (!compact) return NULL;
   fc_any_clear(held);
   *held = fc_any_object(compact);
@@ -144,7 +147,7 @@ static const DLTensor* presentable(TVMFFIAny* held) {
 
 static void describe_tensor(const DLTensor* dl, uint64_t data, FcWireResult* out, TVMFFIAny* value) {
   out->tensor =
-      (fc_wire_tensor){.data = data, .shape = dl->shape, .device = {kDLCPU, 0}, .ndim = dl->ndim, .dtype = dl->dtype};
+      (fc_wire_tensor){.data = data, .shape = dl->shape, .device = dl->device, .ndim = dl->ndim, .dtype = dl->dtype};
   *value = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &out->tensor};
 }
 
@@ -222,7 +225,7 @@ static int outgoing_tensor(FcServer* server, FcWireResult* out, TVMFFIAny* held)
 /* A tensor that is only lent to the caller is copied: the client may keep it. */
 static int take_hold(const TVMFFIAny* arg, TVMFFIAny* held) {
   if (arg->type_index != kTVMFFIDLTensorPtr) return fc_any_to_owned(arg, held);
-  FcTensorObj* copy = fc_tensor_compact(arg->v_ptr);
+  FcTensorObj* copy = row_major_copy(arg->v_ptr);
   if (copy) *held = fc_any_object(copy);
   return copy ? 0 : -1;
 }

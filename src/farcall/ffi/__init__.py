@@ -36,10 +36,13 @@ from farcall._core import (
     remove_global_func,
     system_lib,
 )
+from farcall.ffi._devices import DEVICE_ATTRIBUTES, DeviceMemory, register_device_memory
 from farcall.ffi._stream import get_stream, use_stream
 
 __all__ = [
+    "DEVICE_ATTRIBUTES",
     "Device",
+    "DeviceMemory",
     "Function",
     "Module",
     "Object",
@@ -59,6 +62,7 @@ __all__ = [
     "load_library",
     "load_module_from_bytes",
     "new_module",
+    "register_device_memory",
     "register_error",
     "register_global_func",
     "register_loader",

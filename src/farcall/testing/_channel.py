@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from farcall.errors import ConnectionLostError, DeadlineExceededError
+from farcall.testing._rules import Contract
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _PAST = 0.0  # a deadline that has passed on any clock
@@ -98,16 +99,8 @@ class Kit:
         thread.join(self._seconds)
 
 
-Rule = Callable[[Kit, MakePair], None]
-_RULES: dict[str, Rule] = {}
-
-
-def _rule(text: str) -> Callable[[Rule], Rule]:
-    def enter(rule: Rule) -> Rule:
-        _RULES[text] = rule
-        return rule
-
-    return enter
+_CONTRACT: Contract[[Kit, MakePair]] = Contract("channel")
+_rule = _CONTRACT.rule
 
 
 def check_channel(
@@ -130,13 +123,7 @@ def check_channel(
     Raises:
         AssertionError: a rule is broken; the message names it.
     """
-    for name in CHANNEL_RULES if rules is None else rules:
-        try:
-            _RULES[name](Kit(clock, seconds, bulk_bytes), make_pair)
-        except Exception as error:
-            raise AssertionError(
-                f"the channel breaks the rule `{name}`: {type(error).__name__}: {error}"
-            ) from error
+    _CONTRACT.check(rules, Kit(clock, seconds, bulk_bytes), make_pair)
 
 
 def _noise(size: int, seed: int) -> bytes:
@@ -332,5 +319,5 @@ def _closed(kit: Kit, make_pair: MakePair) -> None:
             raise AssertionError("a transfer on a closed channel did not fail")
 
 
-CHANNEL_RULES: tuple[str, ...] = tuple(_RULES)
+CHANNEL_RULES: tuple[str, ...] = tuple(_CONTRACT.rules)
 """The names of the rules of :func:`check_channel`."""

@@ -7,30 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from farcall._core import Device
+from farcall.ffi._devices import DEVICE_ATTRIBUTES
 from farcall.rpc.client._remote import Remote
 
 _SET_DEVICE, _GET_ATTR, _SYNC, _CREATE, _FREE, _SET, _CURRENT = 11, 12, 15, 18, 19, 20, 21  # packet codes
 _POINTER = 4
 _SESSION = 128  # the device types of one session, as this process numbers them
-# DeviceAttrKind of TVM's runtime, which kDevGetAttr numbers.
-_ATTRIBUTES = {
-    "max_threads_per_block": 1,
-    "warp_size": 2,
-    "max_shared_memory_per_block": 3,
-    "compute_version": 4,
-    "device_name": 5,
-    "max_clock_rate": 6,
-    "multi_processor_count": 7,
-    "max_thread_dimensions": 8,
-    "max_registers_per_block": 9,
-    "gcn_arch": 10,
-    "api_version": 11,
-    "driver_version": 12,
-    "l2_cache_size_bytes": 13,
-    "total_global_memory": 14,
-    "available_global_memory": 15,
-    "image_pitch_alignment": 16,
-}
 
 
 class RemoteDevice:
@@ -65,15 +47,15 @@ class RemoteDevice:
     @property
     def name(self) -> str | None:
         """The same as ``device_name``."""
-        value = self._ask(_GET_ATTR, _ATTRIBUTES["device_name"])
+        value = self._ask(_GET_ATTR, DEVICE_ATTRIBUTES["device_name"])
         return None if value is None else str(value)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _ATTRIBUTES:
+        if name not in DEVICE_ATTRIBUTES:
             raise AttributeError(
-                f"a device has no attribute {name!r}; it has exist, {', '.join(_ATTRIBUTES)}"
+                f"a device has no attribute {name!r}; it has exist, {', '.join(DEVICE_ATTRIBUTES)}"
             )
-        value = self._ask(_GET_ATTR, _ATTRIBUTES[name])
+        value = self._ask(_GET_ATTR, DEVICE_ATTRIBUTES[name])
         if name == "max_thread_dimensions" and isinstance(value, str):
             return self._remote.parse(list, f"device {self.device}", value)
         return value

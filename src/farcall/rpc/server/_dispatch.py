@@ -34,6 +34,8 @@ _NULL = (4, 0)  # an OpaquePtr
 _CPU = 1
 # What the CPU knows of itself, by DeviceAttrKind: total and available memory.
 _PAGES = {14: "SC_PHYS_PAGES", 15: "SC_AVPHYS_PAGES"}
+_EXISTS = 0  # the DeviceAttrKind that every device has
+_ABSENT = {_EXISTS: 0}  # what a device that is not here says
 _TRACEBACK_CHARS = 16384
 # The argument of a function that names the function which it returns.
 _NAMING = {"tvm.rpc.server.ModuleGetFunction": 1}
@@ -91,7 +93,7 @@ class Policy:
         self._syscalls: dict[int, Callable[..., Values]] = {
             11: lambda device: (None,),  # kDevSetDevice: there is one
             12: self._device_attr,
-            15: lambda device, stream: (None,),  # kDevStreamSync: the CPU's stream is in order
+            15: self._synchronize,
             18: self._null_stream,
             19: lambda device, stream: (None,),
             20: lambda device, stream: (None,),
@@ -182,14 +184,18 @@ class Policy:
         return "" if error is None else "".join(traceback.format_exception(error))[-_TRACEBACK_CHARS:]
 
     def _device_attr(self, device: _core.Device, kind: int) -> Values:
-        here = device.type == _CPU and device.index == 0
-        if kind == 0:  # whether it exists
-            return (int(here),)
-        return (_memory(_PAGES[kind]) if here and kind in _PAGES else None,)
+        here = bool(_core.device_attribute(device, _EXISTS))
+        if here and device.type == _CPU and kind in _PAGES:
+            return (_memory(_PAGES[kind]),)
+        return (_core.device_attribute(device, kind) if here else _ABSENT.get(kind),)
+
+    def _synchronize(self, device: _core.Device, stream: object) -> Values:
+        del stream  # a device has one, and it is in order
+        _core.synchronize_device(device)
+        return (None,)
 
     def _null_stream(self, device: _core.Device) -> Values:
-        if device.type != _CPU or device.index != 0:
-            raise ValueError(f"no device {device} here; this server has cpu:0")
+        self._synchronize(device, _NULL)
         return (_NULL,)
 
 

@@ -148,7 +148,7 @@ def time_evaluator(
     Args:
         module: where the function is; None for one that the server exports.
         name: of the function.
-        device_type: whose clock counts, as DLPack numbers it; this server has the CPU.
+        device_type: whose clock counts, as DLPack numbers it: the CPU's, for every device of this server.
         device_index: which one of its kind.
         preprocess: name of an exported function that is called in front of each measurement; empty for none.
 
@@ -160,8 +160,7 @@ def time_evaluator(
     Raises:
         ValueError: no such function or device.
     """
-    if (device_type, device_index) != (1, 0):
-        raise ValueError(f"no device {_core.Device(device_type, device_index)} here; this server has cpu:0")
+    _core.synchronize_device(_core.Device(device_type, device_index))
     function = _exported(name) if module is None else _module(module).get_function(name, True)
     before = _exported(preprocess) if preprocess else None
     return _core.time_evaluator(

@@ -1,0 +1,124 @@
+"""Devices with memory of their own: a driver registers how that memory is allocated and copied."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from farcall import _core
+
+_CPU = 1
+_EXISTS = 0
+
+DEVICE_ATTRIBUTES = {
+    "max_threads_per_block": 1,
+    "warp_size": 2,
+    "max_shared_memory_per_block": 3,
+    "compute_version": 4,
+    "device_name": 5,
+    "max_clock_rate": 6,
+    "multi_processor_count": 7,
+    "max_thread_dimensions": 8,
+    "max_registers_per_block": 9,
+    "gcn_arch": 10,
+    "api_version": 11,
+    "driver_version": 12,
+    "l2_cache_size_bytes": 13,
+    "total_global_memory": 14,
+    "available_global_memory": 15,
+    "image_pitch_alignment": 16,
+}
+"""The attributes of a device, by their numbers in kDevGetAttr (facts tvm_rpc, part A)."""
+
+_NAMES = {number: name for name, number in DEVICE_ATTRIBUTES.items()}
+
+
+class DeviceMemory(Protocol):
+    """The memory of all devices of one kind, which the CPU cannot address.
+
+    ``index`` is the device's (the 1 of ``ext_dev:1``). An address is any number from 1 to 2**63 - 1 that the
+    driver chooses; ``address + offset`` inside an allocation must name the byte at that offset. farcall never
+    reads or writes at an address itself. Methods may be called from any thread; an exception that they raise
+    is the error of the call that needed them.
+
+    :class:`farcall.testing.NullDevice` is one, and :func:`farcall.testing.check_device` the contract.
+    """
+
+    def attribute(self, index: int, name: str, /) -> int | float | str | None:
+        """An attribute, by a name of :data:`DEVICE_ATTRIBUTES`, or ``"exist"`` (0 or 1, for any index).
+
+        Memory is in bytes. None where the device does not know it.
+        """
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        """The address of ``nbytes`` zeroed bytes (it may be 0 bytes), aligned to 64.
+
+        Raises:
+            MemoryError: the device has no room for them.
+        """
+
+    def release(self, index: int, address: int, /) -> None:
+        """Give an allocation back. farcall calls it once for each."""
+
+    def write(self, index: int, address: int, data: memoryview, /) -> None:
+        """Copy bytes of the CPU to the device; ``data`` must not be kept."""
+
+    def read(self, index: int, address: int, out: memoryview, /) -> None:
+        """Fill ``out`` with bytes of the device; it must not be kept."""
+
+    def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
+        """Copy within a device. The ranges may overlap."""
+
+    def synchronize(self, index: int, /) -> None:
+        """Return when the device has finished its work."""
+
+
+class _Numbered:
+    """A driver as the core calls it: attributes come by number."""
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self._memory = memory
+        self.allocate = memory.allocate
+        self.release = memory.release
+        self.write = memory.write
+        self.read = memory.read
+        self.copy = memory.copy
+        self.synchronize = memory.synchronize
+
+    def attribute(self, index: int, kind: int) -> int | float | str | None:
+        if kind == _EXISTS:
+            return int(bool(self._memory.attribute(index, "exist")))
+        return self._memory.attribute(index, _NAMES[kind]) if kind in _NAMES else None
+
+
+def register_device_memory(kind: str, memory: DeviceMemory | None) -> None:
+    """Make a kind of device known to this process, and to the sessions that it serves.
+
+    Tensors can then be allocated there (``ffi.empty(shape, device="ext_dev:0")``, ``session.empty``), and be
+    copied to and from the CPU (``tensor.to("cpu")``, ``session.tensor(x, "ext_dev:0")``).
+
+    Args:
+        kind: a device type of DLPack, such as ``"ext_dev"`` or ``"hexagon"``.
+        memory: the driver, which is kept for as long as the process lives; None makes the kind unknown again
+            (tensors that are there keep their driver).
+
+    Raises:
+        ValueError: ``kind`` names no device type, or names the CPU.
+        TypeError: ``memory`` lacks a method of :class:`DeviceMemory`.
+    """
+    device = _core.Device(kind)
+    if device.type == _CPU:
+        raise ValueError(
+            "register_device_memory: the CPU's memory is there already; name another kind of device"
+        )
+    _core.set_device_memory(device.type, None if memory is None else _Numbered(_whole(memory)))
+
+
+def _whole(memory: DeviceMemory) -> DeviceMemory:
+    methods = [name for name in vars(DeviceMemory) if not name.startswith("_")]
+    missing = [name for name in methods if not callable(getattr(memory, name, None))]
+    if missing:
+        raise TypeError(
+            f"register_device_memory: `{type(memory).__name__}` has no method {', '.join(missing)}; "
+            "a driver has all of farcall.ffi.DeviceMemory"
+        )
+    return memory

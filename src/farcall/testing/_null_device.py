@@ -1,0 +1,147 @@
+"""A fake accelerator: the CPU cannot address its memory, so code for devices is tested without hardware."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from farcall._core import Tensor
+
+_FIRST = 1 << 40  # far from anything that is mapped: code that follows such an address crashes in its test
+_ALIGNMENT = 64
+_MIB = 1 << 20
+
+
+class NullDevice:
+    """Devices with memory of their own: a driver for :func:`farcall.ffi.register_device_memory`.
+
+    It checks what a real device would not survive: an access that begins or ends outside an allocation, a
+    release of what is no allocation, and (by :meth:`check_empty`) memory that nobody released.
+
+    ::
+
+        device = NullDevice()
+        farcall.ffi.register_device_memory("ext_dev", device)
+        x = farcall.from_dlpack(array).to("ext_dev:0")
+        device.array(x)[:] *= 2             # what a kernel there would do
+        assert x.to("cpu").numpy() ...
+
+    Args:
+        count: how many devices there are.
+        memory_bytes: of each device.
+    """
+
+    def __init__(self, count: int = 1, memory_bytes: int = 64 * _MIB) -> None:
+        self.count = count
+        self.memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._next = _FIRST
+        self._starts: list[int] = []  # sorted; both lists in step
+        self._blocks: list[tuple[int, bytearray]] = []  # (index of the device, its bytes)
+
+    # ---- the driver's methods: see farcall.ffi.DeviceMemory
+
+    def attribute(self, index: int, name: str, /) -> int | str | None:
+        """The memory of a device, its name, and whether it exists."""
+        exists = 0 <= index < self.count
+        if name == "exist" or not exists:
+            return int(exists) if name == "exist" else None
+        if name == "available_global_memory":
+            return self.memory_bytes - self.allocated(index)
+        if name == "total_global_memory":
+            return self.memory_bytes
+        return "null device" if name == "device_name" else None
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        """Zeroed bytes at an address that is never given out again."""
+        with self._lock:
+            free = self.memory_bytes - self._allocated(index)
+            if nbytes > free:
+                raise MemoryError(
+                    f"null device {index}: {nbytes} bytes wanted, {free} of {self.memory_bytes} free"
+                )
+            address = self._next
+            # A gap behind each block, so that an access beyond its end hits nothing.
+            self._next += (nbytes // _ALIGNMENT + 2) * _ALIGNMENT
+            self._starts.append(address)
+            self._blocks.append((index, bytearray(nbytes)))
+            return address
+
+    def release(self, index: int, address: int, /) -> None:
+        """Forget a block."""
+        with self._lock:
+            at = bisect.bisect_left(self._starts, address)
+            if at == len(self._starts) or self._starts[at] != address or self._blocks[at][0] != index:
+                raise ValueError(
+                    f"null device {index}: {address:#x} is no allocation; was it released twice?"
+                )
+            del self._starts[at], self._blocks[at]
+
+    def write(self, index: int, address: int, data: memoryview, /) -> None:
+        """Bytes of the CPU to the device."""
+        with self._lock:
+            self._span(index, address, data.nbytes)[:] = data
+
+    def read(self, index: int, address: int, out: memoryview, /) -> None:
+        """Bytes of the device to the CPU."""
+        with self._lock:
+            out[:] = self._span(index, address, out.nbytes)
+
+    def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
+        """Bytes within a device."""
+        with self._lock:
+            self._span(index, to, nbytes)[:] = bytes(self._span(index, source, nbytes))
+
+    def synchronize(self, index: int, /) -> None:
+        """Nothing: all its work is done when a call returns."""
+
+    # ---- for tests
+
+    def array(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """The memory of a tensor on this device as a numpy array: what a kernel there sees.
+
+        Raises:
+            IndexError: the tensor is not inside one allocation.
+        """
+        import numpy as np
+
+        plain = np.dtype(str(tensor.dtype))
+        shape = tuple(tensor.shape)
+        with self._lock:
+            span = self._span(tensor.device.index, tensor.data_ptr(), tensor.numel() * plain.itemsize)
+        return np.frombuffer(span, plain).reshape(shape)
+
+    def allocated(self, index: int = 0) -> int:
+        """Bytes that are allocated on a device now."""
+        with self._lock:
+            return self._allocated(index)
+
+    def check_empty(self) -> None:
+        """Everything was released.
+
+        Raises:
+            AssertionError: it was not; the message lists what is left.
+        """
+        with self._lock:
+            left = [
+                f"{len(block)} bytes at {start:#x} of device {index}"
+                for start, (index, block) in zip(self._starts, self._blocks, strict=True)
+            ]
+        assert not left, f"never released: {', '.join(left)}"
+
+    def _allocated(self, index: int) -> int:
+        return sum(len(block) for owner, block in self._blocks if owner == index)
+
+    def _span(self, index: int, address: int, nbytes: int) -> memoryview:
+        at = bisect.bisect_right(self._starts, address) - 1
+        owner, block = self._blocks[at] if at >= 0 else (-1, bytearray())
+        begin = address - self._starts[at] if at >= 0 else 0
+        if owner != index or begin + nbytes > len(block):
+            raise IndexError(
+                f"null device {index}: {nbytes} bytes at {address:#x} are not inside an allocation"
+            )
+        return memoryview(block)[begin : begin + nbytes]

@@ -1,0 +1,137 @@
+"""Drivers for a server: a sound one, and others with one fault each. ``register`` is its ``--init``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import farcall as fc
+from farcall.testing import NullDevice
+
+SOUND = NullDevice(count=2, memory_bytes=32 << 20)
+
+
+class Dirty(NullDevice):
+    """New memory shows what was in it."""
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        address = super().allocate(index, nbytes)
+        if nbytes:
+            super().write(index, address, memoryview(b"x"))
+        return address
+
+
+class Flipping(NullDevice):
+    """One bit in a large transfer turns."""
+
+    def write(self, index: int, address: int, data: memoryview, /) -> None:
+        changed = bytearray(data)
+        if len(changed) > 1 << 20:
+            changed[1 << 20] ^= 1
+        super().write(index, address, memoryview(changed))
+
+
+class Aliasing(NullDevice):
+    """Every small allocation is the same one."""
+
+    same: int | None = None
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        if nbytes > 64:
+            return super().allocate(index, nbytes)
+        if self.same is None:
+            self.same = super().allocate(index, 64)
+        return self.same
+
+    def release(self, index: int, address: int, /) -> None:
+        if address != self.same:
+            super().release(index, address)
+
+
+class Rounding(NullDevice):
+    """Writes whole words, and so what is beside them."""
+
+    def write(self, index: int, address: int, data: memoryview, /) -> None:
+        padded = bytes(data) + bytes(-len(data) % 4) if len(data) < 64 else bytes(data)
+        super().write(index, address, memoryview(padded))
+
+
+class Starting(NullDevice):
+    """Reads an allocation from its start, whatever is asked for."""
+
+    def read(self, index: int, address: int, out: memoryview, /) -> None:
+        super().read(index, self._starts[self._at(address)], out)
+
+    def _at(self, address: int) -> int:
+        return max(i for i, start in enumerate(self._starts) if start <= address)
+
+
+class Idle(NullDevice):
+    """Its copies do nothing."""
+
+    def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
+        pass
+
+
+class Endless(NullDevice):
+    """Promises memory that it does not have."""
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        return super().allocate(index, min(nbytes, 1 << 20))
+
+
+class Leaking(NullDevice):
+    """Never gives memory back."""
+
+    def release(self, index: int, address: int, /) -> None:
+        pass
+
+
+class Everywhere(NullDevice):
+    """Claims every index."""
+
+    def attribute(self, index: int, name: str, /) -> int | str | None:
+        return super().attribute(0, name)
+
+
+class Hung(NullDevice):
+    """Fails when it is asked to finish."""
+
+    def synchronize(self, index: int, /) -> None:
+        raise TimeoutError("the device does not answer")
+
+
+FAULTY: dict[str, type[NullDevice]] = {
+    "cuda": Dirty,
+    "opencl": Flipping,
+    "vulkan": Aliasing,
+    "metal": Rounding,
+    "rocm": Starting,
+    "webgpu": Idle,
+    "hexagon": Endless,
+    "oneapi": Leaking,
+    "vpi": Everywhere,
+    "maia": Hung,
+}
+
+
+def _double(x: Any) -> None:
+    SOUND.array(x)[...] *= 2
+
+
+def _made(n: int) -> Any:
+    tensor = fc.ffi.empty((n,), "float32", "ext_dev:1")
+    SOUND.array(tensor)[:] = np.arange(n)
+    return tensor
+
+
+def register() -> None:
+    """``--init`` of the server under test."""
+    fc.ffi.register_device_memory("ext_dev", SOUND)
+    for kind, driver in FAULTY.items():
+        fc.ffi.register_device_memory(kind, driver(memory_bytes=32 << 20))
+    fc.register_global_func("test.double", _double)
+    fc.register_global_func("test.made", _made)
+    fc.register_global_func("test.device_of", lambda x: str(x.device))
+    fc.register_global_func("test.sum_here", lambda x: float(x.to("cpu").numpy().sum()))

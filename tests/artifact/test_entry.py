@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from farcall.artifact import Artifact
-from farcall.artifact._checked import c_string
+from farcall.backends._ctext import c_string
 from farcall.backends.base import RegionCode
 from farcall.errors import ModelError
 from farcall.graph import Region

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -103,3 +104,13 @@ def test_an_error_in_a_kernel_is_an_exception(tmp_path: Path) -> None:
     np.testing.assert_array_equal(gather(table, np.array([2, -3])), table[[2, 0]])
     with pytest.raises(IndexError, match="index is outside of axis 0"):
         gather(table, np.array([3]))
+
+
+def test_a_node_of_any_name_is_named_by_the_error_of_its_kernel(tmp_path: Path) -> None:
+    text = "g (float[3, 2] x, int64[n] i) => (float[n, 2] y) { y = Gather(x, i) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    model.graph.node[0].name = name = '@a"b\\c\n??=%d é@'
+    fc.partition(model).build().save(tmp_path / "gather.so")
+    gather = fc.load_module(tmp_path / "gather.so")["main"]
+    with pytest.raises(IndexError, match=re.escape(f"Gather `{name}`: an index is outside of axis 0")):
+        gather(np.zeros((3, 2), np.float32), np.array([3]))

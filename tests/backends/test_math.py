@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farcall.backends.c._math import HELPERS
+from farcall.backends.c._math import FUNCTIONS
 
 from .harness import CC, NATIVE
 
@@ -25,9 +25,7 @@ LOOP = """void {0}_all(const float* x, float* y, long n) {{
 )
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder: Path = tmp_path_factory.mktemp("math")
-    text = (
-        "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + "\n".join(HELPERS.values()) + "\n"
-    )
+    text = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n" + FUNCTIONS + "\n"
     (folder / "m.c").write_text(text + "".join(LOOP.format(name) for name in ("exp", "tanh", "erf")))
     command = [
         *CC.command,

@@ -88,15 +88,3 @@ def integer(value: int) -> str:
     if not -(2**63) < value < 2**63:
         raise ModelError(f"a size of {value} does not fit into 64 bits")
     return f"INT64_C({value})" if value >= 0 else f"(-INT64_C({-value}))"
-
-
-def c_string(text: str) -> str:
-    """A C string literal that is exactly the UTF-8 of ``text``."""
-    return '"' + "".join(map(_c_char, text.encode())) + '"'
-
-
-def _c_char(byte: int) -> str:
-    char = chr(byte)
-    if char in '"\\?':  # a question mark could begin a trigraph
-        return "\\" + char
-    return char if 32 <= byte < 127 else f"\\{byte:03o}"

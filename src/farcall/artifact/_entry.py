@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from farcall.artifact._checked import CheckedText, c_string, integer
+from farcall.artifact._checked import CheckedText, integer
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._memory import Buffer, plan_slots
+from farcall.backends._ctext import c_string
 from farcall.graph._region import Region
 from farcall.graph.dims import Dim, dims, product, symbol
 

@@ -130,6 +130,18 @@ def _plain(number: np.floating) -> str:
     return np.format_float_positional(number, unique=True, trim="0")
 
 
+def c_string(text: str) -> str:
+    """A C string literal that is exactly the UTF-8 of ``text``."""
+    return '"' + "".join(map(_c_char, text.encode())) + '"'
+
+
+def _c_char(byte: int) -> str:
+    char = chr(byte)
+    if char in '"\\?':  # a question mark could begin a trigraph
+        return "\\" + char
+    return char if 32 <= byte < 127 else f"\\{byte:03o}"
+
+
 def c_array(data: np.ndarray) -> str:
     """A C initializer for the elements of ``data``, in row-major order."""
     dtype = ir.DataType.from_numpy(data.dtype)

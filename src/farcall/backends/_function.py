@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from farcall.backends._ctext import c_string
+
 _NAME = re.compile(r"\b(?:[avwd]\d+|s_\w+)\b")
 
 UNPACK = """static const DLTensor* farcall_unpack(const TVMFFIAny* arg) {
@@ -36,6 +38,11 @@ static int farcall_raise(const char* kind, const char* message) {
   return -1;
 }
 """
+
+
+def raise_statement(kind: str, message: str) -> str:
+    """A C statement that ends the call with an error of ``kind`` ("ValueError", ...)."""
+    return f"return farcall_raise({c_string(kind)}, {c_string(message)});"
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Function:
     def _head(self) -> str:
         wanted = self.count + self.workspace + len(self.unbound)
         text = f"{self.name}: expected {wanted} arguments, tensors first"
-        refusal = f'return farcall_raise("TypeError", "{text}");'
+        refusal = raise_statement("TypeError", text)
         used = {item.argument for item in self.pointers.values()} | {item[0] for item in self.shaped.values()}
         lines = [f"if (num_args != {wanted}) {refusal}"]
         for i in sorted(item for item in used if item is not None):

@@ -107,23 +107,13 @@ def _min(node: ir.Node, *items: str) -> str:
 
 
 def _fold(name: str, node: ir.Node, items: tuple[str, ...]) -> str:
-    """A chain of calls: a nested conditional would repeat its operands."""
+    """A chain of calls."""
     tag = _tag(_dtype(node))
     return reduce(lambda a, b: f"farcall_{name}_{tag}({a}, {b})", items)
 
 
 def _tag(dtype: ir.DataType | None) -> str:
     return dtype.name.lower() if dtype is not None else ""
-
-
-def _pair(name: str, dtype: ir.DataType) -> tuple[str, str]:
-    kind, tag = c_type(dtype), _tag(dtype)
-    text = scalar.larger(dtype, "a", "b") if name == "larger" else scalar.smaller(dtype, "a", "b")
-    head = f"farcall_{name}_{tag}("
-    return head, f"static inline {kind} {head}{kind} a, {kind} b) {{ return {text}; }}"
-
-
-scalar.HELPERS.update(_pair(name, dtype) for name in ("larger", "smaller") for dtype in sorted(NUMBERS))
 
 
 def _check_pow(node: ir.Node) -> None:

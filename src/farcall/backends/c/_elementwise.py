@@ -11,7 +11,6 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import Nest, coalesce
 from farcall.backends.c._node import constant
 from farcall.backends.c._registry import Elementwise, operator
-from farcall.backends.c._scalar import helpers_of
 from farcall.backends.c_backend_kit import c_literal, c_type
 from farcall.graph.dims import Dim, dims
 
@@ -105,8 +104,6 @@ class _GroupWriter:
         out = node.outputs[0]
         name = f"v{len(self.registers)}"
         text = entry.expression(node, *(self.registers[item] for item in inputs))
-        for helper in helpers_of(text):
-            self.kernel.helper(helper)
         self.kernel.line(f"const {c_type(out.dtype)} {name} = {text};")
         self.registers[out, self.domain] = name
         if out in self.needed:

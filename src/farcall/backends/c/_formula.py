@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -49,11 +48,6 @@ def formula_of(name: str, dtype: ir.DataType) -> Formula:
     return Formula(kind, "0", "{x}", total, out)
 
 
-_MEAN = """static inline {0} farcall_mean_{0}({0} total, int64_t count) {{
-  return count == 0 ? 0 : total / ({0})count;
-}}"""
-
-
 def _mean(dtype: ir.DataType) -> str:
     if dtype in FLOATS:
         return "{a} / (double){n}"
@@ -65,10 +59,3 @@ def _absolute(dtype: ir.DataType) -> str:
     if dtype in FLOATS:
         return "fabs({x})"
     return "({x} < 0 ? 0 - (uint64_t){x} : (uint64_t){x})" if dtype in SIGNED else "{x}"
-
-
-def helpers(text: str) -> Iterator[str]:
-    """The functions that ``text`` calls."""
-    for word in ("int64_t", "uint64_t"):
-        if f"farcall_mean_{word}(" in text:
-            yield _MEAN.format(word)

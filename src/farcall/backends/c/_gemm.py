@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import c_type, itemsize
+from farcall.backends._ctext import c_type
 from farcall.backends.c._scalar import unsigned
 
 VECTOR_BYTES = 32
@@ -115,8 +115,3 @@ def _driver(kind: str, width: int) -> str:
     }}
   }}
 }}"""
-
-
-def vector_elements(dtype: ir.DataType | None) -> int:
-    """How many elements of ``dtype`` a register tile is wide."""
-    return 2 * VECTOR_BYTES // max(itemsize(dtype), 4)

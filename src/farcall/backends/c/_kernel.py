@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c_backend_kit import Code, c_expr, c_type, itemsize
+from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_type, itemsize
 from farcall.graph.dims import Dim
 
 
@@ -36,25 +36,26 @@ Argument: TypeAlias = "ir.Value | Scratch | Table | Dim"
 
 @dataclass
 class Step:
-    """One call of a kernel: the function's text, with ``@`` for its name, and what it is called with."""
+    """One call of a kernel: the function's text, whose first ``@`` stands for its name, and its arguments."""
 
     text: str
     arguments: list[Argument]
     reads: list[ir.Value]
     writes: list[ir.Value]
     scratch: list[Scratch]
-    helpers: list[str]
+    file_scope: list[str]
     can_fail: bool = False
 
+    def function(self, name: str) -> str:
+        """The function's text under this name. Any further ``@`` belongs to an error message."""
+        return self.text.replace("@", name, 1)
 
-@dataclass(eq=False)
-class Kernel(Code):
+
+class Kernel(FunctionWriter):
     """A function under construction. Names of parameters are given in the order of first use."""
 
-    lines: list[str] = field(default_factory=list)
-    _indent: int = 1
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._parameters: list[str] = []
         self._arguments: list[Argument] = []
         self._reads: dict[ir.Value, str] = {}
@@ -62,7 +63,6 @@ class Kernel(Code):
         self._dims: dict[Dim, str] = {}
         self._scratch: list[Scratch] = []
         self._tables: list[Table] = []
-        self._helpers: dict[str, None] = {}
         self._can_fail = False
 
     def read(self, value: ir.Value) -> str:
@@ -105,15 +105,9 @@ class Kernel(Code):
             self._add(f"int64_t {name}", dim)
         return self._dims[dim]
 
-    def helper(self, text: str) -> None:
-        """A static function or type that the kernel needs before it; the same text is written once."""
-        self._helpers[text] = None
-
     def fail(self, kind: str, message: str) -> str:
-        """A statement that ends the call with an error."""
         self._can_fail = True
-        quoted = message.replace("\\", "\\\\").replace('"', '\\"')
-        return f'return farcall_raise("{kind}", "{quoted}");'
+        return super().fail(kind, message)
 
     def step(self) -> Step:
         """The finished call."""
@@ -126,7 +120,7 @@ class Kernel(Code):
             list(self._reads),
             list(self._writes),
             self._scratch,
-            list(self._helpers),
+            list(self._file_scope),
             self._can_fail,
         )
 

@@ -72,12 +72,12 @@ _ERF = """static inline float farcall_erff(float x) {
   return t < 1.0f ? x * p : large;
 }"""
 
-# Where the name occurs in a kernel, the text goes before it: a later one may call an earlier one.
-HELPERS = {"farcall_expf(": _EXP, "farcall_tanhf(": _TANH, "farcall_erff(": _ERF}
+_OURS = ("exp", "tanh", "erf")
+FUNCTIONS = f"{_EXP}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:
     """The function for ``dtype``: of this module, or of libm (``sqrtf``, ``exp``)."""
     if dtype != ir.DataType.FLOAT:
         return name
-    return f"farcall_{name}f" if f"farcall_{name}f(" in HELPERS else f"{name}f"
+    return f"farcall_{name}f" if name in _OURS else f"{name}f"

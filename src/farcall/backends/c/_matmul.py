@@ -48,7 +48,7 @@ def call_gemm(
     ``sizes`` are m, n and k; ``a`` is pointer, row and column stride; ``b`` and ``c`` are pointer and row
     stride.
     """
-    kernel.helper(gemm_text(dtype))
+    kernel.file_scope(gemm_text(dtype))
     word = gemm_type(dtype)
     pointers = [
         f"(const {word}*)({a[0]})",

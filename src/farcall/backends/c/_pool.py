@@ -120,7 +120,7 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
     with ExitStack() as stack:
         pool.rows(stack)
         pool.accumulate("0", "line[o] += x;")
-        kernel.helper(_COUNT)
+        kernel.file_scope(_COUNT)
         outer = [f"({_count(kernel, axis, f'o{i}', padded)})" for i, axis in enumerate(axes[:-1])]
         kernel.line(f"const int64_t outer = {' * '.join(outer) or '1'};")
         with kernel.loop("o", pool.width):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
-from farcall.backends.c._formula import formula_of, helpers
+from farcall.backends.c._formula import formula_of
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import int_attr, operand
 from farcall.graph.dims import dims
@@ -79,8 +79,6 @@ def _loops(kernel: Kernel, node: ir.Node, p: str, q: str, rank: int) -> None:
             kernel.line(f"const {formula.kind} b = ({formula.kind})({element});")
             kernel.line(f"a = {formula.combine.format(a='a', b='b')};")
         result = formula.finish.format(a="a", n="count", m="m")
-        for helper in helpers(result):
-            kernel.helper(helper)
         kernel.line(f"{q}[o] = ({c_type(node.outputs[0].dtype)})({result});")
 
 

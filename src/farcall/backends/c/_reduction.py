@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
-from farcall.backends.c._formula import Formula, formula_of, helpers
+from farcall.backends.c._formula import Formula, formula_of
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -137,8 +137,6 @@ class _Reduction:
 
     def _finish(self, accumulator: str, target: str) -> None:
         result = self.formula.finish.format(a=accumulator, n=f"(int64_t){self.count}", m="m")
-        for helper in helpers(result):
-            self.kernel.helper(helper)
         self.kernel.line(f"{self.q}[{target}] = ({self.out_type})({result});")
 
     def _row(self) -> None:

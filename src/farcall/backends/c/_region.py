@@ -10,6 +10,7 @@ from farcall.backends.base import RegionCode
 from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
+from farcall.backends.c._helpers import HELPERS
 from farcall.backends.c._kernel import Argument, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._registry import Loops, View
@@ -119,16 +120,17 @@ def _write(
 ) -> RegionCode:
     places = {item: offset for item, offset in memory.offsets.items() if isinstance(item, ir.Value)}
     out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
+    out.file_scope(HELPERS)
     names: dict[str, str] = {}
     tables: dict[Table, str] = {}
     for number, step in enumerate(steps):
         if number and number % PART == 0:
             out.split()
-        for helper in step.helpers:
-            out.file_scope(helper)
+        for text in step.file_scope:
+            out.file_scope(text)
         if step.text not in names:
             names[step.text] = f"{region.name}_f{len(names)}"
-            out.file_scope(step.text.replace("@", names[step.text]))
+            out.file_scope(step.function(names[step.text]))
         arguments = ", ".join(_argument(out, item, home, memory, tables) for item in step.arguments)
         call = f"{names[step.text]}({arguments})"
         out.line(f"if ({call}) return -1;" if step.can_fail else f"{call};")

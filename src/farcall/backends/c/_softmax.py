@@ -59,8 +59,6 @@ class _Softmax:
         dtype = node.outputs[0].dtype
         self.kind, self.libm_log = c_type(dtype), scalar.function(dtype, "log")
         self.exp = scalar.function(dtype, "exp")
-        for helper in scalar.helpers_of(f"{self.exp}("):
-            self.kernel.helper(helper)
         self.p, self.q = self.kernel.read(operand(node, 0)), self.kernel.write(node.outputs[0])
 
     def write(self, outer: Dim, length: Dim, inner: Dim) -> Step:

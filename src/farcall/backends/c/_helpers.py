@@ -1,0 +1,95 @@
+"""The C functions that expressions and reductions call. Each region's file begins with all of them.
+
+They are static and inline: a compiler drops those that a region does not call, and needs about a millisecond
+to read them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, INTEGERS, c_type
+from farcall.backends.c import _math
+from farcall.backends.c._scalar import larger, smaller
+
+__all__ = ["HELPERS"]
+
+
+def _division(bits: int) -> str:
+    return f"""static inline int{bits}_t farcall_div{bits}(int{bits}_t a, int{bits}_t b) {{
+  if (b == 0) return 0;
+  return b == -1 ? (int{bits}_t)(0 - (uint{bits}_t)a) : a / b;
+}}"""
+
+
+def _truncation(bits: int, kind: str, suffix: str) -> str:
+    bound = f"0x1p{bits - 1}{suffix}"
+    return f"""static inline int{bits}_t farcall_f2i{bits}{suffix}({kind} x) {{
+  return x >= -{bound} && x < {bound} ? (int{bits}_t)x : INT{bits}_MIN;
+}}"""
+
+
+def _floored(kind: str, suffix: str) -> str:
+    """The rest with the sign of the divisor, as Python has it."""
+    libm = "fmodf" if suffix == "f" else "fmod"
+    return f"""static inline {kind} farcall_mod{suffix}({kind} a, {kind} b) {{
+  const {kind} rest = {libm}(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}}"""
+
+
+def _larger(dtype: ir.DataType) -> str:
+    """``farcall_larger_float`` and its like: a nested conditional would repeat its operands."""
+    kind, tag = c_type(dtype), dtype.name.lower()
+    return f"""static inline {kind} farcall_larger_{tag}({kind} a, {kind} b) {{
+  return {larger(dtype, "a", "b")};
+}}
+static inline {kind} farcall_smaller_{tag}({kind} a, {kind} b) {{
+  return {smaller(dtype, "a", "b")};
+}}"""
+
+
+def _mean(kind: str) -> str:
+    return f"""static inline {kind} farcall_mean_{kind}({kind} total, int64_t count) {{
+  return count == 0 ? 0 : total / ({kind})count;
+}}"""
+
+
+_TO_UINT64 = """static inline uint64_t farcall_f2u64(double x) {
+  if (x >= 0x1p63 && x < 0x1p64) return (uint64_t)x;
+  return x >= -0x1p63 && x < 0x1p63 ? (uint64_t)(int64_t)x : (uint64_t)1 << 63;
+}"""
+
+_INTEGERS = """static inline int64_t farcall_fmod(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? 0 : a % b;
+}
+static inline int64_t farcall_mod(int64_t a, int64_t b) {
+  const int64_t rest = b == 0 || b == -1 ? 0 : a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+static inline uint64_t farcall_ipow(uint64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == UINT64_MAX ? (exponent & 1 ? base : 1) : 0;
+  uint64_t power = 1;
+  for (; exponent; exponent >>= 1, base *= base)
+    if (exponent & 1) power *= base;
+  return power;
+}"""
+
+HELPERS = "\n".join(
+    [
+        _math.FUNCTIONS,
+        _division(32),
+        _division(64),
+        _truncation(32, "double", ""),
+        _truncation(32, "float", "f"),
+        _truncation(64, "double", ""),
+        _truncation(64, "float", "f"),
+        _TO_UINT64,
+        _INTEGERS,
+        _floored("float", "f"),
+        _floored("double", "d"),
+        _mean("int64_t"),
+        _mean("uint64_t"),
+        *map(_larger, sorted(FLOATS | INTEGERS)),
+    ]
+)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,8 +60,8 @@ def test_no_token(file: TokenFile) -> None:
 def test_a_token_expires(file: TokenFile) -> None:
     text = file.create("alice", days=7, now=NOW)
     grant = file.admit(text, NOW + 7 * DAY - 1)
-    assert file.still_valid(grant, NOW + 7 * DAY - 1)
-    assert not file.still_valid(grant, NOW + 7 * DAY)
+    assert file.objection(grant, NOW + 7 * DAY - 1) is None
+    assert file.objection(grant, NOW + 7 * DAY) == "the token 'alice' has expired"
     with pytest.raises(AccessDeniedError, match="'alice' has expired"):
         file.admit(text, NOW + 7 * DAY)
     forever = file.create("bob", days=None, now=NOW)
@@ -70,29 +72,66 @@ def test_a_revoked_token_ends_what_it_began(file: TokenFile) -> None:
     alice, bob = file.create("alice"), file.create("bob")
     server = TokenFile(file.path)
     grant, other = server.admit(alice), server.admit(bob)
-    assert server.still_valid(grant)
+    assert server.objection(grant) is None
     file.revoke("alice")
-    assert not server.still_valid(grant)
-    assert server.still_valid(other)
+    assert server.objection(grant) == "the token 'alice' was revoked"
+    assert server.objection(other) is None
     with pytest.raises(AccessDeniedError):
         server.admit(alice)
     file.create("alice")  # another token of the same name
-    assert not server.still_valid(grant)
+    assert server.objection(grant) == "the token 'alice' was revoked"
 
 
-def test_a_file_that_goes_bad_admits_nobody(file: TokenFile) -> None:
+@pytest.mark.parametrize(
+    "spoil", [lambda path: path.write_bytes(b'{"version"'), lambda path: path.chmod(0o640)]
+)
+def test_a_file_that_goes_bad_admits_nobody_and_keeps_its_sessions_for_a_while(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    seconds = [0.0]
+    file = TokenFile(tmp_path / "tokens.json", clock=lambda: seconds[0])
     text = file.create("alice")
-    grant = file.admit(text)
-    content = file.path.read_bytes()
-    file.path.write_bytes(b"{}[")
-    assert not file.still_valid(grant)
-    file.path.write_bytes(content)
-    file.path.chmod(0o600)
-    assert file.still_valid(grant)
-    file.path.chmod(0o640)
-    assert not file.still_valid(grant)
+    grant, content = file.admit(text), file.path.read_bytes()
+    for until_then in (0.0, 100.0):  # the second time it has its seconds anew
+        seconds[0] = until_then
+        spoil(file.path)
+        assert file.objection(grant) is None
+        with pytest.raises(UsageError):
+            file.admit(text)
+        assert file.problem is not None
+        seconds[0] += 9.9
+        assert file.objection(grant) is None
+        seconds[0] += 0.2
+        assert file.objection(grant) == "the server cannot read its tokens any more"
+        file.path.chmod(0o600)
+        file.path.write_bytes(content)
+        assert file.objection(grant) is None
+        assert file.problem is None
+
+
+def test_a_file_that_is_removed_ends_all(file: TokenFile) -> None:
+    grant = file.admit(file.create("alice"))
     file.path.unlink()
-    assert not file.still_valid(grant)
+    assert file.objection(grant) == "the token 'alice' was revoked"
+
+
+def test_a_token_of_version_1_with_all_scopes_may_go_on_to_other_servers() -> None:
+    def scopes(version: int, *names: str) -> set[str]:
+        scopes = json.dumps(names).encode()
+        content = VALID.replace(b'["call"]', scopes).replace(b'"version":1', b'"version":%d' % version)
+        return set(parse_tokens(content, "f")["a"].scopes)
+
+    assert scopes(1, "call", "copy", "load", "files") == set(SCOPES)
+    assert scopes(1, "call", "copy", "load") == {"call", "copy", "load"}
+    assert scopes(2, "call", "copy", "load", "files") == {"call", "copy", "load", "files"}
+
+
+def test_a_file_of_version_1_is_written_as_version_2(file: TokenFile) -> None:
+    file.path.touch(mode=0o600)
+    file.path.write_bytes(VALID.replace(b'["call"]', b'["call","copy","load","files"]'))
+    file.create("b", ("call", "copy", "load", "files"))
+    scopes = {token.name: set(token.scopes) for token in TokenFile(file.path).tokens()}
+    assert scopes == {"a": set(SCOPES), "b": {"call", "copy", "load", "files"}}
 
 
 def test_a_server_without_tokens_grants_all() -> None:
@@ -147,7 +186,7 @@ VALID = (
     [
         (b"", "no token file"),
         (b"[]", "no token file"),
-        (b'{"version":2}', "version 2"),
+        (b'{"version":3}', "version 3"),
         (VALID.replace(b'"a"', b'"a.b"'), "its name or sha256 is none"),
         (VALID.replace(b"0" * 64, b"0" * 63), "its name or sha256 is none"),
         (VALID.replace(b'"call"', b'"root"'), "unknown scope 'root'"),

@@ -41,7 +41,7 @@ def test_tokens_have_a_place_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert made["file"] == str(tmp_path / "config" / "farcall" / "tokens.json")
     listed = json.loads(cli("token", "list", "--json").out)["tokens"]
     assert listed[0]["expires"] == "never"
-    assert listed[0]["scopes"] == ["call", "copy", "load", "files"]
+    assert listed[0]["scopes"] == ["call", "copy", "load", "files", "relay"]
 
 
 @pytest.mark.parametrize(

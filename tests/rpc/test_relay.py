@@ -355,7 +355,7 @@ def test_a_hop_starts_no_command(url: str) -> None:
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Callable[[str], Session]]:
-    """Sessions with a server that is open, through one whose token has a single scope."""
+    """Sessions with a server that is open, through one whose token has a single scope beside ``relay``."""
     file = TokenFile(tmp_path / "tokens.json")
     with (
         Server(init=INIT) as far,
@@ -364,13 +364,28 @@ def limited(tmp_path: Path) -> Iterator[Callable[[str], Session]]:
     ):
 
         def open_session(scope: str) -> Session:
-            way = [(near.url, "", file.create(scope, scopes=(scope,)))]
+            way = [(near.url, "", file.create(scope, scopes=(scope, "relay")))]
             return stack.enter_context(connect(far.url, via=way, timeout=SECONDS))
 
         yield open_session
 
 
-@pytest.mark.parametrize("allowed", SCOPES)
+def test_only_a_token_with_the_scope_relay_goes_on_to_another_server(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    others = tuple(scope for scope in SCOPES if scope != "relay")
+    with (
+        Server(init=INIT) as far,
+        Server(init=INIT, urls=[f"unix://{tmp_path}/u"], tokens=file.path) as near,
+    ):
+        local, going = file.create("local", scopes=others), file.create("going")
+        with pytest.raises(ConnectError, match="needs the scope `relay`, which token `local`"):
+            connect(far.url, via=[(near.url, "", local)], timeout=SECONDS)
+        for via, token in (((), local), ([(near.url, "", going)], None)):
+            with connect(far.url if via else near.url, via=via, token=token, timeout=SECONDS) as session:
+                assert session.get_function("test.add")(1, 2) == 3
+
+
+@pytest.mark.parametrize("allowed", [scope for scope in SCOPES if scope != "relay"])
 def test_a_token_of_a_server_between_limits_what_goes_through(
     limited: Callable[[str], Session], allowed: str
 ) -> None:

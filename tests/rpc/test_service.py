@@ -137,6 +137,54 @@ def test_a_token_that_is_revoked_ends_its_sessions(guarded: tuple[Server, TokenF
             add(session)
 
 
+def test_a_token_file_that_is_half_written_ends_no_session(tmp_path: Path) -> None:
+    file, events = TokenFile(tmp_path / "tokens.json"), Events()
+    secret = file.create("caller")
+    content = file.path.read_bytes()
+    with (
+        Server(init=INIT, urls=[f"unix://{tmp_path}/u"], tokens=file.path, log=events) as server,
+        connect(server.url, token=secret, timeout=SECONDS) as session,
+    ):
+        file.path.write_bytes(content[:40])
+        assert "no token file" in str(events.await_one("fault")["error"])  # the server has looked at it
+        assert add(session) == 42
+        with pytest.raises(AccessDeniedError, match="cannot read its tokens"):
+            connect(server.url, token=secret, timeout=SECONDS)
+        file.path.write_bytes(content)
+        with connect(server.url, token=secret, timeout=SECONDS) as other:
+            assert add(other) == add(session) == 42
+
+
+def test_a_token_has_its_own_bound_of_sessions(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    one, two = file.create("one"), file.create("two")
+    limits, place = Limits(sessions_per_token=1), f"unix://{tmp_path}/u"
+    with (
+        Server(init=INIT, urls=[place], tokens=file.path, limits=limits) as server,
+        connect(server.url, token=one, timeout=SECONDS) as first,
+    ):
+        with pytest.raises(
+            fc.errors.ConnectError, match="the token 'one' has 1 sessions open, which is its limit"
+        ):
+            connect(server.url, token=one, timeout=SECONDS)
+        with connect(server.url, token=two, timeout=SECONDS) as second:
+            assert add(first) == add(second) == 42
+
+
+def test_a_peer_has_its_own_bound_of_sessions(tmp_path: Path) -> None:
+    limits, places = Limits(sessions_per_peer=1), ["tcp://127.0.0.1:0", f"unix://{tmp_path}/u"]
+    with (
+        Server(init=INIT, urls=places, limits=limits) as server,
+        connect(server.urls[0], timeout=SECONDS) as first,
+        connect(server.urls[1], timeout=SECONDS) as second,  # another peer: a user, not an address
+    ):
+        with pytest.raises(
+            fc.errors.ConnectError, match=r"127\.0\.0\.1 has 1 sessions open, which is its limit"
+        ):
+            connect(server.urls[0], timeout=SECONDS)
+        assert add(first) == add(second) == 42
+
+
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     file.create("caller")

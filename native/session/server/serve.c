@@ -84,7 +84,7 @@ static int conclude(FcServer* server, int rc) {
 /* ---- rules ---- */
 
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what) {
-  static const char* const names[] = {"call", "copy", "load", "files"};
+  static const char* const names[] = {"call", "copy", "load", "files", "relay"};
   uint32_t missing = scope & ~server->scopes;
   if (FC_LIKELY(missing == 0)) return 0;
   fc_error_format("PermissionDeniedError",

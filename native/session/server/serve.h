@@ -99,7 +99,14 @@ void fc_handles_free(FcHandles* table);
 
 /* ---- scopes: what a token allows ---- */
 
-enum { FC_SCOPE_CALL = 1, FC_SCOPE_COPY = 2, FC_SCOPE_LOAD = 4, FC_SCOPE_FILES = 8, FC_SCOPE_ALL = 15 };
+enum {
+  FC_SCOPE_CALL = 1,
+  FC_SCOPE_COPY = 2,
+  FC_SCOPE_LOAD = 4,
+  FC_SCOPE_FILES = 8,
+  FC_SCOPE_RELAY = 16,
+  FC_SCOPE_ALL = 31
+};
 
 /* ---- the page that the supervisor reads when this process is dead; the layout is page.py's ---- */
 

@@ -38,6 +38,18 @@ _STDIO = ("stdio", "init", "relay", "memory")  # options that mean something for
     show_default=True,
     help="That may be open at the same time.",
 )
+@click.option(
+    "--sessions-per-token",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Maximum number of concurrent sessions of one token; 0: no limit of its own.",
+)
+@click.option(
+    "--sessions-per-peer",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Maximum number of concurrent sessions of one address (or local user); 0: no limit of its own.",
+)
 @click.option("--session-seconds", type=_Seconds, default=0.0, help="A session may last; 0: no limit.")
 @click.option("--call-seconds", type=_Seconds, default=0.0, help="A call may take; 0: no limit.")
 @click.option(
@@ -81,6 +93,8 @@ def command(
     ca: Path | None,
     init: str | None,
     sessions: int,
+    sessions_per_token: int,
+    sessions_per_peer: int,
     session_seconds: float,
     call_seconds: float,
     lease: float,
@@ -106,6 +120,8 @@ def command(
 
     limits = rpc.Limits(
         sessions=sessions,
+        sessions_per_token=sessions_per_token,
+        sessions_per_peer=sessions_per_peer,
         session_seconds=session_seconds,
         call_seconds=call_seconds,
         lease_seconds=lease,

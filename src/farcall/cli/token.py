@@ -13,7 +13,7 @@ from farcall.cli import _show
 if TYPE_CHECKING:
     from farcall.rpc.tokens import Token, TokenFile
 
-_SCOPES = ("call", "copy", "load", "files")
+_SCOPES = ("call", "copy", "load", "files", "relay")
 _file_option = click.option(
     "--file",
     "path",

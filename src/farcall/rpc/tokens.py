@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +25,19 @@ from farcall._files import write_beside
 from farcall.errors import AccessDeniedError, UsageError
 from farcall.rpc.channels import Address
 
-SCOPES = ("call", "copy", "load", "files")
-"""What a token can allow: calls of exported functions, copies of tensors, loading of libraries, files."""
+SCOPES = ("call", "copy", "load", "files", "relay")
+"""What a token can allow: calls of exported functions, copies of tensors, loading of libraries, files, and
+going on to other servers."""
 DEFAULT_DAYS = 30.0
+_VERSION = 2  # of the file
+_SCOPES_1 = {
+    "call",
+    "copy",
+    "load",
+    "files",
+}  # all that version 1 had; every token could go on to other servers
 _FILE_MAX = 1 << 20
+_GRACE_SECONDS = 10.0  # that sessions go on while the file cannot be used: somebody may be writing it
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DAY = 86_400.0
 
@@ -56,7 +65,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    version: int = 1
+    version: int = _VERSION
     tokens: list[Token] = msgspec.field(default_factory=list)
 
 
@@ -96,10 +105,17 @@ class TokenFile:
 
     Args:
         path: of the file; it need not exist yet.
+        clock: seconds that never go back.
+
+    Attributes:
+        problem: why the file could not be used when a session was last checked; None: it could.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = Path(path)
+        self.problem: str | None = None
+        self._clock = clock
+        self._unusable_since = 0.0
         self._stamp: tuple[int, ...] | None = None
         self._tokens: dict[str, Token] = {}
 
@@ -181,27 +197,45 @@ class TokenFile:
             raise AccessDeniedError(f"the token {name!r} has expired; ask for a new one")
         return Grant(frozenset(token.scopes), token)
 
-    def still_valid(self, grant: Grant, now: float | None = None) -> bool:
-        """Whether a session that was admitted may go on. A file that cannot be used admits nobody."""
-        if grant.token is None:
-            return True
+    def objection(self, grant: Grant, now: float | None = None) -> str | None:
+        """Why a session that was admitted must end; None: it may go on.
+
+        While the file cannot be used, what it said before still counts, for 10 s: it may be half written. It
+        admits nobody meanwhile.
+        """
+        token = grant.token
+        if token is None:
+            return None
         try:
             self._refresh()
         except UsageError:
-            return False
-        same = self._tokens.get(grant.token.name) == grant.token
-        return same and not grant.token.expired(time.time() if now is None else now)
+            if self._clock() - self._unusable_since >= _GRACE_SECONDS:
+                return "the server cannot read its tokens any more"
+        if self._tokens.get(token.name) != token:
+            return f"the token {token.name!r} was revoked"
+        if token.expired(time.time() if now is None else now):
+            return f"the token {token.name!r} has expired"
+        return None
 
     # ---- the file
 
     def _refresh(self) -> None:
-        """Read the file again when it has changed."""
+        """Read the file again when it has changed.
+
+        Raises:
+            UsageError: it cannot be used.
+        """
         stamp = _stamp(self.path)
         if stamp != self._stamp:
-            self._tokens = {}  # whatever is wrong with the new file, the old one does not count
-            self._stamp = None
-            self._tokens = self._read()
             self._stamp = stamp
+            try:
+                self._tokens, self.problem = self._read(), None
+            except UsageError as error:
+                if self.problem is None:
+                    self._unusable_since = self._clock()
+                self.problem = str(error)
+        if self.problem is not None:
+            raise UsageError(self.problem)
 
     def _read(self) -> dict[str, Token]:
         try:
@@ -244,14 +278,21 @@ def parse_tokens(data: bytes, where: str) -> dict[str, Token]:
         content = msgspec.json.decode(data, type=_Content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where}: no token file: {error}; make one by `farcall token create`") from None
-    if content.version != 1:
-        raise UsageError(f"{where}: version {content.version} of token files; this farcall reads version 1")
-    tokens = {token.name: token for token in content.tokens}
+    if content.version not in (1, _VERSION):
+        raise UsageError(
+            f"{where}: version {content.version} of token files; this farcall reads versions 1 and {_VERSION}"
+        )
+    tokens = {token.name: _upgraded(token) if content.version == 1 else token for token in content.tokens}
     for token in content.tokens:
         _check_token(token, where)
     if len(tokens) != len(content.tokens):
         raise UsageError(f"{where}: a token's name is there twice; remove one")
     return tokens
+
+
+def _upgraded(token: Token) -> Token:
+    """A token of version 1 as one of this version: who could do everything then can do everything now."""
+    return msgspec.structs.replace(token, scopes=SCOPES) if set(token.scopes) == _SCOPES_1 else token
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farcall import _core
-from farcall.errors import ProtocolError
+from farcall.errors import PermissionDeniedError, ProtocolError
 from farcall.rpc.server._raw_packets import PROTOCOL_VERSION
 from farcall.rpc.server._relay import open_hop
 from farcall.rpc.server._scopes import ALL_SCOPES, Scope, scope_of
@@ -165,6 +165,11 @@ class Policy:
         if not self._waits:
             raise NotImplementedError("this server never waits, so no session can go on from here")
         hop, taken = named
+        if not self._rights.scopes & Scope.RELAY:
+            raise PermissionDeniedError(
+                f"going on to {hop.url} needs the scope `relay`, which token `{self._rights.token}` does not "
+                "have; use one that has it"
+            )
         self._next = open_hop(hop, self.limits)
         return _core.Endpoint(self._next.begin(), hop.url, self.limits.wire, client=False), taken
 

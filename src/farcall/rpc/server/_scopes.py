@@ -15,9 +15,10 @@ class Scope(enum.IntFlag):
     COPY = 2  # memory: allocate it, copy into it and out of it
     LOAD = 4  # modules: load them, look into them. This runs native code: give it as you give a shell
     FILES = 8  # the session's folder
+    RELAY = 16  # other servers, which the session goes on to
 
 
-ALL_SCOPES = Scope.CALL | Scope.COPY | Scope.LOAD | Scope.FILES
+ALL_SCOPES = Scope.CALL | Scope.COPY | Scope.LOAD | Scope.FILES | Scope.RELAY
 _OPEN = Scope(0)  # to every session
 
 # Functions beyond these are what the server exports, and need CALL.
@@ -69,5 +70,5 @@ def parse_scopes(names: Iterable[str]) -> Scope:
         try:
             rights |= Scope[name.upper()]
         except KeyError:
-            raise UsageError(f"no scope {name!r}; there are call, copy, load and files") from None
+            raise UsageError(f"no scope {name!r}; there are call, copy, load, files and relay") from None
     return rights

@@ -49,11 +49,13 @@ class ServedSession:
         line: to the client.
         grant: what the client's token allows; None on a server without tokens.
         limits: of the session.
+        source: of the client, as :class:`farcall.rpc.channels.Arrival` has it.
     """
 
-    def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits) -> None:
+    def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits, source: str) -> None:
         self.number = number
         self.grant = grant
+        self.source = source
         self.worker: WorkerProcess | None = None
         self._started = time.monotonic()
         self._line = line
@@ -65,14 +67,18 @@ class ServedSession:
         # The page's activity when a stop of the server last looked.
         self._seen: tuple[int, int, int] | None = (-1, -1, -1)
 
+    @property
+    def token(self) -> str | None:
+        """The name of the client's token; None without one."""
+        return None if self.grant is None or self.grant.token is None else self.grant.token.name
+
     def facts(self) -> dict[str, object]:
         """For the log."""
-        token = self.grant.token if self.grant is not None else None
         facts: dict[str, object] = {
             "session": self.number,
             "peer": self._line.peer,
             "channel": self._line.address.scheme,
-            "token": None if token is None else token.name,
+            "token": self.token,
             "seconds": round(time.monotonic() - self._started, 3),
         }
         if self.worker is not None:
@@ -81,8 +87,8 @@ class ServedSession:
 
     def _session_facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"peer": self._line.peer}
-        if self.grant is not None and self.grant.token is not None:
-            facts.update(token=self.grant.token.name, scopes=sorted(self.grant.scopes))
+        if self.grant is not None and self.token is not None:
+            facts.update(token=self.token, scopes=sorted(self.grant.scopes))
         return facts
 
     @property

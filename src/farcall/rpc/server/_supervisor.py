@@ -64,6 +64,7 @@ class Supervisor:
         self._key = key
         self._limits = limits
         self._tokens = tokens
+        self._problem: str | None = None  # with the tokens, that was told
         self._log = log
         self._doorway = Doorway(_room(limits.pending_peers), limits.handshake_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,9 +159,13 @@ class Supervisor:
 
     def _check(self, session: ServedSession) -> None:
         session.check(time.monotonic())
-        if self._tokens is None or session.grant is None or self._tokens.still_valid(session.grant):
+        if self._tokens is None or session.grant is None:
             return
-        session.end("token", "AccessDeniedError: the token was revoked, or it has expired")
+        if (objection := self._tokens.objection(session.grant)) is not None:
+            session.end("token", f"AccessDeniedError: {objection}")
+        if self._tokens.problem is not None and self._tokens.problem != self._problem:
+            self._tell("fault", error=f"tokens: {self._tokens.problem}; sessions go on for a moment")
+        self._problem = self._tokens.problem
 
     def _tell(self, event: str, **facts: object) -> None:
         if self._log is not None:
@@ -244,23 +249,38 @@ class Supervisor:
 
     # ---- sessions
 
-    def _is_full(self) -> bool:
-        """Whether there is no room for one more session. One that has not begun makes room."""
-        served = [session for session in self._sessions.values() if not session.ending]
+    def _full(self, token: str | None, source: str) -> str | None:
+        """Why there is no room for one more session; None: there is. One that has not begun makes room."""
+        limits = self._limits
+        for who, most, counts in (
+            (source, limits.sessions_per_peer, lambda session: session.source == source),
+            (
+                f"the token {token!r}",
+                token and limits.sessions_per_token,
+                lambda session: session.token == token,
+            ),
+            ("the server", limits.sessions, lambda session: True),
+        ):
+            if most and not self._room_among(counts, most):
+                return f"{who} has {most} sessions open, which is its limit; retry later"
+        return None
+
+    def _room_among(self, counts: Callable[[ServedSession], bool], most: int) -> bool:
+        served = [one for one in self._sessions.values() if not one.ending and counts(one)]
         silent = next((session for session in served if session.silent), None)
-        if len(served) < self._limits.sessions:
-            return False
+        if len(served) < most:
+            return True
         if silent is not None:
             silent.end_silent()
-        return silent is None
+        return silent is not None
 
     async def _session(self, line: Accepted, hello: Hello, grant: Grant | None, source: str) -> None:
-        if self._is_full():
-            self._tell("refused", peer=line.peer, reason="full")
-            full = f"the server has {self._limits.sessions} sessions open, which is its limit; retry later"
+        token = None if grant is None or grant.token is None else grant.token.name
+        if (full := self._full(token, source)) is not None:
+            self._tell("refused", peer=line.peer, reason=full)
             await last_words(line.socket, f"ConnectionLostError: {full}")
             return
-        session = ServedSession(next(self._numbers), line, grant, self._limits)
+        session = ServedSession(next(self._numbers), line, grant, self._limits, source)
         self._sessions[session.number] = session
         self._tell("session start", **session.facts())
         verdict = Verdict("fault")

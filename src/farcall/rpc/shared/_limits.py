@@ -16,6 +16,8 @@ _MAY_BE_ZERO = {
     "spares",
     "abandoned_seconds",
     "drain_seconds",
+    "sessions_per_token",
+    "sessions_per_peer",
 }
 
 
@@ -54,6 +56,8 @@ class Limits:
     handshake_seconds: float = 5.0
     pending_peers: int = 64  # in a handshake at the same time; the oldest of the worst source has to go
     sessions: int = 256
+    sessions_per_token: int = 0  # 0: no bound but that of the server
+    sessions_per_peer: int = 0  # of one IP address, or one user of this machine; 0: no bound but the server's
     spares: int = 2  # workers that wait for their session
     abandoned_seconds: float = 10.0  # for a worker to finish when its client has left
     drain_seconds: float = 5.0  # for calls that run to finish when the server is asked to stop

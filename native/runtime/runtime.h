@@ -115,6 +115,8 @@ const char* fc_type_name(int32_t type_index);
  * belongs to this name alone; -2 without memory.
  */
 int32_t fc_own_type(int32_t* index, const char* name);
+/* IndexError where no type is registered under the index. */
+int fc_type_require(int32_t type_index);
 /* Calls visit for the name of each type that is registered. */
 void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 

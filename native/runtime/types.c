@@ -1,6 +1,6 @@
 /*
- * The registry of types: names and indices, ancestors, and what libraries say about fields, methods and attributes.
- * No Python here.
+ * The registry of types: names and indices, ancestors, and what libraries say about fields and methods; attributes are
+ * in runtime/type_attributes.c. No Python here.
  *
  * Descriptions are read without a lock, by code in libraries too, and never freed: what grows is copied, published,
  * and the old copy stays.
@@ -237,8 +237,15 @@ const char* fc_type_name(int32_t type_index) { return TVMFFIGetTypeInfo(type_ind
 
 /* ---- descriptions ---- */
 
-static int no_type(int32_t type_index) {
+int fc_type_require(int32_t type_index) {
+  fc_once(&types_made, make_types);
+  if (known(type_index)) return 0;
   fc_error_format("IndexError", "no type has the index %d; register it by TVMFFITypeGetOrAllocIndex", (int)type_index);
+  return -1;
+}
+
+static int no_type(int32_t type_index) {
+  fc_type_require(type_index);
   return fc_registration_failed();
 }
 
@@ -332,70 +339,4 @@ int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* met
   int rc = type ? register_metadata(type, metadata) : no_type(type_index);
   unlock();
   return rc;
-}
-
-/* ---- attributes ---- */
-
-typedef struct Column {
-  struct Column* next;
-  TVMFFIByteArray name;
-  TVMFFITypeAttrColumn column;
-} Column;
-
-static Column* columns;
-
-static Column* find_column(TVMFFIByteArray name) {
-  for (Column* c = columns; c; c = c->next) {
-    if (same_text(c->name, name)) return c;
-  }
-  return NULL;
-}
-
-static Column* column_of(TVMFFIByteArray name) {
-  Column* column = find_column(name);
-  if (column) return column;
-  column = calloc(1, sizeof *column);
-  if (!column) return NULL;
-  column->name = keep_text(name);
-  column->next = columns;
-  columns = column;
-  return column;
-}
-
-static bool widen(TVMFFITypeAttrColumn* column, int32_t size) {
-  if (size <= column->size) return true;
-  int32_t room = size < CHUNK ? CHUNK : size * 2;
-  TVMFFIAny* data = calloc((size_t)room, sizeof *data);
-  if (!data) return false;
-  if (column->size) memcpy(data, column->data, (size_t)column->size * sizeof *data);
-  __atomic_store_n(&column->data, data, __ATOMIC_RELEASE);
-  __atomic_store_n(&column->size, room, __ATOMIC_RELEASE);
-  return true;
-}
-
-static int register_attr(Type* type, TVMFFIByteArray name, const TVMFFIAny* value) {
-  Column* column = column_of(name);
-  if (!column || !widen(&column->column, type->info.type_index + 1)) return finish(false);
-  TVMFFIAny* place = (TVMFFIAny*)&column->column.data[type->info.type_index];
-  if (place->type_index != kTVMFFINone) {
-    bool same =
-        place->type_index == value->type_index && (fc_any_is_object(value) || place->v_uint64 == value->v_uint64);
-    return same ? 0 : taken(type, "attribute", name);
-  }
-  return fc_any_to_owned(value, place);
-}
-
-int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* attr_name, const TVMFFIAny* attr_value) {
-  lock();
-  Type* type = known(type_index);
-  int rc = type ? register_attr(type, *attr_name, attr_value) : no_type(type_index);
-  unlock();
-  return rc;
-}
-
-const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name) {
-  lock();
-  const Column* column = find_column(*attr_name);
-  unlock();
-  return column ? &column->column : NULL;
 }

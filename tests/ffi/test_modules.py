@@ -325,6 +325,12 @@ class TestRefusals:
         with pytest.raises(ImportError, match="version 9 of the ABI, and this farcall has version 1"):
             ffi.load_library(compile_kernels("version9", later))
 
+    def test_a_refusal_after_a_second_way_to_load(self, compile_kernels: Compile) -> None:
+        """The linker alone does not find TVMFFI* functions. That is not why the library is refused."""
+        late = DESCRIBED + "FARCALL_VISIBLE const unsigned __farcall_abi_version = 9;\n"
+        with pytest.raises(ImportError, match="version 9 of the ABI, and this farcall has version 1"):
+            ffi.load_library(compile_kernels("importing_version9", late))
+
     def test_constructors_that_register_in_vain(self, compile_kernels: Compile) -> None:
         """In C++ an error there ends the process; here loading fails, and the next load is none the worse."""
         source = """
@@ -344,6 +350,38 @@ __attribute__((constructor)) static void begin(void) {
         paths = [compile_kernels("registering", source), compile_kernels("after", SOURCE % 2)]
         # A process of its own: where the real tvm_ffi was imported, its registry is the one that they meet.
         subprocess.run([sys.executable, "-c", REGISTERS_IN_VAIN, *map(str, paths)], check=True)
+
+    def test_constructors_that_look_for_attributes(self, compile_kernels: Compile) -> None:
+        """In C++ a missing column ends the process, so a library that is being loaded finds an empty one."""
+        paths = [compile_kernels("looking", LOOKS_FOR_A_COLUMN)]
+        subprocess.run([sys.executable, "-c", FINDS_A_COLUMN, *map(str, paths)], check=True)
+
+
+LOOKS_FOR_A_COLUMN = """
+#include <farcall/c_api.h>
+static const TVMFFITypeAttrColumn* look(const char* name) {
+  TVMFFIByteArray text = {name, __builtin_strlen(name)};
+  return TVMFFIGetTypeAttrColumn(&text);
+}
+static const TVMFFITypeAttrColumn* early;
+__attribute__((constructor)) static void begin(void) { early = look("modules.early"); }
+FARCALL_KERNEL(found_early) {
+  int same = early && early->size == 0 && early == look("modules.early");
+  *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = same};
+  return 0;
+}
+FARCALL_KERNEL(found) {
+  *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = look(args[0].v_c_str) != 0};
+  return 0;
+}
+"""
+FINDS_A_COLUMN = """
+import sys
+import farcall.ffi as ffi
+library = ffi.load_library(sys.argv[1])
+assert library.found_early()
+assert not library.found("modules.late")
+"""
 
 
 REGISTERS_IN_VAIN = """

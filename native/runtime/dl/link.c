@@ -261,20 +261,24 @@ static void* open_together(const char* path, const char* other, char* message, s
   return library ? library : fail(message, size, dlerror());
 }
 
-static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
-  /* One that was there before may be bound to another runtime, which then goes on to use it. */
-  unsigned long long before = additions();
+/* The ways to open a library, each for what the one before could not supply. */
+static void* open_by_any_way(const char* path, char* message, size_t size) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library) {
-    *bound_here = settle(library, additions() == before);
-    return library;
-  }
-  fail(message, size, dlerror());
-  if (strstr(message, "undefined symbol") && strstr(message, "TVMFFI"))
+  if (!library) fail(message, size, dlerror());
+  if (!library && strstr(message, "undefined symbol") && strstr(message, "TVMFFI")) {
     library = open_together(path, NULL, message, size);
+  }
   /* C++ names of TVM FFI: these are in a library of their own. */
   if (!library && strstr(message, "N3tvm3ffi")) library = open_together(path, fc_cxx_path(), message, size);
-  if (library) *bound_here = settle(library, false);
+  if (library) message[0] = 0; /* an earlier way may have failed */
+  return library;
+}
+
+static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
+  unsigned long long before = additions();
+  void* library = open_by_any_way(path, message, size);
+  /* One that was there before may be bound to another runtime, which then goes on to use it. */
+  if (library) *bound_here = settle(library, additions() == before);
   return library;
 }
 

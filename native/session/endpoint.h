@@ -19,18 +19,46 @@
 #define FC_PROMISE_BIT (UINT64_C(1) << 62) /* a result that the server keeps under this number */
 #define FC_CLIENT_BIT (UINT64_C(1) << 63)  /* a function of the client's table */
 
-/* What the other side holds for us, to be released with a later request. */
-typedef struct FcPendingFree {
-  uint64_t handle;
-  DLDevice device; /* device_type 0: kFreeHandle, else kDevFreeData */
-} FcPendingFree;
+typedef struct FcEndpoint FcEndpoint;
 
-typedef struct FcEndpoint {
+/* What the half of a session that owns an endpoint adds to it. A server's half adds nothing: its side is NULL. */
+typedef struct FcSide {
+  /* How much longer than a request's own time this side waits for the peer's word of what happened; nanoseconds. */
+  int64_t (*grace)(const FcEndpoint* ep);
+  /* This side has closed the session. The lock is held. */
+  void (*closed)(FcEndpoint* ep);
+  /* The last reference is gone: frees ep->client. */
+  void (*free)(FcEndpoint* ep);
+} FcSide;
+
+/*
+ * The line has two directions. A thread that holds `lock` has both, except in these states, in which a thread is on
+ * the line without the lock. Both flags change under the lock, and `turn` says so (session/endpoint_turn.c).
+ *
+ *   reading  sending   who is on the line                 fc_endpoint_enter   fc_endpoint_enter_to_send
+ *   false    false     nobody                             enters              enters
+ *   true     false     a thread that receives a reply     waits               enters
+ *   false    true      a thread that sends, and lets      waits               waits
+ *                      the lock go while the line is full
+ *   true     true      both                               waits               waits
+ *
+ * The thread that receives chooses how, for one reply:
+ *
+ *   shared   it receives without the lock (`reading`); else it keeps the lock
+ *   patient  the deadline ends the wait alone, and sets `late`: the reply is still to come; else it ends the session
+ *
+ * `starved` is of channels that never wait: all bytes were fed, and more may come.
+ */
+struct FcEndpoint {
   int64_t refs;
-  int32_t slot;          /* place in the table of client sessions; -1 on the server's side */
-  uint64_t serial;       /* of this one alone, in this process */
   FcChannel* channel;
-  pthread_mutex_t lock;  /* one exchange at a time; also guards what follows, up to `frees` */
+  const FcSide* side;      /* NULL: a server's */
+  struct FcClient* client; /* the side's own, see session/client/remote.h; NULL without one */
+  pthread_mutex_t lock;    /* one exchange at a time; guards what follows, up to `peer` */
+  pthread_cond_t turn;     /* `reading` or `sending` has changed, or a call has ended */
+  bool reading, sending;
+  bool shared, patient, late;
+  bool starved;
   int64_t timeout_ns;    /* for one exchange; 0: no limit */
   int64_t deadline;      /* until when the exchange in progress waits; 0: as long as it takes */
   int64_t due;           /* when its time is over: the far side may say so until the deadline. 0: no limit */
@@ -40,36 +68,28 @@ typedef struct FcEndpoint {
   uint8_t* outbox;
   size_t outbox_capacity;
   size_t queued;         /* bytes of it that wait to be sent: see fc_endpoint_queue */
-  struct FcEndpoint* before_wait; /* whose queue is sent before this one waits for bytes: its own, but in relays */
+  FcEndpoint* before_wait; /* whose queue is sent before this one waits for bytes: its own, but in relays */
   int64_t allowed_ns;    /* how long that deadline gave, for messages */
   uint64_t bytes_in, bytes_out; /* of packets, since the session began */
   int64_t arrived;       /* when bytes were last received, while that is traced; else 0 */
-  bool patient;          /* what comes too late is waited for later: the deadline does not end the session */
-  bool shared;           /* other threads may send while this one receives */
-  bool late;             /* that has happened: what is awaited is still to come */
-  struct FcClient* client; /* the client's half, see session/client/remote.h; NULL on the server's side */
-  bool starved;          /* fc_endpoint_next has fed all that a memory channel has, and more may come */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
   char lost_text[1024];
   char peer[FC_PEER_NAME_MAX];
-  pthread_mutex_t free_lock; /* guards the queue below; taken in destructors, held for moments */
-  FcPendingFree* frees;
-  size_t frees_count, frees_capacity;
-} FcEndpoint;
+  pthread_mutex_t lost_lock; /* two threads of a relay may lose the connection at once */
+};
 
-/* Takes a reference of its own. client: enters the table of client sessions. NULL with an error. */
-FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits, bool client);
+/* Takes a reference to the channel. Limits beyond what this machine can address are lowered to that. NULL with an
+ * error. The client's is made by fc_client_endpoint_new. */
+FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits);
 void fc_endpoint_incref(FcEndpoint* ep);
+/* A new reference, unless the last one is gone already and the endpoint is being freed. */
+bool fc_endpoint_try_incref(FcEndpoint* ep);
 void fc_endpoint_decref(FcEndpoint* ep);
 /* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
 void fc_endpoint_close(FcEndpoint* ep, bool farewell);
-/* The client's endpoint of that serial number, as a new reference; NULL when nothing holds it any more. */
-FcEndpoint* fc_endpoint_of_serial(uint64_t serial);
 /* An empty packet, which means nothing but that this side still runs; none where an exchange says that already.
  * False when the connection is lost. */
 bool fc_endpoint_beat(FcEndpoint* ep);
-/* The endpoint behind a remote device, as a new reference; NULL with an error. */
-FcEndpoint* fc_endpoint_of(DLDevice device);
 
 /* ---- both sides; the caller holds the lock (fc_endpoint_enter) ---- */
 
@@ -84,6 +104,14 @@ static inline bool fc_deadline_has_passed(void) { return FC_UNLIKELY(fc_deadline
 /* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
 void fc_endpoint_start_deadline(FcEndpoint* ep);
 void fc_endpoint_leave(FcEndpoint* ep);
+/* Locks to send: unlike fc_endpoint_enter also while another thread receives. */
+int fc_endpoint_enter_to_send(FcEndpoint* ep);
+/* Locks again after fc_endpoint_leave, for a thread that goes on with what it has begun. */
+void fc_endpoint_reenter(FcEndpoint* ep);
+/* Waits until no other thread sends or receives; -1 with an error when fc_deadline passes before. */
+int fc_endpoint_await_turn(FcEndpoint* ep);
+/* Waits until another thread has read something, or has sent all. -1 when `until` (0: never) came first. */
+int fc_endpoint_await_other(FcEndpoint* ep, int64_t until);
 /* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
  * goes out in one piece. -1 with an error. */
 int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
@@ -92,6 +120,8 @@ int fc_endpoint_flush_queue(FcEndpoint* ep);
 /* The next event: FC_WIRE_PACKET, FC_WIRE_PAYLOAD or FC_WIRE_PAYLOAD_END; FC_WIRE_MORE when the peer has closed
  * (in good order when fc_wire_at_boundary), or ep->starved; FC_WIRE_FAILED with an error. */
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
+/* The same; where the line is `shared`, without the lock. */
+fc_wire_event fc_endpoint_next_in_turn(FcEndpoint* ep, fc_wire_packet* out);
 
 /* Ends the connection. The first reason stays, and becomes the error. Answers -1. */
 FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) FC_PRINTF(3, 4);
@@ -112,31 +142,5 @@ FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
 /* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
  * last may still be read); -1 with an error. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes);
-
-/* "Kind: message", the form in which exceptions travel: the message, and its kind (RemoteError when it has none). */
-enum { FC_KIND_MAX = 48 };
-const char* fc_endpoint_split_kind(const char* text, char kind[FC_KIND_MAX]);
-/* The number behind "hop ", and where the text goes on with "(URL): "; 0 when the text is none of a hop. */
-int fc_endpoint_read_hop(const char* message, const char** rest);
-/* Whether a kException of this kind says that the session is over. */
-bool fc_endpoint_is_last_word(const char* kind);
-
-/* ---- client ---- */
-
-/* One request and its reply (kReturn), in *reply until the next exchange. `what` is named in errors. */
-int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply);
-/* The same with a payload behind the request, or with a place for the payload of the reply (request->nbytes). */
-int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
-                         fc_wire_packet* reply, void* sink);
-/* Queues a release. Never blocks, never fails loudly: without memory the far side keeps it until the end. */
-void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device);
-
-/* A remote Function; `handle` moves in. The result is a Function object, or NULL with an error. */
-TVMFFIObject* fc_remote_function(FcEndpoint* ep, uint64_t handle, const char* name);
-/* An uninitialised tensor on the remote device (its plain number). */
-FcTensorObj* fc_remote_empty(FcEndpoint* ep, DLDevice device, int32_t ndim, const int64_t* shape, DLDataType dtype);
-/* Copies between a contiguous remote tensor and memory of this process, of the same size. */
-int fc_remote_copy_in(FcEndpoint* ep, const DLTensor* remote, const DLTensor* local);
-int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory);
 
 #endif /* FARCALL_SESSION_ENDPOINT_H_ */

@@ -129,7 +129,7 @@ FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* mess
 
 FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text) {
   /* Behind the replies that are due: it would be taken for the first of them. */
-  if (ep->slot < 0 && fc_endpoint_flush_queue(ep) == 0) tell_peer(ep, "ProtocolError", text);
+  if (!ep->side && fc_endpoint_flush_queue(ep) == 0) tell_peer(ep, "ProtocolError", text);
   return fc_endpoint_lose(ep, "ProtocolError", "%s", text);
 }
 

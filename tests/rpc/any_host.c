@@ -19,7 +19,8 @@ static void check(bool good, const char* what) {
 
 static FcEndpoint* line(bool client) {
   FcChannel* channel = fc_channel_from_fds(0, 1);
-  FcEndpoint* ep = fc_endpoint_new(channel, client ? "the server" : "the client", &limits, client);
+  FcEndpoint* ep = client ? fc_client_endpoint_new(channel, "the server", &limits)
+                          : fc_endpoint_new(channel, "the client", &limits);
   fc_channel_decref(channel);
   return ep;
 }
@@ -148,7 +149,7 @@ static TVMFFIObject* begin(FcEndpoint* ep) {
   uint64_t handle = 0;
   fc_wire_packet reply, init = {.code = FC_WIRE_INIT_SERVER, .version = {FC_WIRE_VERSION, sizeof FC_WIRE_VERSION - 1}};
   check(fc_endpoint_enter(ep) == 0, "enter");
-  check(fc_endpoint_request(ep, &init, "kInitServer", &reply) == 0, "kInitServer");
+  check(fc_remote_request(ep, &init, "kInitServer", &reply) == 0, "kInitServer");
   check(fc_remote_lookup(ep, "test.hex", &handle) == 0 && handle != 0, "test.hex");
   fc_endpoint_leave(ep);
   return fc_remote_function(ep, handle, "test.hex");

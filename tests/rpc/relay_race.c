@@ -44,7 +44,7 @@ static const fc_wire_limits limits = {1 << 16, 1 << 20, 1 << 24, 1 << 20, 64, 8}
 
 static FcEndpoint* endpoint(int fd, const char* name) {
   FcChannel* channel = fc_channel_from_fds(fd, fd);
-  FcEndpoint* ep = fc_endpoint_new(channel, name, &limits, false);
+  FcEndpoint* ep = fc_endpoint_new(channel, name, &limits);
   fc_channel_decref(channel);
   return ep;
 }

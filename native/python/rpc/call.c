@@ -27,7 +27,7 @@ static PyObject* futures_error(const char* name) {
 static int finish(FcCall* call) {
   int rc;
   Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&call->ep->lock);
-  rc = fc_call_await_turn(call->ep);
+  rc = fc_endpoint_await_turn(call->ep);
   if (rc == 0 && !call->finished)
     rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
   call->finished = call->finished || rc == 0;
@@ -149,7 +149,7 @@ static PyObject* get_shape(PyCall* self, void* closure) {
 /* Where its replies arrive: calls of one endpoint end in the order in which they began. */
 static PyObject* get_slot(PyCall* self, void* closure) {
   (void)closure;
-  return PyLong_FromLong(self->call->ep->slot);
+  return PyLong_FromLong(self->call->ep->client->slot);
 }
 
 /* ---- the type ---- */

@@ -5,6 +5,7 @@
 #include "python/rpc/endpoint.h"
 
 #include "python/rpc/channel.h"
+#include "session/client/remote.h"
 
 enum { PAGE_TRAFFIC = 512, PAGE_SIZE = 4096 }; /* of farcall/rpc/page.py */
 
@@ -36,7 +37,7 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
   FcChannel* channel = fc_channel_of(line);
   if (!channel) goto fail;
-  self->ep = fc_endpoint_new(channel, peer, &limits, client);
+  self->ep = (client ? fc_client_endpoint_new : fc_endpoint_new)(channel, peer, &limits);
   fc_channel_decref(channel);
   if (!self->ep) {
     fc_raise_slot();
@@ -62,7 +63,7 @@ static void endpoint_dealloc(PyEndpoint* self) {
 }
 
 static PyObject* endpoint_close(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
-  Py_BEGIN_ALLOW_THREADS fc_endpoint_close(self->ep, self->ep->slot >= 0);
+  Py_BEGIN_ALLOW_THREADS fc_endpoint_close(self->ep, self->ep->client != NULL);
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 
@@ -77,7 +78,7 @@ static PyObject* beat_if_held(PyObject* Py_UNUSED(module), PyObject* serial) {
   unsigned long long number = PyLong_AsUnsignedLongLong(serial);
   bool goes_on = false;
   if (number == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
-  Py_BEGIN_ALLOW_THREADS FcEndpoint* ep = fc_endpoint_of_serial(number);
+  Py_BEGIN_ALLOW_THREADS FcEndpoint* ep = fc_remote_endpoint_of_serial(number);
   if (ep) goes_on = fc_endpoint_beat(ep);
   if (ep) fc_endpoint_decref(ep);
   Py_END_ALLOW_THREADS return PyBool_FromLong(goes_on);
@@ -99,10 +100,12 @@ static int set_timeout(PyEndpoint* self, PyObject* value, void* Py_UNUSED(closur
   return 0;
 }
 
-static PyObject* get_slot(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyLong_FromLong(self->ep->slot); }
+static PyObject* get_slot(PyEndpoint* self, void* Py_UNUSED(closure)) {
+  return PyLong_FromLong(self->ep->client ? self->ep->client->slot : -1);
+}
 
 static PyObject* get_serial(PyEndpoint* self, void* Py_UNUSED(closure)) {
-  return PyLong_FromUnsignedLongLong(self->ep->serial);
+  return PyLong_FromUnsignedLongLong(self->ep->client ? self->ep->client->serial : 0);
 }
 
 static PyObject* get_closed(PyEndpoint* self, void* Py_UNUSED(closure)) {
@@ -118,7 +121,8 @@ static PyMethodDef endpoint_methods[] = {{"close", (PyCFunction)endpoint_close, 
 static PyGetSetDef endpoint_getset[] = {
     {"timeout", (getter)get_timeout, (setter)set_timeout, "Seconds for one call, or None.", NULL},
     {"slot", (getter)get_slot, NULL, "Number of this session in this process.", NULL},
-    {"serial", (getter)get_serial, NULL, "Number of no other endpoint of this process.", NULL},
+    {"serial", (getter)get_serial, NULL, "Number of no other client's endpoint of this process; 0 for a server's.",
+     NULL},
     {"closed", (getter)get_closed, NULL, "Whether the connection has ended.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

@@ -41,8 +41,8 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
 static int flush(FcEndpoint* ep) {
   int rc = 0;
   Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&ep->lock);
-  if (!ep->client->queue.sending) {
-    if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
+  if (!ep->sending) {
+    if (!ep->reading) fc_endpoint_start_deadline(ep);
     rc = fc_call_flush(ep);
   }
   pthread_mutex_unlock(&ep->lock);

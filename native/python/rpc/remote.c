@@ -11,7 +11,7 @@ static PyObject* exchange(PyEndpoint* self, fc_wire_packet* request, const char*
   PyObject* values = NULL;
   int entered, rc = -1;
   Py_BEGIN_ALLOW_THREADS entered = fc_endpoint_enter(self->ep);
-  if (entered == 0) rc = fc_endpoint_request(self->ep, request, what, &reply);
+  if (entered == 0) rc = fc_remote_request(self->ep, request, what, &reply);
   Py_END_ALLOW_THREADS if (rc == 0) values = fc_wire_args_to_py(&reply);
   if (entered == 0) fc_endpoint_leave(self->ep);
   return rc < 0 ? fc_raise_slot() : values;
@@ -81,7 +81,7 @@ static int begin_session(FcEndpoint* ep, Beginning* begin) {
   for (int32_t i = 0; i < begin->between.n; ++i) {
     uint64_t handle;
     if (read_lookup(ep, &handle) < 0) return -1;
-    if (handle) fc_endpoint_free_later(ep, handle, fc_no_device());
+    if (handle) fc_remote_free_later(ep, handle, fc_no_device());
     begin->known += handle != 0;
   }
   return 0;
@@ -90,8 +90,8 @@ static int begin_session(FcEndpoint* ep, Beginning* begin) {
 static int say_hello(FcEndpoint* ep, uint64_t handle, const TVMFFIByteArray* wishes, TVMFFIAny* answer) {
   TVMFFIAny args[2] = {fc_any_int(1), {.type_index = kTVMFFIRawStr, .v_ptr = (void*)wishes}};
   fc_wire_packet reply, call = {.code = FC_WIRE_CALL_FUNC, .num_args = 2, .args = args, .handle = handle};
-  int rc = fc_endpoint_request(ep, &call, "farcall.rpc.hello", &reply);
-  fc_endpoint_free_later(ep, handle, fc_no_device());
+  int rc = fc_remote_request(ep, &call, "farcall.rpc.hello", &reply);
+  fc_remote_free_later(ep, handle, fc_no_device());
   return rc < 0 ? -1 : fc_remote_result(ep, "farcall.rpc.hello", &reply, answer);
 }
 
@@ -181,7 +181,7 @@ static PyObject* rename_remote(PyObject* Py_UNUSED(module), PyObject* args) {
 static PyObject* endpoint_release(PyEndpoint* self, PyObject* handle) {
   unsigned long long value = PyLong_AsUnsignedLongLong(handle);
   if (value == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
-  fc_endpoint_free_later(self->ep, value, fc_no_device());
+  fc_remote_free_later(self->ep, value, fc_no_device());
   Py_RETURN_NONE;
 }
 

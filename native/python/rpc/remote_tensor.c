@@ -3,7 +3,7 @@
 
 PyObject* fc_remote_place_text(DLDevice device) {
   char name[FC_NAME_MAX];
-  FcEndpoint* ep = fc_device_is_remote(device) ? fc_endpoint_of(device) : NULL;
+  FcEndpoint* ep = fc_device_is_remote(device) ? fc_remote_endpoint_of(device) : NULL;
   if (fc_device_is_remote(device) && !ep) fc_error_drop();
   fc_device_print(ep ? fc_remote_unmasked(device) : device, name);
   PyObject* text = PyUnicode_FromFormat("%s%s%s", name, ep ? " of " : "", ep ? ep->peer : "");
@@ -82,7 +82,7 @@ static FcEndpoint* endpoint_of(PyObject* object, DLTensor** remote) {
   if (!fc_is_contiguous(*remote)) {
     return (FcEndpoint*)PyErr_Format(PyExc_ValueError, "a remote tensor must be row-major to be copied");
   }
-  FcEndpoint* ep = fc_endpoint_of((*remote)->device);
+  FcEndpoint* ep = fc_remote_endpoint_of((*remote)->device);
   if (!ep) fc_raise_slot();
   return ep;
 }

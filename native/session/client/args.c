@@ -66,7 +66,7 @@ static int set_tensor(const Place* at, const TVMFFIAny* arg, const DLTensor* dl,
   if (dl->ndim > FC_WIRE_MAX_NDIM) return refuse(at, "ValueError", "a tensor of more than 32 dims cannot travel");
   if (!fc_device_is_remote(dl->device)) return copy_there(at, dl, slot);
   slot->lent = arg->type_index == kTVMFFITensor ? arg->v_obj : NULL;
-  if ((int)dl->device.device_type / FC_REMOTE_STEP - 1 != at->ep->slot) {
+  if ((int)dl->device.device_type / FC_REMOTE_STEP - 1 != at->ep->client->slot) {
     return refuse(at, "ValueError", "the tensor lives on another session; copy it with session.tensor(x.numpy())");
   }
   if (fc_is_contiguous(dl)) return 0;
@@ -137,7 +137,7 @@ static int make_there(const Place* at, const char* maker, uint64_t* function, co
   if (fc_remote_lookup(ep, maker, function) < 0) return -1;
   if (!*function) return refuse(at, "RemoteError", "the server cannot make lists; pass the items one by one");
   fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = items->n, .args = items->any, .handle = *function};
-  if (fc_endpoint_request(ep, &call, maker, &reply) < 0) return -1;
+  if (fc_remote_request(ep, &call, maker, &reply) < 0) return -1;
   if (reply.num_args != 2 || reply.args[1].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, maker);
   *out = (TVMFFIAny){.type_index = FC_WIRE_OBJECT_REF, .v_uint64 = slot->made = reply.args[1].v_uint64};
   return 0;
@@ -288,7 +288,7 @@ void fc_remote_args_end(FcRemoteArgs* wire, FcEndpoint* ep, bool sent) {
   for (int32_t i = 0; i < wire->n; ++i) {
     const FcWireSlot* slot = &wire->slots[i];
     if (slot->copied) fc_decref(slot->lent);
-    if (slot->made) fc_endpoint_free_later(ep, slot->made, fc_no_device());
+    if (slot->made) fc_remote_free_later(ep, slot->made, fc_no_device());
     if (slot->callback && !sent) fc_remote_unexport(ep, slot->callback);
   }
   free(wire->heap);

@@ -16,7 +16,7 @@ int32_t fc_call_index(void) {
 static void delete_call(void* self, int flags) {
   FcCall* call = self;
   if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
-    if (call->promise) fc_endpoint_free_later(call->ep, FC_PROMISE_BIT | call->promise, fc_no_device());
+    if (call->promise) fc_remote_free_later(call->ep, FC_PROMISE_BIT | call->promise, fc_no_device());
     fc_any_clear(&call->value);
     if (call->error) fc_decref(call->error);
     fc_lenders_free(call->lent);
@@ -160,7 +160,7 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
     return call;
   }
   bool alone = kind == ARGS_MADE || needs_the_line(ep, keep);
-  int rc = alone ? fc_endpoint_enter(ep) : fc_call_enter_to_send(ep);
+  int rc = alone ? fc_endpoint_enter(ep) : fc_endpoint_enter_to_send(ep);
   if (rc == 0) {
     rc = begin_locked(call, args, n, keep);
     if (rc == 0 && ep->client->queue.used >= FLUSH_AT) rc = fc_call_flush(ep);
@@ -177,7 +177,7 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
   if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || pthread_mutex_trylock(&ep->lock) != 0) {
     return NULL;
   }
-  bool room = !client->queue.sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
+  bool room = !ep->sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
   FcCall* call = room ? new_call(ep, function) : NULL;
   if (call && begin_locked(call, args, n, keep) < 0) {
     fc_decref(call);

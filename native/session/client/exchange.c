@@ -3,33 +3,35 @@
 #include <stdlib.h>
 
 #include "session/client/remote.h"
+#include "session/error_text.h"
 #include "session/trace.h"
 
 /* ---- releases ---- */
 
-void fc_endpoint_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
-  pthread_mutex_lock(&ep->free_lock);
-  if (ep->frees_count == ep->frees_capacity) {
-    size_t capacity = ep->frees_capacity ? 2 * ep->frees_capacity : 16;
-    FcPendingFree* grown = realloc(ep->frees, capacity * sizeof *grown);
+void fc_remote_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
+  FcClient* client = ep->client;
+  pthread_mutex_lock(&client->free_lock);
+  if (client->frees_count == client->frees_capacity) {
+    size_t capacity = client->frees_capacity ? 2 * client->frees_capacity : 16;
+    FcPendingFree* grown = realloc(client->frees, capacity * sizeof *grown);
     if (!grown) {
-      pthread_mutex_unlock(&ep->free_lock);
+      pthread_mutex_unlock(&client->free_lock);
       return;
     }
-    ep->frees = grown;
-    ep->frees_capacity = capacity;
+    client->frees = grown;
+    client->frees_capacity = capacity;
   }
-  ep->frees[ep->frees_count++] = (FcPendingFree){handle, device};
-  pthread_mutex_unlock(&ep->free_lock);
+  client->frees[client->frees_count++] = (FcPendingFree){handle, device};
+  pthread_mutex_unlock(&client->free_lock);
 }
 
 /* Takes up to `most` releases off the queue, last first. */
-static size_t take_frees(FcEndpoint* ep, FcPendingFree* out, size_t most) {
-  pthread_mutex_lock(&ep->free_lock);
-  size_t n = ep->frees_count < most ? ep->frees_count : most;
-  ep->frees_count -= n;
-  if (n != 0) memcpy(out, ep->frees + ep->frees_count, n * sizeof *out);
-  pthread_mutex_unlock(&ep->free_lock);
+static size_t take_frees(FcClient* client, FcPendingFree* out, size_t most) {
+  pthread_mutex_lock(&client->free_lock);
+  size_t n = client->frees_count < most ? client->frees_count : most;
+  client->frees_count -= n;
+  if (n != 0) memcpy(out, client->frees + client->frees_count, n * sizeof *out);
+  pthread_mutex_unlock(&client->free_lock);
   return n;
 }
 
@@ -61,19 +63,6 @@ FC_COLD static int gone(FcEndpoint* ep, const char* what) {
   return -1;
 }
 
-/* Receiving may leave the lock to threads that send: see session/client/queue.c. */
-static fc_wire_event next_event(FcEndpoint* ep, fc_wire_packet* out) {
-  FcQueue* queue = &ep->client->queue;
-  if (!ep->shared) return fc_endpoint_next(ep, out);
-  queue->reading = true;
-  pthread_mutex_unlock(&ep->lock);
-  fc_wire_event event = fc_endpoint_next(ep, out);
-  pthread_mutex_lock(&ep->lock);
-  queue->reading = false;
-  pthread_cond_broadcast(&queue->turn);
-  return event;
-}
-
 static int read_payload(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
   if (reply->code != FC_WIRE_COPY_ACK || !sink || reply->nbytes != nbytes) {
     return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %llu bytes of %s, expected %llu", ep->peer,
@@ -100,7 +89,7 @@ static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* r
 
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
   for (;;) {
-    fc_wire_event event = next_event(ep, reply);
+    fc_wire_event event = fc_endpoint_next_in_turn(ep, reply);
     if (event == FC_WIRE_MORE) return gone(ep, what);
     if (event == FC_WIRE_FAILED) return -1;
     if (event == FC_WIRE_PAYLOAD) return read_payload(ep, what, reply, sink, nbytes);
@@ -140,7 +129,7 @@ enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer
 
 int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   FcPendingFree batch[FREES_MAX];
-  *count = ep->frees_count ? take_frees(ep, batch, FREES_MAX) : 0;
+  *count = ep->client->frees_count ? take_frees(ep->client, batch, FREES_MAX) : 0;
   for (size_t i = 0; i < *count; ++i) {
     if (encode_free(ep, &batch[i], used) < 0) return -1;
   }
@@ -149,7 +138,7 @@ int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
 
 /* A call may leave more behind than the next one takes along: without this the far side would fill up. */
 static int send_backlog(FcEndpoint* ep, const char* what) {
-  while (FC_UNLIKELY(ep->frees_count > FREES_MAX)) {
+  while (FC_UNLIKELY(ep->client->frees_count > FREES_MAX)) {
     size_t used = 0, count = 0;
     if (fc_remote_encode_ahead(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
     ++ep->client->round_trips;
@@ -185,7 +174,7 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
 
 /* What goes ahead of a packet must be sent once it is encoded: before, it is seen whether the packet can be. */
 static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (FC_LIKELY(ep->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
+  if (FC_LIKELY(ep->client->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
   return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);
@@ -204,8 +193,8 @@ static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void*
   return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }
 
-int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
-                         fc_wire_packet* reply, void* sink) {
+int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                       fc_wire_packet* reply, void* sink) {
   size_t ahead = 0;
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
   if (fc_call_drain(ep) < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
@@ -216,18 +205,18 @@ int fc_endpoint_exchange(FcEndpoint* ep, const fc_wire_packet* request, const vo
     if (fc_endpoint_is_lost(ep) || ahead == 0) return -1;
     return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
   }
-  if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->slot, begin, out_at);
+  if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->client->slot, begin, out_at);
   ++ep->client->round_trips;
   if (FC_UNLIKELY(ahead != 0)) fc_remote_expect_many(ep);
   if (fc_remote_read_ahead(ep, ahead, what) < 0) return -1;
   int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
   if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();
-  fc_trace_end(sink || payload ? "copy" : "wire", what, ep->slot, out_at);
+  fc_trace_end(sink || payload ? "copy" : "wire", what, ep->client->slot, out_at);
   return rc;
 }
 
-int fc_endpoint_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
-  return fc_endpoint_exchange(ep, request, NULL, what, reply, NULL);
+int fc_remote_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply) {
+  return fc_remote_exchange(ep, request, NULL, what, reply, NULL);
 }
 
 int fc_remote_unexpected(FcEndpoint* ep, const char* what) {
@@ -240,7 +229,7 @@ int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle) {
   TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
   fc_wire_packet reply, lookup = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
   if (*handle != 0) return 0;
-  if (fc_endpoint_request(ep, &lookup, name, &reply) < 0) return -1;
+  if (fc_remote_request(ep, &lookup, name, &reply) < 0) return -1;
   if (reply.num_args != 1) return fc_remote_unexpected(ep, name);
   if (reply.args[0].type_index == kTVMFFINone) return 0; /* as a null pointer may come, too */
   if (reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, name);

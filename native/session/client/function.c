@@ -8,7 +8,7 @@ static int call_remote(void* self, const TVMFFIAny* args, int32_t num_args, TVMF
 
 static void delete_remote(void* self) {
   FcRemoteFunction* f = self;
-  fc_endpoint_free_later(f->owned.ep, f->owned.handle, fc_no_device());
+  fc_remote_free_later(f->owned.ep, f->owned.handle, fc_no_device());
   fc_endpoint_decref(f->owned.ep);
   free(f);
 }
@@ -18,7 +18,7 @@ TVMFFIObject* fc_remote_function(FcEndpoint* ep, uint64_t handle, const char* na
   TVMFFIObjectHandle object = NULL;
   if (!f) {
     fc_error_no_memory();
-    fc_endpoint_free_later(ep, handle, fc_no_device());
+    fc_remote_free_later(ep, handle, fc_no_device());
     return NULL;
   }
   fc_endpoint_incref(ep);
@@ -53,7 +53,7 @@ static int call_locked(FcRemoteFunction* f, const TVMFFIAny* args, int32_t n, TV
     fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = n, .args = wire.any, .handle = f->owned.handle};
     ++ep->client->calls;
     sent = true;
-    rc = fc_endpoint_request(ep, &call, f->name, &reply);
+    rc = fc_remote_request(ep, &call, f->name, &reply);
   }
   if (rc == 0) rc = fc_remote_result(ep, f->name, &reply, result);
   if (FC_UNLIKELY(rc == 0 && result->type_index == kTVMFFITensor && reply.num_args == 2)) {

@@ -11,7 +11,7 @@ int32_t fc_remote_object_index(void) {
 static void delete_object(void* self, int flags) {
   FcRemoteObj* object = self;
   if (flags & kTVMFFIObjectDeleterFlagBitMaskStrong) {
-    fc_endpoint_free_later(object->owned.ep, object->owned.handle, fc_no_device());
+    fc_remote_free_later(object->owned.ep, object->owned.handle, fc_no_device());
     fc_endpoint_decref(object->owned.ep);
   }
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(self);
@@ -21,7 +21,7 @@ TVMFFIObject* fc_remote_object(FcEndpoint* ep, uint64_t handle, int32_t kind) {
   FcRemoteObj* object = malloc(sizeof *object);
   if (!object) {
     fc_error_no_memory();
-    fc_endpoint_free_later(ep, handle, fc_no_device());
+    fc_remote_free_later(ep, handle, fc_no_device());
     return NULL;
   }
   fc_object_init(&object->header, fc_remote_object_index(), delete_object);

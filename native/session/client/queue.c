@@ -5,12 +5,10 @@
  * Two things make this safe:
  *  - While sending blocks, replies are read. The far side may be busy sending those, and take nothing before they are
  *    gone. A reply is certain to come as long as one whole request is out.
- *  - A thread that waits for such a call receives without the lock (`reading`), so that others can send meanwhile.
- *    Whoever needs the line for itself (fc_endpoint_enter) waits for its turn.
+ *  - A thread that waits for such a call receives without the lock (`shared`), so that others can send meanwhile.
+ *    Whoever needs the line for itself (fc_endpoint_enter) waits for its turn: see session/endpoint.h.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "session/client/remote.h"
 #include "session/trace.h"
@@ -80,7 +78,7 @@ static int read_first(FcEndpoint* ep) {
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
   if (rc < 0 && ep->late) return -1; /* it is still to come */
-  fc_trace_end("wire", fc_call_name(call), ep->slot, call->began);
+  fc_trace_end("wire", fc_call_name(call), ep->client->slot, call->began);
   fc_call_settle(call, rc);
   pop(&ep->client->queue);
   return 0;
@@ -90,9 +88,8 @@ static int read_first(FcEndpoint* ep) {
 
 /* The line is full: replies make room. Another thread may be reading them already. */
 static int make_way(FcEndpoint* ep) {
-  FcQueue* queue = &ep->client->queue;
-  if (!queue->reading) return read_first(ep);
-  pthread_cond_wait(&queue->turn, &ep->lock);
+  if (!ep->reading) return read_first(ep);
+  fc_endpoint_await_other(ep, 0);
   return fc_endpoint_is_lost(ep) ? -1 : 0;
 }
 
@@ -102,26 +99,26 @@ int fc_call_flush(FcEndpoint* ep) {
   uint64_t begin = queue->sent;
   int rc = 0;
   if (queue->used == 0) return 0;
-  queue->sending = true; /* the lock is let go in between */
+  ep->sending = true; /* the lock is let go in between */
   for (;;) {
-    bool answer_comes = queue->reading || (queue->first && queue->first->end <= queue->sent);
+    bool answer_comes = ep->reading || (queue->first && queue->first->end <= queue->sent);
     size_t left = part.iov_len;
     rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? fc_now_ns() + STALLED_NS : ep->deadline);
     queue->sent = begin + queue->used - (rc == 0 ? 0 : part.iov_len);
     if (rc != -ETIMEDOUT || !answer_comes) break;
     if (part.iov_len == left && make_way(ep) < 0) {
-      queue->sending = false;
+      ep->sending = false;
       return -1;
     }
   }
   ep->bytes_out += queue->sent - begin;
   queue->used = 0;
-  queue->sending = false;
-  pthread_cond_broadcast(&queue->turn);
+  ep->sending = false;
+  pthread_cond_broadcast(&ep->turn);
   fc_remote_expect_many(ep);
   if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
   fc_endpoint_broken(ep, rc);
-  return queue->reading ? -1 : fail_all(ep); /* the one who reads sees it too */
+  return ep->reading ? -1 : fail_all(ep); /* the one who reads sees it too */
 }
 
 /* ---- waiting ---- */
@@ -136,16 +133,8 @@ static int give_up(FcEndpoint* ep, int64_t last, int64_t allowed) {
     return -1;
   }
   fc_endpoint_overdue(ep, allowed);
-  while (ep->client->queue.reading) pthread_cond_wait(&ep->client->queue.turn, &ep->lock); /* it sees that at once */
+  while (ep->reading) fc_endpoint_await_other(ep, 0); /* it sees that at once */
   return fail_all(ep);
-}
-
-/* Until another thread has read something, or has sent all. -1 when `until` (0: never) came first. */
-static int await_other(FcEndpoint* ep, int64_t until) {
-  FcQueue* queue = &ep->client->queue;
-  if (!until) return pthread_cond_wait(&queue->turn, &ep->lock);
-  struct timespec at = {until / 1000000000, until % 1000000000};
-  return pthread_cond_timedwait(&queue->turn, &ep->lock, &at) == ETIMEDOUT ? -1 : 0;
 }
 
 /* How long a thread waits for a call: as long as it wants to, and not much longer than the call may take. */
@@ -213,16 +202,15 @@ int fc_call_wait(FcCall* call) {
 
 static int join_locked(FcCall* call, int64_t patience) {
   FcEndpoint* ep = call->ep;
-  FcQueue* queue = &ep->client->queue;
   Wait wait = wait_for(call, patience);
-  while (queue->sending) {
-    if (await_other(ep, wait.until) < 0) return end_wait(ep, call, &wait);
+  while (ep->sending) {
+    if (fc_endpoint_await_other(ep, wait.until) < 0) return end_wait(ep, call, &wait);
   }
-  if (!queue->reading) fc_endpoint_start_deadline(ep); /* to send */
+  if (!ep->reading) fc_endpoint_start_deadline(ep); /* to send */
   if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
   ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
   while (fc_call_state(call) == FC_CALL_WAITING) {
-    int rc = queue->reading ? await_other(ep, wait.until) : read_within(ep, &wait, true);
+    int rc = ep->reading ? fc_endpoint_await_other(ep, wait.until) : read_within(ep, &wait, true);
     if (rc < 0) return end_wait(ep, call, &wait);
   }
   return 0;
@@ -240,16 +228,8 @@ int fc_call_join(FcCall* call, int64_t patience) {
   return rc;
 }
 
-int fc_call_await_turn(FcEndpoint* ep) {
-  FcQueue* queue = &ep->client->queue;
-  while (FC_UNLIKELY(queue->reading || queue->sending)) {
-    if (await_other(ep, fc_deadline) < 0) return fc_endpoint_too_late(ep, NULL);
-  }
-  return 0;
-}
-
 void fc_call_abandon(FcEndpoint* ep) {
-  if (ep->client->queue.reading) return; /* that thread finds out by itself */
+  if (ep->reading) return; /* that thread finds out by itself */
   fail_all(ep);
   fc_error_drop();
 }
@@ -259,7 +239,7 @@ static void withdraw(FcCall* call) {
   FcEndpoint* ep = call->ep;
   FcQueue* queue = &ep->client->queue;
   uint64_t first = queue->encoded - queue->used; /* where the outbox begins */
-  if (queue->sending || call->taken || call->end - call->size < first) return;
+  if (ep->sending || call->taken || call->end - call->size < first) return;
   uint8_t* packet = ep->outbox + (call->end - call->size - first);
   memmove(packet, packet + call->size, queue->encoded - call->end);
   queue->used -= call->size;
@@ -275,46 +255,7 @@ bool fc_call_cancel(FcCall* call) {
   if (!end(call, FC_CALL_CANCELLED)) return false;
   if (pthread_mutex_trylock(&call->ep->lock) != 0) return true;
   if (!fc_endpoint_is_lost(call->ep)) withdraw(call);
-  pthread_cond_broadcast(&call->ep->client->queue.turn); /* for who waits for it */
+  pthread_cond_broadcast(&call->ep->turn); /* for who waits for it */
   pthread_mutex_unlock(&call->ep->lock);
   return true;
-}
-
-int fc_call_enter_to_send(FcEndpoint* ep) {
-  pthread_mutex_lock(&ep->lock);
-  while (FC_UNLIKELY(ep->client->queue.sending)) {
-    if (await_other(ep, fc_deadline) == 0) continue;
-    pthread_mutex_unlock(&ep->lock);
-    return fc_endpoint_too_late(ep, NULL);
-  }
-  if (FC_UNLIKELY(fc_endpoint_is_lost(ep))) {
-    fc_error_set(ep->lost_kind, ep->lost_text);
-    pthread_mutex_unlock(&ep->lock);
-    return -1;
-  }
-  if (!ep->client->queue.reading) fc_endpoint_start_deadline(ep);
-  return 0;
-}
-
-/* ---- the client's half, as a whole ---- */
-
-FcClient* fc_client_new(void) {
-  FcClient* client = calloc(1, sizeof *client);
-  if (!client) {
-    fc_error_no_memory();
-    return NULL;
-  }
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&client->queue.turn, &attributes);
-  pthread_condattr_destroy(&attributes);
-  return client;
-}
-
-void fc_client_delete(FcClient* client) {
-  /* Calls hold the endpoint, so none is in the queue. */
-  pthread_cond_destroy(&client->queue.turn);
-  fc_exports_delete(client);
-  free(client);
 }

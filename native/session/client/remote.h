@@ -28,8 +28,11 @@ typedef struct FcRemoteFunction {
   char name[FC_REMOTE_NAME_MAX]; /* for messages */
 } FcRemoteFunction;
 
+/* A remote Function; `handle` moves in. The result is a Function object, or NULL with an error. */
+TVMFFIObject* fc_remote_function(FcEndpoint* ep, uint64_t handle, const char* name);
 /* The remote function behind a Function object; NULL when it is none. */
 FcRemoteFunction* fc_remote_function_of(TVMFFIObject* function);
+/* What a function without a name is called: a remote one knows where it came from. */
 const char* fc_function_label(TVMFFIObject* function);
 
 /* ---- objects: an Array, a Map, a Module over there. Their type index is fc_remote_object_index(). ---- */
@@ -98,12 +101,17 @@ int fc_remote_finish(FcEndpoint* ep, const char* name, TVMFFIAny* result);
 
 /* A Tensor around a remote tensor. `handle` (kFreeHandle), or the data (kDevFreeData) with owns_data, moves in. */
 FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64_t handle, bool owns_data);
+/* An uninitialised tensor on the remote device (its plain number). */
+FcTensorObj* fc_remote_empty(FcEndpoint* ep, DLDevice device, int32_t ndim, const int64_t* shape, DLDataType dtype);
 /* Part of a remote tensor, which it keeps. */
 FcTensorObj* fc_remote_view(TVMFFIObject* base, const DLTensor* part);
 /* A tensor of this endpoint as it travels. */
 void fc_remote_to_wire(const DLTensor* dl, fc_wire_tensor* out);
 int fc_remote_alloc(FcEndpoint* ep, const fc_wire_tensor* like, uint64_t* data);
 int fc_remote_write(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local);
+/* Copies between a contiguous remote tensor and memory of this process, of the same size. */
+int fc_remote_copy_in(FcEndpoint* ep, const DLTensor* remote, const DLTensor* local);
+int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory);
 /* Plain numbers of a device, and as things of this endpoint carry it. */
 DLDevice fc_remote_unmasked(DLDevice device);
 /* A device that a user named, as the far side numbers it; -1 with an error for one of another session. */
@@ -111,6 +119,14 @@ int fc_remote_own_device(const FcEndpoint* ep, DLDevice* device);
 DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device);
 
 /* ---- exchanges ---- */
+
+/* One request and its reply (kReturn), in *reply until the next exchange. `what` is named in errors. */
+int fc_remote_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply);
+/* The same with a payload behind the request, or with a place for the payload of the reply (request->nbytes). */
+int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                       fc_wire_packet* reply, void* sink);
+/* Queues a release. Never blocks, never fails loudly: without memory the far side keeps it until the end. */
+void fc_remote_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device);
 
 /* The other side broke the protocol in its answer to `what`: ends the session. Answers -1. */
 FC_COLD int fc_remote_unexpected(FcEndpoint* ep, const char* what);
@@ -183,9 +199,6 @@ typedef struct FcQueue {
   FcCall *first, *last;   /* sent or encoded, the reply not yet read */
   size_t used;            /* bytes of the outbox that are encoded and not yet sent */
   uint64_t encoded, sent; /* bytes since the session began */
-  bool reading;           /* a thread receives without the lock: others may send */
-  bool sending;           /* a thread is in the middle of the outbox */
-  pthread_cond_t turn;    /* one of the two has changed */
 } FcQueue;
 
 int32_t fc_call_index(void);
@@ -199,8 +212,6 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
 void fc_call_settle(FcCall* call, int rc);
 /* Sends what was encoded, and reads replies while the far side is busy sending those. The caller holds the lock. */
 int fc_call_flush(FcEndpoint* ep);
-/* Locks to send; unlike fc_endpoint_enter while another thread receives. */
-int fc_call_enter_to_send(FcEndpoint* ep);
 /* Until this call has ended. The caller holds the lock, and the line is its own. */
 int fc_call_wait(FcCall* call);
 /* The same for who does not hold it, until `patience` (0: for ever) is over, which is a DeadlineExceededError: it may
@@ -208,9 +219,6 @@ int fc_call_wait(FcCall* call);
 int fc_call_join(FcCall* call, int64_t patience);
 /* The session has ended: so have the calls that it did not answer. The caller holds the lock. */
 void fc_call_abandon(FcEndpoint* ep);
-/* Until no other thread is in the middle of sending or receiving; -1 with an error when fc_deadline passes before. The
- * caller holds the lock. */
-int fc_call_await_turn(FcEndpoint* ep);
 /* Everything that was sent is answered. The caller holds the lock. */
 int fc_call_drain(FcEndpoint* ep);
 /* Nobody wants its result any more: what was not sent never is, and other replies are passed over. False when it has
@@ -219,8 +227,19 @@ bool fc_call_cancel(FcCall* call);
 
 /* ---- what the endpoint holds for all this ---- */
 
+/* What the far side holds for us, to be released with a later request. */
+typedef struct FcPendingFree {
+  uint64_t handle;
+  DLDevice device; /* device_type 0: kFreeHandle, else kDevFreeData */
+} FcPendingFree;
+
 typedef struct FcClient {
   FcQueue queue;
+  int32_t slot;              /* place in the table of client sessions; -1: none yet */
+  uint64_t serial;           /* of this session alone, in this process */
+  pthread_mutex_t free_lock; /* guards the releases; taken in destructors, held for moments */
+  FcPendingFree* frees;
+  size_t frees_count, frees_capacity;
   uint32_t features;         /* FC_PEER_* */
   int32_t args_max;          /* of one call; 0: the peer told of no limit */
   bool asked_max_packet;
@@ -234,8 +253,12 @@ typedef struct FcClient {
   uint64_t calls, round_trips, copies, copied_in, copied_out; /* counters */
 } FcClient;
 
-FcClient* fc_client_new(void);
-void fc_client_delete(FcClient* client);
+/* An endpoint with a client's half, in the table of client sessions. As fc_endpoint_new. */
+FcEndpoint* fc_client_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits);
+/* The endpoint behind a remote device, as a new reference; NULL with an error. */
+FcEndpoint* fc_remote_endpoint_of(DLDevice device);
+/* The client's endpoint of that serial number, as a new reference; NULL when nothing holds it any more. */
+FcEndpoint* fc_remote_endpoint_of_serial(uint64_t serial);
 
 /* Copies many runs of memory, each as large as `run` (of rank 1) and `offsets[i]` bytes behind where that begins, to
  * or from a contiguous local tensor, without waiting for each. */

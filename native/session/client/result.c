@@ -81,7 +81,7 @@ static int array_size(FcEndpoint* ep, TVMFFIAny* array, int64_t* n) {
   fc_wire_packet reply;
   if (need(ep, "ffi.ArraySize", &client->array_size) < 0) return -1;
   fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = 1, .args = array, .handle = client->array_size};
-  if (fc_endpoint_request(ep, &call, "ffi.ArraySize", &reply) < 0) return -1;
+  if (fc_remote_request(ep, &call, "ffi.ArraySize", &reply) < 0) return -1;
   *n = reply.num_args == 2 && reply.args[1].type_index == kTVMFFIInt ? reply.args[1].v_int64 : -1;
   return *n < 0 || *n > ITEMS_MAX ? fc_remote_unexpected(ep, "ffi.ArraySize") : 0;
 }

@@ -6,13 +6,13 @@
 
 static void release_tensor(FcTensorObj* tensor) {
   FcOwned* owned = tensor->context;
-  if (owned->handle) fc_endpoint_free_later(owned->ep, owned->handle, owned->device);
+  if (owned->handle) fc_remote_free_later(owned->ep, owned->handle, owned->device);
   fc_endpoint_decref(owned->ep);
   free(owned);
 }
 
 DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device) {
-  device.device_type = (DLDeviceType)((int)device.device_type + FC_REMOTE_STEP * (ep->slot + 1));
+  device.device_type = (DLDeviceType)((int)device.device_type + FC_REMOTE_STEP * (ep->client->slot + 1));
   return device;
 }
 
@@ -22,7 +22,7 @@ DLDevice fc_remote_unmasked(DLDevice device) {
 }
 
 int fc_remote_own_device(const FcEndpoint* ep, DLDevice* device) {
-  if (fc_device_is_remote(*device) && (int)device->device_type / FC_REMOTE_STEP - 1 != ep->slot) {
+  if (fc_device_is_remote(*device) && (int)device->device_type / FC_REMOTE_STEP - 1 != ep->client->slot) {
     char text[FC_NAME_MAX];
     fc_device_print(*device, text);
     fc_error_format("ValueError", "device %s is of another session than that with %s", text, ep->peer);
@@ -46,7 +46,7 @@ FcTensorObj* fc_remote_tensor(FcEndpoint* ep, const fc_wire_tensor* wire, uint64
   if (!tensor) {
     if (!owned) fc_error_no_memory();
     free(owned);
-    if (handle) fc_endpoint_free_later(ep, handle, device);
+    if (handle) fc_remote_free_later(ep, handle, device);
     return NULL;
   }
   fc_endpoint_incref(ep);
@@ -79,7 +79,7 @@ int fc_remote_alloc(FcEndpoint* ep, const fc_wire_tensor* like, uint64_t* data) 
   empty.data = empty.byte_offset = 0;
   TVMFFIAny args[2] = {{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &empty}, {.type_index = kTVMFFINone}};
   fc_wire_packet reply, request = {.code = FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE, .num_args = 2, .args = args};
-  if (fc_endpoint_request(ep, &request, what, &reply) < 0) return -1;
+  if (fc_remote_request(ep, &request, what, &reply) < 0) return -1;
   if (reply.num_args != 1 || reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, what);
   *data = reply.args[0].v_uint64;
   return 0;
@@ -139,11 +139,11 @@ static int ask_max_packet(FcEndpoint* ep) {
   if (!(client->features & FC_PEER_FARCALL)) {
     if (fc_remote_lookup(ep, name, &handle) < 0) return -1;
     fc_wire_packet reply, call = {.code = FC_WIRE_CALL_FUNC, .handle = handle};
-    if (handle && fc_endpoint_request(ep, &call, name, &reply) < 0) return -1;
+    if (handle && fc_remote_request(ep, &call, name, &reply) < 0) return -1;
     if (handle && reply.num_args == 2 && reply.args[1].type_index == kTVMFFIInt) {
       client->max_packet = reply.args[1].v_int64;
     }
-    if (handle) fc_endpoint_free_later(ep, handle, fc_no_device());
+    if (handle) fc_remote_free_later(ep, handle, fc_no_device());
   }
   client->asked_max_packet = true;
   return 0;
@@ -186,7 +186,7 @@ typedef struct Copy {
 static int copy_bytes(FcEndpoint* ep, int32_t code, const fc_wire_tensor* tensor, uint8_t* place, uint64_t size) {
   fc_wire_packet reply, request = {.code = code, .tensor = *tensor, .nbytes = size};
   bool in = code == FC_WIRE_COPY_TO_REMOTE;
-  return fc_endpoint_exchange(ep, &request, in ? place : NULL, fc_wire_code_name(code), &reply, in ? NULL : place);
+  return fc_remote_exchange(ep, &request, in ? place : NULL, fc_wire_code_name(code), &reply, in ? NULL : place);
 }
 
 static int copy_there_among(FcEndpoint* ep, const fc_wire_tensor* from, const fc_wire_tensor* to) {
@@ -194,7 +194,7 @@ static int copy_there_among(FcEndpoint* ep, const fc_wire_tensor* from, const fc
                        {.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)to},
                        {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
   fc_wire_packet reply, request = {.code = FC_WIRE_COPY_AMONG_REMOTE, .num_args = 3, .args = args};
-  return fc_endpoint_request(ep, &request, "kCopyAmongRemote", &reply);
+  return fc_remote_request(ep, &request, "kCopyAmongRemote", &reply);
 }
 
 /* By a tensor that begins where its memory does, and from there on the far side: that keeps the offset. */
@@ -206,7 +206,7 @@ static int copy_by_way(FcEndpoint* ep, int32_t code, const fc_wire_tensor* part,
   int rc = in ? 0 : copy_there_among(ep, part, &way);
   if (rc == 0) rc = copy_bytes(ep, code, &way, place, size);
   if (rc == 0 && in) rc = copy_there_among(ep, &way, part);
-  fc_endpoint_free_later(ep, way.data, way.device);
+  fc_remote_free_later(ep, way.data, way.device);
   return rc;
 }
 
@@ -224,7 +224,7 @@ static int sync_device(FcEndpoint* ep, DLDevice device) {
                        {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
   fc_wire_packet reply, request = {.code = FC_WIRE_DEV_STREAM_SYNC, .num_args = 2, .args = args};
   if (device.device_type == kDLCPU) return 0;
-  return fc_endpoint_request(ep, &request, "kDevStreamSync", &reply);
+  return fc_remote_request(ep, &request, "kDevStreamSync", &reply);
 }
 
 /* The caller holds the lock. */
@@ -308,7 +308,7 @@ static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offset
     int rc = fc_remote_read_reply(ep, what, &reply, place, in ? 0 : copy->nbytes);
     if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return -1;
   }
-  fc_trace_end("copy", what, ep->slot, begin);
+  fc_trace_end("copy", what, ep->client->slot, begin);
   if (failure) fc_error_raise(failure);
   return failure ? -1 : 0;
 }

@@ -3,14 +3,15 @@
 #include <stdlib.h>
 
 #include "session/relay/relay.h"
+#include "session/error_text.h"
 #include "session/trace.h"
 
 /* ---- errors say where they come from ---- */
 
 char* fc_relay_name_hop(const FcRelay* relay, const char* text) {
   char kind[FC_KIND_MAX];
-  const char *message = fc_endpoint_split_kind(text, kind), *rest = NULL;
-  int hop = fc_endpoint_read_hop(message, &rest);
+  const char *message = fc_error_split_kind(text, kind), *rest = NULL;
+  int hop = fc_error_read_hop(message, &rest);
   int prefix = (int)(message - text);
   size_t size = strlen(text) + strlen(relay->far->peer) + 32;
   char* named = malloc(size);
@@ -127,7 +128,7 @@ static int back_exception(FcRelay* relay, const fc_wire_packet* p) {
   const char* text = ((const TVMFFIByteArray*)p->args[0].v_ptr)->data;
   if (!front(relay, &entry)) {
     char kind[FC_KIND_MAX];
-    const char* message = fc_endpoint_split_kind(text, kind);
+    const char* message = fc_error_split_kind(text, kind);
     return fc_endpoint_lose(relay->far, kind, "%s", message);
   }
   int rc = send_named(relay, text);

@@ -1,5 +1,6 @@
 /* A relay: requests of the client go to the next session. */
 #include "session/relay/relay.h"
+#include "session/error_text.h"
 #include "session/trace.h"
 
 #include <stdio.h>
@@ -133,7 +134,7 @@ static int refuse(FcRelay* relay) { return answer_here(relay, 0, fc_any_object(f
 
 static void set_lost_error(const FcRelay* relay) {
   char kind[FC_KIND_MAX];
-  const char* message = fc_endpoint_split_kind(relay->lost, kind);
+  const char* message = fc_error_split_kind(relay->lost, kind);
   fc_error_set(kind, message);
 }
 

@@ -106,7 +106,7 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived; /* more may arrive within the call */
   if (shared) fc_endpoint_leave(server->ep);
   int rc = fc_export_call(server, function, args, n, result);
-  if (shared) pthread_mutex_lock(&server->ep->lock);
+  if (shared) fc_endpoint_reenter(server->ep);
   if (FC_UNLIKELY(server->due.at != due.at)) fc_deadline_arm(server, due);
   if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
   if (timed) function->quick = fc_now_ns() - begin < QUICK_NS;

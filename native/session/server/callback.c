@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "session/server/serve.h"
+#include "session/error_text.h"
 
 struct FcCallback {
   FcEndpoint* ep;
@@ -77,7 +78,7 @@ static int take_answer(FcServer* server, const fc_wire_packet* p, TVMFFIAny* res
     return fc_endpoint_lose(server->ep, "ProtocolError", "%s sent a kException without a text", server->ep->peer);
   }
   char kind[FC_KIND_MAX];
-  const char* message = fc_endpoint_split_kind(((const TVMFFIByteArray*)p->args[0].v_ptr)->data, kind);
+  const char* message = fc_error_split_kind(((const TVMFFIByteArray*)p->args[0].v_ptr)->data, kind);
   fc_error_set(kind, message);
   return -1;
 }

@@ -1,5 +1,6 @@
 /* The server: requests in, what they do here, replies out, in order. */
 #include "session/server/serve.h"
+#include "session/error_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static TVMFFIObject* without_last_word(TVMFFIObject* error) {
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   char kind[FC_KIND_MAX];
   snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
-  if (FC_LIKELY(!fc_endpoint_is_last_word(kind))) return error;
+  if (FC_LIKELY(!fc_error_is_last_word(kind))) return error;
   fc_error_format("RemoteError", "%s: %.*s", kind, (int)cell->message.size, cell->message.data);
   fc_decref(error);
   return fc_error_take();

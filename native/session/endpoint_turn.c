@@ -1,0 +1,95 @@
+/* Endpoints: whose turn it is on the line, and until when. The states are in session/endpoint.h. */
+#include <errno.h>
+#include <time.h>
+
+#include "session/endpoint.h"
+
+FC_TLS int64_t fc_deadline;
+
+void fc_endpoint_start_deadline(FcEndpoint* ep) {
+  ep->deadline = ep->due = 0;
+  if (FC_LIKELY(!ep->timeout_ns && !fc_deadline)) return;
+  int64_t now = fc_now_ns();
+  ep->due = ep->timeout_ns ? now + ep->timeout_ns : INT64_MAX;
+  if (fc_deadline && fc_deadline < ep->due) ep->due = fc_deadline;
+  ep->allowed_ns = ep->due > now ? ep->due - now : 0;
+  ep->deadline = ep->due + (ep->side ? ep->side->grace(ep) : 0);
+}
+
+int fc_endpoint_too_late(const FcEndpoint* ep, const char* what) {
+  fc_error_format("DeadlineExceededError", "%s%s%s was not sent to %s: %s; the session goes on", what ? "`" : "",
+                  what ? what : "the request", what ? "`" : "", ep->peer,
+                  what ? "no time was left" : "another thread had the session until no time was left");
+  return -1;
+}
+
+/* ---- waiting for other threads; the caller holds the lock ---- */
+
+int fc_endpoint_await_other(FcEndpoint* ep, int64_t until) {
+  if (!until) return pthread_cond_wait(&ep->turn, &ep->lock);
+  struct timespec at = {until / 1000000000, until % 1000000000};
+  return pthread_cond_timedwait(&ep->turn, &ep->lock, &at) == ETIMEDOUT ? -1 : 0;
+}
+
+static int await_line(FcEndpoint* ep, bool both_ways) {
+  while (FC_UNLIKELY(ep->sending || (both_ways && ep->reading))) {
+    if (fc_endpoint_await_other(ep, fc_deadline) < 0) return fc_endpoint_too_late(ep, NULL);
+  }
+  return 0;
+}
+
+int fc_endpoint_await_turn(FcEndpoint* ep) { return await_line(ep, true); }
+
+/* ---- the lock ---- */
+
+/* While another thread has the session. The mutex knows the wall clock only. */
+static int lock_in_time(FcEndpoint* ep) {
+  struct timespec until;
+  int64_t left = fc_deadline - fc_now_ns();
+  if (pthread_mutex_trylock(&ep->lock) == 0) return 0;
+  clock_gettime(CLOCK_REALTIME, &until);
+  left = (left > 0 ? left : 0) + until.tv_nsec;
+  until.tv_sec += left / 1000000000;
+  until.tv_nsec = left % 1000000000;
+  return pthread_mutex_timedlock(&ep->lock, &until) == 0 ? 0 : fc_endpoint_too_late(ep, NULL);
+}
+
+static int check_lost(const FcEndpoint* ep) {
+  if (FC_LIKELY(!fc_endpoint_is_lost(ep))) return 0;
+  fc_error_set(ep->lost_kind, ep->lost_text);
+  return -1;
+}
+
+/* With the lock: the caller may use the line, or has an error and the lock no more. */
+static int begin(FcEndpoint* ep, int rc) {
+  if (rc == 0) rc = check_lost(ep);
+  if (rc != 0) pthread_mutex_unlock(&ep->lock);
+  else if (!ep->reading) fc_endpoint_start_deadline(ep);
+  return rc;
+}
+
+int fc_endpoint_enter(FcEndpoint* ep) {
+  if (FC_LIKELY(!fc_deadline)) pthread_mutex_lock(&ep->lock);
+  else if (lock_in_time(ep) < 0) return -1;
+  return begin(ep, await_line(ep, true));
+}
+
+int fc_endpoint_enter_to_send(FcEndpoint* ep) {
+  pthread_mutex_lock(&ep->lock);
+  return begin(ep, await_line(ep, false));
+}
+
+void fc_endpoint_reenter(FcEndpoint* ep) { pthread_mutex_lock(&ep->lock); }
+
+void fc_endpoint_leave(FcEndpoint* ep) { pthread_mutex_unlock(&ep->lock); }
+
+fc_wire_event fc_endpoint_next_in_turn(FcEndpoint* ep, fc_wire_packet* out) {
+  if (!ep->shared) return fc_endpoint_next(ep, out);
+  ep->reading = true;
+  pthread_mutex_unlock(&ep->lock);
+  fc_wire_event event = fc_endpoint_next(ep, out);
+  pthread_mutex_lock(&ep->lock);
+  ep->reading = false;
+  pthread_cond_broadcast(&ep->turn);
+  return event;
+}

@@ -50,20 +50,20 @@ static int enter(FcChannel* channel) {
   return 0;
 }
 
-ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
+ptrdiff_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline) {
   int rc = enter(channel);
   if (rc < 0) return rc;
-  ssize_t got = channel->ops->receive(channel, to, n, deadline);
+  ptrdiff_t got = channel->ops->receive(channel, to, n, deadline);
   if (got > 0 && channel->traffic) channel->traffic[0] += (uint64_t)got;
   leave(channel);
   return got;
 }
 
-int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline) {
+int fc_channel_send(FcChannel* channel, FcPart* parts, size_t count, int64_t deadline) {
   int rc = enter(channel);
   if (rc < 0) return rc;
   if (channel->traffic) {
-    for (size_t i = 0; i < count; ++i) channel->traffic[1] += parts[i].iov_len;
+    for (size_t i = 0; i < count; ++i) channel->traffic[1] += parts[i].size;
   }
   rc = channel->ops->send(channel, parts, count, deadline);
   leave(channel);
@@ -91,15 +91,19 @@ void fc_channel_close(FcChannel* channel) {
   leave(channel);
 }
 
-size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent) {
-  while (count != 0 && sent >= (*parts)->iov_len) {
-    sent -= (*parts)->iov_len;
+size_t fc_channel_advance(FcPart** parts, size_t count, size_t sent) {
+  while (count != 0 && sent >= (*parts)->size) {
+    sent -= (*parts)->size;
     ++*parts;
     --count;
   }
   if (count != 0) {
-    (*parts)->iov_base = (uint8_t*)(*parts)->iov_base + sent;
-    (*parts)->iov_len -= sent;
+    (*parts)->data = (uint8_t*)(*parts)->data + sent;
+    (*parts)->size -= sent;
   }
   return count;
+}
+
+void fc_channel_hurry(const FcChannel* channel) {
+  if (channel->ops->hurry) channel->ops->hurry(channel);
 }

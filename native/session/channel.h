@@ -19,8 +19,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
-#include <sys/uio.h>
 
 #include "platform/port.h"
 
@@ -28,12 +26,18 @@
 
 typedef struct FcChannel FcChannel;
 
+/* Bytes that are sent behind those of the part before. */
+typedef struct FcPart {
+  void* data;
+  size_t size;
+} FcPart;
+
 /* What a kind of channel does. After `close`, which is called once, only `destroy` comes. */
 typedef struct FcChannelOps {
   /* > 0: so many bytes of n (not 0) have come; 0: the peer has finished; < 0: failed. */
-  ssize_t (*receive)(FcChannel* channel, void* to, size_t n, int64_t deadline);
+  ptrdiff_t (*receive)(FcChannel* channel, void* to, size_t n, int64_t deadline);
   /* All of the parts (which it may change), in order: 0, or failed. */
-  int (*send)(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline);
+  int (*send)(FcChannel* channel, FcPart* parts, size_t count, int64_t deadline);
   /* Nothing more will be sent: the peer finds the end behind what was. 0, or failed. */
   int (*finish)(FcChannel* channel);
   /* Ends waits in other threads, and what may still come or go. */
@@ -42,6 +46,8 @@ typedef struct FcChannelOps {
   void (*close)(FcChannel* channel);
   /* Frees what is left beside the channel itself; NULL when nothing is. */
   void (*destroy)(FcChannel* channel);
+  /* See fc_channel_hurry; NULL where nothing is kept back. */
+  void (*hurry)(const FcChannel* channel);
 } FcChannelOps;
 
 /* The beginning of every channel. */
@@ -60,8 +66,8 @@ void fc_channel_incref(FcChannel* channel);
 /* The last reference closes it. */
 void fc_channel_decref(FcChannel* channel);
 
-ssize_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline);
-int fc_channel_send(FcChannel* channel, struct iovec* parts, size_t count, int64_t deadline);
+ptrdiff_t fc_channel_receive(FcChannel* channel, void* to, size_t n, int64_t deadline);
+int fc_channel_send(FcChannel* channel, FcPart* parts, size_t count, int64_t deadline);
 int fc_channel_finish(FcChannel* channel);
 void fc_channel_interrupt(FcChannel* channel);
 /* Interrupts; the last thread to leave gives the line back. Safe to repeat. */
@@ -73,22 +79,11 @@ static inline void fc_channel_note(FcChannel* channel) {
   if (channel->sending) *channel->sending = 1;
 }
 /* Takes `sent` bytes off the parts; answers how many parts are left. */
-size_t fc_channel_advance(struct iovec** parts, size_t count, size_t sent);
+size_t fc_channel_advance(FcPart** parts, size_t count, size_t sent);
 
-/* Over descriptors, which move in: one for both ways, or one to read and one to write. NULL with an error. */
-FcChannel* fc_channel_from_fds(int in, int out);
-/* The socket of such a channel (or where it reads), for poll; -1 for another kind. */
-int fc_channel_fd(const FcChannel* channel);
-/* What comes next is acknowledged at once: a TCP peer with Nagle's algorithm (TVM's server) keeps each further small
- * reply until then, which is 40 ms otherwise. The kernel forgets it with the next send. */
+/* Acknowledges what comes next at once: a TCP peer with Nagle's algorithm (TVM's server) keeps each further small
+ * reply until then, which is 40 ms otherwise. It holds until the next send. */
 void fc_channel_hurry(const FcChannel* channel);
-
-/*
- * Over a memory file with two rings (one page, then 2^n bytes for each direction), which is mapped: the descriptor
- * stays the caller's. `line` is the socket over which the file was handed; it is kept, and used for nothing else by
- * this side. accepting: this is the side that listened. NULL with an error.
- */
-FcChannel* fc_shared_channel_new(FcChannel* line, int memory, bool accepting);
 
 /* Over memory: what was fed is received, and what is sent waits to be taken. Never waits. */
 FcChannel* fc_memory_channel_new(void);

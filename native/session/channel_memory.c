@@ -12,7 +12,7 @@ typedef struct Bytes {
 
 typedef struct MemoryChannel {
   FcChannel base;
-  pthread_mutex_t lock;
+  FcMutex lock;
   Bytes in, out;
   bool ended, finished; /* nothing more comes in; goes out */
 } MemoryChannel;
@@ -41,45 +41,45 @@ static bool append(Bytes* bytes, const void* data, size_t n) {
   return true;
 }
 
-static ssize_t memory_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
+static ptrdiff_t memory_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
   (void)deadline;
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   size_t have = ch->in.end - ch->in.begin;
-  ssize_t got = (ssize_t)(have < n ? have : n);
+  ptrdiff_t got = (ptrdiff_t)(have < n ? have : n);
   if (got != 0) memcpy(to, ch->in.data + ch->in.begin, (size_t)got);
   else if (!ch->ended) got = -EAGAIN;
   if (got > 0) ch->in.begin += (size_t)got;
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
   return got;
 }
 
-static int memory_send(FcChannel* base, struct iovec* parts, size_t count, int64_t deadline) {
+static int memory_send(FcChannel* base, FcPart* parts, size_t count, int64_t deadline) {
   (void)deadline;
   MemoryChannel* ch = (MemoryChannel*)base;
   int rc = 0;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   if (ch->finished) rc = -EPIPE;
   for (size_t i = 0; i < count && rc == 0; ++i) {
-    if (!append(&ch->out, parts[i].iov_base, parts[i].iov_len)) rc = -ENOMEM;
+    if (!append(&ch->out, parts[i].data, parts[i].size)) rc = -ENOMEM;
   }
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
   return rc;
 }
 
 static int memory_finish(FcChannel* base) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   ch->finished = true;
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
   return 0;
 }
 
 static void memory_interrupt(FcChannel* base) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   ch->ended = ch->finished = true;
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
 }
 
 /* What was sent can still be taken from a closed channel. */
@@ -87,7 +87,7 @@ static void memory_close(FcChannel* base) { (void)base; }
 
 static void memory_destroy(FcChannel* base) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_destroy(&ch->lock);
+  fc_mutex_destroy(&ch->lock);
   free(ch->in.data);
   free(ch->out.data);
 }
@@ -97,32 +97,32 @@ static const FcChannelOps memory_ops = {memory_receive,   memory_send,  memory_f
 
 FcChannel* fc_memory_channel_new(void) {
   MemoryChannel* ch = fc_channel_new(sizeof *ch, &memory_ops);
-  if (ch) pthread_mutex_init(&ch->lock, NULL);
+  if (ch) fc_mutex_init(&ch->lock);
   return ch ? &ch->base : NULL;
 }
 
 int fc_memory_channel_feed(FcChannel* base, const void* data, size_t n) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   bool fed = ch->ended || append(&ch->in, data, n); /* behind the end nobody reads */
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
   if (!fed) fc_error_no_memory();
   return fed ? 0 : -1;
 }
 
 void fc_memory_channel_feed_end(FcChannel* base) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   ch->ended = true;
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
 }
 
 uint8_t* fc_memory_channel_take(FcChannel* base, size_t* n) {
   MemoryChannel* ch = (MemoryChannel*)base;
-  pthread_mutex_lock(&ch->lock);
+  fc_mutex_lock(&ch->lock);
   uint8_t* data = ch->out.data; /* nothing is ever taken off its front */
   *n = ch->out.end;
   ch->out = (Bytes){0};
-  pthread_mutex_unlock(&ch->lock);
+  fc_mutex_unlock(&ch->lock);
   return data;
 }

@@ -24,15 +24,6 @@ static fc_wire_limits addressable_limits(const fc_wire_limits* limits) {
   return lowered;
 }
 
-/* Its own clock, so that waits of the line do not depend on the time of day. */
-static void monotonic_cond_init(pthread_cond_t* cond) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(cond, &attributes);
-  pthread_condattr_destroy(&attributes);
-}
-
 FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits) {
   FcEndpoint* ep = calloc(1, sizeof *ep);
   uint8_t* inbox = malloc(FC_INBOX_SIZE);
@@ -51,8 +42,8 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
   fc_wire_limits lowered = addressable_limits(limits);
   fc_wire_reader_init(&ep->reader, &lowered);
   fc_mutex_init_recursive(&ep->lock); /* a function that the far side calls back may call it in turn */
-  monotonic_cond_init(&ep->turn);
-  pthread_mutex_init(&ep->lost_lock, NULL);
+  fc_condition_init(&ep->turn);
+  fc_mutex_init(&ep->lost_lock);
   return ep;
 }
 
@@ -69,9 +60,9 @@ bool fc_endpoint_try_incref(FcEndpoint* ep) {
 static void endpoint_delete(FcEndpoint* ep) {
   fc_channel_decref(ep->channel);
   if (ep->side) ep->side->free(ep);
-  pthread_mutex_destroy(&ep->lock);
-  pthread_cond_destroy(&ep->turn);
-  pthread_mutex_destroy(&ep->lost_lock);
+  fc_mutex_destroy(&ep->lock);
+  fc_condition_destroy(&ep->turn);
+  fc_mutex_destroy(&ep->lost_lock);
   free(ep->reader.body);
   free(ep->reader.arena);
   free(ep->inbox);
@@ -85,13 +76,13 @@ void fc_endpoint_decref(FcEndpoint* ep) {
 
 /* The first reason stays. Two threads of a relay may come here; who sees the kind may read the rest. */
 FC_COLD static void set_lost(FcEndpoint* ep, const char* kind, const char* text) {
-  pthread_mutex_lock(&ep->lost_lock);
+  fc_mutex_lock(&ep->lost_lock);
   if (!fc_endpoint_is_lost(ep)) {
     snprintf(ep->lost_text, sizeof ep->lost_text, "%s", text);
     snprintf(ep->lost_kind + 1, sizeof ep->lost_kind - 1, "%s", kind + 1);
     __atomic_store_n(&ep->lost_kind[0], kind[0], __ATOMIC_RELEASE);
   }
-  pthread_mutex_unlock(&ep->lost_lock);
+  fc_mutex_unlock(&ep->lost_lock);
 }
 
 /* Always answers -1, with the first reason as the error. */
@@ -140,34 +131,34 @@ int fc_endpoint_broken(FcEndpoint* ep, int error) {
 }
 
 void fc_endpoint_send_last(FcEndpoint* ep, const void* bytes, size_t n) {
-  struct iovec part = {(void*)bytes, n};
+  FcPart part = {(void*)bytes, n};
   fc_channel_send(ep->channel, &part, 1, FC_AT_ONCE);
 }
 
 void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   static const uint8_t goodbye[FC_WIRE_HEAD_SIZE] = {4, 0, 0, 0, 0, 0, 0, 0, FC_WIRE_SHUTDOWN};
-  if (pthread_mutex_trylock(&ep->lock) == 0) {
+  if (fc_mutex_trylock(&ep->lock)) {
     if (farewell && !fc_endpoint_is_lost(ep)) fc_endpoint_send_last(ep, goodbye, sizeof goodbye);
   } else {
     fc_channel_interrupt(ep->channel); /* ends the call in progress in another thread, which then unlocks */
-    pthread_mutex_lock(&ep->lock);
+    fc_mutex_lock(&ep->lock);
   }
   fc_channel_close(ep->channel);
   char closed[FC_PEER_NAME_MAX + 64];
   snprintf(closed, sizeof closed, CLOSED_TEXT, ep->peer);
   set_lost(ep, "ConnectionLostError", closed);
   if (ep->side) ep->side->closed(ep);
-  pthread_mutex_unlock(&ep->lock);
+  fc_mutex_unlock(&ep->lock);
 }
 
 bool fc_endpoint_beat(FcEndpoint* ep) {
   static const uint8_t empty[8];
-  struct iovec part = {(void*)empty, sizeof empty};
-  if (pthread_mutex_trylock(&ep->lock) != 0) return true;
+  FcPart part = {(void*)empty, sizeof empty};
+  if (!fc_mutex_trylock(&ep->lock)) return true;
   int rc = fc_endpoint_is_lost(ep) ? -EPIPE : fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
   /* What is out in part cannot be completed later. */
   if (rc == -ETIMEDOUT) fc_endpoint_lose(ep, "ConnectionLostError", "%s takes no more bytes", ep->peer);
   if (rc == -ETIMEDOUT) fc_error_drop();
-  pthread_mutex_unlock(&ep->lock);
+  fc_mutex_unlock(&ep->lock);
   return rc == 0;
 }

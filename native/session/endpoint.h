@@ -6,7 +6,6 @@
 #define FARCALL_SESSION_ENDPOINT_H_
 
 #include <farcall/wire.h>
-#include <pthread.h>
 
 #include "session/channel.h"
 #include "runtime/runtime.h"
@@ -54,8 +53,8 @@ struct FcEndpoint {
   FcChannel* channel;
   const FcSide* side;      /* NULL: a server's */
   struct FcClient* client; /* the side's own, see session/client/remote.h; NULL without one */
-  pthread_mutex_t lock;    /* one exchange at a time; guards what follows, up to `peer` */
-  pthread_cond_t turn;     /* `reading` or `sending` has changed, or a call has ended */
+  FcMutex lock;    /* one exchange at a time; guards what follows, up to `peer` */
+  FcCondition turn;     /* `reading` or `sending` has changed, or a call has ended */
   bool reading, sending;
   bool shared, patient, late;
   bool starved;
@@ -75,7 +74,7 @@ struct FcEndpoint {
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
   char lost_text[1024];
   char peer[FC_PEER_NAME_MAX];
-  pthread_mutex_t lost_lock; /* two threads of a relay may lose the connection at once */
+  FcMutex lost_lock; /* two threads of a relay may lose the connection at once */
 };
 
 /* Takes a reference to the channel. Limits beyond what this machine can address are lowered to that. NULL with an

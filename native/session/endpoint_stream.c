@@ -61,17 +61,17 @@ static int send_long(FcEndpoint* ep, const void* bytes, uint64_t n) {
   const uint8_t* at = bytes;
   int rc = 0;
   while (n != 0 && rc == 0) {
-    struct iovec part = {(void*)at, n < LONG_PIECE ? n : LONG_PIECE};
-    at += part.iov_len;
-    n -= part.iov_len;
-    __atomic_fetch_add(&ep->bytes_out, part.iov_len, __ATOMIC_RELAXED);
+    FcPart part = {(void*)at, n < LONG_PIECE ? n : LONG_PIECE};
+    at += part.size;
+    n -= part.size;
+    __atomic_fetch_add(&ep->bytes_out, part.size, __ATOMIC_RELAXED);
     rc = fc_channel_send(ep->channel, &part, 1, ep->deadline);
   }
   return rc;
 }
 
 static int send_parts(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
-  struct iovec parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
+  FcPart parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
   if (FC_UNLIKELY(used > LONG_PIECE || nbytes > LONG_PIECE)) {
     int rc = send_long(ep, ep->outbox, used);
     return rc == 0 ? send_long(ep, payload, nbytes) : rc;
@@ -182,10 +182,10 @@ static void shrink_body(fc_wire_reader* r) {
 }
 
 /* > 0 bytes, 0 when there are none (the peer has finished, or it is starved), -1 with an error. */
-static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
+static ptrdiff_t receive(FcEndpoint* ep, void* to, size_t n) {
   FcEndpoint* other = ep->before_wait;
   if (other && other->queued != 0 && send_queued(other, NULL, 0) < 0 && other == ep) return -1;
-  ssize_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
+  ptrdiff_t got = fc_channel_receive(ep->channel, to, n, ep->deadline);
   if (FC_LIKELY(got >= 0)) {
     ep->bytes_in += (uint64_t)got;
     ep->arrived = fc_trace_begin();
@@ -196,15 +196,15 @@ static ssize_t receive(FcEndpoint* ep, void* to, size_t n) {
 }
 
 /* More bytes, straight into place where that is worth it. As receive. */
-static ssize_t fill(FcEndpoint* ep) {
+static ptrdiff_t fill(FcEndpoint* ep) {
   uint8_t* place = NULL;
   uint64_t room = fc_wire_room(&ep->reader, &place);
   if (room >= DIRECT_MIN) {
-    ssize_t got = receive(ep, place, room);
+    ptrdiff_t got = receive(ep, place, room);
     if (got > 0) fc_wire_wrote(&ep->reader, (uint64_t)got);
     return got;
   }
-  ssize_t got = receive(ep, ep->inbox, FC_INBOX_SIZE);
+  ptrdiff_t got = receive(ep, ep->inbox, FC_INBOX_SIZE);
   ep->inbox_at = 0;
   ep->inbox_end = got > 0 ? (size_t)got : 0;
   return got;
@@ -229,7 +229,7 @@ fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out) {
       case FC_WIRE_FAILED: return refused(ep);
       default: return event;
     }
-    ssize_t got = fill(ep);
+    ptrdiff_t got = fill(ep);
     if (got < 0) return FC_WIRE_FAILED;
     if (got == 0) return FC_WIRE_MORE;
   }

@@ -1,7 +1,4 @@
 /* Endpoints: whose turn it is on the line, and until when. The states are in session/endpoint.h. */
-#include <errno.h>
-#include <time.h>
-
 #include "session/endpoint.h"
 
 FC_TLS int64_t fc_deadline;
@@ -26,9 +23,9 @@ int fc_endpoint_too_late(const FcEndpoint* ep, const char* what) {
 /* ---- waiting for other threads; the caller holds the lock ---- */
 
 int fc_endpoint_await_other(FcEndpoint* ep, int64_t until) {
-  if (!until) return pthread_cond_wait(&ep->turn, &ep->lock);
-  struct timespec at = {until / 1000000000, until % 1000000000};
-  return pthread_cond_timedwait(&ep->turn, &ep->lock, &at) == ETIMEDOUT ? -1 : 0;
+  if (until) return fc_condition_wait_until(&ep->turn, &ep->lock, until) ? 0 : -1;
+  fc_condition_wait(&ep->turn, &ep->lock);
+  return 0;
 }
 
 static int await_line(FcEndpoint* ep, bool both_ways) {
@@ -42,18 +39,6 @@ int fc_endpoint_await_turn(FcEndpoint* ep) { return await_line(ep, true); }
 
 /* ---- the lock ---- */
 
-/* While another thread has the session. The mutex knows the wall clock only. */
-static int lock_in_time(FcEndpoint* ep) {
-  struct timespec until;
-  int64_t left = fc_deadline - fc_now_ns();
-  if (pthread_mutex_trylock(&ep->lock) == 0) return 0;
-  clock_gettime(CLOCK_REALTIME, &until);
-  left = (left > 0 ? left : 0) + until.tv_nsec;
-  until.tv_sec += left / 1000000000;
-  until.tv_nsec = left % 1000000000;
-  return pthread_mutex_timedlock(&ep->lock, &until) == 0 ? 0 : fc_endpoint_too_late(ep, NULL);
-}
-
 static int check_lost(const FcEndpoint* ep) {
   if (FC_LIKELY(!fc_endpoint_is_lost(ep))) return 0;
   fc_error_set(ep->lost_kind, ep->lost_text);
@@ -63,33 +48,33 @@ static int check_lost(const FcEndpoint* ep) {
 /* With the lock: the caller may use the line, or has an error and the lock no more. */
 static int begin(FcEndpoint* ep, int rc) {
   if (rc == 0) rc = check_lost(ep);
-  if (rc != 0) pthread_mutex_unlock(&ep->lock);
+  if (rc != 0) fc_mutex_unlock(&ep->lock);
   else if (!ep->reading) fc_endpoint_start_deadline(ep);
   return rc;
 }
 
 int fc_endpoint_enter(FcEndpoint* ep) {
-  if (FC_LIKELY(!fc_deadline)) pthread_mutex_lock(&ep->lock);
-  else if (lock_in_time(ep) < 0) return -1;
+  if (FC_LIKELY(!fc_deadline)) fc_mutex_lock(&ep->lock);
+  else if (!fc_mutex_lock_until(&ep->lock, fc_deadline)) return fc_endpoint_too_late(ep, NULL);
   return begin(ep, await_line(ep, true));
 }
 
 int fc_endpoint_enter_to_send(FcEndpoint* ep) {
-  pthread_mutex_lock(&ep->lock);
+  fc_mutex_lock(&ep->lock);
   return begin(ep, await_line(ep, false));
 }
 
-void fc_endpoint_reenter(FcEndpoint* ep) { pthread_mutex_lock(&ep->lock); }
+void fc_endpoint_reenter(FcEndpoint* ep) { fc_mutex_lock(&ep->lock); }
 
-void fc_endpoint_leave(FcEndpoint* ep) { pthread_mutex_unlock(&ep->lock); }
+void fc_endpoint_leave(FcEndpoint* ep) { fc_mutex_unlock(&ep->lock); }
 
 fc_wire_event fc_endpoint_next_in_turn(FcEndpoint* ep, fc_wire_packet* out) {
   if (!ep->shared) return fc_endpoint_next(ep, out);
   ep->reading = true;
-  pthread_mutex_unlock(&ep->lock);
+  fc_mutex_unlock(&ep->lock);
   fc_wire_event event = fc_endpoint_next(ep, out);
-  pthread_mutex_lock(&ep->lock);
+  fc_mutex_lock(&ep->lock);
   ep->reading = false;
-  pthread_cond_broadcast(&ep->turn);
+  fc_condition_broadcast(&ep->turn);
   return event;
 }

@@ -7,7 +7,7 @@
 enum { SPANS_MAX = 1 << 20 }; /* then the trace is full: what comes later is left out */
 
 int fc_trace_on;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex lock = FC_MUTEX_INIT;
 static FcTraceSpan* spans;
 static size_t count, capacity;
 
@@ -22,7 +22,7 @@ static bool make_room(void) {
 }
 
 void fc_trace_add(const char* category, const char* name, int32_t track, int64_t start, int64_t end) {
-  pthread_mutex_lock(&lock);
+  fc_mutex_lock(&lock);
   if (fc_trace_on && make_room()) {
     FcTraceSpan* span = &spans[count++];
     span->category = category;
@@ -31,23 +31,23 @@ void fc_trace_add(const char* category, const char* name, int32_t track, int64_t
     span->track = track;
     snprintf(span->name, sizeof span->name, "%s", name);
   }
-  pthread_mutex_unlock(&lock);
+  fc_mutex_unlock(&lock);
 }
 
 void fc_trace_start(void) {
-  pthread_mutex_lock(&lock);
+  fc_mutex_lock(&lock);
   count = 0;
   __atomic_store_n(&fc_trace_on, 1, __ATOMIC_RELAXED);
-  pthread_mutex_unlock(&lock);
+  fc_mutex_unlock(&lock);
 }
 
 FcTraceSpan* fc_trace_stop(size_t* n) {
-  pthread_mutex_lock(&lock);
+  fc_mutex_lock(&lock);
   FcTraceSpan* taken = spans;
   *n = count;
   __atomic_store_n(&fc_trace_on, 0, __ATOMIC_RELAXED);
   spans = NULL;
   count = capacity = 0;
-  pthread_mutex_unlock(&lock);
+  fc_mutex_unlock(&lock);
   return taken;
 }

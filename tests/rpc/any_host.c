@@ -8,6 +8,7 @@
 
 #include "session/client/remote.h"
 #include "session/server/serve.h"
+#include "session/posix/channels.h"
 
 static const fc_wire_limits limits = {1 << 16, 1 << 20, 1 << 24, 1 << 20, 64, 8};
 
@@ -131,7 +132,7 @@ static int answer(void* context, FcServer* server, const fc_wire_packet* request
 static TVMFFIObject* take_error(void) { return NULL; }
 
 static int serve(void) {
-  static const FcPolicy policy = {find, scope, answer, take_error};
+  static const FcPolicy policy = {find, scope, answer, NULL, take_error};
   FcHandles handles = {.limit = 1 << 16, .random = fc_system_random};
   FcServer server = {.ep = line(false), .policy = &policy, .handles = handles, .tensor_limit = 1 << 28,
                      .scopes = FC_SCOPE_ALL};

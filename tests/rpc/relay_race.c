@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "session/relay/relay.h"
+#include "session/posix/channels.h"
 
 enum { ROUNDS = 400 };
 
@@ -39,7 +40,7 @@ static int answer(void* context, FcServer* server, const fc_wire_packet* request
 
 static TVMFFIObject* take_error(void) { return NULL; }
 
-static const FcPolicy policy = {find, scope, answer, take_error};
+static const FcPolicy policy = {find, scope, answer, fc_relay_run, take_error};
 static const fc_wire_limits limits = {1 << 16, 1 << 20, 1 << 24, 1 << 20, 64, 8};
 
 static FcEndpoint* endpoint(int fd, const char* name) {

@@ -1,5 +1,6 @@
 /* farcall._core.Channel: channels for Python, which hands them to endpoints, and speaks handshakes over them. */
 #include "python/rpc/channel.h"
+#include "session/posix/channels.h"
 
 #include <errno.h>
 
@@ -77,7 +78,7 @@ static PyObject* channel_receive_into(PyChannel* self, PyObject* args) {
   PyObject* deadline = NULL;
   int64_t until;
   Py_buffer buffer;
-  ssize_t got = 0;
+  ptrdiff_t got = 0;
   if (!PyArg_ParseTuple(args, "w*|O:receive_into", &buffer, &deadline)) return NULL;
   bool valid = read_deadline(deadline, &until);
   if (valid && buffer.len != 0) {
@@ -111,7 +112,7 @@ static PyObject* channel_send(PyChannel* self, PyObject* args) {
   if (!PyArg_ParseTuple(args, "y*|O:send", &buffer, &deadline)) return NULL;
   bool valid = read_deadline(deadline, &until);
   if (valid) {
-    struct iovec part = {buffer.buf, (size_t)buffer.len};
+    FcPart part = {buffer.buf, (size_t)buffer.len};
     Py_BEGIN_ALLOW_THREADS rc = fc_channel_send(self->channel, &part, buffer.len != 0, until);
     Py_END_ALLOW_THREADS
   }

@@ -40,12 +40,12 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
 
 static int flush(FcEndpoint* ep) {
   int rc = 0;
-  Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&ep->lock);
+  Py_BEGIN_ALLOW_THREADS fc_mutex_lock(&ep->lock);
   if (!ep->sending) {
     if (!ep->reading) fc_endpoint_start_deadline(ep);
     rc = fc_call_flush(ep);
   }
-  pthread_mutex_unlock(&ep->lock);
+  fc_mutex_unlock(&ep->lock);
   Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   return rc;
 }

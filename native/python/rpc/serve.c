@@ -6,6 +6,8 @@
  *                                                       may be (Endpoint, number of values): the next hop
  */
 #include "python/rpc/values.h"
+#include "session/posix/watchdog.h"
+#include "session/relay/relay.h"
 #include "session/server/serve.h"
 
 typedef struct {
@@ -115,7 +117,7 @@ static TVMFFIObject* take_error(void) {
   return raised ? fc_error_take() : NULL;
 }
 
-static const FcPolicy policy = {find, scope, answer, take_error};
+static const FcPolicy policy = {find, scope, answer, fc_relay_run, take_error};
 
 /* ---- random bytes from Python; called without the GIL ---- */
 
@@ -165,7 +167,8 @@ static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kw
                             .tensor_limit = tensor_bytes,
                             .scopes = scopes,
                             .waits = waits,
-                            .page = ep->channel->sending};
+                            .page = ep->channel->sending,
+                            .watchdog = ep->channel->sending ? &fc_timer_watchdog : NULL};
   strncpy(self->server.token, token, sizeof self->server.token - 1);
   return (PyObject*)self;
 }

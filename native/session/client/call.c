@@ -174,7 +174,7 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
 FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
   FcEndpoint* ep = fc_remote_function_of(function)->owned.ep;
   const FcClient* client = ep->client;
-  if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || pthread_mutex_trylock(&ep->lock) != 0) {
+  if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || !fc_mutex_trylock(&ep->lock)) {
     return NULL;
   }
   bool room = !ep->sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
@@ -184,6 +184,6 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
     call = NULL;
     fc_error_drop(); /* who tries again gets it */
   }
-  pthread_mutex_unlock(&ep->lock);
+  fc_mutex_unlock(&ep->lock);
   return call;
 }

@@ -10,28 +10,28 @@
 
 void fc_remote_free_later(FcEndpoint* ep, uint64_t handle, DLDevice device) {
   FcClient* client = ep->client;
-  pthread_mutex_lock(&client->free_lock);
+  fc_mutex_lock(&client->free_lock);
   if (client->frees_count == client->frees_capacity) {
     size_t capacity = client->frees_capacity ? 2 * client->frees_capacity : 16;
     FcPendingFree* grown = realloc(client->frees, capacity * sizeof *grown);
     if (!grown) {
-      pthread_mutex_unlock(&client->free_lock);
+      fc_mutex_unlock(&client->free_lock);
       return;
     }
     client->frees = grown;
     client->frees_capacity = capacity;
   }
   client->frees[client->frees_count++] = (FcPendingFree){handle, device};
-  pthread_mutex_unlock(&client->free_lock);
+  fc_mutex_unlock(&client->free_lock);
 }
 
 /* Takes up to `most` releases off the queue, last first. */
 static size_t take_frees(FcClient* client, FcPendingFree* out, size_t most) {
-  pthread_mutex_lock(&client->free_lock);
+  fc_mutex_lock(&client->free_lock);
   size_t n = client->frees_count < most ? client->frees_count : most;
   client->frees_count -= n;
   if (n != 0) memcpy(out, client->frees + client->frees_count, n * sizeof *out);
-  pthread_mutex_unlock(&client->free_lock);
+  fc_mutex_unlock(&client->free_lock);
   return n;
 }
 

@@ -95,18 +95,18 @@ static int make_way(FcEndpoint* ep) {
 
 int fc_call_flush(FcEndpoint* ep) {
   FcQueue* queue = &ep->client->queue;
-  struct iovec part = {ep->outbox, queue->used};
+  FcPart part = {ep->outbox, queue->used};
   uint64_t begin = queue->sent;
   int rc = 0;
   if (queue->used == 0) return 0;
   ep->sending = true; /* the lock is let go in between */
   for (;;) {
     bool answer_comes = ep->reading || (queue->first && queue->first->end <= queue->sent);
-    size_t left = part.iov_len;
+    size_t left = part.size;
     rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? fc_now_ns() + STALLED_NS : ep->deadline);
-    queue->sent = begin + queue->used - (rc == 0 ? 0 : part.iov_len);
+    queue->sent = begin + queue->used - (rc == 0 ? 0 : part.size);
     if (rc != -ETIMEDOUT || !answer_comes) break;
-    if (part.iov_len == left && make_way(ep) < 0) {
+    if (part.size == left && make_way(ep) < 0) {
       ep->sending = false;
       return -1;
     }
@@ -114,7 +114,7 @@ int fc_call_flush(FcEndpoint* ep) {
   ep->bytes_out += queue->sent - begin;
   queue->used = 0;
   ep->sending = false;
-  pthread_cond_broadcast(&ep->turn);
+  fc_condition_broadcast(&ep->turn);
   fc_remote_expect_many(ep);
   if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
   fc_endpoint_broken(ep, rc);
@@ -218,13 +218,13 @@ static int join_locked(FcCall* call, int64_t patience) {
 
 int fc_call_join(FcCall* call, int64_t patience) {
   if (fc_call_state(call) != FC_CALL_WAITING) return 0;
-  pthread_mutex_lock(&call->ep->lock);
+  fc_mutex_lock(&call->ep->lock);
   int rc = join_locked(call, patience);
   if (rc < 0 && fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
     fc_error_drop();
     rc = 0;
   }
-  pthread_mutex_unlock(&call->ep->lock);
+  fc_mutex_unlock(&call->ep->lock);
   return rc;
 }
 
@@ -253,9 +253,9 @@ static void withdraw(FcCall* call) {
 /* Who cancels never waits. A thread that has the line for itself sends all, so there is nothing to withdraw. */
 bool fc_call_cancel(FcCall* call) {
   if (!end(call, FC_CALL_CANCELLED)) return false;
-  if (pthread_mutex_trylock(&call->ep->lock) != 0) return true;
+  if (!fc_mutex_trylock(&call->ep->lock)) return true;
   if (!fc_endpoint_is_lost(call->ep)) withdraw(call);
-  pthread_cond_broadcast(&call->ep->turn); /* for who waits for it */
-  pthread_mutex_unlock(&call->ep->lock);
+  fc_condition_broadcast(&call->ep->turn); /* for who waits for it */
+  fc_mutex_unlock(&call->ep->lock);
   return true;
 }

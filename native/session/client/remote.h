@@ -237,7 +237,7 @@ typedef struct FcClient {
   FcQueue queue;
   int32_t slot;              /* place in the table of client sessions; -1: none yet */
   uint64_t serial;           /* of this session alone, in this process */
-  pthread_mutex_t free_lock; /* guards the releases; taken in destructors, held for moments */
+  FcMutex free_lock; /* guards the releases; taken in destructors, held for moments */
   FcPendingFree* frees;
   size_t frees_count, frees_capacity;
   uint32_t features;         /* FC_PEER_* */

@@ -3,7 +3,7 @@
 
 #include "session/client/remote.h"
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static FcMutex table_lock = FC_MUTEX_INIT;
 static FcEndpoint** table;
 static int32_t table_size;
 
@@ -22,18 +22,18 @@ static int grow_table(void) {
 
 static int enter_table(FcEndpoint* ep) {
   int32_t slot = 0;
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   while (slot < table_size && table[slot]) ++slot;
   int rc = slot == table_size ? grow_table() : 0;
   if (rc == 0) table[ep->client->slot = slot] = ep;
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   return rc;
 }
 
 static void leave_table(FcEndpoint* ep) {
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   if (ep->client->slot >= 0) table[ep->client->slot] = NULL;
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
 }
 
 /* What stands in the table may have lost its last reference, and be about to leave it. */
@@ -41,20 +41,20 @@ static FcEndpoint* take(FcEndpoint* ep) { return ep && fc_endpoint_try_incref(ep
 
 FcEndpoint* fc_remote_endpoint_of(DLDevice device) {
   int32_t slot = (int32_t)device.device_type / FC_REMOTE_STEP - 1;
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   FcEndpoint* found = take(slot >= 0 && slot < table_size ? table[slot] : NULL);
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   if (!found) fc_error_format("ValueError", "device type %d belongs to no open session", (int)device.device_type);
   return found;
 }
 
 FcEndpoint* fc_remote_endpoint_of_serial(uint64_t serial) {
   FcEndpoint* found = NULL;
-  pthread_mutex_lock(&table_lock);
+  fc_mutex_lock(&table_lock);
   for (int32_t i = 0; i < table_size && !found; ++i) {
     if (table[i] && table[i]->client->serial == serial) found = take(table[i]);
   }
-  pthread_mutex_unlock(&table_lock);
+  fc_mutex_unlock(&table_lock);
   return found;
 }
 
@@ -69,7 +69,7 @@ static FcClient* new_client(void) {
   }
   client->slot = -1;
   client->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
-  pthread_mutex_init(&client->free_lock, NULL);
+  fc_mutex_init(&client->free_lock);
   return client;
 }
 
@@ -78,7 +78,7 @@ static void free_client(FcEndpoint* ep) {
   FcClient* client = ep->client;
   leave_table(ep);
   fc_exports_delete(client);
-  pthread_mutex_destroy(&client->free_lock);
+  fc_mutex_destroy(&client->free_lock);
   free(client->frees);
   free(client);
 }

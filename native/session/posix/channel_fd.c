@@ -9,9 +9,10 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-#include "session/channel.h"
+#include "session/posix/channels.h"
 #include "runtime/runtime.h"
 
 typedef struct FdChannel {
@@ -41,13 +42,13 @@ static int await_ready(const FdChannel* ch, int fd, short events, int64_t deadli
 
 /* ---- in ---- */
 
-static ssize_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
+static ptrdiff_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
   FdChannel* ch = (FdChannel*)base;
   bool wait = deadline != 0 || !is_socket(ch); /* a socket in no hurry waits in recv */
   for (;;) {
     int rc = wait ? await_ready(ch, ch->in, POLLIN, deadline) : 0;
     if (rc < 0) return rc;
-    ssize_t got = is_socket(ch) ? recv(ch->in, to, n, 0) : read(ch->in, to, n);
+    ptrdiff_t got = is_socket(ch) ? recv(ch->in, to, n, 0) : read(ch->in, to, n);
     if (got >= 0) return got;
     if (errno == ECONNRESET) return 0;
     if (errno == EINTR && fc_check_signals() < 0) return -EINTR;
@@ -59,13 +60,13 @@ static ssize_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadline)
 /* ---- out ---- */
 
 /* writev without the signal that a closed pipe would send; for a socket a flag does that. */
-static ssize_t write_quietly(int fd, const struct iovec* parts, size_t count) {
+static ptrdiff_t write_quietly(int fd, const FcPart* parts, size_t count) {
   sigset_t pipe_signal, before, pending;
   sigemptyset(&pipe_signal);
   sigaddset(&pipe_signal, SIGPIPE);
   sigpending(&pending);
   pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-  ssize_t sent = writev(fd, parts, (int)count);
+  ptrdiff_t sent = writev(fd, (const struct iovec*)parts, (int)count);
   int error = errno;
   if (sent < 0 && error == EPIPE && !sigismember(&pending, SIGPIPE)) {
     sigtimedwait(&pipe_signal, NULL, &(struct timespec){0, 0});
@@ -75,22 +76,26 @@ static ssize_t write_quietly(int fd, const struct iovec* parts, size_t count) {
   return sent;
 }
 
-static ssize_t send_some(const FdChannel* ch, struct iovec* parts, size_t count, bool may_wait) {
+_Static_assert(sizeof(FcPart) == sizeof(struct iovec) && offsetof(FcPart, data) == offsetof(struct iovec, iov_base) &&
+                   offsetof(FcPart, size) == offsetof(struct iovec, iov_len),
+               "parts are handed to the system as they are");
+
+static ptrdiff_t send_some(const FdChannel* ch, FcPart* parts, size_t count, bool may_wait) {
   if (!is_socket(ch)) return write_quietly(ch->out, parts, count);
   int flags = MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT);
-  if (count == 1) return send(ch->out, parts->iov_base, parts->iov_len, flags); /* costs the kernel less */
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+  if (count == 1) return send(ch->out, parts->data, parts->size, flags); /* costs the kernel less */
+  struct msghdr message = {.msg_iov = (struct iovec*)parts, .msg_iovlen = count};
   return sendmsg(ch->out, &message, flags);
 }
 
-static int fd_send(FcChannel* base, struct iovec* parts, size_t count, int64_t deadline) {
+static int fd_send(FcChannel* base, FcPart* parts, size_t count, int64_t deadline) {
   FdChannel* ch = (FdChannel*)base;
   if (ch->out < 0) return -EPIPE;
   bool wait = false; /* what goes out at once leaves no time to die in the middle */
   while (count != 0) {
     int rc = wait ? await_ready(ch, ch->out, POLLOUT, deadline) : 0;
     if (rc < 0) return rc;
-    ssize_t sent = send_some(ch, parts, count, wait && deadline == 0);
+    ptrdiff_t sent = send_some(ch, parts, count, wait && deadline == 0);
     if (sent >= 0) {
       count = fc_channel_advance(&parts, count, (size_t)sent);
     } else if (errno == EPIPE || errno == ECONNRESET) {
@@ -127,7 +132,13 @@ static void fd_close(FcChannel* base) {
   if (ch->wake >= 0) close(ch->wake);
 }
 
-static const FcChannelOps fd_ops = {fd_receive, fd_send, fd_finish, fd_interrupt, fd_close, NULL};
+/* Anything but TCP returns an error here, and keeps no replies back. */
+static void fd_hurry(const FcChannel* base) {
+  int on = 1;
+  setsockopt(((const FdChannel*)base)->in, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
+static const FcChannelOps fd_ops = {fd_receive, fd_send, fd_finish, fd_interrupt, fd_close, NULL, fd_hurry};
 
 /* Pipes have no flag for one transfer: their own is set, or a write could wait beyond a deadline. */
 static int never_wait(int fd) {
@@ -158,8 +169,3 @@ FcChannel* fc_channel_from_fds(int in, int out) {
 }
 
 int fc_channel_fd(const FcChannel* channel) { return channel->ops == &fd_ops ? ((const FdChannel*)channel)->in : -1; }
-
-void fc_channel_hurry(const FcChannel* channel) {
-  int on = 1, fd = fc_channel_fd(channel);
-  if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on); /* what is no TCP refuses, and needs it not */
-}

@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "session/channel.h"
+#include "session/posix/channels.h"
 #include "runtime/runtime.h"
 
 /* A position counts bytes, modulo 2^31; its highest bit says that its owner has finished. */
@@ -141,7 +141,7 @@ static void copy_out(SharedChannel* ch, uint8_t* to, uint32_t n) {
   memcpy(to + first, ch->in_ring, n - first);
 }
 
-static ssize_t shm_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
+static ptrdiff_t shm_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
   SharedChannel* ch = (SharedChannel*)base;
   while (!ch->line_speaks) {
     if (load(&ch->broken)) return -ECANCELED;
@@ -198,7 +198,7 @@ static int64_t await_room(SharedChannel* ch, int64_t deadline) {
   }
 }
 
-static int shm_send(FcChannel* base, struct iovec* parts, size_t count, int64_t deadline) {
+static int shm_send(FcChannel* base, FcPart* parts, size_t count, int64_t deadline) {
   SharedChannel* ch = (SharedChannel*)base;
   if (ch->finished) return -EPIPE;
   uint32_t pending = 0; /* copied, and not yet told */
@@ -206,8 +206,8 @@ static int shm_send(FcChannel* base, struct iovec* parts, size_t count, int64_t 
     int64_t room = await_room(ch, deadline);
     if (room < 0) return (int)room;
     uint32_t n = room < STEP - pending ? (uint32_t)room : STEP - pending;
-    n = n < parts->iov_len ? n : (uint32_t)parts->iov_len;
-    copy_in(ch, parts->iov_base, n);
+    n = n < parts->size ? n : (uint32_t)parts->size;
+    copy_in(ch, parts->data, n);
     count = fc_channel_advance(&parts, count, n);
     pending += n;
     if (count == 0 || pending < STEP) continue;

@@ -58,12 +58,12 @@ int fc_relay_send_here(FcRelay* relay, FcPending* entry) {
 /* Answers of this server that stand in front now. While one is in the queue, this thread alone sends. */
 static int send_own(FcRelay* relay) {
   int rc = 0;
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   while (rc == 0 && relay->count != 0 && relay->queue[relay->first].here) {
     FcPending entry = fc_relay_pop(relay);
     rc = fc_relay_send_here(relay, &entry);
   }
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
@@ -76,28 +76,28 @@ static void trace_answer(const FcPending* entry) {
 /* The request in front is answered: what follows it may be, too. Its reply is out, or the next thing that this thread
  * does is to queue another behind it. */
 static int retire(FcRelay* relay) {
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0; /* from now on the other thread may send */
   trace_answer(&relay->queue[relay->first]); /* who finds the queue empty finds this in the trace */
   FcPending entry = fc_relay_pop(relay);
   fc_relay_drop(&entry);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc != 0 ? rc : send_own(relay);
 }
 
 /* Before this thread waits. With an empty queue there is nothing of it, and the other thread may be sending. */
 static int send_replies(FcRelay* relay) {
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = relay->count != 0 ? fc_endpoint_flush_queue(relay->near) : 0;
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
 static bool front(FcRelay* relay, FcPending* out) {
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   bool any = relay->count != 0;
   if (any) *out = relay->queue[relay->first];
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return any;
 }
 
@@ -107,9 +107,9 @@ static int unexpected(FcRelay* relay, const fc_wire_packet* p) {
 }
 
 static int rewrite(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = fc_relay_reply(relay, p, entry);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
@@ -151,12 +151,12 @@ static int back_payload(FcRelay* relay, fc_wire_packet* p, uint8_t* buffer) {
 /* The far side calls the client, or says that it will not any more. */
 static int back_request(FcRelay* relay, fc_wire_packet* p) {
   bool call = p->code == FC_WIRE_CALL_FUNC;
-  pthread_mutex_lock(&relay->lock); /* with no request in front, the other thread may send */
+  fc_mutex_lock(&relay->lock); /* with no request in front, the other thread may send */
   int rc = call ? fc_relay_callback(relay, p) : 0;
   if (rc == 0 && call) rc = fc_relay_suspend(relay);
   if (rc == 0) rc = fc_endpoint_queue(relay->near, p, NULL);
   if (rc == 0) rc = fc_endpoint_flush_queue(relay->near);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc != 0 ? rc : send_own(relay);
 }
 
@@ -196,7 +196,7 @@ static void answer_rest(FcRelay* relay) {
   char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 2];
   snprintf(text, sizeof text, "%s: %s", relay->far->lost_kind, relay->far->lost_text);
   char* named = fc_relay_name_hop(relay, text);
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   snprintf(relay->lost, sizeof relay->lost, "%s", named ? named : text);
   int rc = fc_endpoint_is_lost(relay->near) ? -1 : 0;
   while (relay->suspended_count != 0 && fc_relay_resume(relay) == 0) continue;
@@ -207,8 +207,8 @@ static void answer_rest(FcRelay* relay) {
   }
   if (rc == 0) fc_endpoint_flush_queue(relay->near);
   relay->done = true;
-  pthread_cond_signal(&relay->moved);
-  pthread_mutex_unlock(&relay->lock);
+  fc_condition_signal(&relay->moved);
+  fc_mutex_unlock(&relay->lock);
   free(named);
 }
 

@@ -31,18 +31,18 @@ static int lookup(FcRelay* relay, const fc_wire_packet* p, TVMFFIAny* out) {
   if (p->num_args != 1 || !fc_wire_is_text(p->args[0].type_index)) return 0;
   TVMFFIByteArray name = own_name(relay, p->args[0].v_ptr);
   if (name.size == 0) return 0;
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = find(relay, name, out);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
 /* The function that a handle names, if it is one of ours: this thread alone adds and frees those. */
 static FcExport* own_function(FcRelay* relay, uint64_t handle) {
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   const FcEntry* entry = fc_handles_find(&relay->handles, handle, FC_KIND_HERE);
   FcExport* function = entry ? entry->function : NULL;
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return function;
 }
 
@@ -52,9 +52,9 @@ static void await_answers(FcRelay* relay) {
     TVMFFIObject* error = fc_error_take();
     if (error) fc_decref(error);
   }
-  pthread_mutex_lock(&relay->lock);
-  while (relay->count != 0 && !relay->done) pthread_cond_wait(&relay->moved, &relay->lock);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
+  while (relay->count != 0 && !relay->done) fc_condition_wait(&relay->moved, &relay->lock);
+  fc_mutex_unlock(&relay->lock);
 }
 
 static int call(FcRelay* relay, const fc_wire_packet* p, TVMFFIAny* out) {
@@ -73,9 +73,9 @@ static int release(FcRelay* relay, const fc_wire_packet* p) {
   FcExport* function = pointer ? own_function(relay, p->args[0].v_uint64) : NULL;
   if (!function) return 0;
   FcEntry entry;
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   fc_handles_remove(&relay->handles, p->args[0].v_uint64, FC_KIND_HERE, &entry);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   fc_export_decref(function);
   return 1;
 }

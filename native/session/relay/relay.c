@@ -61,7 +61,7 @@ static int append(FcRelay* relay, FcPending entry) {
 
 /* A client that reads no replies is made to wait. */
 int fc_relay_push(FcRelay* relay, FcPending entry) {
-  while (relay->count >= QUEUE_MAX && !relay->done) pthread_cond_wait(&relay->moved, &relay->lock);
+  while (relay->count >= QUEUE_MAX && !relay->done) fc_condition_wait(&relay->moved, &relay->lock);
   return append(relay, entry);
 }
 
@@ -70,7 +70,7 @@ FcPending fc_relay_pop(FcRelay* relay) {
   relay->first = (relay->first + 1) % relay->capacity;
   --relay->count;
   note(relay);
-  pthread_cond_signal(&relay->moved);
+  fc_condition_signal(&relay->moved);
   return entry;
 }
 
@@ -111,7 +111,7 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
     if (fc_endpoint_next(from, &packet) != FC_WIRE_PAYLOAD_END) return -1;
     left -= piece;
     if (!to || lost || piece == 0) continue;
-    struct iovec part = {buffer, piece};
+    FcPart part = {buffer, piece};
     int rc = fc_channel_send(to->channel, &part, 1, 0);
     if (rc != 0) lost = fc_endpoint_broken(to, rc) != 0;
   } while (left != 0);
@@ -123,9 +123,9 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
 /* The reply of a request that stays here. While nothing is on its way nobody else sends. */
 static int answer_here(FcRelay* relay, int32_t code, TVMFFIAny answer) {
   FcPending entry = {.here = true, .code = code, .answer = answer};
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = relay->count == 0 ? fc_relay_send_here(relay, &entry) : fc_relay_push(relay, entry);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
@@ -149,7 +149,7 @@ static void take_off_what_was_spent(const FcRelay* relay, fc_wire_packet* p) {
 /* Makes the request the far side's, and notes that its reply is to come. */
 static int admit(FcRelay* relay, fc_wire_packet* p) {
   FcPending entry = {.name = NULL};
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int rc = relay->done ? -1 : fc_relay_request(relay, p, &entry);
   if (relay->done) set_lost_error(relay);
   entry.began = fc_trace_begin();
@@ -157,7 +157,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   if (rc == 0) rc = fc_relay_push(relay, entry);
   if (rc != 0) fc_relay_drop(&entry);
   if (rc == 0 && entry.tells) take_off_what_was_spent(relay, p);
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   return rc;
 }
 
@@ -175,12 +175,12 @@ static void send_far(FcRelay* relay, const fc_wire_packet* p) {
 /* The client's answer to a call of its function; one that cannot be forwarded becomes its error there. */
 static int forward_answer(FcRelay* relay, fc_wire_packet* p) {
   int rc = 0;
-  pthread_mutex_lock(&relay->lock);
+  fc_mutex_lock(&relay->lock);
   int resumed = fc_relay_resume(relay);
   for (int32_t i = 0; i < p->num_args && resumed == 0 && rc == 0; ++i) {
     rc = fc_relay_to_far(relay, (TVMFFIAny*)&p->args[i]);
   }
-  pthread_mutex_unlock(&relay->lock);
+  fc_mutex_unlock(&relay->lock);
   if (resumed != 0) return fc_endpoint_lose(relay->near, "ProtocolError", "the client answered without being called");
   if (rc != 0) drop_error(fc_queue_error(relay->far, fc_error_take()));
   else send_far(relay, p);
@@ -248,13 +248,13 @@ static void clear(FcRelay* relay) {
   fc_handles_free(&relay->handles);
   free(relay->queue);
   free(relay->suspended);
-  pthread_mutex_destroy(&relay->lock);
-  pthread_cond_destroy(&relay->moved);
+  fc_mutex_destroy(&relay->lock);
+  fc_condition_destroy(&relay->moved);
 }
 
 static int run_threads(FcRelay* relay, uint8_t* buffer) {
-  pthread_t backward;
-  if (pthread_create(&backward, NULL, fc_relay_backward, relay) != 0) {
+  FcTask backward;
+  if (fc_task_start(&backward, fc_relay_backward, relay) != 0) {
     fc_error_set("RuntimeError", "no thread for the replies of the next hop");
     return -1;
   }
@@ -262,7 +262,7 @@ static int run_threads(FcRelay* relay, uint8_t* buffer) {
   /* What was asked is still done, though nobody may hear the answer. */
   if (!fc_endpoint_is_lost(relay->far)) fc_endpoint_flush_queue(relay->far);
   fc_endpoint_close(relay->far, true);
-  pthread_join(backward, NULL);
+  fc_task_join(backward);
   return rc;
 }
 
@@ -275,8 +275,8 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
   snprintf(relay.name, sizeof relay.name, "forwarding to %s", far->peer);
   next.args += skip;
   next.num_args -= skip;
-  pthread_mutex_init(&relay.lock, NULL);
-  pthread_cond_init(&relay.moved, NULL);
+  fc_mutex_init(&relay.lock);
+  fc_condition_init(&relay.moved);
   /* Each thread looks after the queue that it writes: this one before it waits, the other when it has read all. */
   relay.near->before_wait = far;
   far->before_wait = NULL;

@@ -41,8 +41,8 @@ typedef struct FcPending {
 typedef struct FcRelay {
   FcServer* server;
   FcEndpoint *near, *far;
-  pthread_mutex_t lock; /* guards what follows */
-  pthread_cond_t moved; /* the queue became shorter */
+  FcMutex lock; /* guards what follows */
+  FcCondition moved; /* the queue became shorter */
   FcHandles handles;    /* the client's handle -> the far side's */
   FcName** names;       /* of the functions among them, by slot */
   uint32_t names_size;

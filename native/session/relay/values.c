@@ -60,7 +60,7 @@ static void name_call(const FcRelay* relay, const fc_wire_packet* p, FcPending* 
 /* A call of farcall.rpc.deadline is for the servers on the way, too. */
 static int hear_deadline(FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
   const FcEntry* function = fc_handles_find(&relay->handles, p->handle, FC_KIND_FUNCTION);
-  if (FC_LIKELY(!function || function->other != FC_RELAY_DEADLINE) || !relay->server->page) return 0;
+  if (FC_LIKELY(!function || function->other != FC_RELAY_DEADLINE) || !relay->server->watchdog) return 0;
   entry->tells = true;
   return fc_deadline_tell(relay->server, p, &relay->deadline);
 }

@@ -1,26 +1,17 @@
 /*
  * The time that a client gives its calls (docs/rpc.md, feature `deadlines`). A call that takes longer ends with this
- * process: a timer of the kernel does that, whatever the function is doing. The page says why, for the supervisor.
+ * process: the watchdog does that, whatever the function is doing. The page says why, for the supervisor.
  */
-#include <errno.h>
-#include <signal.h>
-
 #include "session/server/serve.h"
 
-static int make_timer(FcServer* server) {
-  struct sigevent kill = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
-  if (server->has_timer) return 0;
-  if (timer_create(CLOCK_MONOTONIC, &kill, &server->timer) != 0) {
-    fc_error_format("RuntimeError", "no timer for the deadlines of calls: %s", strerror(errno));
-    return -1;
-  }
-  server->has_timer = true;
-  return 0;
+static int make_dog(FcServer* server) {
+  if (!server->dog) server->dog = server->watchdog->make();
+  return server->dog ? 0 : -1;
 }
 
 void fc_deadline_clear(FcServer* server) {
-  if (server->has_timer) timer_delete(server->timer);
-  server->has_timer = false;
+  if (server->dog) server->watchdog->free(server->dog);
+  server->dog = NULL;
 }
 
 int fc_deadline_tell(FcServer* server, const fc_wire_packet* p, FcDeadline* out) {
@@ -30,7 +21,7 @@ int fc_deadline_tell(FcServer* server, const fc_wire_packet* p, FcDeadline* out)
     fc_error_set("ValueError", FC_DEADLINE_NAME " takes two numbers of nanoseconds, below 2**60; 0 is no limit");
     return -1;
   }
-  if (make_timer(server) != 0) return -1;
+  if (make_dog(server) != 0) return -1;
   *out = (FcDeadline){.until = left ? fc_now_ns() + left : 0, .given = left, .each = each};
   return 0;
 }
@@ -42,11 +33,10 @@ FcDue fc_deadline_due(const FcDeadline* deadline, int64_t now) {
 }
 
 void fc_deadline_arm(FcServer* server, FcDue due) {
-  struct itimerspec at = {.it_value = {due.at / 1000000000, due.at % 1000000000}};
   volatile uint64_t* page = (volatile uint64_t*)(server->page + FC_PAGE_DUE);
   page[1] = (uint64_t)due.given;
   page[0] = (uint64_t)due.at;
-  timer_settime(server->timer, TIMER_ABSTIME, &at, NULL);
+  server->watchdog->set(server->dog, due.at);
   server->due = due;
 }
 

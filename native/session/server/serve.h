@@ -8,10 +8,9 @@
 #ifndef FARCALL_SESSION_SERVER_SERVE_H_
 #define FARCALL_SESSION_SERVER_SERVE_H_
 
-#include <time.h>
-
 #include "runtime/device_memory.h"
 #include "session/endpoint.h"
+#include "session/watchdog.h"
 
 /* ---- handles: what the peer holds of us, as numbers that mean something in one table only; session/server/handles.c ---- */
 
@@ -152,6 +151,8 @@ typedef struct FcPolicy {
   int (*scope)(void* context, TVMFFIByteArray name, uint32_t* out);
   /* Any request that is not served here: replies by fc_server_reply. For kInitServer it may name the next hop. */
   int (*answer)(void* context, FcServer* server, const fc_wire_packet* request);
+  /* Serves the rest of a session that goes on to another server, and ends that one: fc_relay_run. NULL: none goes on. */
+  int (*forward)(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip);
   /* The error that a function left in the host's own way; NULL when there is none. */
   TVMFFIObject* (*take_error)(void);
 } FcPolicy;
@@ -166,13 +167,13 @@ struct FcServer {
   char token[64];        /* its name, for messages */
   bool started;          /* kInitServer was served */
   bool ended;            /* kShutdown came */
-  FcEndpoint* next_hop;  /* the session goes on there: see session/relay/relay.h. Owned */
+  FcEndpoint* next_hop;  /* set by `answer`: the session goes on there, see FcPolicy.forward. Owned */
   int32_t next_args;     /* how many values of kInitServer named it */
   bool waits;            /* the channel can wait, so functions of the client can be called */
   FcDeadline deadline;
-  FcDue due;             /* when the timer ends this process */
-  timer_t timer;
-  bool has_timer;
+  FcDue due;             /* when the watchdog ends this process */
+  const FcWatchdog* watchdog; /* NULL: the feature `deadlines` is not offered */
+  void* dog;             /* made when the client first gives a time; owned */
   volatile uint8_t* page; /* what runs, for who finds this process dead: see page.py; NULL without */
   const void* noted;     /* whose name stands there */
   FcCallback* callbacks; /* functions of the client that came with the calls in progress, innermost first */
@@ -196,20 +197,22 @@ int fc_server_run(FcServer* server);
 int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet* packet);
 void fc_server_clear(FcServer* server);
 
+/* ---- replies and rules; session/server/reply.c ---- */
+
 /* A kReturn behind what waits in the outbox; -1 with an error when it cannot be encoded. */
 int fc_server_reply(FcServer* server, const TVMFFIAny* values, int32_t n);
-/* A kException with what the error says; the reference moves in. -1 with an error: the connection is lost. */
+int fc_server_reply_void(FcServer* server);
+int fc_server_reply_handle(FcServer* server, uint64_t handle);
+/* A kException with what the error says; takes ownership of it. -1 with an error: the connection is lost. */
 int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error);
 /* PermissionDeniedError when the session's token does not allow `what`. */
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what);
-
-int fc_server_reply_void(FcServer* server);
-int fc_server_reply_handle(FcServer* server, uint64_t handle);
+/* ProtocolError before kInitServer was served. */
+int fc_server_require_start(const FcServer* server);
 /* The values of a syscall have these types (-1 stands for any); a ProtocolError otherwise. */
 int fc_server_expect(const fc_wire_packet* request, int32_t n, const int32_t* types);
-int fc_server_require_start(const FcServer* server);
 
-/* ---- requests; each replies, or leaves an error: session/server/call.c, session/server/memory.c ---- */
+/* ---- requests; each replies, or leaves an error: session/server/call.c, names.c, exports.c, memory.c ---- */
 
 int fc_server_call(FcServer* server, const fc_wire_packet* request);
 int fc_server_get_global(FcServer* server, const fc_wire_packet* request);
@@ -223,7 +226,9 @@ int fc_server_copy_among(FcServer* server, const fc_wire_packet* request);
 void fc_server_copy_in(FcServer* server, const fc_wire_packet* request);
 int fc_server_end_copy_in(FcServer* server);
 
-/* A Function object, whose reference moves in, on failure too, as what can be called. NULL with an error. */
+/* ---- what handles name; session/server/exports.c ---- */
+
+/* What can be called of a Function object. Takes ownership of the reference, even on failure. NULL with an error. */
 FcExport* fc_export_new(TVMFFIObject* function, const char* name, size_t size, uint32_t scope);
 void fc_export_decref(FcExport* function);
 /* Calls it; -1 with its error. */
@@ -232,8 +237,8 @@ int fc_export_call(const FcServer* server, const FcExport* function, const TVMFF
 /* Releases what an entry of a server's table held. */
 void fc_server_drop(FcServer* server, FcEntry entry);
 
-/* ---- the time that the client gives; session/server/deadline.c. A server without a page has no deadlines: nobody would say
- * why its process has ended. ---- */
+/* ---- the time that the client gives; session/server/deadline.c. The host gives a server a watchdog only with a page: without
+ * it nobody would say why the process has ended. ---- */
 
 #define FC_DEADLINE_MAX (INT64_C(1) << 60)
 

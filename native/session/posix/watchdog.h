@@ -1,0 +1,9 @@
+/* A watchdog of POSIX systems: a timer of the kernel, which sends SIGKILL. */
+#ifndef FARCALL_SESSION_POSIX_WATCHDOG_H_
+#define FARCALL_SESSION_POSIX_WATCHDOG_H_
+
+#include "session/watchdog.h"
+
+extern const FcWatchdog fc_timer_watchdog;
+
+#endif /* FARCALL_SESSION_POSIX_WATCHDOG_H_ */

@@ -66,3 +66,18 @@ def test_a_public_module_says_what_it_has(module: str) -> None:
 def test_imports_by_text_are_those_with_a_reason() -> None:
     found = {str(file.relative_to(SOURCE)) for file in FILES if IMPORT_BY_TEXT.search(file.read_text())}
     assert found == set(BY_TEXT)
+
+
+# ---- native/python ----
+
+VALUE_BINDINGS = sorted(
+    {*(ROOT / "native/python").glob("*.[ch]"), *(ROOT / "native/python/abi").glob("*.[ch]")}
+)
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in VALUE_BINDINGS if f.name != "init.c"], ids=lambda file: file.name
+)
+def test_value_bindings_include_nothing_of_a_session(file: Path) -> None:
+    """They ask through python/session_hooks.h; only init.c, which puts the module together, knows both."""
+    assert not re.findall(r'#include "(?:session|python/rpc)/.*', file.read_text())

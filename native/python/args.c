@@ -1,7 +1,9 @@
 /* Python arguments -> Any[]: the table of setters, one a Python type, and the call's own bookkeeping. */
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/function.h"
 
 /* ---- the table: open addressing, types are kept alive, guarded by the GIL ---- */
 

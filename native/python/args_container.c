@@ -1,7 +1,9 @@
 /* Setters of what holds other values: lists, tuples, dicts, Shapes. Elements are values of their own. */
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
 
 int fc_enter_nested(void) {
   enum { MAX_DEPTH = 200 };

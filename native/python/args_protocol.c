@@ -2,7 +2,8 @@
  * Classes that say by a method how they are passed: those of TVM FFI, of CUDA's Python packages and of DLPack.
  * A method is looked for in the class, once; it is called for each argument.
  */
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
 
 #define SETTER(name) static int name(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out)
 #define UNUSED (void)args, (void)setter, (void)i

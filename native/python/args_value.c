@@ -1,7 +1,9 @@
 /* Setters of everything that is no tensor: numbers, text, bytes, dtypes, devices, functions. */
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
 
 #define SETTER(name)                                                                                    \
   static int name(__attribute__((unused)) FcArgs* args, __attribute__((unused)) const FcSetter* setter, \

@@ -2,7 +2,7 @@
  * Arrays that have the buffer protocol beside __dlpack__, as jax's on the CPU have: the protocol is C all the way,
  * so it takes half the time. Where it does not know the dtype, __dlpack__ does.
  */
-#include "python/core.h"
+#include "python/args.h"
 
 typedef struct {
   char code;

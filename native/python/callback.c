@@ -1,5 +1,8 @@
 /* Python callables as native functions. They may be called from any thread, with or without the GIL. */
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
+#include "python/init.h"
 
 static void release_callable(void* callable) {
   if (!Py_IsInitialized()) return;

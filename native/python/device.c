@@ -1,5 +1,5 @@
 /* Device: where memory is. */
-#include "python/core.h"
+#include "python/convert.h"
 
 #include <structmember.h>
 

@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 /* ---- the object's methods; called with or without the GIL ---- */
 

@@ -1,5 +1,7 @@
 /* DLPack: tensors of other frameworks in, by capsules and by the C exchange API. */
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
 
 /*
  * Refusals of torch (a sparse tensor, one without memory, a quantised one) and of jax (a deleted array, int4) are

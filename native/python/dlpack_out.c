@@ -1,5 +1,7 @@
 /* DLPack: our tensors given out, by capsules and by a C exchange API of our own. */
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 /* ---- capsules out ---- */
 

@@ -1,5 +1,5 @@
 /* dtype and Device: small values that print and compare like their names. */
-#include "python/core.h"
+#include "python/convert.h"
 
 bool fc_type_is(PyTypeObject* type, const char* module, const char* name) {
   const char* last = strrchr(type->tp_name, '.');

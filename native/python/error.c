@@ -1,5 +1,6 @@
 /* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C comes back as itself. */
-#include "python/core.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 /* kind (str) -> exception class */
 static PyObject* kinds;

@@ -1,5 +1,7 @@
 /* Function: a callable behind the universal signature. The call path of the whole library is here. */
 #include "python/abi/abi.h"
+#include "python/convert.h"
+#include "python/function.h"
 
 #include <structmember.h>
 

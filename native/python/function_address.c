@@ -1,7 +1,9 @@
 /* Functions of JIT compilers: what is known is an address, and who must stay alive as long as the code is called. */
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
 
 /* MLIR's way of calling (its C interface): one array of pointers, to each argument and to the result. */
 typedef void (*PackedCall)(void** arguments);

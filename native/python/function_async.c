@@ -1,5 +1,5 @@
 /* Function.submit and Function.call_async. */
-#include "python/core.h"
+#include "python/function.h"
 
 /* What waits for nothing is in farcall.ffi._async: a call in a thread, or on its way to another machine. */
 static PyObject* begin(PyObject* self, const char* how, PyObject* args, PyObject* kwargs) {

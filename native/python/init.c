@@ -1,5 +1,7 @@
 /* The extension module farcall._core. */
 #include "python/abi/abi.h"
+#include "python/errors.h"
+#include "python/init.h"
 #include "python/rpc/remote.h"
 
 static int check_signals(void) {

@@ -5,7 +5,8 @@
  */
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/args.h"
+#include "python/errors.h"
 
 FcTensorObj* fc_pool[FC_POOL];
 int fc_pool_count;

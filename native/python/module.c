@@ -1,4 +1,8 @@
 /* Module in Python: functions by name. A library is never unloaded: objects may hold its deleters. */
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
 #include "python/module.h"
 
 #include <structmember.h>

@@ -2,7 +2,7 @@
 #ifndef FARCALL_PYTHON_MODULE_H_
 #define FARCALL_PYTHON_MODULE_H_
 
-#include "python/core.h"
+#include "python/types.h"
 #include "runtime/module.h"
 
 typedef struct {

@@ -1,4 +1,8 @@
 /* Making Modules in Python: from files, from bytes, from Python functions, and from what is linked in. */
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
+#include "python/init.h"
 #include "python/module.h"
 
 /* ---- files ---- */

@@ -1,4 +1,6 @@
 /* Module in Python: imports, descriptions, properties; and the table of its methods. */
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/module.h"
 
 static TVMFFIObject* handle_of(PyObject* self) { return ((FcModule*)self)->object; }

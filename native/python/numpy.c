@@ -1,6 +1,8 @@
 /* numpy arrays, read from and made as C structs. numpy is imported when its first object is met, not before. */
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
 
 #include <numpy/arrayobject.h>
 

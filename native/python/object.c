@@ -1,5 +1,6 @@
 /* Object: a native object of a type that has no counterpart in Python. It can be held, compared and passed back. */
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
 
 typedef struct {
   PyObject_HEAD TVMFFIObject* object; /* owned */

@@ -1,5 +1,6 @@
 /* Opaque: a Python object that travels through native code as a reference, and comes back as itself. */
-#include "python/core.h"
+#include "python/args.h"
+#include "python/errors.h"
 
 typedef struct {
   PyObject_HEAD PyObject* value;

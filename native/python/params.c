@@ -7,6 +7,9 @@
  * defaults: a value, Ellipsis (there is none) or NotImplemented (there is one that only the kernel knows).
  */
 #include "python/abi/abi.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
 
 static TVMFFISafeCallType beside(PyObject* module, FcFindSymbol find, const char* format, PyObject* name) {
   PyObject* full = PyUnicode_FromFormat(format, name);

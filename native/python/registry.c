@@ -1,5 +1,8 @@
 /* The global functions, as Python sees them. */
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/function.h"
+#include "python/init.h"
 
 static int name_utf8(PyObject* name, const char** text, Py_ssize_t* size) {
   if (!PyUnicode_Check(name)) {

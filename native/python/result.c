@@ -1,5 +1,7 @@
 /* Any -> Python: results, in the framework of the arguments, and the arguments of callbacks. */
-#include "python/core.h"
+#include "python/args.h"
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/session_hooks.h"
 
 /* ---- tensors ---- */

@@ -1,5 +1,5 @@
 /* Shape: the dims of a tensor, a tuple of ints that native code reads as int64. */
-#include "python/core.h"
+#include "python/convert.h"
 
 static bool fits(PyObject* dim) {
   int overflow = 0;

@@ -2,7 +2,9 @@
  * Streams. A kernel asks by TVMFFIEnvGetStream; the answer is, in this order: the stream that was set for the device
  * (use_stream), the one on which the framework of the call's tensors works now, the default one (NULL).
  */
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 /* The framework may raise, so the GIL is taken; which costs nothing where no kernel asks. */
 static TVMFFIStreamHandle framework_stream(int32_t device_type, int32_t device_id) {

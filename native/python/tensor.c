@@ -1,5 +1,7 @@
 /* Tensor: what Python sees of an owning tensor object. */
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 #include "runtime/device_memory.h"
 
 #include <structmember.h>

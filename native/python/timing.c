@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 typedef struct Evaluator {
   TVMFFIObject* function;

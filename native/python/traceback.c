@@ -2,7 +2,7 @@
  * Tracebacks in both directions: the lines that an Error carries become frames of a Python traceback, and a traceback
  * becomes such lines. A line is `  File "f", line n, in fn`; the innermost comes first.
  */
-#include "python/core.h"
+#include "python/errors.h"
 
 #include <frameobject.h>
 #include <stdlib.h>

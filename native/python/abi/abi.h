@@ -9,7 +9,7 @@
 #ifndef FARCALL_PYTHON_ABI_ABI_H_
 #define FARCALL_PYTHON_ABI_ABI_H_
 
-#include "python/core.h"
+#include "python/args.h"
 
 enum {
   FC_LEAF_TENSOR,

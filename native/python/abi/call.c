@@ -7,6 +7,8 @@
  *     _restore(values, name, sizes) -> object        the result from raw values; or it raises
  */
 #include "python/abi/abi.h"
+#include "python/convert.h"
+#include "python/function.h"
 
 /* ---- the typed rules ---- */
 

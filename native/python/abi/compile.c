@@ -1,5 +1,6 @@
 /* The program of a Signature, compiled from what farcall.abi.program writes; see python/abi/abi.h. */
 #include "python/abi/abi.h"
+#include "python/convert.h"
 
 /* ---- leaves: (kind, flags, ref, dtype, device, alignment, dims, items) ---- */
 

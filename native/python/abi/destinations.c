@@ -1,5 +1,6 @@
 /* Results that a function writes into: tensors that are made for a call, and passed behind its arguments. */
 #include "python/abi/abi.h"
+#include "python/errors.h"
 
 /* The dims of a result from the sizes of the call; false when they do not say. */
 static bool known_shape(const FcLeaf* leaf, const int64_t* symbols, int64_t* shape) {

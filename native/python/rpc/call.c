@@ -1,4 +1,6 @@
 /* farcall._core.Call: a remote call on its way, in the shape of a concurrent.futures.Future. */
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/rpc/remote.h"
 
 /* ---- results ---- */

@@ -1,4 +1,5 @@
 /* farcall._core.Channel: channels for Python, which hands them to endpoints, and speaks handshakes over them. */
+#include "python/errors.h"
 #include "python/rpc/channel.h"
 #include "session/posix/channels.h"
 

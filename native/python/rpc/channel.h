@@ -3,7 +3,7 @@
 #define FARCALL_PYTHON_RPC_CHANNEL_H_
 
 #include "session/channel.h"
-#include "python/core.h"
+#include "python/types.h"
 
 int fc_channel_types_init(PyObject* module);
 /* The channel of a Channel, or one over the descriptor that an int names, which moves in. A new reference; NULL with

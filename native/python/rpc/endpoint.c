@@ -2,6 +2,7 @@
  * farcall._core.Endpoint: the endpoint for Python. The session uses its client half; a Dispatcher
  * (python/rpc/serve.c) serves what comes in.
  */
+#include "python/errors.h"
 #include "python/rpc/endpoint.h"
 
 #include "python/rpc/channel.h"

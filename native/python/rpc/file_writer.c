@@ -10,7 +10,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "python/core.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/init.h"
 
 /* Part of a file of `total` bytes: all of it, or what comes at `offset`. */
 typedef struct Piece {

@@ -1,4 +1,5 @@
 /* The session's part of farcall._core. Its other files do not know this one. */
+#include "python/init.h"
 #include "python/rpc/channel.h"
 #include "python/rpc/remote.h"
 

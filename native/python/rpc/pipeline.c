@@ -1,6 +1,7 @@
 /* farcall._core.Pipeline: calls of one session that do not wait for each other; and submit, a single such call. */
 #include <stdlib.h>
 
+#include "python/errors.h"
 #include "python/rpc/remote.h"
 
 typedef struct {

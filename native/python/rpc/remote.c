@@ -1,4 +1,6 @@
 /* The client's half of farcall._core.Endpoint. */
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/rpc/remote.h"
 
 #include <stdio.h>

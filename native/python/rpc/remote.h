@@ -2,6 +2,7 @@
 #ifndef FARCALL_PYTHON_RPC_REMOTE_H_
 #define FARCALL_PYTHON_RPC_REMOTE_H_
 
+#include "python/args.h"
 #include "python/rpc/endpoint.h"
 #include "python/session_hooks.h"
 #include "session/client/remote.h"

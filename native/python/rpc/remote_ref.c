@@ -1,4 +1,5 @@
 /* farcall._core.RemoteRef: an object of the far side that has no form here. */
+#include "python/convert.h"
 #include "python/rpc/remote.h"
 
 /* Makes something more useful of a fresh RemoteRef: set by farcall.rpc. */

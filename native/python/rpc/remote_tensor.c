@@ -1,4 +1,6 @@
 /* What Python does with tensors of a session: copies, views, and where they are. */
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/rpc/remote.h"
 
 PyObject* fc_remote_place_text(DLDevice device) {

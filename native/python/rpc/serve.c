@@ -5,6 +5,8 @@
  *   answer(code, version | None, values) -> values      requests that are not served natively; for kInitServer it
  *                                                       may be (Endpoint, number of values): the next hop
  */
+#include "python/convert.h"
+#include "python/errors.h"
 #include "python/rpc/values.h"
 #include "session/posix/watchdog.h"
 #include "session/relay/relay.h"

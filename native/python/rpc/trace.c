@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "python/core.h"
+#include "python/init.h"
 
 static PyObject* trace_start(PyObject* module, PyObject* none) {
   (void)module, (void)none;

@@ -1,4 +1,5 @@
 /* Values of packets to Python and back; see python/rpc/values.h. */
+#include "python/convert.h"
 #include "python/rpc/values.h"
 
 /* ---- wire -> Python ---- */

@@ -8,7 +8,7 @@
 #ifndef FARCALL_PYTHON_RPC_VALUES_H_
 #define FARCALL_PYTHON_RPC_VALUES_H_
 
-#include "python/core.h"
+#include "python/types.h"
 #include "session/endpoint.h"
 
 /* Arguments on their way out; they borrow from the Python values. */

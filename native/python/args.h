@@ -1,0 +1,152 @@
+/*
+ * The arguments of one native call. A native caller's four steps, as Function itself does them (python/function.c):
+ *
+ *     FcArgs args;
+ *     if (fc_args_begin(&args, objects, n, name) != 0) return NULL;       // Python -> args.any[0..n)
+ *     TVMFFIAny result = fc_any_none();
+ *     int rc = ...;                                                       // may release the GIL
+ *     PyObject* value = fc_args_result(&args, rc, &result, name);         // result or error -> Python
+ *     fc_args_end(&args);
+ */
+#ifndef FARCALL_PYTHON_ARGS_H_
+#define FARCALL_PYTHON_ARGS_H_
+
+#include "python/types.h"
+
+/* Which frameworks the tensor arguments of a call belong to: decides the framework of its results. */
+enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4, FC_SEEN_IMPORTER = 8 };
+
+/* An argument leaves at most three things to release: what stands for the object, its buffer, and a tensor of that. */
+enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8, FC_KEEPS_EACH = 3 };
+
+/* What one argument may need beside its Any. */
+typedef struct {
+  union {
+    DLTensor dl;
+    TVMFFIByteArray bytes;
+  };
+} FcSlot;
+
+/* Something to release after the call. */
+typedef struct {
+  void (*release)(void*);
+  void* what;
+} FcKeep;
+
+/*
+ * The arguments of one call. It is large and lives on the C stack; only what is used is written.
+ * An argument never needs memory beyond it unless there are more than 8, or a numpy array has more than 8 dims.
+ */
+typedef struct FcArgs {
+  TVMFFIAny* any;
+  FcSlot* slots; /* NULL: values are wanted, which outlive the call (owned mode) */
+  int64_t* dims; /* FC_INLINE_DIMS for each argument, for strides */
+  FcKeep* keeps;
+  int32_t n;
+  int32_t n_keeps, max_keeps;
+  uint32_t seen; /* FC_SEEN_* */
+  uint64_t views, writes; /* of the function: see FcFunction */
+  const DLPackExchangeAPI* exchange;
+  PyObject* importer; /* with FC_SEEN_IMPORTER: the from_dlpack of the framework, borrowed from its setter */
+  void* heap; /* one block for all of the above when there are many arguments */
+  TVMFFIAny inline_any[FC_INLINE_ARGS];
+  FcSlot inline_slots[FC_INLINE_ARGS];
+  FcKeep inline_keeps[FC_INLINE_ARGS * FC_KEEPS_EACH];
+  int64_t inline_dims[FC_INLINE_ARGS * FC_INLINE_DIMS];
+} FcArgs;
+
+/*
+ * Converts objects to borrowed views in args->any. The objects must stay alive until fc_args_end. Tensors become
+ * tag 7 (own Tensors tag 70), text becomes tag 8 (or 65 when it contains a NUL), bytes tag 9.
+ * On failure everything is released, and the exception names the argument (from 1) and the function.
+ */
+int fc_args_begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
+/*
+ * The same for a Function, which knows its parameters: a tensor becomes tag 7 only where the parameter is a view.
+ * Elsewhere it becomes tag 70, lent for the call: see python/lend.c.
+ */
+int fc_args_begin_for(FcArgs* args, PyObject* const* objects, Py_ssize_t n, const FcFunction* function);
+/* The same, but each tensor, text and bytes value becomes an object of its own, which the callee may keep. */
+int fc_args_begin_owned(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
+void fc_args_end(FcArgs* args);
+/* rc and result of a call -> new reference, or NULL with the kernel's error as the Python exception. */
+PyObject* fc_args_result(const FcArgs* args, int rc, TVMFFIAny* result, PyObject* name);
+/* Remembers something to release in fc_args_end; releases it at once and fails without memory. */
+int fc_args_keep(FcArgs* args, void (*release)(void*), void* what);
+void fc_release_object(void* object); /* an FcKeep release: fc_decref */
+void fc_release_python(void* object); /* an FcKeep release: Py_DECREF */
+
+/* ---- the setter of a type: chosen once per Python type ---- */
+
+typedef struct FcSetter FcSetter;
+typedef int (*FcSetFunction)(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+struct FcSetter {
+  PyTypeObject* type; /* NULL: an empty place */
+  FcSetFunction set;
+  const DLPackExchangeAPI* exchange;
+  PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL when its tensors come back as ours */
+};
+
+/* Finds the setter of a type: 1 and the setter in `out`, 0 when another chooser must, -1 with an exception. */
+typedef int (*FcChooser)(PyTypeObject* type, PyObject* object, FcSetter* out);
+/* The choosers (n of them, static) are asked in this order; the first that answers 1 wins. See python/init.c. */
+int fc_args_init(const FcChooser* choosers, size_t n);
+int fc_choose_value(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_object_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
+int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
+
+/* A tensor by its __dlpack__. */
+int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+/* A setter for arrays that have the buffer protocol beside __dlpack__; NULL when the type has not. See python/buffer.c. */
+FcSetFunction fc_buffer_setter(PyTypeObject* type);
+int fc_set_object(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_dict(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+
+int fc_set_opaque(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
+
+/* An element of a container, as an owned value; the frameworks that it shows are noted in args (may be NULL). */
+int fc_set_element(FcArgs* args, PyObject* object, TVMFFIAny* out);
+
+/* The setter of an object's type, made on first sight; `made` is storage for a type that is not remembered. */
+const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
+/* An object whose reference moves in becomes the value; in a call's views it is released after the call. */
+int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out);
+static inline bool fc_owned_mode(const FcArgs* args) { return args->slots == NULL; }
+static inline int64_t* fc_dims_of(FcArgs* args, int32_t i) { return args->dims + (size_t)i * FC_INLINE_DIMS; }
+static inline bool fc_has_bit(uint64_t bits, int32_t i) { return bits >> (i < 63 ? i : 63) & 1; }
+/* Whether parameter i gets a borrowed DLTensor; in owned mode none does. */
+static inline bool fc_wants_view(const FcArgs* args, int32_t i) { return fc_has_bit(args->views, i); }
+/* The importer of a framework becomes the one of the results, unless another framework came before. */
+static inline void fc_note_importer(FcArgs* args, PyObject* importer) {
+  args->seen |= importer ? FC_SEEN_IMPORTER : FC_SEEN_OTHER;
+  if (FC_UNLIKELY(args->importer && args->importer != importer)) args->seen |= FC_SEEN_OTHER;
+  args->importer = importer;
+}
+
+/* ---- lent tensors: Tensor objects from a pool that stand for a framework's tensor during a call ---- */
+
+enum { FC_POOL = 64 };
+extern FcTensorObj* fc_pool[FC_POOL]; /* guarded by the GIL */
+extern int fc_pool_count;
+FcTensorObj* fc_pool_new(void);
+void fc_pool_put(FcTensorObj* tensor);
+/* A Tensor object with room for FC_INLINE_DIMS dims; NULL with an exception. Its dl is whatever it was. */
+static inline FcTensorObj* fc_pool_take(void) {
+  return FC_LIKELY(fc_pool_count > 0) ? fc_pool[--fc_pool_count] : fc_pool_new();
+}
+static inline int64_t* fc_pool_dims(FcTensorObj* tensor) { return (int64_t*)(tensor + 1); }
+/* The object that a tensor stands for, borrowed; NULL when it is not lent now. */
+static inline PyObject* fc_lender(const TVMFFIObject* tensor) {
+  const FcTensorObj* own = (const FcTensorObj*)tensor;
+  return fc_tensor_is_ours(tensor) && !own->release ? (PyObject*)own->context : NULL;
+}
+/* The tensor stands for `object` (borrowed) until fc_args_end; who keeps it longer makes it keep the object. */
+int fc_lend(FcArgs* args, FcTensorObj* tensor, PyObject* object, TVMFFIAny* out);
+
+#endif /* FARCALL_PYTHON_ARGS_H_ */

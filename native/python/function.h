@@ -1,0 +1,58 @@
+/* Function: its call, and what it knows of its parameters. */
+#ifndef FARCALL_PYTHON_FUNCTION_H_
+#define FARCALL_PYTHON_FUNCTION_H_
+
+#include "python/args.h"
+
+/*
+ * Looks for what a module's library says of the function: `find` gives the exported symbol of a name, or NULL. The
+ * texts are read when they are first needed.
+ */
+typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
+void fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
+/* Reads the description, once. 0, or -1 with an exception. */
+int fc_params_resolve(FcFunction* function);
+/* "argument 2 `x` of `f`: expected float" for a function that is described; NULL without an exception otherwise. */
+PyObject* fc_params_place(const FcFunction* function, int32_t i);
+/* A call with keywords, or with another number of arguments than there are parameters. */
+PyObject* fc_params_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);
+/* The native call itself, with arguments that were begun for this function. */
+int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result);
+/* A call with exactly these arguments. */
+PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n);
+/* What the function knows of itself has changed: the next call chooses its path anew. */
+void fc_function_reset(FcFunction* function);
+/* The number of parameters; -1 when the function does not say. */
+Py_ssize_t fc_params_count(const FcFunction* function);
+/* One of the fields below, borrowed; NULL without an exception when there is no description. */
+PyObject* fc_params_field(const FcFunction* function, Py_ssize_t field);
+/* farcall.ffi._describe's "signature" or "document" of the function. */
+PyObject* fc_params_ask(FcFunction* function, const char* question);
+enum {
+  FC_PARAM_NAMES,
+  FC_PARAM_DEFAULTS,
+  FC_PARAM_TYPES,
+  FC_PARAM_VIEWS,
+  FC_PARAM_WRITES,
+  FC_PARAM_TEXT,
+  FC_PARAM_FIELDS
+};
+
+/* The state of the thread that has the GIL; from 3.12 on, this thread's while it has the GIL. From 3.13 on public. */
+static inline PyThreadState* fc_current_state(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return PyThreadState_GetUnchecked();
+#else
+  return _PyThreadState_UncheckedGet();
+#endif
+}
+
+/* ---- methods and the registry ---- */
+
+extern PyMethodDef fc_function_methods[]; /* of the class: see python/function_address.c */
+PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
+PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
+/* Registers a callable as a global function; -1 with an exception. */
+int fc_register_global(PyObject* name, PyObject* callable, bool override);
+
+#endif /* FARCALL_PYTHON_FUNCTION_H_ */

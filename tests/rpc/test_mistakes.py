@@ -211,9 +211,9 @@ def test_last_words_reach_a_client_that_releases_something(tmp_path: Path) -> No
         session.get_function("test.add")
         tokens.revoke("alice")
         assert has_ended(pid)
-        with pytest.raises(AccessDeniedError, match="the token was revoked"):
+        with pytest.raises(AccessDeniedError, match="the token 'alice' was revoked"):
             session.get_function("test.add")
-        with pytest.raises(AccessDeniedError, match="the token was revoked"):
+        with pytest.raises(AccessDeniedError, match="the token 'alice' was revoked"):
             session.get_function("test.add")
 
 

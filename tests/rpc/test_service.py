@@ -79,6 +79,19 @@ def test_several_places_to_listen(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_websocket_is_served_at_its_path_only() -> None:
+    events = Events()
+    with Server(init=INIT, urls=["ws://127.0.0.1:0/rpc", "ws://127.0.0.1:0"], log=events) as server:
+        named, bare = server.urls
+        for url in (named, f"{named}?board=7", bare, bare.rstrip("/")):
+            with connect(url, timeout=SECONDS) as session:
+                assert add(session) == 42
+        for wrong in (named.removesuffix("rpc"), f"{named}/", f"{bare}rpc", f"{bare}/[rpc"):
+            with pytest.raises(fc.errors.ConnectError, match=r"HTTP 404; is the path in the URL right\?"):
+                connect(wrong, timeout=SECONDS)
+        assert "this server listens at '/rpc'" in str(events.await_one("refused")["reason"])
+
+
 def test_one_bad_place_closes_the_others(tmp_path: Path) -> None:
     place = f"unix://{tmp_path}/u"
     with pytest.raises(fc.UsageError, match="expected"):

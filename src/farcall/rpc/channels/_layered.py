@@ -69,7 +69,7 @@ def layered_listener(address: Address, tls: Tls) -> Listener:
 
     def new_layers() -> tuple[Layer, TlsLayer | None]:
         secure = TlsLayer(context) if context is not None else None
-        return _combined(WebSocketLayer.server() if web else None, secure), secure
+        return _combined(WebSocketLayer.server(address.path) if web else None, secure), secure
 
     new_layers()  # what is missing is missed now
     pumps = PumpTasks()

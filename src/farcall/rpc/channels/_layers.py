@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from farcall.errors import MissingExtraError, ProtocolError
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
+    from websockets.http11 import Request
     from websockets.server import ServerProtocol
 
 _PIECE = 262_144  # plain bytes at a time
@@ -140,10 +142,11 @@ def _reason(error: ssl.SSLError) -> str:
 class WebSocketLayer:
     """Bytes in binary messages, whose borders mean nothing; an empty one says that a side has finished."""
 
-    def __init__(self, protocol: ClientProtocol | ServerProtocol) -> None:
+    def __init__(self, protocol: ClientProtocol | ServerProtocol, path: str = "/") -> None:
         self.ready = False
         self.ended = False
         self._protocol = protocol
+        self._path = path
         self._finished = False
 
     @classmethod
@@ -162,8 +165,11 @@ class WebSocketLayer:
         return cls(protocol)
 
     @classmethod
-    def server(cls) -> WebSocketLayer:
+    def server(cls, resource: str = "/") -> WebSocketLayer:
         """The side that is asked. It refuses browsers: any page that somebody looks at could ask.
+
+        Args:
+            resource: path of the URL that is served, maybe with a query, which does not count.
 
         Raises:
             MissingExtraError: websockets is not installed.
@@ -171,7 +177,7 @@ class WebSocketLayer:
         require_websockets()
         from websockets.server import ServerProtocol
 
-        return cls(ServerProtocol(origins=[None], max_size=(None, _FRAME_MAX)))
+        return cls(ServerProtocol(origins=[None], max_size=(None, _FRAME_MAX)), resource.partition("?")[0])
 
     def feed(self, data: bytes) -> bytes:
         protocol = self._protocol
@@ -181,7 +187,8 @@ class WebSocketLayer:
             protocol.receive_eof()
         plain = b"".join([self._event(event) for event in protocol.events_received()])
         if (error := protocol.handshake_exc or protocol.parser_exc) is not None and not self.ended:
-            raise ProtocolError(f"WebSocket: {error}")
+            cure = "; is the path in the URL right?" if str(error).endswith("HTTP 404") else ""
+            raise ProtocolError(f"WebSocket: {error}{cure}")
         if self.ready and protocol.close_rcvd is not None:
             self.ended = True
         return plain
@@ -192,8 +199,7 @@ class WebSocketLayer:
 
         if isinstance(event, Request | Response):
             if isinstance(event, Request):
-                protocol = cast("ServerProtocol", self._protocol)
-                protocol.send_response(protocol.accept(event))
+                self._answer(event)
             self.ready = self._protocol.handshake_exc is None
             return b""
         if not isinstance(event, Frame) or event.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
@@ -202,6 +208,16 @@ class WebSocketLayer:
             raise ProtocolError("WebSocket: a text message; sessions speak in binary ones")
         self.ended = self.ended or (event.opcode is Opcode.BINARY and event.fin and not event.data)
         return bytes(event.data)
+
+    def _answer(self, request: Request) -> None:
+        protocol, asked = cast("ServerProtocol", self._protocol), request.path.partition("?")[0]
+        if asked == self._path:
+            protocol.send_response(protocol.accept(request))
+            return
+        protocol.send_response(protocol.reject(HTTPStatus.NOT_FOUND, "Nothing is served at this path.\n"))
+        raise ProtocolError(
+            f"WebSocket: a client asked for {asked[:80]!r}; this server listens at {self._path!r}"
+        )
 
     def send(self, data: bytes) -> None:
         for at in range(0, len(data), _PIECE):

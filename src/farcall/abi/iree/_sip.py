@@ -7,17 +7,14 @@ means for a Signature is _reflection.py's business.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
+from farcall.abi._structure import DEEPEST
 from farcall.abi.iree import _lexer as lexer
 from farcall.abi.iree._lexer import Field, Source
 from farcall.errors import SignatureError
 
-DEEPEST = 64  # levels of nesting that are read or written
-
 Key: TypeAlias = int | str
-Path: TypeAlias = Sequence[Key]
 Kind: TypeAlias = Literal["list", "dict"]
 
 
@@ -140,63 +137,3 @@ def _emit(tree: Tree) -> bytes:
 
 def _emit_key(key: Key) -> bytes:
     return lexer.integer("k", key) if isinstance(key, int) else lexer.text_span("K", key)
-
-
-# building
-
-
-class SipBuilder:
-    """Grows the two trees from raw indices and the paths at which they lie: ``add_input(0, [1, "x"])``."""
-
-    def __init__(self) -> None:
-        self._inputs = Branch("list")  # the root of a half is the child 0
-        self._results = Branch("list")
-
-    def add_input(self, index: int, path: Path) -> None:
-        """Place a raw argument; an empty path is the root.
-
-        Raises:
-            SignatureError: a number is negative, the place is taken, or a container would have keys of both
-                kinds. The trees stay as they were.
-        """
-        _place(self._inputs, index, path)
-
-    def add_result(self, index: int, path: Path) -> None:
-        """Place a raw result; see :meth:`add_input`."""
-        _place(self._results, index, path)
-
-    def build(self) -> Sip:
-        """What was placed so far."""
-        return Sip(self._inputs.children.get(0), self._results.children.get(0))
-
-
-def _place(top: Branch, index: int, path: Path) -> None:
-    where = f"index {index} at the path {list(path)}"
-    if index < 0 or any(isinstance(key, int) and key < 0 for key in path):
-        raise SignatureError(f"{where}: it has a negative number")
-    if len(path) > DEEPEST:
-        raise SignatureError(f"{where}: nested deeper than {DEEPEST} levels")
-    spot, keys = top, (0, *path)
-    for depth, key in enumerate(keys):
-        if (kind := _kind_of(key)) != spot.kind:
-            raise SignatureError(f"{where}: {key!r} is a key of a {kind}, and there is a {spot.kind} already")
-        child = spot.children.get(key)
-        if child is None:
-            spot.children[key] = _chain(keys[depth + 1 :], index)
-            return
-        if isinstance(child, int):
-            raise SignatureError(f"{where}: at {list(keys[1 : depth + 1])} lies index {child} already")
-        spot = child
-    raise SignatureError(f"{where}: there is a {spot.kind} already")
-
-
-def _chain(keys: Path, index: int) -> Tree:
-    """The tree with one leaf, at the end of these keys."""
-    tree: Tree = index
-    for key in reversed(keys):
-        tree = Branch(_kind_of(key), {key: tree})
-    return tree
-
-
-def _kind_of(key: Key) -> Kind:
-    return "list" if isinstance(key, int) else "dict"

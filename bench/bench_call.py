@@ -17,7 +17,7 @@ import tvm_ffi.cpp
 from bench import nanobind_kernels
 from bench.harness import Row, in_turn, rows, spread
 from farcall import cpp, ffi
-from farcall.toolchain._compiler import find_compiler
+from farcall.toolchain import find_compiler
 
 KERNELS = """
 #include <farcall/c_api.h>

@@ -38,7 +38,7 @@ _LAZY = {
     "deadline": "farcall.rpc",
     "Session": "farcall.rpc",
     "trace": "farcall.rpc",
-    "load_module": "farcall.artifact",
+    "load_module": "farcall.library",
     "partition": "farcall.artifact",
     "Plan": "farcall.artifact",
     "FarcallError": "farcall.errors",
@@ -83,7 +83,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from farcall.abi import Array, Signature, TensorSpec
-    from farcall.artifact import Plan, load_module, partition
+    from farcall.artifact import Plan, partition
     from farcall.errors import FarcallError, RemoteError, UsageError
     from farcall.ffi import (
         Device,
@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         system_lib,
         use_stream,
     )
+    from farcall.library import load_module
     from farcall.rpc import Session, benchmark, connect, deadline, trace
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import iree.runtime as rt
 import numpy as np
 
-from farcall.abi import FunctionAbi, ListSpec, ScalarSpec, Signature, TensorSpec
-from farcall.abi._leaves import Leaf
+from farcall.abi import FunctionAbi, Leaf, ListSpec, ScalarSpec, Signature, TensorSpec
 
 # the names of DLPack's dtypes in HalElementType; where it has none, the bits travel in an integer's place
 _ELEMENTS = {

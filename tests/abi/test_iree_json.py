@@ -13,6 +13,7 @@ from farcall.abi import (
     Arg,
     Fields,
     Items,
+    Leaf,
     ListSpec,
     Nothing,
     RefSpec,
@@ -22,7 +23,6 @@ from farcall.abi import (
     Slot,
     TensorSpec,
 )
-from farcall.abi._leaves import Leaf
 from farcall.errors import SignatureError
 
 F32 = ["ndarray", "f32", 1, 16]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.abi import RefSpec, ScalarSpec, Signature, TensorSpec
-from farcall.abi._leaves import Leaf
+from farcall.abi import Leaf, RefSpec, ScalarSpec, Signature, TensorSpec
 from farcall.abi.iree import _raw as raw
 from farcall.errors import SignatureError
 

@@ -16,8 +16,7 @@ import onnx_ir as ir
 
 from farcall.backends.base import Backend, RegionCode
 from farcall.backends.c import CBackend
-from farcall.graph import cut
-from farcall.graph._region import Match, Region
+from farcall.graph import Match, Region, cut
 from farcall.graph.dims import dims, evaluate
 from farcall.toolchain import Target, find_compiler
 

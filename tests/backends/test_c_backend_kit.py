@@ -196,7 +196,7 @@ def test_dims_as_c(tmp_path: Path) -> None:
 
 def test_symbols_that_no_argument_shows_are_asked_for() -> None:
     from farcall.backends.c._region import generate
-    from farcall.graph._region import Region
+    from farcall.graph import Region
 
     whole = whole_region(
         onnx.parser.parse_model(

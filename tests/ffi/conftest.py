@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from farcall import ffi
-from farcall.toolchain._compiler import find_compiler
+from farcall.toolchain import find_compiler
 
 Compile = Callable[..., Path]
 

@@ -8,7 +8,7 @@ import pytest
 
 from farcall import ffi
 from farcall.errors import ToolchainError
-from farcall.toolchain._compiler import find_compiler
+from farcall.toolchain import find_compiler
 
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-c", "-o", "use.o"]
 

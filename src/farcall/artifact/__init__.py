@@ -2,7 +2,6 @@
 
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._plan import Plan, partition
-from farcall.library._loading import inspect, load_module
-from farcall.library._manifest import Manifest
+from farcall.library import Manifest, inspect, load_module
 
 __all__ = ["Artifact", "Manifest", "Plan", "inspect", "load_module", "partition"]

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farcall._files import write_beside
-from farcall.library._loading import load_module
-from farcall.library._manifest import Manifest
+from farcall.library import Manifest, load_module
 
 if TYPE_CHECKING:
     from farcall.ffi import Module

@@ -42,7 +42,7 @@ from farcall.toolchain import (
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
     from farcall.backends.base import Backend, RegionCode
-    from farcall.graph._region import Region
+    from farcall.graph import Region
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 _PREFIX = "__tvm_ffi_"

@@ -21,7 +21,7 @@ from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, MANIFEST_SECT
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from farcall.graph._partition import Partition
+    from farcall.graph import Partition
 
 ALIGNMENT = 64  # what the code of a backend may count on
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -17,12 +17,12 @@ from farcall.artifact._checked import CheckedText, integer
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._memory import Buffer, plan_slots
 from farcall.backends._ctext import c_string
-from farcall.graph._region import Region
+from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol
 
 if TYPE_CHECKING:
     from farcall.backends.base import RegionCode
-    from farcall.graph._partition import Partition
+    from farcall.graph import Partition
 
 Dims = tuple[Dim, ...]
 

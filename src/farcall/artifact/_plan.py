@@ -13,13 +13,12 @@ from farcall.library._manifest import ModelInfo
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from farcall.abi._signature import Signature
+    from farcall.abi import Signature
     from farcall.artifact._artifact import Artifact
     from farcall.backends.base import Backend
+    from farcall.graph import Partition, Region
     from farcall.graph._model import ModelLike
-    from farcall.graph._partition import Partition
-    from farcall.graph._region import Region
-    from farcall.toolchain._target import Target
+    from farcall.toolchain import Target
 
 
 def partition(model: ModelLike, backends: Sequence[str | Backend] = ("c",)) -> Plan:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph._pattern import Pattern
-from farcall.graph._region import Region
+from farcall.graph import Pattern, Region
 from farcall.graph.dims import Dim
 
 

@@ -34,7 +34,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize
 from farcall.backends._function import FLOORDIV, RAISE, UNPACK, Function, Pointer, raise_statement
 from farcall.backends.base import Backend, RegionCode
-from farcall.graph._region import Match, Region
+from farcall.graph import Match, Region
 from farcall.graph.dims import Dim, dims, product, symbols
 
 __all__ = [

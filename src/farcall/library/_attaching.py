@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from farcall.abi._leaves import TensorSpec
-from farcall.abi._signature import Signature
+from farcall.abi import Signature, TensorSpec
 from farcall.library._elf import Elf, parse_library
 from farcall.library._manifest import Manifest, stated_manifest
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from farcall.abi._signature import Signature
+from farcall.abi import Signature
 from farcall.errors import ArtifactError
 from farcall.library._elf import Buffer, Elf, Section
 

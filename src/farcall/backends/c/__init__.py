@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from farcall.backends.base import Backend, RegionCode
-from farcall.graph._region import Region
+from farcall.graph import Region
 
 __all__ = ["CBackend"]
 

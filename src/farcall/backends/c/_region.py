@@ -15,7 +15,7 @@ from farcall.backends.c._kernel import Argument, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._registry import Loops, View
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
-from farcall.graph._region import Region
+from farcall.graph import Region
 from farcall.graph.dims import dims, product
 
 # A product and the sum that it goes into are rounded once where the processor can: twice the speed of a

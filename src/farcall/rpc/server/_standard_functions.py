@@ -10,7 +10,7 @@ from typing import Any
 
 from farcall import _core
 from farcall._suggest import did_you_mean
-from farcall.library._loading import load_module
+from farcall.library import load_module
 from farcall.rpc.server._files import Workdir
 from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads

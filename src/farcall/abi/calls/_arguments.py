@@ -28,11 +28,11 @@ from farcall.abi.calls._values import (
 )
 
 Convert = Callable[[], Any]
-"""Makes the raw value of a leaf that was judged right."""
+"""Makes the raw value of a leaf that passed its check."""
 
 
-class Judge:
-    """Judges the leaves of one call. What is wrong is reported to its walker; sizes go from leaf to leaf."""
+class ArgumentChecker:
+    """Checks the raw arguments of one call against their leaves. A size that one shows binds the next."""
 
     def __init__(self, report: Report, casting: Casting) -> None:
         self.report = report
@@ -47,7 +47,7 @@ class Judge:
         return Walker(leaves, self.report)
 
     def leaf(self, spec: Leaf, path: str, value: Any) -> Convert:
-        """Judge one value. What is returned may be called when no problem was found anywhere."""
+        """Check one value. What is returned may be called when no problem was found anywhere."""
         if value is None and spec.optional:
             return _nothing
         if isinstance(spec, TensorSpec):
@@ -152,8 +152,8 @@ class Judge:
     def _list(self, spec: ListSpec, path: str, value: Any) -> Convert:
         if not isinstance(spec.node, Repeated):
             found = list(self.walker(spec.items).walk(spec.node, value, path))
-            judged = {one.slot: self.leaf(spec.items[one.slot], one.path, one.value) for one in found}
-            return lambda: [judged[i]() for i in range(len(spec.items))]
+            checked = {one.slot: self.leaf(spec.items[one.slot], one.path, one.value) for one in found}
+            return lambda: [checked[i]() for i in range(len(spec.items))]
         if not isinstance(value, list | tuple):
             return self._wrong(path, spec, describe(value))
         parts = [self.leaf(spec.items[0], f"{path}[{i}]", item) for i, item in enumerate(value)]

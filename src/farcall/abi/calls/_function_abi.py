@@ -11,11 +11,11 @@ from farcall.abi._structure import slots
 from farcall.abi.calls import _allocation as allocation
 from farcall.abi.calls import _program as program
 from farcall.abi.calls import _texts as texts
-from farcall.abi.calls._arguments import Judge
+from farcall.abi.calls._arguments import ArgumentChecker
 from farcall.abi.calls._binding import bind
 from farcall.abi.calls._casts import CASTINGS, Casting
 from farcall.abi.calls._report import Report
-from farcall.abi.calls._results import Restorer
+from farcall.abi.calls._results import ResultChecker
 from farcall.errors import ArgumentError
 
 Arrays: TypeAlias = Literal["numpy", "farcall"] | Callable[[_core.Tensor], Any]
@@ -136,22 +136,22 @@ class FunctionAbi(_core.SignatureProgram):
 
     def _resolve(self, args: Sequence[Any], kwargs: Mapping[str, Any], function: str | None) -> list[Any]:
         places = {one.name: i for i, one in enumerate(self.signature.parameters, 1)}
-        judge = Judge(Report("argument", function, places), self.casting)
+        checker = ArgumentChecker(Report("argument", function, places), self.casting)
         inputs = self.signature.inputs
-        found = bind(self.signature, args, kwargs, judge.walker(inputs))
-        converts = {one.slot: judge.leaf(inputs[one.slot], one.path, one.value) for one in found}
-        judge.finish()
-        if judge.report.problems:
-            raise ArgumentError(judge.report.problems)
+        found = bind(self.signature, args, kwargs, checker.walker(inputs))
+        converts = {one.slot: checker.leaf(inputs[one.slot], one.path, one.value) for one in found}
+        checker.finish()
+        if checker.report.problems:
+            raise ArgumentError(checker.report.problems)
         values = [converts[slot]() for slot in range(len(inputs))]
-        self.copies += judge.copies
+        self.copies += checker.copies
         return values
 
     def _restore(self, values: Any, function: str | None, sizes: Sequence[int]) -> Any:
         arrays = None if function is not None or self._arrays == "farcall" else self._arrays
         known = {name: size for name, size in zip(self._symbols, sizes, strict=False) if size >= 0}
-        restorer = Restorer(Report("result", function), arrays, known, wraps=self.signature.wraps)
+        checker = ResultChecker(Report("result", function), arrays, known, wraps=self.signature.wraps)
         paths: dict[int, str] = {}
         for path, slot in slots(self.signature.result_node):
             paths.setdefault(slot, path)  # the first place of one that has several
-        return self._build(restorer.all(self.signature.outputs, paths, values, function))
+        return self._build(checker.all(self.signature.outputs, paths, values, function))

@@ -19,8 +19,8 @@ Arrays = str | Callable[[_core.Tensor], Any] | None
 """What becomes of a Tensor on the CPU: ``"numpy"``, what a callable gives, or None: it stays."""
 
 
-class Restorer:
-    """Judges the raw results of one call, and gives their values."""
+class ResultChecker:
+    """Checks the raw results of one call against their leaves, and gives their values."""
 
     def __init__(
         self, report: Report, arrays: Arrays, sizes: Mapping[str, int], *, wraps: bool = False

@@ -16,7 +16,7 @@ _SOURCES = 1024  # that are remembered
 _SHORTEST = 0.05  # of the handshake's seconds, for the worst source
 
 
-class Doorway:
+class Admission:
     """The peers in a handshake.
 
     Args:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from farcall.errors import UsageError
-from farcall.rpc.server._status_page import Page, page_file
+from farcall.rpc.server._status_page import StatusPage, page_file
 from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
 
@@ -181,7 +181,7 @@ class _Zygote:
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         with theirs, page_file() as page_fd:
-            worker = WorkerProcess(number, ours, Page(page_fd), self._new_folder(number), self._kill)
+            worker = WorkerProcess(number, ours, StatusPage(page_fd), self._new_folder(number), self._kill)
             self._workers[number] = worker
             self._say({"fork": number}, theirs.fileno(), page_fd)
         asyncio.get_running_loop().call_later(_FORK_SECONDS, self._look_for, worker)

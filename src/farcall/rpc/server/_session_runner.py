@@ -41,7 +41,7 @@ class _Progress:
     since: float = field(default_factory=time.monotonic)
 
 
-class ServedSession:
+class SessionRunner:
     """Serves one connection behind its handshake.
 
     Args:

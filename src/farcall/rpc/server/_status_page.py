@@ -20,7 +20,7 @@ _RECEIVED, _SENT, _CALLS, _DUE, _GIVEN = 512, 520, 528, 536, 544
 _LISTENS, _BEGUN = 560, 561
 
 
-class Page:
+class StatusPage:
     """One page of memory that worker and supervisor share: what the worker is doing.
 
     The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the

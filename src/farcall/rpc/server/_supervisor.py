@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 
 from farcall.errors import AccessDeniedError, ProtocolError, UsageError
 from farcall.rpc.channels import Accepted, Arrival, Listener
-from farcall.rpc.server._admission import Doorway
+from farcall.rpc.server._admission import Admission
 from farcall.rpc.server._hangup import HangupWatch
 from farcall.rpc.server._pool import WorkerPool
-from farcall.rpc.server._session_runner import ServedSession, Verdict, last_words
+from farcall.rpc.server._session_runner import SessionRunner, Verdict, last_words
 from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept, server_refuse
 from farcall.rpc.shared._limits import Limits
 from farcall.rpc.tokens import Grant, TokenFile, check_carrier
@@ -66,9 +66,9 @@ class Supervisor:
         self._tokens = tokens
         self._problem: str | None = None  # with the tokens, that was told
         self._log = log
-        self._doorway = Doorway(_room(limits.pending_peers), limits.handshake_seconds)
+        self._admission = Admission(_room(limits.pending_peers), limits.handshake_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sessions: dict[int, ServedSession] = {}
+        self._sessions: dict[int, SessionRunner] = {}
         self._numbers = itertools.count(1)
         self._pool = WorkerPool(init, limits)
         self._drain = asyncio.Event()
@@ -157,7 +157,7 @@ class Supervisor:
                 except Exception as error:  # one session's trouble must not keep us from the others
                     self._tell("fault", error=repr(error))
 
-    def _check(self, session: ServedSession) -> None:
+    def _check(self, session: SessionRunner) -> None:
         session.check(time.monotonic())
         if self._tokens is None or session.grant is None:
             return
@@ -182,24 +182,24 @@ class Supervisor:
                 if not isinstance(error, OSError):
                     self._tell("fault", error=repr(error))
                 elif error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._doorway.make_room()
+                    self._admission.make_room()
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
             task = asyncio.create_task(self._connection(listener, arrival))
             self._tasks.add(task)
             task.add_done_callback(self._forget)
-            self._doorway.enter(task, arrival.source)
+            self._admission.enter(task, arrival.source)
             await asyncio.sleep(0)  # accept does not yield while peers wait; those here must get on
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._doorway.leave(task)
+        self._admission.leave(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._tell("fault", error=repr(error))
 
     async def _connection(self, listener: Listener, arrival: Arrival) -> None:
         try:
-            async with asyncio.timeout(self._doorway.seconds(arrival.source)):
+            async with asyncio.timeout(self._admission.seconds(arrival.source)):
                 line = await listener.open(arrival)
                 with contextlib.ExitStack() as stack:
                     stack.callback(line.close)
@@ -207,10 +207,10 @@ class Supervisor:
                     grant = await self._admit(line, hello)
                     stack.pop_all()
         except (TimeoutError, ProtocolError, AccessDeniedError, OSError) as error:
-            self._doorway.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
+            self._admission.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
             self._tell("refused", peer=arrival.peer, reason=str(error) or type(error).__name__)
             return
-        self._doorway.leave(asyncio.current_task())
+        self._admission.leave(asyncio.current_task())
         with contextlib.closing(line):
             await self._session(line, hello, grant, arrival.source)
 
@@ -265,7 +265,7 @@ class Supervisor:
                 return f"{who} has {most} sessions open, which is its limit; retry later"
         return None
 
-    def _room_among(self, counts: Callable[[ServedSession], bool], most: int) -> bool:
+    def _room_among(self, counts: Callable[[SessionRunner], bool], most: int) -> bool:
         served = [one for one in self._sessions.values() if not one.ending and counts(one)]
         silent = next((session for session in served if session.silent), None)
         if len(served) < most:
@@ -280,15 +280,15 @@ class Supervisor:
             self._tell("refused", peer=line.peer, reason=full)
             await last_words(line.socket, f"ConnectionLostError: {full}")
             return
-        session = ServedSession(next(self._numbers), line, grant, self._limits, source)
+        session = SessionRunner(next(self._numbers), line, grant, self._limits, source)
         self._sessions[session.number] = session
         self._tell("session start", **session.facts())
         verdict = Verdict("fault")
         try:
-            patience = self._doorway.seconds(source)
+            patience = self._admission.seconds(source)
             verdict = await session.run(self._pool, self._hangups, hello.timeout, patience)
             if verdict.reason == "silent":
-                self._doorway.penalise(source)
+                self._admission.penalise(source)
             words = None if verdict.told else verdict.words
             await last_words(line.socket, words, linger=not self._drain.is_set())
         finally:

@@ -21,7 +21,7 @@ from farcall.rpc.server._confine import confine
 from farcall.rpc.server._dispatch import Policy, Rights
 from farcall.rpc.server._raw_packets import FIRST_REQUESTS
 from farcall.rpc.server._scopes import parse_scopes
-from farcall.rpc.server._status_page import Page
+from farcall.rpc.server._status_page import StatusPage
 from farcall.rpc.shared._limits import Limits
 
 
@@ -51,7 +51,7 @@ def serve_channel(
     policy: Policy,
     peer: str,
     rights: Rights | None = None,
-    page: Page | None = None,
+    page: StatusPage | None = None,
 ) -> None:
     """Serve one session to its end, in this process.
 
@@ -132,7 +132,7 @@ def main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
     os.chdir(workdir)
-    page = Page(page_fd)
+    page = StatusPage(page_fd)
     policy = Policy(workdir, limits, watched=True, store=workdir.parent / "store")
     _rehearse(policy)
     confine(limits)

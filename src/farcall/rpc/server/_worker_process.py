@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from farcall.rpc.server._raw_packets import SESSION_TIMEOUT
-from farcall.rpc.server._status_page import Page
+from farcall.rpc.server._status_page import StatusPage
 
 
 class WorkerProcess:
@@ -26,13 +26,18 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, number: int, control: socket.socket, page: Page, workdir: Path, kill: Callable[[int], None]
+        self,
+        number: int,
+        control: socket.socket,
+        page: StatusPage,
+        workdir: Path,
+        kill: Callable[[int], None],
     ) -> None:
         self.number = number
         self.pid = 0  # as soon as the zygote has told
         self.failure: str | None = None  # why it never was
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.page: Page | None = page  # None when closed
+        self.page: StatusPage | None = page  # None when closed
         self.workdir = workdir
         self._counted = {"received": 0, "sent": 0}
         self._control = control

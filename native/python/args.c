@@ -108,6 +108,13 @@ int fc_args_keep(FcArgs* args, void (*release)(void*), void* what) {
   return 0;
 }
 
+int fc_refuse_read_only(void) {
+  PyErr_SetString(PyExc_ValueError,
+                  "the array is read-only, and the kernel may write to it; pass a writable copy, such as "
+                  "numpy.array(x), or declare the parameter a ConstTensorView");
+  return -1;
+}
+
 int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out) {
   *out = fc_any_object(object);
   return fc_owned_mode(args) ? 0 : fc_args_keep(args, fc_release_object, object);

@@ -85,6 +85,7 @@ struct FcSetter {
   FcSetFunction set;
   const DLPackExchangeAPI* exchange;
   PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL when its tensors come back as ours */
+  bool immutable;     /* the framework counts on it that nobody writes to its tensors (jax) */
 };
 
 /* Finds the setter of a type: 1 and the setter in `out`, 0 when another chooser must, -1 with an exception. */
@@ -122,6 +123,11 @@ static inline int64_t* fc_dims_of(FcArgs* args, int32_t i) { return args->dims +
 static inline bool fc_has_bit(uint64_t bits, int32_t i) { return bits >> (i < 63 ? i : 63) & 1; }
 /* Whether parameter i gets a borrowed DLTensor; in owned mode none does. */
 static inline bool fc_wants_view(const FcArgs* args, int32_t i) { return fc_has_bit(args->views, i); }
+/* 0, or -1 with an exception where parameter i may write to its tensor, and the argument is read-only. */
+FC_COLD int fc_refuse_read_only(void);
+static inline int fc_check_writes(const FcArgs* args, int32_t i, bool read_only) {
+  return FC_UNLIKELY(read_only) && fc_has_bit(args->writes, i) ? fc_refuse_read_only() : 0;
+}
 /* The importer of a framework becomes the one of the results, unless another framework came before. */
 static inline void fc_note_importer(FcArgs* args, PyObject* importer) {
   args->seen |= importer ? FC_SEEN_IMPORTER : FC_SEEN_OTHER;

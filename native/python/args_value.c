@@ -149,6 +149,7 @@ SETTER(set_function) {
 SETTER(set_tensor) {
   TVMFFIObject* tensor = ((FcTensor*)object)->object;
   if (FC_UNLIKELY(!tensor)) return fc_tensor_view(object) ? 0 : -1;
+  if (fc_check_writes(args, i, fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return -1;
   out->type_index = kTVMFFITensor;
   out->v_obj = tensor;
   args->seen |= FC_SEEN_OTHER;

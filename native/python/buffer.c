@@ -68,7 +68,7 @@ static int lend_view(FcArgs* args, PyObject* view, TVMFFIAny* out) {
   }
   for (int d = 0; d < tensor->dl.ndim; ++d) shape[d] = tensor->dl.shape[d];
   tensor->dl.shape = shape;
-  tensor->flags = DLPACK_FLAG_BITMASK_READ_ONLY;
+  tensor->flags = PyMemoryView_GET_BUFFER(view)->readonly ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   return fc_lend(args, tensor, view, out) == 0 ? 1 : -1;
 }
 
@@ -79,6 +79,7 @@ static int set_buffer(FcArgs* args, const FcSetter* setter, int32_t i, PyObject*
     return fc_set_dlpack(args, setter, i, object, out);
   }
   if (fc_args_keep(args, fc_release_python, view) != 0) return -1;
+  if (fc_check_writes(args, i, PyMemoryView_GET_BUFFER(view)->readonly) != 0) return -1;
   int rc = fc_wants_view(args, i) ? set_view(args, i, view, out) : lend_view(args, view, out);
   if (rc == 0) return fc_set_dlpack(args, setter, i, object, out);
   if (rc > 0) fc_note_importer(args, setter->importer);

@@ -75,21 +75,24 @@ static int check_versioned(const DLManagedTensorVersioned* managed) {
   return 0;
 }
 
-/* The description inside a capsule, which stays its owner. */
-static int peek(PyObject* capsule, DLTensor** out) {
+/* The description inside a capsule, which stays its owner, and its DLPACK_FLAG_*. */
+static int peek(PyObject* capsule, DLTensor** out, uint64_t* flags) {
   if (PyCapsule_IsValid(capsule, FC_CAPSULE)) {
     DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, FC_CAPSULE);
     *out = &managed->dl_tensor;
+    *flags = managed->flags;
     return check_versioned(managed);
   }
   if (!PyCapsule_IsValid(capsule, FC_CAPSULE_LEGACY)) return bad_capsule(capsule);
+  *flags = 0;
   *out = &((DLManagedTensor*)PyCapsule_GetPointer(capsule, FC_CAPSULE_LEGACY))->dl_tensor;
   return 0;
 }
 
 static TVMFFIObject* consume(PyObject* capsule) {
   DLTensor* dl;
-  if (peek(capsule, &dl) != 0) return NULL;
+  uint64_t flags;
+  if (peek(capsule, &dl, &flags) != 0) return NULL;
   bool versioned = PyCapsule_IsValid(capsule, FC_CAPSULE);
   void* managed = PyCapsule_GetPointer(capsule, versioned ? FC_CAPSULE : FC_CAPSULE_LEGACY);
   FcTensorObj* tensor = versioned ? fc_tensor_from_managed(managed) : fc_tensor_from_legacy(managed);
@@ -169,6 +172,7 @@ TVMFFIObject* fc_tensor_import(PyObject* object) {
   PyObject* capsule = capsule_of(object);
   TVMFFIObject* tensor = capsule ? consume(capsule) : NULL;
   Py_XDECREF(capsule);
+  if (tensor && setter && setter->immutable) ((FcTensorObj*)tensor)->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
   if (!tensor && PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Format(PyExc_TypeError, "from_dlpack: expected a tensor or a DLPack capsule, got `%s`",
                  Py_TYPE(object)->tp_name);
@@ -245,14 +249,17 @@ static int set_exchange(FcArgs* args, const FcSetter* setter, int32_t i, PyObjec
 
 int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
   fc_note_importer(args, setter->importer);
+  if (fc_check_writes(args, i, setter->immutable) != 0) return -1;
   if (fc_owned_mode(args) || !fc_wants_view(args, i)) {
     TVMFFIObject* tensor = fc_tensor_import(object);
     return tensor ? fc_give_object(args, tensor, out) : -1;
   }
   PyObject* capsule = capsule_of(object);
   DLTensor* dl = NULL;
+  uint64_t flags = 0;
   if (!capsule) return -1;
-  if (fc_args_keep(args, fc_release_python, capsule) != 0 || peek(capsule, &dl) != 0) return -1;
+  if (fc_args_keep(args, fc_release_python, capsule) != 0 || peek(capsule, &dl, &flags) != 0) return -1;
+  if (fc_check_writes(args, i, flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return -1;
   args->slots[i].dl = *dl;
   out->type_index = kTVMFFIDLTensorPtr;
   out->v_ptr = &args->slots[i].dl;
@@ -268,6 +275,11 @@ static PyObject* importer_of(PyObject* object) {
   return importer;
 }
 
+/* Neither the capsules of jax nor the array API say that its arrays never change. */
+static bool is_immutable(PyTypeObject* type) {
+  return strncmp(type->tp_name, "jax.", 4) == 0 || strncmp(type->tp_name, "jaxlib.", 7) == 0;
+}
+
 int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out) {
   out->exchange = exchange_of(type);
   if (out->exchange) {
@@ -276,6 +288,7 @@ int fc_choose_tensor(PyTypeObject* type, PyObject* object, FcSetter* out) {
   }
   if (!PyObject_HasAttrString((PyObject*)type, "__dlpack__")) return 0;
   out->importer = importer_of(object);
+  out->immutable = is_immutable(type);
   out->set = fc_buffer_setter(type);
   if (!out->set) out->set = fc_set_dlpack;
   return 1;

@@ -206,13 +206,6 @@ static int64_t* strides_for(FcArgs* args, int32_t i, int ndim) {
   return fc_args_keep(args, release_strides, strides) == 0 ? strides : NULL;
 }
 
-static FC_COLD int read_only(void) {
-  PyErr_SetString(PyExc_ValueError,
-                  "the array is read-only, and the kernel may write to it; pass a copy, or declare the parameter "
-                  "a ConstTensorView");
-  return -1;
-}
-
 /* numpy's dims do not change while somebody else holds the array, but its strides are in bytes. */
 static int lend_array(FcArgs* args, PyObject* object, TVMFFIAny* out) {
   PyArrayObject* array = (PyArrayObject*)object;
@@ -254,7 +247,7 @@ static int set_array(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* 
   if (FC_UNLIKELY(PyArray_DESCR(array)->type_num >= NPY_USERDEF && read_packed(PyArray_DESCR(array), &packed))) {
     return set_packed(args, i, array, packed, out);
   }
-  if (FC_UNLIKELY(args->writes && fc_has_bit(args->writes, i) && !PyArray_ISWRITEABLE(array))) return read_only();
+  if (FC_UNLIKELY(fc_check_writes(args, i, !PyArray_ISWRITEABLE(array)) != 0)) return -1;
   if (FC_UNLIKELY(fc_owned_mode(args))) {
     TVMFFIObject* tensor = fc_numpy_import(object);
     return tensor ? fc_give_object(args, tensor, out) : -1;

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farcall.ffi import Module, Tensor, empty, from_dlpack
+from farcall.ffi import Function, Module, Tensor, empty, from_dlpack
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -68,6 +68,31 @@ def test_a_const_view_takes_read_only_arrays(kernels: Module) -> None:
     x = X.copy()
     x.flags.writeable = False
     np.testing.assert_array_equal(kernels["doubled"](x), X * 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])  # bfloat16 has no buffer: it comes by DLPack
+def test_an_array_of_jax_is_never_written_to(kernels: Module, dtype: str) -> None:
+    """Its framework counts on that: it hands the same memory to other computations."""
+    x = pytest.importorskip("jax.numpy").zeros(3, dtype)
+    for argument in (x, from_dlpack(x), (owned := Function(lambda y: y)(x))):
+        with pytest.raises(ValueError, match=r"argument 1 `x` of `add_one`: .*numpy\.array\(x\).*ConstTensorView"):
+            kernels["add_one"](argument)
+    assert x.tolist() == [0, 0, 0]
+    assert owned.tolist() == [0, 0, 0]
+
+
+def test_an_array_of_jax_is_read(kernels: Module) -> None:
+    x = pytest.importorskip("jax.numpy").asarray(X)
+    np.testing.assert_array_equal(kernels["doubled"](x), X * 2)
+    assert not from_dlpack(x).numpy().flags.writeable
+
+
+def test_a_tensor_of_a_read_only_array_is_not_written_to(kernels: Module) -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        kernels["add_one"](from_dlpack(x))
+    np.testing.assert_array_equal(x, X)
 
 
 def test_an_optional_tensor(kernels: Module) -> None:

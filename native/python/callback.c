@@ -2,14 +2,8 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/function.h"
+#include "python/gil.h"
 #include "python/init.h"
-
-static void release_callable(void* callable) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)callable);
-  PyGILState_Release(state);
-}
 
 enum { INLINE = 8 };
 
@@ -115,13 +109,6 @@ static inline int call_python(PyObject* callable, const TVMFFIAny* args, int32_t
   return rc;
 }
 
-/* From 3.13 on the test has a public name. */
-#if PY_VERSION_HEX >= 0x030D0000
-#define IS_FINALIZING Py_IsFinalizing()
-#else
-#define IS_FINALIZING _Py_IsFinalizing()
-#endif
-
 static FC_COLD int shutting_down(void) {
   fc_error_set("RuntimeError", "a Python callback was called while the interpreter shuts down");
   return -1;
@@ -130,8 +117,8 @@ static FC_COLD int shutting_down(void) {
 /* From any thread, which Python may not know. */
 static __attribute__((noinline)) int call_from_outside(void* self, const TVMFFIAny* args, int32_t n,
                                                        TVMFFIAny* result) {
-  if (!Py_IsInitialized() || IS_FINALIZING) return shutting_down();
-  PyGILState_STATE state = PyGILState_Ensure();
+  PyGILState_STATE state;
+  if (!fc_gil_take(&state)) return shutting_down();
   int rc = call_python(self, args, n, result);
   PyGILState_Release(state);
   return rc;
@@ -140,7 +127,7 @@ static __attribute__((noinline)) int call_from_outside(void* self, const TVMFFIA
 /* Below a call from Python that let the GIL go, the thread's state is known, which saves looking for it. */
 static __attribute__((noinline)) int call_without_gil(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   PyThreadState* state = fc_thread.python_state;
-  if (!state || IS_FINALIZING) return call_from_outside(self, args, n, result);
+  if (!state || FC_IS_FINALIZING) return call_from_outside(self, args, n, result);
   PyEval_RestoreThread(state);
   int rc = call_python(self, args, n, result);
   PyEval_SaveThread();
@@ -149,13 +136,17 @@ static __attribute__((noinline)) int call_without_gil(void* self, const TVMFFIAn
 
 static int callback_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   PyThreadState* state = fc_thread.python_state;
-  if (FC_LIKELY(state != NULL) && fc_current_state() == state) return call_python(self, args, n, result);
-  return call_without_gil(self, args, n, result);
+  bool has_gil = FC_LIKELY(state != NULL) && fc_current_state() == state;
+  int rc;
+  FC_BEGIN_STOP_UNWINDING;
+  rc = has_gil ? call_python(self, args, n, result) : call_without_gil(self, args, n, result);
+  FC_END_STOP_UNWINDING;
+  return rc;
 }
 
 TVMFFIObject* fc_callback_new(PyObject* callable) {
   TVMFFIObjectHandle function;
-  if (fc_function_new(Py_NewRef(callable), callback_call, release_callable, &function) != 0) {
+  if (fc_function_new(Py_NewRef(callable), callback_call, fc_drop_anywhere, &function) != 0) {
     Py_DECREF(callable);
     return (TVMFFIObject*)fc_raise_slot();
   }

@@ -1,5 +1,6 @@
 /* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C comes back as itself. */
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/init.h"
 
 /* kind (str) -> exception class */
@@ -133,13 +134,6 @@ PyObject* fc_raise_slot(void) {
 
 /* ---- Python -> native ---- */
 
-static void release_exception(void* handle) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)handle);
-  PyGILState_Release(state);
-}
-
 /* str(KeyError("x")) has quotes around; the text alone is what another process needs. */
 static PyObject* text_of(PyObject* exception) {
   PyObject* args = PyExceptionInstance_Check(exception) ? ((PyBaseExceptionObject*)exception)->args : NULL;
@@ -173,7 +167,7 @@ static TVMFFIObject* error_of(PyObject* value, int depth) {
   PyObject* cause = depth < MAX_CAUSES ? PyException_GetCause(value) : NULL;
   TVMFFIObject* native_cause = cause ? error_of(cause, depth + 1) : NULL;
   TVMFFIObjectHandle context = NULL;
-  if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, release_exception, &context) != 0) Py_DECREF(value);
+  if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, fc_drop_anywhere, &context) != 0) Py_DECREF(value);
   TVMFFIObject* error = fc_error_new(kind_of(value), message, backtrace, native_cause, context);
   Py_XDECREF(cause);
   Py_XDECREF(lines);

@@ -4,6 +4,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/function.h"
+#include "python/gil.h"
 
 /* MLIR's way of calling (its C interface): one array of pointers, to each argument and to the result. */
 typedef void (*PackedCall)(void** arguments);
@@ -31,11 +32,7 @@ static int call_packed(void* self, const TVMFFIAny* args, int32_t num_args, TVMF
 
 static void release(void* handle) {
   Address* address = handle;
-  if (address->owner && Py_IsInitialized()) {
-    PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF(address->owner);
-    PyGILState_Release(state);
-  }
+  if (address->owner) fc_drop_anywhere(address->owner);
   free(address);
 }
 

@@ -1,15 +1,19 @@
 /* The extension module farcall._core. */
 #include "python/abi/abi.h"
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/init.h"
 #include "python/rpc/remote.h"
 
 static int check_signals(void) {
-  if (!Py_IsInitialized()) return 0;
-  PyGILState_STATE state = PyGILState_Ensure();
-  int rc = PyErr_CheckSignals();
+  PyGILState_STATE state;
+  if (!fc_gil_take(&state)) return 0;
+  int rc;
+  FC_BEGIN_STOP_UNWINDING;
+  rc = PyErr_CheckSignals();
   if (rc != 0) fc_error_from_python();
   PyGILState_Release(state);
+  FC_END_STOP_UNWINDING;
   return rc;
 }
 

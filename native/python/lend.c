@@ -7,6 +7,7 @@
 
 #include "python/args.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 FcTensorObj* fc_pool[FC_POOL];
 int fc_pool_count;
@@ -27,17 +28,10 @@ void fc_pool_put(FcTensorObj* tensor) {
   }
 }
 
-static void release_object(FcTensorObj* self) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)self->context);
-  PyGILState_Release(state);
-}
-
 /* Our own reference is held until here, so whoever else drops theirs meanwhile finds the tensor alive. */
 static FC_COLD void settle(FcTensorObj* tensor) {
   Py_INCREF((PyObject*)tensor->context);
-  tensor->release = release_object;
+  tensor->release = fc_drop_context;
   fc_decref(tensor);
 }
 

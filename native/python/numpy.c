@@ -3,6 +3,7 @@
 #include "python/args.h"
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 #include <numpy/arrayobject.h>
 
@@ -177,20 +178,13 @@ static TVMFFIObject* pack_array(PyArrayObject* array, DLDataType dtype) {
   return tensor ? &tensor->header : (TVMFFIObject*)fc_raise_slot();
 }
 
-static void release_array(FcTensorObj* self) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)self->context);
-  PyGILState_Release(state);
-}
-
 TVMFFIObject* fc_numpy_import(PyObject* object) {
   PyArrayObject* array = (PyArrayObject*)object;
   DLTensor dl;
   int64_t strides[NPY_MAXDIMS];
   if (FC_UNLIKELY(read_packed(PyArray_DESCR(array), &dl.dtype))) return pack_array(array, dl.dtype);
   if (read_array(array, &dl, strides) != 0) return NULL;
-  FcTensorObj* tensor = fc_tensor_new(&dl, release_array, object);
+  FcTensorObj* tensor = fc_tensor_new(&dl, fc_drop_context, object);
   if (!tensor) return (TVMFFIObject*)fc_raise_slot();
   Py_INCREF(object);
   if (!PyArray_ISWRITEABLE(array)) tensor->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;

@@ -1,23 +1,17 @@
 /* Opaque: a Python object that travels through native code as a reference, and comes back as itself. */
 #include "python/args.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 typedef struct {
   PyObject_HEAD PyObject* value;
 } FcOpaque;
 
-static void release(void* value) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject*)value);
-  PyGILState_Release(state);
-}
-
 int fc_set_opaque(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out) {
   PyObject* value = ((FcOpaque*)object)->value;
   TVMFFIObjectHandle opaque;
   (void)setter, (void)i;
-  if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, release, &opaque) == 0) {
+  if (fc_opaque_new(Py_NewRef(value), kTVMFFIOpaquePyObject, fc_drop_anywhere, &opaque) == 0) {
     return fc_give_object(args, opaque, out);
   }
   Py_DECREF(value);

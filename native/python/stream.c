@@ -4,19 +4,22 @@
  */
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/init.h"
 
 /* The framework may raise, so the GIL is taken; which costs nothing where no kernel asks. */
 static TVMFFIStreamHandle framework_stream(int32_t device_type, int32_t device_id) {
   const DLPackExchangeAPI* exchange = fc_thread.exchange;
   void* stream = NULL;
-  if (!exchange->current_work_stream || !Py_IsInitialized()) return NULL;
-  PyGILState_STATE state = PyGILState_Ensure();
+  PyGILState_STATE state;
+  if (!exchange->current_work_stream || !fc_gil_take(&state)) return NULL;
+  FC_BEGIN_STOP_UNWINDING;
   if (exchange->current_work_stream((DLDeviceType)device_type, device_id, &stream) != 0) {
     PyErr_Clear(); /* it does not know the device: its default stream, then */
     stream = NULL;
   }
   PyGILState_Release(state);
+  FC_END_STOP_UNWINDING;
   return stream;
 }
 

@@ -75,7 +75,9 @@ def test_an_array_of_jax_is_never_written_to(kernels: Module, dtype: str) -> Non
     """Its framework counts on that: it hands the same memory to other computations."""
     x = pytest.importorskip("jax.numpy").zeros(3, dtype)
     for argument in (x, from_dlpack(x), (owned := Function(lambda y: y)(x))):
-        with pytest.raises(ValueError, match=r"argument 1 `x` of `add_one`: .*numpy\.array\(x\).*ConstTensorView"):
+        with pytest.raises(
+            ValueError, match=r"argument 1 `x` of `add_one`: .*numpy\.array\(x\).*ConstTensorView"
+        ):
             kernels["add_one"](argument)
     assert x.tolist() == [0, 0, 0]
     assert owned.tolist() == [0, 0, 0]

@@ -8,6 +8,8 @@
 
 #include <farcall/cpp/object.hpp>
 
+#include <cxxabi.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -134,6 +136,19 @@ class Error : public std::exception {
   do {                                                                                                 \
     if (__builtin_expect(!(condition), 0)) throw ::farcall::Error(kind, ::farcall::text(__VA_ARGS__)); \
   } while (0)
+
+/*
+ * Before a `catch (...)` that does not throw again: pthread_exit and pthread_cancel unwind the stack by an exception,
+ * and GNU's library aborts the process when it does not arrive. CPython ends daemon threads so.
+ */
+#ifdef __GLIBCXX__
+#define FARCALL_LET_THREAD_END      \
+  catch (::abi::__forced_unwind&) { \
+    throw;                          \
+  }
+#else
+#define FARCALL_LET_THREAD_END
+#endif
 
 namespace detail {
 

@@ -38,7 +38,7 @@ template <class F>
 struct Closure {
   F callable;
   std::string name;
-  static int call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) noexcept {
+  static int call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
     auto* closure = static_cast<Closure*>(self);
     return invoke(closure->callable, Callee{closure->name.c_str(), no_options, info_of<F>()}, args, n, result);
   }

@@ -195,10 +195,9 @@ FARCALL_INLINE void call_typed(F& function, const Callee& callee, FunctionType<R
   }
 }
 
-/* The whole of an exported function: never throws, and leaves an error where it returns -1. */
+/* The whole of an exported function: throws nothing but a thread's end, and leaves an error where it returns -1. */
 template <class F>
-FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n,
-                          TVMFFIAny* result) noexcept {
+FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   using Type = typename TypeOf<std::decay_t<F>>::Type;
   using Index = std::make_index_sequence<Type::kArity>;
   try {
@@ -214,9 +213,12 @@ FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* ar
       call_typed(function, callee, Type(), args, result, own, Index());
     }
     return 0;
-  } catch (const Error& error) {
+  }
+  FARCALL_LET_THREAD_END
+  catch (const Error& error) {
     return raise(error);
-  } catch (...) {
+  }
+  catch (...) {
     return raise_current();
   }
 }

@@ -29,6 +29,7 @@ BROKEN = {
     "I3!d5R1!": "Unrecognized raw tag",
     "I6!S3!d5R1!": "Unrecognized scalar field tag",
     "I1!": "Results span not found",
+    "I15!B11!d-1d26814dR1!": "byte 17 (at 'dR1!'): expected a number after the tag `d`",
     "I16!B12!d3000000000R1!": "does not fit into 32 bits",
     "I7!B4!t-1R1!": "Illegal ScalarType code",
 }

@@ -30,7 +30,9 @@ _DTYPES = (
     "uint64",
 )
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
-_USUAL = re.compile(r"(?:t([0-9]|1[01]))?((?:d-?[0-9]{1,9}+)*+)")  # what compilers write of a buffer
+# What compilers write of a buffer. The group has no possessive quantifier: in CPython before 3.11.5 the match
+# would include the start of an item that fails, such as the last `d` of `d1d` (gh-106052).
+_USUAL = re.compile(r"(?:t([0-9]|1[01]))?((?:d-?[0-9]{1,9}+){0,64})")
 _SHORT = 64  # bytes of a descriptor that is remembered
 _REFERENCE = RefSpec("", "object")
 

@@ -8,7 +8,8 @@
 
 /* ---- errors say where they come from ---- */
 
-char* fc_relay_name_hop(const FcRelay* relay, const char* text) {
+/* "Kind: hop 2 (URL): message"; further hops count on. For free(); NULL without memory. */
+static char* name_hop(const FcRelay* relay, const char* text) {
   char kind[FC_KIND_MAX];
   const char *message = fc_error_split_kind(text, kind), *rest = NULL;
   int hop = fc_error_read_hop(message, &rest);
@@ -29,7 +30,7 @@ static int send_text(FcRelay* relay, const char* text) {
 }
 
 static int send_named(FcRelay* relay, const char* text) {
-  char* named = fc_relay_name_hop(relay, text);
+  char* named = name_hop(relay, text);
   int rc = send_text(relay, named ? named : text);
   free(named);
   return rc;
@@ -195,7 +196,7 @@ static int back_all(FcRelay* relay, uint8_t* buffer) {
 static void answer_rest(FcRelay* relay) {
   char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 2];
   snprintf(text, sizeof text, "%s: %s", relay->far->lost_kind, relay->far->lost_text);
-  char* named = fc_relay_name_hop(relay, text);
+  char* named = name_hop(relay, text);
   fc_mutex_lock(&relay->lock);
   snprintf(relay->lost, sizeof relay->lost, "%s", named ? named : text);
   int rc = fc_endpoint_is_lost(relay->near) ? -1 : 0;

@@ -59,8 +59,9 @@ static int append(FcRelay* relay, FcPending entry) {
   return 0;
 }
 
-/* A client that reads no replies is made to wait. */
-int fc_relay_push(FcRelay* relay, FcPending entry) {
+/* Appends to the queue; waits while it is too long, so that a client that reads no replies has to wait.
+ * -1 with an error: no memory. */
+static int push(FcRelay* relay, FcPending entry) {
   while (relay->count >= QUEUE_MAX && !relay->done) fc_condition_wait(&relay->moved, &relay->lock);
   return append(relay, entry);
 }
@@ -124,7 +125,7 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
 static int answer_here(FcRelay* relay, int32_t code, TVMFFIAny answer) {
   FcPending entry = {.here = true, .code = code, .answer = answer};
   fc_mutex_lock(&relay->lock);
-  int rc = relay->count == 0 ? fc_relay_send_here(relay, &entry) : fc_relay_push(relay, entry);
+  int rc = relay->count == 0 ? fc_relay_send_here(relay, &entry) : push(relay, entry);
   fc_mutex_unlock(&relay->lock);
   return rc;
 }
@@ -154,7 +155,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   if (relay->done) set_lost_error(relay);
   entry.began = fc_trace_begin();
   entry.deadline = relay->deadline;
-  if (rc == 0) rc = fc_relay_push(relay, entry);
+  if (rc == 0) rc = push(relay, entry);
   if (rc != 0) fc_relay_drop(&entry);
   if (rc == 0 && entry.tells) take_off_what_was_spent(relay, p);
   fc_mutex_unlock(&relay->lock);
@@ -280,7 +281,7 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
   /* Each thread looks after the queue that it writes: this one before it waits, the other when it has read all. */
   relay.near->before_wait = far;
   far->before_wait = NULL;
-  int rc = buffer ? fc_relay_push(&relay, (FcPending){.code = FC_WIRE_INIT_SERVER}) : -1;
+  int rc = buffer ? push(&relay, (FcPending){.code = FC_WIRE_INIT_SERVER}) : -1;
   if (!buffer) fc_error_no_memory();
   if (rc == 0) send_far(&relay, &next);
   if (rc == 0) rc = run_threads(&relay, buffer);

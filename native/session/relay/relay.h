@@ -61,8 +61,6 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
 
 /* ---- session/relay/relay.c: what both directions use; the caller holds the lock ---- */
 
-/* Appends to the queue; waits while it is too long. -1 with an error: no memory. */
-int fc_relay_push(FcRelay* relay, FcPending entry);
 FcPending fc_relay_pop(FcRelay* relay);
 /* Releases what an entry holds beside its answer. Under the lock. */
 void fc_relay_drop(FcPending* entry);
@@ -96,7 +94,6 @@ void fc_relay_clear_names(FcRelay* relay);
 int fc_relay_request(FcRelay* relay, fc_wire_packet* request, FcPending* entry);
 /* A value of the client's, for the far side. */
 int fc_relay_to_far(FcRelay* relay, TVMFFIAny* value);
-int fc_relay_tensor_to_far(FcRelay* relay, fc_wire_tensor* tensor);
 /* A reply of the far side, for the client. */
 int fc_relay_reply(FcRelay* relay, fc_wire_packet* reply, const FcPending* entry);
 /* A call of the client by the far side. */
@@ -111,7 +108,5 @@ int fc_relay_here(FcRelay* relay, const fc_wire_packet* request, TVMFFIAny* out)
 
 /* The thread of replies; its argument is the relay. */
 void* fc_relay_backward(void* relay);
-/* "Kind: hop 2 (URL): message"; further hops count on. For free(); NULL without memory. */
-char* fc_relay_name_hop(const FcRelay* relay, const char* text);
 
 #endif /* FARCALL_SESSION_RELAY_RELAY_H_ */

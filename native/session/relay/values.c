@@ -17,12 +17,12 @@ static int map_pointer(FcRelay* relay, TVMFFIAny* value, uint32_t kinds) {
   return map(relay, &value->v_uint64, kinds);
 }
 
-int fc_relay_tensor_to_far(FcRelay* relay, fc_wire_tensor* tensor) { return map(relay, &tensor->data, FC_KIND_DATA); }
+static int tensor_to_far(FcRelay* relay, fc_wire_tensor* tensor) { return map(relay, &tensor->data, FC_KIND_DATA); }
 
 int fc_relay_to_far(FcRelay* relay, TVMFFIAny* value) {
   switch (value->type_index) {
     case kTVMFFIOpaquePtr: return map_pointer(relay, value, FC_KIND_POINTER | FC_KIND_STREAM);
-    case kTVMFFIDLTensorPtr: return fc_relay_tensor_to_far(relay, value->v_ptr);
+    case kTVMFFIDLTensorPtr: return tensor_to_far(relay, value->v_ptr);
     case kTVMFFIModule: return map(relay, &value->v_uint64, FC_KIND_MODULE);
     case FC_WIRE_OBJECT_REF: return map(relay, &value->v_uint64, FC_KIND_OBJECT);
     case kTVMFFIFunction: return value->v_uint64 & FC_CLIENT_BIT ? 0 : map(relay, &value->v_uint64, FC_KIND_FUNCTION);
@@ -89,7 +89,7 @@ static int release(FcRelay* relay, TVMFFIAny* value, uint32_t kinds) {
 
 static int copy_to_far(FcRelay* relay, fc_wire_packet* p) {
   if (fc_server_require(relay->server, FC_SCOPE_COPY, "a copy") != 0) return -1;
-  return fc_relay_tensor_to_far(relay, &p->tensor);
+  return tensor_to_far(relay, &p->tensor);
 }
 
 static int among_to_far(FcRelay* relay, fc_wire_packet* p) {

@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-#include "runtime/dl/cxx.h"
+#include "runtime/cxx.h"
 
 #define FC_EXPORTED __attribute__((visibility("default")))
 

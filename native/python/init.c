@@ -4,6 +4,7 @@
 #include "python/gil.h"
 #include "python/init.h"
 #include "python/rpc/remote.h"
+#include "runtime/dl/dl.h"
 
 static int check_signals(void) {
   PyGILState_STATE state;
@@ -31,10 +32,18 @@ static int add_types(PyObject* module) {
   return 0;
 }
 
+static void start_runtime(void) {
+  const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins, fc_module_builtins,
+                                     fc_whole_builtins};
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) fc_builtins_add(tables[i]);
+  fc_dl_start();
+}
+
 static int fill(PyObject* module) {
   PyMethodDef* const functions[] = {fc_module_functions,       fc_registry_functions, fc_error_functions,
                                     fc_tensor_functions,       fc_stream_functions,   fc_timing_functions,
                                     fc_device_memory_functions};
+  start_runtime();
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;
   }

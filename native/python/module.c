@@ -145,7 +145,7 @@ static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType 
   if (!function) return NULL;
   FcFunction* made = (FcFunction*)function;
   made->self = NULL;
-  if (!own(self)->bound_here) fc_foreign_wrap(&made->call, &made->self);
+  if (!own(self)->bound_here && fc_foreign) fc_foreign->wrap(&made->call, &made->self);
   fc_function_describe(function, self, find_symbol);
   return function;
 }

@@ -4,6 +4,7 @@
 #include "python/function.h"
 #include "python/init.h"
 #include "python/module.h"
+#include "runtime/dl/dl.h"
 
 /* ---- files ---- */
 

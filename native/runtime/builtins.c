@@ -61,92 +61,16 @@ int fc_snapshot(TVMFFIAny* values, int64_t n, TVMFFISafeCallType call, TVMFFIAny
   return 0;
 }
 
-/* ---- the registry itself ---- */
+/* ---- the tables ---- */
 
-static int name_at(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  FcSnapshot* names = self;
-  int64_t i = 0;
-  if (n != 1) {
-    fc_error_set("TypeError", "expected one int: -1 for the number of names, or an index");
-    return -1;
-  }
-  if (!fc_int_argument(args, 0, &i)) return -1;
-  if (i == -1) {
-    *result = fc_any_int(names->n);
-    return 0;
-  }
-  if (i >= 0 && i < names->n) return fc_any_to_owned(&names->values[i], result);
-  fc_error_format("IndexError", "index %lld of %lld names", (long long)i, (long long)names->n);
-  return -1;
+enum { MOST_TABLES = 8 };
+static const FcBuiltin* tables[MOST_TABLES]; /* NULL behind the last */
+
+void fc_builtins_add(const FcBuiltin* table) {
+  size_t i = 0;
+  while (i < MOST_TABLES && tables[i] && tables[i] != table) ++i;
+  if (i < MOST_TABLES) tables[i] = table;
 }
-
-typedef struct {
-  TVMFFIAny* names;
-  int64_t n, room;
-} Names;
-
-static bool collect(void* context, const char* name, size_t size) {
-  Names* names = context;
-  if (names->n == names->room) {
-    TVMFFIAny* more = realloc(names->names, (size_t)(names->room * 2 + 64) * sizeof *more);
-    if (!more) return false;
-    names->names = more;
-    names->room = names->room * 2 + 64;
-  }
-  if (fc_any_from_bytes(kTVMFFIStr, name, size, &names->names[names->n]) != 0) return false;
-  ++names->n;
-  return true;
-}
-
-static int list_names(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  Names names = {NULL, 0, 0};
-  (void)args, (void)n;
-  fc_global_each(collect, &names);
-  fc_builtin_each(collect, &names);
-  int rc = fc_snapshot(names.names, names.n, name_at, result);
-  free(names.names);
-  return rc;
-}
-
-static int remove_global(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  TVMFFIByteArray name;
-  (void)n;
-  if (!fc_text_argument(args, 0, &name)) return -1;
-  *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = fc_global_remove(name.data, name.size)};
-  return 0;
-}
-
-static int get_metadata(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  TVMFFIByteArray name;
-  (void)n;
-  if (!fc_text_argument(args, 0, &name)) return -1;
-  return fc_global_metadata(name.data, name.size, result);
-}
-
-static int list_types(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  Names names = {NULL, 0, 0};
-  TVMFFIObjectHandle array = NULL;
-  (void)args, (void)n;
-  fc_type_each(collect, &names);
-  int rc = fc_array_new(names.names, names.n, &array);
-  free(names.names);
-  if (rc == 0) *result = fc_any_object(array);
-  return rc;
-}
-
-const FcBuiltin fc_registry_builtins[] = {
-    {"ffi.FunctionListGlobalNamesFunctor", list_names, 0, 0},
-    {"ffi.FunctionRemoveGlobal", remove_global, 1, 1},
-    {"ffi.GetGlobalFuncMetadata", get_metadata, 1, 1},
-    {"ffi.GetRegisteredTypeKeys", list_types, 0, 0},
-    {NULL, NULL, 0, 0},
-};
-
-/* ---- all of them ---- */
-
-static const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins,
-                                          fc_module_builtins, fc_whole_builtins};
-enum { TABLES = sizeof tables / sizeof *tables };
 
 static const FcBuiltin* find_in(const FcBuiltin* table, const char* name, size_t size) {
   for (const FcBuiltin* b = table; b->name; ++b) {
@@ -158,7 +82,7 @@ static const FcBuiltin* find_in(const FcBuiltin* table, const char* name, size_t
 static const FcBuiltin* find(const char* name, size_t size) {
   const FcBuiltin* found = NULL;
   if (size < 4 || memcmp(name, "ffi.", 4) != 0) return NULL;
-  for (int t = 0; t < TABLES && !found; ++t) found = find_in(tables[t], name, size);
+  for (size_t t = 0; t < MOST_TABLES && tables[t] && !found; ++t) found = find_in(tables[t], name, size);
   return found;
 }
 
@@ -181,18 +105,20 @@ static TVMFFIObject* function_of(const FcBuiltin* builtin) {
 }
 
 int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  return call_builtin((void*)find(name, strlen(name)), args, n, result);
+  const FcBuiltin* builtin = find(name, strlen(name));
+  if (builtin) return call_builtin((void*)builtin, args, n, result);
+  fc_error_format("RuntimeError", "this program has no function `%s`", name);
+  return -1;
 }
 
 TVMFFIObject* fc_builtin_get(const char* name, size_t size) { return function_of(find(name, size)); }
 
-TVMFFIObject* fc_container_function(const char* name, size_t size) {
-  const FcBuiltin* found = find_in(fc_container_builtins, name, size);
-  return function_of(found ? found : find_in(fc_map_builtins, name, size));
+TVMFFIObject* fc_builtin_of(const FcBuiltin* table, const char* name, size_t size) {
+  return function_of(find_in(table, name, size));
 }
 
 void fc_builtin_each(bool (*visit)(void*, const char*, size_t), void* context) {
-  for (int t = 0; t < TABLES; ++t) {
+  for (size_t t = 0; t < MOST_TABLES && tables[t]; ++t) {
     for (const FcBuiltin* b = tables[t]; b->name; ++b) {
       if (!visit(context, b->name, strlen(b->name))) return;
     }

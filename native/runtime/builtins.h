@@ -11,11 +11,17 @@ typedef struct {
   int32_t least, most;
 } FcBuiltin;
 
+/* Tables, each ended by an entry without a name. */
 extern const FcBuiltin fc_container_builtins[], fc_map_builtins[], fc_registry_builtins[], fc_module_builtins[],
     fc_whole_builtins[];
 
+/* Makes the functions of a table known by their names. At the program's start, before other threads look. */
+void fc_builtins_add(const FcBuiltin* table);
+
 /* New reference, NULL when there is none of that name. */
 TVMFFIObject* fc_builtin_get(const char* name, size_t size);
+/* The same of one table, known or not. */
+TVMFFIObject* fc_builtin_of(const FcBuiltin* table, const char* name, size_t size);
 /* Calls one of them. */
 int fc_builtin_call(const char* name, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
 /* The same of those alone that make, read and change containers: whoever has one may use these. */

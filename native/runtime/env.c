@@ -16,7 +16,8 @@ static DLPackManagedTensorAllocator current_allocator(void) {
   const DLPackExchangeAPI* exchange = fc_thread.exchange;
   if (exchange && exchange->managed_tensor_allocator) return exchange->managed_tensor_allocator;
   DLPackManagedTensorAllocator set = set_allocator();
-  return FC_LIKELY(!set) ? fc_foreign_allocator() : set;
+  if (FC_UNLIKELY(set != NULL)) return set;
+  return fc_foreign ? fc_foreign->allocator() : NULL;
 }
 
 /* torch adds the frames of its own stack to what went wrong. */

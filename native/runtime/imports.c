@@ -1,7 +1,7 @@
 /* What modules import, and what they say of themselves: those made here, and those that are C++ objects. */
 #include <stdlib.h>
 
-#include "runtime/dl/cxx.h"
+#include "runtime/cxx.h"
 #include "runtime/module.h"
 
 /* ---- imports ---- */

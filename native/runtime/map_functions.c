@@ -176,3 +176,8 @@ const FcBuiltin fc_map_builtins[] = {
     {"ffi.DictClear", dict_clear, 1, 1},
     {NULL, NULL, 0, 0},
 };
+
+TVMFFIObject* fc_container_function(const char* name, size_t size) {
+  TVMFFIObject* found = fc_builtin_of(fc_container_builtins, name, size);
+  return found ? found : fc_builtin_of(fc_map_builtins, name, size);
+}

@@ -1,12 +1,18 @@
-/* Modules: the object, and the functions that are found in it and in its imports. No Python here. */
+/* Modules: the object, and the system library. No Python here. */
 #include "runtime/module.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/dl/cxx.h"
-#include "runtime/dl/link.h"
+#include "runtime/cxx.h"
+
+void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
+const FcCxx* (*fc_cxx_find)(void);
+
+const FcCxx* fc_cxx(void) {
+  if (fc_cxx_find) return fc_cxx_find();
+  fc_error_set("RuntimeError", "the module is a C++ object, and this program has no support for these");
+  return NULL;
+}
 
 static void module_delete(void* handle, int flags) {
   FcModuleObj* module = (FcModuleObj*)((char*)handle - offsetof(FcModuleObj, header));
@@ -45,16 +51,14 @@ TVMFFIObject* fc_module_new(const char* kind, int properties) {
   return &module->header;
 }
 
-TVMFFIObject* fc_module_of_library(void* library, bool bound_here) {
+TVMFFIObject* fc_module_of_library(void* library, FcSymbolFinder find, bool bound_here) {
   TVMFFIObject* handle = fc_module_new("library", FC_MODULE_RUNNABLE);
   if (!handle) return NULL;
   FcModuleObj* module = fc_module_of(handle);
   module->library = library;
+  module->find = find;
   module->bound_here = bound_here;
-  if (fc_link_needs_tvm(library)) fc_cxx_open();
-  if (!bound_here || fc_context_set(library, handle) == 0) return handle;
-  fc_decref(handle);
-  return NULL;
+  return handle;
 }
 
 /* ---- the system library ---- */
@@ -91,125 +95,4 @@ TVMFFIObject* fc_module_system(const char* prefix) {
   TVMFFIObject* module = system ? system->module : new_system(prefix);
   fc_mutex_unlock(&systems_lock);
   return module;
-}
-
-/* ---- symbols ---- */
-
-/* The text of up to three parts; in `inline_text` where it fits. NULL without memory. */
-static char* join(char inline_text[256], const char* prefix, const char* name, size_t size) {
-  const char* const parts[] = {FARCALL_SYMBOL_PREFIX, prefix};
-  size_t need = strlen(parts[0]) + strlen(parts[1]) + size + 1;
-  char* text = need <= 256 ? inline_text : malloc(need);
-  if (text) snprintf(text, need, "%s%s%.*s", parts[0], parts[1], (int)size, name);
-  return text;
-}
-
-static void* find_symbol(const FcModuleObj* module, const char* prefix, const char* name, size_t size) {
-  char inline_text[256];
-  char* text = join(inline_text, prefix, name, size);
-  void* found = NULL;
-  if (text && !memchr(name, 0, size)) found = module->library ? dlsym(module->library, text) : fc_system_symbol(text);
-  if (text != inline_text) free(text);
-  return found;
-}
-
-TVMFFISafeCallType fc_module_symbol(const FcModuleObj* module, const char* name, size_t size) {
-  TVMFFISafeCallType call = NULL;
-  void* found = NULL;
-  if (module->library) found = find_symbol(module, "", name, size);
-  if (module->prefix) found = find_symbol(module, module->prefix, name, size);
-  if (module->prefix && !found) found = find_symbol(module, "", name, size);
-  memcpy(&call, &found, sizeof call);
-  return call;
-}
-
-/* ---- functions ---- */
-
-/* An exported function expects no self, whereas the object's own call gives it the handle: both are fine with it. */
-static int own_function(const FcModuleObj* module, const char* name, size_t size, TVMFFIObject** out) {
-  TVMFFISafeCallType call = fc_module_symbol(module, name, size);
-  void* self = NULL;
-  if (call && !module->bound_here) fc_foreign_wrap(&call, &self);
-  if (call) return fc_function_new(self, call, NULL, (TVMFFIObjectHandle*)out);
-  TVMFFIAny text;
-  if (!module->functions) return 0;
-  if (fc_any_from_bytes(kTVMFFIStr, name, size, &text) != 0) return -1;
-  const TVMFFIAny* found = fc_map_find(module->functions, &text);
-  fc_any_clear(&text);
-  if (!found || found->type_index != kTVMFFIFunction) return 0;
-  fc_incref(found->v_obj);
-  *out = found->v_obj;
-  return 0;
-}
-
-/* ---- modules that are C++ objects ---- */
-
-static bool make_text(const char* data, size_t size, TVMFFIAny* out) {
-  return fc_any_from_bytes(kTVMFFIStr, data, size, out) == 0;
-}
-
-static int get_from_cxx(TVMFFIObject* module, const char* name, size_t size, TVMFFIObject** out) {
-  const FcCxx* cxx = fc_cxx();
-  TVMFFIAny text, result = fc_any_none();
-  if (!cxx || !make_text(name, size, &text)) return -1;
-  int rc = cxx->function(module, &text, &result);
-  fc_any_clear(&text);
-  if (rc == 0 && result.type_index == kTVMFFIFunction) *out = result.v_obj;
-  return rc;
-}
-
-static int text_from_cxx(TVMFFIObject* module, bool doc, const char* name, size_t size, TVMFFIAny* result) {
-  const FcCxx* cxx = fc_cxx();
-  TVMFFIAny text;
-  if (!cxx || !make_text(name, size, &text)) return -1;
-  int rc = cxx->text(module, doc, &text, result);
-  fc_any_clear(&text);
-  return rc;
-}
-
-/* ---- lookup ---- */
-
-int fc_module_get(TVMFFIObject* handle, const char* name, size_t size, bool query_imports, TVMFFIObject** out) {
-  *out = NULL;
-  const FcModuleObj* module = fc_module_of(handle);
-  int rc = module ? own_function(module, name, size, out) : get_from_cxx(handle, name, size, out);
-  TVMFFIObject* imports = rc == 0 && !*out && query_imports ? fc_module_imports(handle) : NULL;
-  if (!imports) return rc;
-  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(imports);
-  for (int64_t i = 0; rc == 0 && !*out && i < cell->size; ++i) {
-    rc = fc_module_get(((TVMFFIAny*)cell->data)[i].v_obj, name, size, true, out);
-  }
-  fc_decref(imports);
-  return rc;
-}
-
-/* ---- texts about functions ---- */
-
-static int own_text(const FcModuleObj* module, const char* what, const char* name, size_t size, TVMFFIAny* result) {
-  TVMFFISafeCallType call = NULL;
-  void* found = module->library || module->prefix ? find_symbol(module, what, name, size) : NULL;
-  memcpy(&call, &found, sizeof call);
-  return call ? call(NULL, NULL, 0, result) : 0;
-}
-
-/* A function that says nothing of itself hides those of that name in the imports. */
-static bool may_ask_imports(const FcModuleObj* module, const char* name, size_t size) {
-  return !module || !fc_module_symbol(module, name, size);
-}
-
-int fc_module_text(TVMFFIObject* handle, const char* what, const char* name, size_t size, bool query_imports,
-                   TVMFFIAny* result) {
-  const FcModuleObj* module = fc_module_of(handle);
-  bool doc = strcmp(what, "_doc_") == 0;
-  *result = fc_any_none();
-  int rc = module ? own_text(module, what, name, size, result) : text_from_cxx(handle, doc, name, size, result);
-  bool more = rc == 0 && result->type_index == kTVMFFINone && query_imports && may_ask_imports(module, name, size);
-  TVMFFIObject* imports = more ? fc_module_imports(handle) : NULL;
-  if (!imports) return rc;
-  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(imports);
-  for (int64_t i = 0; rc == 0 && result->type_index == kTVMFFINone && i < cell->size; ++i) {
-    rc = fc_module_text(((TVMFFIAny*)cell->data)[i].v_obj, what, name, size, true, result);
-  }
-  fc_decref(imports);
-  return rc;
 }

@@ -7,9 +7,12 @@
 /* What a module can do; the numbers are TVM FFI's. */
 enum { FC_MODULE_TO_BYTES = 1, FC_MODULE_RUNNABLE = 2 };
 
+/* The address of what a loaded library has under a name, or NULL. Each loader of libraries has one. */
+typedef void* (*FcSymbolFinder)(void* library, const char* name);
+
 /*
  * A module made here. A handle points to the header; the word in front of it is where C++ has the table of an object's
- * methods: see runtime/dl/cxx.h. `imports` and `cache` stand where all modules have theirs.
+ * methods: see runtime/cxx.h. `imports` and `cache` stand where all modules have theirs.
  */
 typedef struct FcModuleObj {
   void** methods;
@@ -18,6 +21,7 @@ typedef struct FcModuleObj {
   TVMFFIObject* cache;   /* Map: what TVMFFIEnvModLookupFromImports found, by name; or NULL */
   char* kind;
   void* library;           /* of a library */
+  FcSymbolFinder find;     /* finds its symbols */
   bool bound_here;         /* its TVMFFI* imports are this core's */
   char* prefix;            /* of the system library, else NULL */
   TVMFFIObject* functions; /* of any other kind: Map, name -> Function */
@@ -30,7 +34,7 @@ typedef struct FcModuleObj {
 /* All take and give handles (TVMFFIObject*). A module that is a C++ object has no FcModuleObj: NULL. */
 FcModuleObj* fc_module_of(TVMFFIObject* module);
 TVMFFIObject* fc_module_new(const char* kind, int properties);
-TVMFFIObject* fc_module_of_library(void* library, bool bound_here);
+TVMFFIObject* fc_module_of_library(void* library, FcSymbolFinder find, bool bound_here);
 /* The one module of that prefix; borrowed. */
 TVMFFIObject* fc_module_system(const char* prefix);
 
@@ -61,25 +65,23 @@ TVMFFIObject* fc_module_imports(TVMFFIObject* module);
 
 /* ---- making modules ---- */
 
-/*
- * Opens a library and all that it embeds. New reference; NULL with an error, or without one and with `message`.
- * A file whose name ends in something that a loader is registered for is given to that loader.
- */
-TVMFFIObject* fc_module_load(const char* path, char* message, size_t size);
-/* The same for a plain library: false, and nothing happened, when the file is not surely one. See runtime/dl/library.h. */
-bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size);
 /* A module of that kind from its bytes, by the function `ffi.Module.load_from_bytes.<kind>`. */
 TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size);
 /* The tree of modules that a library embeds: see runtime/modulebin.c. `library` stands for the entry `_lib`. */
 TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* library);
+/* How many bytes they are by what they say of themselves. */
+size_t fc_module_bin_size(const char* data);
+/* The global function of that name, which makes modules; new reference, NULL when there is none. */
+TVMFFIObject* fc_module_loader(const char* name);
+/* Calls it, and takes ownership of the reference. The module, or NULL with an error. */
+TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name);
 
 /* ---- symbols that others registered: see runtime/symbols.c ---- */
 
 void* fc_system_symbol(const char* name);
-/* Fills the variables of a new library that were registered by TVMFFIEnvModRegisterContextSymbol. */
-void fc_context_fill(void* library);
+/* Calls visit for each symbol that was registered by TVMFFIEnvModRegisterContextSymbol. */
 void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context);
-/* The variable `__tvm_ffi__library_ctx` of a library says from now on which module it belongs to. */
-int fc_context_set(void* library, TVMFFIObject* module);
+/* Keeps the module for good, as what a library's variable `__tvm_ffi__library_ctx` points to. -1 with an error. */
+int fc_context_add(TVMFFIObject* module);
 
 #endif /* FARCALL_RUNTIME_MODULE_H_ */

@@ -117,21 +117,6 @@ BUILTIN(write_to_file) {
   return rc;
 }
 
-BUILTIN(load_from_file) {
-  TVMFFIAny path;
-  TVMFFIByteArray text;
-  char message[1024];
-  (void)n;
-  if (!fc_text_argument(args, 0, &text) || fc_any_from_bytes(kTVMFFIStr, text.data, text.size, &path) != 0) return -1;
-  fc_any_text(&path, &text); /* it ends in NUL here */
-  TVMFFIObject* module = fc_module_load(text.data, message, sizeof message);
-  fc_any_clear(&path);
-  if (!module && message[0]) fc_error_format("OSError", "cannot load library: %s", message);
-  if (!module) return -1;
-  *result = fc_any_object(module);
-  return 0;
-}
-
 BUILTIN(system_lib) {
   TVMFFIAny prefix;
   TVMFFIByteArray text = {"", 0};
@@ -164,8 +149,6 @@ const FcBuiltin fc_module_builtins[] = {
     {"ffi.ModuleInspectSource", inspect_source, 1, 2},
     {"ffi.ModuleGetWriteFormats", get_write_formats, 1, 1},
     {"ffi.ModuleWriteToFile", write_to_file, 3, 3},
-    {"ffi.ModuleLoadFromFile", load_from_file, 1, 1},
-    {"ffi.Module.load_from_file.so", load_from_file, 1, 2},
     {"ffi.ModuleGlobalsAdd", pin, 1, 1},
     {"ffi.ModuleGlobalsRemove", pin, 1, 1},
     {"ffi.SystemLib", system_lib, 0, 1},

@@ -1,5 +1,5 @@
 /*
- * What a library embeds: other modules, as bytes, in the symbol `__tvm_ffi__library_bin`; and loading by file.
+ * What a library embeds: other modules, as bytes, in the symbol `__tvm_ffi__library_bin`.
  * No Python here.
  *
  * The bytes (all numbers 64 bits, little endian) are: how many follow; the tree of imports, as for each module the
@@ -8,11 +8,9 @@
  *
  * Whoever made the library made the bytes, and may have made a mistake: each read is checked against what is left.
  */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "runtime/dl/library.h"
 #include "runtime/module.h"
 
 typedef struct {
@@ -67,7 +65,7 @@ static uint64_t list_item(const Reader* list, size_t i) {
 
 /* ---- modules of other kinds ---- */
 
-static TVMFFIObject* call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
+TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
   TVMFFIAny result = fc_any_none();
   int rc = TVMFFIFunctionGetCellPtr(loader)->safe_call(loader, args, n, &result);
   fc_decref(loader);
@@ -78,7 +76,7 @@ static TVMFFIObject* call_loader(TVMFFIObject* loader, const TVMFFIAny* args, in
   return NULL;
 }
 
-static TVMFFIObject* find_loader(const char* name) {
+TVMFFIObject* fc_module_loader(const char* name) {
   TVMFFIByteArray text = {name, strlen(name)};
   TVMFFIObjectHandle loader = NULL;
   TVMFFIFunctionGetGlobal(&text, &loader);
@@ -90,8 +88,8 @@ TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const cha
   TVMFFIByteArray bytes = {data, size};
   TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &bytes};
   snprintf(name, sizeof name, "ffi.Module.load_from_bytes.%.*s", (int)(kind_size < 200 ? kind_size : 200), kind);
-  TVMFFIObject* loader = find_loader(name);
-  if (loader) return call_loader(loader, &arg, 1, name);
+  TVMFFIObject* loader = fc_module_loader(name);
+  if (loader) return fc_module_call_loader(loader, &arg, 1, name);
   fc_error_format("RuntimeError",
                   "no loader for modules of kind `%.*s`: register one by register_loader, or as the "
                   "global function `%s`",
@@ -159,85 +157,9 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
   return root;
 }
 
-/* ---- libraries ---- */
-
-/* As the linker knows it; 0 where it does not (hand-written assembly), or cannot be asked (musl). */
-static size_t linked_size(const char* data) {
-#ifdef __GLIBC__
-  Dl_info info;
-  const ElfW(Sym)* symbol = NULL;
-  return dladdr1(data, &info, (void**)&symbol, RTLD_DL_SYMENT) && symbol ? symbol->st_size : 0;
-#else
-  (void)data;
-  return 0;
-#endif
-}
-
-/* The size of a symbol; what its first number says, where the linker says nothing. */
-static size_t symbol_size(const char* data) {
-  size_t linked = linked_size(data);
-  uint64_t says = 0;
-  if (linked) return linked;
+size_t fc_module_bin_size(const char* data) {
   Reader reader = {data, 8};
-  read_u64(&reader, &says);
-  return says > SIZE_MAX - 8 ? SIZE_MAX : (size_t)says + 8;
-}
-
-static int check_version(void* library, const char* path) {
-  const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
-  if (!version || *version == FARCALL_ABI_VERSION) return 0;
-  fc_error_format("ImportError",
-                  "%s is built for version %u of the ABI, and this farcall has version %u; build it "
-                  "again with the headers of this one",
-                  path, *version, FARCALL_ABI_VERSION);
-  return -1;
-}
-
-static TVMFFIObject* module_of(void* library, bool bound_here) {
-  const FarcallRuntime** runtime = fc_link_symbol(library, FARCALL_RUNTIME_SYMBOL);
-  const char* bin = fc_link_symbol(library, "__tvm_ffi__library_bin");
-  if (runtime) *runtime = &fc_runtime;
-  fc_context_fill(library);
-  TVMFFIObject* module = fc_module_of_library(library, bound_here);
-  if (!module || !bin) return module;
-  TVMFFIObject* root = fc_module_from_bin(bin, symbol_size(bin), module);
-  fc_decref(module);
-  return root;
-}
-
-/* ".so" and its like are the linker's; for another ending, who has registered for it. */
-static TVMFFIObject* loader_of(const char* path, const char** ending) {
-  char name[256];
-  const char* slash = strrchr(path, '/');
-  const char* dot = strrchr(path, '.');
-  if (!dot || (slash && dot < slash) || strlen(dot) > 64) return NULL;
-  *ending = dot + 1;
-  snprintf(name, sizeof name, "ffi.Module.load_from_file.%s", *ending);
-  return strcmp(*ending, "so") == 0 ? NULL : find_loader(name);
-}
-
-static TVMFFIObject* load_library(FcLibrary library, const char* path) {
-  if (!library.handle || check_version(library.handle, path) != 0) return NULL;
-  return module_of(library.handle, library.bound_here);
-}
-
-TVMFFIObject* fc_module_load(const char* path, char* message, size_t size) {
-  const char* ending = "";
-  message[0] = 0;
-  TVMFFIObject* loader = loader_of(path, &ending);
-  if (!loader) return load_library(fc_library_open(path, message, size), path);
-  const TVMFFIAny args[2] = {{.type_index = kTVMFFIRawStr, .v_c_str = path},
-                             {.type_index = kTVMFFIRawStr, .v_c_str = ending}};
-  return call_loader(loader, args, 2, ending);
-}
-
-bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size) {
-  FcLibrary library;
-  const char* ending;
-  TVMFFIObject* loader = loader_of(path, &ending);
-  if (loader) fc_decref(loader);
-  if (loader) return false;
-  if (!fc_library_open_plain(path, &library, message, size)) return false;
-  *out = load_library(library, path);
-  return true;
+  uint64_t behind = 0;
+  read_u64(&reader, &behind);
+  return behind > SIZE_MAX - 8 ? SIZE_MAX : (size_t)behind + 8;
 }

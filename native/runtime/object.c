@@ -4,6 +4,7 @@
 #include "runtime/runtime.h"
 
 FC_TLS FcThread fc_thread;
+const FcForeign* fc_foreign;
 
 FcThreadMore* fc_thread_more(void) {
   if (fc_thread.more) return fc_thread.more;

@@ -179,9 +179,8 @@ bool fc_any_equal(const TVMFFIAny* a, const TVMFFIAny* b);
 uint64_t fc_any_hash(const TVMFFIAny* any);
 uint64_t fc_hash_bytes(const char* data, size_t size);
 
-/* The callers of the library that last asked for a backtrace in this thread; each as text, for who looks. */
-int fc_backtrace_count(void);
-void fc_backtrace_describe(int i, char* out, size_t size);
+/* Notes the addresses of a library's callers, for whoever looks at the error: see runtime/dl/backtrace.c. Or NULL. */
+extern void (*fc_note_callers)(FcThreadMore* more, const char* caller);
 
 /* ---- functions ---- */
 
@@ -274,21 +273,31 @@ extern int (*fc_check_signals)(void);
 /* Set by the Python half: the stream on which the framework of the call in progress works; NULL without one. */
 extern TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id);
 
-/* ---- another runtime in this process: see runtime/dl/foreign.c ---- */
+/* ---- another runtime in this process ---- */
 
-/* Takes the error from the other runtime's slot; NULL when there is none, of either. */
-TVMFFIObject* fc_foreign_error_take(void);
-/* Puts this thread's error into the other runtime's slot too. */
-void fc_foreign_error_mirror(void);
-/* A function that is registered there; new reference or NULL. */
-TVMFFIObject* fc_foreign_global(const char* name, size_t size);
-/* Registers there what was registered here in place of `old` (may be NULL); and removes it. */
-void fc_foreign_global_set(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old);
-void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject* function);
-/* The allocator that is set there; NULL when there is none. */
-DLPackManagedTensorAllocator fc_foreign_allocator(void);
-/* Makes an exported function of a library that is bound to the other runtime allocate here. */
-void fc_foreign_wrap(TVMFFISafeCallType* call, void** self);
+/* How to live with it: see runtime/dl/foreign.c, which fills the table. NULL in a program that loads no libraries. */
+typedef struct FcForeign {
+  /* Takes the error from the other runtime's slot; NULL when neither is there. */
+  TVMFFIObject* (*error_take)(void);
+  /* Puts this thread's error into the other runtime's slot too. */
+  void (*error_mirror)(void);
+  /* A function that is registered there; new reference or NULL. */
+  TVMFFIObject* (*global)(const char* name, size_t size);
+  /* Registers there what was registered here in place of `old` (may be NULL); and removes it. */
+  void (*global_set)(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old);
+  void (*global_remove)(const char* name, size_t size, const TVMFFIObject* function);
+  /* The allocator that is set there; NULL when there is none. */
+  DLPackManagedTensorAllocator (*allocator)(void);
+  /* Makes an exported function of a library that is bound to the other runtime allocate here. */
+  void (*wrap)(TVMFFISafeCallType* call, void** self);
+} FcForeign;
+
+extern const FcForeign* fc_foreign; /* set before any other thread runs native code */
+
+static inline TVMFFIObject* fc_foreign_error_take(void) { return fc_foreign ? fc_foreign->error_take() : NULL; }
+static inline void fc_foreign_error_mirror(void) {
+  if (fc_foreign) fc_foreign->error_mirror();
+}
 
 extern const FarcallRuntime fc_runtime;
 

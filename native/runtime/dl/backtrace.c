@@ -1,6 +1,6 @@
 /*
- * Backtraces: the place that a library names, as text; and the return addresses of its callers, which become text
- * only for who looks at them. No Python here.
+ * The callers of a library that raises: return addresses, which become text only for who looks at them.
+ * No Python here.
  *
  * Most errors are caught, and nobody reads where they came from. So addresses stay with the thread until its next
  * error, and are named when somebody looks. Finding all callers costs as much as the rest of an error (2 us for five
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unwind.h>
 
-#include "runtime/runtime.h"
+#include "runtime/dl/dl.h"
 
 /* ---- capturing ---- */
 
@@ -55,56 +55,12 @@ static _Unwind_Reason_Code step(struct _Unwind_Context* context, void* data) {
   return _URC_NO_REASON;
 }
 
-static void capture_addresses(FcThreadMore* more, const char* caller) {
+void fc_dl_note_callers(FcThreadMore* more, const char* caller) {
   Capture capture = {more, false};
   fc_once(&prepared, prepare);
   more->address_count = 0;
   if (walk) walk(step, &capture);
   if (!more->address_count) more->addresses[more->address_count++] = caller;
-}
-
-/* ---- the text, without printf: this is a part of what raising costs ---- */
-
-typedef struct {
-  char* at;
-  const char* end;
-} Writer;
-
-static void put(Writer* writer, const char* text) {
-  size_t size = strlen(text), room = (size_t)(writer->end - writer->at);
-  if (size > room) size = room;
-  memcpy(writer->at, text, size);
-  writer->at += size;
-}
-
-static void put_number(Writer* writer, unsigned value) {
-  char digits[16];
-  char* at = digits + sizeof digits;
-  *--at = 0;
-  do {
-    *--at = (char)('0' + value % 10);
-    value /= 10;
-  } while (value);
-  put(writer, at);
-}
-
-const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func, int cross_ffi_boundary) {
-  static const TVMFFIByteArray none = {"", 0};
-  FcThreadMore* more = filename ? fc_thread_more() : NULL;
-  (void)cross_ffi_boundary;
-  if (!more) return &none;
-  Writer writer = {more->backtrace, more->backtrace + sizeof more->backtrace - 1};
-  put(&writer, "  File \"");
-  put(&writer, filename);
-  put(&writer, "\", line ");
-  put_number(&writer, lineno < 0 ? 0 : (unsigned)lineno);
-  put(&writer, ", in ");
-  put(&writer, func ? func : "?");
-  put(&writer, "\n");
-  *writer.at = 0;
-  more->backtrace_bytes = (TVMFFIByteArray){more->backtrace, (size_t)(writer.at - more->backtrace)};
-  capture_addresses(more, __builtin_return_address(0));
-  return &more->backtrace_bytes;
 }
 
 /* ---- looking ---- */

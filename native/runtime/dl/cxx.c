@@ -1,13 +1,12 @@
 /* Meeting the library of C++ names. No Python here. */
-#include "runtime/dl/cxx.h"
+#include "runtime/cxx.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 
 #include "runtime/builtins.h"
+#include "runtime/dl/dl.h"
 #include "runtime/module.h"
-
-void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
 
 static const FcCxx* cxx;
 static char path[4096];
@@ -59,7 +58,7 @@ static void meet(void) {
 
 void fc_cxx_open(void) { fc_once(&opened, meet); }
 
-const FcCxx* fc_cxx(void) {
+const FcCxx* fc_dl_cxx(void) {
   fc_cxx_open();
   if (!cxx) {
     fc_error_format("RuntimeError", "the module is a C++ object, and farcall's library for these cannot be loaded: %s",

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "runtime/runtime.h"
+#include "runtime/dl/dl.h"
 
 typedef struct {
   void (*move_error)(TVMFFIObjectHandle*);
@@ -102,14 +102,14 @@ static const Foreign* look(void) {
 
 /* ---- errors ---- */
 
-TVMFFIObject* fc_foreign_error_take(void) {
+static TVMFFIObject* take_error(void) {
   const Foreign* other = look();
   TVMFFIObjectHandle error = NULL;
   if (other) other->move_error(&error);
   return error;
 }
 
-void fc_foreign_error_mirror(void) {
+static void mirror_error(void) {
   const Foreign* other = look();
   if (!other || !fc_thread.error) return;
   other->set_error(fc_thread.error);
@@ -118,18 +118,18 @@ void fc_foreign_error_mirror(void) {
 
 /* ---- the registry and allocators ---- */
 
-TVMFFIObject* fc_foreign_global(const char* name, size_t size) {
+static TVMFFIObject* find_global(const char* name, size_t size) {
   const Foreign* other = look();
   return other ? get_there(other, (TVMFFIByteArray){name, size}) : NULL;
 }
 
-void fc_foreign_global_set(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old) {
+static void set_global(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old) {
   const Foreign* other = look();
   if (other) set_there(other, (TVMFFIByteArray){name, size}, function, old);
 }
 
 /* The other one has no C function for this, but one by name. */
-void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject* function) {
+static void remove_global(const char* name, size_t size, const TVMFFIObject* function) {
   const Foreign* other = look();
   static const char remover_name[] = "ffi.FunctionRemoveGlobal";
   TVMFFIObject* there = other ? get_there(other, (TVMFFIByteArray){name, size}) : NULL;
@@ -146,7 +146,7 @@ void fc_foreign_global_remove(const char* name, size_t size, const TVMFFIObject*
 }
 
 /* On the way of every allocation, so without looking for newcomers. */
-DLPackManagedTensorAllocator fc_foreign_allocator(void) {
+static DLPackManagedTensorAllocator find_allocator(void) {
   const Foreign* other = atomic_load_explicit(&present, memory_order_acquire);
   return other ? other->get_allocator() : NULL;
 }
@@ -176,8 +176,18 @@ static int call_with_allocator(void* self, const TVMFFIAny* args, int32_t num_ar
   return rc;
 }
 
-void fc_foreign_wrap(TVMFFISafeCallType* call, void** self) {
+static void wrap(TVMFFISafeCallType* call, void** self) {
   if (!look()) return;
   memcpy(self, call, sizeof *self);
   *call = call_with_allocator;
 }
+
+const FcForeign fc_dl_foreign = {
+    .error_take = take_error,
+    .error_mirror = mirror_error,
+    .global = find_global,
+    .global_set = set_global,
+    .global_remove = remove_global,
+    .allocator = find_allocator,
+    .wrap = wrap,
+};

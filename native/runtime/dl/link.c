@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "runtime/dl/cxx.h"
+#include "runtime/dl/dl.h"
 #include "runtime/dl/link.h"
 
 #if defined(__x86_64__)

@@ -6,8 +6,8 @@
  * the C++ functions that libraries import are in a library of their own. It is loaded with the first library that was
  * built for TVM FFI, which brings a C++ runtime anyway.
  */
-#ifndef FARCALL_RUNTIME_DL_CXX_H_
-#define FARCALL_RUNTIME_DL_CXX_H_
+#ifndef FARCALL_RUNTIME_CXX_H_
+#define FARCALL_RUNTIME_CXX_H_
 
 #include <farcall/c_api.h>
 #include <stdbool.h>
@@ -54,12 +54,10 @@ typedef const FcCxx* (*FcCxxEntry)(const FcCxxCore* core);
 
 /* ---- in the core ---- */
 
+/* Gives the library, or NULL with an error. runtime/dl/cxx.c sets it; NULL in a program that loads no libraries. */
+extern const FcCxx* (*fc_cxx_find)(void);
 /* The library; NULL, with an error, where it is not there. */
 const FcCxx* fc_cxx(void);
-/* Loads it, so that C++ code can call the methods of modules. Without an error. */
-void fc_cxx_open(void);
-/* Where it should be; NULL when nobody knows. */
-const char* fc_cxx_path(void);
 /* The methods of all modules that are made here. They are there once the library is. */
 extern void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
 
@@ -67,4 +65,4 @@ extern void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
 }
 #endif
 
-#endif /* FARCALL_RUNTIME_DL_CXX_H_ */
+#endif /* FARCALL_RUNTIME_CXX_H_ */

@@ -1,0 +1,140 @@
+/* Modules of library files: what a library embeds is read, and what it wants to be told is told. No Python here. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/builtins.h"
+#include "runtime/dl/dl.h"
+#include "runtime/dl/library.h"
+#include "runtime/module.h"
+
+/* ---- what a library brings along ---- */
+
+/* As the linker knows it; 0 where it does not (hand-written assembly), or cannot be asked (musl). */
+static size_t linked_size(const char* data) {
+#ifdef __GLIBC__
+  Dl_info info;
+  const ElfW(Sym)* symbol = NULL;
+  return dladdr1(data, &info, (void**)&symbol, RTLD_DL_SYMENT) && symbol ? symbol->st_size : 0;
+#else
+  (void)data;
+  return 0;
+#endif
+}
+
+/* The size of a symbol; what its first number says, where the linker says nothing. */
+static size_t symbol_size(const char* data) {
+  size_t linked = linked_size(data);
+  return linked ? linked : fc_module_bin_size(data);
+}
+
+static int check_version(void* library, const char* path) {
+  const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
+  if (!version || *version == FARCALL_ABI_VERSION) return 0;
+  fc_error_format("ImportError",
+                  "%s is built for version %u of the ABI, and this farcall has version %u; build it "
+                  "again with the headers of this one",
+                  path, *version, FARCALL_ABI_VERSION);
+  return -1;
+}
+
+static void fill_variable(void* library, const char* name, void* symbol) {
+  void** variable = fc_link_symbol(library, name);
+  if (variable) *variable = symbol;
+}
+
+/* Fills the variables of a new library that were registered for all. */
+static void fill_context(void* library) { fc_context_each(fill_variable, library); }
+
+/* The variable `__tvm_ffi__library_ctx` of a library says from now on which module it belongs to. */
+static int set_context(void* library, TVMFFIObject* module) {
+  void** variable = fc_link_symbol(library, "__tvm_ffi__library_ctx");
+  if (!variable) return 0;
+  if (fc_context_add(module) != 0) return -1;
+  *variable = module;
+  return 0;
+}
+
+/* What a library has, or what it needs has, under a name. */
+static void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
+
+static TVMFFIObject* plain_module_of(FcLibrary library) {
+  TVMFFIObject* module = fc_module_of_library(library.handle, find_symbol, library.bound_here);
+  if (!module) return NULL;
+  if (fc_link_needs_tvm(library.handle)) fc_cxx_open();
+  if (!library.bound_here || set_context(library.handle, module) == 0) return module;
+  fc_decref(module);
+  return NULL;
+}
+
+static TVMFFIObject* module_of(FcLibrary library) {
+  const FarcallRuntime** runtime = fc_link_symbol(library.handle, FARCALL_RUNTIME_SYMBOL);
+  const char* bin = fc_link_symbol(library.handle, "__tvm_ffi__library_bin");
+  if (runtime) *runtime = &fc_runtime;
+  fill_context(library.handle);
+  TVMFFIObject* module = plain_module_of(library);
+  if (!module || !bin) return module;
+  TVMFFIObject* root = fc_module_from_bin(bin, symbol_size(bin), module);
+  fc_decref(module);
+  return root;
+}
+
+/* ".so" and its like are the linker's; for another ending, who has registered for it. */
+static TVMFFIObject* loader_of(const char* path, const char** ending) {
+  char name[256];
+  const char* slash = strrchr(path, '/');
+  const char* dot = strrchr(path, '.');
+  if (!dot || (slash && dot < slash) || strlen(dot) > 64) return NULL;
+  *ending = dot + 1;
+  snprintf(name, sizeof name, "ffi.Module.load_from_file.%s", *ending);
+  return strcmp(*ending, "so") == 0 ? NULL : fc_module_loader(name);
+}
+
+static TVMFFIObject* load_library(FcLibrary library, const char* path) {
+  if (!library.handle || check_version(library.handle, path) != 0) return NULL;
+  return module_of(library);
+}
+
+TVMFFIObject* fc_module_load(const char* path, char* message, size_t size) {
+  const char* ending = "";
+  message[0] = 0;
+  TVMFFIObject* loader = loader_of(path, &ending);
+  if (!loader) return load_library(fc_library_open(path, message, size), path);
+  const TVMFFIAny args[2] = {{.type_index = kTVMFFIRawStr, .v_c_str = path},
+                             {.type_index = kTVMFFIRawStr, .v_c_str = ending}};
+  return fc_module_call_loader(loader, args, 2, ending);
+}
+
+bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size) {
+  FcLibrary library;
+  const char* ending;
+  TVMFFIObject* loader = loader_of(path, &ending);
+  if (loader) fc_decref(loader);
+  if (loader) return false;
+  if (!fc_library_open_plain(path, &library, message, size)) return false;
+  *out = load_library(library, path);
+  return true;
+}
+
+/* ---- the same by name ---- */
+
+static int load_from_file(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  TVMFFIAny path;
+  TVMFFIByteArray text;
+  char message[1024];
+  (void)n;
+  if (!fc_text_argument(args, 0, &text) || fc_any_from_bytes(kTVMFFIStr, text.data, text.size, &path) != 0) return -1;
+  fc_any_text(&path, &text); /* it ends in NUL here */
+  TVMFFIObject* module = fc_module_load(text.data, message, sizeof message);
+  fc_any_clear(&path);
+  if (!module && message[0]) fc_error_format("OSError", "cannot load library: %s", message);
+  if (!module) return -1;
+  *result = fc_any_object(module);
+  return 0;
+}
+
+const FcBuiltin fc_load_builtins[] = {
+    {"ffi.ModuleLoadFromFile", load_from_file, 1, 1},
+    {"ffi.Module.load_from_file.so", load_from_file, 1, 2},
+    {NULL, NULL, 0, 0},
+};

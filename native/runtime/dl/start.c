@@ -1,0 +1,9 @@
+/* Makes the runtime know this room. No Python here. */
+#include "runtime/dl/dl.h"
+
+void fc_dl_start(void) {
+  fc_foreign = &fc_dl_foreign;
+  fc_cxx_find = fc_dl_cxx;
+  fc_note_callers = fc_dl_note_callers;
+  fc_builtins_add(fc_load_builtins);
+}

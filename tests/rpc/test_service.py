@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import farcall as fc
 from farcall.errors import (
@@ -28,6 +30,7 @@ from farcall.errors import (
 )
 from farcall.rpc import Limits, Server, connect
 from farcall.rpc.client import _heartbeat as heartbeat
+from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
 from farcall.rpc.server import _supervisor as supervisor
 from farcall.rpc.tokens import TokenFile
@@ -392,6 +395,90 @@ def test_files_and_descriptors_of_a_session_are_limited() -> None:
         with pytest.raises(OSError, match="Too many open files"):
             session.get_function("test.open_files")(50)
         assert add(session) == 42
+
+
+def test_lines_that_sessions_print_name_their_session(capfd: pytest.CaptureFixture[str]) -> None:
+    with Server(init=INIT) as server:
+        for number in (1, 2):
+            with connect(server.url, timeout=SECONDS) as session:
+                for by in ("python", "c", "child"):
+                    session.get_function("test.print")(f"hello {number} by {by}", by)
+    out, err = capfd.readouterr()
+    told = [
+        f"session {number}: hello {number} by {by}" for number in (1, 2) for by in ("python", "c", "child")
+    ]
+    assert (out, sorted(err.splitlines())) == ("", sorted(told))
+
+
+def test_a_session_prints_no_other_ones_name(capfd: pytest.CaptureFixture[str]) -> None:
+    with Server(init=INIT) as server, connect(server.url, timeout=SECONDS) as session:
+        session.get_function("test.print")("one\rsession 2: \x1b[2Ktwo\tthree\u009b", "python")
+    assert capfd.readouterr().err == "session 1: one\\x0dsession 2: \\x1b[2Ktwo\tthree\\x9b\n"
+
+
+def test_what_a_session_prints_is_limited(capfd: pytest.CaptureFixture[str]) -> None:
+    limits = Limits(output_bytes=32)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        for _ in range(10):
+            session.get_function("test.print")("x" * 9, "python")
+        session.get_function("test.print")("y" * (1 << 20), "python")  # more than a pipe holds: nobody waits
+        assert add(session) == 42
+    lines = [line.removeprefix("session 1: ") for line in capfd.readouterr().err.splitlines()]
+    assert lines[:-1] == ["x" * 9] * 3 + ["xx"]
+    assert lines[-1].endswith("the rest is dropped)")
+
+
+def test_a_server_goes_on_though_nobody_reads_what_its_sessions_print() -> None:
+    read, write = os.pipe()
+    log = output.OutputLog(1 << 20, write)
+    with log.pipe("session 1") as (source, descriptor):
+        os.set_blocking(descriptor, False)
+        with pytest.raises(BlockingIOError):  # the reader stands, and so does who prints
+            while os.write(descriptor, b"line\n" * 1000):
+                os.sched_yield()
+    log.close()
+    assert source.left > 0
+    os.close(read)  # which lets the thread go
+    log._thread.join(SECONDS)
+    assert not log._thread.is_alive()
+    os.close(write)
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(0, 60))
+def test_lines_are_the_same_however_they_come(pieces: list[bytes], limit: int) -> None:
+    whole, broken = (output.Source("s", -1, limit) for _ in range(2))
+    at_once = whole.take(b"".join(pieces)) + whole.take(b"")
+    lines = b"".join(broken.take(piece) for piece in pieces if piece) + broken.take(b"")
+    if sum(map(len, pieces)) <= limit:
+        assert lines == at_once
+
+
+def test_the_files_of_a_session_are_limited_together() -> None:
+    limits = Limits(files_bytes=300_000)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        session.upload(bytes(100_000), "a")
+        session.upload(bytes(100_000), "b/c")
+        with pytest.raises(OSError, match=r"file 'd' has 200000 bytes.*at most 300000 \(Limits.files_bytes"):
+            session.upload(bytes(200_000), "d")
+        session.upload(bytes(90_000), "d")
+        with pytest.raises(OSError, match="remove some"):
+            session.upload(b"", "e/f")  # files take some room even without contents
+            session.upload(b"", "g")
+            session.upload(b"", "h")
+        session.remove("a")
+        session.upload(bytes(80_000), "a")
+        assert sorted(session.listdir("")) == ["a", "b", "d", "e", "g"]
+
+
+def test_files_of_the_store_count_for_the_session_that_has_them(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(200_000))
+    with Server(init=INIT, limits=Limits(files_bytes=300_000)) as server:
+        for _ in range(2):
+            with connect(server.url, timeout=SECONDS) as session:
+                session.upload(file, "a")
+                with pytest.raises(OSError, match="at most 300000"):
+                    session.upload(file, "b")
 
 
 # ---- workers

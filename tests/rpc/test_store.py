@@ -45,7 +45,7 @@ class Peer:
     def __init__(self, root: Path, store: ContentStore) -> None:
         root.mkdir()
         self.files = Workdir(root)
-        self._shared = SharedFiles(self.files, lambda: store)
+        self._shared = SharedFiles(self.files, lambda: store, lambda name, size: None)
         self._write = Uploads(self.files, lambda: store).writer()
 
     def upload(self, name: str, data: bytes) -> bool:

@@ -85,7 +85,7 @@ class Policy:
         self._dispatcher: weakref.ref[_core.Dispatcher] | None = None
         owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
         self._own: dict[str, Callable[..., Any]] = {
-            **standard_functions(workdir, owned),
+            **standard_functions(workdir, limits, owned),
             "farcall.rpc.hello": self._hello,
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -16,6 +17,12 @@ _Result = TypeVar("_Result")
 _NAME_BYTES = 1024
 _NAME_PARTS = 32  # who removes the folder holds one descriptor for each
 _ANSWER_BYTES = 4 << 20
+_BLOCK = 4096
+
+
+def charge(size: int) -> int:
+    """Bytes that a file counts: without contents, it takes some of a disk, too."""
+    return max(size, _BLOCK)
 
 
 class Workdir:
@@ -97,6 +104,15 @@ class Workdir:
                 f"{name}: no shared library; link it, then upload that: this server links nothing"
             )
         return data
+
+    def total(self) -> int:
+        """Bytes of all files, which count as 4 KiB at least."""
+        size = 0
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # a process of the session removed it meanwhile
+                    size += charge(Path(folder, name).lstat().st_size)
+        return size
 
     def remove(self, name: str) -> None:
         """Delete a file."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from farcall.errors import UsageError
+from farcall.rpc.server._output import OutputLog
 from farcall.rpc.server._status_page import StatusPage, page_file
 from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
@@ -44,6 +45,7 @@ class WorkerPool:
         self._zygote: _Zygote | None = None
         self._starting: asyncio.Task[_Zygote] | None = None
         self._spares: collections.deque[WorkerProcess] = collections.deque()
+        self._output = OutputLog(limits.output_bytes)
 
     async def start(self) -> None:
         """Start the zygote, so that a broken ``init`` is known before anybody connects.
@@ -95,13 +97,13 @@ class WorkerPool:
     async def _start_zygote(self) -> _Zygote:
         if self._zygote is not None:
             self._zygote.close()
-        zygote = _Zygote(self._init, self._limits, late=self._late)
+        zygote = _Zygote(self._init, self._limits, self._output, late=self._late)
         try:
             answer = await zygote.answer(self._limits.spawn_seconds)
             if "threads" in answer and not self._late:
                 zygote.close()
                 self._late = True
-                zygote = _Zygote(self._init, self._limits, late=True)
+                zygote = _Zygote(self._init, self._limits, self._output, late=True)
                 answer = await zygote.answer(self._limits.spawn_seconds)
             if "error" in answer:
                 raise UsageError(answer["error"])
@@ -122,12 +124,14 @@ class WorkerPool:
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
+        self._output.close()
 
 
 class _Zygote:
     """The process; see :mod:`farcall.rpc.server._zygote` for what is said over its control socket."""
 
-    def __init__(self, init: str | None, limits: Limits, *, late: bool) -> None:
+    def __init__(self, init: str | None, limits: Limits, output: OutputLog, *, late: bool) -> None:
+        self._output = output
         self._root = Path(tempfile.mkdtemp(prefix="farcall-server-"))
         self.alive = False
         self._numbers = itertools.count(1)
@@ -180,10 +184,11 @@ class _Zygote:
         """A new worker. It is there at once: what it is given waits until the fork is done."""
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
-        with theirs, page_file() as page_fd:
-            worker = WorkerProcess(number, ours, StatusPage(page_fd), self._new_folder(number), self._kill)
+        with theirs, page_file() as page_fd, self._output.pipe(f"worker {number}") as (output, output_fd):
+            folder = self._new_folder(number)
+            worker = WorkerProcess(number, ours, StatusPage(page_fd), folder, self._kill, output)
             self._workers[number] = worker
-            self._say({"fork": number}, theirs.fileno(), page_fd)
+            self._say({"fork": number}, theirs.fileno(), page_fd, output_fd)
         asyncio.get_running_loop().call_later(_FORK_SECONDS, self._look_for, worker)
         return worker
 

@@ -160,6 +160,7 @@ class SessionRunner:
         self._await_beginning(patience)
         try:
             self._line.socket.setblocking(True)  # the worker shares this flag
+            worker.output.label = f"session {self.number}"
             worker.give(self._line.descriptors, self._session_facts())
             return await self._outcome(worker, hangups)
         finally:

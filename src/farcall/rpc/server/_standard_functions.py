@@ -14,10 +14,11 @@ from farcall.library import load_module
 from farcall.rpc.server._files import Workdir
 from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads
+from farcall.rpc.shared._limits import Limits
 
 
 def standard_functions(
-    folder: Path, store: Callable[[], ContentStore] | None = None
+    folder: Path, limits: Limits, store: Callable[[], ContentStore] | None = None
 ) -> dict[str, Callable[..., Any]]:
     """The functions by name, bound to one session's folder.
 
@@ -26,6 +27,7 @@ def standard_functions(
 
     Args:
         folder: of the session.
+        limits: of the session.
         store: gives that of what other sessions uploaded, when it is asked for; None keeps nothing.
     """
     files = Workdir(folder)
@@ -37,9 +39,10 @@ def standard_functions(
     def load(name: str) -> _core.Module:
         return load_module(files.existing(name))
 
-    writer = Uploads(files, store).writer()
+    uploads = Uploads(files, store, limits.files_bytes)
+    writer = uploads.writer()
     return {
-        **(_file_functions(files, store, writer) if store is not None else {}),
+        **(_file_functions(files, store, uploads, writer) if store is not None else {}),
         "tvm.rpc.server.upload": writer,
         "tvm.rpc.server.download": files.discreet(files.read),
         "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
@@ -65,10 +68,10 @@ def standard_functions(
 
 
 def _file_functions(
-    files: Workdir, store: Callable[[], ContentStore], writer: _core.Function
+    files: Workdir, store: Callable[[], ContentStore], uploads: Uploads, writer: _core.Function
 ) -> dict[str, Callable[..., Any]]:
     """The feature ``files``."""
-    shared = SharedFiles(files, store)
+    shared = SharedFiles(files, store, uploads.reserve)
     return {
         "farcall.rpc.write": writer,
         "farcall.rpc.read": files.discreet(files.read_piece),

@@ -51,9 +51,10 @@ class ContentStore:
         self._root = root
         self._limit = limit
 
-    def known(self, hint: str) -> bool:
-        """Whether there is a file that may be it."""
-        return self._find(hint) is not None
+    def size(self, hint: str) -> int | None:
+        """Bytes of the file that may be it; None: there is none."""
+        entry = self._find(hint)
+        return None if entry is None else entry.size
 
     def fetch(self, hint: str, sha256: str, target: Path) -> bool:
         """Make the file appear as ``target`` if it is the one with this hash."""
@@ -192,19 +193,32 @@ def _copy(path: Path, beside: Path) -> str:
 
 
 class SharedFiles:
-    """A session's folder beside the store: what the feature ``files`` offers (docs/rpc.md)."""
+    """A session's folder beside the store: what the feature ``files`` offers (docs/rpc.md).
 
-    def __init__(self, files: Workdir, store: Callable[[], ContentStore]) -> None:
+    Args:
+        files: the folder.
+        store: gives the store.
+        reserve: counts a file among those of the session, by name and size, or raises.
+    """
+
+    def __init__(
+        self, files: Workdir, store: Callable[[], ContentStore], reserve: Callable[[str, int], None]
+    ) -> None:
         self._files = files
         self._store = store
+        self._reserve = reserve
 
     def known(self, hint: str) -> bool:
         """``farcall.rpc.known``"""
-        return self._store().known(hint)
+        return self._store().size(hint) is not None
 
     def have(self, name: str, sha256: str, hint: str) -> bool:
         """``farcall.rpc.have``"""
-        return self._store().fetch(hint, sha256, Path(self._files.place(name)))
+        store, target = self._store(), Path(self._files.place(name))
+        if (size := store.size(hint)) is None:
+            return False
+        self._reserve(name, size)
+        return store.fetch(hint, sha256, target)
 
     def share(self, name: str, hint: str) -> None:
         """``farcall.rpc.share``"""

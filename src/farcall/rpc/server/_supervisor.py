@@ -80,7 +80,11 @@ class Supervisor:
         Raises:
             UsageError: it could not be started.
         """
-        await self._pool.start()
+        try:
+            await self._pool.start()
+        except BaseException:
+            self._pool.close()
+            raise
 
     def stop(self, *, drain: bool = False) -> None:
         """Make :meth:`run` return. For the loop's thread.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from farcall import _core
 from farcall.errors import UsageError
-from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._files import Workdir, charge
 from farcall.rpc.server._store import NEW_FILE, ContentStore
 
 
@@ -42,12 +43,35 @@ class Uploads:
     Args:
         files: the session's folder.
         store: gives the store, whose old contents new ones are written over; None: there is none.
+        limit: bytes of all the session's files.
     """
 
-    def __init__(self, files: Workdir, store: Callable[[], ContentStore] | None) -> None:
+    def __init__(
+        self, files: Workdir, store: Callable[[], ContentStore] | None, limit: int = 32 << 30
+    ) -> None:
         self._files = files
         self._store = store
+        self._limit = limit
+        self._used = 0  # at most; what was removed since counts, until it matters
         self._parts: dict[str, _Part] = {}
+
+    def reserve(self, name: str, size: int) -> None:
+        """Count a file, before it is there.
+
+        Raises:
+            OSError: with it, the session's files would take more than they may.
+        """
+        self._used += charge(size)
+        if self._used > self._limit:
+            awaited = sum(part.total - part.next for part in self._parts.values())
+            self._used = self._files.total() + awaited + charge(size)
+        if self._used > self._limit:
+            self._used -= charge(size)
+            raise OSError(
+                errno.EDQUOT,
+                f"file {name[:80]!r} has {size} bytes, and the files of this session take {self._used} of at "
+                f"most {self._limit} (Limits.files_bytes of the server); remove some",
+            )
 
     def writer(self) -> _core.Function:
         """The function that takes files: see :func:`farcall._core.file_writer`."""
@@ -67,6 +91,7 @@ class Uploads:
         if (before := self._parts.pop(name, None)) is not None:
             before.drop()
         target = Path(self._files.place(name))
+        self.reserve(name, total)
         beside = target.with_name(f".{secrets.token_hex(8)}.part")
         fd = None if self._store is None else self._store().take(name, total, beside)
         if fd is None:

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from farcall.rpc.server._output import Source
 from farcall.rpc.server._raw_packets import SESSION_TIMEOUT
 from farcall.rpc.server._status_page import StatusPage
 
@@ -23,6 +24,7 @@ class WorkerProcess:
         page: what it shares with us.
         workdir: its session's own folder.
         kill: asks the zygote to end it.
+        output: what it prints.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class WorkerProcess:
         page: StatusPage,
         workdir: Path,
         kill: Callable[[int], None],
+        output: Source,
     ) -> None:
         self.number = number
         self.pid = 0  # as soon as the zygote has told
@@ -39,6 +42,7 @@ class WorkerProcess:
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.page: StatusPage | None = page  # None when closed
         self.workdir = workdir
+        self.output = output
         self._counted = {"received": 0, "sent": 0}
         self._control = control
         self._kill = kill

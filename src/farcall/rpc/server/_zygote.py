@@ -13,7 +13,8 @@ zygote, which leaves ``--init`` to each worker.
 
 Messages are JSON, one a packet of the control socket (SOCK_SEQPACKET)::
 
-    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair and its page, {"kill": ID}
+    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair, its page, and a
+                           pipe for what it prints; {"kill": ID}
     zygote -> supervisor   {"ready": true}, {"threads": N}, {"error": TEXT}; then
                            {"forked": ID, "pid": PID}, {"ended": ID, "status": N}, and with it "error": TEXT
                            when there was no process
@@ -41,6 +42,7 @@ from farcall.rpc.shared._limits import Limits
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _MESSAGE_BYTES = 65536
+_IOLBF = 1  # of stdio.h, in glibc and musl
 
 
 def threads() -> int:
@@ -119,7 +121,7 @@ class Zygote:
 
     def _order(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 2)
+            data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 3)
         except ConnectionResetError:  # the supervisor left without reading all that we said
             return False
         if not data:
@@ -136,7 +138,7 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)  # ours and not reaped: the id cannot name another process
         return True
 
-    def _fork(self, number: int, control_fd: int, page_fd: int) -> None:
+    def _fork(self, number: int, control_fd: int, page_fd: int, output_fd: int) -> None:
         zygote = os.getpid()
         try:
             pid = os.fork()
@@ -144,13 +146,18 @@ class Zygote:
             self._say(ended=number, status=1, error=f"could not be forked: {error.strerror}")
             return
         if pid == 0:
-            self._become_worker(zygote, number, control_fd, page_fd)
+            self._become_worker(zygote, number, control_fd, page_fd, output_fd)
         self._children[pid] = number
         self._say(forked=number, pid=pid)
 
-    def _become_worker(self, zygote: int, number: int, control_fd: int, page_fd: int) -> NoReturn:
+    def _become_worker(
+        self, zygote: int, number: int, control_fd: int, page_fd: int, output_fd: int
+    ) -> NoReturn:
         try:
             die_with_parent(zygote)
+            os.dup2(output_fd, 1)
+            os.dup2(output_fd, 2)
+            os.close(output_fd)
             _adopt_orphans()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -186,6 +193,15 @@ class Zygote:
         shutil.rmtree(self._root, ignore_errors=True)
 
 
+def _print_whole_lines() -> None:
+    """What Python and C print goes out at each line's end, as on a terminal: a worker may crash, or be ended,
+    with what it has not written, and a fork copies it.
+    """
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, ctypes.c_size_t(0))
+
+
 def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     """Prepare, say how that went, and serve."""
     die_with_parent(options["parent"])  # while --init runs, which reads no control socket
@@ -194,6 +210,7 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     signal.signal(
         signal.SIGHUP, signal.SIG_IGN
     )  # so does the end of a terminal; folders must be removed then
+    _print_whole_lines()
     control = socket.socket(fileno=control_fd)
     init, late = options["init"], options["late"]
     answer: dict[str, object] = {"ready": True}

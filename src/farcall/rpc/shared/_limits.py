@@ -44,6 +44,8 @@ class Limits:
     handles: int = 1 << 20
     memory_bytes: int = 0  # private memory of its worker; 0: as much as the machine has
     file_bytes: int = 16 * GIB  # one file
+    files_bytes: int = 32 * GIB  # all that a client puts into its session's folder
+    output_bytes: int = 16 * MIB  # what it prints; the rest is dropped
     open_files: int = 1024
     session_seconds: float = 0  # it may last; 0: no limit
     call_seconds: float = 0  # one call may take; 0: no limit

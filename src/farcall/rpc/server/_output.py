@@ -1,0 +1,129 @@
+"""What sessions print: it goes to the server's standard error, each line with its session, up to a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_PIECE = 65_536  # bytes to read at a time
+_LINE_MAX = 4096  # bytes; what is longer is broken
+_PAUSE_SECONDS = (
+    0.01  # after reading what is dropped: a session that floods must not take this process's time
+)
+_CLOSE_SECONDS = 0.5  # for the last lines; who should read them may have stopped
+# A carriage return or an escape sequence could paint over the session's name, or pose as another session.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(eq=False)
+class Source:
+    """What one worker prints.
+
+    Attributes:
+        label: stands in front of each of its lines.
+    """
+
+    label: str
+    fd: int
+    left: int  # bytes until the bound
+    line: bytes = b""  # without its end, so far
+
+    def take(self, data: bytes) -> bytes:
+        """What is to be written when the worker has printed ``data``; ``b""`` is its end."""
+        kept = data[: self.left]
+        *lines, rest = (self.line + kept).split(b"\n")
+        full = 0 < self.left == len(kept) < len(data)
+        if rest and (full or not data or len(rest) > _LINE_MAX):
+            lines, rest = [*lines, rest], b""
+        if full:
+            lines.append(b"(it has printed as much as a session may; the rest is dropped)")
+        self.line = rest
+        self.left -= len(kept)
+        return b"".join(map(self._labelled, lines))
+
+    def _labelled(self, line: bytes) -> bytes:
+        text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line.decode(errors="backslashreplace"))
+        return f"{self.label}: {text}\n".encode()
+
+
+class OutputLog:
+    """Copies what workers print to a file, in a thread: where the file blocks, only those who print wait.
+
+    Args:
+        limit: bytes of one worker; what it prints beyond is dropped.
+        target: descriptor of the file; it is not closed.
+    """
+
+    def __init__(self, limit: int, target: int = 2) -> None:
+        self._limit = limit
+        self._target = target
+        self._sources: dict[int, Source] = {}
+        self._poll = select.epoll()
+        self._closed, self._close = os.pipe2(os.O_CLOEXEC)
+        self._poll.register(self._closed, select.EPOLLHUP)
+        self._thread = threading.Thread(target=self._run, name="farcall-output", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def pipe(self, label: str) -> Iterator[tuple[Source, int]]:
+        """A source, and the descriptor for its worker, which is closed when the block ends.
+
+        Raises:
+            OSError: there are no descriptors.
+        """
+        read, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.set_blocking(read, False)
+            source = self._sources[read] = Source(label, read, self._limit)
+            self._poll.register(read, select.EPOLLIN)  # from here on the thread closes it, at its end
+            yield source, write
+        finally:
+            os.close(write)
+
+    def close(self) -> None:
+        """Write what was printed, and end. Workers that live on write to nobody."""
+        os.close(self._close)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            ready = [fd for fd, _ in self._poll.poll()]
+            open_ = self._closed not in ready
+            dropping = [self._copy(self._sources[fd]) for fd in ready if fd != self._closed]
+            if any(dropping):
+                time.sleep(_PAUSE_SECONDS)
+        for source in list(self._sources.values()):
+            while source.fd in self._sources and not self._copy(source):
+                pass
+            self._end(source)
+        self._poll.close()
+        os.close(self._closed)
+
+    def _copy(self, source: Source) -> bool:
+        """Copy what there is to read; whether that is nothing now, or is dropped."""
+        try:
+            data = os.read(source.fd, _PIECE)
+        except BlockingIOError:
+            return True
+        self._write(source.take(data))
+        if not data:
+            self._end(source)
+        return source.left == 0
+
+    def _end(self, source: Source) -> None:
+        if self._sources.pop(source.fd, None) is not None:
+            self._write(source.take(b""))
+            os.close(source.fd)  # which takes it out of the poll
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            while data:
+                data = data[os.write(self._target, data) :]

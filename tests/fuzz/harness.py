@@ -4,9 +4,15 @@ A target is a module ``tests/fuzz/fuzz_NAME.py`` with ``one_input(data: bytes) -
 exception that it does not expect itself, or by a crash) only where something was found, and with seeds in
 ``tests/fuzz/corpus/fuzz_NAME/``. All targets are run
 
-* briefly in the tests (``test_fuzz.py``): every seed, and a fixed number of seeded mutations;
+* briefly by ``make test`` (``test_fuzz.py``): every seed, then the mutations below, the same ones in every
+  run, until a number or a time is reached. This does without atheris, which has wheels for few versions and
+  machines and takes seconds to instrument; and its failures can be repeated;
 * for long by ``make fuzz``: ``python -m tests.fuzz.fuzz_NAME -max_total_time=SECONDS`` uses atheris, guided
-  by coverage, where it is installed (``pip install --group fuzz``), else mutations of the seeds.
+  by coverage, where it is installed (``pip install --group fuzz``), else (and with ``-atheris=0``) mutations.
+
+What a long run finds becomes a seed: ``tests/fuzz/corpus`` has the inputs that failed once, and a few that
+together reach what the long runs reached. ``python -m tests.fuzz.fuzz_NAME -set_cover_merge=1`` adds those of
+the last long run, by atheris.
 """
 
 from __future__ import annotations
@@ -72,20 +78,32 @@ def mutants(seeds: list[bytes], chance: random.Random) -> Iterator[bytes]:
         yield bytes(data)
 
 
-def briefly(name: str, one_input: OneInput, count: int) -> None:
-    """Every seed, then ``count`` mutants, the same ones each time."""
+def briefly(
+    name: str, one_input: OneInput, count: int, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> int:
+    """Every seed, then at most ``count`` mutants, the same ones each time, as long as ``seconds`` allow.
+
+    Returns:
+        How many mutants there were.
+    """
     seeds = corpus(name)
     for seed in seeds:
         one_input(seed)
     source = mutants(seeds, random.Random(2026))  # noqa: S311
-    for _ in range(count):
+    until = clock() + seconds
+    for done in range(count):
+        if clock() >= until:
+            return done
         one_input(next(source))
+    return count
 
 
-def _for_long(name: str, one_input: OneInput, seconds: float) -> int:
+def _for_long(
+    name: str, one_input: OneInput, seconds: float, clock: Callable[[], float] = time.monotonic
+) -> int:
     source = mutants(corpus(name), random.Random())  # noqa: S311
-    until, count = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    until, count = clock() + seconds, 0
+    while clock() < until:
         data = next(source)
         try:
             one_input(data)
@@ -100,13 +118,15 @@ def _for_long(name: str, one_input: OneInput, seconds: float) -> int:
     return 0
 
 
-def _atheris(name: str, one_input: OneInput, seconds: float) -> None:
+def _atheris(name: str, one_input: OneInput, seconds: float, *, merge: bool) -> None:
     import atheris  # type: ignore[import-not-found]
 
     found, learned = FOUND / f"{name}-", FOUND / "corpus" / name
     learned.mkdir(parents=True, exist_ok=True)
-    options = [f"-max_total_time={int(seconds)}", "-max_len=4096", "-timeout=20", f"-artifact_prefix={found}"]
-    folders = [str(learned), str(CORPUS / f"fuzz_{name}")]
+    options = ["-max_len=4096", "-timeout=20", f"-artifact_prefix={found}"]
+    options.append("-set_cover_merge=1" if merge else f"-max_total_time={int(seconds)}")
+    folders = [str(learned), str(CORPUS / f"fuzz_{name}")]  # what is new goes into the first
+    folders = folders[::-1] if merge else folders
     atheris.instrument_all()
     atheris.Setup([name, *options, *folders], one_input)
     atheris.Fuzz()  # ends the process
@@ -116,6 +136,6 @@ def main(name: str, one_input: OneInput) -> None:
     """What a target does as a program."""
     wishes = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("-max_total_time=")]
     seconds = float(wishes[-1]) if wishes else 60.0
-    if importlib.util.find_spec("atheris"):
-        _atheris(name, one_input, seconds)
+    if "-atheris=0" not in sys.argv and importlib.util.find_spec("atheris"):
+        _atheris(name, one_input, seconds, merge="-set_cover_merge=1" in sys.argv)
     sys.exit(_for_long(name, one_input, seconds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from farcall.rpc.channels._address import _EXAMPLES
+from farcall.rpc.channels._schemes import BUILTIN
 
 from ..conftest import ROOT
 from ..programs import run_guide
@@ -17,4 +17,4 @@ def test_the_guide_runs(tmp_path: Path) -> None:
 
 def test_every_channel_is_in_the_table() -> None:
     guide = (ROOT / "docs" / "channels.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+):", guide, re.MULTILINE)) == set(_EXAMPLES)
+    assert set(re.findall(r"^\| `(\w+):", guide, re.MULTILINE)) == set(BUILTIN)

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 
 from farcall._core import Channel, SharedChannel
-from farcall.errors import UsageError
 from farcall.rpc.channels._address import Address, check_exposure, is_loopback, parse_address
 from farcall.rpc.channels._connection import Accepted, Connection
-from farcall.rpc.channels._listener import Arrival, Listener, open_plain
-from farcall.rpc.channels._sockets import open_socket
+from farcall.rpc.channels._listener import Arrival, Listener
+from farcall.rpc.channels._plain import open_plain
+from farcall.rpc.channels._schemes import Scheme
 from farcall.rpc.channels._tls import Tls
 
 __all__ = [
@@ -20,12 +20,14 @@ __all__ = [
     "Channel",
     "Connection",
     "Listener",
+    "Scheme",
     "Tls",
     "channel_of",
     "check_exposure",
     "dial",
     "is_loopback",
     "listen",
+    "open_plain",
     "parse_address",
 ]
 
@@ -44,20 +46,7 @@ def dial(url: str, deadline: float, *, tls: Tls | None = None) -> Connection:
         MissingExtraError: what the channel needs is not installed.
     """
     address = parse_address(url)
-    match address.scheme:
-        case "pipe":
-            from farcall.rpc.channels._pipe import dial_pipe
-
-            return dial_pipe(address)
-        case "shm":
-            from farcall.rpc.channels._shm import dial_shared
-
-            return dial_shared(address, deadline)
-        case "tls" | "ws" | "wss":
-            from farcall.rpc.channels._layered import dial_layered
-
-            return dial_layered(address, deadline, tls or Tls())
-    return Connection(address, Channel(open_socket(address, deadline).detach()))
+    return address.kind.dial(address, deadline, tls or Tls())
 
 
 def listen(url: str, *, tls: Tls | None = None, insecure: bool = False) -> Listener:
@@ -74,18 +63,7 @@ def listen(url: str, *, tls: Tls | None = None, insecure: bool = False) -> Liste
     """
     check_exposure(url, insecure=insecure)
     address = parse_address(url)
-    match address.scheme:
-        case "shm":
-            from farcall.rpc.channels._shm import open_shared
-
-            return Listener(address, open_shared)
-        case "tls" | "ws" | "wss":
-            from farcall.rpc.channels._layered import layered_listener
-
-            return layered_listener(address, tls or Tls())
-        case "pipe":
-            raise UsageError(f"{url}: a pipe is not listened at; its client starts the server")
-    return Listener(address, open_plain)
+    return address.kind.listen(address, tls or Tls())
 
 
 def channel_of(descriptors: Sequence[int]) -> Channel:

@@ -10,18 +10,8 @@ from urllib.parse import urlsplit
 
 from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
+from farcall.rpc.channels._schemes import BUILTIN, Scheme, find_scheme, forms, scheme_names
 
-_EXAMPLES = {
-    "tcp": "tcp://HOST:PORT, such as tcp://127.0.0.1:9090",
-    "unix": "unix:///PATH, such as unix:///run/farcall.sock",
-    "pipe": "pipe:COMMAND, such as pipe:farcall serve --stdio",
-    "tls": "tls://HOST:PORT, such as tls://board.local:9090",
-    "ws": "ws://HOST:PORT/PATH, such as ws://127.0.0.1:8080/ws",
-    "wss": "wss://HOST:PORT/PATH, such as wss://board.local:8443/ws",
-    "shm": "shm:///PATH, such as shm:///run/farcall.shm",
-}
-_OTHERS = "unix://, shm://, pipe:, tls://, ws:// or wss://"
-_WITH_HOST = {"tcp": None, "tls": None, "ws": 80, "wss": 443}  # the port that stands for none
 _UNIX_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the NUL
 
 
@@ -30,10 +20,11 @@ class Address:
     """A URL, taken apart.
 
     Attributes:
-        scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"`` or ``"shm"``.
+        scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"``, ``"shm"``, or that of an
+            installed package.
         host: a name, or an IPv4 or IPv6 address without brackets.
         port: 0 to 65535.
-        path: of the socket's file (unix, shm), or of the resource (ws, wss).
+        path: of the socket's file (unix, shm), of the resource (ws, wss), or what a package's scheme wants.
         command: of the child process (pipe), as a list of arguments.
     """
 
@@ -52,12 +43,21 @@ class Address:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
-        return not self.host or is_loopback(self.host)
+        return self.kind.local or is_loopback(self.host)
 
     @property
     def secret(self) -> bool:
         """Whether nobody on the way can read what goes there: it is encrypted, or stays in this machine."""
-        return self.scheme not in ("tcp", "ws")
+        return self.kind.secret
+
+    @property
+    def kind(self) -> Scheme:
+        """What is known of its scheme."""
+        found = find_scheme(self.scheme)
+        if found is None:
+            hint = did_you_mean(self.scheme, scheme_names())
+            raise UsageError(f"there is no channel {self.scheme!r}{hint}")
+        return found
 
 
 @functools.lru_cache(maxsize=256)  # one connect asks more than once, and a program has few servers
@@ -74,19 +74,27 @@ def parse_address(url: str) -> Address:
         raise _nowhere(url, "it names no port" if url else "it is empty")
     if scheme == "pipe":
         return _pipe(url, rest)
-    if "://" not in url and scheme not in _EXAMPLES:
+    if "://" not in url and scheme not in BUILTIN:
         scheme, url = "tcp", f"tcp://{url}"
-    if scheme not in _EXAMPLES:
-        raise _nowhere(url, f"there is no channel {scheme!r}{did_you_mean(scheme, _EXAMPLES)}")
-    return _with_host(url, scheme) if scheme in _WITH_HOST else _with_path(url, scheme)
+    kind = find_scheme(scheme)
+    if kind is None:
+        raise _nowhere(url, f"there is no channel {scheme!r}{did_you_mean(scheme, scheme_names())}")
+    match kind.form:
+        case "host" | "resource":
+            return _with_host(url, scheme, kind)
+        case "socket":
+            return _with_socket(url, scheme, kind)
+        case _:
+            return _with_path(url, scheme, kind)
 
 
-def _wrong(url: str, scheme: str) -> UsageError:
-    return UsageError(f"{url!r}: expected {_EXAMPLES[scheme]}")
+def _wrong(url: str, kind: Scheme) -> UsageError:
+    return UsageError(f"{url!r}: expected {kind.example}")
 
 
 def _nowhere(url: object, problem: str) -> UsageError:
-    return UsageError(f"{url!r:.200}: {problem}; expected {_EXAMPLES['tcp']}, or a URL with {_OTHERS}")
+    others = forms(name for name in BUILTIN if name != "tcp")
+    return UsageError(f"{url!r:.200}: {problem}; expected {BUILTIN['tcp'].example}, or a URL with {others}")
 
 
 def _pipe(url: str, text: str) -> Address:
@@ -95,29 +103,36 @@ def _pipe(url: str, text: str) -> Address:
     except ValueError as error:
         raise UsageError(f"{url!r}: {error}; quote it as for a shell") from None
     if not command or not command[0]:
-        raise _wrong(url, "pipe")
+        raise _wrong(url, BUILTIN["pipe"])
     return Address("pipe", command=command)
 
 
-def _with_host(url: str, scheme: str) -> Address:
+def _with_host(url: str, scheme: str, kind: Scheme) -> Address:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise _wrong(url, scheme) from None
-    port = _WITH_HOST[scheme] if port is None else port
-    is_web = scheme.startswith("ws")
-    extra = parts.username is not None or parts.fragment or (not is_web and (parts.path or parts.query))
+        raise _wrong(url, kind) from None
+    port = kind.default_port if port is None else port
+    has_path = kind.form == "resource"
+    extra = parts.username is not None or parts.fragment or (not has_path and (parts.path or parts.query))
     if not host or port is None or extra or not host.isprintable() or " " in host:
-        raise _wrong(url, scheme)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "") if is_web else ""
+        raise _wrong(url, kind)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "") if has_path else ""
     return Address(scheme, host=host, port=port, path=path)
 
 
-def _with_path(url: str, scheme: str) -> Address:
+def _with_path(url: str, scheme: str, kind: Scheme) -> Address:
+    path = url.removeprefix(f"{scheme}://")
+    if path in ("", url):
+        raise _wrong(url, kind)
+    return Address(scheme, path=path)
+
+
+def _with_socket(url: str, scheme: str, kind: Scheme) -> Address:
     path = url.removeprefix(f"{scheme}://")
     if not path.startswith("/") or path.endswith("/") or "\0" in path:
-        raise _wrong(url, scheme)
+        raise _wrong(url, kind)
     if (size := len(path.encode(errors="surrogateescape"))) > _UNIX_PATH_MAX:
         raise UsageError(
             f"{url!r}: a socket's path has at most {_UNIX_PATH_MAX} bytes, this one has {size}; "
@@ -144,14 +159,23 @@ def check_exposure(url: str, *, insecure: bool) -> None:
         insecure: whether the user has said that this is wanted.
 
     Raises:
-        UsageError: it is none, or public and not encrypted.
+        UsageError: the URL is not valid, or names an address that others reach and that is not encrypted.
     """
     address = parse_address(url)
     if insecure or address.local or address.secret:
         return
-    secure = "tls" if address.scheme == "tcp" else "wss"
     raise UsageError(
-        f"{url}: anyone who reaches that address could run code here, in plain text. Listen on "
-        f"{secure}://{address.host}:{address.port} with certificates (`farcall cert` makes them), or on "
-        "127.0.0.1 (and tunnel, with ssh -L), or pass --insecure on a network that you trust"
+        f"{url}: anyone who reaches that address could run code here, in plain text. {_safer(address)}"
+        "pass --insecure on a network that you trust"
+    )
+
+
+def _safer(address: Address) -> str:
+    """The beginning of a sentence that names what else to listen on."""
+    if not address.host:
+        return "Listen on tls:// or unix://, or "
+    secure = "wss" if address.kind.form == "resource" else "tls"
+    return (
+        f"Listen on {secure}://{address.host}:{address.port} with certificates (`farcall cert` makes them), "
+        "or on 127.0.0.1 (and tunnel, with ssh -L), or "
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from farcall._core import Channel
-from farcall.rpc.channels._address import Address
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 
 class Connection:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from farcall._core import Channel
 from farcall.errors import ConnectError, ConnectTimeoutError, ProtocolError
-from farcall.rpc.channels._address import Address
 from farcall.rpc.channels._connection import Accepted, Connection
 from farcall.rpc.channels._layers import Layer, Stack, TlsLayer, WebSocketLayer
 from farcall.rpc.channels._listener import Arrival, Listener, Opener
 from farcall.rpc.channels._pump import Pump, PumpTasks, PumpThread, shake, shake_async
 from farcall.rpc.channels._sockets import open_socket
 from farcall.rpc.channels._tls import Tls
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 
 def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:

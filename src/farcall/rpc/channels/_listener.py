@@ -7,10 +7,13 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from farcall.rpc.channels._address import Address
 from farcall.rpc.channels._connection import Accepted
 from farcall.rpc.channels._sockets import close_listener, open_listener, tune
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 _PEER_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -30,21 +33,32 @@ class Arrival:
     peer: str
 
 
-Opener = Callable[[Address, Arrival], Awaitable[Accepted]]
+Opener = Callable[["Address", Arrival], Awaitable[Accepted]]
 
 
 class Listener:
-    """One address at which a server listens. Made by :func:`farcall.rpc.channels.listen`.
+    """One address at which a server listens. Made by the ``listen`` of a scheme.
 
     :meth:`accept` is quick, and for the loop that accepts; :meth:`open` is for the client's own task, under a
     deadline: what it waits for (a TLS handshake, say) is the client's business.
+
+    Args:
+        address: to listen at; port 0 takes a free one.
+        opener: makes a line of an arrival. It raises ProtocolError or OSError, and then need not close.
+        on_end: ends what the lines still need, when the server ends.
+        listening: a stream socket that listens; without it one is made for the host or path of ``address``.
     """
 
     def __init__(
-        self, address: Address, opener: Opener, on_end: Callable[[], Awaitable[None]] | None = None
+        self,
+        address: Address,
+        opener: Opener,
+        on_end: Callable[[], Awaitable[None]] | None = None,
+        *,
+        listening: socket.socket | None = None,
     ) -> None:
         self._on_end = on_end
-        self._listener = open_listener(address)
+        self._listener = listening or open_listener(address)
         self._listener.setblocking(False)
         self._opener = opener
         if address.host:
@@ -103,8 +117,3 @@ def _arrival(connection: socket.socket, name: tuple[object, ...]) -> Arrival:
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     pid, uid, _ = _PEER_CREDENTIALS.unpack(data)
     return Arrival(connection, f"user {uid}", f"process {pid} of user {uid}")
-
-
-async def open_plain(address: Address, arrival: Arrival) -> Accepted:
-    """TCP and Unix sockets: there is nothing to do."""
-    return Accepted(address, arrival.socket, arrival.peer)

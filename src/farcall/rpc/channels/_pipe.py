@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from typing import TYPE_CHECKING
 
 from farcall._core import Channel
 from farcall.errors import ConnectError
-from farcall.rpc.channels._address import Address
 from farcall.rpc.channels._connection import Connection
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 _GRACE_SECONDS = 5.0  # for the child to end by itself once its input has
 

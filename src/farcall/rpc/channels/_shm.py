@@ -10,13 +10,16 @@ import asyncio
 import fcntl
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from farcall._core import Channel, SharedChannel
 from farcall.errors import ConnectError, ProtocolError
-from farcall.rpc.channels._address import Address
 from farcall.rpc.channels._connection import Accepted, Connection
-from farcall.rpc.channels._listener import Arrival
+from farcall.rpc.channels._listener import Arrival, Listener
 from farcall.rpc.channels._sockets import CURE, open_socket
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 _GREETING = b"\x5f"
 _HEADER_BYTES = 4096
@@ -47,6 +50,15 @@ def dial_shared(address: Address, deadline: float) -> Connection:
         raise ConnectError(f"{address}: {error.strerror}; {CURE}") from None
     finally:
         os.close(memory)
+
+
+def listen_shared(address: Address) -> Listener:
+    """Listens at the Unix socket where clients hand over their memory files.
+
+    Raises:
+        UsageError: the address cannot be used.
+    """
+    return Listener(address, open_shared)
 
 
 async def open_shared(address: Address, arrival: Arrival) -> Accepted:

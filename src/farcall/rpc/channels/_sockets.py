@@ -8,9 +8,12 @@ import socket
 import stat
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farcall.errors import ConnectError, ConnectTimeoutError, UsageError
-from farcall.rpc.channels._address import Address
+
+if TYPE_CHECKING:
+    from farcall.rpc.channels._address import Address
 
 CURE = "is `farcall serve` running there?"
 _BACKLOG = 512
@@ -58,7 +61,7 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
 
 
 def _candidates(address: Address) -> list[tuple[int, object]]:
-    if address.scheme in ("unix", "shm"):
+    if not address.host:
         return [(socket.AF_UNIX, address.path)]
     hosts = (
         ["127.0.0.1", "::1"] if address.host == "localhost" else [address.host]
@@ -92,7 +95,7 @@ def open_listener(address: Address) -> socket.socket:
     Raises:
         UsageError: the address cannot be used.
     """
-    if address.scheme in ("unix", "shm"):
+    if not address.host:
         return _listen_at_path(address)
     if not 0 <= address.port <= 65535:
         raise UsageError(f"cannot listen on port {address.port}: a port is a number from 0 (any) to 65535")
@@ -148,7 +151,7 @@ def close_listener(listener: socket.socket) -> None:
     if listener.fileno() < 0:
         return
     path = listener.getsockname() if listener.family == socket.AF_UNIX else None
-    if path:
+    if isinstance(path, str) and path:  # bytes: a name without a file
         with contextlib.suppress(OSError):
             Path(path).unlink()
     listener.close()

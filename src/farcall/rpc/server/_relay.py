@@ -14,8 +14,6 @@ from farcall.rpc.shared._lines import open_line
 if TYPE_CHECKING:
     from farcall.rpc.channels import Connection
 
-_HERE = ("tcp", "tls", "ws", "wss", "unix")  # never a pipe, which would start a command
-
 
 def open_hop(hop: Hop, limits: Limits) -> Connection:
     """The line to the next server, behind the handshake.
@@ -38,7 +36,7 @@ def _check(hop: Hop, allowed: str) -> None:
         raise ProtocolError(f"the next hop: {error}") from None
     place = f"{address.host}:{address.port}" if address.host else address.path
     named = allowed == "any" or (allowed == "loopback" and address.local) or place in allowed.split()
-    if address.scheme not in _HERE or not named:
+    if not address.kind.may_relay or not named:
         raise PermissionDeniedError(
             f"this server does not go on to {hop.url} (relay={allowed!r}); "
             'start it with relay="any", or with the HOST:PORT words of where sessions may go'

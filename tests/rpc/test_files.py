@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from farcall.errors import ArtifactError, UsageError
-from farcall.rpc import Session
+from farcall.rpc import Limits, Session
 from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._standard_functions import standard_functions
 from farcall.rpc.server._uploads import Uploads
 from farcall.rpc.shared._content_names import hint_of
 
@@ -147,9 +148,10 @@ def test_pieces_that_are_none(files: Workdir, args: tuple[Any, ...]) -> None:
 def test_a_library_comes_back_as_it_is(files: Workdir, kernels: Path) -> None:
     write(files, "kernels.so", kernels.read_bytes())
     write(files, "text.so", b"text")
-    assert files.linked("kernels.so") == kernels.read_bytes()
+    download = standard_functions(files.root, Limits())["tvm.rpc.server.download_linked_module"]
+    assert download("kernels.so") == kernels.read_bytes()
     with pytest.raises(ArtifactError, match=r"text\.so: no shared library"):
-        files.linked("text.so")
+        download("text.so")
 
 
 def test_errors_do_not_say_where_the_folder_is(session: Session, tmp_path: Path) -> None:

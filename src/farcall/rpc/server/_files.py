@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import ParamSpec, TypeVar
 
-from farcall.errors import ArtifactError, FarcallError, UsageError
+from farcall.errors import FarcallError, UsageError
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -91,19 +91,6 @@ class Workdir:
     def size(self, name: str) -> int:
         """Bytes of a file."""
         return self.existing(name).stat().st_size
-
-    def linked(self, name: str) -> bytes:
-        """The bytes of a library. (TVM's servers also link objects and archives; this one runs no linker.)
-
-        Raises:
-            ArtifactError: it is none.
-        """
-        data = self.read(name)
-        if not data.startswith(b"\x7fELF"):
-            raise ArtifactError(
-                f"{name}: no shared library; link it, then upload that: this server links nothing"
-            )
-        return data
 
     def total(self) -> int:
         """Bytes of all files, which count as 4 KiB at least."""

@@ -10,8 +10,10 @@ from typing import Any
 
 from farcall import _core
 from farcall._suggest import did_you_mean
+from farcall.errors import ArtifactError
 from farcall.library import load_module
 from farcall.rpc.server._files import Workdir
+from farcall.rpc.server._linking import linked
 from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads
 from farcall.rpc.shared._limits import Limits
@@ -36,16 +38,25 @@ def standard_functions(
         files.path(name)
         return name
 
-    def load(name: str) -> _core.Module:
-        return load_module(files.existing(name))
-
     uploads = Uploads(files, store, limits.files_bytes)
+
+    def load(name: str) -> _core.Module:
+        with linked(files.existing(name), uploads.reserve) as library:
+            return load_module(library)
+
+    def download_linked(name: str) -> bytes:
+        with linked(files.existing(name), uploads.reserve) as library:
+            data = library.read_bytes()
+        if not data.startswith(b"\x7fELF"):
+            raise ArtifactError(f"{name}: no shared library, and no objects to link to one (.o, .tar)")
+        return data
+
     writer = uploads.writer()
     return {
         **(_file_functions(files, store, uploads, writer) if store is not None else {}),
         "tvm.rpc.server.upload": writer,
         "tvm.rpc.server.download": files.discreet(files.read),
-        "tvm.rpc.server.download_linked_module": files.discreet(files.linked),
+        "tvm.rpc.server.download_linked_module": files.discreet(download_linked),
         "tvm.rpc.server.remove": files.discreet(files.remove),
         "tvm.rpc.server.listdir": files.discreet(files.listdir),
         "tvm.rpc.server.workpath": files.discreet(workpath),

@@ -64,7 +64,11 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """All that an artifact says about itself."""
+    """All that an artifact says about itself.
+
+    A field that is added here, or in a part, has a default: what it means for artifacts without the field
+    (tests/library/test_format1.py).
+    """
 
     format: int
     producer: str

@@ -81,5 +81,6 @@ PyMethodDef fc_function_methods[] = {
      "submit($self, *args)\n--\n\nBegin a call: a future with result(), exception(), cancel(), add_done_callback()."},
     {"call_async", FC_WITH_KEYWORDS(fc_function_call_async),
      "call_async($self, *args, timeout=None)\n--\n\n`await f.call_async(x)`: call without blocking the event loop."},
+    FC_SAME_AS_METHOD,
     {NULL, NULL, 0, NULL},
 };

@@ -127,6 +127,7 @@ static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {
 }
 
 PyMethodDef fc_module_methods[] = {
+    FC_SAME_AS_METHOD,
     {"get_function", FC_WITH_KEYWORDS(fc_module_get_function),
      "get_function($self, name, /, query_imports=False)\n--\n\nThe function of that name; AttributeError, with names "
      "near, when there is none. With `query_imports`, also what the imported modules have, depth first."},

@@ -2,10 +2,6 @@
 #include "python/args.h"
 #include "python/convert.h"
 
-typedef struct {
-  PyObject_HEAD TVMFFIObject* object; /* owned */
-} FcObject;
-
 PyObject* fc_object_wrap(TVMFFIObject* object) {
   FcObject* self = PyObject_New(FcObject, &FcObject_Type);
   if (self) {
@@ -38,14 +34,10 @@ static PyObject* object_repr(PyObject* self) {
   return PyUnicode_FromFormat("<farcall.Object %s at %p>", fc_type_name(object->type_index), (void*)object);
 }
 
-static PyObject* object_compare(PyObject* self, PyObject* other, int operation) {
-  bool comparable = Py_IS_TYPE(other, &FcObject_Type) && (operation == Py_EQ || operation == Py_NE);
-  if (!comparable) Py_RETURN_NOTIMPLEMENTED;
-  bool same = ((FcObject*)self)->object == ((FcObject*)other)->object;
-  return PyBool_FromLong(same == (operation == Py_EQ));
-}
-
-static Py_hash_t object_hash(PyObject* self) { return _Py_HashPointer(((FcObject*)self)->object); }
+static PyMethodDef methods[] = {
+    FC_SAME_AS_METHOD,
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef getset[] = {
     {"type_key", get_type_key, NULL, "The name under which native code registered the type.", NULL},
@@ -59,7 +51,8 @@ PyTypeObject FcObject_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_dealloc = object_dealloc,
     .tp_repr = object_repr,
-    .tp_richcompare = object_compare,
-    .tp_hash = object_hash,
+    .tp_richcompare = fc_identity_compare,
+    .tp_hash = fc_identity_hash,
+    .tp_methods = methods,
     .tp_getset = getset,
 };

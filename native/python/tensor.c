@@ -250,6 +250,7 @@ static PyMethodDef methods[] = {
     {"__dlpack__", FC_WITH_KEYWORDS(fc_tensor_dlpack),
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule that shares the memory (Python array API standard)."},
+    FC_SAME_AS_METHOD,
     {"__dlpack_device__", dlpack_device, METH_NOARGS,
      "__dlpack_device__($self, /)\n--\n\nDevice type and id, as DLPack numbers them."},
     {NULL, NULL, 0, NULL},
@@ -271,6 +272,8 @@ PyTypeObject FcTensor_Type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = tensor_dealloc,
     .tp_repr = tensor_repr,
+    .tp_richcompare = fc_identity_compare,
+    .tp_hash = fc_identity_hash,
     .tp_methods = methods,
     .tp_getset = getset,
     .tp_weaklistoffset = offsetof(FcTensor, weakrefs),

@@ -36,6 +36,10 @@ typedef struct {
 } FcTensor;
 
 typedef struct {
+  PyObject_HEAD TVMFFIObject* object; /* owned */
+} FcObject;
+
+typedef struct {
   PyObject_HEAD DLDataType value;
 } FcDType;
 
@@ -45,6 +49,14 @@ typedef struct {
 
 extern PyTypeObject FcFunction_Type, FcTensor_Type, FcDType_Type, FcDevice_Type, FcShape_Type, FcModule_Type;
 extern PyTypeObject FcOpaque_Type, FcObject_Type;
+
+/* Two wrappers of one native object are equal: slots and a method of the types that stand for such. */
+PyObject* fc_identity_compare(PyObject* self, PyObject* other, int operation);
+Py_hash_t fc_identity_hash(PyObject* self);
+PyObject* fc_identity_same_as(PyObject* self, PyObject* other);
+#define FC_SAME_AS_METHOD                  \
+  {"same_as", fc_identity_same_as, METH_O, \
+   "same_as($self, other, /)\n--\n\nWhether both stand for one native object, as `==` has it."}
 
 /* Of a PyMethodDef: a function of (self, args, kwargs). */
 #define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS

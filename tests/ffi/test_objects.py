@@ -198,3 +198,53 @@ def test_metadata_of_the_registry(things: ffi.Module) -> None:
         ffi.get_global_func_metadata("objects.described")
     with pytest.raises(TypeError, match="is a str"):
         ffi.get_global_func_metadata(3)  # type: ignore[arg-type]
+
+
+class TestIdentity:
+    """Each result is another wrapper, so `is` says nothing: two wrappers of one native object are equal."""
+
+    @pytest.fixture(params=["function", "tensor", "module", "object"])
+    def twins(
+        self, request: pytest.FixtureRequest, things: ffi.Module, kernels: ffi.Module
+    ) -> tuple[Any, Any, Any]:
+        """Two wrappers of one native object, and one of another of its kind."""
+        make: Callable[[], Any] = {
+            "function": lambda: ffi.Function(lambda: None),
+            "tensor": lambda: ffi.empty(2),
+            "module": lambda: ffi.new_module("kind", {}),
+            "object": lambda: things["make"](1),
+        }[request.param]
+        first = make()
+        return first, kernels["echo"](first), make()
+
+    def test_one_native_object_is_equal_to_itself(self, twins: tuple[Any, Any, Any]) -> None:
+        first, again, other = twins
+        assert first == again
+        assert not first != again  # noqa: SIM202 - both operators are looked at
+        assert first != other
+        assert (first.same_as(again), first.same_as(other), first.same_as(None)) == (True, False, False)
+
+    def test_it_is_one_key_of_a_dict(self, twins: tuple[Any, Any, Any]) -> None:
+        first, again, other = twins
+        assert {first: "first", other: "other"}[again] == "first"
+        assert len({first, again, other}) == 2
+
+    def test_it_has_no_order_and_equals_nothing_else(self, twins: tuple[Any, Any, Any]) -> None:
+        assert twins[0] != 0
+        with pytest.raises(TypeError, match="not supported"):
+            assert twins[0] < twins[1]
+
+    def test_a_registered_function(self) -> None:
+        ffi.register_global_func("test.identity", lambda: None)
+        try:
+            assert ffi.get_global_func("test.identity") == ffi.get_global_func("test.identity")
+        finally:
+            ffi.remove_global_func("test.identity")
+
+    def test_a_lent_tensor_that_has_expired(self, borrowing_call: ffi.Function) -> None:
+        kept: list[ffi.Tensor] = []
+        borrowing_call(kept.append, np.ones(2))
+        assert kept[0] == kept[0]
+        assert kept[0] != ffi.empty(2)
+        with pytest.raises(TypeError, match="no native object any more"):
+            hash(kept[0])

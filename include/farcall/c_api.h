@@ -846,8 +846,9 @@ TVM_FFI_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* val
 
 /*
  * "float32" <-> {kDLFloat, 32, 1}. Names: int, uint, float, bfloat, complex with their bits, bool, handle, the 8-, 6-
- * and 4-bit floats by their formats ("float8_e4m3fn"), then "xN" for N lanes, as in "float32x4". "void" and "" mean
- * no type. Short forms (f32, i8, u8, bf16) are read and never printed. An unknown name is a ValueError.
+ * and 4-bit floats by their formats ("float8_e4m3fn"), then "xN" for N lanes, as in "float32x4", or "xvscalexN" for a
+ * multiple of N that the machine chooses (lanes: -N). "void" and "" mean no type, and "" is printed. Short forms
+ * (f32, i8, u8, bf16) are read and never printed. An unknown name is a ValueError.
  */
 TVM_FFI_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
 TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
@@ -959,8 +960,8 @@ TVM_FFI_DLL int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* me
 /* ---- once ---- */
 
 /*
- * Runs `init` once for this slot, whichever thread comes first, and stores what it gives. A failed `init` leaves
- * the slot NULL, and the next call tries again. Deinit takes the value out and hands it to `deinit`. The slot is a
+ * Runs `init` once for this slot, whichever thread comes first, and stores what it gives. A failed `init`, or
+ * one that gives NULL, is an error and leaves the slot NULL; the next call tries again. Deinit takes the value out and hands it to `deinit`. The slot is a
  * static variable of the library, NULL at first; after the first time, the cost is one load.
  */
 TVM_FFI_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));

@@ -105,6 +105,19 @@ static PyObject* device_compare(PyObject* self, PyObject* other, int op) {
   return PyBool_FromLong(same == (op == Py_EQ));
 }
 
+/* "cuda" of "cuda:1"; a session's device says which session it is of. */
+static PyObject* get_type(PyObject* self, void* closure) {
+  char text[FC_NAME_MAX];
+  (void)closure;
+  fc_device_print(((FcDevice*)self)->value, text);
+  return PyUnicode_FromStringAndSize(text, strrchr(text, ':') - text);
+}
+
+static PyObject* dlpack_device_type(PyObject* self, PyObject* unused) {
+  (void)unused;
+  return PyLong_FromLong((long)((FcDevice*)self)->value.device_type);
+}
+
 /* For copy and pickle. */
 static PyObject* device_reduce(PyObject* self, PyObject* unused) {
   DLDevice value = ((FcDevice*)self)->value;
@@ -114,13 +127,19 @@ static PyObject* device_reduce(PyObject* self, PyObject* unused) {
 
 static PyMethodDef methods[] = {
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
+    {"dlpack_device_type", dlpack_device_type, METH_NOARGS,
+     "dlpack_device_type($self, /)\n--\n\nThe kind of device, as DLPack numbers it."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"type", T_INT, offsetof(FcDevice, value.device_type), READONLY, "The kind of device, as DLPack numbers it."},
     {"index", T_INT, offsetof(FcDevice, value.device_id), READONLY, "Which one of its kind, from 0."},
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef getset[] = {
+    {"type", get_type, NULL, "The kind of device by name, such as \"cuda\".", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyTypeObject FcDevice_Type = {
@@ -136,4 +155,5 @@ PyTypeObject FcDevice_Type = {
     .tp_richcompare = device_compare,
     .tp_methods = methods,
     .tp_members = members,
+    .tp_getset = getset,
 };

@@ -101,12 +101,14 @@ static PyObject* dtype_bits(PyObject* self, void* closure) {
 }
 static PyObject* dtype_lanes(PyObject* self, void* closure) {
   (void)closure;
-  return PyLong_FromLong(((FcDType*)self)->value.lanes);
+  return PyLong_FromLong((int16_t)((FcDType*)self)->value.lanes);
 }
 static PyObject* dtype_itemsize(PyObject* self, void* closure) {
   DLDataType value = ((FcDType*)self)->value;
   (void)closure;
-  return PyLong_FromLong((value.bits * value.lanes + 7) / 8);
+  if (!fc_is_scalable(value)) return PyLong_FromLong((value.bits * value.lanes + 7) / 8);
+  return PyErr_Format(PyExc_ValueError, "%S has no itemsize: the machine that runs it chooses its number of lanes",
+                      self);
 }
 
 /* By this attribute numpy takes a dtype that is not its own. */
@@ -129,7 +131,8 @@ static PyMethodDef dtype_methods[] = {
 static PyGetSetDef dtype_getset[] = {
     {"code", dtype_code, NULL, "The kind of number, as DLPack numbers it.", NULL},
     {"bits", dtype_bits, NULL, "Bits of one lane.", NULL},
-    {"lanes", dtype_lanes, NULL, "Lanes of one element: 1 for a scalar type.", NULL},
+    {"lanes", dtype_lanes, NULL,
+     "Lanes of one element: 1 for a scalar type; -4 is a multiple of 4 that the machine chooses.", NULL},
     {"itemsize", dtype_itemsize, NULL, "Bytes of one element, rounded up.", NULL},
     {"dtype", dtype_numpy, NULL, "numpy's dtype for it, by which numpy takes a farcall.dtype itself.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

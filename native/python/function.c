@@ -185,14 +185,9 @@ static PyObject* function_repr(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
   if (fc_params_resolve(function) != 0) PyErr_Clear();
   PyObject* text = fc_params_field(function, FC_PARAM_TEXT);
-  bool is_signed = !text && function->signature && function->signature != Py_None;
-  PyObject* what = is_signed ? PyUnicode_FromFormat("%U%S", function->name, function->signature)
-                             : Py_NewRef(text ? text : function->name);
-  if (!what) return NULL;
+  PyObject* what = text ? text : function->name;
   const char* peer = function->object ? fc_session_hooks.function_peer(function->object) : NULL;
-  PyObject* out = PyUnicode_FromFormat("<farcall.Function %U%s%s>", what, peer ? " on " : "", peer ? peer : "");
-  Py_DECREF(what);
-  return out;
+  return PyUnicode_FromFormat("<farcall.Function %U%s%s>", what, peer ? " on " : "", peer ? peer : "");
 }
 
 static PyObject* get_signature(PyObject* self, void* closure) {
@@ -200,22 +195,43 @@ static PyObject* get_signature(PyObject* self, void* closure) {
   return Py_NewRef(((FcFunction*)self)->signature);
 }
 
-static int set_signature(PyObject* self, PyObject* value, void* closure) {
-  FcFunction* function = (FcFunction*)self;
-  (void)closure;
-  Py_XSETREF(function->signature, Py_NewRef(value ? value : Py_None));
-  Py_CLEAR(function->program);
+/* Takes ownership of the program, which may be NULL. */
+static void attach(FcFunction* function, PyObject* signature, PyObject* program) {
+  Py_XSETREF(function->signature, Py_NewRef(signature));
+  Py_XSETREF(function->program, program);
   Py_CLEAR(function->description);
   if (!function->views_set) function->views = 0;
   function->writes = 0;
   fc_function_reset(function);
-  return 0;
+}
+
+static FC_COLD int not_a_signature(const FcFunction* function, PyObject* value) {
+  PyErr_Format(PyExc_TypeError,
+               "signature of `%U`: expected a farcall.abi.Signature or None, got `%s`; Signature.of(...) makes one",
+               function->name, Py_TYPE(value)->tp_name);
+  return -1;
+}
+
+static int set_signature(PyObject* self, PyObject* value, void* closure) {
+  FcFunction* function = (FcFunction*)self;
+  (void)closure;
+  if (!value || value == Py_None) return attach(function, Py_None, NULL), 0;
+  PyObject* make = PyObject_GetAttrString(value, "make_abi");
+  PyObject* program = make ? PyObject_CallNoArgs(make) : NULL;
+  if (!make) PyErr_Clear();
+  Py_XDECREF(make);
+  if (!make || (program && !PyObject_TypeCheck(program, &FcProgram_Type))) {
+    Py_XDECREF(program);
+    return not_a_signature(function, value);
+  }
+  if (!program) return -1;
+  attach(function, value, program);
+  return fc_params_prepare();
 }
 
 static PyObject* get_abi(PyObject* self, void* closure) {
   FcFunction* function = (FcFunction*)self;
   (void)closure;
-  if (fc_params_resolve(function) != 0) return NULL;
   return Py_NewRef(function->program ? function->program : Py_None);
 }
 
@@ -227,10 +243,10 @@ static int set_abi(PyObject* self, PyObject* value, void* closure) {
     return -1;
   }
   PyObject* signature = PyObject_GetAttrString(value, "signature");
-  int rc = signature ? set_signature(self, signature, closure) : -1;
-  Py_XDECREF(signature);
-  if (rc == 0) Py_XSETREF(function->program, Py_NewRef(value));
-  return rc;
+  if (!signature) return -1;
+  attach(function, signature, Py_NewRef(value));
+  Py_DECREF(signature);
+  return fc_params_prepare();
 }
 
 static PyObject* get_views(PyObject* self, void* closure) {

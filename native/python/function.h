@@ -9,7 +9,9 @@
  * texts are read when they are first needed.
  */
 typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
-void fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
+int fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
+/* Imports what fc_params_resolve will need. 0, or -1 with an exception. */
+int fc_params_prepare(void);
 /* Reads the description, once. 0, or -1 with an exception. */
 int fc_params_resolve(FcFunction* function);
 /* "argument 2 `x` of `f`: expected float" for a function that is described; NULL without an exception otherwise. */

@@ -146,7 +146,7 @@ static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType 
   FcFunction* made = (FcFunction*)function;
   made->self = NULL;
   if (!own(self)->bound_here && fc_foreign) fc_foreign->wrap(&made->call, &made->self);
-  fc_function_describe(function, self, find_symbol);
+  if (fc_function_describe(function, self, find_symbol) != 0) Py_CLEAR(function);
   return function;
 }
 

@@ -11,6 +11,16 @@
 #include "python/errors.h"
 #include "python/function.h"
 
+/*
+ * Imports what a first call needs, before there is one: a child that is forked while another thread imports a module waits
+ * for that thread forever when it imports the same module.
+ */
+int fc_params_prepare(void) {
+  PyObject* module = PyImport_ImportModule("farcall.ffi._describe");
+  Py_XDECREF(module);
+  return module ? 0 : -1;
+}
+
 static TVMFFISafeCallType beside(PyObject* module, FcFindSymbol find, const char* format, PyObject* name) {
   PyObject* full = PyUnicode_FromFormat(format, name);
   const char* text = full ? PyUnicode_AsUTF8(full) : NULL;
@@ -20,11 +30,12 @@ static TVMFFISafeCallType beside(PyObject* module, FcFindSymbol find, const char
   return symbol;
 }
 
-void fc_function_describe(PyObject* self, PyObject* module, FcFindSymbol find) {
+int fc_function_describe(PyObject* self, PyObject* module, FcFindSymbol find) {
   FcFunction* function = (FcFunction*)self;
   function->metadata = beside(module, find, "_metadata_%U", function->name);
   function->doc = beside(module, find, "_doc_%U", function->name);
   fc_function_reset(function);
+  return function->metadata ? fc_params_prepare() : 0;
 }
 
 /* The text that a symbol beside the function gives: str, None without one, NULL with an exception. */
@@ -60,16 +71,6 @@ static PyObject* read_description(const FcFunction* function, PyObject* signatur
   return out;
 }
 
-/* A Signature makes a FunctionAbi for the function; objects that make none only describe. */
-static int make_program(PyObject* signature, PyObject** out) {
-  PyObject* make = signature == Py_None ? NULL : PyObject_GetAttrString(signature, "make_abi");
-  *out = make ? PyObject_CallNoArgs(make) : NULL;
-  if (!make) PyErr_Clear();
-  Py_XDECREF(make);
-  if (*out && !PyObject_TypeCheck(*out, &FcProgram_Type)) Py_CLEAR(*out);
-  return PyErr_Occurred() ? -1 : 0;
-}
-
 static void take_description(FcFunction* function, PyObject* description) {
   function->description = description;
   if (description == Py_None) return;
@@ -84,17 +85,12 @@ static void take_description(FcFunction* function, PyObject* description) {
 FC_COLD int fc_params_resolve(FcFunction* function) {
   while (!function->description) {
     PyObject* signature = Py_NewRef(function->signature);
-    PyObject* program = NULL;
     PyObject* description = read_description(function, signature);
-    int rc = !description ? -1 : function->program ? 0 : make_program(signature, &program);
-    if (rc == 0 && !function->description && function->signature == signature) {
-      if (program && !function->program) function->program = Py_NewRef(program);
-      take_description(function, Py_NewRef(description));
-    }
-    Py_XDECREF(description);
-    Py_XDECREF(program);
+    bool current = description && !function->description && function->signature == signature;
+    if (current) take_description(function, Py_NewRef(description));
     Py_DECREF(signature);
-    if (rc != 0) return -1;
+    if (!description) return -1;
+    Py_DECREF(description);
   }
   return PyErr_Occurred() ? -1 : 0;
 }

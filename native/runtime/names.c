@@ -50,13 +50,19 @@ static long read_number(const char** at, const char* end, long limit) {
   return value;
 }
 
+static const char scalable[] = "vscalex";
+
+/* "x4" has 4 lanes, "xvscalex4" a multiple of 4 that the machine chooses, which DLPack writes as -4. */
 static bool parse_lanes(const char* at, const char* end, DLDataType* out) {
+  const size_t word = sizeof scalable - 1;
   if (at == end) return true;
   if (*at == '_') ++at;
   if (at == end || *at++ != 'x') return false;
-  long lanes = read_number(&at, end, 65535);
+  bool is_scalable = (size_t)(end - at) > word && memcmp(at, scalable, word) == 0;
+  if (is_scalable) at += word;
+  long lanes = read_number(&at, end, INT16_MAX);
   if (lanes < 1 || at != end) return false;
-  out->lanes = (uint16_t)lanes;
+  out->lanes = (uint16_t)(is_scalable ? -lanes : lanes);
   return true;
 }
 
@@ -103,24 +109,31 @@ static const Base* base_of(uint8_t code) {
   return NULL;
 }
 
+static bool is_void(DLDataType dtype) { return dtype.code == kDLOpaqueHandle && dtype.bits == 0 && dtype.lanes == 0; }
+
+static void print_lanes(int lanes, char* out, size_t size) {
+  if (lanes < 0) {
+    snprintf(out, size, "x%s%d", scalable, -lanes);
+  } else if (lanes > 1) {
+    snprintf(out, size, "x%d", lanes);
+  }
+}
+
+/* A handle is a handle, whatever it says of its size. */
 void fc_dtype_print(DLDataType dtype, char out[FC_NAME_MAX]) {
   const Base* base = base_of(dtype.code);
-  bool is_void = dtype.code == kDLOpaqueHandle && dtype.bits == 0;
-  bool short_name =
-      base && (base->fixed || (dtype.bits == base->bits && (dtype.code == kDLBool || dtype.code == kDLOpaqueHandle)));
-  if (is_void) {
-    snprintf(out, FC_NAME_MAX, "void");
-  } else if (!base) {
+  if (!base) {
     snprintf(out, FC_NAME_MAX, "custom[%u]%u", dtype.code, dtype.bits);
-  } else if (short_name) {
+  } else if (dtype.code == kDLOpaqueHandle) {
+    snprintf(out, FC_NAME_MAX, "%s", is_void(dtype) ? "void" : base->name);
+    return;
+  } else if (base->fixed || (dtype.bits == base->bits && dtype.code == kDLBool)) {
     snprintf(out, FC_NAME_MAX, "%s", base->name);
   } else {
     snprintf(out, FC_NAME_MAX, "%s%u", base->name, dtype.bits);
   }
-  if (dtype.lanes > 1) {
-    size_t used = strlen(out);
-    snprintf(out + used, FC_NAME_MAX - used, "x%u", dtype.lanes);
-  }
+  size_t used = strlen(out);
+  print_lanes((int16_t)dtype.lanes, out + used, FC_NAME_MAX - used);
 }
 
 int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out) {
@@ -129,9 +142,10 @@ int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out) {
   return -1;
 }
 
+/* TVM FFI's text of void is empty. */
 int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out) {
-  char text[FC_NAME_MAX];
-  fc_dtype_print(*dtype, text);
+  char text[FC_NAME_MAX] = "";
+  if (!is_void(*dtype)) fc_dtype_print(*dtype, text);
   return fc_any_from_bytes(kTVMFFIStr, text, strlen(text), out);
 }
 

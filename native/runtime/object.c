@@ -215,6 +215,10 @@ int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result)) {
   if (!*handle_addr) {
     void* made = NULL;
     rc = init_func(&made);
+    if (rc == 0 && !made) {
+      fc_error_set("RuntimeError", "TVMFFIHandleInitOnce: the function gave NULL, which says that it has not run");
+      rc = -1;
+    }
     if (rc == 0) __atomic_store_n(handle_addr, made, __ATOMIC_RELEASE);
   }
   fc_mutex_unlock(&once_lock);

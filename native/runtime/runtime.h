@@ -249,6 +249,8 @@ bool fc_is_contiguous(const DLTensor* dl);
 int64_t fc_numel(const DLTensor* dl);
 /* Bytes of a row-major tensor; -1 with an error when a dim is negative or the size overflows. */
 int64_t fc_nbytes(const DLTensor* dl);
+/* Its number of lanes is the machine's to choose, so nobody else knows the size of an element. */
+static inline bool fc_is_scalable(DLDataType dtype) { return (int16_t)dtype.lanes < 0; }
 void fc_row_major(int32_t ndim, const int64_t* shape, int64_t* strides);
 
 /* ---- types and devices as text ---- */

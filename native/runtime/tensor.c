@@ -43,6 +43,10 @@ static int64_t size_error(const DLTensor* dl, int32_t axis) {
 }
 
 int64_t fc_nbytes(const DLTensor* dl) {
+  if (FC_UNLIKELY(fc_is_scalable(dl->dtype))) {
+    fc_error_set("ValueError", "a tensor has no elements of a scalable vector type: their size is the machine's");
+    return -1;
+  }
   int64_t bits = (int64_t)dl->dtype.bits * dl->dtype.lanes;
   bool empty = false;
   for (int32_t i = 0; i < dl->ndim; ++i) {

@@ -299,10 +299,15 @@ int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info) {
   return rc;
 }
 
+/* Overloads have one name, and types of their own in their metadata. */
+static bool same_method(const TVMFFIMethodInfo* a, const TVMFFIMethodInfo* b) {
+  return same_text(a->name, b->name) && same_text(a->metadata, b->metadata);
+}
+
 /* The first one counts: two copies of a library bring two functions that do the same. */
 static int register_method(Type* type, const TVMFFIMethodInfo* info) {
   for (int32_t i = 0; i < type->info.num_methods; ++i) {
-    if (same_text(type->info.methods[i].name, info->name)) return 0;
+    if (same_method(&type->info.methods[i], info)) return 0;
   }
   TVMFFIMethodInfo copy = *info;
   copy.name = keep_text(info->name);

@@ -334,6 +334,11 @@ FARCALL_KERNEL(check_streams) {
 
 static int made, freed;
 
+static int forget(void** out) {
+  (void)out;
+  return 0;
+}
+
 static int init(void** out) {
   ++made;
   *out = made > 1 ? &made : NULL;
@@ -346,6 +351,11 @@ FARCALL_KERNEL(check_once) {
   static void* slot;
   made = freed = 0;
   EXPECT(TVMFFIHandleInitOnce(&slot, init) == -1 && slot == NULL);
+  TVMFFIObjectHandle error = NULL;
+  EXPECT(TVMFFIHandleInitOnce(&slot, forget) == -1 && slot == NULL);
+  TVMFFIErrorMoveFromRaised(&error);
+  EXPECT(error);
+  TVMFFIObjectDecRef(error);
   EXPECT(TVMFFIHandleInitOnce(&slot, init) == 0 && slot == &made);
   EXPECT(TVMFFIHandleInitOnce(&slot, init) == 0 && made == 2);
   EXPECT(TVMFFIHandleDeinitOnce(&slot, deinit) == 0 && slot == NULL && freed == 1);

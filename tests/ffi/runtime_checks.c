@@ -78,6 +78,9 @@ FARCALL_KERNEL(check_descriptions) {
   TVMFFIMethodInfo method = {.name = text("m"), .doc = text(""), .metadata = text("")};
   EXPECT(TVMFFITypeRegisterMethod(type, &method) == 0 && TVMFFITypeRegisterMethod(type, &method) == 0);
   EXPECT(info->num_methods == 1 && info->metadata == NULL);
+  method.metadata = text("{\"type_schema\": \"another overload\"}");
+  EXPECT(TVMFFITypeRegisterMethod(type, &method) == 0 && TVMFFITypeRegisterMethod(type, &method) == 0);
+  EXPECT(info->num_methods == 2 && strcmp(info->methods[1].name.data, "m") == 0);
   TVMFFITypeMetadata metadata = {.doc = text("a thing"), .total_size = 40};
   EXPECT(TVMFFITypeRegisterMetadata(type, &metadata) == 0 && info->metadata->total_size == 40);
   metadata.total_size = 48;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import pydoc
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,12 +261,36 @@ class TestSignature:
         finally:
             function.signature = None
 
-    def test_what_is_no_signature_only_shows(self, lib: ffi.Module) -> None:
-        function = lib["packed"]
-        function.signature = "(anything)"
-        try:
-            assert function(X) == "t70 "
-            assert repr(function) == "<farcall.Function packed(anything)>"
-            assert function.abi is None
-        finally:
-            function.signature = None
+    @pytest.mark.parametrize("value", [3, "(anything)", inspect.signature(len)], ids=repr)
+    def test_what_is_no_signature(self, lib: ffi.Module, value: Any) -> None:
+        with pytest.raises(
+            TypeError, match=r"signature of `packed`: expected a farcall\.abi\.Signature or None, got"
+        ):
+            lib["packed"].signature = value
+        assert lib["packed"].signature is None
+        assert lib["packed"](X) == "t70 "
+
+    @pytest.mark.parametrize(
+        ("name", "attach"),
+        [
+            ("one", ""),
+            (
+                "signed",
+                "f.signature = Signature((TensorSpec('x', 'float32', ('n',)),), (RefSpec('', 'str'),))",
+            ),
+        ],
+    )
+    def test_the_first_call_imports_nothing(self, lib: ffi.Module, name: str, attach: str) -> None:
+        """A child that is forked while another thread imports would wait for that thread forever."""
+        code = f"""
+import sys
+import numpy as np
+from farcall import ffi
+from farcall.abi import RefSpec, Signature, TensorSpec
+f = ffi.load_library(sys.argv[1])[{name!r}]
+{attach}
+before = set(sys.modules)
+f(np.ones(3, "f4"))
+assert set(sys.modules) == before, set(sys.modules) - before
+"""
+        subprocess.run([sys.executable, "-c", code, lib.path], check=True)

@@ -83,7 +83,7 @@ class TestSessions:
 
     def test_a_result_stays_on_its_device(self, session: Session) -> None:
         made = session.get_function("test.made")(5)
-        assert made.device.type % 128 == 12
+        assert made.device.dlpack_device_type() % 128 == 12
         np.testing.assert_array_equal(made.numpy(), np.arange(5))
         session.get_function("test.double")(made)
         np.testing.assert_array_equal(made.numpy(), 2 * np.arange(5))

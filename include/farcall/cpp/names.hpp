@@ -56,6 +56,7 @@ inline DLDevice make_device(int type, int32_t index) noexcept { return {static_c
 
 FARCALL_COLD inline std::string dtype_name(DLDataType dtype) {
   TVMFFIAny out{};
+  if (dtype.code == kDLOpaqueHandle && dtype.bits == 0 && dtype.lanes == 0) return "void"; /* the runtime says "" */
   if (TVMFFIDataTypeToString(&dtype, &out) == 0) return String(Any::adopt(out)).str();
   TVMFFIObjectHandle unknown = nullptr; /* some runtimes have no word for complex */
   TVMFFIErrorMoveFromRaised(&unknown);

@@ -6,7 +6,9 @@ headers, and the key ``parameters`` that farcall/kernel.hpp adds for names and d
 
 from __future__ import annotations
 
+import json
 import keyword
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,7 +75,7 @@ def describe(name: str, metadata: str | None, signature: Any) -> Description | N
         to it; a farcall.abi.Signature goes before the metadata.
     """
     exported = _read_metadata(name, metadata) if metadata else None
-    return _of_signature(name, signature, exported) if hasattr(signature, "parameters") else exported
+    return _of_signature(name, signature, exported) if signature is not None else exported
 
 
 def _read_metadata(name: str, metadata: str) -> Description | None:
@@ -163,8 +165,6 @@ def _of_signature(name: str, signature: Any, exported: Description | None) -> De
 
 
 def _of_metadata(name: str, text: str) -> Description | None:
-    import json
-
     metadata = json.loads(text)
     schema = json.loads(metadata["type_schema"])
     result, params = _split(schema)
@@ -249,6 +249,4 @@ def _shown(name: str, annotation: str, default: Any) -> str:
 
 
 def _interned(names: Any) -> tuple[str, ...]:
-    import sys
-
     return tuple(map(sys.intern, names))

@@ -106,11 +106,13 @@ def register_device_memory(kind: str, memory: DeviceMemory | None) -> None:
         TypeError: ``memory`` lacks a method of :class:`DeviceMemory`.
     """
     device = _core.Device(kind)
-    if device.type == _CPU:
+    if device.dlpack_device_type() == _CPU:
         raise ValueError(
             "register_device_memory: the CPU's memory is there already; name another kind of device"
         )
-    _core.set_device_memory(device.type, None if memory is None else _Numbered(_whole(memory)))
+    _core.set_device_memory(
+        device.dlpack_device_type(), None if memory is None else _Numbered(_whole(memory))
+    )
 
 
 def _whole(memory: DeviceMemory) -> DeviceMemory:

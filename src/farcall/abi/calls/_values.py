@@ -99,7 +99,7 @@ def _numpy_info(array: Any) -> TensorInfo:
 
 
 def _shared_info(value: Any, tensor: _core.Tensor) -> TensorInfo:
-    on_cpu = tensor.device.type == _CPU
+    on_cpu = tensor.device.dlpack_device_type() == _CPU
     address = tensor.data_ptr() if on_cpu and tensor.numel() else 0
     return TensorInfo(
         value,
@@ -212,6 +212,6 @@ def as_number(value: Any) -> bool | int | float | complex | None:
 
 
 def _from_rank_0(value: Any) -> bool | int | float | complex | None:
-    if not isinstance(value, _core.Tensor) or tuple(value.shape) or value.device.type != _CPU:
+    if not isinstance(value, _core.Tensor) or tuple(value.shape) or value.device.dlpack_device_type() != _CPU:
         return None
     return as_number(value.numpy())

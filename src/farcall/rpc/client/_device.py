@@ -29,7 +29,7 @@ class RemoteDevice:
     """
 
     def __init__(self, remote: Remote, device: Device) -> None:
-        session, kind = divmod(device.type, _SESSION)
+        session, kind = divmod(device.dlpack_device_type(), _SESSION)
         if session and session - 1 != remote.endpoint.slot:
             raise ValueError(f"device {device} is of another session than that with {remote.url}")
         self.device = Device(kind, device.index)
@@ -37,7 +37,9 @@ class RemoteDevice:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """As tensors there have it: so it can be passed to functions of the server."""
-        return self.device.type + _SESSION * (self._remote.endpoint.slot + 1), self.device.index
+        return self.device.dlpack_device_type() + _SESSION * (
+            self._remote.endpoint.slot + 1
+        ), self.device.index
 
     @property
     def exist(self) -> bool:

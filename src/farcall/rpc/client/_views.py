@@ -23,7 +23,7 @@ _RUN_COSTS = 1024  # bytes that travel in the time that a run takes beside its o
 
 def is_remote(x: object) -> bool:
     """Whether ``x`` is a tensor on another machine."""
-    return isinstance(x, Tensor) and x.device.type >= _REMOTE
+    return isinstance(x, Tensor) and x.device.dlpack_device_type() >= _REMOTE
 
 
 def view(tensor: Tensor, index: Any) -> Tensor:

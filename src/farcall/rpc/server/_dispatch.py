@@ -190,7 +190,7 @@ class Policy:
 
     def _device_attr(self, device: _core.Device, kind: int) -> Values:
         here = bool(_core.device_attribute(device, _EXISTS))
-        if here and device.type == _CPU and kind in _PAGES:
+        if here and device.dlpack_device_type() == _CPU and kind in _PAGES:
             return (_memory(_PAGES[kind]),)
         return (_core.device_attribute(device, kind) if here else _ABSENT.get(kind),)
 

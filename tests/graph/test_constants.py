@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from onnx import TensorProto, helper
 
+from farcall.errors import ModelError
 from farcall.graph import load_model
+from farcall.graph._shapes import constraints
+from farcall.graph.dims import dims, text
+
+from .graphs import text_model
 
 
 def _model(nodes: list[onnx.NodeProto], opset: int = 20) -> onnx.ModelProto:
@@ -55,3 +61,72 @@ def test_random_numbers_are_not_frozen() -> None:
 def test_a_graph_output_keeps_its_node() -> None:
     model = load_model(_model([helper.make_node("ConstantOfShape", ["shape"], ["y"])]))
     assert _operators(model) == ["ConstantOfShape"]
+
+
+HALVES = """
+    s = Shape(x)  f = Cast<to=1>(s)  g = Mul(f, scale)  h = Cast<to=7>(g)  y = Reshape(x, h)"""
+SCALE = "float[2] scale = {0.5, 2.0}"
+
+
+def test_a_computed_constant_gives_what_follows_its_shape() -> None:
+    """The shape goes through float32, which is not followed as data: it is known once it is computed."""
+    model = load_model(text_model(f"g (float[6,4] x) => (float[?,?] y) <{SCALE}> {{ {HALVES} }}"))
+    assert dims(model.graph.outputs[0]) == (3, 8)
+    assert _operators(model) == ["Reshape"]
+
+
+def test_one_constant_after_another_gives_a_shape() -> None:
+    """Each of three Reshapes takes its shape from the one before, by arithmetic that is not followed."""
+    chain = "".join(
+        f"s{i} = Shape(x{i}) f{i} = Cast<to=1>(s{i}) h{i} = Mul(f{i}, scale) i{i} = Cast<to=7>(h{i}) "
+        f"x{i + 1} = Reshape(x{i}, i{i}) "
+        for i in range(3)
+    )
+    source = f"g (float[8,3] x0) => (float[?,?] y) <{SCALE}> {{ {chain} y = Relu(x3) }}"
+    model = load_model(text_model(source))
+    assert dims(model.graph.outputs[0]) == (1, 24)
+    assert _operators(model) == ["Reshape", "Reshape", "Reshape", "Relu"]
+
+
+def test_a_dim_that_a_later_node_fixes_counts_at_the_nodes_before_it() -> None:
+    nodes = f"{{ {HALVES}  z = Add(x, w) }}"
+    source = f"g (float[n,4] x, float[6,4] w) => (float[?,?] y, float[?,?] z) <{SCALE}> {nodes}"
+    model = load_model(text_model(source))
+    assert [dims(value) for value in model.graph.outputs] == [(3, 8), (6, 4)]
+
+
+def test_what_must_be_equal_at_entry_is_remembered_when_nodes_are_visited_again() -> None:
+    """``m`` is found to be 4 at the last node; that 4n and 3k are equal is known before."""
+    source = """g (float[n,m] x, float[k,3] t, float[2,4] w) => (float[?,?] y, float[2,4] z) {
+        s = Shape(t)  y = Reshape(x, s)  a = Gather<axis=0>(x, i)  z = Add(a, w) }"""
+    source = source.replace(" {\n", " <int64[2] i = {0, 0}> {\n", 1)
+    model = load_model(text_model(source))
+    assert [text(pair) for pair in constraints(model)] == [("4*n", "3*k")]
+
+
+def test_a_declaration_that_a_computed_operand_contradicts_is_refused() -> None:
+    axes = "f = Cast<to=1>(axis)  a = Cast<to=7>(f)  y = Squeeze(x, a)"
+    source = f"g (float[6,1] x) => (float[6,1] y) <int64[1] axis = {{1}}> {{ {axes} }}"
+    with pytest.raises(ModelError, match=r"node `Squeeze_\d` .*: expected the declared \[6, 1\], got \[6\]"):
+        load_model(text_model(source))
+    source = f"g (float[6,4] x) => (float[3,9] y) <{SCALE}> {{ {HALVES} }}"
+    with pytest.raises(ModelError, match=r"node `Reshape_\d` \(Reshape\): expected equal dims, got 8 and 9"):
+        load_model(text_model(source))
+
+
+@pytest.mark.parametrize(
+    ("node", "declared", "message"),
+    [
+        ("z = Relu(y)", "30,80", r"\(Relu\): expected equal dims, got 3 and 30"),
+        ("z = TopK<axis=0>(y, one)", "9,8", r"\(TopK\): expected the declared \[9, 8\], got \[1, 8\]"),
+    ],
+)
+def test_a_declaration_behind_a_computed_shape_is_not_believed(
+    node: str, declared: str, message: str
+) -> None:
+    """ONNX's inference does not know the shape of ``y``: of ``z`` it reports what the model declares."""
+    constants = f"{SCALE}, int64[1] one = {{1}}"
+    node = node.replace("z =", "z, i =") if "TopK" in node else node
+    source = f"g (float[6,4] x) => (float[{declared}] z) <{constants}> {{ {HALVES}  {node} }}"
+    with pytest.raises(ModelError, match=message):
+        load_model(text_model(source))

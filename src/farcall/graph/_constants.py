@@ -6,76 +6,117 @@ have to. The values are those of ONNX's own reference evaluator.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph.dims import try_dims
+from farcall.graph._view import PartialDims
 
 MAX_BYTES = 256 << 20  # a larger constant is left to be computed: the artifact would carry it
+_GROWTH = 8  # times the model's own constants: int4 weights as float32, or several steps for each weight
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+# What the reference evaluator needs for these is bounded neither by operands nor by results: it pads as far
+# as an attribute says, holds all scores of an attention, and matches any expression.
+_WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
+_ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
+_UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
+_KEPT = _RANDOM | _UNBOUNDED
 
 
-def fold_constants(model: ir.Model) -> None:
-    """Replace each constant computation by its value, in place.
+class Folder:
+    """Replaces nodes that compute from constants alone by their results, within a budget.
+
+    A model of a few hundred bytes can ask for any number of constants, each just below ``MAX_BYTES``, so the
+    sum is bounded too. A node that the budget does not cover stays as it is.
 
     Args:
-        model: with shapes inferred; a node whose result's size is unknown stays.
+        model: Changed in place.
     """
-    for node in list(model.graph):
-        if _is_constant(node):
-            _replace(model, node)
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        own = (value.const_value for value in model.graph.initializers.values())
+        self._left = MAX_BYTES + _GROWTH * sum(tensor.nbytes for tensor in own if tensor is not None)
+
+    def fold(self, node: ir.Node, found: Sequence[PartialDims | None]) -> dict[ir.Value, ir.Value]:
+        """Compute ``node``, of which :func:`is_constant` holds.
+
+        Args:
+            node: A node of the graph.
+            found: The dims of its outputs as its operands give them. What the model declares is no bound.
+
+        Returns:
+            Its outputs, and the constants that took their places; empty if the node stays.
+        """
+        sizes = [_bytes(*item) for item in zip_longest(node.outputs, found) if item[0].uses()]
+        if any(size is None for size in sizes) or sum(size or 0 for size in sizes) > self._left:
+            return {}
+        results = _evaluate(self._model, node)
+        if results is None:
+            return {}
+        arrays = {value: results[value.name] for value in node.outputs if value.uses() and value.name}
+        self._left -= sum(array.nbytes for array in arrays.values())
+        return replace(self._model.graph, node, arrays)
 
 
-def _is_constant(node: ir.Node) -> bool:
+def replace(
+    graph: ir.Graph, node: ir.Node, arrays: Mapping[ir.Value, np.ndarray]
+) -> dict[ir.Value, ir.Value]:
+    """Remove ``node``, and let constants stand for its outputs, also for those that are the graph's.
+
+    Args:
+        graph: The node's.
+        node: A node.
+        arrays: The elements of each of its outputs that anything uses.
+
+    Returns:
+        The constant that took the place of each.
+    """
+    constants = {value: _constant(value, array) for value, array in arrays.items()}
+    for value, constant in constants.items():
+        value.replace_all_uses_with(constant, replace_graph_outputs=True)
+        value.name = None
+        graph.register_initializer(constant)
+    graph.remove(node, safe=True)
+    return constants
+
+
+def _constant(value: ir.Value, array: np.ndarray) -> ir.Value:
+    tensor = ir.tensor(array, dtype=value.dtype, name=value.name)
+    return ir.Value(name=value.name, shape=ir.Shape(array.shape), type=value.type, const_value=tensor)
+
+
+def is_constant(node: ir.Node) -> bool:
+    """Whether a node computes from constants alone, always the same, what only other nodes read."""
     return (
         node.domain in ("", "ai.onnx")
-        and node.op_type not in _RANDOM
+        and node.op_type not in _KEPT
         and len(node.inputs) > 0
         and all(value is None or value.const_value is not None for value in node.inputs)
         and not any(value.is_graph_output() for value in node.outputs)
-        and all(_is_small(value) for value in node.outputs if value.uses())
         and not any(
             a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()
         )
     )
 
 
-def _is_small(value: ir.Value) -> bool:
-    dims = try_dims(value)
+def _bytes(value: ir.Value, dims: PartialDims | None) -> float | None:
+    """The size of a constant; None where it is not known, or above the bound."""
     if dims is None or value.dtype is None or value.dtype == ir.DataType.STRING:
-        return False
-    size = 1
+        return None
+    size: float = value.dtype.itemsize  # elements of four bits take half a byte
     for dim in dims:
-        if not isinstance(dim, int):
-            return False
+        if not isinstance(dim, int) or dim < 0:
+            return None
         size *= dim
-    return size * value.dtype.itemsize <= MAX_BYTES
+    return size if size <= MAX_BYTES else None
 
 
-def _replace(model: ir.Model, node: ir.Node) -> None:
-    graph = model.graph
-    results = _evaluate(model, node)
-    if results is None:
-        return
-    for value in node.outputs:
-        if not value.uses() or value.name is None:
-            continue
-        array = np.asarray(results[value.name])
-        constant = ir.Value(
-            name=value.name,
-            shape=ir.Shape(array.shape),
-            type=value.type,
-            const_value=ir.tensor(array, dtype=value.dtype, name=value.name),
-        )
-        value.replace_all_uses_with(constant)
-        value.name = None
-        graph.register_initializer(constant)
-    graph.remove(node, safe=True)
-
-
-def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, object] | None:
+def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
     """The node's results by name, or None where the reference evaluator cannot give them."""
     import onnx
     from onnx.reference import ReferenceEvaluator
@@ -93,6 +134,7 @@ def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, object] | None:
     feeds = {value.name: value.const_value.numpy() for value in given if value.const_value is not None}
     names = [value.name for value in node.outputs if value.name]
     try:
-        return dict(zip(names, ReferenceEvaluator(proto).run(names, feeds), strict=True))
+        results = ReferenceEvaluator(proto).run(names, feeds)
+        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
     except Exception:
         return None  # an operator that the evaluator lacks, or a dtype: the node stays as it is

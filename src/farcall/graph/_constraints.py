@@ -38,6 +38,11 @@ class Equalities:
         """Whether any symbol has been given a value."""
         return bool(self._values)
 
+    @property
+    def found(self) -> int:
+        """How many symbols have been given a value."""
+        return len(self._values)
+
     def resolve(self, dim: Dim) -> Dim:
         """``dim`` over the symbols that are left."""
         if isinstance(dim, int) or not self._values or self._values.keys().isdisjoint(dim.free_symbols):

@@ -24,27 +24,11 @@ def fold_shapes(model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
         data: The elements of computed integer tensors, as dims.
     """
     graph = model.graph
-    for value, items in data.items():
-        if value.producer() is not None and all(isinstance(item, (int, bool)) for item in items.ravel()):
-            _make_constant(graph, value, items)
     for node in graph:
         # A shape that is a model's input stays: at run time it may contradict what the model declares.
         if node.op_type == "Reshape" and node.domain in ("", "ai.onnx") and node.inputs[1] in data:
             _fix_reshape(graph, node)
     remove_unused(graph)
-
-
-def _make_constant(graph: ir.Graph, value: ir.Value, items: Data) -> None:
-    """Replace a computed value by an initializer of its name; its node is left without a reader."""
-    if value.dtype is None or not value.name:
-        return
-    tensor = ir.tensor(items.astype(value.dtype.numpy()), dtype=value.dtype, name=value.name)
-    constant = ir.Value(name=value.name, shape=ir.Shape(items.shape), type=value.type, const_value=tensor)
-    value.replace_all_uses_with(constant, replace_graph_outputs=True)
-    node = value.producer()
-    if node is not None and len(node.outputs) == 1:
-        graph.remove(node, safe=True)
-        graph.register_initializer(constant)
 
 
 def _fix_reshape(graph: ir.Graph, node: ir.Node) -> None:

@@ -17,8 +17,8 @@ from onnx_ir.passes import InvariantError, PassError, common
 
 from farcall.errors import ModelError, UsageError
 from farcall.graph._collector import paused_collector
-from farcall.graph._constants import fold_constants
-from farcall.graph._folding import fold_shapes, remove_unused
+from farcall.graph._folding import fold_shapes
+from farcall.graph._guards import check_inlined_size, without_long_shapes
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def _load(source: ModelLike) -> ir.Model:
         # Text that is not UTF-8 is a TypeError or a UnicodeError, here or there.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
     fold_shapes(model, infer_shapes(model, types))
-    fold_constants(model)
-    remove_unused(model.graph)
     return model
 
 
@@ -215,10 +213,12 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
     # be strict.
     strict = not any(map(_misread, proto.graph.node))
     try:
-        proto = _with_output_shapes(proto)
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_with_output_shapes(proto))
+        check_inlined_size(proto, name)
+        # It does not follow data: it would hold an entry for each element of every tensor of rank 1, however
+        # long, where our rules (farcall.graph._shape_data) follow small ones only.
         inferred = onnx.shape_inference.infer_shapes(
-            proto, check_type=True, strict_mode=strict, data_prop=True
+            without_long_shapes(proto), check_type=True, strict_mode=strict
         )
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
@@ -227,16 +227,22 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
 
 
 def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or with the shapes of outputs that declare none.
+    """``proto`` itself, or with a shape for each output that declares none.
 
-    ONNX's checker insists on one, exporters forget it, and other runtimes do not mind.
+    ONNX's checker insists on one, and looks at it no further. Exporters forget it, and other runtimes do not
+    mind.
     """
     import onnx
 
     tensors = [info.type.tensor_type for info in proto.graph.output if info.type.HasField("tensor_type")]
     if all(tensor.HasField("shape") for tensor in tensors):
         return proto
-    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    shaped = onnx.ModelProto()
+    shaped.CopyFrom(proto)
+    for info in shaped.graph.output:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.shape.SetInParent()
+    return shaped
 
 
 def _misread(node: onnx.NodeProto) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
+from farcall.graph._guards import takes_rank_from_length
 from farcall.graph._view import MAX_DATA, Data
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
         return {}
     given = [value for value in node.inputs if value is not None]
+    hidden = node.inputs[1] if takes_rank_from_length(node, opset) else None
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
         types = onnx.shape_inference.infer_node_outputs(
             schema,
             ir.to_proto(node),
-            {value.name: _type_proto(value) for value in given},
+            {value.name: _type_proto(value, is_shaped=value is not hidden) for value in given},
             {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
             opset_imports=[onnx.helper.make_opsetid("", opset)],
             ir_version=model.ir_version,
@@ -60,13 +62,13 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     return {name: read_type(proto) for name, proto in types.items()}
 
 
-def _type_proto(value: ir.Value) -> onnx.TypeProto:
+def _type_proto(value: ir.Value, is_shaped: bool) -> onnx.TypeProto:
     import onnx
 
     proto = onnx.TypeProto()
     if value.type is not None:
         ir.serde.serialize_type_into(proto, value.type)
-        if value.shape is not None:
+        if is_shaped and value.shape is not None:
             ir.serde.serialize_shape_into(proto, value.shape)
     return proto
 

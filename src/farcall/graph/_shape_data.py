@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import sympy
 
+from farcall.errors import ModelError
 from farcall.graph._view import MAX_DATA, Data, NodeView, NotKnownError, elementwise
 from farcall.graph.dims import Dim, fold, maximum, minimum, product
 
@@ -45,9 +47,21 @@ def _size(op: NodeView) -> Data:
     return array(product(op.shape(0)))
 
 
-@rule("Identity", "Cast")
+@rule("Identity")
 def _same(op: NodeView) -> Data:
     return op.data(0)
+
+
+@rule("Cast")
+def _cast(op: NodeView) -> Data:
+    data = op.data(0)
+    return elementwise(_truth, data) if op.attr("to", 0) == ir.DataType.BOOL else data
+
+
+def _truth(item: Dim) -> bool:
+    if not isinstance(item, int):
+        raise NotKnownError  # a symbol may be 0
+    return item != 0
 
 
 @rule("Gather")
@@ -136,6 +150,9 @@ def _arithmetic(op: NodeView) -> Data:
     result = op.data(0)
     for index in range(1, len(op.node.inputs)):
         result = elementwise(_ARITHMETIC[op.node.op_type], result, op.data(index))
+    too_large = [item for item in result.flat if isinstance(item, int) and not -(2**63) <= item < 2**63]
+    if too_large:  # wrapped around, it would be the size of something else
+        raise ModelError(f"{op.where}: its result does not fit into 64 bits: {too_large[0]}")
     return result
 
 

@@ -12,20 +12,32 @@ inputs' dims.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall.errors import ModelError
+from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
 from farcall.graph._onnx_types import Found, infer_node, read_type
 from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import RULES, misread_by_onnx
-from farcall.graph._view import MAX_DATA, Data, Dims, NodeView, NotKnownError, elementwise
+from farcall.graph._view import (
+    DATA_DTYPES,
+    MAX_DATA,
+    Data,
+    Dims,
+    NodeView,
+    NotKnownError,
+    PartialDims,
+    elementwise,
+)
 from farcall.graph.dims import (
     Dim,
     identifier,
     is_identifier,
+    is_large,
     parse,
     product,
     set_dims,
@@ -39,12 +51,13 @@ if TYPE_CHECKING:
 
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
 
-_DATA_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
-PartialDims = tuple["Dim | None", ...]
-
 
 def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[ir.Value, Data]:
-    """Write dtypes and dims to every value of ``model`` that they are found for.
+    """Write dtypes and dims to every value of ``model`` that they are found for, and compute its constants.
+
+    A node of constants is computed where it stands, since what follows may take its shape from it. Where an
+    operator gives a symbol a value, that may be known at nodes before it: they are visited again, until
+    nothing new is found.
 
     Args:
         model: Functions inlined, nodes in topological order. Changed in place; its meta gets the constraints.
@@ -56,11 +69,7 @@ def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[i
     Raises:
         ModelError: Dims that an operator needs to be equal are not.
     """
-    names = name_inputs(model.graph)
-    walk = _Walk(model, types, names)
-    for node in model.graph:
-        walk.visit(node)
-    return walk.finish()
+    return _Inference(model, types).run()
 
 
 def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
@@ -114,37 +123,66 @@ def _unique(name: str, taken: set[str]) -> str:
     return result
 
 
-class _Walk:
-    """One pass over the nodes: the dims and the small integer data known so far."""
+class _Inference:
+    """The nodes in order, once or more: the dims and the small integer data known so far."""
 
-    def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto], names: Iterable[str]) -> None:
+    def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> None:
+        names = tuple(map(symbol, name_inputs(model.graph)))
         self._model = model
         self._types = types
-        self._symbols = frozenset(map(symbol, names))
-        self._equal = Equalities(map(symbol, names))
+        self._symbols = frozenset(names)
+        self._equal = Equalities(names)
+        self._folder = Folder(model)
         self._opset = model.opset_imports.get("", 0)
+        self._read: dict[bytes, Found] = {}
+        given = (*model.graph.inputs, *model.graph.initializers.values())
+        self._static = frozenset(value for value in given if _is_static(try_dims(value)))
+
+    def run(self) -> dict[ir.Value, Data]:
+        """Visit all nodes until no more is found about the symbols; returns the data."""
+        while True:
+            before = self._equal.found
+            self._start()
+            for node in list(self._model.graph):
+                self._visit(node)
+            data = self._finish()
+            if self._equal.found == before:
+                return data
+
+    def _start(self) -> None:
         self._shapes: dict[ir.Value, Dims] = {}
         self._data: dict[ir.Value, Data] = {}
-        self._read: dict[bytes, Found] = {}
         self._overruled: set[ir.Value | None] = set()  # ONNX's finding for these was wrong
-        for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        # All that we know of these, ONNX's inference knew too. None is an input that is left out.
+        self._seen: set[ir.Value | None] = {None, *self._static}
+        graph = self._model.graph
+        for value in (*graph.inputs, *graph.initializers.values()):
             if (known := try_dims(value)) is not None:
                 self._shapes[value] = known
 
-    def visit(self, node: ir.Node) -> None:
-        """Find the dims, dtypes and data of a node's outputs."""
+    def _visit(self, node: ir.Node) -> None:
+        """Find the dims, dtypes and data of a node's outputs; where they are constants, remove the node."""
         reported = [self._reported(value) for value in node.outputs]
-        is_known = all(map(_is_static, reported)) and self._has_static_inputs(node)
+        said = tuple(reported)
         if node.domain in ("", "ai.onnx"):
             if self._overrules(node):
                 self._overrule(node, reported)
-            elif not is_known:
+            elif not self._is_known(node, reported):
                 self._apply_rule(node, reported)
         for value, found in zip(node.outputs, reported, strict=True):
             if value not in self._shapes and found is not None:
                 self._accept(value, found)
+        for value, dims in zip(node.outputs, said, strict=True):
+            if _is_static(dims) and dims == self._shapes.get(value):
+                self._seen.add(value)
         if node.op_type in DATA_RULES and node.domain in ("", "ai.onnx"):
             self._follow_data(node)
+        if node.graph is not None and is_constant(node):
+            self._put(self._folder.fold(node, self._by_rule(node) or self._ask_onnx(node)))
+
+    def _is_known(self, node: ir.Node, reported: Sequence[PartialDims | None]) -> bool:
+        """Whether ONNX's inference has found all: else its report may be only what the model declares."""
+        return all(map(_is_static, reported)) and self._seen.issuperset(node.inputs)
 
     def _overrules(self, node: ir.Node) -> bool:
         """Whether our rule counts, and ONNX's finding does not."""
@@ -189,24 +227,22 @@ class _Walk:
             return None
         return dim if isinstance(dim, int) or dim.free_symbols <= self._symbols else None
 
-    def _has_static_inputs(self, node: ir.Node) -> bool:
-        return all(value is None or _is_static(self._shapes.get(value)) for value in node.inputs)
-
     def _view(self, node: ir.Node) -> NodeView:
         return NodeView(node, self._opset, self._shapes, self._data, self._equal)
 
     def _apply_rule(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
+        where = f"node `{node.name}` ({node.op_type})"
         found = self._by_rule(node)
         if not found:  # a 0 that ONNX finds over symbols is its 0 for "not known" (Attention), or a rarity
             reported[:] = [None if said is None else tuple(dim or None for dim in said) for said in reported]
         if not found or any(value.dtype is None for value in node.outputs):
-            reported[:] = map(_better, reported, self._ask_onnx(node))
-        where = f"node `{node.name}` ({node.op_type})"
+            reported[:] = [_both(a, b, where) for a, b in zip(reported, self._ask_onnx(node), strict=True)]
         for value, dims, said in zip(node.outputs, found, reported, strict=False):
-            agreed = said if said is not None and len(said) == len(dims) else [None] * len(dims)
+            if said is not None and len(said) != len(dims):
+                raise ModelError(f"{where}: expected the declared {_text(said)}, got {_text(dims)}")
             self._shapes[value] = tuple(
                 self._equal.equate(a, b, where) if isinstance(b, int) else a
-                for a, b in zip(dims, agreed, strict=True)
+                for a, b in zip(dims, said or [None] * len(dims), strict=True)
             )
 
     def _by_rule(self, node: ir.Node) -> list[Dims]:
@@ -214,9 +250,10 @@ class _Walk:
         if rule is None:
             return []
         try:
-            return rule(self._view(node))
+            found = rule(self._view(node))
         except NotKnownError:
             return []
+        return [] if any(is_large(dim) for dims in found for dim in dims) else found
 
     def _ask_onnx(self, node: ir.Node) -> list[PartialDims | None]:
         """ONNX's inference for this node alone, now that more is known of its inputs."""
@@ -230,14 +267,30 @@ class _Walk:
     def _follow_data(self, node: ir.Node) -> None:
         output = node.outputs[0]
         dims = self._shapes.get(output)
-        if output.dtype not in _DATA_DTYPES or dims is None or not _is_static(dims):
+        if output.dtype not in DATA_DTYPES or dims is None or not _is_static(dims):
             return
         if product(dims) > MAX_DATA:
             return
         try:
-            self._data[output] = DATA_RULES[node.op_type](self._view(node)).reshape(dims)
-        except (NotKnownError, IndexError, ValueError):
+            items = DATA_RULES[node.op_type](self._view(node)).reshape(dims)
+        except (NotKnownError, IndexError, OverflowError, ValueError):
             return
+        if not _fits(items, output.dtype) or any(map(is_large, items.flat)):
+            return
+        if all(isinstance(item, int) for item in items.flat) and output.name:
+            self._put(replace(self._model.graph, node, {output: items.astype(output.dtype.numpy())}))
+        else:
+            self._data[output] = items
+            self._seen.discard(output)
+
+    def _put(self, constants: Mapping[ir.Value, ir.Value]) -> None:
+        """Go on with constants in place of computed values."""
+        for value, constant in constants.items():
+            dims = try_dims(constant)
+            if dims is not None:
+                self._shapes[constant] = dims
+            if value in self._overruled:
+                self._overruled.add(constant)
 
     def _accept(self, value: ir.Value, found: PartialDims) -> None:
         known = tuple(dim for dim in found if dim is not None)
@@ -246,7 +299,7 @@ class _Walk:
         else:
             set_dims(value, found)
 
-    def finish(self) -> dict[ir.Value, Data]:
+    def _finish(self) -> dict[ir.Value, Data]:
         """Write what was found to the model; returns the data."""
         for value, dims in self._shapes.items():
             if value.const_value is None or value.shape is None:
@@ -255,11 +308,30 @@ class _Walk:
         return {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
 
 
-def _better(a: PartialDims | None, b: PartialDims | None) -> PartialDims | None:
-    """The two findings together: where one does not know a dim, the other's counts."""
-    if a is None or b is None or len(a) != len(b):
-        return b if a is None else a
-    return tuple(y if x is None else x for x, y in zip(a, b, strict=True))
+def _fits(items: Data, dtype: ir.DataType) -> bool:
+    """Whether the elements that are numbers are of this dtype; ONNX's arithmetic would wrap around."""
+    low, high = (0, 1) if dtype == ir.DataType.BOOL else (int(dtype.min), int(dtype.max))
+    return all(low <= item <= high for item in items.ravel().tolist() if isinstance(item, int))
+
+
+def _both(declared: PartialDims | None, found: PartialDims | None, where: str) -> PartialDims | None:
+    """The two findings together: where one does not know a dim, the other's counts.
+
+    Raises:
+        ModelError: They contradict each other.
+    """
+    if declared is None or found is None:
+        return declared if found is None else found
+    is_same = len(declared) == len(found) and not any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, found, strict=True)
+    )
+    if not is_same:
+        raise ModelError(f"{where}: expected the declared {_text(declared)}, got {_text(found)}")
+    return tuple(b if a is None else a for a, b in zip(declared, found, strict=True))
+
+
+def _text(dims: PartialDims) -> str:
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
 def _is_static(dims: PartialDims | None) -> bool:

@@ -12,9 +12,11 @@ from farcall.graph._constraints import Equalities
 from farcall.graph.dims import Dim
 
 Dims = tuple[Dim, ...]
+PartialDims = tuple["Dim | None", ...]  # None: a dim that is not known
 Data = np.ndarray[Any, np.dtype[np.object_]]  # a small integer tensor, each element a Dim
 T = TypeVar("T")
 
+DATA_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)  # of tensors that are followed as data
 MAX_DATA = 64  # elements of an integer tensor that is followed as data: shapes and axes are shorter
 
 
@@ -105,9 +107,9 @@ class NodeView:
 
 
 def constant_data(value: ir.Value) -> Data:
-    """The elements of a small integer initializer."""
+    """The elements of a small integer or boolean initializer."""
     tensor = value.const_value
-    if tensor is None or tensor.size > MAX_DATA or tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+    if tensor is None or tensor.size > MAX_DATA or tensor.dtype not in DATA_DTYPES:
         raise NotKnownError
     return tensor.numpy().astype(object)
 

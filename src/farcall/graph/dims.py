@@ -21,6 +21,8 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
+from itertools import islice
+from math import prod
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -95,7 +97,30 @@ def same(a: Dim, b: Dim) -> bool:
     """Whether two dims are equal for every binding of their symbols (False when that is not seen)."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    return a == b or bool(sympy.expand(a - b) == 0)
+    if a == b:
+        return True
+    difference = sympy.sympify(a - b)
+    return _expanded_terms(difference) <= _MOST_TERMS and bool(sympy.expand(difference) == 0)
+
+
+def _expanded_terms(dim: sympy.Expr) -> int:
+    """At most how many terms an expression has when it is multiplied out: (n + 1)*(m + 1) has four."""
+    counts = [_expanded_terms(item) for item in dim.args]
+    if dim.is_Mul:
+        return prod(counts)
+    if dim.is_Pow:
+        return counts[0] ** abs(int(dim.exp)) if dim.exp.is_Integer else sum(counts)
+    return max(sum(counts), 1)
+
+
+def is_large(dim: Dim) -> bool:
+    """Whether a dim is too large to go on with: each of a chain of operators can double an expression."""
+    return not isinstance(dim, int) and _has_many_parts(dim)
+
+
+@lru_cache(maxsize=65536)
+def _has_many_parts(dim: sympy.Expr) -> bool:
+    return next(islice(sympy.preorder_traversal(dim), _LARGEST, None), None) is not None
 
 
 def symbols(*dims: Dim) -> tuple[str, ...]:
@@ -131,6 +156,8 @@ def identifier(name: str) -> str:
 
 
 _LONGEST_TEXT = 1000  # a dim is read from files that anybody wrote: neither deep nor astronomical
+_MOST_TERMS = 1000  # that are compared one by one
+_LARGEST = 500  # parts of an expression: its text is longer than that
 _LARGEST_POWER = 8
 
 

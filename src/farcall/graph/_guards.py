@@ -1,0 +1,117 @@
+"""What a small model can make of ONNX's own inference: bounded before it is asked.
+
+A file of 200 bytes can name a tensor of 2**40 elements, or 40 functions that call each other twice. ONNX's
+inference would hold all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from farcall.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+MAX_NODES = 1_000_000  # of a model with its functions inlined; the largest exports have some 100,000
+_EXPAND_IS_BOUNDED = 13  # the opset since which Expand does not take its rank from the length of its operand
+
+
+def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
+    """Refuse a model whose functions, inlined, are too many nodes.
+
+    Args:
+        proto: Has passed ONNX's checker: its functions form no cycle, and call each other 100 deep at most.
+        name: What to call the model.
+
+    Raises:
+        ModelError: It is too large.
+    """
+    functions = {(item.domain, item.name): item for item in proto.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Iterable[onnx.NodeProto]) -> int:
+        return sum(1 + (measure((node.domain, node.op_type)) if functions else 0) for node in _walk(nodes))
+
+    def measure(key: tuple[str, str]) -> int:
+        if key not in sizes:
+            sizes[key] = count(functions[key].node) if key in functions else 0
+        return sizes[key]
+
+    size = count(proto.graph.node)
+    if size > MAX_NODES:
+        raise ModelError(
+            f"{name}: its functions, inlined, are {size:,} nodes; expected at most {MAX_NODES:,}: "
+            "export it without functions that call each other many times"
+        )
+
+
+def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` itself, or a copy in which old Expand nodes do not show how long their shapes are.
+
+    Before opset 13, ONNX's inference gives the result of Expand as many dims as its second operand has
+    elements, however many these are. A Reshape of the operand by its own shape changes nothing, and hides
+    the length from that inference. Our own rule finds the dims.
+    """
+    import onnx
+
+    if not any(takes_rank_from_length(node, opset) for opset, node in _all_nodes(proto)):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for scope in (copy.graph, *copy.functions):
+        _hide_lengths(scope, frozenset())
+    return copy
+
+
+def takes_rank_from_length(node: onnx.NodeProto | ir.Node, opset: int) -> bool:
+    """Whether ONNX's inference gives the node's result as many dims as its second operand has elements."""
+    return node.op_type == "Expand" and node.domain in ("", "ai.onnx") and opset < _EXPAND_IS_BOUNDED
+
+
+def _all_nodes(proto: onnx.ModelProto) -> Iterable[tuple[int, onnx.NodeProto]]:
+    """The opset, and each node, of the graph and of every function."""
+    for imports, nodes in (
+        (proto.opset_import, proto.graph.node),
+        *((item.opset_import, item.node) for item in proto.functions),
+    ):
+        opset = _opset(imports)
+        yield from ((opset, node) for node in _walk(nodes))
+
+
+def _opset(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
+    return max((item.version for item in imports if item.domain in ("", "ai.onnx")), default=0)
+
+
+def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    """All nodes, and those in their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in _subgraphs(node):
+            yield from _walk(graph.node)
+
+
+def _subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
+    return [graph for item in node.attribute for graph in ([item.g] if item.HasField("g") else item.graphs)]
+
+
+def _hide_lengths(scope: onnx.GraphProto | onnx.FunctionProto, constants: frozenset[str]) -> None:
+    """Put Shape and Reshape before each Expand whose shape is computed, or given by the caller."""
+    import onnx
+
+    constants |= {item.name for item in getattr(scope, "initializer", ())}
+    constants |= {name for node in scope.node if node.op_type == "Constant" for name in node.output}
+    nodes = []
+    for node in scope.node:
+        for graph in _subgraphs(node):
+            _hide_lengths(graph, constants)
+        if takes_rank_from_length(node, 0) and node.input[1] not in constants:
+            length, shape = (f"{node.output[0]}/farcall/{what}" for what in ("length", "shape"))
+            nodes.append(onnx.helper.make_node("Shape", [node.input[1]], [length]))
+            nodes.append(onnx.helper.make_node("Reshape", [node.input[1], length], [shape]))
+            node.input[1] = shape
+        nodes.append(onnx.NodeProto.FromString(node.SerializeToString()))
+    del scope.node[:]
+    scope.node.extend(nodes)

@@ -26,7 +26,7 @@ static uint64_t hash_name(const char* name, size_t size) {
 
 static Entry* find(const char* name, size_t size) {
   if (!table_size) return NULL;
-  for (size_t i = hash_name(name, size);; ++i) {
+  for (size_t i = (size_t)hash_name(name, size);; ++i) {
     Entry* entry = &table[i & (table_size - 1)];
     if (!entry->name) return NULL;
     if (entry->name != TOMBSTONE && entry->size == size && memcmp(entry->name, name, size) == 0) return entry;
@@ -34,7 +34,7 @@ static Entry* find(const char* name, size_t size) {
 }
 
 static Entry* find_free(Entry* in, size_t in_size, const char* name, size_t size) {
-  size_t i = hash_name(name, size);
+  size_t i = (size_t)hash_name(name, size);
   while (in[i & (in_size - 1)].name) ++i;
   return &in[i & (in_size - 1)];
 }

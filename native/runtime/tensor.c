@@ -160,7 +160,7 @@ DLManagedTensorVersioned* fc_tensor_unwrap(TVMFFIObject* object) {
 }
 
 static int check_layout(const DLTensor* dl, int32_t alignment, int32_t contiguous) {
-  uintptr_t address = (dl->device.device_type == kDLCPU ? (uintptr_t)dl->data : 0) + dl->byte_offset;
+  uintptr_t address = (dl->device.device_type == kDLCPU ? (uintptr_t)dl->data : 0) + (uintptr_t)dl->byte_offset;
   if (alignment > 0 && address % (uintptr_t)alignment != 0) {
     fc_error_format("RuntimeError", "the tensor's data is not aligned to %d bytes", (int)alignment);
     return -1;

@@ -1,0 +1,11 @@
+/* The small server: sessions for machines without Python (see native/server/main.c). */
+#ifndef FARCALL_SERVER_SERVER_H_
+#define FARCALL_SERVER_SERVER_H_
+
+/*
+ * Registers what the server exports, by TVMFFIFunctionSetGlobal. A program defines it beside its functions; without it
+ * nothing is exported. 0, or -1 with an error.
+ */
+int farcall_server_setup(void);
+
+#endif /* FARCALL_SERVER_SERVER_H_ */

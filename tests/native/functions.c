@@ -1,0 +1,68 @@
+/* What the small server exports in the tests. */
+#include <stdio.h>
+
+#include "server/server.h"
+#include "session/server/serve.h"
+
+static int echo(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self;
+  return n == 1 ? fc_any_to_owned(args, result) : (*result = fc_any_none(), 0);
+}
+
+static const DLTensor* floats_of(const TVMFFIAny* args, int32_t n) {
+  const DLTensor* x = n == 1 ? fc_any_tensor(args) : NULL;
+  bool good = x && x->dtype.code == kDLFloat && x->dtype.bits == 32 && x->dtype.lanes == 1;
+  if (!good) fc_error_set("TypeError", "expected one float32 tensor");
+  return good ? x : NULL;
+}
+
+/* y[i] = 2 * x[i], in place. */
+static int twice(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  const DLTensor* x = floats_of(args, n);
+  (void)self;
+  if (!x) return -1;
+  float* data = (float*)((char*)x->data + x->byte_offset);
+  for (int64_t i = 0; i < fc_numel(x); ++i) data[i] *= 2;
+  *result = fc_any_none();
+  return 0;
+}
+
+/* A new tensor: the sizes of x, as int64. */
+static int sizes(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  const DLTensor* x = floats_of(args, n);
+  (void)self;
+  if (!x) return -1;
+  int64_t rank = x->ndim;
+  DLTensor like = {.device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 64, 1}, .shape = &rank};
+  FcTensorObj* made = fc_tensor_alloc(&like);
+  if (!made) return -1;
+  memcpy(made->dl.data, x->shape, (size_t)rank * sizeof *x->shape);
+  *result = fc_any_object(made);
+  return 0;
+}
+
+/* Calls its argument, a function of the client, with 20. */
+static int call_back(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  TVMFFIAny number = fc_any_int(20);
+  (void)self;
+  if (n == 1 && args[0].type_index == kTVMFFIFunction) {
+    return TVMFFIFunctionGetCellPtr(args[0].v_obj)->safe_call(args[0].v_obj, &number, 1, result);
+  }
+  fc_error_set("TypeError", "expected a function");
+  return -1;
+}
+
+static int add(const char* name, TVMFFISafeCallType call) {
+  TVMFFIObjectHandle function;
+  if (fc_function_new(NULL, call, NULL, &function) != 0) return -1;
+  TVMFFIByteArray key = {name, strlen(name)};
+  int rc = TVMFFIFunctionSetGlobal(&key, function, 0);
+  fc_decref(function);
+  return rc;
+}
+
+int farcall_server_setup(void) {
+  bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
+               add("test.call_back", call_back) == 0;
+  return added ? 0 : -1;
+}

@@ -1,0 +1,81 @@
+"""What a server on one socket is made of: computed from linked symbols and from #include."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ..wire.conftest import compiler
+from .small_server import FLAGS, NATIVE, sources
+
+# A server that links a file more has to say why: each has to run on boards and DSPs.
+FILES = 40
+LINES = 5700
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def symbols(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[set[str], set[str]]]:
+    """Of each file of the server, the names that it defines and those that it needs."""
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm")
+    folder = tmp_path_factory.mktemp("closure")
+    files = sources()
+    objects = [folder / f"{i}.o" for i in range(len(files))]
+    for source, thing in zip(files, objects, strict=True):
+        subprocess.run([*compiler(), *FLAGS, "-O1", "-c", source, "-o", thing], check=True)
+    return {source: _symbols(thing) for source, thing in zip(files, objects, strict=True)}
+
+
+def _symbols(thing: Path) -> tuple[set[str], set[str]]:
+    listed = subprocess.run(["nm", thing], capture_output=True, text=True, check=True).stdout
+    pairs = [line.split()[-2:] for line in listed.splitlines()]
+    defined = {name for kind, name in pairs if kind.isupper() and kind != "U"}
+    return defined, {name for kind, name in pairs if kind == "U"}
+
+
+def _included(files: list[Path]) -> set[Path]:
+    """Headers of native/ that the files include, by way of others too."""
+    seen: set[Path] = set()
+    todo = list(files)
+    while todo:
+        for name in _INCLUDE.findall(todo.pop().read_text()):
+            header = NATIVE / name
+            if header not in seen:
+                seen.add(header)
+                todo.append(header)
+    return seen
+
+
+def test_every_file_is_needed_and_they_are_few(symbols: dict[Path, tuple[set[str], set[str]]]) -> None:
+    home = {name: file for file, (defined, _) in symbols.items() for name in defined}
+    reached: set[Path] = set()
+    todo = [NATIVE / "server/main.c"]
+    while todo:
+        file = todo.pop()
+        if file not in reached:
+            reached.add(file)
+            todo += [home[name] for name in symbols[file][1] if name in home]
+    assert set(symbols) == reached
+    assert len(reached) <= FILES
+    assert sum(len(file.read_text().splitlines()) for file in reached) <= LINES
+
+
+def test_it_needs_neither_loader_nor_timers_nor_threads_of_its_own(
+    symbols: dict[Path, tuple[set[str], set[str]]],
+) -> None:
+    for file, (_, needed) in symbols.items():
+        assert not {name for name in needed if re.match(r"_?Py|dl[a-z]+|timer_", name)}, file
+        if file.parent.name not in ("platform", "posix"):
+            assert not {
+                name for name in needed if re.match(r"pthread_|eventfd|poll$|getentropy|clock_", name)
+            }, file
+
+
+def test_no_room_of_it_includes_more_than_its_rooms() -> None:
+    rooms = {header.relative_to(NATIVE).parent.as_posix() for header in _included(sources())}
+    assert rooms == {"platform", "runtime", "session", "session/server", "session/posix", "server"}

@@ -57,5 +57,7 @@ bool (*fc_bare_entropy)(void* out, size_t size);
 int64_t fc_now_ns(void) { return fc_bare_clock ? fc_bare_clock() : 1; }
 bool fc_entropy(void* out, size_t size) { return fc_bare_entropy && fc_bare_entropy(out, size); }
 
+int64_t fc_memory_bytes(bool available) { return (void)available, -1; }
+
 void fc_advise_large_pages(void* data, size_t size) { (void)data, (void)size; }
 #endif /* FARCALL_BARE */

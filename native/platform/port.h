@@ -86,6 +86,8 @@ void fc_watch_forks(void);
 int64_t fc_now_ns(void);
 /* Fills `out` with random bytes that nobody can guess. False when the system has none. */
 bool fc_entropy(void* out, size_t size);
+/* Bytes of memory of this machine, in all or those that are free; -1 where the system does not say. */
+int64_t fc_memory_bytes(bool available);
 /* Tells the system that large pages suit this memory, which its owner is about to fill. */
 void fc_advise_large_pages(void* data, size_t size);
 

@@ -104,6 +104,11 @@ bool fc_entropy(void* out, size_t size) {
   return true;
 }
 
+int64_t fc_memory_bytes(bool available) {
+  long pages = sysconf(available ? _SC_AVPHYS_PAGES : _SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return pages < 0 || size < 0 ? -1 : (int64_t)pages * size;
+}
+
 /*
  * The first use of memory that is new from the system costs a fault a page, four times the arithmetic on it. Large
  * pages make it cheap; numpy asks for them, too.

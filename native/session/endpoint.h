@@ -140,6 +140,6 @@ FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
 /* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
  * last may still be read); -1 with an error. */
-int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes);
+int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes);
 
 #endif /* FARCALL_SESSION_ENDPOINT_H_ */

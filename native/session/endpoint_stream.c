@@ -41,11 +41,12 @@ int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* use
     uint64_t size = 0, room = ep->outbox_capacity - *used;
     fc_wire_status status = fc_wire_encode(packet, room != 0 ? ep->outbox + *used : NULL, room, &size);
     if (FC_LIKELY(status == FC_WIRE_OK && size <= room)) {
-      *used += size;
+      *used += (size_t)size;
       return 0;
     }
     if (status != FC_WIRE_OK && status != FC_WIRE_E_CAPACITY) return fc_endpoint_encode_error(status);
-    if (give_outbox(ep, *used + size) < 0) return -1;
+    if (size > PTRDIFF_MAX - *used) return fc_error_no_memory(), -1;
+    if (give_outbox(ep, *used + (size_t)size) < 0) return -1;
   }
 }
 
@@ -57,7 +58,7 @@ static void shrink_outbox(FcEndpoint* ep) {
 }
 
 /* In pieces, so that who looks at bytes_out sees how far a long one is. */
-static int send_long(FcEndpoint* ep, const void* bytes, uint64_t n) {
+static int send_long(FcEndpoint* ep, const void* bytes, size_t n) {
   const uint8_t* at = bytes;
   int rc = 0;
   while (n != 0 && rc == 0) {
@@ -70,7 +71,7 @@ static int send_long(FcEndpoint* ep, const void* bytes, uint64_t n) {
   return rc;
 }
 
-static int send_parts(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+static int send_parts(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes) {
   FcPart parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
   if (FC_UNLIKELY(used > LONG_PIECE || nbytes > LONG_PIECE)) {
     int rc = send_long(ep, ep->outbox, used);
@@ -80,7 +81,7 @@ static int send_parts(FcEndpoint* ep, size_t used, const void* payload, uint64_t
   return fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
 }
 
-int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t nbytes) {
+int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes) {
   int rc = send_parts(ep, used, payload, nbytes);
   shrink_outbox(ep);
   if (rc == 0 || rc == -EPIPE) return rc == 0;
@@ -88,7 +89,7 @@ int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, uint64_t
 }
 
 /* What is queued, and a payload behind it. */
-static int send_queued(FcEndpoint* ep, const void* payload, uint64_t nbytes) {
+static int send_queued(FcEndpoint* ep, const void* payload, size_t nbytes) {
   size_t used = ep->queued;
   ep->queued = 0;
   if (used + nbytes > SENT_AT_ONCE_MAX) fc_channel_note(ep->channel);
@@ -103,7 +104,7 @@ int fc_endpoint_flush_queue(FcEndpoint* ep) { return ep->queued != 0 ? send_queu
 
 int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
   if (fc_endpoint_encode(ep, packet, &ep->queued) < 0) return -1;
-  uint64_t nbytes = payload ? packet->nbytes : 0;
+  size_t nbytes = payload ? (size_t)packet->nbytes : 0; /* it is in memory */
   if (nbytes > QUEUED_PAYLOAD_MAX) return send_queued(ep, payload, nbytes);
   if (nbytes != 0) {
     if (give_outbox(ep, ep->queued + nbytes) < 0) return -1;
@@ -124,7 +125,7 @@ FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* mess
   TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &string};
   fc_wire_packet packet = {.code = FC_WIRE_EXCEPTION, .num_args = 1, .args = &arg};
   if (fc_wire_encode(&packet, bytes, sizeof bytes, &size) != FC_WIRE_OK) return;
-  fc_endpoint_send_last(ep, bytes, size);
+  fc_endpoint_send_last(ep, bytes, (size_t)size);
 }
 
 FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text) {
@@ -157,7 +158,7 @@ FC_COLD static fc_wire_event no_memory(FcEndpoint* ep) {
 }
 
 static bool give_body(fc_wire_reader* r) {
-  uint8_t* grown = realloc(r->body, r->need);
+  uint8_t* grown = realloc(r->body, (size_t)r->need);
   if (!grown) return false;
   r->body = grown;
   r->body_capacity = r->need;
@@ -165,7 +166,7 @@ static bool give_body(fc_wire_reader* r) {
 }
 
 static bool give_arena(fc_wire_reader* r) {
-  void* arena = malloc(r->need);
+  void* arena = r->need <= PTRDIFF_MAX ? malloc((size_t)r->need) : NULL;
   if (!arena) return false;
   free(r->arena);
   r->arena = arena;
@@ -200,7 +201,7 @@ static ptrdiff_t fill(FcEndpoint* ep) {
   uint8_t* place = NULL;
   uint64_t room = fc_wire_room(&ep->reader, &place);
   if (room >= DIRECT_MIN) {
-    ptrdiff_t got = receive(ep, place, room);
+    ptrdiff_t got = receive(ep, place, (size_t)room);
     if (got > 0) fc_wire_wrote(&ep->reader, (uint64_t)got);
     return got;
   }

@@ -619,10 +619,15 @@ class _Policy(Protocol):
     """What a server decides: see farcall.rpc.server._dispatch."""
 
     def find(self, name: str, /) -> tuple[Function, int, int] | None: ...
-    def scope(self, name: str, /) -> int: ...
-    def answer(
-        self, code: int, version: str | None, values: _WireValues, /
-    ) -> _WireValues | tuple[Endpoint, int]: ...
+    def begin(self, values: _WireValues, /) -> _WireValues | tuple[Endpoint, int]: ...
+
+SCOPES: Mapping[str, int]
+"""Rights of a session, by name: one bit each."""
+OFFERS: Mapping[str, int]
+"""What a host adds to the features of a server, by name: one bit each."""
+
+def scope_of(name: str, /) -> int:
+    """What a session needs to call the function ``name``: bits of :data:`SCOPES`."""
 
 class Dispatcher:
     """Serves the requests of one session, in order."""
@@ -636,6 +641,8 @@ class Dispatcher:
         scopes: int,
         token: str,
         waits: bool,
+        offers: int,
+        limits: str,
         entropy: Callable[[int], bytes] | None = None,
     ) -> Dispatcher: ...
     @property

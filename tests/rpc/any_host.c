@@ -117,13 +117,7 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
   return 0;
 }
 
-static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
-  (void)context, (void)name;
-  *out = FC_SCOPE_CALL;
-  return 0;
-}
-
-static int answer(void* context, FcServer* server, const fc_wire_packet* request) {
+static int begin(void* context, FcServer* server, const fc_wire_packet* request) {
   TVMFFIAny none = fc_any_none();
   (void)context, (void)request;
   return fc_server_reply(server, &none, 1);
@@ -132,7 +126,7 @@ static int answer(void* context, FcServer* server, const fc_wire_packet* request
 static TVMFFIObject* take_error(void) { return NULL; }
 
 static int serve(void) {
-  static const FcPolicy policy = {find, scope, answer, NULL, take_error};
+  static const FcPolicy policy = {find, begin, NULL, take_error};
   FcHandles handles = {.limit = 1 << 16, .random = fc_system_random};
   FcServer server = {.ep = line(false), .policy = &policy, .handles = handles, .tensor_limit = 1 << 28,
                      .scopes = FC_SCOPE_ALL};

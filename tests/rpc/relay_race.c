@@ -23,16 +23,11 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
   return *out ? 0 : -1;
 }
 
-static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
-  (void)context, (void)name;
-  *out = FC_SCOPE_CALL;
-  return 0;
-}
-
 /* The context of the relay's policy is the endpoint of the next hop. */
-static int answer(void* context, FcServer* server, const fc_wire_packet* request) {
+static int begin(void* context, FcServer* server, const fc_wire_packet* request) {
+  (void)request;
   TVMFFIAny none = fc_any_none();
-  if (!context || request->code != FC_WIRE_INIT_SERVER) return fc_server_reply(server, &none, 1);
+  if (!context) return fc_server_reply(server, &none, 1);
   server->next_hop = context;
   fc_endpoint_incref(context);
   return 0;
@@ -40,7 +35,7 @@ static int answer(void* context, FcServer* server, const fc_wire_packet* request
 
 static TVMFFIObject* take_error(void) { return NULL; }
 
-static const FcPolicy policy = {find, scope, answer, fc_relay_run, take_error};
+static const FcPolicy policy = {find, begin, fc_relay_run, take_error};
 static const fc_wire_limits limits = {1 << 16, 1 << 20, 1 << 24, 1 << 20, 64, 8};
 
 static FcEndpoint* endpoint(int fd, const char* name) {

@@ -2,15 +2,30 @@
 #include "python/init.h"
 #include "python/rpc/channel.h"
 #include "python/rpc/remote.h"
+#include "session/server/serve.h"
 
 static int add_functions(PyObject* module) {
-  PyMethodDef* const tables[] = {fc_endpoint_functions, fc_remote_functions,     fc_remote_tensor_functions,
-                                 fc_call_functions,     fc_remote_ref_functions, fc_file_functions,
-                                 fc_trace_functions};
+  PyMethodDef* const tables[] = {fc_endpoint_functions,   fc_remote_functions,     fc_remote_tensor_functions,
+                                 fc_call_functions,       fc_remote_ref_functions, fc_file_functions,
+                                 fc_dispatcher_functions, fc_trace_functions};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
     if (PyModule_AddFunctions(module, tables[i]) != 0) return -1;
   }
   return 0;
+}
+
+/* Names of the bits of a mask, as a dict. */
+static int add_bits(PyObject* module, const char* name, const char* const* names) {
+  PyObject* bits = PyDict_New();
+  int rc = bits ? 0 : -1;
+  for (int i = 0; rc == 0 && names[i]; ++i) {
+    PyObject* bit = PyLong_FromLong(1L << i);
+    rc = bit ? PyDict_SetItemString(bits, names[i], bit) : -1;
+    Py_XDECREF(bit);
+  }
+  if (rc == 0) rc = PyModule_AddObjectRef(module, name, bits);
+  Py_XDECREF(bits);
+  return rc;
 }
 
 static int add_types(PyObject* module) {
@@ -26,5 +41,6 @@ int fc_sessions_init(PyObject* module) {
   fc_session_hooks =
       (FcSessionHooks){fc_function_label, fc_remote_function_peer, fc_remote_place_text, fc_remote_wrap_object};
   if (add_types(module) != 0 || fc_endpoint_add_client() != 0) return -1;
+  if (add_bits(module, "SCOPES", fc_scope_names) != 0 || add_bits(module, "OFFERS", fc_offer_names) != 0) return -1;
   return add_functions(module);
 }

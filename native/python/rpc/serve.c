@@ -1,9 +1,8 @@
 /*
- * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with three methods:
+ * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with two methods:
  *   find(name) -> None | (Function, scope, naming)      see FcExport
- *   scope(name) -> int                                  what a session needs to call the function of that name
- *   answer(code, version | None, values) -> values      requests that are not served natively; for kInitServer it
- *                                                       may be (Endpoint, number of values): the next hop
+ *   begin(values) -> values                             what kInitServer is answered; (Endpoint, number of values)
+ *                                                       names the next hop
  */
 #include "python/convert.h"
 #include "python/errors.h"
@@ -15,6 +14,7 @@
 typedef struct {
   PyObject_HEAD PyObject* endpoint;
   PyObject* policy;
+  PyObject* limits;  /* a str, which the server borrows */
   PyObject* entropy; /* NULL: the system's */
   FcServer server;
   bool serving; /* under the GIL */
@@ -36,16 +36,16 @@ static int found(PyObject* answer, TVMFFIByteArray name, FcExport** out) {
   return 0;
 }
 
-/* What a method says to a name. Bytes that are no text are the name of nothing. */
-static PyObject* about(PyDispatcher* self, const char* method, TVMFFIByteArray name) {
+/* Bytes that are no text are the name of nothing. */
+static PyObject* ask_for(PyDispatcher* self, TVMFFIByteArray name) {
   PyObject* text = PyUnicode_DecodeUTF8(name.data, (Py_ssize_t)name.size, "replace");
-  return text ? PyObject_CallMethod(self->policy, method, "N", text) : NULL;
+  return text ? PyObject_CallMethod(self->policy, "find", "N", text) : NULL;
 }
 
 static int find(void* context, TVMFFIByteArray name, FcExport** out) {
   PyDispatcher* self = context;
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* answer = about(self, "find", name);
+  PyObject* answer = ask_for(self, name);
   int rc = answer ? found(answer, name, out) : -1;
   Py_XDECREF(answer);
   if (rc != 0) fc_error_from_python();
@@ -55,23 +55,11 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
 
 static int reply_python(FcServer* server, PyObject* values) {
   FcWireArgs wire;
-  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "answer() gives a tuple, got %R", values), -1;
+  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "begin() gives a tuple, got %R", values), -1;
   if (fc_wire_args_from_py(values, &wire) < 0) return -1;
   int rc = fc_server_reply(server, wire.any, wire.n);
   PyMem_Free(wire.any);
   if (rc != 0) fc_raise_slot();
-  return rc;
-}
-
-static int scope(void* context, TVMFFIByteArray name, uint32_t* out) {
-  PyDispatcher* self = context;
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject* answer = about(self, "scope", name);
-  *out = answer ? (uint32_t)PyLong_AsUnsignedLong(answer) : 0;
-  int rc = PyErr_Occurred() ? -1 : 0;
-  Py_XDECREF(answer);
-  if (rc != 0) fc_error_from_python();
-  PyGILState_Release(state);
   return rc;
 }
 
@@ -90,17 +78,10 @@ static int go_on(FcServer* server, PyObject* values) {
 
 static PyObject* ask(PyDispatcher* self, const fc_wire_packet* p) {
   PyObject* values = fc_wire_args_to_py(p);
-  if (!values) return NULL;
-  PyObject* version = p->version.data ? PyUnicode_DecodeUTF8(p->version.data, (Py_ssize_t)p->version.size, "replace")
-                                      : Py_NewRef(Py_None);
-  if (!version) {
-    Py_DECREF(values);
-    return NULL;
-  }
-  return PyObject_CallMethod(self->policy, "answer", "iNN", (int)p->code, version, values);
+  return values ? PyObject_CallMethod(self->policy, "begin", "(N)", values) : NULL;
 }
 
-static int answer(void* context, FcServer* server, const fc_wire_packet* p) {
+static int begin(void* context, FcServer* server, const fc_wire_packet* p) {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject* values = ask(context, p);
   bool hop = values && PyTuple_Check(values) && PyTuple_GET_SIZE(values) == 2;
@@ -119,7 +100,7 @@ static TVMFFIObject* take_error(void) {
   return raised ? fc_error_take() : NULL;
 }
 
-static const FcPolicy policy = {find, scope, answer, fc_relay_run, take_error};
+static const FcPolicy policy = {find, begin, fc_relay_run, take_error};
 
 /* ---- random bytes from Python; called without the GIL ---- */
 
@@ -145,14 +126,15 @@ static int fill_from_python(void* context, void* out, size_t size) {
 /* ---- the type ---- */
 
 static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token", "waits", "entropy", NULL};
-  PyObject *endpoint, *decides, *entropy = Py_None;
-  unsigned int handles, scopes;
+  static char* names[] = {"endpoint", "policy", "handles", "tensor_bytes", "scopes", "token",
+                          "waits",    "offers", "limits",  "entropy",      NULL};
+  PyObject *endpoint, *decides, *limits, *entropy = Py_None;
+  unsigned int handles, scopes, offers;
   unsigned long long tensor_bytes;
   const char* token;
   int waits;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIsp|O:Dispatcher", names, &endpoint, &decides, &handles,
-                                   &tensor_bytes, &scopes, &token, &waits, &entropy)) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOIKIspIU|O:Dispatcher", names, &endpoint, &decides, &handles,
+                                   &tensor_bytes, &scopes, &token, &waits, &offers, &limits, &entropy)) {
     return NULL;
   }
   FcEndpoint* ep = fc_endpoint_of_python(endpoint);
@@ -160,6 +142,7 @@ static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kw
   if (!self) return NULL;
   self->endpoint = Py_NewRef(endpoint);
   self->policy = Py_NewRef(decides);
+  self->limits = Py_NewRef(limits);
   if (entropy != Py_None) self->entropy = Py_NewRef(entropy);
   FcRandom random = self->entropy ? (FcRandom){fill_from_python, self} : fc_system_random;
   self->server = (FcServer){.ep = ep,
@@ -169,6 +152,8 @@ static PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kw
                             .tensor_limit = tensor_bytes,
                             .scopes = scopes,
                             .waits = waits,
+                            .offers = offers,
+                            .limits = PyUnicode_AsUTF8(limits),
                             .page = ep->channel->sending,
                             .watchdog = ep->channel->sending ? &fc_timer_watchdog : NULL};
   strncpy(self->server.token, token, sizeof self->server.token - 1);
@@ -192,6 +177,7 @@ static void dispatcher_dealloc(PyDispatcher* self) {
   if (self->weakrefs) PyObject_ClearWeakRefs((PyObject*)self);
   fc_server_clear(&self->server);
   dispatcher_clear(self);
+  Py_XDECREF(self->limits);
   Py_XDECREF(self->endpoint);
   Py_TYPE(self)->tp_free((PyObject*)self);
 }
@@ -274,3 +260,13 @@ PyTypeObject FcDispatcher_Type = {
     .tp_getset = getset,
     .tp_weaklistoffset = offsetof(PyDispatcher, weakrefs),
 };
+
+static PyObject* scope_of(PyObject* Py_UNUSED(module), PyObject* name) {
+  Py_ssize_t size;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  return text ? PyLong_FromUnsignedLong(fc_scope_of((TVMFFIByteArray){text, (size_t)size})) : NULL;
+}
+
+PyMethodDef fc_dispatcher_functions[] = {
+    {"scope_of", scope_of, METH_O, "scope_of(name, /)\n--\n\nWhat a session needs to call the function `name`."},
+    {NULL, NULL, 0, NULL}};

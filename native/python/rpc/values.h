@@ -25,5 +25,6 @@ int fc_read_shape(PyObject* dims, int64_t shape[FC_WIRE_MAX_NDIM], int32_t* ndim
 /* The endpoint of an Endpoint, borrowed; NULL with an exception. */
 FcEndpoint* fc_endpoint_of_python(PyObject* object);
 extern PyTypeObject FcDispatcher_Type;
+extern PyMethodDef fc_dispatcher_functions[];
 
 #endif /* FARCALL_PYTHON_RPC_VALUES_H_ */

@@ -188,7 +188,7 @@ static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void*
   TVMFFIByteArray* tail = tail_of(packet);
   int rc = tail ? encode_without(ep, packet, tail, &used) : fc_endpoint_encode(ep, packet, &used);
   if (rc < 0) return -1;
-  uint64_t nbytes = tail ? tail->size : payload ? packet->nbytes : 0;
+  size_t nbytes = tail ? tail->size : payload ? (size_t)packet->nbytes : 0;
   *out_at = fc_trace_begin();
   return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }

@@ -241,7 +241,7 @@ static void withdraw(FcCall* call) {
   uint64_t first = queue->encoded - queue->used; /* where the outbox begins */
   if (ep->sending || call->taken || call->end - call->size < first) return;
   uint8_t* packet = ep->outbox + (call->end - call->size - first);
-  memmove(packet, packet + call->size, queue->encoded - call->end);
+  memmove(packet, packet + call->size, (size_t)(queue->encoded - call->end));
   queue->used -= call->size;
   queue->encoded -= call->size;
   call->withdrawn = true;

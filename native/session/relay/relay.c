@@ -112,7 +112,7 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
     if (fc_endpoint_next(from, &packet) != FC_WIRE_PAYLOAD_END) return -1;
     left -= piece;
     if (!to || lost || piece == 0) continue;
-    FcPart part = {buffer, piece};
+    FcPart part = {buffer, (size_t)piece};
     int rc = fc_channel_send(to->channel, &part, 1, 0);
     if (rc != 0) lost = fc_endpoint_broken(to, rc) != 0;
   } while (left != 0);

@@ -118,7 +118,7 @@ static int lookup_to_far(FcRelay* relay, const fc_wire_packet* p, FcPending* ent
     return -1;
   }
   entry->gives = fc_name_new("", name->data);
-  if (server->policy->scope(server->context, *name, &entry->scope) != 0) return -1;
+  entry->scope = fc_scope_of(*name);
   return fc_server_require(server, entry->scope, name->data);
 }
 

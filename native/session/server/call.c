@@ -135,6 +135,7 @@ static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
 
 static int call(FcServer* server, FcExport* function, const fc_wire_packet* p, TVMFFIAny* result) {
   if (FC_LIKELY(function->own == FC_OWN_NONE)) return perform(server, function, p->args, p->num_args, result);
+  if (function->own == FC_OWN_HELLO) return fc_server_hello(server, result);
   return function->own == FC_OWN_KEEP ? keep(server, p, result) : fc_deadline_tell(server, p, &server->deadline);
 }
 

@@ -131,7 +131,7 @@ static FC_COLD int send_buffered(FcServer* server, const fc_wire_packet* ack, Fc
     return -1;
   }
   int rc = fc_device_copy(fc_place_cpu(buffer), place, ack->nbytes);
-  fc_wire_turn(buffer, ack->nbytes, dtype);
+  if (rc == 0) fc_wire_turn(buffer, ack->nbytes, dtype);
   if (rc == 0) rc = fc_endpoint_queue(server->ep, ack, buffer);
   free(buffer);
   return rc;

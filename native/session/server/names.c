@@ -1,6 +1,54 @@
-/* The server: functions by name, first the dispatcher's own. */
+/* The server: functions by name, and the scope that each needs. */
 #include "runtime/builtins.h"
 #include "session/server/serve.h"
+
+/* ---- what a name needs ---- */
+
+const char* const fc_scope_names[] = {"call", "copy", "load", "files", "relay", NULL};
+
+/* Functions that are not listed are those that the host exports: they need FC_SCOPE_CALL. */
+static const struct {
+  const char* name;
+  uint32_t needs;
+} needs[] = {
+    {"tvm.rpc.server.upload", FC_SCOPE_FILES},
+    {"tvm.rpc.server.download", FC_SCOPE_FILES},
+    {"tvm.rpc.server.remove", FC_SCOPE_FILES},
+    {"tvm.rpc.server.listdir", FC_SCOPE_FILES},
+    {"tvm.rpc.server.workpath", FC_SCOPE_FILES},
+    {"tvm.rpc.server.download_linked_module", FC_SCOPE_FILES | FC_SCOPE_LOAD},
+    {"farcall.rpc.have", FC_SCOPE_FILES},
+    {"farcall.rpc.known", FC_SCOPE_FILES},
+    {"farcall.rpc.read", FC_SCOPE_FILES},
+    {"farcall.rpc.share", FC_SCOPE_FILES},
+    {"farcall.rpc.size", FC_SCOPE_FILES},
+    {"farcall.rpc.write", FC_SCOPE_FILES},
+    {"tvm.rpc.server.load_module", FC_SCOPE_LOAD},
+    {"tvm.rpc.server.ImportModule", FC_SCOPE_LOAD},
+    {"tvm.rpc.server.ModuleGetFunction", FC_SCOPE_LOAD},
+    {"ffi.ModuleGetKind", FC_SCOPE_LOAD},
+    {"ffi.ModuleGetFunctionMetadata", FC_SCOPE_LOAD},
+    {"ffi.ModuleInspectSource", FC_SCOPE_LOAD},
+    {"ffi.SystemLib", FC_SCOPE_LOAD},
+    /* Tracebacks show the server's code and paths: to those who may run code there anyway. */
+    {"farcall.rpc.debug", FC_SCOPE_LOAD},
+    {"farcall.rpc.traceback", FC_SCOPE_LOAD},
+    {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
+    {FC_HELLO_NAME, 0},
+    {"farcall.rpc.clock", 0},
+    {"farcall.rpc.trace_begin", 0},
+    {"farcall.rpc.trace_take", 0},
+    {"tvm.rpc.server.GetCRTMaxPacketSize", 0},
+};
+
+uint32_t fc_scope_of(TVMFFIByteArray name) {
+  for (size_t i = 0; i < sizeof needs / sizeof *needs; ++i) {
+    if (fc_is_named(name, needs[i].name)) return needs[i].needs;
+  }
+  return FC_SCOPE_CALL;
+}
+
+/* ---- the dispatcher's own ---- */
 
 static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)self, (void)args, (void)n, (void)result;
@@ -8,10 +56,11 @@ static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
   return -1;
 }
 
-/* What the dispatcher itself has: promises, deadlines, and how to look into containers. */
+/* What the dispatcher itself has: its greeting, promises, deadlines, and how to look into containers. */
 static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
   int own = FC_OWN_NONE;
+  if (fc_is_named(name, FC_HELLO_NAME)) own = FC_OWN_HELLO;
   if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
   if (fc_is_named(name, FC_DEADLINE_NAME) && server->watchdog) own = FC_OWN_DEADLINE;
   if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
@@ -21,6 +70,8 @@ static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out
   if (*out) (*out)->own = (uint8_t)own;
   return *out ? 0 : -1;
 }
+
+/* ---- finding ---- */
 
 static int find(FcServer* server, TVMFFIByteArray name, FcExport** out) {
   if (find_own(server, name, out) != 0) return -1;

@@ -44,12 +44,11 @@ int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error) {
 /* ---- rules ---- */
 
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what) {
-  static const char* const names[] = {"call", "copy", "load", "files", "relay"};
   uint32_t missing = scope & ~server->scopes;
   if (FC_LIKELY(missing == 0)) return 0;
   fc_error_format("PermissionDeniedError",
                   "%s needs the scope `%s`, which token `%s` does not have; use one that has it", what,
-                  names[__builtin_ctz(missing)], server->token);
+                  fc_scope_names[__builtin_ctz(missing)], server->token);
   return -1;
 }
 

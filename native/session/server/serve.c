@@ -47,8 +47,13 @@ static int start(FcServer* server, const fc_wire_packet* p) {
     fc_error_set("ProtocolError", "the session has begun already; kInitServer comes once");
     return -1;
   }
+  if (!fc_is_named(p->version, FC_WIRE_VERSION)) {
+    fc_error_format("ProtocolError", "this server speaks protocol " FC_WIRE_VERSION ", the client '%.*s'",
+                    (int)(p->version.size < 40 ? p->version.size : 40), p->version.data);
+    return -1;
+  }
   if (server->page) server->page[FC_PAGE_BEGUN] = 1;
-  if (server->policy->answer(server->context, server, p) != 0) return -1;
+  if (server->policy->begin(server->context, server, p) != 0) return -1;
   server->started = true;
   if (!server->next_hop) return 0;
   int rc = server->policy->forward(server, server->next_hop, p, server->next_args);
@@ -68,7 +73,7 @@ static int request(FcServer* server, const fc_wire_packet* p) {
     case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE: return fc_server_alloc_with_scope(server, p);
     case FC_WIRE_DEV_FREE_DATA: return fc_server_free_data(server, p);
     case FC_WIRE_COPY_AMONG_REMOTE: return fc_server_copy_among(server, p);
-    default: return server->policy->answer(server->context, server, p);
+    default: return fc_server_device(server, p);
   }
 }
 

@@ -30,9 +30,10 @@ enum {
 };
 
 /* Functions that the dispatcher serves by itself. */
+#define FC_HELLO_NAME "farcall.rpc.hello"
 #define FC_KEEP_NAME "farcall.rpc.keep"
 #define FC_DEADLINE_NAME "farcall.rpc.deadline"
-enum { FC_OWN_NONE, FC_OWN_KEEP, FC_OWN_DEADLINE };
+enum { FC_OWN_NONE, FC_OWN_HELLO, FC_OWN_KEEP, FC_OWN_DEADLINE };
 
 static inline bool fc_is_named(TVMFFIByteArray name, const char* text) {
   return name.size == strlen(text) && memcmp(name.data, text, name.size) == 0;
@@ -106,6 +107,14 @@ enum {
   FC_SCOPE_RELAY = 16,
   FC_SCOPE_ALL = 31
 };
+/* In the order of the bits; NULL ends them. */
+extern const char* const fc_scope_names[];
+/* What a session needs to call the function of a name. */
+uint32_t fc_scope_of(TVMFFIByteArray name);
+
+/* What the host adds to the features of a server: functions that it exports for them. */
+enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4 };
+extern const char* const fc_offer_names[]; /* the same */
 
 /* ---- the page that the supervisor reads when this process is dead; the layout is page.py's ---- */
 
@@ -147,10 +156,8 @@ typedef struct FcCallback FcCallback;
 typedef struct FcPolicy {
   /* The function that the server exports under a name, as a new FcExport; *out NULL when there is none. */
   int (*find)(void* context, TVMFFIByteArray name, FcExport** out);
-  /* What a session needs to call the function of a name. */
-  int (*scope)(void* context, TVMFFIByteArray name, uint32_t* out);
-  /* Any request that is not served here: replies by fc_server_reply. For kInitServer it may name the next hop. */
-  int (*answer)(void* context, FcServer* server, const fc_wire_packet* request);
+  /* Serves kInitServer: replies by fc_server_reply, or sets next_hop and next_args. */
+  int (*begin)(void* context, FcServer* server, const fc_wire_packet* request);
   /* Serves the rest of a session that goes on to another server, and ends that one: fc_relay_run. NULL: none goes on. */
   int (*forward)(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip);
   /* The error that a function left in the host's own way; NULL when there is none. */
@@ -167,8 +174,10 @@ struct FcServer {
   char token[64];        /* its name, for messages */
   bool started;          /* kInitServer was served */
   bool ended;            /* kShutdown came */
-  FcEndpoint* next_hop;  /* set by `answer`: the session goes on there, see FcPolicy.forward. Owned */
+  FcEndpoint* next_hop;  /* set by `begin`: the session goes on there, see FcPolicy.forward. Owned */
   int32_t next_args;     /* how many values of kInitServer named it */
+  uint32_t offers;       /* FC_OFFER_* */
+  const char* limits;    /* for the client, as a JSON object; borrowed. NULL: none are told */
   bool waits;            /* the channel can wait, so functions of the client can be called */
   FcDeadline deadline;
   FcDue due;             /* when the watchdog ends this process */
@@ -222,6 +231,10 @@ int fc_server_alloc_with_scope(FcServer* server, const fc_wire_packet* request);
 int fc_server_free_data(FcServer* server, const fc_wire_packet* request);
 int fc_server_copy_out(FcServer* server, const fc_wire_packet* request);
 int fc_server_copy_among(FcServer* server, const fc_wire_packet* request);
+/* The rest: devices and their streams; session/server/devices.c. */
+int fc_server_device(FcServer* server, const fc_wire_packet* request);
+/* What farcall.rpc.hello gives; session/server/hello.c. */
+int fc_server_hello(const FcServer* server, TVMFFIAny* result);
 /* The header of a copy is here, and its payload comes; the payload is complete. */
 void fc_server_copy_in(FcServer* server, const fc_wire_packet* request);
 int fc_server_end_copy_in(FcServer* server);

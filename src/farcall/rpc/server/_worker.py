@@ -133,7 +133,7 @@ def main(
     run_init(late_init)
     os.chdir(workdir)
     page = StatusPage(page_fd)
-    policy = Policy(workdir, limits, watched=True, store=workdir.parent / "store")
+    policy = Policy(workdir, limits, store=workdir.parent / "store")
     _rehearse(policy)
     confine(limits)
     if (client := _receive(control)) is None:

@@ -115,7 +115,7 @@ def memory() -> str:
             pid = session.get_function("test.pid")()
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             sizes.append(next(int(line.split()[1]) for line in lines if line.startswith("Pss:")))
-    return f"{statistics.median(sizes) / 1024:.1f} MiB (its share of the memory in use, of 100)"
+    return f"{statistics.median(sizes) / 1024:.1f} MiB (proportional share, median of 100 sessions)"
 
 
 def _p99(call: Callable[[], object]) -> float:
@@ -142,45 +142,45 @@ def stopped() -> str:
 
 
 PROMISES = [
-    Promise("A session with a warm server stands", "3 ms", "tests/abuse/guarantees.py", connects),
+    Promise("Opening a session with a warm server takes", "3 ms", "tests/abuse/guarantees.py", connects),
     Promise(
-        "1,000 peers that say nothing delay an honest one",
+        "1,000 silent peers delay an honest client by",
         "100 ms",
         "test_crowds.py::test_silent_peers_keep_nobody_out",
         among_the_silent,
     ),
     Promise(
-        "8 bytes that lie about a length cost",
+        "8 bytes that claim a false length make the server allocate",
         "128 KiB",
         "test_probes.py::test_our_server_stands[C]",
         lie,
     ),
     Promise(
-        "After a crash in a session the next one works",
+        "After a session crashes, the next one works within",
         "300 ms",
         "test_crowds.py::test_a_thousand_crashes_leave_the_server_whole",
         recovery,
     ),
     Promise(
-        "A client that is frozen loses what it held",
-        "the lease and 2 s",
+        "The server releases the resources of a frozen client within",
+        "the lease + 2 s",
         "test_probes.py::test_our_server_stands[B]",
         frozen,
     ),
     Promise(
-        "A session takes, of the server's memory",
+        "Memory of one session",
         "5 MiB",
         "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
         memory,
     ),
     Promise(
-        "p99 of a null call with 199 sessions idle beside it",
+        "p99 of a null call beside 199 idle sessions",
         "1.5x alone",
         "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
         idle_neighbours,
     ),
     Promise(
-        "After SIGTERM to an idle server no process of it is left",
+        "After SIGTERM, all processes of an idle server end within",
         "5 s",
         "test_probes.py::test_our_server_stands[F]",
         stopped,
@@ -190,62 +190,63 @@ PROMISES = [
 # What has no figure but the count of tries in its test.
 HELD = [
     (
-        "1,000 crashes (SIGSEGV, SIGABRT, SIGKILL, exit, out of memory, endless loop) leave the 1,001st "
-        "session working, no descriptor and no process behind",
+        "After 1,000 crashes (SIGSEGV, SIGABRT, SIGKILL, exit, out of memory, endless loop), the 1,001st "
+        "session works, and no descriptor or process has leaked",
         "test_crowds.py::test_a_thousand_crashes_leave_the_server_whole",
     ),
     (
-        "A line that ends at any byte, in either direction, leaves the other side with a typed error before "
+        "When a connection ends at any byte, in either direction, the other side raises a typed error before "
         "its deadline",
         "test_cuts.py::test_a_line_that_ends_at_every_byte",
     ),
     (
-        "200 sessions are open at the same time",
+        "200 concurrent sessions work",
         "test_crowds.py::test_sessions_that_are_open_at_the_same_time",
     ),
     (
-        "A forged, stale or foreign handle is refused with InvalidHandleError",
+        "The server refuses a forged, stale or foreign handle with InvalidHandleError",
         "../rpc/test_abuse.py::test_forged_handles",
     ),
     (
-        "A copy beyond its allocation is refused at every boundary value",
+        "The server refuses a copy beyond its allocation, at every boundary value",
         "../rpc/test_abuse.py::test_copies_out_stay_in_their_allocation",
     ),
     (
-        "Any bytes parse or give one typed error, in any chunking, on seven instruction sets",
+        "Any bytes either parse or raise one typed error, in any chunking, on seven instruction sets",
         "../wire/test_wire.py::test_another_machine_says_the_same",
     ),
-    ("The same for a million mutated packets and more", "../fuzz (make fuzz)"),
+    ("The same holds for more than a million mutated packets", "../fuzz (make fuzz)"),
     (
-        "When the supervisor is killed, so are its workers, and their folders are removed",
+        "When the supervisor is killed, its workers die, and their folders are removed",
         "../rpc/test_server.py::test_workers_go_when_their_supervisor_is_killed",
     ),
     (
-        "Processes that a session has started end with it, also those that left its process group",
+        "Processes that a session started end with it, also those that left its process group",
         "../rpc/test_service.py::test_what_a_session_has_started_ends_with_it",
     ),
     (
-        "Who only shakes hands is sent away when the handshake's time is over, and does not fill a server",
+        "A client that sends nothing after its handshake is disconnected when the handshake's time is over, "
+        "so that such clients cannot fill a server",
         "../rpc/test_abuse.py::test_those_who_only_shake_hands_do_not_fill_a_server",
     ),
     (
-        "New memory is zero: it shows nothing of the server's process",
+        "New memory is zeroed, so that a client cannot read the process's earlier data",
         "../rpc/test_abuse.py::test_new_memory_shows_nothing_of_the_process",
     ),
     (
-        "Silent peers do not take all descriptors, and a server that had none left serves again",
+        "Silent peers cannot take all descriptors, and a server that ran out of descriptors recovers",
         "test_crowds.py::test_a_server_without_descriptors_recovers",
     ),
     (
-        "A process that makes workers and hangs is replaced",
+        "The supervisor replaces a zygote that hangs",
         "../rpc/test_service.py::test_a_zygote_that_hangs_is_replaced",
     ),
     (
-        "A token that is revoked ends its sessions",
+        "Revoking a token ends its sessions",
         "../rpc/test_service.py::test_a_token_that_is_revoked_ends_its_sessions",
     ),
     (
-        "Names of files lead nowhere but into the session's folder",
+        "File names cannot lead out of the session's folder",
         "../rpc/test_files.py",
     ),
 ]
@@ -259,17 +260,18 @@ def page() -> str:
     parts = [
         "# Guarantees",
         "",
-        f"Measured on {today} ({machine}, shared with other work) by `make guarantees`, which writes this",
-        f"page. Times grow with the load of the machine, which was {load:.1f} at the start.",
+        "This page lists the promises of a farcall server. Each row names the test that holds the promise.",
+        f"`make guarantees` measured the figures on {today} ({machine}, shared with other work)",
+        f"and wrote this page. Times grow with the load of the machine, which was {load:.1f} at the start.",
         "Tests without a folder are in `tests/abuse`; the slow ones run in `make soak`.",
         "",
-        "## With a figure",
+        "## Promises with a figure",
         "",
         "| promise | at most | measured | test |",
         "|---|---|---|---|",
         *(f"| {p.text} | {p.bound} | {p.measure()} | `{p.test}` |" for p in PROMISES),
         "",
-        "## Without exception",
+        "## Promises that always hold",
         "",
         "| promise | test |",
         "|---|---|",
@@ -277,9 +279,9 @@ def page() -> str:
         "",
         "## The scoreboard",
         "",
-        "One abuse at a time, on a fresh server, then an honest client that must connect and call within a",
-        "second. The names are those of the probes that were first run against TVM's server; E concerns a",
-        "tracker, which farcall does not have yet.",
+        "Each probe abuses a fresh server once. The server stands if an honest client can then connect and",
+        "call within a second. The letters are those of the probes that were first run against TVM's server;",
+        "E concerns a tracker, which farcall does not have yet.",
         "",
         markdown(table()),
         "",

@@ -26,13 +26,13 @@ def session_of_bytes(server: Driver) -> Iterator[Peer]:
 
 
 def silent(server: Driver) -> bool:
-    """A peer connects and says nothing."""
+    """A peer connects and sends nothing."""
     with Peer(server.address):
         return server.honest()
 
 
 def frozen(server: Driver) -> bool:
-    """A client with a session is frozen (SIGSTOP): others are served, and it loses what it held."""
+    """A client with a session is frozen (SIGSTOP): others are served, and its resources are released."""
     client, worker = server.client()
     with client:
         try:
@@ -44,7 +44,7 @@ def frozen(server: Driver) -> bool:
 
 
 def lie(server: Driver) -> bool:
-    """8 bytes claim a packet of 1 GiB: memory follows what arrives, not what is claimed."""
+    """8 bytes claim a packet of 1 GiB: the server allocates for the bytes that arrive, not for the claim."""
     with session_of_bytes(server) as peer:
         before = {pid: resident(pid) for pid in server.pids()}
         peer.send(struct.pack("<Q", CLAIM))
@@ -58,7 +58,7 @@ def lie(server: Driver) -> bool:
 
 
 def worker_killed(server: Driver) -> bool:
-    """The process of a session dies, as after a crash in a kernel."""
+    """The process of a session dies, as if a kernel crashed."""
     client, worker = server.client()
     with client:
         os.kill(worker, signal.SIGSEGV)
@@ -68,14 +68,14 @@ def worker_killed(server: Driver) -> bool:
 
 
 def vanishes(server: Driver) -> bool:
-    """A client vanishes inside a packet of 100 bytes."""
+    """A client vanishes in the middle of a packet of 100 bytes."""
     with session_of_bytes(server) as peer:
         peer.send(struct.pack("<Qi", 100, 3) + bytes(20))
     return server.honest()
 
 
 def unknown_code(server: Driver) -> bool:
-    """A packet with a code that does not exist."""
+    """A packet has a code that does not exist."""
     with session_of_bytes(server) as peer:
         peer.send(packet(99))
         peer.rest()
@@ -83,7 +83,7 @@ def unknown_code(server: Driver) -> bool:
 
 
 def empty_key(server: Driver) -> bool:
-    """8 bytes before any session: the handshake's magic number, and a key of length 0."""
+    """8 bytes arrive before any session: the handshake's magic number, and a key of length 0."""
     with Peer(server.address) as peer:
         peer.hello(b"")
         peer.rest()
@@ -91,7 +91,7 @@ def empty_key(server: Driver) -> bool:
 
 
 def terminated(server: Driver) -> bool:
-    """SIGTERM to the process that was started: nothing of it stays."""
+    """The server's first process gets SIGTERM: no process of the server stays."""
     pids = server.pids()
     server.process.terminate()
     return within(5, lambda: not any(lives(pid) for pid in pids))

@@ -8,7 +8,6 @@ same address still gets in: it needs milliseconds. (The idea is that of OpenSSH'
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 _HALF_LIFE = 10.0  # seconds
@@ -25,7 +24,7 @@ class Admission:
         clock: seconds that never go back.
     """
 
-    def __init__(self, room: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, room: int, seconds: float, clock: Callable[[], float]) -> None:
         self._room = room
         self._seconds = seconds
         self._clock = clock

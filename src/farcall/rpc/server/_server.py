@@ -89,6 +89,9 @@ class Server:
         tokens: a token file: who gets in, and what they may do; None: everybody, everything.
         insecure: allow a public address although anyone there could run code here.
         log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
+        loop_factory: makes the event loop of the server's thread. The loop's clock decides about leases,
+            handshakes and all other limits of time, except deadlines of calls, which workers keep. Tests pass
+            a loop whose time they set. None: asyncio's own.
 
     Attributes:
         url: where clients connect.
@@ -111,6 +114,7 @@ class Server:
         tokens: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         log: Log | None = None,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         _check_arguments(key, init, limits, urls, tls)
         token_file = _token_file(tokens, urls)
@@ -121,12 +125,17 @@ class Server:
         self._ready: Future[Callable[[], object]] = Future()
         supervise = functools.partial(Supervisor, listeners, key, init, limits or Limits(), token_file, log)
         self._thread = threading.Thread(
-            target=self._run, args=(listeners, supervise), name="farcall-server", daemon=True
+            target=self._run, args=(listeners, supervise, loop_factory), name="farcall-server", daemon=True
         )
         self._thread.start()
         self._stop = self._ready.result()
 
-    def _run(self, listeners: Sequence[Listener], supervise: Callable[[], Supervisor]) -> None:
+    def _run(
+        self,
+        listeners: Sequence[Listener],
+        supervise: Callable[[], Supervisor],
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+    ) -> None:
         async def main() -> None:
             supervisor = supervise()
             await supervisor.prepare()
@@ -135,7 +144,8 @@ class Server:
             await supervisor.run()
 
         try:
-            asyncio.run(main())
+            with asyncio.Runner(loop_factory=loop_factory) as runner:
+                runner.run(main())
         except BaseException as error:
             if self._ready.done():
                 raise

@@ -9,8 +9,7 @@ import shutil
 import socket
 import sys
 import termios
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from farcall.errors import UsageError
@@ -37,8 +36,8 @@ class Verdict(NamedTuple):
 class _Progress:
     """The page as it was when it last changed."""
 
-    state: tuple[int, int, str | None] = (0, 0, None)
-    since: float = field(default_factory=time.monotonic)
+    state: tuple[int, int, str | None]
+    since: float  # on the loop's clock
 
 
 class SessionRunner:
@@ -57,11 +56,12 @@ class SessionRunner:
         self.grant = grant
         self.source = source
         self.worker: WorkerProcess | None = None
-        self._started = time.monotonic()
+        self._clock = asyncio.get_running_loop().time
+        self._started = self._clock()
         self._line = line
         self._limits = limits
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._progress = _Progress()
+        self._progress = _Progress((0, 0, None), self._started)
         self._timers: list[asyncio.TimerHandle] = []
         self._given = 0.0  # when the worker was
         # The page's activity when a stop of the server last looked.
@@ -79,7 +79,7 @@ class SessionRunner:
             "peer": self._line.peer,
             "channel": self._line.address.scheme,
             "token": self.token,
-            "seconds": round(time.monotonic() - self._started, 3),
+            "seconds": round(self._clock() - self._started, 3),
         }
         if self.worker is not None:
             facts.update(pid=self.worker.pid, **self.worker.counters)
@@ -104,7 +104,7 @@ class SessionRunner:
 
     def end_silent(self) -> None:
         """End it for that."""
-        waited = asyncio.get_running_loop().time() - self._given
+        waited = self._clock() - self._given
         self.end("silent", f"ProtocolError: the session was not begun within {waited:.3g} s")
 
     def end(self, reason: str, words: str) -> None:
@@ -122,16 +122,16 @@ class SessionRunner:
             self.end(reason, words)
         self._seen = seen
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """End it when its call or its client's silence has lasted too long."""
         page = self.worker.page if self.worker is not None else None
         if page is None:
             return
         state = (page.received, page.calls, page.calling)
         if state != self._progress.state:
-            self._progress = _Progress(state, now)
+            self._progress = _Progress(state, self._clock())
             return
-        lasted, limits = now - self._progress.since, self._limits
+        lasted, limits = self._clock() - self._progress.since, self._limits
         if page.calling is not None and 0 < limits.call_seconds <= lasted:
             name, seconds = page.calling, limits.call_seconds
             self.end("call limit", f"{SESSION_TIMEOUT}: `{name}` ran for more than {seconds:g} s here")
@@ -156,7 +156,7 @@ class SessionRunner:
             return Verdict("no worker", f"ConnectionLostError: the server cannot start a worker: {why}")
         worker = self.worker
         self._start_clock(wish)
-        self._given = asyncio.get_running_loop().time()
+        self._given = self._clock()
         self._await_beginning(patience)
         try:
             self._line.socket.setblocking(True)  # the worker shares this flag
@@ -186,7 +186,7 @@ class SessionRunner:
             return
         if was_silent:
             self.end_silent()
-        elif loop.time() - self._given > self._limits.spawn_seconds:
+        elif self._clock() - self._given > self._limits.spawn_seconds:
             self.end("no worker", "WorkerCrashedError: the server's worker process of this session hangs")
         else:
             timer = loop.call_later(patience / 2, self._await_beginning, patience, self.silent)

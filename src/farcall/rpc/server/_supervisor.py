@@ -40,7 +40,7 @@ Log = Callable[[dict[str, object]], object]
 
 
 class Supervisor:
-    """Listeners and their sessions.
+    """Listeners and their sessions. The clock of the running loop decides about all limits of time.
 
     Args:
         listeners: where clients arrive.
@@ -66,7 +66,8 @@ class Supervisor:
         self._tokens = tokens
         self._problem: str | None = None  # with the tokens, that was told
         self._log = log
-        self._admission = Admission(_room(limits.pending_peers), limits.handshake_seconds)
+        clock = asyncio.get_running_loop().time
+        self._admission = Admission(_room(limits.pending_peers), limits.handshake_seconds, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: dict[int, SessionRunner] = {}
         self._numbers = itertools.count(1)
@@ -162,7 +163,7 @@ class Supervisor:
                     self._tell("fault", error=repr(error))
 
     def _check(self, session: SessionRunner) -> None:
-        session.check(time.monotonic())
+        session.check()
         if self._tokens is None or session.grant is None:
             return
         if (objection := self._tokens.objection(session.grant)) is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-ROOT = Path(__file__).resolve().parents[1]
+from .terminal import Cli, Outcome
+from .tree import ROOT
 
 # How long an example takes is no property of ours: it depends on what else the machine does.
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,3 +29,31 @@ def _object_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def digits() -> Path:
     """The demo's ONNX model."""
     return ROOT / "examples" / "digits" / "digits.onnx"
+
+
+@pytest.fixture(scope="session")
+def digits_artifact(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That model as an artifact for this machine; not to be written."""
+    import farcall
+
+    path: Path = tmp_path_factory.mktemp("built") / "digits.so"
+    farcall.partition(digits).build().save(path)
+    return path
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """``cli("build", ...)`` runs the command line in this process, in an empty folder."""
+    import farcall.cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["farcall", *map(str, words)])
+        with pytest.raises(SystemExit) as exit_:
+            farcall.cli.main()
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.err
+        return Outcome(int(exit_.value.code or 0), captured.out, captured.err)
+
+    return run

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .conftest import ROOT
+from .tree import ROOT
 
 WITHOUT_TORCH = Path(__file__).with_name("without_torch")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ROOT
+from .tree import ROOT
 
 ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 

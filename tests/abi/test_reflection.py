@@ -15,7 +15,7 @@ from farcall.abi.iree import _raw as raw
 from farcall.abi.iree import _sip as sip
 from farcall.errors import ArgumentError, ResultError, SignatureError
 
-from .test_sip import trees
+from .trees import trees
 from .vectors import Row, rows
 
 # Rows in which the original took what it should not have, on one side or both.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from farcall.abi.iree import _sip as sip
 from farcall.errors import SignatureError
 
 from .sip_builder import SipBuilder
+from .trees import trees
 from .vectors import Row, rows
 
 
@@ -81,17 +80,6 @@ def nest(levels: int) -> sip.Tree:
     for _ in range(levels):
         tree = sip.Branch("list", {0: tree})
     return tree
-
-
-indices = st.integers(0, 2**31 - 1)
-trees: Any = st.recursive(
-    indices,
-    lambda inner: (
-        st.dictionaries(indices, inner, max_size=3).map(lambda kids: sip.Branch("list", kids))
-        | st.dictionaries(st.text(max_size=3), inner, max_size=3).map(lambda kids: sip.Branch("dict", kids))
-    ),
-    max_leaves=8,
-)
 
 
 @given(trees | st.none(), trees | st.none())

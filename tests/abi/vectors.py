@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..conftest import ROOT
+from ..tree import ROOT
 
 Row = dict[str, Any]
 

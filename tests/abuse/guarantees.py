@@ -16,13 +16,14 @@ from typing import NamedTuple
 from farcall.errors import RemoteError
 from farcall.rpc import Server, Session, connect
 
-from ..rpc.conftest import INIT, Peer, has_ended
+from ..rpc.peers import Peer
+from ..rpc.servers import INIT
+from ..waiting import SECONDS, has_ended
 from .drivers import LEASE, ROOT, lives, ours, resident, within
 from .probes import session_of_bytes
 from .scoreboard import markdown, table
 
 PAGE = ROOT / "docs" / "guarantees.md"
-SECONDS = 20.0
 
 
 class Promise(NamedTuple):

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ..rpc.conftest import Peer, packet
+from ..rpc.peers import Peer, packet
 from .drivers import LEASE, Driver, lives, resident, within
 
 CLAIM = 1 << 30  # bytes that a lie claims; the packet never comes

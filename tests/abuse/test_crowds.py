@@ -17,10 +17,10 @@ import pytest
 from farcall.errors import RemoteError
 from farcall.rpc import Limits, Server, Session, connect
 
-from ..rpc.conftest import INIT, Peer, has_ended
+from ..rpc.peers import Peer
+from ..rpc.servers import INIT
+from ..waiting import SECONDS, has_ended
 from .drivers import KEY, Driver, family, within
-
-SECONDS = 20.0
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from farcall.errors import RemoteError
 from farcall.rpc import Server, connect
 
-from ..rpc.conftest import INIT
+from ..rpc.servers import INIT
 from .cutter import Cutter
 from .drivers import Address
 

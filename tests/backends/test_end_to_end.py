@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import farcall as fc
 
-from .test_c_backend_kit import Npu
+from .npu import Npu
 
 NET = """<ir_version: 8, opset_import: ["": 17]>
 g (float[batch, 2, h, w] x, float[batch, 6] z)

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
-from farcall._core import Channel
-from farcall.rpc.channels import Accepted, Connection, Listener, Tls, channel_of, dial, listen
+from farcall.rpc.channels import Tls
 
-SECONDS = 20.0
-KINDS = ("tcp", "unix", "shm", "tls", "ws", "wss")
-
-
-def soon() -> float:
-    return time.monotonic() + SECONDS
-
-
-class Loop:
-    """An asyncio loop in a thread, as a supervisor runs one."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever)
-        self._thread.start()
-
-    def start(self, work):  # type: ignore[no-untyped-def]
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def run(self, work):  # type: ignore[no-untyped-def]
-        return self.start(work).result(SECONDS)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(SECONDS)
-        self.loop.close()
+from .places import Certificates, Loop, MakePlace, Place
 
 
 @pytest.fixture(scope="session")
@@ -53,70 +20,11 @@ def loop() -> Iterator[Loop]:
     running.close()
 
 
-class Certificates:
-    """An authority, a server's certificate and a client's, and a stranger's of another authority."""
-
-    def __init__(self, folder: Path) -> None:
-        authority, other = trustme.CA(), trustme.CA()
-        self.ca = folder / "ca.pem"
-        authority.cert_pem.write_to_path(str(self.ca))
-        self.server = self._write(folder / "server.pem", authority.issue_cert("localhost", "127.0.0.1"))
-        self.client = self._write(folder / "client.pem", authority.issue_cert("client"))
-        self.stranger = self._write(folder / "stranger.pem", other.issue_cert("client"))
-        self.elsewhere = self._write(folder / "elsewhere.pem", authority.issue_cert("elsewhere.example"))
-
-    def _write(self, path: Path, made: trustme.LeafCert) -> Tls:
-        made.private_key_and_cert_chain_pem.write_to_path(str(path))
-        return Tls(ca=self.ca, cert=path, key=path)
-
-
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-async def accept(listener: Listener) -> Accepted:
-    return await listener.open(await listener.accept())
-
-
-def take(accepted: Accepted) -> Channel:
-    """The channel that a worker would make of it."""
-    channel = channel_of([os.dup(number) for number in accepted.descriptors])
-    accepted.close()
-    return channel
-
-
-class Place:
-    """A listener of one kind, and clients for it."""
-
-    def __init__(self, kind: str, loop: Loop, client: Tls, server: Tls, folder: Path) -> None:
-        self.loop = loop
-        self.tls = client
-        url = f"{kind}://{folder}/s" if kind in ("unix", "shm") else f"{kind}://127.0.0.1:0"
-        self.listener = listen(url, tls=server)
-
-    def meet(self) -> tuple[Connection, Accepted]:
-        """A client's line and the server's end of it."""
-        arriving: Future[Accepted] = self.loop.start(accept(self.listener))
-        try:
-            connection = dial(self.listener.url, soon(), tls=self.tls)
-            return connection, arriving.result(SECONDS)
-        except BaseException:
-            arriving.cancel()
-            raise
-
-    @contextlib.contextmanager
-    def pair(self) -> Iterator[tuple[Channel, Channel]]:
-        connection, accepted = self.meet()
-        theirs = take(accepted)
-        try:
-            yield connection.begin(), theirs
-        finally:
-            theirs.close()
-            connection.close()
-
-
-MakePlace = Callable[..., Place]
 """Of a kind, with the server's files for TLS where they matter."""
 
 
@@ -130,24 +38,3 @@ def place(loop: Loop, certificates: Certificates, tmp_path: Path) -> Iterator[Ma
             return made
 
         yield make
-
-
-@contextlib.contextmanager
-def socket_pair() -> Iterator[tuple[Channel, Channel]]:
-    a, b = (Channel(end.detach()) for end in socket.socketpair())
-    try:
-        yield a, b
-    finally:
-        a.close()
-        b.close()
-
-
-@contextlib.contextmanager
-def pipe_pair() -> Iterator[tuple[Channel, Channel]]:
-    (a_in, b_out), (b_in, a_out) = os.pipe(), os.pipe()
-    a, b = Channel(a_in, a_out), Channel(b_in, b_out)
-    try:
-        yield a, b
-    finally:
-        a.close()
-        b.close()

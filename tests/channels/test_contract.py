@@ -10,7 +10,7 @@ import pytest
 from farcall._core import Channel
 from farcall.testing import CHANNEL_RULES, check_channel
 
-from .conftest import KINDS, MakePlace, pipe_pair, socket_pair
+from .places import KINDS, MakePlace, pipe_pair, socket_pair
 
 
 @pytest.mark.parametrize("rule", CHANNEL_RULES)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from farcall.rpc.channels._schemes import BUILTIN
 
-from ..conftest import ROOT
 from ..programs import run_guide
+from ..tree import ROOT
 
 
 def test_the_guide_runs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from farcall._core import Channel
 from farcall.errors import ConnectionLostError, DeadlineExceededError
 from farcall.testing import CHANNEL_RULES, check_channel
 
-from .conftest import socket_pair
+from .places import socket_pair
 
 
 class Faulty:

@@ -11,7 +11,8 @@ import pytest
 from farcall.errors import ConnectError, UsageError
 from farcall.rpc.channels import Connection, dial, listen
 
-from .conftest import SECONDS, MakePlace, accept, soon, take
+from ..waiting import SECONDS, soon
+from .places import MakePlace, accept, take
 
 ECHO = "import os; [os.write(1, b) for b in iter(lambda: os.read(0, 99), b'')]"
 STUBBORN = "import os, signal, time; signal.signal(15, signal.SIG_IGN); os.write(1, b'k'); time.sleep(99)"

@@ -12,7 +12,7 @@ import pytest
 from farcall.rpc.channels import _pump
 from farcall.rpc.channels._pump import Pump
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 PIECES = 64
 PLENTY = 8 << 20  # bytes; more than the buffers of a socket pair hold

@@ -22,7 +22,8 @@ from farcall.errors import ConnectError, MissingExtraError, ProtocolError, Usage
 from farcall.rpc.channels import Accepted, Tls, dial, listen
 from farcall.rpc.channels._layers import TlsLayer, WebSocketLayer
 
-from .conftest import SECONDS, Certificates, MakePlace, Place, accept, soon, take
+from ..waiting import SECONDS, soon
+from .places import Certificates, MakePlace, Place, accept, take
 
 
 def refusal(at: Place, tls: Tls) -> str:

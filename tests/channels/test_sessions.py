@@ -15,7 +15,8 @@ from farcall.rpc.channels import dial
 from farcall.rpc.tokens import TokenFile
 
 from ..rpc import exports
-from .conftest import KINDS, SECONDS, Certificates, soon
+from ..waiting import SECONDS, soon
+from .places import KINDS, Certificates
 
 INIT = f"{exports.__name__}:register"
 

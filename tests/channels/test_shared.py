@@ -22,7 +22,8 @@ from farcall.errors import ConnectionLostError, DeadlineExceededError, ProtocolE
 from farcall.rpc.channels import Connection, dial
 from farcall.rpc.channels._shm import make_rings
 
-from .conftest import SECONDS, MakePlace, accept, soon
+from ..waiting import SECONDS, soon
+from .places import MakePlace, accept
 
 WRITTEN, TAKEN, LANE = 0, 64, 128  # offsets in the first page; the second lane is the listening side's
 END = 1 << 31

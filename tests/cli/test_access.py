@@ -14,9 +14,7 @@ import pytest
 from farcall.rpc import Server, Tls, connect
 from farcall.rpc.tokens import TokenFile
 
-from .test_commands import Cli, cli
-
-__all__ = ["cli"]
+from ..terminal import Cli
 
 
 def test_a_token_from_creation_to_revocation(cli: Cli) -> None:

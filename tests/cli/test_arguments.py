@@ -122,13 +122,11 @@ def test_results_are_flat_and_named() -> None:
     }
 
 
-def test_inspect_shows_every_leaf(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "m.so"
-    farcall.artifact.partition(digits).build().save(path)
-    manifest = read_manifest(path)
+def test_inspect_shows_every_leaf(digits_artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = read_manifest(digits_artifact)
     nested = msgspec.structs.replace(manifest, functions={"main": FunctionInfo(NESTED)})
     monkeypatch.setattr(farcall.artifact, "inspect", lambda _: nested)
-    text = CliRunner().invoke(inspect_command, [str(path)]).output
+    text = CliRunner().invoke(inspect_command, [str(digits_artifact)]).output
     for row in (
         f"main{NESTED}",
         'argument tokens["ids"][1] int64[n]',
@@ -137,5 +135,7 @@ def test_inspect_shows_every_leaf(digits: Path, tmp_path: Path, monkeypatch: pyt
         "argument gap None None",
     ):
         assert row in " ".join(text.split())
-    seen: dict[str, Any] = json.loads(CliRunner().invoke(inspect_command, [str(path), "--json"]).output)
+    seen: dict[str, Any] = json.loads(
+        CliRunner().invoke(inspect_command, [str(digits_artifact), "--json"]).output
+    )
     assert msgspec.convert(seen["functions"]["main"]["signature"], Signature) == NESTED

@@ -6,48 +6,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import farcall.cli
 
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Outcome]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """``cli("build", ...)`` runs the command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["farcall", *map(str, words)])
-        with pytest.raises(SystemExit) as exit_:
-            farcall.cli.main()
-        captured = capfd.readouterr()
-        assert "Traceback" not in captured.err
-        return Outcome(int(exit_.value.code or 0), captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def artifact(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import farcall as fc
-
-    path = tmp_path_factory.mktemp("built") / "digits.so"
-    fc.partition(digits).build().save(path)
-    return path
+from ..terminal import Cli
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +64,10 @@ def test_build_then_inspect(cli: Cli, digits: Path) -> None:
     assert "image: float32[batch, 1, 8, 8]" in text.out
 
 
-def test_run_here_and_there_agree(cli: Cli, artifact: Path, digits: Path, server: str) -> None:
+def test_run_here_and_there_agree(cli: Cli, digits_artifact: Path, digits: Path, server: str) -> None:
     np.save("x.npy", np.random.default_rng(1).random((3, 1, 8, 8), dtype=np.float32))
     for route in (["--output", "here"], ["--output", "there", "--on", server, "--key", "desk"]):
-        result = cli("run", artifact, "--input", "image=x.npy", "--json", *route)
+        result = cli("run", digits_artifact, "--input", "image=x.npy", "--json", *route)
         assert result.code == 0, result.err
         assert json.loads(result.out)["outputs"][0]["shape"] == [3, 10]
     assert cli("run", digits, "--input", "image=x.npy", "--output", "fresh").code == 0
@@ -109,11 +76,11 @@ def test_run_here_and_there_agree(cli: Cli, artifact: Path, digits: Path, server
     np.testing.assert_array_equal(here, np.load("fresh/logits.npy"))
 
 
-def test_a_trace_of_a_run(cli: Cli, artifact: Path, server: str) -> None:
+def test_a_trace_of_a_run(cli: Cli, digits_artifact: Path, server: str) -> None:
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
     result = cli(
         "run",
-        artifact,
+        digits_artifact,
         "--input",
         "image=x.npy",
         "--on",
@@ -177,16 +144,16 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gets_one_clear_message(
-    cli: Cli, case: str, digits: Path, artifact: Path, request: pytest.FixtureRequest
+    cli: Cli, case: str, digits: Path, digits_artifact: Path, request: pytest.FixtureRequest
 ) -> None:
     words, code, text = BAD[case]
     Path("text.onnx").write_text("this is no model\n")
-    Path("cut.so").write_bytes(artifact.read_bytes()[:5000])
+    Path("cut.so").write_bytes(digits_artifact.read_bytes()[:5000])
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
     np.save("f64.npy", np.zeros((1, 1, 8, 8)))
     np.save("flat.npy", np.zeros(64, np.float32))
     np.save("wide.npy", np.zeros((1, 1, 8, 9), np.float32))
-    places = {"digits": digits, "artifact": artifact}
+    places = {"digits": digits, "artifact": digits_artifact}
     if "{server}" in words:
         places["server"] = request.getfixturevalue("server")
     result = cli(*[word.format(**places) for word in words])

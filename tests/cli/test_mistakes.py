@@ -13,9 +13,7 @@ import pytest
 from farcall.errors import ConnectError
 from farcall.rpc import Server, Tls, certificates, connect
 
-from .test_commands import Cli, cli
-
-__all__ = ["cli"]
+from ..terminal import Cli
 
 COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "cert", "config", "token", "token create")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import ROOT
 from ..programs import hiding_torch, output_of
+from ..tree import ROOT
 
 HERE = Path(__file__).parent
 BUILD = """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from farcall import ffi
+from farcall.cpp import build
 from farcall.toolchain import find_compiler
 
 Compile = Callable[..., Path]
@@ -32,6 +33,13 @@ def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 @pytest.fixture(scope="session")
 def kernels_path(compile_kernels: Compile) -> Path:
     return compile_kernels("kernels", (Path(__file__).parent / "kernels.c").read_text())
+
+
+@pytest.fixture(scope="session")
+def torch_kernels() -> Path:
+    """tests/ffi/torch_kernels.cpp as a library."""
+    source = Path(__file__).with_name("torch_kernels.cpp")
+    return Path(build("torch_kernels", sources=str(source), extra_cflags=["-O0"]))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from farcall import _core, ffi
 
-from .test_threads import in_threads
+from .threads import in_threads
 
 THREADS = 16
 TYPES = """

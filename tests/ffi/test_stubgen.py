@@ -15,9 +15,10 @@ import pytest
 
 import farcall.cli
 from farcall import ffi
-from farcall.cpp import build
 from farcall.ffi._exported import Exported, Parameter, Type, read, read_module
 from farcall.ffi._stubs import stub
+
+from ..terminal import Cli
 
 NONE, INT, TENSOR, VIEW, STR = (
     Type("None"),
@@ -26,42 +27,11 @@ NONE, INT, TENSOR, VIEW, STR = (
     Type("DLTensor*"),
     Type("ffi.String"),
 )
-Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def library() -> Path:
-    source = Path(__file__).with_name("torch_kernels.cpp")
-    return Path(build("torch_kernels", sources=str(source), extra_cflags=["-O0"]))
-
-
-@pytest.fixture(scope="module")
-def text(library: Path) -> str:
-    return stub("kernels.so", read_module(ffi.load_library(str(library))))
-
-
-@pytest.fixture(scope="module")
-def artifact(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import farcall as fc
-
-    path = tmp_path_factory.mktemp("built") / "digits.so"
-    fc.partition(digits).build().save(path)
-    return path
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """``cli(...)`` runs ``farcall stubgen`` in this process, in an empty folder: code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["farcall", "stubgen", *map(str, words)])
-        with pytest.raises(SystemExit) as exit_:
-            farcall.cli.main()
-        captured = capfd.readouterr()
-        return int(exit_.value.code or 0), captured.out, captured.err
-
-    return run
+def text(torch_kernels: Path) -> str:
+    return stub("kernels.so", read_module(ffi.load_library(str(torch_kernels))))
 
 
 def definitions(text: str) -> dict[str, ast.FunctionDef]:
@@ -263,12 +233,12 @@ MISUSES = [
 ]
 
 
-def test_mypy_takes_it(text: str, artifact: Path, tmp_path: Path) -> None:
+def test_mypy_takes_it(text: str, digits_artifact: Path, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     from farcall.cli.stubgen import functions_of
 
     (tmp_path / "kernels.pyi").write_text(text)
-    (tmp_path / "digits.pyi").write_text(stub("digits.so", functions_of(artifact)))
+    (tmp_path / "digits.pyi").write_text(stub("digits.so", functions_of(digits_artifact)))
     uses = [*USES.splitlines(), *MISUSES]
     (tmp_path / "uses.py").write_text("\n".join(uses) + "\n")
     (tmp_path / "mypy.ini").write_text(MYPY)
@@ -286,49 +256,49 @@ def test_mypy_takes_it(text: str, artifact: Path, tmp_path: Path) -> None:
 
 
 class TestCommand:
-    def test_prints(self, cli: Cli, library: Path, text: str) -> None:
-        code, out, err = cli(library)
+    def test_prints(self, cli: Cli, torch_kernels: Path, text: str) -> None:
+        code, out, err = cli("stubgen", torch_kernels)
         assert (code, err) == (0, "")
-        assert out == text.replace("kernels.so", library.name)
+        assert out == text.replace("kernels.so", torch_kernels.name)
 
-    def test_writes_and_checks(self, cli: Cli, library: Path, tmp_path: Path) -> None:
-        assert cli(library, "-o", "k.pyi") == (0, "", "")
+    def test_writes_and_checks(self, cli: Cli, torch_kernels: Path, tmp_path: Path) -> None:
+        assert cli("stubgen", torch_kernels, "-o", "k.pyi") == (0, "", "")
         written = (tmp_path / "k.pyi").read_text()
-        assert cli(library, "-o", "k.pyi", "--check") == (0, "", "")
+        assert cli("stubgen", torch_kernels, "-o", "k.pyi", "--check") == (0, "", "")
         (tmp_path / "k.pyi").write_text(written.replace("by: float = 2.0", "by: float = 3.0"))
-        code, out, err = cli(library, "-o", "k.pyi", "--check")
+        code, out, err = cli("stubgen", torch_kernels, "-o", "k.pyi", "--check")
         assert code == 1
         assert "-def scale(x: _Tensor, by: float = 3.0) -> _Tensor:\n+def scale(" in out
         assert "k.pyi is not up to date; run `farcall stubgen` without --check" in err
         assert "3.0" in (tmp_path / "k.pyi").read_text()
 
-    def test_check_of_a_file_that_is_not_there(self, cli: Cli, library: Path, tmp_path: Path) -> None:
-        code, out, err = cli(library, "-o", "none.pyi", "--check")
+    def test_check_of_a_file_that_is_not_there(self, cli: Cli, torch_kernels: Path, tmp_path: Path) -> None:
+        code, out, err = cli("stubgen", torch_kernels, "-o", "none.pyi", "--check")
         assert code == 1
         assert "+def scale(" in out
         assert "not up to date" in err
         assert not (tmp_path / "none.pyi").exists()
 
-    def test_check_needs_a_file(self, cli: Cli, library: Path) -> None:
-        code, _, err = cli(library, "--check")
+    def test_check_needs_a_file(self, cli: Cli, torch_kernels: Path) -> None:
+        code, _, err = cli("stubgen", torch_kernels, "--check")
         assert code == 2
         assert "name it by -o FILE.pyi" in err
 
-    def test_an_artifact_by_its_signature(self, cli: Cli, artifact: Path) -> None:
-        _, out, _ = cli(artifact)
+    def test_an_artifact_by_its_signature(self, cli: Cli, digits_artifact: Path) -> None:
+        _, out, _ = cli("stubgen", digits_artifact)
         main = definitions(out)
         assert set(main) == {"main"}
         assert "float32[" in (ast.get_docstring(main["main"]) or "")
         assert "-> _Tensor:" in line(out, "main")
 
     def test_no_such_file(self, cli: Cli) -> None:
-        code, out, err = cli("nowhere.so")
+        code, out, err = cli("stubgen", "nowhere.so")
         assert (code, out) == (1, "")
         assert "no such file: 'nowhere.so'" in err
 
     def test_no_library(self, cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "text.so").write_text("not a library")
-        code, _, err = cli("text.so", "-o", "text.pyi")
+        code, _, err = cli("stubgen", "text.so", "-o", "text.pyi")
         assert code == 1
         assert "text.so" in err
         assert not (tmp_path / "text.pyi").exists()
@@ -336,6 +306,6 @@ class TestCommand:
     def test_a_library_without_metadata(self, cli: Cli, compile_kernels: Callable[..., Path]) -> None:
         body = "{ (void)args, (void)result; return num_args; }"
         source = f"#include <farcall/c_api.h>\nFARCALL_KERNEL(plain) {body}\n"
-        code, out, err = cli(compile_kernels("plain_stub", source))
+        code, out, err = cli("stubgen", compile_kernels("plain_stub", source))
         assert (code, err) == (0, "")
         assert "def plain(*args: _typing.Any) -> _typing.Any: ..." in out

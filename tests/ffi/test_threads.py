@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from farcall import ffi
 
-
-def in_threads(count: int, work: Callable[[int], Any]) -> None:
-    """Run ``work(i)`` in ``count`` threads that start together; the first exception is raised here."""
-    failures: list[BaseException] = []
-    gate = threading.Barrier(count)
-
-    def run(i: int) -> None:
-        try:
-            gate.wait()
-            work(i)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+from .threads import in_threads
 
 
 def test_gil_is_released_around_the_kernel(kernels: ffi.Module) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from farcall import _core
 
-from ..conftest import ROOT
 from ..programs import hiding_torch, output_of
+from ..tree import ROOT
 
 HERE = Path(__file__).parent
 BUILD = """

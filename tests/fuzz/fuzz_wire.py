@@ -19,7 +19,7 @@ _COVERAGE = "-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp"
 
 def _compile(folder: Path, *, covered: bool) -> Path:
     """Two steps: a compiler that is told of coverage at the link would add a fuzzer of its own."""
-    from ..wire.conftest import FLAGS, compiler
+    from ..wire.building import FLAGS, compiler
 
     zig = [sys.executable, "-m", "ziglang", "cc"]
     command = zig if covered else compiler()

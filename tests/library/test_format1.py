@@ -19,7 +19,7 @@ import farcall as fc
 from farcall.library import inspect
 from farcall.library._manifest import Manifest
 
-from ..conftest import ROOT
+from ..tree import ROOT
 
 FROZEN = ROOT / "tests" / "data" / "format1" / "affine.so"
 

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
 
 import pytest
 
 from farcall.rpc import Server, Session, connect
 
-from . import exports
+from ..waiting import SECONDS
+from .peers import Peer
+from .servers import INIT
 from .tvm_processes import tvm_server
-
-INIT = f"{exports.__name__}:register"
-SECONDS = 20.0  # nothing here takes a second; a test that would hang fails after this
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     with Server(init=INIT, key="k") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def servers(server: Server) -> Iterator[list[Server]]:
+    """Three; the first is everybody's."""
+    with Server(init=INIT, key="second") as second, Server(init=INIT, key="third") as third:
+        yield [server, second, third]
 
 
 @pytest.fixture
@@ -70,150 +71,4 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def works(server: Server, key: str = "k") -> bool:
-    """Whether an honest client is served."""
-    with connect(server.url, key=key, timeout=SECONDS) as honest:
-        return honest.get_function("test.add")(20, 22) == 42
-
-
-def has_ended(pid: int) -> bool:
-    """Wait until a process has ended (ours or not)."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], SECONDS)[0])
-    finally:
-        os.close(descriptor)
-
-
 # ---- bytes
-
-INT, POINTER = 1, 4
-
-
-def packet(code: int, body: bytes = b"") -> bytes:
-    return struct.pack("<qi", len(body) + 4, code) + body
-
-
-def sequence(*values: bytes) -> bytes:
-    return struct.pack("<i", len(values)) + b"".join(values)
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<iQ", 8, len(value.encode())) + value.encode()
-
-
-def integer(value: int) -> bytes:
-    return struct.pack("<iq", INT, value)
-
-
-def pointer(value: int) -> bytes:
-    return struct.pack("<iQ", POINTER, value)
-
-
-def device(kind: int = 1, index: int = 0) -> bytes:
-    return struct.pack("<iii", 6, kind, index)
-
-
-def dl_tensor(data: int, shape: tuple[int, ...], byte_offset: int = 0, kind: int = 1) -> bytes:
-    """uint8."""
-    return struct.pack(f"<QiiiBBH{len(shape)}qQ", data, kind, 0, len(shape), 1, 8, 1, *shape, byte_offset)
-
-
-class Place(Protocol):
-    """Where a peer connects."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-
-
-class Peer:
-    """A client of bytes: for what no honest client would send."""
-
-    def __init__(self, server: Place) -> None:
-        self.socket = socket.create_connection((server.host, server.port), timeout=SECONDS)
-
-    def __enter__(self) -> Peer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.socket.recv(size - len(data))
-            if not piece:
-                raise EOFError(f"closed after {len(data)} of {size} bytes")
-            data += piece
-        return data
-
-    def rest(self) -> bytes:
-        """Everything until the server closes."""
-        data = b""
-        try:
-            while piece := self.socket.recv(65536):
-                data += piece
-        except ConnectionResetError:
-            pass
-        return data
-
-    def hello(self, key: bytes) -> None:
-        self.send(struct.pack("<ii", 0xFF271, len(key)) + key)
-
-    def shake(self, key: bytes = b"client:k") -> bytes:
-        """The handshake; answers the server's key."""
-        self.hello(key)
-        code, size = struct.unpack("<ii", self.receive(8))
-        assert code == 0xFF271
-        return self.receive(size)
-
-    def reply(self) -> tuple[int, bytes]:
-        """Code and body of the next packet."""
-        size, code = struct.unpack("<Qi", self.receive(12))
-        return code, self.receive(size - 4)
-
-    def ask(self, code: int, body: bytes = b"") -> tuple[int, bytes]:
-        self.send(packet(code, body))
-        return self.reply()
-
-    def start(self, version: str = "0.8.0") -> tuple[int, bytes]:
-        return self.ask(2, struct.pack("<Q", len(version)) + version.encode() + sequence())
-
-    def handle(self, code: int, *values: bytes) -> int:
-        """A syscall that answers with a pointer."""
-        kind, body = self.ask(code, sequence(*values))
-        assert (kind, struct.unpack_from("<ii", body)) == (4, (1, POINTER)), body
-        return int(struct.unpack_from("<Q", body, 8)[0])
-
-    def function(self, name: str) -> int:
-        return self.handle(9, text(name))
-
-    def alloc(self, size: int) -> int:
-        dtype = struct.pack("<iBBHi", 5, 1, 8, 1, 0)
-        return self.handle(13, device(), integer(size), integer(64), dtype)
-
-    def call(self, function: int, *values: bytes) -> tuple[int, bytes]:
-        return self.ask(3, struct.pack("<Q", function) + sequence(*values))
-
-    def copy_in(self, tensor: bytes, payload: bytes) -> tuple[int, bytes]:
-        return self.ask(7, tensor + struct.pack("<Q", len(payload)) + payload)
-
-    def copy_out(self, tensor: bytes, nbytes: int) -> tuple[int, bytes]:
-        return self.ask(6, tensor + struct.pack("<Q", nbytes))
-
-
-def message(reply: tuple[int, bytes]) -> str:
-    """The text of a kException."""
-    code, body = reply
-    assert code == 5, reply
-    return body[16:].decode()

@@ -20,21 +20,9 @@ from hypothesis import strategies as st
 from farcall.errors import ConnectError, WorkerCrashedError
 from farcall.rpc import Limits, Server, Session, connect
 
-from .conftest import (
-    INIT,
-    SECONDS,
-    Peer,
-    device,
-    dl_tensor,
-    has_ended,
-    integer,
-    message,
-    packet,
-    pointer,
-    sequence,
-    text,
-    works,
-)
+from ..waiting import SECONDS, has_ended
+from .peers import Peer, device, dl_tensor, integer, message, packet, pointer, sequence, text
+from .servers import INIT, works
 
 
 def handshake(key: bytes) -> bytes:

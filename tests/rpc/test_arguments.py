@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import farcall as fc
 from farcall.rpc import Limits, RemoteModule, RemoteObject, Server, Session, connect
 
-from .conftest import INIT, SECONDS
+from ..waiting import SECONDS
+from .servers import INIT
 
 ITEMS = st.recursive(
     st.one_of(

@@ -22,8 +22,9 @@ import pytest
 import farcall as fc
 from farcall.rpc import EventServer, Session, connect
 
-from .conftest import SECONDS, device, integer, message, packet, sequence
+from ..waiting import SECONDS
 from .native import core_without_python
+from .peers import device, integer, message, packet, sequence
 
 pytestmark = pytest.mark.slow
 

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-
-import pytest
 
 from farcall.rpc import Server
 
-from .conftest import Peer, device, integer, message, packet, pointer, sequence, text, works
+from .peers import Peer, device, integer, message, packet, pointer, sequence, text
+from .servers import works
 
 MINE = 1 << 63
 VOID = sequence(struct.pack("<i", 0))
-
-
-@pytest.fixture
-def peer(server: Server) -> Iterator[Peer]:
-    with Peer(server) as raw:
-        raw.shake()
-        raw.start()
-        yield raw
 
 
 def function(handle: int) -> bytes:

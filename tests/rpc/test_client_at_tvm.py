@@ -15,7 +15,7 @@ import pytest
 import farcall as fc
 from farcall.rpc import RemoteModule, RemoteObject, Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 from .tvm_processes import needs_tvm, tvm_server
 
 pytestmark = needs_tvm

@@ -10,7 +10,7 @@ import pytest
 import farcall as fc
 from farcall.rpc import RemoteModule, Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,12 @@ import farcall as fc
 from farcall.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, DeadlineExceededError
 from farcall.rpc import EventServer, Limits, Server, Session, connect
 
-from .conftest import INIT, SECONDS, Peer, has_ended, integer, message, packet, pointer, sequence, text, works
-from .test_errors import ACCEPT, VOID, impostor, until_closed
-from .test_relay import go_on
-from .test_service import COMMAND, Events
+from ..waiting import SECONDS, has_ended
+from .impostors import ACCEPT, VOID, impostor, until_closed
+from .peers import Peer, go_on, integer, message, packet, pointer, sequence, text
+from .servers import COMMAND, INIT, Events, works
 
 DEADLINE = "farcall.rpc.deadline"
-
-
-@pytest.fixture(scope="module")
-def servers(server: Server) -> Iterator[list[Server]]:
-    """Three; the first is everybody's."""
-    with Server(init=INIT, key="second") as second, Server(init=INIT, key="third") as third:
-        yield [server, second, third]
 
 
 def through(servers: list[Server], hops: int, **options: Any) -> Session:

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,38 +26,16 @@ from farcall.errors import (
 )
 from farcall.rpc import Server, connect
 
-from .conftest import INIT, SECONDS, has_ended, packet, sequence, text, works
-
-VOID = packet(4, sequence(struct.pack("<i", 0)))
-ACCEPT = struct.pack("<ii", 0xFF271, 8) + b"server:k"
+from ..waiting import SECONDS, has_ended
+from .impostors import ACCEPT, VOID, impostor, take_packet, until_closed
+from .peers import packet, sequence, text
+from .servers import INIT, works
 
 
 def refused(url: str, key: str = "", timeout: float = SECONDS) -> str:
     with pytest.raises(ConnectError) as caught:
         connect(url, key=key, timeout=timeout)
     return str(caught.value)
-
-
-@contextlib.contextmanager
-def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does what ``serve`` does with its first connection; gives its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def run() -> None:
-            connection, _ = listener.accept()
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(SECONDS)
-                serve(connection)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join(SECONDS)
-
-
-def until_closed(connection: socket.socket) -> None:
-    while connection.recv(4096):
-        pass
 
 
 # ---- no session
@@ -119,12 +97,6 @@ def test_a_server_that_says_no_more(answer: bytes) -> None:
 
 
 # ---- in a session
-
-
-def take_packet(connection: socket.socket) -> None:
-    """Read one whole packet."""
-    (size,) = struct.unpack("<Q", connection.recv(8, socket.MSG_WAITALL))
-    connection.recv(size, socket.MSG_WAITALL)
 
 
 def stage(replies: list[bytes]) -> Callable[[socket.socket], None]:

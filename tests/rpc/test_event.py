@@ -22,7 +22,7 @@ from farcall.rpc.server._dispatch import Rights
 from farcall.rpc.server._event import EventServer
 from farcall.rpc.server._scopes import Scope
 
-from .conftest import device, dl_tensor, integer, packet, pointer, sequence, text
+from .peers import device, dl_tensor, integer, packet, pointer, sequence, text
 
 HERE = Path(__file__).parent  # no file is touched here
 INIT = packet(2, struct.pack("<Q", 5) + b"0.8.0" + sequence())

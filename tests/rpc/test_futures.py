@@ -15,7 +15,7 @@ import farcall as fc
 from farcall.errors import DeadlineExceededError
 from farcall.rpc import Call, Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 
 @contextmanager

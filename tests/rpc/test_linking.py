@@ -16,7 +16,8 @@ from farcall.rpc import Limits, Server, Session, connect
 from farcall.toolchain import Target, find_compiler
 
 from ..programs import hiding_torch, output_of
-from .conftest import INIT, SECONDS
+from ..waiting import SECONDS
+from .servers import INIT
 from .tvm_processes import HERE, needs_tvm, seen_by
 
 

@@ -19,8 +19,9 @@ import farcall as fc
 from farcall.errors import ProtocolError
 from farcall.rpc import Session, connect
 
-from .conftest import SECONDS, integer, packet, pointer, sequence, text
-from .test_errors import ACCEPT, VOID, impostor, take_packet
+from ..waiting import SECONDS
+from .impostors import ACCEPT, VOID, impostor, take_packet
+from .peers import integer, packet, pointer, sequence, text
 
 NONE = struct.pack("<i", 0)
 FUNCTION = packet(4, sequence(pointer(7)))

@@ -23,7 +23,8 @@ from farcall.errors import (
 from farcall.rpc import EventServer, Limits, Server, Session, Tls, connect
 from farcall.rpc.tokens import TokenFile
 
-from .conftest import INIT, SECONDS, has_ended
+from ..waiting import SECONDS, has_ended
+from .servers import INIT
 
 Wrong: Any = None  # an argument whose type no checker would let through
 

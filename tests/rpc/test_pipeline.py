@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import farcall as fc
 from farcall.rpc import Call, Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 
 def test_calls_are_sent_together(session: Session) -> None:

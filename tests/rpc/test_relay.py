@@ -31,29 +31,23 @@ from farcall.rpc import Limits, Server, Session, connect
 from farcall.rpc.shared._hops import Hop, hop_values, parse_hop
 from farcall.rpc.tokens import SCOPES, TokenFile
 
-from .conftest import (
-    INIT,
-    SECONDS,
+from ..waiting import SECONDS
+from .peers import (
     Peer,
+    constructor,
     device,
     dl_tensor,
+    go_on,
     integer,
     message,
     packet,
     pointer,
     sequence,
     text,
-    works,
 )
+from .servers import INIT, works
 
 MINE = 1 << 63
-
-
-@pytest.fixture(scope="module")
-def servers(server: Server) -> Iterator[list[Server]]:
-    """Three; the first is everybody's."""
-    with Server(init=INIT, key="second") as second, Server(init=INIT, key="third") as third:
-        yield [server, second, third]
 
 
 @pytest.fixture
@@ -64,18 +58,6 @@ def far(servers: list[Server]) -> Iterator[Session]:
         third.url, "third", via=[(first.url, "k"), (second.url, "second")], timeout=SECONDS
     ) as session:
         yield session
-
-
-def constructor(server: Server, key: str) -> bytes:
-    logging = struct.pack("<iq", 2, 0)
-    return text("rpc.Connect") + text("127.0.0.1") + integer(server.port) + text(key) + logging
-
-
-def go_on(raw: Peer, *hops: tuple[Server, str]) -> tuple[int, bytes]:
-    """Begin a session that goes on."""
-    raw.shake()
-    values = b"".join(constructor(*hop) for hop in hops)
-    return raw.ask(2, struct.pack("<Q", 5) + b"0.8.0" + struct.pack("<i", 5 * len(hops)) + values)
 
 
 @pytest.fixture
@@ -467,7 +449,7 @@ from pathlib import Path
 
 import numpy as np
 from farcall.rpc import Server, connect
-from tests.rpc.conftest import INIT
+from tests.rpc.servers import INIT
 
 def field(pid, name):
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from farcall.rpc import Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 from .tvm_exports import INIT as TVM_LIKE
 from .tvm_processes import needs_tvm, seen_by
 

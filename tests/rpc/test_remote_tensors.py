@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import farcall as fc
 from farcall.rpc import Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 

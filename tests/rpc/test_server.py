@@ -21,8 +21,9 @@ from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
 from farcall.rpc.server import _supervisor as supervisor
 
+from ..waiting import SECONDS, has_ended
 from . import exports
-from .conftest import INIT, SECONDS, has_ended, works
+from .servers import INIT, works
 
 PROGRAM = """
 import sys

@@ -35,34 +35,12 @@ from farcall.rpc.server import _pool as pool
 from farcall.rpc.server import _supervisor as supervisor
 from farcall.rpc.tokens import TokenFile
 
+from ..waiting import SECONDS, has_ended
 from . import exports
-from .conftest import INIT, SECONDS, Peer, has_ended, integer, packet
+from .peers import Peer, integer, packet
+from .servers import COMMAND, INIT, Events
 
-COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"]
 THREADED = f"{exports.__name__}:register_with_a_thread"
-
-
-class Events:
-    """A log that can be waited for."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, object]] = []
-        self._news = threading.Condition()
-
-    def __call__(self, event: dict[str, object]) -> None:
-        with self._news:
-            self.seen.append(event)
-            self._news.notify_all()
-
-    def await_one(self, name: str) -> dict[str, object]:
-        """The first event of that name."""
-
-        def found() -> list[dict[str, object]]:
-            return [event for event in self.seen if event["event"] == name]
-
-        with self._news:
-            assert self._news.wait_for(found, SECONDS), (name, self.seen)
-            return found()[0]
 
 
 def add(session: fc.Session) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import farcall as fc
 from farcall.rpc import Limits, Server, Session, connect
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 VALUES = [
     None,

@@ -24,7 +24,7 @@ from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads
 from farcall.rpc.shared._content_names import hint_of, library_name
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 ENDS = 64 * 1024
 PIECE = 50_000

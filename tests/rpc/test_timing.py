@@ -17,7 +17,8 @@ from farcall import _core
 from farcall.rpc import Server, Session, Timing, TimingOptions, benchmark, connect
 from farcall.rpc.client._timing import _decode
 
-from .conftest import INIT, SECONDS
+from ..waiting import SECONDS
+from .servers import INIT
 
 
 def test_a_remote_function(session: Session) -> None:

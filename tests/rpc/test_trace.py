@@ -15,7 +15,8 @@ import farcall as fc
 from farcall.rpc import Server, Session, connect
 from farcall.rpc.client._tracing import _read
 
-from .conftest import INIT, SECONDS
+from ..waiting import SECONDS
+from .servers import INIT
 
 
 def check_format(trace: dict[str, Any]) -> None:

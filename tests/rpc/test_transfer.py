@@ -16,7 +16,7 @@ import farcall as fc
 from farcall.rpc import Server, Session, connect
 from farcall.rpc.client import _transfer as transfer
 
-from .conftest import SECONDS
+from ..waiting import SECONDS
 
 PIECE = 512 * 1024
 SIZES = [0, 1, 65535, 65536, 65537, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 17]

@@ -10,7 +10,8 @@ import pytest
 import farcall as fc
 from farcall.rpc import Server, Session, Timing, connect
 
-from .conftest import SECONDS, works
+from ..waiting import SECONDS
+from .servers import works
 from .tvm_processes import needs_tvm, seen_by
 
 pytestmark = needs_tvm

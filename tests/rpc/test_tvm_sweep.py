@@ -11,8 +11,8 @@ import pytest
 from farcall.rpc import Server, Session, connect
 
 from ..programs import hiding_torch, output_of
+from ..waiting import SECONDS
 from . import exports
-from .conftest import SECONDS
 from .tvm_processes import HERE, needs_tvm, seen_by
 
 pytestmark = needs_tvm

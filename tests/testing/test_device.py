@@ -12,11 +12,11 @@ import pytest
 import farcall as fc
 from farcall.rpc import Server, Session, connect
 from farcall.testing import DEVICE_RULES, NullDevice, check_device
-from tests.rpc.conftest import Peer, device, dl_tensor, integer, message
+from tests.rpc.peers import Peer, device, dl_tensor, integer, message
+from tests.waiting import SECONDS
 
 from . import drivers
 
-SECONDS = 20.0
 X = np.arange(6, dtype="float32").reshape(2, 3)
 # The rule that each faulty driver breaks, by its kind.
 BROKEN = {

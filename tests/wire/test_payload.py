@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import compiler
+from .building import compiler
 
 SIZE = 64
 # (DLPack code, bits, lanes): bytes of its numbers. Halves of complex numbers, and lanes, stay where they are.

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .conftest import Wire, compile_c, compiler, packed
+from .building import Wire, compile_c, compiler, packed
 
 Build = Callable[..., Path]
 

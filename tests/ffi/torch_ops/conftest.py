@@ -8,14 +8,12 @@ import pytest
 
 import farcall as fc
 from farcall import ffi
-from farcall.cpp import build
 from farcall.ffi._torch_ops import TorchOps
 
 
 @pytest.fixture(scope="package")
-def lib() -> ffi.Module:
-    source = Path(__file__).parents[1] / "torch_kernels.cpp"
-    return ffi.load_library(build("torch_kernels", sources=str(source), extra_cflags=["-O0"]))
+def lib(torch_kernels: Path) -> ffi.Module:
+    return ffi.load_library(torch_kernels)
 
 
 @pytest.fixture(scope="package")
@@ -26,9 +24,7 @@ def ops(lib: ffi.Module) -> TorchOps:
 
 
 @pytest.fixture(scope="package")
-def digits_ops(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> TorchOps:
+def digits_ops(digits_artifact: Path) -> TorchOps:
     from .library import spaces
 
-    path = tmp_path_factory.mktemp("built") / "digits.so"
-    fc.partition(digits).build().save(path)
-    return fc.load_module(path).as_torch_op(next(spaces))
+    return fc.load_module(digits_artifact).as_torch_op(next(spaces))

@@ -18,10 +18,10 @@ static size_t table_size; /* a power of two, or 0 */
 static size_t table_used; /* tombstones count */
 static FcMutex table_lock = FC_MUTEX_INIT;
 
-static uint64_t hash_name(const char* name, size_t size) {
+static size_t hash_name(const char* name, size_t size) {
   uint64_t hash = 1469598103934665603ULL; /* FNV-1a */
   for (size_t i = 0; i < size; ++i) hash = (hash ^ (uint8_t)name[i]) * 1099511628211ULL;
-  return hash;
+  return (size_t)hash;
 }
 
 static Entry* find(const char* name, size_t size) {

@@ -172,8 +172,8 @@ static const void* range(const Look* look, uint64_t at, uint64_t size, void** ma
   const void* seen = in_window(&look->head, at, size);
   if (!seen) seen = in_window(&look->tail, at, size);
   if (seen) return seen;
-  *made = malloc(size + 1);
-  return *made && pread(look->file, *made, size, (off_t)at) == (ssize_t)size ? *made : NULL;
+  *made = malloc((size_t)size + 1);
+  return *made && pread(look->file, *made, (size_t)size, (off_t)at) == (ssize_t)size ? *made : NULL;
 }
 
 /* The linker's name for where this core begins: with the header of a library for this machine. */

@@ -19,16 +19,30 @@
 #include "runtime/dl/dl.h"
 #include "runtime/dl/link.h"
 
+/* The relocations that hold a function's address. 32-bit machines write them in other tables (DT_REL), or otherwise. */
 #if defined(__x86_64__)
 #define IS_POINTER_RELOCATION(t) ((t) == R_X86_64_JUMP_SLOT || (t) == R_X86_64_GLOB_DAT || (t) == R_X86_64_64)
 #elif defined(__aarch64__)
 #define IS_POINTER_RELOCATION(t) ((t) == R_AARCH64_JUMP_SLOT || (t) == R_AARCH64_GLOB_DAT || (t) == R_AARCH64_ABS64)
-#elif defined(__riscv)
+#elif defined(__riscv) && __riscv_xlen == 64
 #define IS_POINTER_RELOCATION(t) ((t) == R_RISCV_JUMP_SLOT || (t) == R_RISCV_64)
 #elif defined(__s390x__)
 #define IS_POINTER_RELOCATION(t) ((t) == R_390_JMP_SLOT || (t) == R_390_GLOB_DAT || (t) == R_390_64)
+#endif
+
+#if defined(IS_POINTER_RELOCATION)
+enum { KNOWS_RELOCATIONS = 1 };
 #else
-#error "name the relocations of this machine that hold a function's address"
+enum { KNOWS_RELOCATIONS = 0 };
+#define IS_POINTER_RELOCATION(t) ((void)(t), false)
+#endif
+
+#if UINTPTR_MAX > UINT32_MAX
+#define SYMBOL_OF(relocation) ELF64_R_SYM((relocation)->r_info)
+#define TYPE_OF(relocation) ELF64_R_TYPE((relocation)->r_info)
+#else
+#define SYMBOL_OF(relocation) ELF32_R_SYM((relocation)->r_info)
+#define TYPE_OF(relocation) ELF32_R_TYPE((relocation)->r_info)
 #endif
 
 /* ---- the tables of a loaded library ---- */
@@ -178,14 +192,14 @@ static void* own_library(void) {
 }
 
 static bool is_import_of_ours(const FcImage* image, const ElfW(Rela) * relocation) {
-  const ElfW(Sym)* symbol = &image->symbols[ELF64_R_SYM(relocation->r_info)];
-  return IS_POINTER_RELOCATION(ELF64_R_TYPE(relocation->r_info)) && symbol->st_shndx == SHN_UNDEF &&
+  const ElfW(Sym)* symbol = &image->symbols[SYMBOL_OF(relocation)];
+  return IS_POINTER_RELOCATION(TYPE_OF(relocation)) && symbol->st_shndx == SHN_UNDEF &&
          is_ours(image->strings + symbol->st_name);
 }
 
 /* What this core has under the name that a relocation wants. */
 static void* own_symbol(const FcImage* image, const ElfW(Rela) * relocation, const FcImage* core) {
-  return find_in(core, image->strings + image->symbols[ELF64_R_SYM(relocation->r_info)].st_name);
+  return find_in(core, image->strings + image->symbols[SYMBOL_OF(relocation)].st_name);
 }
 
 /* False where this core does not have what the library wants. */
@@ -234,9 +248,19 @@ static void* fail(char* message, size_t size, const char* text) {
   return NULL;
 }
 
-/* The linker found everything; where that is another runtime, ours takes its place. */
+/* Whether a global lookup finds the runtime of somebody else. */
+static bool another_is_global(void) {
+  void* found = dlsym(RTLD_DEFAULT, "TVMFFIFunctionGetGlobal");
+  return found && found != (void*)TVMFFIFunctionGetGlobal;
+}
+
+/*
+ * The linker found everything; where that is another runtime, ours takes its place. On machines whose relocations are
+ * not known here, a library stays bound to the other runtime, and its functions are called as such a library's.
+ */
 static bool settle(void* library, bool was_loaded) {
   FcImage image, core;
+  if (!KNOWS_RELOCATIONS) return !another_is_global();
   if (!fc_link_image(library, &image) || !fc_link_image(own_library(), &core)) return true;
   const ElfW(Rela)* import = first_import(&image);
   if (!import || *(void**)(image.base + import->r_offset) == own_symbol(&image, import, &core)) return true;

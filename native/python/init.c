@@ -1,5 +1,6 @@
 /* The extension module farcall._core. */
 #include "python/abi/abi.h"
+#include "python/constants.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/init.h"
@@ -52,6 +53,7 @@ static int fill(PyObject* module) {
   if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
   fc_streams_init();
   fc_check_signals = check_signals;
+  if (fc_runtime_constants(module) != 0 || fc_program_constants(module) != 0) return -1;
   return fc_sessions_init(module);
 }
 

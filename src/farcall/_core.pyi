@@ -16,6 +16,26 @@ _E = TypeVar("_E", bound=type[BaseException])
 
 DTypeLike: TypeAlias = Any
 """A dtype of farcall, numpy or torch, or its name."""
+# Numbers of the native core, by name: native/python/constants.h.
+TYPE_INDICES: Mapping[str, int]
+REMOTE_STEP: int
+"""Device types from here on are behind a session; each session has so many."""
+PACKETS: Mapping[str, int]
+"""Codes of requests, see include/farcall/wire.h."""
+PROTOCOL_VERSION: str
+PEER: Mapping[str, int]
+"""What the other side of a session can do, one bit each."""
+PAGE: Mapping[str, int]
+"""Offsets in the status page of a worker."""
+LEAF_KINDS: Mapping[str, int]
+LEAF_FLAGS: Mapping[str, int]
+REF_KINDS: Mapping[str, int]
+NODE_KINDS: Mapping[str, int]
+ARRAY_KINDS: Mapping[str, int]
+DIMS: Mapping[str, int]
+OPERATIONS: Mapping[str, int]
+"""Of the program of a Signature, see native/python/abi/abi.h."""
+
 DeviceLike: TypeAlias = Any
 """A Device, a torch.device, a name such as ``"cuda:1"``, or (type, index)."""
 

@@ -8,6 +8,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farcall.ffi import _dims
 from farcall.graph.dims import (
     Dim,
     UnknownShapeError,
@@ -103,6 +104,7 @@ def test_same_sees_through_forms() -> None:
         "n if n else h",
         "n <",
         "9**9**9",
+        "((2**60)**60)**60",
         "n**n",
         "1//0",
     ],
@@ -117,6 +119,18 @@ def test_long_and_deep_text_is_refused() -> None:
         parse("1+" * 10_000 + "1")
     with pytest.raises(ValueError, match="dim"):
         parse("(" * 400 + "n" + ")" * 400)
+
+
+def test_a_product_of_many_equal_dims_is_read_back_by_all_who_read_dims() -> None:
+    written = str(product([N] * 20))
+    assert written == "n**20"
+    assert parse(written) == N**20
+    assert _dims.evaluate(written, {"n": 2}) == 1 << 20
+
+
+def test_a_power_that_no_memory_holds_is_refused_at_evaluation() -> None:
+    with pytest.raises(ValueError, match="more than 4096 bits"):
+        _dims.evaluate("((((2**64)**64)**64)**64)**64", {})
 
 
 def test_exporter_forms_are_read() -> None:

@@ -33,6 +33,20 @@ enum {
 enum { FC_DIM_ANY = -1 };
 #define FC_DIM_EXPRESSION INT64_MIN
 
+/* The code of an expression: the symbol that it can be solved for (or -1), then postfix notation up to FC_OP_END. */
+enum {
+  FC_OP_CONSTANT,
+  FC_OP_SYMBOL,
+  FC_OP_ADD,
+  FC_OP_SUBTRACT,
+  FC_OP_MULTIPLY,
+  FC_OP_FLOOR_DIVIDE,
+  FC_OP_LARGER,
+  FC_OP_SMALLER,
+  FC_OP_END
+};
+enum { FC_OP_MAX_STACK = 16 };
+
 typedef struct FcLeaf {
   uint8_t kind, flags;
   int16_t ref; /* FC_REF_* of a reference */

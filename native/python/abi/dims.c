@@ -1,10 +1,6 @@
 /* Dims of a tensor in a Signature: sizes, names that a call binds to sizes, and expressions over names. */
 #include "python/abi/abi.h"
 
-/* What farcall.abi.dims writes: the symbol that an expression can be solved for (or -1), then postfix notation. */
-enum { OP_CONSTANT, OP_SYMBOL, OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_FLOOR_DIVIDE, OP_LARGER, OP_SMALLER, OP_END };
-enum { MAX_STACK = 16 };
-
 static bool floor_divide(int64_t a, int64_t b, int64_t* out) {
   if (b <= 0) return false;
   *out = a / b - (a % b < 0);
@@ -13,23 +9,23 @@ static bool floor_divide(int64_t a, int64_t b, int64_t* out) {
 
 static bool apply(int64_t op, int64_t a, int64_t b, int64_t* out) {
   switch (op) {
-    case OP_ADD: return !__builtin_add_overflow(a, b, out);
-    case OP_SUBTRACT: return !__builtin_sub_overflow(a, b, out);
-    case OP_MULTIPLY: return !__builtin_mul_overflow(a, b, out);
-    case OP_FLOOR_DIVIDE: return floor_divide(a, b, out);
-    case OP_LARGER: *out = a > b ? a : b; return true;
+    case FC_OP_ADD: return !__builtin_add_overflow(a, b, out);
+    case FC_OP_SUBTRACT: return !__builtin_sub_overflow(a, b, out);
+    case FC_OP_MULTIPLY: return !__builtin_mul_overflow(a, b, out);
+    case FC_OP_FLOOR_DIVIDE: return floor_divide(a, b, out);
+    case FC_OP_LARGER: *out = a > b ? a : b; return true;
     default: *out = a < b ? a : b; return true;
   }
 }
 
 /* False where a symbol is not known, or a number leaves the range: the typed rules count without bounds. */
 static bool evaluate(const int64_t* code, const int64_t* symbols, int64_t* out) {
-  int64_t stack[MAX_STACK + 1];
+  int64_t stack[FC_OP_MAX_STACK + 1];
   int32_t n = 0;
-  for (; *code != OP_END; ++code) {
-    if (*code == OP_CONSTANT) {
+  for (; *code != FC_OP_END; ++code) {
+    if (*code == FC_OP_CONSTANT) {
       stack[n++] = *++code;
-    } else if (*code == OP_SYMBOL) {
+    } else if (*code == FC_OP_SYMBOL) {
       stack[n] = symbols[*++code];
       if (stack[n++] < 0) return false;
     } else {

@@ -7,8 +7,7 @@
 
 #include "python/rpc/channel.h"
 #include "session/client/remote.h"
-
-enum { PAGE_TRAFFIC = 512, PAGE_SIZE = 4096 }; /* of farcall/rpc/page.py */
+#include "session/server/serve.h"
 
 /* ---- life ---- */
 
@@ -31,8 +30,8 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   PyEndpoint* self = (PyEndpoint*)type->tp_alloc(type, 0);
   if (!self) return NULL;
   if (page != Py_None && PyObject_GetBuffer(page, &self->page, PyBUF_WRITABLE) < 0) goto fail;
-  if (page != Py_None && self->page.len < PAGE_SIZE) {
-    PyErr_Format(PyExc_ValueError, "the page has %d bytes, got %zd", (int)PAGE_SIZE, self->page.len);
+  if (page != Py_None && self->page.len < FC_PAGE_SIZE) {
+    PyErr_Format(PyExc_ValueError, "the page has %d bytes, got %zd", (int)FC_PAGE_SIZE, self->page.len);
     goto fail;
   }
   fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
@@ -45,7 +44,7 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     goto fail;
   }
   if (self->page.buf) channel->sending = self->page.buf;
-  if (self->page.buf) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + PAGE_TRAFFIC);
+  if (self->page.buf) channel->traffic = (uint64_t*)((uint8_t*)self->page.buf + FC_PAGE_RECEIVED);
   return (PyObject*)self;
 fail:
   Py_DECREF(self);

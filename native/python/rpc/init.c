@@ -1,8 +1,8 @@
 /* The session's part of farcall._core. Its other files do not know this one. */
 #include "python/init.h"
+#include "python/constants.h"
 #include "python/rpc/channel.h"
 #include "python/rpc/remote.h"
-#include "session/server/serve.h"
 
 static int add_functions(PyObject* module) {
   PyMethodDef* const tables[] = {fc_endpoint_functions,   fc_remote_functions,     fc_remote_tensor_functions,
@@ -12,20 +12,6 @@ static int add_functions(PyObject* module) {
     if (PyModule_AddFunctions(module, tables[i]) != 0) return -1;
   }
   return 0;
-}
-
-/* Names of the bits of a mask, as a dict. */
-static int add_bits(PyObject* module, const char* name, const char* const* names) {
-  PyObject* bits = PyDict_New();
-  int rc = bits ? 0 : -1;
-  for (int i = 0; rc == 0 && names[i]; ++i) {
-    PyObject* bit = PyLong_FromLong(1L << i);
-    rc = bit ? PyDict_SetItemString(bits, names[i], bit) : -1;
-    Py_XDECREF(bit);
-  }
-  if (rc == 0) rc = PyModule_AddObjectRef(module, name, bits);
-  Py_XDECREF(bits);
-  return rc;
 }
 
 static int add_types(PyObject* module) {
@@ -40,7 +26,6 @@ static int add_types(PyObject* module) {
 int fc_sessions_init(PyObject* module) {
   fc_session_hooks =
       (FcSessionHooks){fc_function_label, fc_remote_function_peer, fc_remote_place_text, fc_remote_wrap_object};
-  if (add_types(module) != 0 || fc_endpoint_add_client() != 0) return -1;
-  if (add_bits(module, "SCOPES", fc_scope_names) != 0 || add_bits(module, "OFFERS", fc_offer_names) != 0) return -1;
+  if (add_types(module) != 0 || fc_endpoint_add_client() != 0 || fc_session_constants(module) != 0) return -1;
   return add_functions(module);
 }

@@ -116,17 +116,24 @@ uint32_t fc_scope_of(TVMFFIByteArray name);
 enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4 };
 extern const char* const fc_offer_names[]; /* the same */
 
-/* ---- the page that the supervisor reads when this process is dead; the layout is page.py's ---- */
+/* ---- the page that the supervisor reads when this process is dead: offsets of its fields ---- */
 
 enum {
-  FC_PAGE_CALLING = 1,
-  FC_PAGE_NAME_SIZE = 2,
+  FC_PAGE_SENDING = 0, /* not 0 while a reply is being sent: with the counters, written by the channel */
+  FC_PAGE_CALLING = 1, /* not 0 while a function runs */
+  FC_PAGE_NAME_SIZE = 2, /* u16, little-endian; then the function's name */
   FC_PAGE_NAME = 4,
   FC_PAGE_NAME_MAX = 256,
-  FC_PAGE_CALLS = 528, /* u64 of the host: calls that have begun */
-  FC_PAGE_BEGUN = 561, /* kInitServer came */
-  FC_PAGE_DUE = 536,   /* two u64 of the host: when this process is ended (CLOCK_MONOTONIC, ns; 0: not), and how many
-                        * nanoseconds that gave */
+  FC_PAGE_RECEIVED = 512, /* u64 of the host, as the four below: bytes from the client */
+  FC_PAGE_SENT = 520,
+  FC_PAGE_CALLS = 528, /* calls that have begun */
+  FC_PAGE_DUE = 536,   /* when this process is ended (CLOCK_MONOTONIC, ns); 0: not */
+  FC_PAGE_GIVEN = 544, /* how many nanoseconds that gave the call */
+  FC_PAGE_LISTENS = 560, /* not 0 once the worker is ready for its client */
+  FC_PAGE_BEGUN = 561,   /* kInitServer came */
+  FC_PAGE_WORDS_SIZE = 1024, /* u16, little-endian; then how the client broke the protocol. Written by the worker */
+  FC_PAGE_WORDS = 1026,
+  FC_PAGE_WORDS_MAX = 1024,
   FC_PAGE_SIZE = 4096
 };
 

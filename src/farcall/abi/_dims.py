@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 
+from farcall._core import OPERATIONS
 from farcall.abi._leaves import DYNAMIC
 from farcall.ffi import _dims
 
@@ -142,10 +143,16 @@ def linear_in(text: str) -> str | None:
 
 # ---- for the native core: native/python/abi/dims.c
 
-_CONSTANT, _SYMBOL, _END = 0, 1, 8
-_OPERATORS: Mapping[type[ast.operator], int] = {ast.Add: 2, ast.Sub: 3, ast.Mult: 4, ast.FloorDiv: 5}
-_CALLS = {"Max": 6, "max": 6, "Min": 7, "min": 7}
-_DEEPEST = 16
+_CONSTANT, _SYMBOL, _END = OPERATIONS["constant"], OPERATIONS["symbol"], OPERATIONS["end"]
+_OPERATORS: Mapping[type[ast.operator], int] = {
+    ast.Add: OPERATIONS["add"],
+    ast.Sub: OPERATIONS["subtract"],
+    ast.Mult: OPERATIONS["multiply"],
+    ast.FloorDiv: OPERATIONS["floor_divide"],
+}
+_LARGER, _SMALLER = OPERATIONS["larger"], OPERATIONS["smaller"]
+_CALLS = {"Max": _LARGER, "max": _LARGER, "Min": _SMALLER, "min": _SMALLER}
+_DEEPEST = OPERATIONS["max_stack"]
 _INT64 = range(-(1 << 63), 1 << 63)
 
 

@@ -68,7 +68,10 @@ FC_COLD static int fc_no_memory(const char* what, size_t bytes) {
 }
 
 FC_COLD static void fc_put_dtype(struct fc_text* text, DLDataType dtype) {
-  static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  static const char* const names[] = {
+      [kDLInt] = "int",       [kDLUInt] = "uint",       [kDLFloat] = "float", [kDLOpaqueHandle] = "handle",
+      [kDLBfloat] = "bfloat", [kDLComplex] = "complex", [kDLBool] = "bool",
+  };
   if (dtype.code >= sizeof names / sizeof *names) {
     fc_put(text, "dtype(code %d, %d bits)", dtype.code, dtype.bits);
   } else if (dtype.code == kDLBool && dtype.bits == 8) {

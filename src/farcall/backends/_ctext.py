@@ -13,18 +13,18 @@ from farcall.graph.dims import Dim
 _D = ir.DataType
 
 # ONNX's bool is a byte that is 0 or 1. It is a uint8_t here, as reading any other byte as _Bool is undefined.
-_TYPES: dict[ir.DataType, tuple[str, int]] = {
-    _D.FLOAT: ("float", 4),
-    _D.DOUBLE: ("double", 8),
-    _D.INT8: ("int8_t", 1),
-    _D.INT16: ("int16_t", 2),
-    _D.INT32: ("int32_t", 4),
-    _D.INT64: ("int64_t", 8),
-    _D.UINT8: ("uint8_t", 1),
-    _D.UINT16: ("uint16_t", 2),
-    _D.UINT32: ("uint32_t", 4),
-    _D.UINT64: ("uint64_t", 8),
-    _D.BOOL: ("uint8_t", 1),
+_TYPES: dict[ir.DataType, str] = {
+    _D.FLOAT: "float",
+    _D.DOUBLE: "double",
+    _D.INT8: "int8_t",
+    _D.INT16: "int16_t",
+    _D.INT32: "int32_t",
+    _D.INT64: "int64_t",
+    _D.UINT8: "uint8_t",
+    _D.UINT16: "uint16_t",
+    _D.UINT32: "uint32_t",
+    _D.UINT64: "uint64_t",
+    _D.BOOL: "uint8_t",
 }
 
 FLOATS = frozenset({_D.FLOAT, _D.DOUBLE})
@@ -40,12 +40,12 @@ def c_type(dtype: ir.DataType | None) -> str:
     Raises:
         KeyError: The dtype has no C type (float16, string, ...).
     """
-    return _TYPES[dtype][0]  # type: ignore[index]
+    return _TYPES[dtype]  # type: ignore[index]
 
 
 def itemsize(dtype: ir.DataType | None) -> int:
     """The bytes of one element, for the dtypes that :func:`c_type` takes."""
-    return _TYPES[dtype][1]  # type: ignore[index]
+    return dtype.bitwidth // 8  # type: ignore[union-attr]
 
 
 def c_symbol(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from farcall import _core
 
-_CPU = 1
+_CPU = _core.Device("cpu").dlpack_device_type()
 _EXISTS = 0
 
 DEVICE_ATTRIBUTES = {

@@ -13,7 +13,8 @@ from math import gcd
 from typing import Any, NamedTuple
 
 _LONGEST = 4096
-_LARGEST_POWER = 64
+LARGEST_POWER = 64  # n*n*... of a model is written as n**9, and must be read back
+_MOST_BITS = 4096  # of a power of a number, however it is nested
 
 
 class _Ratio(NamedTuple):
@@ -74,9 +75,11 @@ def _value(node: ast.expr, sizes: Mapping[str, Any]) -> _Ratio:
             value = _value(operand, sizes)
             return _Ratio(-value.over, value.under)
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as power)) if (
-            0 <= power <= _LARGEST_POWER
+            0 <= power <= LARGEST_POWER
         ):
             base = _value(left, sizes)
+            if isinstance(base.over, int) and base.over.bit_length() * power > _MOST_BITS:
+                raise ValueError(f"a dim with a power of more than {_MOST_BITS} bits")
             return _Ratio(base.over**power, base.under**power)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(left, sizes), _value(right, sizes))

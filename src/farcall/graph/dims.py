@@ -29,6 +29,7 @@ import onnx_ir as ir
 import sympy
 
 from farcall.errors import ModelError
+from farcall.ffi._dims import LARGEST_POWER
 
 Dim: TypeAlias = "int | sympy.Expr"
 
@@ -155,10 +156,10 @@ def identifier(name: str) -> str:
     return f"{clean}_" if keyword.iskeyword(clean) else clean
 
 
+_SIZE_BITS = 64
 _LONGEST_TEXT = 1000  # a dim is read from files that anybody wrote: neither deep nor astronomical
 _MOST_TERMS = 1000  # that are compared one by one
 _LARGEST = 500  # parts of an expression: its text is longer than that
-_LARGEST_POWER = 8
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
@@ -166,8 +167,10 @@ def _floor_divide(a: Any, b: Any) -> Any:
 
 
 def _power(a: Any, b: Any) -> Any:
-    if not (b.is_Integer and 0 <= int(b) <= _LARGEST_POWER):
+    if not (b.is_Integer and 0 <= int(b) <= LARGEST_POWER):
         raise ValueError(f"not part of a dim: a power of {b}")
+    if a.is_Integer and int(a).bit_length() * int(b) > _SIZE_BITS:
+        raise ValueError(f"not part of a dim: {a}**{b}, which is no 64-bit size")
     return a**b
 
 

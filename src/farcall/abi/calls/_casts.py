@@ -26,7 +26,7 @@ Casting: TypeAlias = Literal["no", "safe", "same_kind", "unsafe"]
 CASTINGS: tuple[Casting, ...] = get_args(Casting)
 
 _KINDS = ("bool", "int", "float", "complex")
-_UNSIGNED, _COMPLEX, _BOOL = 1, 5, 6  # DLDataTypeCode
+_UNSIGNED, _COMPLEX, _BOOL = (_dtype(name).code for name in ("uint8", "complex64", "bool"))
 _FLOATS = {  # bits of the significand, exponents: all are < 2**largest, and multiples of 2**smallest
     "float16": (11, 16, -24),
     "bfloat16": (8, 128, -133),

@@ -16,14 +16,10 @@ from farcall.abi._signature import Parameter, Signature
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot, children
 from farcall.abi.calls._tensors import natural_alignment
 
-# native/python/abi/abi.h
-_TENSOR, _SCALAR, _REF, _LIST, _RULES = range(5)
-_OPTIONAL, _STRIDED, _WRITTEN, _ANY_DTYPE, _ANY_RANK, _ON_DEVICE, _REPEATED = (1 << bit for bit in range(7))
-_ANY_DIM = -1
-_FIRST_EXPRESSION = -(1 << 63)
-_REFS = ("any", "function", "module", "object", "str", "bytes", "dtype", "device", "shape")
-_NODES = ("slot", "nothing", "list", "tuple", "dict", "namedtuple", "dataclass")
-ARRAYS = ("farcall", "numpy", "rules")
+# What native/python/abi/abi.h calls FC_LEAF_*, FC_REF_*, FC_NODE_*, FC_ARRAYS_* and FC_DIM_*.
+_KIND, _FLAG, _REF, _NODE = _core.LEAF_KINDS, _core.LEAF_FLAGS, _core.REF_KINDS, _core.NODE_KINDS
+_ANY_DIM, _FIRST_EXPRESSION = _core.DIMS["any"], _core.DIMS["expression"]
+ARRAYS = tuple(_core.ARRAY_KINDS)
 
 Spec = tuple[Any, ...]
 
@@ -56,7 +52,7 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
         sum(map(_count, roots)),
         sum(map(_count_dims, leaves[0] + leaves[1])),
         len(names),
-        ARRAYS.index(arrays),
+        _core.ARRAY_KINDS[arrays],
         signature.destinations,
         tuple(places.code),
     )
@@ -92,13 +88,13 @@ def _names(leaf: Leaf) -> Iterator[str]:
 
 
 def _leaf(leaf: Leaf, places: _Places, argument: bool) -> Spec:
-    optional = _OPTIONAL if leaf.optional else 0
+    optional = _FLAG["optional"] if leaf.optional else 0
     if isinstance(leaf, TensorSpec):
         return _tensor(leaf, places, optional, argument)
     if isinstance(leaf, ScalarSpec):
-        return (_SCALAR, optional, 0, _core.dtype(leaf.dtype), None, 1, (), ())
+        return (_KIND["scalar"], optional, 0, _core.dtype(leaf.dtype), None, 1, (), ())
     if isinstance(leaf, RefSpec):
-        return (_REF, optional, _REFS.index(leaf.kind), None, None, 1, (), ())
+        return (_KIND["ref"], optional, _REF[leaf.kind], None, None, 1, (), ())
     return _list(leaf, places, optional, argument)
 
 
@@ -108,8 +104,9 @@ def _list(leaf: ListSpec, places: _Places, flags: int, argument: bool) -> Spec:
     flat = isinstance(leaf.node, Repeated) or (isinstance(leaf.node, Items) and leaf.node.items == in_order)
     written = any(isinstance(item, TensorSpec) and item.access != "in" for item in leaf.items)
     items = tuple(_leaf(item, places, argument) for item in leaf.items)
-    flags |= _REPEATED if isinstance(leaf.node, Repeated) else 0
-    return (_LIST if argument and flat and not written else _RULES, flags, 0, None, None, 1, (), items)
+    flags |= _FLAG["repeated"] if isinstance(leaf.node, Repeated) else 0
+    kind = _KIND["list" if argument and flat and not written else "rules"]
+    return (kind, flags, 0, None, None, 1, (), items)
 
 
 def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Spec:
@@ -120,14 +117,14 @@ def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Sp
     )  # an array of numpy is packed: a copy, counted
     shape = [places.dim(dim) for dim in leaf.shape or ()]
     by_rules = None in shape or (argument and (packed or (any_dtype and leaf.alignment)))
-    flags |= _STRIDED if leaf.strided or not argument else 0
-    flags |= _WRITTEN if leaf.access != "in" and argument else 0
-    flags |= _ANY_DTYPE if any_dtype else 0
-    flags |= _ANY_RANK if leaf.shape is None else 0
-    flags |= _ON_DEVICE if leaf.device else 0
+    flags |= _FLAG["strided"] if leaf.strided or not argument else 0
+    flags |= _FLAG["written"] if leaf.access != "in" and argument else 0
+    flags |= _FLAG["any_dtype"] if any_dtype else 0
+    flags |= _FLAG["any_rank"] if leaf.shape is None else 0
+    flags |= _FLAG["on_device"] if leaf.device else 0
     alignment = leaf.alignment or (1 if any_dtype else natural_alignment(leaf.dtype))
     return (
-        _RULES if by_rules else _TENSOR,
+        _KIND["rules" if by_rules else "tensor"],
         flags,
         0,
         None if any_dtype else _core.dtype(leaf.dtype),
@@ -151,9 +148,9 @@ def _node(node: Node) -> Spec:
     if isinstance(node, Fields):
         keys = tuple(sys.intern(key) for key, _ in node.fields)
         made = None if node.kind == "dict" else class_of(node)
-        return (_NODES.index(node.kind), slot, keys, made, below)
+        return (_NODE[node.kind], slot, keys, made, below)
     kind = node.kind if isinstance(node, Items) else "slot" if isinstance(node, Slot) else "nothing"
-    return (_NODES.index(kind), slot, (), None, below)
+    return (_NODE[kind], slot, (), None, below)
 
 
 def _count(spec: Spec) -> int:

@@ -16,7 +16,7 @@ from farcall.abi._leaves import ANY_DTYPE, TensorSpec
 from farcall.abi.calls._casts import Casting, can_cast, cast_number, is_dtype
 from farcall.abi.calls._values import TensorInfo, as_number, numpy_dtype
 
-_COMPLEX = 5  # DLDataTypeCode
+_COMPLEX = _core.dtype("complex64").code
 _MOST_VALUES = 1 << 24
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from farcall import _core
 
-_CPU = 1  # kDLCPU
+_CPU = _core.Device("cpu").dlpack_device_type()
 
 
 class TensorInfo(NamedTuple):

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from farcall._core import Device
+from farcall._core import PACKETS, REMOTE_STEP, TYPE_INDICES, Device
 from farcall.ffi._devices import DEVICE_ATTRIBUTES
 from farcall.rpc.client._remote import Remote
 
-_SET_DEVICE, _GET_ATTR, _SYNC, _CREATE, _FREE, _SET, _CURRENT = 11, 12, 15, 18, 19, 20, 21  # packet codes
-_POINTER = 4
-_SESSION = 128  # the device types of one session, as this process numbers them
+_SET_DEVICE, _GET_ATTR, _SYNC = PACKETS["set_device"], PACKETS["get_attr"], PACKETS["stream_sync"]
+_CREATE, _FREE = PACKETS["create_stream"], PACKETS["free_stream"]
+_SET, _CURRENT = PACKETS["set_stream"], PACKETS["get_current_stream"]
+_POINTER = TYPE_INDICES["pointer"]
 
 
 class RemoteDevice:
@@ -29,7 +30,7 @@ class RemoteDevice:
     """
 
     def __init__(self, remote: Remote, device: Device) -> None:
-        session, kind = divmod(device.dlpack_device_type(), _SESSION)
+        session, kind = divmod(device.dlpack_device_type(), REMOTE_STEP)
         if session and session - 1 != remote.endpoint.slot:
             raise ValueError(f"device {device} is of another session than that with {remote.url}")
         self.device = Device(kind, device.index)
@@ -37,7 +38,7 @@ class RemoteDevice:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """As tensors there have it: so it can be passed to functions of the server."""
-        return self.device.dlpack_device_type() + _SESSION * (
+        return self.device.dlpack_device_type() + REMOTE_STEP * (
             self._remote.endpoint.slot + 1
         ), self.device.index
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from farcall._core import Function
     from farcall.abi import Signature
 
-_MODULE = 73  # type index
+_MODULE = _core.TYPE_INDICES["module"]
 
 
 class RemoteModule(_core.RemoteRef):

@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from farcall._core import PACKETS, TYPE_INDICES
 from farcall._suggest import did_you_mean
 from farcall.errors import ProtocolError, RemoteError
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from farcall._core import Endpoint, Function
 
 T = TypeVar("T")
-_GET_GLOBAL_FUNC = 9  # packet code
-_POINTER = 4  # type index
+_GET_GLOBAL_FUNC = PACKETS["get_global_func"]
+_POINTER = TYPE_INDICES["pointer"]
 
 
 class Stats(NamedTuple):

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
 
 # What the endpoint does differently for a peer that offers it: FC_PEER_* of native/session/client/remote.h.
-_PEER_FARCALL = 1
-_PEER_FEATURES = {"callbacks": 2, "promises": 4, "deadlines": 8}
-_PEER_BEHIND_TVM = 16
+_PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
+_PEER_FEATURES = {name: _core.PEER[name] for name in ("callbacks", "promises", "deadlines")}
 
 
 class Session:

@@ -184,7 +184,11 @@ def benchmark(function: Callable[..., Any], *args: Any, **options: Any) -> Timin
 def _upload(remote: Remote, arg: Any) -> Any:
     """A tensor of this process is there before the clock starts."""
     if isinstance(arg, _core.Tensor):
-        return arg if arg.device.dlpack_device_type() >= 128 else remote.endpoint.tensor(arg, "cpu:0")
+        return (
+            arg
+            if arg.device.dlpack_device_type() >= _core.REMOTE_STEP
+            else remote.endpoint.tensor(arg, "cpu:0")
+        )
     return remote.endpoint.tensor(arg, "cpu:0") if hasattr(arg, "__dlpack__") else arg
 
 
@@ -192,7 +196,7 @@ def _device_of(args: tuple[Any, ...]) -> _core.Device:
     """Where the first tensor lives, as the server numbers it: that device has the clock."""
     for arg in args:
         if isinstance(arg, _core.Tensor):
-            return _core.Device(arg.device.dlpack_device_type() % 128, arg.device.index)
+            return _core.Device(arg.device.dlpack_device_type() % _core.REMOTE_STEP, arg.device.index)
     return _core.Device("cpu", 0)
 
 

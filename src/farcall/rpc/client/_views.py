@@ -15,7 +15,6 @@ from farcall._core import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
-_REMOTE = 128  # device types from here on are behind a session
 RUNS_MAX = 16384  # of less than _RUN_LARGE bytes that one write sends
 _RUN_LARGE = 256
 _RUN_COSTS = 1024  # bytes that travel in the time that a run takes beside its own
@@ -23,7 +22,7 @@ _RUN_COSTS = 1024  # bytes that travel in the time that a run takes beside its o
 
 def is_remote(x: object) -> bool:
     """Whether ``x`` is a tensor on another machine."""
-    return isinstance(x, Tensor) and x.device.dlpack_device_type() >= _REMOTE
+    return isinstance(x, Tensor) and x.device.dlpack_device_type() >= _core.REMOTE_STEP
 
 
 def view(tensor: Tensor, index: Any) -> Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-PROTOCOL_VERSION = "0.8.0"
-_INIT_SERVER, _EXCEPTION, _GET_GLOBAL_FUNC = 2, 5, 9
-_TEXT = 8  # type index
+from farcall._core import PACKETS, PROTOCOL_VERSION, TYPE_INDICES
+
+_TEXT = TYPE_INDICES["raw_str"]
 
 
 def _packet(body: bytes) -> bytes:
@@ -18,9 +18,10 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-FIRST_REQUESTS = _packet(struct.pack("<i", _INIT_SERVER) + _string(PROTOCOL_VERSION) + bytes(4)) + _packet(
-    struct.pack("<iii", _GET_GLOBAL_FUNC, 1, _TEXT) + _string("farcall.rpc.hello")
-)
+_INIT = struct.pack("<i", PACKETS["init_server"]) + _string(PROTOCOL_VERSION) + bytes(4)
+_LOOKUP = struct.pack("<iii", PACKETS["get_global_func"], 1, _TEXT) + _string("farcall.rpc.hello")
+
+FIRST_REQUESTS = _packet(_INIT) + _packet(_LOOKUP)
 """What a farcall client says first: kInitServer without a constructor, and the lookup of the greeting."""
 
 
@@ -30,4 +31,4 @@ SESSION_TIMEOUT = "RPCSessionTimeoutError"
 
 def exception_packet(text: str) -> bytes:
     """A kException with ``text``, as the supervisor sends it when a worker is gone."""
-    return _packet(struct.pack("<iii", _EXCEPTION, 1, _TEXT) + _string(text))
+    return _packet(struct.pack("<iii", PACKETS["exception"], 1, _TEXT) + _string(text))

@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PAGE_BYTES = 4096
-_SENDING, _CALLING, _NAME_SIZE, _NAME = 0, 1, 2, 4  # offsets; the last three in one piece
-_NAME_MAX = 256
-_WORDS_SIZE, _WORDS, _WORDS_MAX = 1024, 1026, 1024
-# u64 of the host; the channel and the dispatcher write them
-_RECEIVED, _SENT, _CALLS, _DUE, _GIVEN = 512, 520, 528, 536, 544
-_LISTENS, _BEGUN = 560, 561
+from farcall._core import PAGE
+
+# Offsets: FC_PAGE_* of native/session/server/serve.h, which says what each field is.
+PAGE_BYTES = PAGE["size"]
+_SENDING, _CALLING, _LISTENS, _BEGUN = PAGE["sending"], PAGE["calling"], PAGE["listens"], PAGE["begun"]
+_NAME_SIZE, _NAME, _NAME_MAX = PAGE["name_size"], PAGE["name"], PAGE["name_max"]
+_WORDS_SIZE, _WORDS, _WORDS_MAX = PAGE["words_size"], PAGE["words"], PAGE["words_max"]
+_RECEIVED, _SENT, _CALLS = PAGE["received"], PAGE["sent"], PAGE["calls"]
+_DUE, _GIVEN = PAGE["due"], PAGE["given"]
 
 
 class StatusPage:
@@ -25,7 +27,7 @@ class StatusPage:
 
     The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the
     line, and the supervisor could add nothing that a client understands. The dispatcher notes the function
-    that it calls (native/session/server/serve.h has the same offsets).
+    that it calls.
     """
 
     def __init__(self, fd: int) -> None:

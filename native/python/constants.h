@@ -1,0 +1,21 @@
+/* Numbers of the native core that Python code uses too: read-only mappings of farcall._core, so that each stands once. */
+#ifndef FARCALL_PYTHON_CONSTANTS_H_
+#define FARCALL_PYTHON_CONSTANTS_H_
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+typedef struct {
+  const char* name; /* NULL ends a table */
+  long long value;
+} FcNumber;
+
+/* Adds the mapping `name` to the module. 0, or -1 with an exception. */
+int fc_add_numbers(PyObject* module, const char* name, const FcNumber* numbers);
+
+/* Of the runtime, of the program of a Signature, and of sessions. */
+int fc_runtime_constants(PyObject* module);
+int fc_program_constants(PyObject* module);
+int fc_session_constants(PyObject* module);
+
+#endif /* FARCALL_PYTHON_CONSTANTS_H_ */

@@ -171,6 +171,35 @@ def test_a_room_calls_only_what_it_may(objects: dict[str, Compiled]) -> None:
     is_new(found, KNOWN_CALLS)
 
 
+def circles(made: Compiled) -> list[set[str]]:
+    """Files of a room that need each other, each circle as the names that they define."""
+    home = {symbol.name: i for i, file in enumerate(made.objects) for symbol in file if symbol.defined}
+    needs = [{home[symbol.name] for symbol in file if symbol.name in home} for file in made.objects]
+    reached = [reach(i, needs) for i in range(len(needs))]
+    together = {
+        frozenset(j for j in reached[i] if i in reached[j]) for i in range(len(needs)) if i in reached[i]
+    }
+    return [{name for name, i in home.items() if i in circle} for circle in together if len(circle) > 1]
+
+
+def reach(start: int, needs: list[set[int]]) -> set[int]:
+    """The files that one needs, by way of others too."""
+    seen: set[int] = set()
+    todo = [start]
+    while todo:
+        new = needs[todo.pop()] - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def test_the_runtime_has_one_circle(objects: dict[str, Compiled]) -> None:
+    """Errors are objects, and making an object may fail. All other files have an order."""
+    (circle,) = circles(objects["runtime"])
+    assert {"fc_error_set", "fc_decref_slow"} <= circle
+    assert not {"fc_type_name", "fc_array_new", "fc_function_new", "fc_module_new"} & circle
+
+
 def test_nothing_wants_python(objects: dict[str, Compiled]) -> None:
     wanted = {name for made in objects.values() for name in made.wanted()}
     assert {name for name in wanted if re.match(r"_?Py", name)} == set()

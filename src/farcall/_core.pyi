@@ -646,6 +646,23 @@ SCOPES: Mapping[str, int]
 OFFERS: Mapping[str, int]
 """What a host adds to the features of a server, by name: one bit each."""
 
+HANDSHAKE: Mapping[str, int]
+"""The numbers that a handshake begins with: ``magic``, and the refusals ``duplicate`` and ``mismatch``."""
+
+def read_hello(
+    data: bytes, max_key_bytes: int, /
+) -> tuple[str, int, bytes | None, bytes | None, bytes | None, int]:
+    """What a connector opens with: (outcome, bytes needed in all, key, token, timeout, timeout in ns).
+
+    The outcome is ``done``, ``more``, ``magic``, ``size``, ``prefix`` or ``timeout``.
+    """
+
+def read_welcome(data: bytes, max_key_bytes: int, /) -> tuple[str, int, bytes]:
+    """An acceptor's answer: (outcome, bytes needed in all, key).
+
+    The outcome is ``done``, ``more``, ``magic``, ``size``, ``mismatch`` or ``duplicate``.
+    """
+
 def scope_of(name: str, /) -> int:
     """What a session needs to call the function ``name``: bits of :data:`SCOPES`."""
 

@@ -17,7 +17,6 @@ from farcall.rpc.shared._handshake import (
     Hello,
     ServerHandshake,
     client_hello,
-    parse_hello,
     server_accept,
     server_refuse,
 )
@@ -36,6 +35,12 @@ def drive(machine: ServerHandshake | ClientHandshake, data: bytes) -> bytes:
 
 def hello(key: bytes) -> bytes:
     return struct.pack("<ii", MAGIC, len(key)) + key
+
+
+def read(field: bytes) -> Hello | None:
+    server = ServerHandshake()
+    assert drive(server, hello(field)) == b""
+    return server.hello
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Z", "C")), max_size=50))
@@ -93,6 +98,13 @@ def test_any_answer_is_read_or_refused(data: bytes) -> None:
         hello(b"client:k -timeout=-1"),
         hello(b"client:k -timeout=nan"),
         hello(b"client:k -timeout="),
+        hello(b"client:k -timeout=."),
+        hello(b"client:k -timeout=1e"),
+        hello(b"client:k -timeout=1e9"),
+        hello(b"client:k -timeout=1e99999"),
+        hello(b"client:k -timeout=99999999999999999999999"),
+        hello(b"client:k -timeout=1.5.5"),
+        hello(b"client:k -timeout=0x10"),
     ],
 )
 def test_what_a_server_refuses(data: bytes) -> None:
@@ -101,8 +113,23 @@ def test_what_a_server_refuses(data: bytes) -> None:
 
 
 def test_options_that_are_not_known_are_passed_over() -> None:
-    assert parse_hello("client:k -later=9 -timeout=10") == Hello("k", 10.0)
-    assert parse_hello("client:k -timeout=0") == Hello("k")
+    assert read(b"client:k -later=9 -timeout=10") == Hello("k", 10.0)
+    assert read(b"client:k -timeout=0") == Hello("k")
+
+
+@given(st.floats(1e-6, 1e9, exclude_max=True))
+def test_seconds_are_read_as_they_are_written(seconds: float) -> None:
+    """To the nanosecond; what Python writes as 1e-05, too."""
+    told = read(f"client:k -timeout={seconds!r}".encode())
+    assert told is not None
+    assert told.timeout == pytest.approx(seconds, rel=1e-15, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "field", [b"client:k  -token=a.b\t-timeout=1.5 ", b"client:k -timeout=15e-1 -token=a.b"]
+)
+def test_options_in_any_order(field: bytes) -> None:
+    assert read(field) == Hello("k", 1.5, "a.b")
 
 
 def test_a_wrong_key_is_named() -> None:

@@ -1,4 +1,6 @@
 /* The numbers of sessions that Python code uses. */
+#include <farcall/handshake.h>
+
 #include "python/constants.h"
 
 #include "session/client/remote.h"
@@ -19,6 +21,11 @@ static const FcNumber packets[] = {{"init_server", FC_WIRE_INIT_SERVER},
 static const FcNumber peer[] = {{"farcall", FC_PEER_FARCALL},       {"callbacks", FC_PEER_CALLBACKS},
                                 {"promises", FC_PEER_PROMISES},     {"deadlines", FC_PEER_DEADLINES},
                                 {"behind_tvm", FC_PEER_BEHIND_TVM}, {NULL, 0}};
+
+static const FcNumber handshake[] = {{"magic", FC_HANDSHAKE_MAGIC},
+                                     {"duplicate", FC_HANDSHAKE_DUPLICATE},
+                                     {"mismatch", FC_HANDSHAKE_MISMATCH},
+                                     {NULL, 0}};
 
 static const FcNumber page[] = {{"sending", FC_PAGE_SENDING},
                                 {"calling", FC_PAGE_CALLING},
@@ -47,7 +54,7 @@ static int add_bits(PyObject* module, const char* name, const char* const* names
 
 int fc_session_constants(PyObject* module) {
   if (fc_add_numbers(module, "PACKETS", packets) != 0 || fc_add_numbers(module, "PEER", peer) != 0) return -1;
-  if (fc_add_numbers(module, "PAGE", page) != 0) return -1;
+  if (fc_add_numbers(module, "PAGE", page) != 0 || fc_add_numbers(module, "HANDSHAKE", handshake) != 0) return -1;
   if (add_bits(module, "SCOPES", fc_scope_names) != 0 || add_bits(module, "OFFERS", fc_offer_names) != 0) return -1;
   return PyModule_AddStringConstant(module, "PROTOCOL_VERSION", FC_WIRE_VERSION);
 }

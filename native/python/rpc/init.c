@@ -7,7 +7,7 @@
 static int add_functions(PyObject* module) {
   PyMethodDef* const tables[] = {fc_endpoint_functions,   fc_remote_functions,     fc_remote_tensor_functions,
                                  fc_call_functions,       fc_remote_ref_functions, fc_file_functions,
-                                 fc_dispatcher_functions, fc_trace_functions};
+                                 fc_dispatcher_functions, fc_handshake_functions,  fc_trace_functions};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
     if (PyModule_AddFunctions(module, tables[i]) != 0) return -1;
   }

@@ -1,4 +1,5 @@
-"""The handshake that opens a TCP connection, as a state machine without I/O (facts: A.2 of TVM's protocol).
+"""The handshake that opens a TCP connection, without I/O (facts: A.2 of TVM's protocol). It is read by
+include/farcall/handshake.h.
 
 ::
 
@@ -14,11 +15,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from farcall import _core
 from farcall.errors import ConnectError, ProtocolError, UsageError
 
-MAGIC = 0xFF271
-DUPLICATE_KEY = 0xFF272
-KEY_MISMATCH = 0xFF273
+MAGIC = _core.HANDSHAKE["magic"]
 _I32 = struct.Struct("<i")
 _CLIENT, _SERVER = "client:", "server:"
 
@@ -79,90 +79,77 @@ def server_accept(key: str) -> bytes:
 
 def server_refuse() -> bytes:
     """The acceptor's answer to a wrong key; the connection is closed after it."""
-    return _I32.pack(KEY_MISMATCH)
+    return _I32.pack(_core.HANDSHAKE["mismatch"])
 
 
-def parse_hello(text: str) -> Hello:
-    """Read the key field of a connector: ``client:KEY -option=value ...``.
+class _Handshake:
+    """Bytes that have arrived, and how many more belong to the handshake."""
 
-    Options that are not known are passed over: a later client may offer more.
+    def __init__(self, max_key_bytes: int) -> None:
+        self.needed = 4
+        self._max = max_key_bytes
+        self._bytes = b""
 
-    Raises:
-        ProtocolError: no ``client:`` in front, or a ``-timeout`` that is no positive number.
-    """
-    words = text.split()
-    if not words or not words[0].startswith(_CLIENT):
-        raise ProtocolError(f"the handshake's key field begins with {_CLIENT!r}, got {text[:80]!r}")
-    timeout: float | None = None
-    token: str | None = None
-    for word in words[1:]:
-        name, _, value = word.partition("=")
-        if name == "-timeout":
-            timeout = _seconds(value)
-        elif name == "-token":
-            token = value
-    return Hello(words[0].removeprefix(_CLIENT), timeout, token)
+    def _take(self, data: bytes) -> bytes:
+        if len(data) != self.needed:
+            raise ValueError(f"feed takes {self.needed} bytes, got {len(data)}")
+        self._bytes += data
+        return self._bytes
+
+    def _field_size(self) -> int:
+        return int(_I32.unpack(self._bytes[4:8])[0])
 
 
-def _seconds(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise ProtocolError(f"-timeout={text[:40]}: expected seconds") from None
-    if not 0 <= seconds < 1e9:  # also refuses nan
-        raise ProtocolError(f"-timeout={text[:40]}: expected a number of seconds that is not negative")
-    return seconds or None
-
-
-class ServerHandshake:
+class ServerHandshake(_Handshake):
     """The acceptor's side. After ``needed == 0`` the answer is in :attr:`hello`."""
 
     def __init__(self, max_key_bytes: int = 1024) -> None:
-        self.needed = 4
+        super().__init__(max_key_bytes)
         self.hello: Hello | None = None
-        self._max = max_key_bytes
-        self._step = self._magic
 
     def feed(self, data: bytes) -> None:
-        """Take exactly :attr:`needed` bytes.
+        """Take exactly :attr:`needed` bytes. Options that are not known are passed over: a later client may
+        offer more.
 
         Raises:
-            ProtocolError: the peer speaks something else.
+            ProtocolError: the peer speaks something else, or a ``-timeout`` is no number of seconds.
         """
-        if len(data) != self.needed:
-            raise ValueError(f"feed takes {self.needed} bytes, got {len(data)}")
-        self._step(data)
-
-    def _magic(self, data: bytes) -> None:
-        if _I32.unpack(data)[0] != MAGIC:
+        outcome, need, key, token, timeout, nanoseconds = _core.read_hello(self._take(data), self._max)
+        self.needed = need - len(self._bytes)
+        if outcome == "more":
+            return
+        if outcome == "magic":
             raise ProtocolError(f"the first four bytes are {data.hex()}, no RPC client's")
-        self._step = self._size
-
-    def _size(self, data: bytes) -> None:
-        size = _I32.unpack(data)[0]
-        if not len(_CLIENT) <= size <= self._max:
-            raise ProtocolError(f"a key field of {size} bytes; allowed are {len(_CLIENT)} to {self._max}")
-        self.needed = size
-        self._step = self._key
-
-    def _key(self, data: bytes) -> None:
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            raise ProtocolError("the key field is not UTF-8") from None
-        self.hello = parse_hello(text)
-        self.needed = 0
+        if outcome == "size":
+            raise ProtocolError(
+                f"a key field of {self._field_size()} bytes; allowed are {len(_CLIENT)} to {self._max}"
+            )
+        text = _text(data)
+        if outcome == "prefix" or key is None:
+            raise ProtocolError(f"the handshake's key field begins with {_CLIENT!r}, got {text[:80]!r}")
+        if outcome == "timeout":
+            raise ProtocolError(
+                f"-timeout={_text(timeout or b'')[:40]}: expected a number of seconds that is not negative"
+            )
+        self.hello = Hello(
+            _text(key), nanoseconds / 1e9 if nanoseconds else None, None if token is None else _text(token)
+        )
 
 
-class ClientHandshake:
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("the key field is not UTF-8") from None
+
+
+class ClientHandshake(_Handshake):
     """The connector's side, behind :func:`client_hello`. After ``needed == 0`` the server's key is there."""
 
     def __init__(self, key: str, max_key_bytes: int = 65536) -> None:
-        self.needed = 4
+        super().__init__(max_key_bytes)
         self.server_key = ""
         self._key = key
-        self._max = max_key_bytes
-        self._step = self._code
 
     def feed(self, data: bytes) -> None:
         """Take exactly :attr:`needed` bytes.
@@ -170,29 +157,18 @@ class ClientHandshake:
         Raises:
             ConnectError: the server refused, or is none.
         """
-        if len(data) != self.needed:
-            raise ValueError(f"feed takes {self.needed} bytes, got {len(data)}")
-        self._step(data)
-
-    def _code(self, data: bytes) -> None:
-        code = _I32.unpack(data)[0]
-        if code == KEY_MISMATCH:
+        outcome, need, key = _core.read_welcome(self._take(data), self._max)
+        self.needed = need - len(self._bytes)
+        if outcome == "mismatch":
             raise ConnectError(
                 f"the server refused the key {self._key!r}; pass the one that it was started with (key=...)"
             )
-        if code == DUPLICATE_KEY:
+        if outcome == "duplicate":
             raise ConnectError(f"the key {self._key!r} is in use at the proxy already; choose another")
-        if code != MAGIC:
+        if outcome == "magic":
             raise ConnectError(f"not an RPC server: it answered {data!r}; is the port right?")
-        self._step = self._size
-
-    def _size(self, data: bytes) -> None:
-        size = _I32.unpack(data)[0]
-        if not 0 <= size <= self._max:
-            raise ConnectError(f"not an RPC server: it announced a key of {size} bytes; is the port right?")
-        self.needed = size
-        self._step = self._name
-
-    def _name(self, data: bytes) -> None:
-        self.server_key = data.decode(errors="replace").removeprefix(_SERVER)
-        self.needed = 0
+        if outcome == "size":
+            raise ConnectError(
+                f"not an RPC server: it announced a key of {self._field_size()} bytes; is the port right?"
+            )
+        self.server_key = key.decode(errors="replace").removeprefix(_SERVER)

@@ -1,0 +1,188 @@
+/*
+ * handshake.h - the handshake that opens a TCP connection of farcall's RPC, in freestanding C11.
+ *
+ *   connector -> acceptor   i32 magic, i32 n, n bytes: "client:KEY -option=value ..."
+ *   acceptor -> connector   i32 code; behind the magic also i32 m, m bytes: "server:KEY"
+ *
+ * All numbers are little endian. Packets follow (wire.h). The readers below look at the bytes that have arrived since
+ * the connection began, in any chunking. They keep no state, call no function of the C library and allocate nothing.
+ */
+#ifndef FARCALL_HANDSHAKE_H_
+#define FARCALL_HANDSHAKE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FC_HANDSHAKE_MAGIC INT32_C(0xFF271)
+#define FC_HANDSHAKE_DUPLICATE INT32_C(0xFF272) /* a proxy has that key already */
+#define FC_HANDSHAKE_MISMATCH INT32_C(0xFF273)  /* the acceptor has another key */
+
+enum { FC_HANDSHAKE_PREFIX_SIZE = 7 }; /* of "client:" and "server:" */
+
+typedef enum fc_handshake_status {
+  FC_HANDSHAKE_DONE,
+  FC_HANDSHAKE_MORE,        /* *need bytes in all; what follows them belongs to the packets */
+  FC_HANDSHAKE_E_MAGIC,     /* the first four bytes are not those of an RPC peer */
+  FC_HANDSHAKE_E_SIZE,      /* the key field is too short or too long */
+  FC_HANDSHAKE_E_PREFIX,    /* the key field does not begin with "client:" */
+  FC_HANDSHAKE_E_TIMEOUT,   /* -timeout is not a number of seconds from 0 to below 1e9 */
+  FC_HANDSHAKE_E_MISMATCH,  /* the acceptor refused the key */
+  FC_HANDSHAKE_E_DUPLICATE, /* a proxy refused the key */
+} fc_handshake_status;
+
+/* Bytes of the caller's, without a NUL behind them. */
+typedef struct fc_handshake_text {
+  const char* data; /* NULL: there is none */
+  size_t size;
+} fc_handshake_text;
+
+/* What a connector asks for. */
+typedef struct fc_hello {
+  fc_handshake_text key;
+  fc_handshake_text token;
+  fc_handshake_text timeout; /* as it was written */
+  int64_t timeout_ns;        /* how long the session may last at most; 0: the connector sets no limit */
+} fc_hello;
+
+static inline int32_t fc_handshake__load(const uint8_t* at) {
+  return (int32_t)((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+}
+
+static inline int fc_handshake__is_blank(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
+}
+
+static inline int fc_handshake__begins(fc_handshake_text text, const char* with) {
+  size_t i = 0;
+  for (; with[i]; ++i) {
+    if (i == text.size || text.data[i] != with[i]) return 0;
+  }
+  return 1;
+}
+
+static inline fc_handshake_text fc_handshake__behind(fc_handshake_text text, size_t n) {
+  return (fc_handshake_text){text.data + n, text.size - n};
+}
+
+/* Takes the next word off the front of a text; NULL when there is none. */
+static inline fc_handshake_text fc_handshake__word(fc_handshake_text* rest) {
+  size_t begin = 0, end;
+  while (begin < rest->size && fc_handshake__is_blank(rest->data[begin])) ++begin;
+  for (end = begin; end < rest->size && !fc_handshake__is_blank(rest->data[end]);) ++end;
+  fc_handshake_text word = {begin == end ? NULL : rest->data + begin, end - begin};
+  *rest = fc_handshake__behind(*rest, end);
+  return word;
+}
+
+/* Digits and one point as a whole number; *power: of ten, by which it is to be multiplied. Answers the bytes read. */
+static inline size_t fc_handshake__mantissa(fc_handshake_text text, uint64_t* value, int32_t* power) {
+  size_t at = 0;
+  int digits = 0, behind_point = 0;
+  for (; at < text.size; ++at) {
+    char c = text.data[at];
+    if (c == '.' && !behind_point) {
+      behind_point = 1;
+      continue;
+    }
+    if (c < '0' || c > '9') break;
+    digits = 1;
+    if (*value < UINT64_C(100000000000000000)) {
+      *value = *value * 10 + (uint64_t)(c - '0');
+      *power -= behind_point;
+    } else {
+      *power += !behind_point;
+    }
+  }
+  return digits ? at : 0;
+}
+
+/* "e-3" and the like, added to *power. 0 when the text is something else. */
+static inline int fc_handshake__exponent(fc_handshake_text text, int32_t* power) {
+  size_t at = 1;
+  int32_t sign = 1, value = 0;
+  if (text.size == 0) return 1;
+  if (text.data[0] != 'e' && text.data[0] != 'E') return 0;
+  if (at < text.size && (text.data[at] == '+' || text.data[at] == '-')) sign = text.data[at++] == '-' ? -1 : 1;
+  if (at == text.size || text.size - at > 4) return 0;
+  for (; at < text.size; ++at) {
+    if (text.data[at] < '0' || text.data[at] > '9') return 0;
+    value = value * 10 + (text.data[at] - '0');
+  }
+  *power += sign * value;
+  return 1;
+}
+
+/* A number of seconds, as Python and C print it, in nanoseconds; what is below those is cut. */
+static inline fc_handshake_status fc_handshake__seconds(fc_handshake_text text, int64_t* out) {
+  const uint64_t limit = UINT64_C(1000000000000000000);
+  uint64_t value = 0;
+  int32_t power = 9;
+  size_t used = fc_handshake__mantissa(text, &value, &power);
+  if (used == 0 || !fc_handshake__exponent(fc_handshake__behind(text, used), &power)) return FC_HANDSHAKE_E_TIMEOUT;
+  for (; power < 0 && value != 0; ++power) value /= 10;
+  for (; power > 0 && value != 0; --power) {
+    if (value >= limit / 10) return FC_HANDSHAKE_E_TIMEOUT;
+    value *= 10;
+  }
+  if (value >= limit) return FC_HANDSHAKE_E_TIMEOUT;
+  *out = (int64_t)value;
+  return FC_HANDSHAKE_DONE;
+}
+
+/* Reads the key field of a connector. Options that are not known are passed over: a later connector may offer more. */
+static inline fc_handshake_status fc_hello_parse(fc_handshake_text field, fc_hello* out) {
+  static const char timeout[] = "-timeout=", token[] = "-token=";
+  fc_handshake_text word = fc_handshake__word(&field);
+  *out = (fc_hello){.timeout_ns = 0};
+  if (!word.data || !fc_handshake__begins(word, "client:")) return FC_HANDSHAKE_E_PREFIX;
+  out->key = fc_handshake__behind(word, FC_HANDSHAKE_PREFIX_SIZE);
+  while ((word = fc_handshake__word(&field)).data) {
+    if (fc_handshake__begins(word, token)) out->token = fc_handshake__behind(word, sizeof token - 1);
+    if (!fc_handshake__begins(word, timeout)) continue;
+    out->timeout = fc_handshake__behind(word, sizeof timeout - 1);
+    if (fc_handshake__seconds(out->timeout, &out->timeout_ns) != FC_HANDSHAKE_DONE) return FC_HANDSHAKE_E_TIMEOUT;
+  }
+  return FC_HANDSHAKE_DONE;
+}
+
+/* The field behind the first four bytes: its size, then the field. */
+static inline fc_handshake_status fc_handshake__field(const uint8_t* bytes, size_t n, size_t least, size_t most,
+                                                      size_t* need, fc_handshake_text* out) {
+  *need = 8;
+  if (n < 8) return FC_HANDSHAKE_MORE;
+  int32_t size = fc_handshake__load(bytes + 4);
+  if (size < 0 || (size_t)size < least || (size_t)size > most) return FC_HANDSHAKE_E_SIZE;
+  *need = 8 + (size_t)size;
+  if (n < *need) return FC_HANDSHAKE_MORE;
+  *out = (fc_handshake_text){(const char*)bytes + 8, (size_t)size};
+  return FC_HANDSHAKE_DONE;
+}
+
+/*
+ * The acceptor's side: reads what a connector opens with. max_key bounds its key field, so that a claim of length costs
+ * nothing. *out points into the bytes.
+ */
+static inline fc_handshake_status fc_hello_read(const uint8_t* bytes, size_t n, size_t max_key, size_t* need,
+                                                fc_hello* out) {
+  fc_handshake_text field = {NULL, 0};
+  *need = 4;
+  if (n < 4) return FC_HANDSHAKE_MORE;
+  if (fc_handshake__load(bytes) != FC_HANDSHAKE_MAGIC) return FC_HANDSHAKE_E_MAGIC;
+  fc_handshake_status status = fc_handshake__field(bytes, n, FC_HANDSHAKE_PREFIX_SIZE, max_key, need, &field);
+  return status == FC_HANDSHAKE_DONE ? fc_hello_parse(field, out) : status;
+}
+
+/* The connector's side: reads the answer. *key is the acceptor's, with its "server:". */
+static inline fc_handshake_status fc_welcome_read(const uint8_t* bytes, size_t n, size_t max_key, size_t* need,
+                                                  fc_handshake_text* key) {
+  *need = 4;
+  if (n < 4) return FC_HANDSHAKE_MORE;
+  switch (fc_handshake__load(bytes)) {
+    case FC_HANDSHAKE_MAGIC: return fc_handshake__field(bytes, n, 0, max_key, need, key);
+    case FC_HANDSHAKE_MISMATCH: return FC_HANDSHAKE_E_MISMATCH;
+    case FC_HANDSHAKE_DUPLICATE: return FC_HANDSHAKE_E_DUPLICATE;
+    default: return FC_HANDSHAKE_E_MAGIC;
+  }
+}
+
+#endif /* FARCALL_HANDSHAKE_H_ */

@@ -84,7 +84,7 @@ static ptrdiff_t send_some(const FdChannel* ch, FcPart* parts, size_t count, boo
   if (!is_socket(ch)) return write_quietly(ch->out, parts, count);
   int flags = MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT);
   if (count == 1) return send(ch->out, parts->data, parts->size, flags); /* costs the kernel less */
-  struct msghdr message = {.msg_iov = (struct iovec*)parts, .msg_iovlen = count};
+  struct msghdr message = {.msg_iov = (struct iovec*)parts, .msg_iovlen = (int)count}; /* of few parts */
   return sendmsg(ch->out, &message, flags);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -64,6 +65,29 @@ def test_save_load_call(tmp_path: Path) -> None:
     assert str(main.signature) == "(x: float32[batch, 4]) -> float32[batch, 4]"
     np.testing.assert_array_equal(main(X), np.abs(1 - X))
     assert "main(x: float32[batch, 4])" in repr(artifact)
+
+
+def test_a_limit_on_the_size_of_files_is_named() -> None:
+    weights = np.ones(1 << 14, np.float32)
+    shape = {"x": weights.shape}
+    large = plan(model([("Add", "x w", "y")], shape, {"y": weights.shape}, {"w": weights}))
+    large.build()  # now the compiler has nothing to write
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
+    try:
+        with pytest.raises(
+            UsageError, match=r"cannot build .*: File too large; .* TMPDIR.* ulimit -f"
+        ) as caught:
+            large.build()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_no_place_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match=r"cannot build 'small': No such file .*'(.*)none' \(TMPDIR\)"):
+        small().build()
 
 
 def test_torch_in_torch_out() -> None:

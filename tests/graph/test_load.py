@@ -168,14 +168,113 @@ def test_missing_external_data_is_named(tmp_path: Path) -> None:
         load_model(path)
 
 
+def with_entry(path: Path, key: str, text: str) -> Path:
+    """The model with another value for an entry of the external data of its weights."""
+    proto = onnx.load(path, load_external_data=False)
+    entries = proto.graph.initializer[0].external_data
+    kept = [entry for entry in entries if entry.key != key]
+    del entries[:]
+    entries.extend([*kept, onnx.StringStringEntryProto(key=key, value=text)])
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../secret"])
 def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
-    path = external(tmp_path)
-    proto = onnx.load(path, load_external_data=False)
-    proto.graph.initializer[0].external_data[0].value = location
-    path.write_bytes(proto.SerializeToString())
+    path = with_entry(external(tmp_path), "location", location)
     with pytest.raises(ModelError, match="outside the model's folder"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("offset", "-64", "expected a number of bytes as its offset, got '-64'"),
+        ("offset", "x", "expected a number of bytes as its offset, got 'x'"),
+        ("offset", str(2**70), f"expected a number of bytes as its offset, got '{2**70}'"),
+        (
+            "offset",
+            "64",
+            r"expected 4,096 bytes from offset 64 on for float32\[256, 4\], got .* of 4,096 bytes",
+        ),
+        ("offset", "1048576", "from offset 1,048,576 on .* of 4,096 bytes; is the file complete"),
+        ("length", "-1", "expected a number of bytes as its length, got '-1'"),
+        ("length", "16", r"expected 4,096 bytes for float32\[256, 4\], got a length of 16"),
+        ("length", "8192", "expected 4,096 bytes .*, got a length of 8,192"),
+        ("location", "", "expected the name of a file as its location, got ''"),
+        ("location", "m.data/..", "expected the name of a file as its location, got 'm.data/..'"),
+        ("location", "a\0b", "cannot be read: .*null"),
+    ],
+)
+def test_external_data_that_cannot_be_is_refused(tmp_path: Path, key: str, text: str, message: str) -> None:
+    path = with_entry(external(tmp_path), key, text)
+    with pytest.raises(ModelError, match=rf"m\.onnx`: the data of `w`.*{message}"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("size", [0, 4095])
+def test_external_data_that_is_cut_off_is_refused(tmp_path: Path, size: int) -> None:
+    path = external(tmp_path)
+    os.truncate(tmp_path / "m.data", size)
+    with pytest.raises(ModelError, match=rf"the data of `w`: expected 4,096 bytes .* of {size:,} bytes"):
+        load_model(path)
+
+
+def test_external_data_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "m.data").unlink()
+    os.mkfifo(tmp_path / "m.data")
+    with pytest.raises(ModelError, match=r"the data of `w` is missing: `.*m\.data` is not a file"):
+        load_model(path)
+
+
+def test_external_data_in_the_model_s_constants_is_measured_too(tmp_path: Path) -> None:
+    proto = text_model(
+        "g (float[n, 4] x) => (float[n, 4] y) { c = Constant<value = float[4] {1,2,3,4}>() y = Add(x, c) }"
+    )
+    tensor = proto.graph.node[0].attribute[0].t
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        load_model(proto)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    (tmp_path / "model").mkdir()
+    path = external(tmp_path / "model")
+    (tmp_path / "model/m.data").rename(secret)
+    (tmp_path / "model/m.data").symlink_to(secret)
+    with pytest.raises(
+        ModelError, match=rf"`w` is outside .*m\.data` is a link to `{secret}`; copy that file"
+    ):
+        load_model(path)
+    (tmp_path / "model/m.data").unlink()
+    (tmp_path / "model/m.data").hardlink_to(secret)
+    with pytest.raises(ModelError, match=r"`w` may be outside .*m\.data` has several hard links; copy it"):
+        load_model(path)
+
+
+def test_a_model_hub_s_folder_of_links_is_read(tmp_path: Path) -> None:
+    """A revision is a folder of links to files that are named by their content, all in another folder."""
+    stored, revision = tmp_path / "blobs", tmp_path / "snapshots/1f3"
+    stored.mkdir()
+    revision.mkdir(parents=True)
+    external(revision)
+    for name, content in (("m.onnx", "0a7c"), ("m.data", "9be2")):
+        (revision / name).rename(stored / content)
+        (revision / name).symlink_to(f"../../blobs/{content}")
+    for model in (load_model(revision / "m.onnx"), load_model(load_model(revision / "m.onnx"))):
+        weights = model.graph.initializers["w"].const_value
+        assert weights is not None
+        np.testing.assert_array_equal(weights.numpy(), WEIGHTS)
+
+
+def test_an_opset_that_onnx_does_not_know_is_refused_with_the_cure() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    load_model(text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=newest))
+    with pytest.raises(ModelError, match=rf"opset 99; expected at most {newest}, .*update the package onnx"):
+        load_model(text_model("g (float[4] x) => (float[4] y) { y = Relu(x) }", opset=99))
 
 
 def test_constants_become_initializers() -> None:

@@ -38,6 +38,7 @@ from farcall.toolchain import (
     find_compiler,
     link_shared,
 )
+from farcall.toolchain._room import room_to
 
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
@@ -55,7 +56,13 @@ def build(plan: Plan, target: Target) -> Artifact:
         ToolchainError: no compiler for the target, or it refused the code.
         BackendError: what a backend generated breaks its contract.
         ModelError: a size cannot be computed from the inputs before the model runs.
+        UsageError: a temporary file cannot be written: no space left, say.
     """
+    with room_to(f"build {plan.model.name!r}"):
+        return _build(plan, target)
+
+
+def _build(plan: Plan, target: Target) -> Artifact:
     compiler = find_compiler(target)
     codes = {region.name: _generate(plan.backends[region.backend], region) for region in plan.regions}
     constants = Constants(target.big_endian)

@@ -90,6 +90,7 @@ class Plan:
             ToolchainError: no compiler for the target, or it refused the code.
             BackendError: what a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
+            UsageError: a temporary file cannot be written: no space left, say.
         """
         from farcall.artifact._build import build
         from farcall.toolchain import Target

@@ -13,6 +13,7 @@ import click
 from farcall.cli import _show
 from farcall.cli._access import Access, access_options
 from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
+from farcall.toolchain._room import room_to
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,9 +93,9 @@ def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
     import farcall as fc
 
     plan = fc.partition(model, backends=[name.strip() for name in backends.split(",") if name.strip()])
-    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-"))) / f"{model.stem}.so"
-    plan.build().save(path)
-    return path
+    with room_to(f"build {str(model)!r}"):
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-")))
+        return plan.build().save(folder / f"{model.stem}.so")
 
 
 def _call(

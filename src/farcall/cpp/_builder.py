@@ -16,6 +16,7 @@ from farcall.cpp._sources import exports
 from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
 from farcall.errors import UsageError
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
+from farcall.toolchain._room import room_to
 
 # In a source that is given as text. Kernels compute, and many forget who declares std::exp and std::sort.
 _INCLUDED = ("farcall/kernel.hpp", "cmath", "algorithm")
@@ -42,7 +43,8 @@ def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: 
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
-        built = _Builder(job, folder, key).build(stamp, suffix)
+        with room_to(f"build {job.name!r}"):
+            built = _Builder(job, folder, key).build(stamp, suffix)
     if not output:
         return str(built)
     write_beside(folder / output, built.read_bytes(), 0o755)

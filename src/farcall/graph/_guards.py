@@ -33,7 +33,7 @@ def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
     sizes: dict[tuple[str, str], int] = {}
 
     def count(nodes: Iterable[onnx.NodeProto]) -> int:
-        return sum(1 + (measure((node.domain, node.op_type)) if functions else 0) for node in _walk(nodes))
+        return sum(1 + (measure((node.domain, node.op_type)) if functions else 0) for node in walk(nodes))
 
     def measure(key: tuple[str, str]) -> int:
         if key not in sizes:
@@ -78,22 +78,23 @@ def _all_nodes(proto: onnx.ModelProto) -> Iterable[tuple[int, onnx.NodeProto]]:
         *((item.opset_import, item.node) for item in proto.functions),
     ):
         opset = _opset(imports)
-        yield from ((opset, node) for node in _walk(nodes))
+        yield from ((opset, node) for node in walk(nodes))
 
 
 def _opset(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
     return max((item.version for item in imports if item.domain in ("", "ai.onnx")), default=0)
 
 
-def _walk(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+def walk(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
     """All nodes, and those in their subgraphs."""
     for node in nodes:
         yield node
-        for graph in _subgraphs(node):
-            yield from _walk(graph.node)
+        for graph in subgraphs(node):
+            yield from walk(graph.node)
 
 
-def _subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
+def subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
+    """The graphs in the attributes of a node."""
     return [graph for item in node.attribute for graph in ([item.g] if item.HasField("g") else item.graphs)]
 
 
@@ -105,7 +106,7 @@ def _hide_lengths(scope: onnx.GraphProto | onnx.FunctionProto, constants: frozen
     constants |= {name for node in scope.node if node.op_type == "Constant" for name in node.output}
     nodes = []
     for node in scope.node:
-        for graph in _subgraphs(node):
+        for graph in subgraphs(node):
             _hide_lengths(graph, constants)
         if takes_rank_from_length(node, 0) and node.input[1] not in constants:
             length, shape = (f"{node.output[0]}/farcall/{what}" for what in ("length", "shape"))

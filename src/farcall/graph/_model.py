@@ -17,6 +17,13 @@ from onnx_ir.passes import InvariantError, PassError, common
 
 from farcall.errors import ModelError, UsageError
 from farcall.graph._collector import paused_collector
+from farcall.graph._external import (
+    check_external_data,
+    folders_of,
+    folders_of_model,
+    is_external,
+    map_external_data,
+)
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_inlined_size, without_long_shapes
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
@@ -53,14 +60,14 @@ def load_model(source: ModelLike) -> ir.Model:
 
 
 def _load(source: ModelLike) -> ir.Model:
-    proto, name, folder = _proto_of(source)
+    proto, name, folders = _proto_of(source)
     try:
+        _check_opset(proto, name)
         _check_inputs(proto, name)
-        _check_external_data(proto, name, folder)
+        check_external_data(proto, name, folders)
         types = _check_and_infer(_without_weights(proto), name)
         model: ir.Model = ir.from_proto(proto)
-        if folder is not None:
-            ir.external_data.set_base_dir(model.graph, folder)
+        map_external_data(model, folders)
         _normalize(model)
         _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
@@ -75,17 +82,17 @@ def is_loaded(model: ir.Model) -> bool:
     return CONSTRAINTS in model.meta
 
 
-def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, Path | None]:
-    """The model's proto, what to call it in messages, and where its external data is."""
+def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, tuple[Path, ...]]:
+    """The model's proto, what to call it in messages, and where its external data may be."""
     import onnx
 
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        return _read(path), f"`{path}`", path.absolute().parent
+        return _read(path), f"`{path}`", folders_of(path)
     if isinstance(source, ir.Model):
-        return ir.to_proto(source), "the model", _external_folder(source)
+        return ir.to_proto(source), "the model", folders_of_model(source)
     if isinstance(source, onnx.ModelProto):
-        return source, "the model", None
+        return source, "the model", ()
     raise UsageError(
         f"expected a path, an onnx.ModelProto or an onnx_ir.Model, got {type(source).__name__}; {_CURE}"
     )
@@ -124,13 +131,6 @@ def _describe(data: bytes) -> str:
     return f"its {len(data):,} bytes are no ModelProto with a graph"
 
 
-def _external_folder(model: ir.Model) -> Path | None:
-    for value in model.graph.initializers.values():
-        if isinstance(value.const_value, ir.ExternalTensor):
-            return Path(value.const_value.base_dir).absolute()
-    return None
-
-
 def _check_texts(model: ir.Model) -> None:
     """Refuse names that are no UTF-8, which protobuf gives as bytes.
 
@@ -144,6 +144,19 @@ def _check_texts(model: ir.Model) -> None:
                 raise TypeError(f"{text!r} is no UTF-8 text")
 
 
+def _check_opset(proto: onnx.ModelProto, name: str) -> None:
+    """Refuse an opset that is newer than the installed onnx, which reads it as the newest that it knows."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    for item in proto.opset_import:
+        if item.domain in ("", "ai.onnx") and item.version > newest:
+            raise ModelError(
+                f"{name} is of opset {item.version}; expected at most {newest}, the newest that "
+                f"the installed onnx {onnx.__version__} knows: update onnx, or export for an older opset"
+            )
+
+
 def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
     """Refuse negative dims, which ONNX's checker lets pass and its inference calculates with."""
     for info in proto.graph.input:
@@ -153,22 +166,6 @@ def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
                     f"{name}: input `{info.name}` has {dim.dim_value} as dim {axis}; expected a size, or a "
                     'name for one that varies: set dim_param, as in "batch"'
                 )
-
-
-def _check_external_data(proto: onnx.ModelProto, name: str, folder: Path | None) -> None:
-    """Refuse missing data, and paths that lead out of the model's folder (ONNX, "External data")."""
-    for tensor in filter(_is_external, proto.graph.initializer):
-        location = {item.key: item.value for item in tensor.external_data}.get("location", "")
-        local = os.path.normpath(location)  # by its text: model hubs store the files as symbolic links
-        if Path(local).is_absolute() or Path(local).parts[:1] == (os.pardir,):
-            raise ModelError(f"{name}: `{tensor.name}` has its data outside the model's folder: {location!r}")
-        file = (folder or Path.cwd()) / local
-        if not file.is_file():
-            raise ModelError(f"{name}: the data of `{tensor.name}` is missing: no such file `{file}`")
-
-
-def _is_external(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_location == type(tensor).EXTERNAL)
 
 
 _SMALL_BYTES = 1024  # ONNX's inference reads the data of shape operands; nothing larger is one
@@ -184,7 +181,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     large: list[onnx.TensorProto] = []
     small: list[onnx.TensorProto] = []
     for item in proto.graph.initializer:
-        (large if _is_external(item) or item.ByteSize() > _SMALL_BYTES else small).append(item)
+        (large if is_external(item) or item.ByteSize() > _SMALL_BYTES else small).append(item)
     if not large:
         return proto
     slim = onnx.ModelProto(ir_version=proto.ir_version)

@@ -11,6 +11,7 @@ from pathlib import Path
 from farcall.errors import ToolchainError
 from farcall.toolchain._cache import cached, content_key
 from farcall.toolchain._compiler import Compiler, find_compiler
+from farcall.toolchain._room import room_to
 from farcall.toolchain._target import Target
 
 # No -ffast-math: NaN, infinity and signed zero mean what ONNX says. What is switched off here changes no
@@ -125,11 +126,13 @@ def compile_shared(
 
     Raises:
         ToolchainError: no compiler was found, or it failed.
+        UsageError: a file cannot be written: no space left, say.
     """
     target = target or Target.host()
     compiler = find_compiler(target)
-    objects = compile_sources(compiler, target, sources)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as folder:
-        beside = Path(folder) / output.name
-        link_shared(compiler, target, objects, beside, flags)
-        beside.replace(output)
+    with room_to(f"make {str(output)!r}"):
+        objects = compile_sources(compiler, target, sources)
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as folder:
+            beside = Path(folder) / output.name
+            link_shared(compiler, target, objects, beside, flags)
+            beside.replace(output)

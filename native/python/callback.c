@@ -60,7 +60,9 @@ static inline PyObject* vectorcall(PyObject* callable, PyObject** objects, int32
 static FC_COLD int bad_result(PyObject* callable) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
-  PyErr_Format(PyExc_TypeError, "the result of %R: %S", callable, error ? error : Py_None);
+  PyObject* name = fc_callable_name(callable);
+  if (name) PyErr_Format(PyExc_TypeError, "the result of `%U`: %S", name, error ? error : Py_None);
+  Py_XDECREF(name);
   Py_XDECREF(type);
   Py_XDECREF(error);
   Py_XDECREF(traceback);

@@ -110,7 +110,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   return NULL;
 }
 
-static PyObject* name_of(PyObject* callable) {
+PyObject* fc_callable_name(PyObject* callable) {
   PyObject* name = PyObject_GetAttrString(callable, "__qualname__");
   if (name && PyUnicode_Check(name)) return name;
   Py_XDECREF(name);
@@ -128,7 +128,7 @@ static PyObject* function_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     return PyErr_Format(PyExc_TypeError, "Function: expected a callable, got `%s`", Py_TYPE(callable)->tp_name);
   }
   TVMFFIObject* object = fc_callback_new(callable);
-  PyObject* name = object ? name_of(callable) : NULL;
+  PyObject* name = object ? fc_callable_name(callable) : NULL;
   PyObject* function = NULL;
   if (name) {
     function = fc_function_wrap(object, name);

@@ -12,6 +12,8 @@ typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
 int fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
 /* Imports what fc_params_resolve will need. 0, or -1 with an exception. */
 int fc_params_prepare(void);
+/* What a callable is called in messages. New reference, or NULL with an exception. */
+PyObject* fc_callable_name(PyObject* callable);
 /* Reads the description, once. 0, or -1 with an exception. */
 int fc_params_resolve(FcFunction* function);
 /* "argument 2 `x` of `f`: expected float" for a function that is described; NULL without an exception otherwise. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from farcall.cpp import load_inline
 from farcall.ffi import Module
 
 BUILT_IN = (
@@ -37,10 +39,10 @@ BUILT_IN = (
         ("doubled", (3,), "argument 1 `x` of `doubled(x: Tensor) -> Tensor`: expected Tensor, got int 3"),
         ("doubled", (np.zeros(2, np.int16),), "expected a tensor of float32, got int16"),
         ("apply", (1, 2), "expected Callable, got int 1"),
-        ("sum", ([1, "x"],), 'expected list[float], got a list whose item 1 is str "x"'),
-        ("nested", ([[1], [2, "q"]],), 'got a list whose item 1 is a list whose item 1 is str "q"'),
+        ("sum", ([1, "x"],), 'expected list[float], got a list whose item 2 is str "x"'),
+        ("nested", ([[1], [2, "q"]],), 'got a list whose item 2 is a list whose item 2 is str "q"'),
         ("swap", ((1,),), "expected tuple[int, str], got list of 1"),
-        ("sizes", ([np.zeros(2, np.float32), 1],), "got a list whose item 1 is int 1"),
+        ("sizes", ([np.zeros(2, np.float32), 1],), "got a list whose item 2 is int 1"),
         ("kinds", ("nope", "cpu"), 'expected dtype, got str "nope"'),
         ("kinds", ("int8", "toaster:1"), 'expected Device, got str "toaster:1"'),
     ],
@@ -155,3 +157,62 @@ def test_a_text_that_would_be_cut_is_refused(kernels: Module, text: str) -> None
     assert kernels["join"](text, text, "c") == text + text + "c"
     with pytest.raises(ValueError, match="NUL inside"):
         kernels["join"]("a", "b", text)
+
+
+INSIDE = """
+using namespace farcall;
+void doubled(int n, TensorView x) { x.data_ptr<float>()[0] *= static_cast<float>(n); }
+void owned(Tensor x) { x.data_ptr<float>()[0] *= 2; }
+void made() {
+  Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, {1}, {kDLInt, 8, 1}, {kDLCPU, 0}).data_ptr<float>();
+}
+int typed(int x, TypedFunction<int(int)> f) { return f(x); }
+int untyped(Function f) { return f(1).cast<int>(); }
+int packed(PackedArgs args) { return args[0].cast<int>() + args[1].cast<int>(); }
+Function nameless() { return make_function([](int x) { return x; }, ""); }
+"""
+
+
+@pytest.fixture(scope="module")
+def inside() -> Module:
+    names = ["doubled", "owned", "made", "typed", "untyped", "packed", "nameless"]
+    return load_inline("inside", cpp_sources=INSIDE, functions=names)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        (
+            "doubled",
+            (2, np.ones(3)),
+            "argument 2 `x` of `doubled(n: int, x: Tensor) -> None`: expected a tensor of float32, got "
+            'float64[3]; convert it to float32, as x.astype("float32") does',
+        ),
+        (
+            "owned",
+            (np.ones(3),),
+            "argument 1 `x` of `owned(x: Tensor) -> None`: expected a tensor of float32, got",
+        ),
+        ("made", (), "`made() -> None`: expected a tensor of float32, got int8[1]"),
+        (
+            "typed",
+            (1, lambda x: "s"),
+            "argument 2 `f` of `typed(x: int, f: Callable[[int], int]) -> int`: its result: "
+            'expected int, got str "s"; let it return int',
+        ),
+        ("untyped", (lambda x: "s",), "`untyped(f: Callable) -> int`: expected int, got str"),
+        ("packed", (1, "x"), 'argument 2 of `packed(...) -> int`: expected int, got str "x"; pass int'),
+        ("packed", ("x", "x"), "argument 1 of `packed(...) -> int`: expected int, got"),
+        ("packed", (1,), "`packed(...) -> int`: argument 2 is missing: got 1 argument"),
+    ],
+)
+def test_what_is_found_wrong_inside_names_function_and_argument(
+    inside: Module, name: str, args: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(TypeError, match="^" + re.escape(message)):
+        inside[name](*args)
+
+
+def test_a_function_without_a_name_has_one_in_messages(inside: Module) -> None:
+    with pytest.raises(TypeError, match=r"argument 1 `arg1` of `function\(arg1: int\) -> int`"):
+        inside["nameless"]()("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from farcall.cpp import build, build_inline, load, load_inline
 from farcall.cpp._builder import depends_of
 from farcall.cpp._cuda import find_nvcc
 from farcall.errors import ArtifactError, ToolchainError, UsageError
+from farcall.ffi import Module
 
 FAST = ["-O0"]
 C_KERNEL = """
@@ -238,3 +240,50 @@ def test_cuda_sources_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     mod = load_inline("gpu", cuda_sources=source, functions="launch", build_directory=tmp_path)
     with pytest.raises(TypeError, match="expected a tensor of float32, got int32"):
         mod["launch"](np.zeros(3, np.int32))
+
+
+DEFAULTS = """
+using namespace farcall;
+constexpr int kBlock = 16;
+struct Mode { static constexpr int fast = 2; };
+int of_containers(int a, std::vector<int> v = {}, Map<String, int> m = {}, Shape s = {}) {
+  return a + static_cast<int>(v.size() + m.size() + s.size());
+}
+std::string of_text(std::string text = {}, bool flag = {}, Optional<int> n = {}) {
+  return text + (flag ? "yes" : "no") + (n ? "some" : "none");
+}
+int shifted(int a, int b = 1 << 4) { return a + b; }
+int constants(int a, int b = kBlock, int c = 3, int d = Mode::fast) {
+  return 1000 * a + 100 * b + 10 * c + d;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def defaults() -> Module:
+    return load_inline(
+        "defaults", cpp_sources=DEFAULTS, functions=["of_containers", "of_text", "shifted", "constants"]
+    )
+
+
+def test_defaults_that_only_the_source_knows(defaults: Module) -> None:
+    """A call leaves them to the function; one behind them that is given needs them all."""
+    assert defaults["of_containers"](1) == 1
+    assert defaults["of_containers"](1, [2, 3]) == 3
+    assert defaults["of_containers"](a=1, v=[2, 3], m={"x": 1}) == 4
+    assert defaults["constants"](1) == 1000 + 1600 + 30 + 2
+    assert defaults["constants"](1, c=4, b=2) == 1000 + 200 + 40 + 2
+    with pytest.raises(TypeError, match=r"argument 2 `b` of .*constants.* is missing: expected int"):
+        defaults["constants"](1, c=4)
+    with pytest.raises(TypeError, match=r"argument 2 `b` of `constants\(a: int, b: int = \.\.\., c: int = 3"):
+        defaults["constants"](1, "x")
+
+
+def test_defaults_that_python_shows(defaults: Module) -> None:
+    assert str(inspect.signature(defaults["shifted"])) == "(a: 'int', b: 'int' = 16) -> 'int'"
+    assert defaults["shifted"](1) == 17
+    assert str(inspect.signature(defaults["of_text"])).startswith(
+        "(text: 'str' = '', flag: 'bool' = False, n: 'int | None' = None)"
+    )
+    assert defaults["of_text"]() == "nonone"
+    assert defaults["of_text"](n=1) == "nosome"

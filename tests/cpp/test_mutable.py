@@ -34,7 +34,7 @@ def test_what_python_has_arrives_as_a_copy(kernels: Module) -> None:
     assert kernels["append"](items, 2) == [1, 2]
     assert kernels["put"](table, "b", 1) == {"a": (1,), "b": 1}
     assert (items, table) == ([1], {"a": [1]})
-    with pytest.raises(TypeError, match=r"expected List\[int\], got a list whose item 1 is str"):
+    with pytest.raises(TypeError, match=r"expected List\[int\], got a list whose item 2 is str"):
         kernels["append"]([1, "x"], 2)
     with pytest.raises(TypeError, match=r"expected Dict\[str, Any\], got a dict with"):
         kernels["put"]({1: 2}, "b", 1)

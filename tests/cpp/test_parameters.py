@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farcall.cpp._parameters import Declarations, Parameter
+from farcall.cpp._parameters import OWN, Declarations, Parameter
 
 
 def names(source: str, function: str = "f") -> list[str] | None:
@@ -59,13 +59,31 @@ def test_names(source: str, expected: list[str] | None) -> None:
         ('std::string x = "a, (b"', '"a, (b"'),
         ("Optional<int> x = std::nullopt", "nullptr"),
         ("Optional<int> x = {}", "nullptr"),
-        ("int x = 1 + 2", None),
-        ("int x = kDefault", None),
+        ("std::string x = {}", '""'),
+        ("bool x = {}", "false"),
+        ("const double x = {}", "0.0"),
+        ("uint64_t x = {}", "0"),
+        ("int x = 1 + 2", "(1 + 2)"),
+        ("int x = 1 << 4", "(1 << 4)"),
+        ("int x = (256 * 2) / 4", "(( 256 * 2 ) / 4)"),
+        ("int x = 256 >> 2", OWN),
+        ("int x = kDefault", OWN),
+        ("Mode x = Mode::kFast", OWN),
+        ("std::vector<std::pair<int, int>> x = {}", OWN),
+        ("Map<String, int> x = {}", OWN),
+        ("Shape x = {}", OWN),
+        ("Options x = Options{}", OWN),
+        ("int x = pick<int, 3>(2)", OWN),
         ("int x", None),
     ],
 )
-def test_defaults_that_are_literals(text: str, default: str | None) -> None:
+def test_defaults(text: str, default: str | None) -> None:
     assert Declarations(f"void f({text}) {{").parameters("f") == [Parameter("x", default)]
+
+
+def test_a_default_hides_no_parameter_behind_it() -> None:
+    source = "int f(int a = 1 << 4, std::vector<int> b = {1, 2}, int c = 1 < 2, int d = 9 >> 1);"
+    assert names(source) == ["a", "b", "c", "d"]
 
 
 @given(st.text(alphabet=' \n\tf(){}[]<>,=;:"\'/*#R"\\-01ab&int', max_size=80))

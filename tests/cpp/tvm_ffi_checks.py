@@ -142,7 +142,7 @@ def moves() -> None:
     array = tvm_ffi.Array([1, 2, 3])
     assert MOD["sum"](array._move()) == 6.0
     raises(
-        TypeError, "expected list[float], got a list whose item 0 is str", "sum", tvm_ffi.Array(["x"])._move()
+        TypeError, "expected list[float], got a list whose item 1 is str", "sum", tvm_ffi.Array(["x"])._move()
     )
 
 

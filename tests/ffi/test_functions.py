@@ -83,7 +83,7 @@ class TestCallback:
         assert tuple(seen) == args
 
     def test_result_that_native_code_cannot_hold(self, kernels: ffi.Module) -> None:
-        with pytest.raises(TypeError, match=r"the result of <.*lambda.*>: a value of type `set`"):
+        with pytest.raises(TypeError, match=r"the result of `.*<lambda>`: a value of type `set`"):
             kernels["call"](lambda: {1})
 
     def test_tensor_is_lent(self, kernels: ffi.Module) -> None:

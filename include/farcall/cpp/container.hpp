@@ -68,7 +68,7 @@ struct SeqTraits : TraitsBase {
   static std::string got(const TVMFFIAny& any) {
     if (!is_seq(any)) return describe(any);
     int64_t i = first_misfit<T>(seq_of(any));
-    return text("a list whose item ", i, " is ", Traits<T>::got(item_of(seq_of(any), i)));
+    return text("a list whose item ", i + 1, " is ", Traits<T>::got(item_of(seq_of(any), i)));
   }
 };
 

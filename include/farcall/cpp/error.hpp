@@ -21,6 +21,8 @@ namespace farcall {
 
 namespace detail {
 
+class Misfit;
+
 inline TVMFFIByteArray bytes_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 inline std::string_view view_of(const TVMFFIByteArray& bytes) noexcept { return {bytes.data, bytes.size}; }
 
@@ -116,6 +118,7 @@ class Error : public std::exception {
   const ObjectRef& object() const noexcept { return object_; }
 
  private:
+  friend class detail::Misfit;
   Error(std::string_view kind, std::string_view message, TVMFFIObject* cause, const std::string& backtrace) {
     TVMFFIByteArray k = detail::bytes_of(kind), m = detail::bytes_of(message), b = detail::bytes_of(backtrace);
     TVMFFIObjectHandle made = nullptr;
@@ -151,6 +154,21 @@ class Error : public std::exception {
 #endif
 
 namespace detail {
+
+/*
+ * A value that a function found wrong while it ran. Where the function ends it is known which argument that was: the
+ * message gets a place in front.
+ */
+class Misfit : public Error {
+ public:
+  /* Without a place of its own in the traceback, which would be in these headers. */
+  Misfit(std::string_view kind, std::string_view message) : Error(kind, message, nullptr, std::string()) {}
+  /* Which argument the value is, or comes from; -1 when nobody knows. */
+  virtual int32_t find(const TVMFFIAny*, int32_t) const noexcept { return -1; }
+  Error at(const std::string& place) const {
+    return Error(kind(), text(place, message()), nullptr, std::string(backtrace()));
+  }
+};
 
 /* The error that a C function left in this thread's slot. */
 [[noreturn]] FARCALL_COLD inline void throw_raised(const char* what) {

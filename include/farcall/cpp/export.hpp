@@ -21,7 +21,8 @@ namespace detail {
 inline std::string parameter_json(const Parameter& parameter, bool read_only) {
   std::string value, out = text("{\"name\":", json_string(parameter.name));
   if (parameter.has_default) {
-    out += json_value(parameter.value.raw(), &value) ? text(",\"default\":", value) : ",\"optional\":true";
+    out += !parameter.own_default && json_value(parameter.value.raw(), &value) ? text(",\"default\":", value)
+                                                                               : ",\"optional\":true";
   }
   if (read_only) out += ",\"read_only\":true";
   if (!parameter.doc.empty()) out += text(",\"doc\":", json_string(parameter.doc));
@@ -120,6 +121,12 @@ inline constexpr bool kAllNamed = Named::value == 0 || Named::value == TypeOf<st
     return ::farcall::detail::documentation(farcall_callee_##name, result);                                        \
   }                                                                                                                \
   static_assert(true, "a semicolon follows")
+
+/* Any number of arguments that the function takes by itself. */
+#define FARCALL_SHORT_CALLS_(name)                                                                              \
+  static const auto farcall_short_##name = [](auto&&... a) -> decltype(name(std::forward<decltype(a)>(a)...)) { \
+    return name(std::forward<decltype(a)>(a)...);                                                               \
+  }
 
 #define FARCALL_EXPORT_SYMBOL_(name) \
   extern "C" FARCALL_VISIBLE int __tvm_ffi_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);

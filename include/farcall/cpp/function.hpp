@@ -57,7 +57,7 @@ class Function : public ObjectRef {
   template <class F>
   static Function FromTyped(F&& callable, std::string_view name = "function") {
     using Closure = detail::Closure<std::decay_t<F>>;
-    auto* closure = new Closure{std::forward<F>(callable), std::string(name)};
+    auto* closure = new Closure{std::forward<F>(callable), std::string(name.empty() ? "function" : name)};
     TVMFFIObjectHandle out = nullptr;
     if (TVMFFIFunctionCreate(closure, Closure::call, Closure::destroy, &out) != 0) {
       delete closure;
@@ -93,7 +93,7 @@ class Function : public ObjectRef {
   template <class R, class... A>
   R call(A&&... args) const {
     Any result = (*this)(std::forward<A>(args)...);
-    if constexpr (!std::is_void_v<R>) return result.template cast<R>();
+    if constexpr (!std::is_void_v<R>) return detail::cast_as<R, detail::WrongResult>(result.raw(), object_);
   }
   /* With arguments that are values already. */
   Any call_packed(const TVMFFIAny* args, int32_t n) const {

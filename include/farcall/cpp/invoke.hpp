@@ -9,14 +9,43 @@
 #include <farcall/cpp/container.hpp>
 #include <farcall/cpp/options.hpp>
 
+#include <tuple>
+
 namespace farcall {
+
+namespace detail {
+
+[[noreturn]] FARCALL_COLD inline void throw_missing(int32_t position, int32_t n) {
+  const char* plural = n == 1 ? "" : "s";
+  throw WrongArgument("TypeError", text("argument ", position, " is missing: got ", n, " argument", plural), -1);
+}
+
+}  // namespace detail
+
+/* An argument: a value that knows its place. */
+class PackedArg : public AnyView {
+ public:
+  PackedArg(const TVMFFIAny& raw, int32_t i) noexcept : AnyView(raw), i_(i) {}
+  template <class T>
+  T cast() const {
+    return detail::cast_as<T, detail::WrongArgument>(raw(), i_);
+  }
+
+ private:
+  int32_t i_;
+};
 
 /* The arguments as they came: the only parameter of a function that checks them itself. */
 class PackedArgs {
  public:
   PackedArgs(const TVMFFIAny* args, int32_t n) noexcept : args_(args), size_(n) {}
   int32_t size() const noexcept { return size_; }
-  AnyView operator[](int32_t i) const { return AnyView(args_[detail::checked_index(i, size_, "argument")]); }
+  /* Indices begin at 0, and negative ones count from the end; messages count from 1. */
+  PackedArg operator[](int32_t i) const {
+    int32_t at = i < 0 ? i + size_ : i;
+    if (__builtin_expect(at < 0 || at >= size_, 0)) detail::throw_missing(i < 0 ? i : i + 1, size_);
+    return PackedArg(args_[at], at);
+  }
   const TVMFFIAny* data() const noexcept { return args_; }
 
  private:
@@ -118,13 +147,14 @@ inline std::string parameter_name(const Options& options, size_t i) {
 inline std::string default_text(const Parameter& parameter) {
   std::string out;
   if (!parameter.has_default) return out;
-  if (!json_value(parameter.value.raw(), &out)) out = "...";
-  return text(" = ", parameter.value.is_none() ? "None" : out);
+  if (parameter.own_default || !json_value(parameter.value.raw(), &out)) out = "...";
+  return text(" = ", out == "null" ? "None" : out);
 }
 
 /* `scale(x: Tensor, by: float = 2.0) -> Tensor` */
 FARCALL_COLD inline std::string signature_of(const Callee& callee) {
   const Options& options = callee.get_options();
+  if (!callee.info->parameters) return text(callee.name, "(...) -> ", callee.info->result.name());
   std::string out = text(callee.name, "(");
   for (size_t i = 0; i < callee.info->arity; ++i) {
     out += text(i ? ", " : "", parameter_name(options, i), ": ", callee.info->parameters[i].name());
@@ -135,8 +165,19 @@ FARCALL_COLD inline std::string signature_of(const Callee& callee) {
 
 /* The beginning of what is said about an argument. */
 FARCALL_COLD inline std::string argument_text(const Callee& callee, size_t i) {
-  std::string name = parameter_name(callee.get_options(), i);
-  return text("argument ", i + 1, " `", name, "` of `", signature_of(callee), "`: ");
+  std::string name = callee.info->parameters ? text(" `", parameter_name(callee.get_options(), i), "`") : "";
+  return text("argument ", i + 1, name, " of `", signature_of(callee), "`: ");
+}
+
+FARCALL_COLD inline int raise_misfit(const Misfit& misfit, const Callee& callee, const TVMFFIAny* args,
+                                     int32_t n) noexcept {
+  try {
+    int32_t i = misfit.find(args, n);
+    return raise(
+        misfit.at(i < 0 ? text("`", signature_of(callee), "`: ") : argument_text(callee, static_cast<size_t>(i))));
+  } catch (...) {
+    return raise_current();
+  }
 }
 
 /* ---- the call: hot code is one test of all tags, the conversions, and the function itself ---- */
@@ -195,6 +236,37 @@ FARCALL_INLINE void call_typed(F& function, const Callee& callee, FunctionType<R
   }
 }
 
+/* The first arguments alone, where the function takes them so. */
+template <class F, class R, class... P, size_t... I>
+void call_first(F& function, const Callee& callee, FunctionType<R, P...>, const TVMFFIAny* args, TVMFFIAny* result,
+                std::index_sequence<I...> first) {
+  using All = std::tuple<P...>;
+  if constexpr (std::is_invocable_v<F&, std::tuple_element_t<I, All>...>) {
+    std::vector<TVMFFIAny> own;
+    call_typed(function, callee, FunctionType<R, std::tuple_element_t<I, All>...>(), args, result, own, first);
+  } else {
+    throw Error("TypeError", text("`", signature_of(callee), "` takes more than ", sizeof...(I), " arguments"));
+  }
+}
+
+template <class F, class Type, size_t... N>
+void call_short(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result,
+                std::index_sequence<N...>) {
+  auto given = static_cast<size_t>(n);
+  (void)((given == N && (call_first(function, callee, Type(), args, result, std::make_index_sequence<N>()), true)) ||
+         ...);
+}
+
+/* `callable` takes as many arguments as the function does, which is an F, in a call that leaves out its defaults. */
+template <class F, class C>
+ShortCalls short_calls(const C& callable) {
+  using Type = typename TypeOf<F>::Type;
+  static const C held = callable;
+  return {[](const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+    call_short<const C, Type>(held, callee, args, n, result, std::make_index_sequence<Type::kArity>());
+  }};
+}
+
 /* The whole of an exported function: throws nothing but a thread's end, and leaves an error where it returns -1. */
 template <class F>
 FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
@@ -207,6 +279,10 @@ FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* ar
     } else {
       std::vector<TVMFFIAny> own;
       if (__builtin_expect(n != static_cast<int32_t>(Type::kArity), 0)) {
+        if (callee.get_options().leaves_out(static_cast<size_t>(n))) {
+          callee.get_options().short_calls.call(callee, args, n, result);
+          return 0;
+        }
         own = with_defaults(callee, args, n);
         args = own.data();
       }
@@ -215,6 +291,9 @@ FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* ar
     return 0;
   }
   FARCALL_LET_THREAD_END
+  catch (const Misfit& misfit) {
+    return raise_misfit(misfit, callee, args, n);
+  }
   catch (const Error& error) {
     return raise(error);
   }

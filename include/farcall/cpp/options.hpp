@@ -12,12 +12,22 @@
 
 namespace farcall {
 
+namespace detail {
+
+struct Callee;
+
+/* A default that stands in the function's declaration alone: such a parameter is left out of the call. */
+struct OwnDefault {};
+
+}  // namespace detail
+
 /* A parameter: its name, and the value that it takes when the caller leaves it out. */
 struct Parameter {
   std::string name;
   bool has_default = false;
   Any value;
   std::string doc;
+  bool own_default = false; /* without a value here */
 };
 
 /* `arg("x")`, `arg("scale", 1.0)`, `arg("scale", 1.0, "what it is for")`. */
@@ -26,6 +36,7 @@ template <class T>
 Parameter arg(std::string_view name, T&& value, std::string_view doc = "") {
   return {std::string(name), true, Any(std::forward<T>(value)), std::string(doc)};
 }
+inline Parameter arg(std::string_view name, detail::OwnDefault) { return {std::string(name), true, Any(), "", true}; }
 /* A documented parameter that must be given. */
 inline Parameter required(std::string_view name, std::string_view doc = "") {
   return {std::string(name), false, Any(), std::string(doc)};
@@ -59,10 +70,26 @@ Guess guess(P&&... parameters) {
   return {{std::forward<P>(parameters)...}};
 }
 
+/* Calls a function with fewer arguments than it has parameters. */
+struct ShortCalls {
+  void (*call)(const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
+};
+
 struct Options {
   std::vector<Parameter> parameters; /* empty, or one for each parameter */
   std::string doc;
   std::string shape_like; /* a parameter's name, or empty */
+  ShortCalls short_calls = {nullptr};
+
+  /* Whether n arguments are a call that leaves defaults to the function. */
+  bool leaves_out(size_t n) const noexcept {
+    bool own = false;
+    for (size_t i = n; i < parameters.size(); ++i) {
+      if (!parameters[i].has_default) return false;
+      own = own || parameters[i].own_default;
+    }
+    return own && short_calls.call;
+  }
 
   template <class... O>
   static const Options* make(size_t arity, O&&... options) {
@@ -80,6 +107,7 @@ struct Options {
     parameters = std::move(guess.parameters);
     guessed_ = true;
   }
+  void add(ShortCalls calls) { short_calls = calls; }
   void add(End) {}
 
   bool guessed_ = false;

@@ -6,6 +6,7 @@
 #ifndef FARCALL_CPP_TENSOR_HPP_
 #define FARCALL_CPP_TENSOR_HPP_
 
+#include <farcall/cpp/names.hpp>
 #include <farcall/cpp/shape.hpp>
 
 namespace farcall {
@@ -48,8 +49,38 @@ inline bool has_addresses(DLDevice device) noexcept {
   }
 }
 
-[[noreturn]] FARCALL_COLD inline void throw_dtype(DLDataType expected, DLDataType got) {
-  throw Error("TypeError", text("expected a tensor of ", dtype_name(expected), ", got ", dtype_name(got)));
+inline bool is_tensor(const TVMFFIAny& any) noexcept {
+  return any.type_index == kTVMFFIDLTensorPtr || any.type_index == kTVMFFITensor;
+}
+
+inline const DLTensor* tensor_of(const TVMFFIAny& any) noexcept {
+  return any.type_index == kTVMFFITensor ? TVMFFITensorGetDLTensorPtr(any.v_obj)
+                                         : static_cast<const DLTensor*>(any.v_ptr);
+}
+
+/* A view is a copy of the argument's description: the same dims at the same place. */
+class WrongDtype : public Misfit {
+ public:
+  WrongDtype(DLDataType expected, const DLTensor& tensor)
+      : Misfit("TypeError",
+               text("expected a tensor of ", dtype_name(expected), ", got ", describe_tensor(tensor),
+                    "; convert it to ", dtype_name(expected), ", as x.astype(\"", dtype_name(expected), "\") does")),
+        tensor_(tensor) {}
+  int32_t find(const TVMFFIAny* args, int32_t n) const noexcept override {
+    int32_t i = 0;
+    while (i < n && !is_same(args[i])) ++i;
+    return i < n ? i : -1;
+  }
+
+ private:
+  bool is_same(const TVMFFIAny& any) const noexcept {
+    return is_tensor(any) && tensor_of(any)->data == tensor_.data && tensor_of(any)->shape == tensor_.shape;
+  }
+  DLTensor tensor_;
+};
+
+[[noreturn]] FARCALL_COLD inline void throw_dtype(DLDataType expected, const DLTensor& tensor) {
+  throw WrongDtype(expected, tensor);
 }
 
 /* What all tensors can be asked, in at::Tensor's words and meaning. Derived has `const DLTensor& dl() const`. */
@@ -101,7 +132,7 @@ class TensorMethods {
   template <class T>
   T* first_as() const {
     constexpr DLDataType expected = dtype_of<T>;
-    if (__builtin_expect(dl().dtype != expected, 0)) throw_dtype(expected, dl().dtype);
+    if (__builtin_expect(dl().dtype != expected, 0)) throw_dtype(expected, dl());
     return static_cast<T*>(first());
   }
 };
@@ -257,15 +288,6 @@ inline ConstTensorView::ConstTensorView(const Tensor& tensor) noexcept : dl_(ten
 /* ---- how they travel ---- */
 
 namespace detail {
-
-inline bool is_tensor(const TVMFFIAny& any) noexcept {
-  return any.type_index == kTVMFFIDLTensorPtr || any.type_index == kTVMFFITensor;
-}
-
-inline const DLTensor* tensor_of(const TVMFFIAny& any) noexcept {
-  return any.type_index == kTVMFFITensor ? TVMFFITensorGetDLTensorPtr(any.v_obj)
-                                         : static_cast<const DLTensor*>(any.v_ptr);
-}
 
 /* A view can be passed on to a function that is called, not kept. */
 template <class View>

@@ -81,25 +81,70 @@ struct TraitsBase {
   static std::string got(const TVMFFIAny& any) { return describe(any); }
 };
 
-/* Why `any` is no T, as an exception. `what` says of what, and ends in ": ". */
+/* Why `any` is no T: "expected int, got ..."; `kind` becomes that of the error. */
 template <class T>
-[[noreturn]] FARCALL_COLD void throw_mismatch(const TVMFFIAny& any, const std::string& what) {
+FARCALL_COLD std::string mismatch_text(const TVMFFIAny& any, const char** kind) {
+  *kind = "TypeError";
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     if (any.type_index == kTVMFFIInt || any.type_index == kTVMFFIBigInt) {
       using Limits = std::numeric_limits<T>;
-      throw Error("OverflowError", text(what, "expected int in [", Limits::min() + 0, ", ", Limits::max() + 0,
-                                        "], got ", describe(any)));
+      *kind = "OverflowError";
+      return text("expected int in [", Limits::min() + 0, ", ", Limits::max() + 0, "], got ", describe(any));
     }
   }
-  throw Error("TypeError", text(what, "expected ", Traits<T>::name(), ", got ", Traits<T>::got(any)));
+  return text("expected ", Traits<T>::name(), ", got ", Traits<T>::got(any));
+}
+
+/* The same as an exception. `what` says of what, and ends in ": ". */
+template <class T>
+[[noreturn]] FARCALL_COLD void throw_mismatch(const TVMFFIAny& any, const std::string& what) {
+  const char* kind;
+  std::string why = mismatch_text<T>(any, &kind);
+  throw Error(kind, text(what, why));
+}
+
+/* A value whose place nobody has noted; one of the arguments, by its number; what a function gave. */
+class WrongArgument : public Misfit {
+ public:
+  WrongArgument(const char* kind, const std::string& why, int32_t i) : Misfit(kind, why), i_(i) {}
+  WrongArgument(const char* kind, const std::string& why, const std::string& expected, int32_t i)
+      : WrongArgument(kind, i < 0 ? why : text(why, "; pass ", expected), i) {}
+  int32_t find(const TVMFFIAny*, int32_t) const noexcept override { return i_; }
+
+ private:
+  int32_t i_;
+};
+
+class WrongResult : public Misfit {
+ public:
+  WrongResult(const char* kind, const std::string& why, const std::string& expected, const TVMFFIObject* function)
+      : Misfit(kind, text("its result: ", why, "; let it return ", expected)), function_(function) {}
+  int32_t find(const TVMFFIAny* args, int32_t n) const noexcept override {
+    int32_t i = 0;
+    while (i < n && !(args[i].type_index == kTVMFFIFunction && args[i].v_obj == function_)) ++i;
+    return i < n ? i : -1;
+  }
+
+ private:
+  const TVMFFIObject* function_;
+};
+
+/* `where` is an argument's number, or the function whose result the value is. */
+template <class T, class Wrong, class Where>
+FARCALL_INLINE T cast_as(const TVMFFIAny& any, Where where) {
+  if (__builtin_expect(!Traits<T>::accepts(any), 0)) {
+    const char* kind;
+    std::string why = mismatch_text<T>(any, &kind);
+    throw Wrong(kind, why, Traits<T>::name(), where);
+  }
+  return Traits<T>::get(any);
 }
 
 }  // namespace detail
 
 template <class T>
 T AnyView::cast() const {
-  if (__builtin_expect(!Traits<T>::accepts(raw_), 0)) detail::throw_mismatch<T>(raw_, "");
-  return Traits<T>::get(raw_);
+  return detail::cast_as<T, detail::WrongArgument>(raw_, -1);
 }
 
 /* ---- numbers ---- */

@@ -211,4 +211,4 @@ def _load(path: str) -> Module:
     try:
         return ffi.load_library(path)
     except OSError as error:
-        raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from error
+        raise ArtifactError(f"{path}: the dynamic linker refuses it: {error}") from None

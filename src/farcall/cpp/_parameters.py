@@ -17,7 +17,7 @@ _TOKEN = re.compile(
       | (?P<char>'(?:[^'\\\n]|\\.)*')
       | (?P<number>\.?\d(?:[eEpP][+-]|[\w.'])*)
       | (?P<word>[A-Za-z_]\w*)
-      | (?P<mark>::|->|.)""",
+      | (?P<mark>::|->|<<|.)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
@@ -27,18 +27,28 @@ _TYPE_WORDS = frozenset(
     | {"size_t", "unsigned", "void", "volatile"}
     | {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
+_ARITHMETIC = frozenset("+-*/%()&|^~") | {"<<"}
 # Before a call, not before a declaration.
 _NO_TYPES = frozenset(
     {"return", "throw", "new", "delete", "else", "do", "co_return", "co_await", "case", "goto"}
 )
 
 
+OWN = "..."
+"""In place of a default's text: only the function's own source says what it is, as with a constant."""
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter's name, and its default as C++ text (None: it has none that is a literal)."""
+    """A parameter's name, and its default as C++ text (None: it has none)."""
 
     name: str
     default: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether only the function itself knows the default."""
+        return self.default == OWN
 
 
 @dataclass(frozen=True)
@@ -107,17 +117,28 @@ def _parameters(tokens: Sequence[_Token], name: int) -> list[Parameter] | None:
 def _split(tokens: Sequence[_Token], start: int) -> tuple[list[list[_Token]], int | None]:
     """The parts between commas from ``start`` to the closing parenthesis, and where that is."""
     parts: list[list[_Token]] = [[]]
-    depth = 0
+    expected: list[str] = []  # the brackets that are open, by what closes them
     for i in range(start, len(tokens)):
         text = tokens[i].text
-        if text == ")" and depth == 0:
+        if text == ")" and set(expected) <= {">"}:  # what is left was no bracket, but a comparison
             return parts, i
-        depth += (text in _OPEN) - (text in _CLOSE)
-        if text == "," and depth == 0:
+        if not (text == "<" and tokens[i - 1].kind != "word"):  # a comparison
+            _follow(text, expected)
+        if text == "," and not expected:
             parts.append([])
         else:
             parts[-1].append(tokens[i])
     return parts, None
+
+
+def _follow(text: str, expected: list[str]) -> None:
+    if text in _OPEN:
+        expected.append(_OPEN[text])
+    elif text in _CLOSE:
+        while text != ">" and expected[-1:] == [">"]:
+            expected.pop()
+        if expected[-1:] == [text]:
+            expected.pop()
 
 
 def _parameter(part: list[_Token]) -> Parameter | None:
@@ -127,18 +148,35 @@ def _parameter(part: list[_Token]) -> Parameter | None:
         return None  # no name, or one that we cannot tell from a type
     if all(text in ("const", "volatile", "struct", "enum") for text in texts[: cut - 1]):
         return None
-    return Parameter(texts[cut - 1], _default(part[cut + 1 :]))
+    return Parameter(texts[cut - 1], _default(texts[: cut - 1], part[cut + 1 :]))
 
 
-def _default(value: list[_Token]) -> str | None:
-    """The default as text, where it is a literal: anything else may mean another thing elsewhere."""
+def _default(type_: list[str], value: list[_Token]) -> str | None:
+    """The default as text that means the same elsewhere: a literal, or arithmetic on numbers."""
     texts = [token.text for token in value]
+    if not texts:
+        return None
+    if texts == ["{", "}"]:
+        return _empty(set(type_))
     if texts in (["true"], ["false"], ["nullptr"]):
         return texts[0]
-    if texts in (["nullopt"], ["std", "::", "nullopt"], ["{", "}"]):
+    if texts in (["nullopt"], ["std", "::", "nullopt"]):
         return "nullptr"  # None
-    sign = texts[:1] if texts[:1] == ["-"] else []
-    rest = value[len(sign) :]
-    if len(rest) != 1 or rest[0].kind not in (("number",) if sign else ("number", "string")):
-        return None
-    return "".join(sign) + rest[0].text
+    if len(value) == 1 and value[0].kind in ("number", "string"):
+        return texts[0]
+    if all(token.kind == "number" or token.text in _ARITHMETIC for token in value):
+        return "".join(texts) if len(texts) == 2 else f"({' '.join(texts)})"
+    return OWN
+
+
+def _empty(type_: set[str]) -> str:
+    """What ``{}`` is of a type."""
+    if type_ & {"Optional", "optional"}:
+        return "nullptr"
+    if "<" in type_:
+        return OWN
+    if type_ & {"string", "string_view", "String"}:
+        return '""'
+    if type_ & {"float", "double"}:
+        return "0.0"
+    return "false" if "bool" in type_ else "0" if type_ & _TYPE_WORDS - {"const", "auto"} else OWN

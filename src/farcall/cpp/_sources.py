@@ -52,17 +52,22 @@ def exports(functions: Mapping[str, str], source: str) -> str:
 
 
 def _export(name: str, doc: str, declared: Declarations) -> str:
-    options = [name, name]
+    options, before = [name, name], ""
     if doc:
         options.append(f"::farcall::doc({_literal(doc)})")
     if parameters := declared.parameters(name):
         options.append(f"::farcall::detail::guess({', '.join(map(_argument, parameters))})")
-    return f"FARCALL_EXPORT({', '.join(options)});\n"
+        if any(one.is_own for one in parameters):
+            before = f"FARCALL_SHORT_CALLS_({name});\n"
+            options.append(f"::farcall::detail::short_calls<decltype(&{name})>(farcall_short_{name})")
+    return f"{before}FARCALL_EXPORT({', '.join(options)});\n"
 
 
 def _argument(parameter: Parameter) -> str:
-    default = f", {parameter.default}" if parameter.default is not None else ""
-    return f"::farcall::arg({_literal(parameter.name)}{default})"
+    if parameter.default is None:
+        return f"::farcall::arg({_literal(parameter.name)})"
+    value = "::farcall::detail::OwnDefault{}" if parameter.is_own else parameter.default
+    return f"::farcall::arg({_literal(parameter.name)}, {value})"
 
 
 def _literal(text: str) -> str:

@@ -76,7 +76,7 @@ def test_a_limit_on_the_size_of_files_is_named() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, hard))
     try:
         with pytest.raises(
-            UsageError, match=r"cannot build .*: File too large; .* TMPDIR.* ulimit -f"
+            UsageError, match=r"cannot build .*: File too large; .*TMPDIR.*ulimit -f"
         ) as caught:
             large.build()
     finally:

@@ -16,7 +16,7 @@ void fc_dl_start(void);
  * A file whose name ends in something that a loader is registered for is given to that loader.
  */
 TVMFFIObject* fc_module_load(const char* path, char* message, size_t size);
-/* The same for a plain library: false, and nothing happened, when the file is not surely one. See dl/library.h. */
+/* The same for a plain library: false, and nothing happened, when the file is not surely one. See runtime/dl/library.h. */
 bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size);
 
 /* The callers of the library that last asked for a backtrace in this thread; each as text, for whoever looks. */

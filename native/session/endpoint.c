@@ -115,7 +115,11 @@ int fc_endpoint_broken(FcEndpoint* ep, int error) {
     return -1;
   }
   if (error == ETIMEDOUT) return fc_endpoint_overdue(ep, ep->allowed_ns);
-  if (error == EINTR) { /* cannot be resumed: the reply would be taken for the next one's */
+  if (error == EINTR && ep->resumable) {
+    ep->late = ep->interrupted = true;
+    return -1;
+  }
+  if (error == EINTR) { /* the line is in the middle of something: it would be taken for what comes next */
     TVMFFIObject* held = fc_error_take();
     fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
     if (held) fc_error_raise(held);
@@ -138,7 +142,7 @@ void fc_endpoint_send_last(FcEndpoint* ep, const void* bytes, size_t n) {
 void fc_endpoint_close(FcEndpoint* ep, bool farewell) {
   static const uint8_t goodbye[FC_WIRE_HEAD_SIZE] = {4, 0, 0, 0, 0, 0, 0, 0, FC_WIRE_SHUTDOWN};
   if (fc_mutex_trylock(&ep->lock)) {
-    if (farewell && !fc_endpoint_is_lost(ep)) fc_endpoint_send_last(ep, goodbye, sizeof goodbye);
+    if (farewell && !fc_endpoint_is_lost(ep) && !ep->torn) fc_endpoint_send_last(ep, goodbye, sizeof goodbye);
   } else {
     fc_channel_interrupt(ep->channel); /* ends the call in progress in another thread, which then unlocks */
     fc_mutex_lock(&ep->lock);
@@ -155,7 +159,8 @@ bool fc_endpoint_beat(FcEndpoint* ep) {
   static const uint8_t empty[8];
   FcPart part = {(void*)empty, sizeof empty};
   if (!fc_mutex_trylock(&ep->lock)) return true;
-  int rc = fc_endpoint_is_lost(ep) ? -EPIPE : fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
+  int rc = fc_endpoint_is_lost(ep) ? -EPIPE : 0;
+  if (rc == 0 && !ep->torn) rc = fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
   /* What is out in part cannot be completed later. */
   if (rc == -ETIMEDOUT) fc_endpoint_lose(ep, "ConnectionLostError", "%s takes no more bytes", ep->peer);
   if (rc == -ETIMEDOUT) fc_error_drop();

@@ -20,6 +20,9 @@
 
 typedef struct FcEndpoint FcEndpoint;
 
+/* What functions that wait answer when a signal handler raised, whose error is the thread's; else they answer -1. */
+enum { FC_INTERRUPTED = -2 };
+
 /* What the half of a session that owns an endpoint adds to it. A server's half adds nothing: its side is NULL. */
 typedef struct FcSide {
   /* How much longer than a request's own time this side waits for the peer's word of what happened; nanoseconds. */
@@ -45,6 +48,10 @@ typedef struct FcSide {
  *
  *   shared   it receives without the lock (`reading`); else it keeps the lock
  *   patient  the deadline ends the wait alone, and sets `late`: the reply is still to come; else it ends the session
+ *   resumable  so does the error of a signal handler, which sets `interrupted`, too
+ *
+ * A signal handler may also raise while a thread sends. What is not out then stays in the outbox; when a packet is out
+ * in part (`torn`), nothing else may be sent before the rest of it.
  *
  * `starved` is of channels that never wait: all bytes were fed, and more may come.
  */
@@ -57,6 +64,7 @@ struct FcEndpoint {
   FcCondition turn;     /* `reading` or `sending` has changed, or a call has ended */
   bool reading, sending;
   bool shared, patient, late;
+  bool resumable, interrupted, torn;
   bool starved;
   int64_t timeout_ns;    /* for one exchange; 0: no limit */
   int64_t deadline;      /* until when the exchange in progress waits; 0: as long as it takes */
@@ -103,13 +111,16 @@ static inline bool fc_deadline_has_passed(void) { return FC_UNLIKELY(fc_deadline
 /* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
 void fc_endpoint_start_deadline(FcEndpoint* ep);
 void fc_endpoint_leave(FcEndpoint* ep);
+/* Locks, and nothing else. -1 without an error when `until` (0: never) came first; FC_INTERRUPTED. */
+int fc_endpoint_lock(FcEndpoint* ep, int64_t until);
 /* Locks to send: unlike fc_endpoint_enter also while another thread receives. */
 int fc_endpoint_enter_to_send(FcEndpoint* ep);
 /* Locks again after fc_endpoint_leave, for a thread that goes on with what it has begun. */
 void fc_endpoint_reenter(FcEndpoint* ep);
 /* Waits until no other thread sends or receives; -1 with an error when fc_deadline passes before. */
 int fc_endpoint_await_turn(FcEndpoint* ep);
-/* Waits until another thread has read something, or has sent all. -1 when `until` (0: never) came first. */
+/* Waits until another thread has read something, or has sent all, or for a moment. -1 without an error when `until`
+ * (0: never) came first; FC_INTERRUPTED. */
 int fc_endpoint_await_other(FcEndpoint* ep, int64_t until);
 /* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
  * goes out in one piece. -1 with an error. */

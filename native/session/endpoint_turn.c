@@ -22,15 +22,30 @@ int fc_endpoint_too_late(const FcEndpoint* ep, const char* what) {
 
 /* ---- waiting for other threads; the caller holds the lock ---- */
 
+enum { LOOK_NS = 50000000 }; /* a signal does not end a wait for a thread: so often we look for one */
+
+/* When to look next; *last: then the wait is over. */
+static int64_t next_look(int64_t until, bool* last) {
+  int64_t look = fc_now_ns() + LOOK_NS;
+  *last = until && until <= look;
+  return *last ? until : look;
+}
+
 int fc_endpoint_await_other(FcEndpoint* ep, int64_t until) {
-  if (until) return fc_condition_wait_until(&ep->turn, &ep->lock, until) ? 0 : -1;
-  fc_condition_wait(&ep->turn, &ep->lock);
-  return 0;
+  bool last;
+  int64_t look = next_look(until, &last);
+  if (fc_condition_wait_until(&ep->turn, &ep->lock, look)) return 0;
+  fc_mutex_unlock(&ep->lock); /* a handler may use the session */
+  int rc = fc_check_signals();
+  fc_mutex_lock(&ep->lock);
+  if (rc < 0) return FC_INTERRUPTED;
+  return last ? -1 : 0;
 }
 
 static int await_line(FcEndpoint* ep, bool both_ways) {
   while (FC_UNLIKELY(ep->sending || (both_ways && ep->reading))) {
-    if (fc_endpoint_await_other(ep, fc_deadline) < 0) return fc_endpoint_too_late(ep, NULL);
+    int rc = fc_endpoint_await_other(ep, fc_deadline);
+    if (rc < 0) return rc == FC_INTERRUPTED ? rc : fc_endpoint_too_late(ep, NULL);
   }
   return 0;
 }
@@ -53,15 +68,25 @@ static int begin(FcEndpoint* ep, int rc) {
   return rc;
 }
 
+int fc_endpoint_lock(FcEndpoint* ep, int64_t until) {
+  if (FC_LIKELY(fc_mutex_trylock(&ep->lock))) return 0;
+  for (;;) {
+    bool last;
+    if (fc_mutex_lock_until(&ep->lock, next_look(until, &last))) return 0;
+    if (fc_check_signals() < 0) return FC_INTERRUPTED;
+    if (last) return -1;
+  }
+}
+
 int fc_endpoint_enter(FcEndpoint* ep) {
-  if (FC_LIKELY(!fc_deadline)) fc_mutex_lock(&ep->lock);
-  else if (!fc_mutex_lock_until(&ep->lock, fc_deadline)) return fc_endpoint_too_late(ep, NULL);
+  int rc = fc_endpoint_lock(ep, fc_deadline);
+  if (FC_UNLIKELY(rc < 0)) return rc == FC_INTERRUPTED ? rc : fc_endpoint_too_late(ep, NULL);
   return begin(ep, await_line(ep, true));
 }
 
 int fc_endpoint_enter_to_send(FcEndpoint* ep) {
-  fc_mutex_lock(&ep->lock);
-  return begin(ep, await_line(ep, false));
+  int rc = fc_endpoint_lock(ep, 0);
+  return rc < 0 ? rc : begin(ep, await_line(ep, false));
 }
 
 void fc_endpoint_reenter(FcEndpoint* ep) { fc_mutex_lock(&ep->lock); }

@@ -201,7 +201,6 @@ def test_close_ends_a_call_in_another_thread(server: Server) -> None:
 
 INTERRUPT = """
 import signal, sys, threading
-from farcall.errors import ConnectionLostError
 from farcall.rpc import connect
 
 session = connect(sys.argv[1], key="k")
@@ -212,10 +211,7 @@ try:
     forever()
 except KeyboardInterrupt:
     print("interrupted")
-try:
-    session.get_function("test.add")
-except ConnectionLostError as error:
-    print(error)
+session.close()
 """
 
 
@@ -252,8 +248,7 @@ def test_a_child_process_does_not_disturb_the_session(channel: str, tmp_path: Pa
 def test_a_call_can_be_interrupted(server: Server) -> None:
     command = [sys.executable, "-c", INTERRUPT, server.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.stdout.startswith("interrupted\n"), done.stderr
-    assert "was interrupted; connect again" in done.stdout
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
     assert works(server)
 
 

@@ -28,12 +28,14 @@ static PyObject* futures_error(const char* name) {
 /* An Array is fetched when it is first asked for. */
 static int finish(FcCall* call) {
   int rc;
-  Py_BEGIN_ALLOW_THREADS fc_mutex_lock(&call->ep->lock);
-  rc = fc_endpoint_await_turn(call->ep);
-  if (rc == 0 && !call->finished)
-    rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
-  call->finished = call->finished || rc == 0;
-  fc_mutex_unlock(&call->ep->lock);
+  Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_lock(call->ep, 0);
+  if (rc == 0) {
+    rc = fc_endpoint_await_turn(call->ep);
+    if (rc == 0 && !call->finished)
+      rc = fc_remote_finish(call->ep, fc_remote_function_of(call->function)->name, &call->value);
+    call->finished = call->finished || rc == 0;
+    fc_mutex_unlock(&call->ep->lock);
+  }
   Py_END_ALLOW_THREADS return rc;
 }
 

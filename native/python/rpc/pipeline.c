@@ -39,14 +39,15 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
   return call;
 }
 
-static int flush(FcEndpoint* ep) {
-  int rc = 0;
-  Py_BEGIN_ALLOW_THREADS fc_mutex_lock(&ep->lock);
-  if (!ep->sending) {
-    if (!ep->reading) fc_endpoint_start_deadline(ep);
-    rc = fc_call_flush(ep);
+/* Sends what has gathered. resume: also what a signal handler kept from going out, which the far side did not take. */
+static int flush(FcEndpoint* ep, bool resume) {
+  int rc;
+  Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_lock(ep, 0);
+  if (rc == 0) {
+    if (!ep->sending && !ep->reading) fc_endpoint_start_deadline(ep);
+    if (!ep->sending && (resume || !ep->torn)) rc = fc_call_flush(ep);
+    fc_mutex_unlock(&ep->lock);
   }
-  fc_mutex_unlock(&ep->lock);
   Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
   return rc;
 }
@@ -61,7 +62,7 @@ static PyObject* submit(PyObject* module, PyObject* args) {
   if (!function || !function->object || !fc_remote_function_of(function->object)) Py_RETURN_NONE;
   FcCall* call = begin(function, &PyTuple_GET_ITEM(items, 0), PyTuple_GET_SIZE(items), keep);
   if (!call) return NULL;
-  if (flush(call->ep) == 0) return fc_call_wrap(call);
+  if (flush(call->ep, true) == 0) return fc_call_wrap(call);
   fc_decref(&call->header);
   return NULL;
 }
@@ -106,7 +107,7 @@ static void pipeline_dealloc(PyPipeline* self) {
 
 static PyObject* pipeline_flush(PyPipeline* self, PyObject* none) {
   (void)none;
-  if (flush(self->endpoint->ep) < 0) return NULL;
+  if (flush(self->endpoint->ep, true) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -214,7 +215,9 @@ static PyObject* pipeline_enter(PyObject* self, PyObject* none) {
 /* What was begun is answered at the end of the block; when that raises, nobody waits. */
 static PyObject* pipeline_exit(PyPipeline* self, PyObject* args) {
   PyObject* kind = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;
-  return kind == Py_None ? pipeline_wait(self, NULL) : pipeline_flush(self, NULL);
+  if (kind == Py_None) return pipeline_wait(self, NULL);
+  if (flush(self->endpoint->ep, false) < 0) return NULL;
+  Py_RETURN_NONE;
 }
 
 static PyObject* pipeline_repr(PyPipeline* self) {

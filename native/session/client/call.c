@@ -20,13 +20,15 @@ static void delete_call(void* self, int flags) {
     fc_any_clear(&call->value);
     if (call->error) fc_decref(call->error);
     fc_lenders_free(call->lent);
-    fc_decref(call->function);
-    fc_endpoint_decref(call->ep);
+    if (call->function) { /* else it stays in the endpoint's queue, and must not keep it */
+      fc_decref(call->function);
+      fc_endpoint_decref(call->ep);
+    }
   }
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(call);
 }
 
-static FcCall* new_call(FcEndpoint* ep, TVMFFIObject* function) {
+FcCall* fc_call_new(FcEndpoint* ep, TVMFFIObject* function) {
   FcCall* call = malloc(sizeof *call);
   if (!call) {
     fc_error_no_memory();
@@ -35,6 +37,7 @@ static FcCall* new_call(FcEndpoint* ep, TVMFFIObject* function) {
   *call = (FcCall){.ep = ep, .function = function, .value = fc_any_none(), .due = fc_deadline};
   if (FC_UNLIKELY(call->due)) call->allowed = call->due - fc_now_ns();
   fc_object_init(&call->header, fc_call_index(), delete_call);
+  if (!function) return call;
   fc_endpoint_incref(ep);
   fc_incref(function);
   return call;
@@ -88,7 +91,7 @@ static int encode_call(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, 
   return rc;
 }
 
-static void push(FcQueue* queue, FcCall* call) {
+void fc_call_push(FcQueue* queue, FcCall* call) {
   fc_incref(call);
   if (queue->last) queue->last->next = call;
   else queue->first = call;
@@ -112,7 +115,7 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
   queue->encoded += queue->used - before;
   call->end = queue->encoded;
   call->size = queue->used - begin;
-  push(queue, call);
+  fc_call_push(queue, call);
   ++ep->client->calls;
   return 0;
 }
@@ -152,7 +155,7 @@ static bool needs_the_line(const FcEndpoint* ep, bool keep) {
 
 FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep) {
   FcEndpoint* ep = fc_remote_function_of(function)->owned.ep;
-  FcCall* call = new_call(ep, function);
+  FcCall* call = fc_call_new(ep, function);
   if (!call) return NULL;
   int kind = kind_of_args(ep, args, n);
   if (kind == ARGS_FUNCTIONS) {
@@ -178,7 +181,7 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
     return NULL;
   }
   bool room = !ep->sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
-  FcCall* call = room ? new_call(ep, function) : NULL;
+  FcCall* call = room ? fc_call_new(ep, function) : NULL;
   if (call && begin_locked(call, args, n, keep) < 0) {
     fc_decref(call);
     call = NULL;

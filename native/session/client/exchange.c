@@ -100,6 +100,15 @@ int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply
   }
 }
 
+int fc_remote_read_any(FcEndpoint* ep, const char* what, fc_wire_packet* reply) {
+  fc_wire_event event;
+  do event = fc_endpoint_next_in_turn(ep, reply);
+  while (event == FC_WIRE_PAYLOAD); /* which has no sink, and is dropped */
+  if (event == FC_WIRE_MORE) return gone(ep, what);
+  if (event == FC_WIRE_FAILED) return -1;
+  return event == FC_WIRE_PAYLOAD_END ? 0 : check_reply(ep, what, reply, NULL);
+}
+
 int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
   if (fc_endpoint_is_lost(ep)) {
     if (*failure) fc_decref(*failure);
@@ -193,11 +202,33 @@ static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void*
   return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }
 
+/* The replies to `ahead` requests and to this one. When a signal handler raises, they are left to whoever uses the line
+ * next; not while the far side may call functions of ours, and waits for us. */
+static int read_replies(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead, const char* what,
+                        fc_wire_packet* reply, void* sink) {
+  int rc = 0;
+  ep->late = ep->interrupted = false;
+  ep->resumable = !fc_remote_has_exports(ep);
+  while (ahead != 0 && (rc = fc_remote_read_ahead(ep, 1, what)) == 0) --ahead;
+  if (rc == 0) rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  ep->resumable = false;
+  if (rc == 0 || !ep->interrupted || fc_endpoint_is_lost(ep)) return rc;
+  ep->late = ep->interrupted = false;
+  ep->reader.sink = NULL;
+  TVMFFIObject* raised = fc_error_take();
+  if (fc_call_leave(ep, request, ahead) < 0)
+    fc_endpoint_lose(ep, "ConnectionLostError", "no memory to wait for %s", ep->peer);
+  fc_error_raise(raised);
+  return -1;
+}
+
 int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
                        fc_wire_packet* reply, void* sink) {
   size_t ahead = 0;
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
-  if (fc_call_drain(ep) < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
+  int drained = fc_call_drain(ep);
+  if (drained == FC_INTERRUPTED) return -1;
+  if (drained < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
   if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, what);
   if (send_backlog(ep, what) < 0 || check_what_follows(ep, request) < 0) return -1;
   int64_t begin = fc_trace_begin(), out_at = 0;
@@ -208,8 +239,7 @@ int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void
   if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->client->slot, begin, out_at);
   ++ep->client->round_trips;
   if (FC_UNLIKELY(ahead != 0)) fc_remote_expect_many(ep);
-  if (fc_remote_read_ahead(ep, ahead, what) < 0) return -1;
-  int rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
+  int rc = read_replies(ep, request, ahead, what, reply, sink);
   if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();
   fc_trace_end(sink || payload ? "copy" : "wire", what, ep->client->slot, out_at);
   return rc;

@@ -55,8 +55,38 @@ static int fail_all(FcEndpoint* ep) {
   return -1;
 }
 
-/* Reads the reply of the first call in the queue. -1 when it did not come. */
-static int read_first(FcEndpoint* ep) {
+/* What came for a request that nobody waits for goes back. */
+static void release(FcEndpoint* ep, const FcCall* call, const fc_wire_packet* reply) {
+  TVMFFIAny value = fc_any_none();
+  const TVMFFIAny* arg = reply->args;
+  bool pointer = reply->num_args == 1 && arg->type_index == kTVMFFIOpaquePtr && arg->v_uint64 != 0;
+  switch (call->code) {
+    case FC_WIRE_CALL_FUNC:
+      if (fc_remote_result(ep, fc_call_name(call), reply, &value) == 0) fc_any_clear(&value);
+      break;
+    case FC_WIRE_GET_GLOBAL_FUNC:
+      if (pointer) fc_remote_free_later(ep, arg->v_uint64, fc_no_device());
+      break;
+    case FC_WIRE_DEV_ALLOC_DATA:
+    case FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE:
+      if (pointer) fc_remote_free_later(ep, arg->v_uint64, call->device);
+      break;
+    default: break;
+  }
+}
+
+static int drop_reply(FcEndpoint* ep, const FcCall* call) {
+  fc_wire_packet reply = {.code = 0};
+  int rc = fc_remote_read_any(ep, fc_call_name(call), &reply);
+  if (rc == 0 && reply.code == FC_WIRE_RETURN) release(ep, call, &reply);
+  if (fc_endpoint_is_lost(ep)) return fail_all(ep);
+  if (rc < 0 && ep->late) return -1; /* it is still to come */
+  fc_error_drop(); /* what the far side refused, nobody asks for */
+  pop(&ep->client->queue);
+  return 0;
+}
+
+static int read_first_reply(FcEndpoint* ep) {
   FcCall* call = ep->client->queue.first;
   fc_wire_packet reply;
   const bool ahead = call->ahead != 0;
@@ -64,6 +94,7 @@ static int read_first(FcEndpoint* ep) {
     if (fc_remote_read_ahead(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
     --call->ahead;
   }
+  if (!call->function) return drop_reply(ep, call);
   if (call->withdrawn) {
     fc_error_drop();
     pop(&ep->client->queue);
@@ -84,13 +115,56 @@ static int read_first(FcEndpoint* ep) {
   return 0;
 }
 
+/* Reads the reply of the first call in the queue. -1 when it did not come, FC_INTERRUPTED when a signal handler raised
+ * before: the bytes of it that came are kept. */
+static int read_first(FcEndpoint* ep) {
+  ep->late = ep->interrupted = false;
+  ep->resumable = true;
+  int rc = read_first_reply(ep);
+  ep->resumable = false;
+  return rc < 0 && ep->interrupted ? FC_INTERRUPTED : rc;
+}
+
+int fc_call_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead) {
+  FcQueue* queue = &ep->client->queue;
+  const TVMFFIAny* arg = request->args;
+  DLDevice device = fc_no_device();
+  if (request->code == FC_WIRE_DEV_ALLOC_DATA) device = arg->v_device;
+  if (request->code == FC_WIRE_DEV_ALLOC_DATA_WITH_SCOPE) device = ((const fc_wire_tensor*)arg->v_ptr)->device;
+  FcCall* call = fc_call_new(ep, NULL);
+  if (!call) return -1;
+  call->code = request->code;
+  call->device = device;
+  call->ahead = (uint32_t)ahead;
+  call->end = queue->encoded;
+  call->due = ep->due;
+  call->allowed = ep->allowed_ns;
+  call->state = FC_CALL_CANCELLED;
+  fc_call_push(queue, call);
+  fc_decref(&call->header);
+  return 0;
+}
+
+void fc_call_forget(FcQueue* queue) {
+  while (queue->first) pop(queue);
+}
+
 /* ---- sending ---- */
 
 /* The line is full: replies make room. Another thread may be reading them already. */
 static int make_way(FcEndpoint* ep) {
   if (!ep->reading) return read_first(ep);
-  fc_endpoint_await_other(ep, 0);
+  if (fc_endpoint_await_other(ep, 0) == FC_INTERRUPTED) return FC_INTERRUPTED;
   return fc_endpoint_is_lost(ep) ? -1 : 0;
+}
+
+/* A signal handler raised: what is not out yet stays, and the next flush goes on with it. */
+static int pause_sending(FcEndpoint* ep, const FcPart* rest) {
+  FcQueue* queue = &ep->client->queue;
+  ep->torn = ep->torn || rest->size != queue->used;
+  memmove(ep->outbox, rest->data, rest->size);
+  queue->used = rest->size;
+  return FC_INTERRUPTED;
 }
 
 int fc_call_flush(FcEndpoint* ep) {
@@ -106,15 +180,20 @@ int fc_call_flush(FcEndpoint* ep) {
     rc = fc_channel_send(ep->channel, &part, 1, answer_comes ? fc_now_ns() + STALLED_NS : ep->deadline);
     queue->sent = begin + queue->used - (rc == 0 ? 0 : part.size);
     if (rc != -ETIMEDOUT || !answer_comes) break;
-    if (part.size == left && make_way(ep) < 0) {
+    int way = part.size == left ? make_way(ep) : 0;
+    if (way == FC_INTERRUPTED) rc = -EINTR;
+    if (way == FC_INTERRUPTED) break;
+    if (way < 0) {
       ep->sending = false;
       return -1;
     }
   }
   ep->bytes_out += queue->sent - begin;
-  queue->used = 0;
   ep->sending = false;
   fc_condition_broadcast(&ep->turn);
+  if (rc == -EINTR) return pause_sending(ep, &part);
+  queue->used = 0;
+  ep->torn = false;
   fc_remote_expect_many(ep);
   if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
   fc_endpoint_broken(ep, rc);
@@ -126,14 +205,16 @@ int fc_call_flush(FcEndpoint* ep) {
 /* The sooner of two times, of which 0 is never. */
 static int64_t sooner(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
 
+static int too_late(const FcEndpoint* ep) {
+  fc_error_format("DeadlineExceededError", "%s has not answered in time; the call goes on", ep->peer);
+  return -1;
+}
+
 /* A wait has ended without what was waited for. That is the end of the session when the call had no more time. */
 static int give_up(FcEndpoint* ep, int64_t last, int64_t allowed) {
-  if (!last || fc_now_ns() < last) {
-    fc_error_format("DeadlineExceededError", "%s has not answered in time; the call goes on", ep->peer);
-    return -1;
-  }
+  if (!last || fc_now_ns() < last) return too_late(ep);
   fc_endpoint_overdue(ep, allowed);
-  while (ep->reading) fc_endpoint_await_other(ep, 0); /* it sees that at once */
+  while (ep->reading) fc_condition_wait(&ep->turn, &ep->lock); /* it sees that at once */
   return fail_all(ep);
 }
 
@@ -157,9 +238,8 @@ static int read_within(FcEndpoint* ep, const Wait* wait, bool shared) {
   ep->allowed_ns = sooner(ep->due, ep->deadline) - now;
   ep->patient = true;
   ep->shared = shared;
-  ep->late = false;
   int rc = read_first(ep);
-  bool late = ep->late;
+  bool late = ep->late && rc != FC_INTERRUPTED;
   ep->patient = ep->shared = ep->late = false;
   return late && ep->deadline == last ? give_up(ep, last, ep->timeout_ns) : rc;
 }
@@ -175,19 +255,18 @@ static int end_wait(FcEndpoint* ep, const FcCall* call, const Wait* wait) {
 static int read_alone(FcEndpoint* ep) {
   const FcCall* call = ep->client->queue.first;
   Wait wait = wait_for(call, fc_deadline);
-  return read_within(ep, &wait, false) == 0 ? 0 : end_wait(ep, call, &wait);
+  int rc = read_within(ep, &wait, false);
+  return rc == 0 || rc == FC_INTERRUPTED ? rc : end_wait(ep, call, &wait);
 }
 
 int fc_call_drain(FcEndpoint* ep) {
   FcQueue* queue = &ep->client->queue;
   if (FC_LIKELY(!queue->first && queue->used == 0)) return 0;
-  if (fc_call_flush(ep) < 0) return -1;
-  ep->client->round_trips += queue->first != NULL;
-  while (queue->first) {
-    if (read_alone(ep) < 0) return -1;
-  }
-  fc_endpoint_start_deadline(ep);
-  return 0;
+  int rc = fc_call_flush(ep);
+  if (rc == 0) ep->client->round_trips += queue->first != NULL;
+  while (rc == 0 && queue->first) rc = read_alone(ep);
+  if (rc == 0) fc_endpoint_start_deadline(ep);
+  return rc;
 }
 
 int fc_call_wait(FcCall* call) {
@@ -203,24 +282,27 @@ int fc_call_wait(FcCall* call) {
 static int join_locked(FcCall* call, int64_t patience) {
   FcEndpoint* ep = call->ep;
   Wait wait = wait_for(call, patience);
-  while (ep->sending) {
-    if (fc_endpoint_await_other(ep, wait.until) < 0) return end_wait(ep, call, &wait);
-  }
+  int rc = 0;
+  while (rc == 0 && ep->sending) rc = fc_endpoint_await_other(ep, wait.until);
+  if (rc < 0) return rc == FC_INTERRUPTED ? rc : end_wait(ep, call, &wait);
   if (!ep->reading) fc_endpoint_start_deadline(ep); /* to send */
-  if (fc_call_state(call) == FC_CALL_WAITING && fc_call_flush(ep) < 0) return -1;
+  if (fc_call_state(call) == FC_CALL_WAITING) rc = fc_call_flush(ep);
+  if (rc < 0) return rc;
   ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
-  while (fc_call_state(call) == FC_CALL_WAITING) {
-    int rc = ep->reading ? fc_endpoint_await_other(ep, wait.until) : read_within(ep, &wait, true);
-    if (rc < 0) return end_wait(ep, call, &wait);
+  while (rc == 0 && fc_call_state(call) == FC_CALL_WAITING) {
+    rc = ep->reading ? fc_endpoint_await_other(ep, wait.until) : read_within(ep, &wait, true);
   }
-  return 0;
+  return rc == 0 || rc == FC_INTERRUPTED ? rc : end_wait(ep, call, &wait);
 }
 
 int fc_call_join(FcCall* call, int64_t patience) {
   if (fc_call_state(call) != FC_CALL_WAITING) return 0;
-  fc_mutex_lock(&call->ep->lock);
-  int rc = join_locked(call, patience);
-  if (rc < 0 && fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
+  int rc = fc_endpoint_lock(call->ep, patience);
+  if (rc == -1) return too_late(call->ep);
+  if (rc < 0) return rc;
+  rc = join_locked(call, patience);
+  if (rc == -1 &&
+      fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
     fc_error_drop();
     rc = 0;
   }

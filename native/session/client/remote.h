@@ -145,6 +145,8 @@ int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what);
 /* A reply failed among several that are read: the first error goes to *failure. -1 with the error when the session is
  * lost: no more replies come. */
 int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure);
+/* The next reply, whatever it is; a payload is dropped. For a request that nobody waits for. */
+int fc_remote_read_any(FcEndpoint* ep, const char* what, fc_wire_packet* reply);
 /* The next reply, after serving what the far side asks meanwhile. 0, or -1 with an error. */
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes);
 
@@ -179,7 +181,9 @@ typedef struct FcCall {
   TVMFFIObject header;
   struct FcCall* next;
   FcEndpoint* ep;
-  TVMFFIObject* function; /* whose name is said in errors */
+  TVMFFIObject* function; /* whose name is said in errors; NULL: a request that nobody waits for, see fc_call_leave */
+  int32_t code;           /* of such a request */
+  DLDevice device;        /* where such a request allocates */
   uint64_t promise;       /* number under which the far side keeps the result; 0: it does not */
   uint64_t end;           /* of its packet, in bytes since the session began */
   uint64_t size;          /* of its packet */
@@ -202,8 +206,14 @@ typedef struct FcQueue {
 } FcQueue;
 
 int32_t fc_call_index(void);
-static inline const char* fc_call_name(const FcCall* call) { return fc_remote_function_of(call->function)->name; }
+static inline const char* fc_call_name(const FcCall* call) {
+  return call->function ? fc_remote_function_of(call->function)->name : "a call that was interrupted";
+}
 static inline int32_t fc_call_state(const FcCall* call) { return __atomic_load_n(&call->state, __ATOMIC_ACQUIRE); }
+/* Without a function it does not keep the endpoint. NULL with an error. */
+FcCall* fc_call_new(FcEndpoint* ep, TVMFFIObject* function);
+/* Puts a call behind the others, as a new reference. */
+void fc_call_push(FcQueue* queue, FcCall* call);
 /* Encodes the call of a remote function; it is sent by fc_call_flush, when enough has gathered, or by who waits. */
 FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, bool keep);
 /* The same where that needs no waiting, so that the GIL may be held; NULL without an error where it does. */
@@ -212,6 +222,11 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
 void fc_call_settle(FcCall* call, int rc);
 /* Sends what was encoded, and reads replies while the far side is busy sending those. The caller holds the lock. */
 int fc_call_flush(FcEndpoint* ep);
+/* A request that was sent is not waited for any more: its reply, behind those of `ahead` others, is left for whoever
+ * uses the line next, who drops it. -1 with an error. */
+int fc_call_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead);
+/* The endpoint goes: so do the requests that nobody waits for. */
+void fc_call_forget(FcQueue* queue);
 /* Until this call has ended. The caller holds the lock, and the line is its own. */
 int fc_call_wait(FcCall* call);
 /* The same for who does not hold it, until `patience` (0: for ever) is over, which is a DeadlineExceededError: it may

@@ -73,10 +73,11 @@ static FcClient* new_client(void) {
   return client;
 }
 
-/* Calls hold the endpoint, so none is in the queue. */
+/* Calls hold the endpoint, so only requests that nobody waits for are in the queue. */
 static void free_client(FcEndpoint* ep) {
   FcClient* client = ep->client;
   leave_table(ep);
+  fc_call_forget(&client->queue);
   fc_exports_delete(client);
   fc_mutex_destroy(&client->free_lock);
   free(client->frees);

@@ -13,9 +13,7 @@ typedef struct {
 /* Adds the mapping `name` to the module. 0, or -1 with an exception. */
 int fc_add_numbers(PyObject* module, const char* name, const FcNumber* numbers);
 
-/* Of the runtime, of the program of a Signature, and of sessions. */
+/* Those of the runtime. */
 int fc_runtime_constants(PyObject* module);
-int fc_program_constants(PyObject* module);
-int fc_session_constants(PyObject* module);
 
 #endif /* FARCALL_PYTHON_CONSTANTS_H_ */

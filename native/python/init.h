@@ -11,7 +11,5 @@ int fc_errors_init(void);
 int fc_dlpack_init(void);
 int fc_callbacks_init(void);
 void fc_streams_init(void);
-/* What python/rpc adds to the module, and the session hooks. 0, or -1 with an exception. */
-int fc_sessions_init(PyObject* module);
 
 #endif /* FARCALL_PYTHON_INIT_H_ */

@@ -663,8 +663,8 @@ def read_welcome(data: bytes, max_key_bytes: int, /) -> tuple[str, int, bytes]:
     The outcome is ``done``, ``more``, ``magic``, ``size``, ``mismatch`` or ``duplicate``.
     """
 
-def scope_of(name: str, /) -> int:
-    """What a session needs to call the function ``name``: bits of :data:`SCOPES`."""
+def standard_scope(name: str, /) -> int | None:
+    """What a session needs to call a standard function: bits of :data:`SCOPES`. None: no such name."""
 
 class Dispatcher:
     """Serves the requests of one session, in order."""

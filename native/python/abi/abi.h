@@ -168,6 +168,9 @@ PyObject* fc_program_build(const FcProgram* program, PyObject* const* values);
 int fc_destinations_place(FcProgram* program, FcArgs* args, const FcBinding* binding, TVMFFIObject** made);
 int fc_destinations_result(const FcProgram* program, TVMFFIObject* const* made, TVMFFIAny* result);
 
+/* The numbers above that farcall.abi writes a program with, as mappings of the module. 0, or -1 with an exception. */
+int fc_program_constants(PyObject* module);
+
 /* A call of a Function with a Signature. */
 PyObject* fc_program_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);
 

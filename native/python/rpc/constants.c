@@ -2,8 +2,7 @@
 #include <farcall/handshake.h>
 
 #include "python/constants.h"
-
-#include "session/client/remote.h"
+#include "python/rpc/remote.h"
 #include "session/server/serve.h"
 
 static const FcNumber packets[] = {{"init_server", FC_WIRE_INIT_SERVER},

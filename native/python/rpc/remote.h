@@ -22,6 +22,11 @@ extern PyMethodDef fc_call_functions[], fc_remote_functions[], fc_remote_ref_fun
 /* Of the endpoint: see python/rpc/remote_tensor.c. */
 extern PyMethodDef fc_remote_tensor_methods[];
 
+/* What python/rpc adds to the module, and the session hooks. 0, or -1 with an exception. */
+int fc_sessions_init(PyObject* module);
+/* Numbers of sessions that Python code uses, as mappings of the module. 0, or -1 with an exception. */
+int fc_session_constants(PyObject* module);
+
 /* The chooser of calls that have not ended and of objects behind a session. */
 int fc_choose_remote(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);

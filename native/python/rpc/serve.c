@@ -261,12 +261,16 @@ PyTypeObject FcDispatcher_Type = {
     .tp_weaklistoffset = offsetof(PyDispatcher, weakrefs),
 };
 
-static PyObject* scope_of(PyObject* Py_UNUSED(module), PyObject* name) {
+static PyObject* standard_scope(PyObject* Py_UNUSED(module), PyObject* name) {
   Py_ssize_t size;
+  uint32_t scope;
   const char* text = PyUnicode_AsUTF8AndSize(name, &size);
-  return text ? PyLong_FromUnsignedLong(fc_scope_of((TVMFFIByteArray){text, (size_t)size})) : NULL;
+  if (!text) return NULL;
+  if (!fc_scope_is_listed((TVMFFIByteArray){text, (size_t)size}, &scope)) Py_RETURN_NONE;
+  return PyLong_FromUnsignedLong(scope);
 }
 
 PyMethodDef fc_dispatcher_functions[] = {
-    {"scope_of", scope_of, METH_O, "scope_of(name, /)\n--\n\nWhat a session needs to call the function `name`."},
+    {"standard_scope", standard_scope, METH_O,
+     "standard_scope(name, /)\n--\n\nWhat a session needs to call a standard function; None: `name` is not of one."},
     {NULL, NULL, 0, NULL}};

@@ -6,7 +6,7 @@
 
 const char* const fc_scope_names[] = {"call", "copy", "load", "files", "relay", NULL};
 
-/* Functions that are not listed are those that the host exports: they need FC_SCOPE_CALL. */
+/* Every standard function is listed, with what it needs. Other names are those that the host exports. */
 static const struct {
   const char* name;
   uint32_t needs;
@@ -34,6 +34,8 @@ static const struct {
     {"farcall.rpc.debug", FC_SCOPE_LOAD},
     {"farcall.rpc.traceback", FC_SCOPE_LOAD},
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
+    {"farcall.rpc.functions", FC_SCOPE_CALL},
+    {"runtime.RPCTimeEvaluator", FC_SCOPE_CALL},
     {FC_HELLO_NAME, 0},
     {"farcall.rpc.clock", 0},
     {"farcall.rpc.trace_begin", 0},
@@ -41,11 +43,18 @@ static const struct {
     {"tvm.rpc.server.GetCRTMaxPacketSize", 0},
 };
 
-uint32_t fc_scope_of(TVMFFIByteArray name) {
+bool fc_scope_is_listed(TVMFFIByteArray name, uint32_t* scope) {
   for (size_t i = 0; i < sizeof needs / sizeof *needs; ++i) {
-    if (fc_is_named(name, needs[i].name)) return needs[i].needs;
+    if (!fc_is_named(name, needs[i].name)) continue;
+    *scope = needs[i].needs;
+    return true;
   }
-  return FC_SCOPE_CALL;
+  return false;
+}
+
+uint32_t fc_scope_of(TVMFFIByteArray name) {
+  uint32_t scope;
+  return fc_scope_is_listed(name, &scope) ? scope : FC_SCOPE_CALL;
 }
 
 /* ---- the dispatcher's own ---- */

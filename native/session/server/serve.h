@@ -109,7 +109,9 @@ enum {
 };
 /* In the order of the bits; NULL ends them. */
 extern const char* const fc_scope_names[];
-/* What a session needs to call the function of a name. */
+/* What a session needs to call a standard function; false when no standard function has that name. */
+bool fc_scope_is_listed(TVMFFIByteArray name, uint32_t* scope);
+/* What a session needs to call the function of a name: FC_SCOPE_CALL for one that the host exports. */
 uint32_t fc_scope_of(TVMFFIByteArray name);
 
 /* What the host adds to the features of a server: functions that it exports for them. */

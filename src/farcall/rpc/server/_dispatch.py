@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from farcall import _core
 from farcall.errors import PermissionDeniedError
 from farcall.rpc.server._relay import open_hop
-from farcall.rpc.server._scopes import ALL_SCOPES, Scope, scope_of
+from farcall.rpc.server._scopes import ALL_SCOPES, Scope, export_scope, standard_scope
 from farcall.rpc.server._standard_functions import exported_function, standard_functions
 from farcall.rpc.server._store import ContentStore
 from farcall.rpc.shared._hops import parse_hop
@@ -73,11 +73,12 @@ class Policy:
         self._next: Connection | None = None
         self._dispatcher: weakref.ref[_core.Dispatcher] | None = None
         owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
-        self._own: dict[str, Callable[..., Any]] = {
+        own: dict[str, Callable[..., Any]] = {
             **standard_functions(workdir, limits, owned),
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,
         }
+        self._own = {name: (function, standard_scope(name)) for name, function in own.items()}
 
     def dispatcher(
         self,
@@ -112,9 +113,10 @@ class Policy:
     def find(self, name: str) -> tuple[_core.Function, int, int] | None:
         """The function that is exported as ``name``, what a session needs for it, and its argument that names
         the function which it returns (-1: none)."""
-        own = self._own.get(name)
-        function = exported_function(name) if own is None else _core.Function(own)
-        return None if function is None else (function, scope_of(name), _NAMING.get(name, -1))
+        if (own := self._own.get(name)) is not None:
+            return _core.Function(own[0]), own[1], _NAMING.get(name, -1)
+        function = exported_function(name)
+        return None if function is None else (function, export_scope(name), -1)
 
     def begin(self, values: Values) -> Values | tuple[_core.Endpoint, int]:
         """The answer to kInitServer, which begins a session; or the endpoint of the next server, and how many

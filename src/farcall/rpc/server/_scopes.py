@@ -22,9 +22,29 @@ class Scope(enum.IntFlag):
 ALL_SCOPES = Scope.CALL | Scope.COPY | Scope.LOAD | Scope.FILES | Scope.RELAY
 
 
-def scope_of(name: str) -> Scope:
-    """What a session needs to call the function ``name``."""
-    return Scope(_core.scope_of(name))
+def standard_scope(name: str) -> Scope:
+    """What a session needs to call the standard function ``name``.
+
+    Raises:
+        LookupError: the native table does not say. There is no default: a function that was forgotten there
+            would be open to every token that allows calls.
+    """
+    found = _core.standard_scope(name)
+    if found is None:
+        raise LookupError(
+            f"the standard function `{name}` has no scope; "
+            "add it to the table in native/session/server/names.c"
+        )
+    return Scope(found)
+
+
+def export_scope(name: str) -> Scope:
+    """What a session needs to call a function that the user exports as ``name``.
+
+    A standard name keeps its scope, whoever implements it.
+    """
+    found = _core.standard_scope(name)
+    return Scope.CALL if found is None else Scope(found)
 
 
 def parse_scopes(names: Iterable[str]) -> Scope:

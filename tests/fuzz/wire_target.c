@@ -1,11 +1,14 @@
 /*
  * The codec under a fuzzer. The oracle: any bytes either parse or end in one typed error; whole and in any
- * chunking they give the same events; and what was parsed encodes to what was read.
+ * chunking they give the same events; and what was parsed encodes to what was read. The handshake beside it: what is
+ * decided stands, and no more is asked for than the limit allows.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/wire_target.c && ./a.out CORPUS
  *
  * fuzz_wire.py compiles the same file as a library, for atheris.
  */
+#include <farcall/handshake.h>
+
 #include "../wire/driver.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n);
@@ -25,6 +28,36 @@ static void check_again(const buffer* again) {
   free(twice.text);
 }
 
+/* What a reader of the handshake has decided stands, whatever comes behind; until then it asks for more than it has. */
+static void check_prefixes(const uint8_t* data, size_t n) {
+  fc_handshake_status decided[2] = {FC_HANDSHAKE_MORE, FC_HANDSHAKE_MORE};
+  for (size_t have = 0; have <= n; ++have) {
+    size_t need[2];
+    fc_hello hello = {.timeout_ns = 0};
+    fc_handshake_text key = {NULL, 0};
+    fc_handshake_status now[2] = {fc_hello_read(data, have, 64, &need[0], &hello),
+                                  fc_welcome_read(data, have, 64, &need[1], &key)};
+    for (int i = 0; i < 2; ++i) {
+      check(now[i] == FC_HANDSHAKE_MORE ? need[i] > have && need[i] <= 8 + 64 : need[i] <= have);
+      check(decided[i] == FC_HANDSHAKE_MORE || decided[i] == now[i]);
+      decided[i] = now[i];
+    }
+    check(hello.timeout_ns >= 0 && hello.timeout_ns < 1000000000000000000);
+    check(!hello.key.data || (const uint8_t*)hello.key.data + hello.key.size <= data + have);
+    check(!key.data || (const uint8_t*)key.data + key.size <= data + have);
+  }
+}
+
+/* Any bytes, and the same behind the magic and a size that is right: that far chance does not get. */
+static void check_handshake(const uint8_t* data, size_t n) {
+  uint8_t opening[8 + 64] = {0x71, 0xf2, 0x0f, 0x00};
+  size_t size = n < 64 ? n : 64;
+  opening[4] = (uint8_t)size;
+  memcpy(opening + 8, data, size);
+  check_prefixes(data, n < 128 ? n : 128);
+  check_prefixes(opening, 8 + size);
+}
+
 /* The first byte chooses the chunking. */
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n) {
   if (n == 0) return 0;
@@ -34,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t n) {
   run_case(data + 1, n - 1, chunk, data[0] >> 6 & 1, &pieces, &pieces_again);
   check(equal(&whole, &pieces) && equal(&again, &pieces_again));
   if (again.size != 0) check_again(&again);
+  check_handshake(data + 1, n - 1);
   free(whole.text);
   free(again.text);
   free(pieces.text);

@@ -1,8 +1,10 @@
 /* What the small server exports in the tests. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/server.h"
 #include "session/server/serve.h"
+#include "numbers.h"
 
 static int echo(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)self;
@@ -52,6 +54,37 @@ static int call_back(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* re
   return -1;
 }
 
+static const DLTensor* tensor_of(const TVMFFIAny* args, int32_t n) {
+  const DLTensor* t = n == 1 ? fc_any_tensor(args) : NULL;
+  if (!t) fc_error_set("TypeError", "expected a tensor");
+  return t;
+}
+
+/* The numbers of a tensor in hex, with blanks between, as this machine loads them. */
+static int numbers(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  const DLTensor* t = tensor_of(args, n);
+  (void)self;
+  if (!t) return -1;
+  const uint8_t* data = (const uint8_t*)t->data + t->byte_offset;
+  size_t size = (size_t)fc_nbytes(t), step = width(t->dtype), used = 0;
+  char* text = malloc(size * 3 + 1);
+  for (size_t i = 0; i < size / step; ++i) {
+    used += (size_t)sprintf(text + used, "%llx ", (unsigned long long)load(data + i * step, step));
+  }
+  int rc = fc_any_from_bytes(kTVMFFIStr, text, used, result);
+  free(text);
+  return rc;
+}
+
+/* Fills a tensor with numbers that differ in each byte. */
+static int fill_tensor(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  const DLTensor* t = tensor_of(args, n);
+  (void)self;
+  if (t) fill(t);
+  *result = fc_any_none();
+  return t ? 0 : -1;
+}
+
 static int add(const char* name, TVMFFISafeCallType call) {
   TVMFFIObjectHandle function;
   if (fc_function_new(NULL, call, NULL, &function) != 0) return -1;
@@ -63,6 +96,7 @@ static int add(const char* name, TVMFFISafeCallType call) {
 
 int farcall_server_setup(void) {
   bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
-               add("test.call_back", call_back) == 0;
+               add("test.call_back", call_back) == 0 && add("test.numbers", numbers) == 0 &&
+               add("test.fill", fill_tensor) == 0;
   return added ? 0 : -1;
 }

@@ -14,10 +14,10 @@ import pytest
 
 from farcall.rpc import Session, connect
 
+from ..waiting import SECONDS
 from ..wire.conftest import compiler
 from .small_server import MACHINES, compile_server, cross_compile
 
-SECONDS = 30.0
 LONG = {"aarch64", "riscv64", "s390x"}
 
 

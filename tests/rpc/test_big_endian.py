@@ -1,15 +1,13 @@
 """Sessions with a big-endian machine: payloads are little-endian on the line, and numbers stay what they are.
 
-The native core runs as a server, and as a client, for s390x: without Python, under QEMU. zig first compiles
+The small server, and a client in C, run for s390x under QEMU. zig first compiles
 a C library for that machine, half a minute: slow tests. ``tests/wire/test_payload.py`` has the heart.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -22,11 +20,13 @@ import pytest
 import farcall as fc
 from farcall.rpc import EventServer, Session, connect
 
+from ..native.small_server import MACHINES, cross_compile
 from ..waiting import SECONDS
 from .native import core_without_python
 from .peers import device, integer, message, packet, sequence
 
 pytestmark = pytest.mark.slow
+S390X = next(machine for machine in MACHINES if machine.name == "s390x")
 
 # By type, the bytes of its numbers: what a machine loads at once.
 WIDTHS = {
@@ -55,23 +55,26 @@ WIDTHS = {
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How the program is started."""
-    qemu = shutil.which("qemu-s390x") or shutil.which("qemu-s390x-static")
-    if not qemu or importlib.util.find_spec("ziglang") is None:
-        pytest.skip("needs qemu-s390x and the ziglang package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How the small server is started."""
+    return cross_compile(S390X, tmp_path_factory.mktemp("s390x"))
+
+
+@pytest.fixture(scope="module")
+def client(server: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How the client is started."""
     program = tmp_path_factory.mktemp("s390x") / "any_host"
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", "s390x-linux-musl", "-static"]
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", S390X.target, "-static"]
     source = Path(__file__).with_name("any_host.c")
     command = [*zig, "-w", "-fno-sanitize=undefined", *core_without_python(), source, "-o", program]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[-3000:]
-    return [qemu, str(program)]
+    return [server[0], str(program)]
 
 
 @pytest.fixture(scope="module")
-def far(host: list[str]) -> Iterator[Session]:
-    with connect(f"pipe:{' '.join(host)} serve", timeout=SECONDS) as session:
+def far(server: list[str]) -> Iterator[Session]:
+    with connect(f"pipe:{' '.join(server)}", timeout=SECONDS) as session:
         yield session
 
 
@@ -147,20 +150,20 @@ def test_values_at_a_server(far: Session) -> None:
         far.get_function("test.fill")(7)
 
 
-def test_a_piece_that_ends_inside_a_number(host: list[str]) -> None:
+def test_a_piece_that_ends_inside_a_number(server: list[str]) -> None:
     """Such a server could not know where the rest of it goes."""
     init = packet(2, struct.pack("<Q", 5) + b"0.8.0" + sequence())
     float32 = struct.pack("<iBBHi", 5, 2, 32, 1, 0)
     alloc = packet(13, sequence(device(), integer(16), integer(64), float32))
-    with subprocess.Popen([*host, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
+    with subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
 
         def ask(request: bytes) -> tuple[int, bytes]:
-            server.stdin.write(request)
-            server.stdin.flush()
-            size, code = struct.unpack("<Qi", server.stdout.read(12))
-            return code, server.stdout.read(size - 4)
+            process.stdin.write(request)
+            process.stdin.flush()
+            size, code = struct.unpack("<Qi", process.stdout.read(12))
+            return code, process.stdout.read(size - 4)
 
         ask(init)
         (handle,) = struct.unpack("<Q", ask(alloc)[1][-8:])
@@ -170,11 +173,11 @@ def test_a_piece_that_ends_inside_a_number(host: list[str]) -> None:
             assert "ends inside a number" in message(refused)
         assert ask(packet(7, tensor + struct.pack("<Q", 8) + b"abcdefgh"))[0] == 4
         assert ask(packet(6, tensor + struct.pack("<Q", 8))) == (8, b"abcdefgh")
-        server.stdin.close()
-    assert server.returncode == 0
+        process.stdin.close()
+    assert process.returncode == 0
 
 
-def test_a_client(host: list[str]) -> None:
+def test_a_client(client: list[str]) -> None:
     """What a client copies, and passes, is what a server of this machine sees."""
     fc.register_global_func("test.hex", lambda x: bytes_of(x).hex(), override=True)
     types = [fc.dtype(name) for name in WIDTHS]
@@ -182,17 +185,17 @@ def test_a_client(host: list[str]) -> None:
     with (
         EventServer() as server,
         subprocess.Popen(
-            [*host, "call", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as client,
+            [*client, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process,
     ):
-        assert client.stdin is not None
-        assert client.stdout is not None
-        assert client.stderr is not None
-        while data := os.read(client.stdout.fileno(), 65536):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while data := os.read(process.stdout.fileno(), 65536):
             if answer := server.feed(data):
-                os.write(client.stdin.fileno(), answer)
-        said = client.stderr.read().decode()
-    assert client.returncode == 0, said
+                os.write(process.stdin.fileno(), answer)
+        said = process.stderr.read().decode()
+    assert process.returncode == 0, said
     lines = iter(said.splitlines())
     for name in WIDTHS:
         data = patterned(name, size_of(name, 8))

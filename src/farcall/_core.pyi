@@ -592,6 +592,22 @@ class MemoryChannel(Channel):
     def feed_end(self) -> None: ...
     def take(self) -> bytes: ...
 
+class _WireLimits(Protocol):
+    """What a reader of packets accepts, see fc_wire_limits in include/farcall/wire.h: a Limits."""
+
+    @property
+    def control_bytes(self) -> int: ...
+    @property
+    def call_bytes(self) -> int: ...
+    @property
+    def copy_bytes(self) -> int: ...
+    @property
+    def string_bytes(self) -> int: ...
+    @property
+    def values(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
 class Endpoint:
     """One end of a connection, over a channel (or a socket's descriptor, which moves in)."""
 
@@ -599,7 +615,7 @@ class Endpoint:
         cls,
         channel: Channel | int,
         peer: str,
-        limits: tuple[int, int, int, int, int, int],
+        limits: _WireLimits,
         *,
         client: bool = ...,
         page: mmap | bytearray | None = ...,

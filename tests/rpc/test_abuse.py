@@ -264,7 +264,7 @@ def peak():
 
 def serve(data):
     ours, theirs = socket.socketpair()
-    endpoint = _core.Endpoint(ours.detach(), "test", Limits().wire, client=False)
+    endpoint = _core.Endpoint(ours.detach(), "test", Limits(), client=False)
     with theirs:
         theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)

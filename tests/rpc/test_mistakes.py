@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import farcall as fc
+from farcall import _core
 from farcall.errors import (
     AccessDeniedError,
     ArgumentError,
@@ -97,6 +98,18 @@ def test_a_file_of_tls_that_is_missing_is_named(missing: str, tmp_path: Path) ->
 def test_limits_that_are_none(limits: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Limits(**limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        (Limits(rank=33), "rank is an int from 0 to 32, got 33"),
+        (Limits(values=1 << 31), "values is an int from 0"),
+    ],
+)
+def test_limits_that_no_reader_of_packets_has(limits: Limits, says: str) -> None:
+    with pytest.raises(ValueError, match=f"limits: {says}"):
+        _core.Endpoint(_core.MemoryChannel(), "test", limits, client=False)
 
 
 def test_limits_that_are_some() -> None:

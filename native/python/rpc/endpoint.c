@@ -9,6 +9,36 @@
 #include "session/client/remote.h"
 #include "session/server/serve.h"
 
+/* ---- limits ---- */
+
+/* An attribute that is an int from 0 to `most`; -1 with an exception otherwise. */
+static int read_limit(PyObject* limits, const char* name, uint64_t most, uint64_t* out) {
+  PyObject* value = PyObject_GetAttrString(limits, name);
+  if (!value) return -1;
+  *out = PyLong_AsUnsignedLongLong(value);
+  bool wrong = PyErr_Occurred() || *out > most;
+  if (wrong) {
+    PyErr_Format(PyExc_ValueError, "limits: %s is an int from 0 to %llu, got %R", name, (unsigned long long)most,
+                 value);
+  }
+  Py_DECREF(value);
+  return wrong ? -1 : 0;
+}
+
+/* From the attributes of a farcall.rpc.Limits. */
+static int read_limits(PyObject* limits, fc_wire_limits* out) {
+  uint64_t values, rank;
+  if (read_limit(limits, "control_bytes", UINT64_MAX, &out->max_control) != 0) return -1;
+  if (read_limit(limits, "call_bytes", UINT64_MAX, &out->max_call) != 0) return -1;
+  if (read_limit(limits, "copy_bytes", UINT64_MAX, &out->max_payload) != 0) return -1;
+  if (read_limit(limits, "string_bytes", UINT64_MAX, &out->max_string) != 0) return -1;
+  if (read_limit(limits, "values", INT32_MAX, &values) != 0) return -1;
+  if (read_limit(limits, "rank", FC_WIRE_MAX_NDIM, &rank) != 0) return -1;
+  out->max_args = (int32_t)values;
+  out->max_ndim = (int32_t)rank;
+  return 0;
+}
+
 /* ---- life ---- */
 
 static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -17,16 +47,12 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   PyObject* line;
   const char* peer;
   PyObject* page = Py_None;
-  unsigned long long control, call, payload, string;
-  int max_args, max_ndim;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Os(KKKKii)|$pO:Endpoint", names, &line, &peer, &control, &call,
-                                   &payload, &string, &max_args, &max_ndim, &client, &page)) {
+  PyObject* asked;
+  fc_wire_limits limits;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OsO|$pO:Endpoint", names, &line, &peer, &asked, &client, &page)) {
     return NULL;
   }
-  if (max_ndim < 0 || max_ndim > FC_WIRE_MAX_NDIM || max_args < 0) {
-    return PyErr_Format(PyExc_ValueError, "limits: max_args must not be negative, max_ndim between 0 and %d",
-                        FC_WIRE_MAX_NDIM);
-  }
+  if (read_limits(asked, &limits) != 0) return NULL;
   PyEndpoint* self = (PyEndpoint*)type->tp_alloc(type, 0);
   if (!self) return NULL;
   if (page != Py_None && PyObject_GetBuffer(page, &self->page, PyBUF_WRITABLE) < 0) goto fail;
@@ -34,7 +60,6 @@ static PyObject* endpoint_new(PyTypeObject* type, PyObject* args, PyObject* kwar
     PyErr_Format(PyExc_ValueError, "the page has %d bytes, got %zd", (int)FC_PAGE_SIZE, self->page.len);
     goto fail;
   }
-  fc_wire_limits limits = {control, call, payload, string, max_args, max_ndim};
   FcChannel* channel = fc_channel_of(line);
   if (!channel) goto fail;
   self->ep = (client ? fc_client_endpoint_new : fc_endpoint_new)(channel, peer, &limits);

@@ -1,6 +1,5 @@
 /* The session's part of farcall._core. Its other files do not know this one. */
 #include "python/init.h"
-#include "python/constants.h"
 #include "python/rpc/channel.h"
 #include "python/rpc/remote.h"
 

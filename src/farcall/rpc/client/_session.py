@@ -65,7 +65,7 @@ class Session:
         self._connection = connection
         self._over: threading.Event | None = None
         way = " -> ".join(self.route)
-        self._endpoint = _core.Endpoint(connection.begin(), way, Limits().wire)
+        self._endpoint = _core.Endpoint(connection.begin(), way, Limits())
         self._remote = Remote(self._endpoint, way)
         self._endpoint.timeout = start_timeout
         self._begin(tuple(value for hop in onward for value in hop_values(hop)))

@@ -138,7 +138,7 @@ class Policy:
                 "have; use one that has it"
             )
         self._next = open_hop(hop, self.limits)
-        return _core.Endpoint(self._next.begin(), hop.url, self.limits.wire, client=False), taken
+        return _core.Endpoint(self._next.begin(), hop.url, self.limits, client=False), taken
 
     def _debug(self) -> None:
         """From now on the client may ask for tracebacks."""

@@ -57,7 +57,7 @@ class EventServer:
         self._folder = tempfile.TemporaryDirectory(prefix="farcall-session-") if workdir is None else None
         folder = workdir or Path(self._folder.name)  # type: ignore[union-attr]
         self._channel = _core.MemoryChannel()
-        self._endpoint = _core.Endpoint(self._channel, peer, limits.wire, client=False)
+        self._endpoint = _core.Endpoint(self._channel, peer, limits, client=False)
         self._dispatcher = Policy(folder, limits, waits=False).dispatcher(self._endpoint, rights, entropy)
 
     @property

@@ -66,7 +66,7 @@ def serve_channel(
         ProtocolError: the client broke the protocol, and was told.
     """
     memory = None if page is None else page.memory
-    endpoint = _core.Endpoint(channel, peer, policy.limits.wire, client=False, page=memory)
+    endpoint = _core.Endpoint(channel, peer, policy.limits, client=False, page=memory)
     try:
         policy.dispatcher(endpoint, rights).serve()
     except ConnectionLostError:

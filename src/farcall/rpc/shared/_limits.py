@@ -76,18 +76,6 @@ class Limits:
                 f"Limits: relay is 'off', 'loopback', 'any', or words HOST:PORT, got {self.relay!r}"
             )
 
-    @property
-    def wire(self) -> tuple[int, int, int, int, int, int]:
-        """As ``_core.Endpoint`` takes them."""
-        return (
-            self.control_bytes,
-            self.call_bytes,
-            self.copy_bytes,
-            self.string_bytes,
-            self.values,
-            self.rank,
-        )
-
 
 def _check_number(name: str, value: object, *, whole: bool) -> None:
     kind = "a whole number" if whole else "a number"

@@ -21,7 +21,7 @@ def test_a_token_from_creation_to_revocation(cli: Cli) -> None:
     made = cli("token", "create", "alice", "--scope", "call", "--days", "7", "--file", "t.json")
     assert made.code == 0
     assert re.fullmatch(r"alice\.[\w-]{43}\n", made.out)
-    assert "keep it secret" in made.err
+    assert "Keep this token secret" in made.err
     assert TokenFile("t.json").admit(made.out.strip()).scopes == {"call"}
     listed = json.loads(cli("token", "list", "--file", "t.json", "--json").out)
     [row] = listed["tokens"]

@@ -29,7 +29,7 @@ def test_every_command_shows_how_it_is_typed(cli: Cli, command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("sevre", "no command `sevre`; did you mean `serve`?; there are demo, build,"),
+        ("sevre", "no command `sevre`; did you mean `serve`?; the commands are demo, build,"),
         ("serve --port 70000", "70000 is not in the range 0<=x<=65535"),
         ("serve --sessions 0", "0 is not in the range x>=1"),
         ("serve --memory -4", "-4 is not in the range x>=0"),
@@ -67,7 +67,9 @@ def test_a_server_without_tokens_says_so(tmp_path: Path) -> None:
     assert process.stdout.readline() == f"listening on {listen}\n"
     process.terminate()
     _, said = process.communicate(timeout=10)
-    assert said == "t.json has no token: nobody gets in before `farcall token create NAME --file t.json`\n"
+    assert (
+        said == "t.json has no token, so no client gets in; run `farcall token create NAME --file t.json`\n"
+    )
 
 
 def test_a_certificate_that_has_expired(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,7 +282,7 @@ class TestCommand:
     def test_check_needs_a_file(self, cli: Cli, torch_kernels: Path) -> None:
         code, _, err = cli("stubgen", torch_kernels, "--check")
         assert code == 2
-        assert "name it by -o FILE.pyi" in err
+        assert "name the file with -o FILE.pyi" in err
 
     def test_an_artifact_by_its_signature(self, cli: Cli, digits_artifact: Path) -> None:
         _, out, _ = cli("stubgen", digits_artifact)

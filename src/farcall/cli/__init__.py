@@ -1,4 +1,4 @@
-"""The command ``farcall``: one thin module a command, loaded when it is named."""
+"""The command ``farcall``. Each subcommand is a module, which is imported when the user names it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "token", "ce
 
 
 class _Commands(click.Group):
-    """Finds a command in the module of its name, so that ``--help`` and a typo cost no heavy import."""
+    """Imports the module of a command only when the user names it, so that ``--help`` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -25,7 +25,9 @@ class _Commands(click.Group):
             from farcall._suggest import did_you_mean
 
             meant = did_you_mean(cmd_name, _COMMANDS)
-            raise click.UsageError(f"no command `{cmd_name}`{meant}; there are {', '.join(_COMMANDS)}", ctx)
+            raise click.UsageError(
+                f"no command `{cmd_name}`{meant}; the commands are {', '.join(_COMMANDS)}", ctx
+            )
         command: click.Command = importlib.import_module(f"farcall.cli.{cmd_name}").command
         return command
 
@@ -37,19 +39,19 @@ def cli(debug: bool) -> None:
     """Call compiled kernels across every boundary.
 
     \b
-    farcall demo                                   see it all at work
-    farcall build model.onnx -o model.so           one file out of a model
-    farcall run model.so --input x=x.npy           run it here
-    farcall serve                                  offer this machine to others
+    farcall demo                                   take a real model through all steps
+    farcall build model.onnx -o model.so           build a model into one file
+    farcall run model.so --input x=x.npy           run it on this machine
+    farcall serve                                  offer this machine to sessions
     farcall run model.so --input x=x.npy --on tcp://board:9090
     """
 
 
 def main() -> NoReturn:
-    """Run the command line: exit code 0 for success, 1 for work that failed, 2 for wrong usage."""
+    """Run the command line. The exit code is 0 for success, 1 for a failure, and 2 for wrong usage."""
     debug = "--debug" in sys.argv
     if debug:
-        sys.argv.remove("--debug")  # it may stand anywhere
+        sys.argv.remove("--debug")  # the user may write it anywhere
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as error:
@@ -59,7 +61,7 @@ def main() -> NoReturn:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        sys.exit(1)  # the reader of our output left, as `| head` does
+        sys.exit(1)  # the reader of the output has closed the pipe, as `| head` does
     except Exception as error:
         if debug:
             raise
@@ -68,7 +70,7 @@ def main() -> NoReturn:
 
 
 def _explain(error: Exception) -> str:
-    """One message: ours as it is; any other with its type, and how to see more."""
+    """The text for the user. An unexpected error also shows its type, and how to see the traceback."""
     if isinstance(error, FarcallError | TypeError | ValueError | OSError):
         return f"error: {error}"
     return f"error: {type(error).__name__}: {error} (--debug shows where)"

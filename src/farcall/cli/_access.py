@@ -1,4 +1,4 @@
-"""Options of commands that open a session: what shows a server who is there."""
+"""The options by which a command that opens a session identifies itself to the server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ if TYPE_CHECKING:
 
 _File = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
-    click.option("--key", default="", help="The key of that server."),
+    click.option("--key", default="", help="Key of the server, if it has one."),
     click.option(
-        "--token", default=None, envvar="FARCALL_TOKEN", help="Its token; FARCALL_TOKEN keeps it out of `ps`."
+        "--token",
+        default=None,
+        envvar="FARCALL_TOKEN",
+        help="Token for the server. The variable FARCALL_TOKEN hides it from `ps`.",
     ),
     click.option(
-        "--ca", type=_File, default=None, help="Who signs the server's certificate (tls://, wss://)."
+        "--ca",
+        type=_File,
+        default=None,
+        help="Certificate of the authority that signed the server's certificate (tls://, wss://).",
     ),
-    click.option("--cert", type=_File, default=None, help="Your certificate."),
-    click.option("--cert-key", type=_File, default=None, help="Its private key."),
+    click.option("--cert", type=_File, default=None, help="Your own certificate."),
+    click.option("--cert-key", type=_File, default=None, help="Private key of your certificate."),
 )
 
 
@@ -38,7 +44,7 @@ class Access:
     cert_key: Path | None
 
     def connect(self, url: str) -> Session:
-        """Open a session; as :func:`farcall.connect`."""
+        """Open a session, as :func:`farcall.connect` does."""
         from farcall.rpc import Tls, connect
 
         tls = Tls(self.ca, self.cert, self.cert_key)
@@ -46,7 +52,7 @@ class Access:
 
 
 def access_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options, and their values as its argument ``access``."""
+    """Add the options to a command, which gets their values as its argument ``access``."""
 
     @functools.wraps(command)
     def with_access(

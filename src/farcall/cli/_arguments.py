@@ -1,4 +1,4 @@
-"""Arguments from files and results to arrays, by the names that a Signature gives them."""
+"""Reads arguments from files, and turns results into arrays, by the names in a Signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def leaf_names(signature: Signature) -> dict[str, int]:
-    """The inputs by name, as errors write them: ``image``, ``tokens["ids"][1]``."""
+    """The index of each input by its name, as errors write names: ``image``, ``tokens["ids"][1]``."""
     return {
         parameter.name + path: index
         for parameter in signature.parameters
@@ -29,12 +29,12 @@ def leaf_names(signature: Signature) -> dict[str, int]:
 
 
 def read_inputs(signature: Signature, texts: Sequence[str]) -> dict[int, Any]:
-    """The values of ``NAME=FILE`` texts, by the index of their leaf.
+    """Read the values that ``NAME=FILE`` texts name, by the index of their leaf.
 
     Args:
-        signature: of the function that gets them.
-        texts: a NAME is that of :func:`leaf_names`, or easier to type: ``tokens.ids.1``. A FILE is an array
-            that ``numpy.save`` wrote; for a number or a text, the value itself may stand there.
+        signature: the Signature of the function that gets the values.
+        texts: NAME is a name of :func:`leaf_names`, or its dotted form, ``tokens.ids.1``. FILE is an array
+            that ``numpy.save`` wrote. For a number or a text, it may be the value itself.
 
     Raises:
         click.UsageError: a name is unknown, missing or given twice, or a file cannot be read.
@@ -61,7 +61,7 @@ def _dotted(path: str) -> str:
 
 
 def _split(text: str, names: Mapping[str, int], signature: Signature) -> tuple[str, str]:
-    """Name and file; a name may hold ``=`` itself, so known ones are tried first."""
+    """Split a text into name and file. Known names come first, since a name may contain ``=``."""
     for name in names:
         if text.startswith(f"{name}=") and len(text) > len(name) + 1:
             return name, text[len(name) + 1 :]
@@ -97,7 +97,7 @@ def _leaves_of(parameter: Parameter) -> list[tuple[str, int]]:
 
 
 def _is_left_out(parameter: Parameter, files: Mapping[int, str]) -> bool:
-    """Whether nothing was given for a parameter that need not be given."""
+    """Whether the user left out a parameter that is optional."""
     return not parameter.required and not any(index in files for _, index in _leaves_of(parameter))
 
 
@@ -109,7 +109,7 @@ def _value(leaf: Leaf, file: str, name: str) -> Any:
     if isinstance(leaf, RefSpec) and leaf.kind in ("str", "any"):
         return file
     raise click.BadParameter(
-        f"input {name!r} is a {leaf.type}, which no file holds; call the function from Python",
+        f"input {name!r} is a {leaf.type}, which no file can hold; call the function from Python",
         param_hint="--input",
     )
 
@@ -118,9 +118,9 @@ def _number(text: str, name: str) -> Any:
     try:
         number = json.loads(text)
     except ValueError:
-        return _load(text, name)[()]  # of an array without dims, its number
+        return _load(text, name)[()]  # the number in an array of rank 0
     if not isinstance(number, int | float):
-        raise click.BadParameter(f"input {name!r}: {text!r} is no number", param_hint="--input")
+        raise click.BadParameter(f"input {name!r}: expected a number, got {text!r}", param_hint="--input")
     return number
 
 
@@ -133,18 +133,18 @@ def _load(file: str, name: str) -> np.ndarray:
         raise click.BadParameter(f"input {name!r}: no such file: {file}", param_hint="--input") from None
     except (OSError, ValueError, EOFError) as error:
         raise click.BadParameter(
-            f"input {name!r}: {file} is not a .npy array ({error}); write it by numpy.save",
+            f"input {name!r}: {file} is not a .npy array ({error}); write it with numpy.save",
             param_hint="--input",
         ) from None
     if not isinstance(array, np.ndarray):
         raise click.BadParameter(
-            f"input {name!r}: {file} holds several arrays; save one", param_hint="--input"
+            f"input {name!r}: {file} holds several arrays; save one array in it", param_hint="--input"
         )
     return array
 
 
 def call_arguments(signature: Signature, values: Mapping[int, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The Python call: the values nested as the parameters are; those that were left out are not in it."""
+    """The arguments of the Python call: nested as the parameters are, without those that were left out."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for position, parameter in enumerate(signature.parameters):
@@ -172,7 +172,7 @@ def _nested(node: Node, values: Mapping[int, Any]) -> Any:
 
 
 def result_arrays(signature: Signature, result: Any) -> dict[str, np.ndarray]:
-    """What a call gave, flat: each result as an array, by its name or path."""
+    """The leaves of a call's result as arrays, by their names or paths."""
     import numpy as np
 
     flat: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""How commands talk: tables for people, one JSON object for machines, news on stderr."""
+"""The output of commands: tables for people, one JSON object for programs, notes on stderr."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout. A column whose name ends in ``>`` is aligned to the right."""
+    """Print a table on stdout. A ``>`` at the end of a column's name aligns the column to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -22,7 +22,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     for row in rows:
         grid.add_row(*(Text(str(cell)) for cell in row))  # no markup: `float32[n, 10]` is text
     console = Console()
-    # Piped output has no width of its own; folding cells at 80 would break `grep`.
+    # A pipe has no width. Cells that are folded at 80 columns would break `grep`.
     (console if console.is_terminal else Console(width=200)).print(grid)
 
 
@@ -32,12 +32,12 @@ def as_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Say what is going on, on stderr."""
+    """Print a note for the user on stderr, so that stdout holds only the result."""
     click.echo(text, err=True)
 
 
 def size(nbytes: int) -> str:
-    """``nbytes`` for people: ``183.4 KiB``."""
+    """``nbytes`` in a readable unit: ``183.4 KiB``."""
     amount = float(nbytes)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:

@@ -1,4 +1,4 @@
-"""``farcall build``: an ONNX model becomes one artifact."""
+"""``farcall build``: builds an ONNX model into one artifact."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from farcall.cli import _show
 
 @click.command("build", short_help="Build an ONNX model into one file.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The artifact to write.")
-@click.option("--backends", default="c", show_default=True, help="Names, most wanted first: a,b,c.")
-@click.option("--target", default=None, help="E.g. aarch64-linux-musl. [default: this machine]")
-@click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this file.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Path of the artifact.")
+@click.option(
+    "--backends", default="c", show_default=True, help="Names of backends, in order of priority: a,b,c."
+)
+@click.option(
+    "--target",
+    default=None,
+    help="Machine to compile for, such as aarch64-linux-musl. [default: this machine]",
+)
+@click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(
     model: Path, output: Path, backends: str, target: str | None, svg: Path | None, json_: bool
 ) -> None:
-    """Build MODEL (ONNX) into one file that holds code, constants and signatures.
+    """Build MODEL (ONNX) into one file that holds code, constants and Signatures.
 
     \b
     farcall build model.onnx -o model.so
@@ -51,7 +57,7 @@ def command(
 
 
 def region_rows(regions: Any) -> list[dict[str, Any]]:
-    """The regions of a plan as rows: name, backend, number of nodes, operators in order of first use."""
+    """One row for each region of a plan: name, backend, number of nodes, operators in order of first use."""
     return [
         {
             "name": region.name,

@@ -1,4 +1,4 @@
-"""``farcall cert``: certificates for a trial of tls:// and wss://."""
+"""``farcall cert``: makes certificates for a trial of tls:// and wss://."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from farcall.cli import _show
     "--name",
     "names",
     multiple=True,
-    help="A name or IP address of the server, once for each; localhost and 127.0.0.1 by default.",
+    help="Name or IP address of the server; repeat it for several. [default: localhost and 127.0.0.1]",
 )
-@click.option("--days", default=90, show_default=True, help="Until they expire.")
+@click.option("--days", default=90, show_default=True, help="Days until the certificates expire.")
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(folder: Path, names: tuple[str, ...], days: int, json_: bool) -> None:
-    """Make an authority, a certificate for a server and one for a client, in FOLDER.
+    """Make a certificate authority, a server's certificate and a client's certificate in FOLDER.
 
     \b
     farcall cert certs --name board.local

@@ -1,4 +1,4 @@
-"""``farcall config``: what a build of kernels needs to know."""
+"""``farcall config``: prints the flags and folders for a build of kernels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def cmake_dir() -> Path:
     """The folder of farcall's CMake package.
 
     Raises:
-        UsageError: it is not there (a broken installation).
+        UsageError: the folder is missing, since the installation is broken.
     """
     package = Path(__file__).resolve().parents[1]
-    for folder in (package / "cmake", package.parents[1] / "cmake"):  # a wheel, a checkout
+    for folder in (package / "cmake", package.parents[1] / "cmake"):  # in a wheel, in a checkout
         if (folder / "farcall-config.cmake").is_file():
             return folder
     raise UsageError(f"farcall's CMake package is not in {package / 'cmake'}; install farcall again")
@@ -40,13 +40,13 @@ def _answers() -> dict[str, str]:
     "--includedir",
     "wanted",
     flag_value="includedir",
-    help="The folder of farcall/kernel.hpp.",
+    help="Print the folder that contains farcall/kernel.hpp.",
 )
-@click.option("--cflags", "wanted", flag_value="cflags", help="Flags to compile C++ kernels.")
-@click.option("--ldflags", "wanted", flag_value="ldflags", help="Flags to link a kernel library.")
-@click.option("--cmakedir", "wanted", flag_value="cmakedir", help="The folder for CMake's farcall_DIR.")
+@click.option("--cflags", "wanted", flag_value="cflags", help="Print the flags to compile C++ kernels.")
+@click.option("--ldflags", "wanted", flag_value="ldflags", help="Print the flags to link a kernel library.")
+@click.option("--cmakedir", "wanted", flag_value="cmakedir", help="Print the folder for CMake's farcall_DIR.")
 def command(wanted: str | None) -> None:
-    """Print what a build of kernels needs.
+    """Print the flags and folders for a build of kernels. Without an option, print all of them.
 
     \b
     c++ $(farcall config --cflags) scale.cpp $(farcall config --ldflags) -o scale.so

@@ -1,4 +1,4 @@
-"""``farcall demo``: a real model on real data, from ONNX to one artifact, here and over the wire."""
+"""``farcall demo``: takes a real model from ONNX to one artifact, and runs it here and in a server."""
 
 from __future__ import annotations
 
@@ -23,31 +23,35 @@ if TYPE_CHECKING:
     from farcall.artifact import Plan
     from farcall.backends.base import Backend
 
-BATCHES = (1, 32, 360)  # one artifact for all: its batch is symbolic
+BATCHES = (1, 32, 360)  # one artifact serves all of them, since its batch is symbolic
 REPEATS = 30
 
 Route = Callable[["np.ndarray"], "np.ndarray"]
 
 
-@click.command("demo", short_help="See it all at work on a real model.")
+@click.command("demo", short_help="Take a real model through all steps.")
 @click.option(
-    "--output", default="farcall-demo", type=click.Path(path_type=Path), show_default=True, help="Folder."
+    "--output",
+    default="farcall-demo",
+    type=click.Path(path_type=Path),
+    show_default=True,
+    help="Folder for the files that the demo writes.",
 )
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(output: Path, json_: bool) -> None:
-    """Cut a digits CNN between an example accelerator and the C backend; run it here and in a server.
+    """Cut a model between an example accelerator and the C backend; run it here and in a server.
 
-    The model classifies 360 held-out scans of handwritten digits; the results are compared with the ONNX
-    reference evaluator's.
+    The model, a small CNN, classifies 360 held-out scans of handwritten digits. The demo compares its
+    results with those of the ONNX reference evaluator.
 
     \b
-    farcall demo                     writes farcall-demo/digits.so and a picture of its parts
+    farcall demo                     writes farcall-demo/digits.so and a picture of its regions
     farcall demo --output elsewhere --json
     """
     model, accelerator, images, labels = _ingredients()
-    _show.note("1. partition: who computes what")
+    _show.note("1. partition: decide which backend computes which nodes")
     plan = _partition(model, accelerator, output)
-    _show.note("2. build: one file")
+    _show.note("2. build: compile the regions into one file")
     artifact = output / "digits.so"
     start = time.perf_counter()
     plan.build().save(artifact)
@@ -69,7 +73,7 @@ def command(output: Path, json_: bool) -> None:
 
 
 def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
-    """The cut model, written as ONNX and as a picture."""
+    """Partition the model, and write the result as ONNX and as a picture."""
     import farcall as fc
     from farcall._files import write_beside
     from farcall.errors import UsageError
@@ -78,7 +82,7 @@ def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder {str(output)!r}: {error.strerror}; name one by --output"
+            f"cannot make the folder {str(output)!r}: {error.strerror}; name another with --output"
         ) from None
     plan = fc.partition(model, backends=[accelerator, "c"])
     write_beside(output / "partition.svg", plan.svg().encode())
@@ -89,7 +93,7 @@ def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
 def _measured(
     artifact: Path, images: np.ndarray, labels: np.ndarray, expected: np.ndarray
 ) -> dict[str, dict[str, Any]]:
-    """Accuracy, difference from the reference, and latency of each route: here, and in a server process."""
+    """Measure accuracy, difference from the reference, and latency, in this process and in a server."""
     import numpy as np
 
     import farcall as fc
@@ -174,7 +178,7 @@ def _reference(model: Path, images: np.ndarray) -> np.ndarray:
 
 
 def _latencies(route: Route, images: np.ndarray) -> dict[int, float]:
-    """Median microseconds of a call, by batch. The first call, which allocates, is not counted."""
+    """Median microseconds of a call, by batch. The first call allocates, so it does not count."""
     medians = {}
     for batch in BATCHES:
         x = images[:batch]
@@ -190,7 +194,7 @@ def _latencies(route: Route, images: np.ndarray) -> dict[int, float]:
 
 @contextmanager
 def _server() -> Iterator[str]:
-    """A ``farcall serve`` in a process of its own, on loopback; its address."""
+    """Run ``farcall serve`` on loopback in a process of its own; yields its address."""
     from farcall.errors import ConnectError
 
     words = [sys.executable, "-m", "farcall", "serve"]
@@ -198,7 +202,10 @@ def _server() -> Iterator[str]:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not line.startswith("listening on "):
-                raise ConnectError(f"the server did not start (it said {line!r}); try `farcall serve`")
+                raise ConnectError(
+                    f"the server did not start: expected `listening on URL`, got {line!r}; "
+                    "run `farcall serve` to see the reason"
+                )
             yield line.removeprefix("listening on ").strip()
         finally:
             process.terminate()

@@ -1,4 +1,4 @@
-"""``farcall inspect``: what is in an artifact."""
+"""``farcall inspect``: shows the contents of an artifact."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from farcall.abi._structure import slots
 from farcall.cli import _show
 
 
-@click.command("inspect", short_help="Show what is in an artifact.")
+@click.command("inspect", short_help="Show the contents of an artifact.")
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object: the whole manifest.")
 def command(artifact: Path, json_: bool) -> None:
-    """Show functions, signatures, regions, constants, target and versions of ARTIFACT.
+    """Show functions, Signatures, regions, constants, target and versions of ARTIFACT.
 
-    The file is read and checked, never loaded: one that was built for another machine can be looked at too.
+    The command reads and checks the file, but never loads it. The file may be built for another machine.
 
     \b
     farcall inspect model.so
@@ -40,12 +40,12 @@ def command(artifact: Path, json_: bool) -> None:
         ("constants", f"{manifest.constants.count}, {_show.size(manifest.constants.bytes)}"),
         ("format", manifest.format),
     ]
-    _show.table("Artifact", ("what", "value"), facts)
+    _show.table("Artifact", ("property", "value"), facts)
     for name, function in manifest.functions.items():
         click.echo(f"{name}{function.signature}")
         _show.table(
             f"Function {name}",
-            ("", "name", "type", "default", "what it is"),
+            ("", "name", "type", "default", "description"),
             _leaf_rows(function.signature),
         )
     _show.table(
@@ -59,7 +59,7 @@ def command(artifact: Path, json_: bool) -> None:
 
 
 def _leaf_rows(signature: Signature) -> Iterator[tuple[str, ...]]:
-    """One row an argument or result: what is nested in one has a row for each of its leaves."""
+    """One row for each leaf of the arguments and results."""
     for parameter in signature.parameters:
         default = "" if parameter.default is msgspec.UNSET else repr(parameter.default)
         leaves = list(slots(parameter.node))

@@ -1,4 +1,4 @@
-"""``farcall run``: call a model or an artifact on files, here or on another machine."""
+"""``farcall run``: runs a model or an artifact on files, here or on another machine."""
 
 from __future__ import annotations
 
@@ -28,18 +28,22 @@ if TYPE_CHECKING:
     "inputs",
     multiple=True,
     metavar="NAME=FILE.npy",
-    help="An input, once for each. What nests has a path: tokens.ids.1; a number may stand there itself.",
+    help="One input; repeat it for each. A nested input has a path (tokens.ids.1=FILE.npy), and a number may "
+    "replace the file (scale=0.5).",
 )
-@click.option("--on", "url", default=None, metavar="URL", help="Run there, in a `farcall serve`.")
+@click.option("--on", "url", default=None, metavar="URL", help="Run on the server at this address.")
 @access_options
 @click.option(
-    "--backends", default="c", show_default=True, help="For an ONNX model: names, most wanted first."
+    "--backends",
+    default="c",
+    show_default=True,
+    help="For an ONNX model: names of backends, in order of priority.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy.")
+@click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy files.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
-    help="Write what the call's time went into, at every hop, for Perfetto or chrome://tracing.",
+    help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
 @click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 def command(
@@ -52,7 +56,7 @@ def command(
     trace: Path | None,
     json_: bool,
 ) -> None:
-    """Run MODEL (ONNX, or an artifact) on .npy files.
+    """Run MODEL (an ONNX model or an artifact) on .npy files.
 
     \b
     farcall run model.so --input x=x.npy --output results
@@ -87,7 +91,7 @@ def command(
 
 
 def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
-    """``model`` itself when it is an artifact; an ONNX model is built into a temporary one."""
+    """``model`` itself if it is an artifact. An ONNX model is built into a temporary artifact."""
     if model.suffix != ".onnx":
         return model
     import farcall as fc
@@ -106,7 +110,7 @@ def _call(
     access: Access,
     stack: ExitStack,
 ) -> tuple[Any, float]:
-    """The result, and how long the call took."""
+    """Call ``main``; returns the result, and the seconds that the call took."""
     import farcall as fc
 
     main: Any
@@ -134,7 +138,7 @@ def _row(name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 def _save(folder: Path, name: str, array: np.ndarray) -> Path:
-    """Write one result; a name may hold any character, a file name may not."""
+    """Write one result. Characters of its name that a file name may not have become ``_``."""
     import io
 
     import numpy as np

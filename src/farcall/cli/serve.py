@@ -1,4 +1,4 @@
-"""``farcall serve``: offer this machine's functions and devices to sessions."""
+"""``farcall serve``: offers this machine's functions and devices to sessions."""
 
 from __future__ import annotations
 
@@ -11,76 +11,111 @@ from farcall.cli import _show
 
 _File = click.Path(dir_okay=False, path_type=Path)
 _Seconds = click.FloatRange(min=0)
-_STDIO = ("stdio", "init", "relay", "memory")  # options that mean something for one session on a pipe
+_STDIO = ("stdio", "init", "relay", "memory")  # the options that apply to one session on a pipe
 
 
 @click.command("serve", short_help="Offer this machine to sessions.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port to listen on; 0 chooses a free one.",
 )
 @click.option(
-    "--listen", "urls", multiple=True, metavar="URL", help="Listen here instead; may be given several times."
+    "--listen",
+    "urls",
+    multiple=True,
+    metavar="URL",
+    help="Listen at this URL instead of --host and --port; may be repeated.",
 )
 @click.option("--stdio", is_flag=True, help="Serve one session on standard input and output.")
-@click.option("--key", default="", help="Word that a session must name to get in.")
-@click.option("--tokens", type=_File, default=None, help="Who gets in: a file of `farcall token create`.")
-@click.option("--cert", type=_File, default=None, help="This server's certificate (tls://, wss://).")
-@click.option("--cert-key", type=_File, default=None, help="Its private key.")
-@click.option("--ca", type=_File, default=None, help="Who signs the clients' certificates.")
+@click.option("--key", default="", help="Key that a client must name. It is not a secret.")
 @click.option(
-    "--init", default=None, metavar="PKG.MOD:FUNC", help="Called for each worker, to register functions."
+    "--tokens",
+    type=_File,
+    default=None,
+    help="Token file, made by `farcall token create`. Only clients with one of its tokens get in.",
+)
+@click.option("--cert", type=_File, default=None, help="Certificate of this server (tls://, wss://).")
+@click.option("--cert-key", type=_File, default=None, help="Private key of that certificate.")
+@click.option(
+    "--ca",
+    type=_File,
+    default=None,
+    help="Certificate of the authority that signed the clients' certificates.",
+)
+@click.option(
+    "--init",
+    default=None,
+    metavar="PKG.MOD:FUNC",
+    help="Function to call first, which registers the functions that clients may call.",
 )
 @click.option(
     "--sessions",
     type=click.IntRange(min=1),
     default=256,
     show_default=True,
-    help="That may be open at the same time.",
+    help="Maximum number of concurrent sessions.",
 )
 @click.option(
     "--sessions-per-token",
     type=click.IntRange(min=0),
     default=0,
-    help="Maximum number of concurrent sessions of one token; 0: no limit of its own.",
+    help="Maximum number of concurrent sessions of one token; 0: no further limit.",
 )
 @click.option(
     "--sessions-per-peer",
     type=click.IntRange(min=0),
     default=0,
-    help="Maximum number of concurrent sessions of one address (or local user); 0: no limit of its own.",
+    help="Maximum number of concurrent sessions of one address (or local user); 0: no further limit.",
 )
-@click.option("--session-seconds", type=_Seconds, default=0.0, help="A session may last; 0: no limit.")
-@click.option("--call-seconds", type=_Seconds, default=0.0, help="A call may take; 0: no limit.")
+@click.option(
+    "--session-seconds",
+    type=_Seconds,
+    default=0.0,
+    help="Maximum duration of a session, in seconds; 0: no limit.",
+)
+@click.option(
+    "--call-seconds",
+    type=_Seconds,
+    default=0.0,
+    help="Maximum duration of a call, in seconds; 0: no limit.",
+)
 @click.option(
     "--lease",
     type=_Seconds,
     default=0.0,
-    help="Seconds of a client's silence, between calls, that end its session; 0: no limit.",
+    help="End a session whose client is silent for this many seconds between calls; 0: no limit.",
 )
 @click.option(
     "--relay",
     default="loopback",
     show_default=True,
-    help='Where sessions may go on to: "off", "loopback", "any", or words HOST:PORT.',
+    help='Servers that a session may relay to: "off", "loopback", "any", or a list "HOST:PORT ...".',
 )
 @click.option(
     "--memory",
     type=click.IntRange(min=0),
     default=0,
-    help="MiB that a session may use; 0: what the machine has.",
+    help="Maximum private memory of a session, in MiB; 0: as much as the machine has.",
 )
 @click.option(
     "--drain",
     type=_Seconds,
     default=5.0,
     show_default=True,
-    help="Seconds for calls that run to finish after SIGTERM or SIGHUP.",
+    help="Seconds that running calls have to finish after SIGTERM or SIGHUP.",
 )
 @click.option(
-    "--insecure", is_flag=True, help="Listen on a public address without TLS. Anyone there can run code here."
+    "--insecure",
+    is_flag=True,
+    help="Allow a public address without TLS. Anyone who reaches it can run code on this machine.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Log events to standard output, a JSON object a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Log events to standard output, one JSON object a line."
+)
 def command(
     host: str,
     port: int,
@@ -104,9 +139,9 @@ def command(
     insecure: bool,
     as_json: bool,
 ) -> None:
-    """Serve sessions until interrupted; the first line on stdout is the address.
+    """Serve sessions until interrupted. The first line on stdout is the address.
 
-    Each session gets a worker process of its own; one that crashes ends that session and nothing else.
+    Each session has a worker process of its own. A crash in a worker ends that session and nothing else.
 
     \b
     farcall serve --init my.exports:register             on this machine
@@ -136,7 +171,7 @@ def command(
 
     if tokens is not None and not TokenFile(tokens).tokens():
         _show.note(
-            f"{tokens} has no token: nobody gets in before `farcall token create NAME --file {tokens}`"
+            f"{tokens} has no token, so no client gets in; run `farcall token create NAME --file {tokens}`"
         )
     rpc.serve(
         host=host,
@@ -162,7 +197,7 @@ def _listening_json(url: str) -> None:
 
 
 def _log(event: dict[str, object]) -> None:
-    """Only what somebody asked for (SIGUSR1), or has to know."""
+    """Print only faults, and the list of sessions that SIGUSR1 asks for."""
     if event["event"] in ("fault", "session"):
         click.echo(f"farcall serve: {event}", err=True)
 
@@ -172,7 +207,7 @@ def _listening(url: str) -> None:
 
 
 def _check_stdio(ctx: click.Context) -> None:
-    """Refuse what would not be kept, such as tokens: a pipe has no handshake that could carry one."""
+    """Refuse options that would have no effect, such as tokens: a pipe has no handshake to carry one."""
     given = [
         option
         for option in ctx.command.params
@@ -181,4 +216,6 @@ def _check_stdio(ctx: click.Context) -> None:
     ]
     if given:
         names = ", ".join(option.opts[0] for option in given)
-        raise click.UsageError(f"{names}: no use with --stdio, which serves one session without a handshake")
+        raise click.UsageError(
+            f"{names}: no use with --stdio, which serves one session without a handshake; leave it out"
+        )

@@ -1,4 +1,4 @@
-"""``farcall stubgen``: typed stubs of a library's functions."""
+"""``farcall stubgen``: writes typed stubs of a library's functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 @click.command("stubgen", short_help="Write typed stubs of a library's functions.")
 @click.argument("library", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; default: printed."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for the stubs. [default: standard output]",
 )
-@click.option("--check", is_flag=True, help="Write nothing; fail, with a diff, unless OUTPUT is up to date.")
+@click.option("--check", is_flag=True, help="Write nothing. If OUTPUT is out of date, print a diff and fail.")
 def command(library: Path, output: Path | None, check: bool) -> None:
-    """Write a .pyi for the functions of LIBRARY: names, types, defaults and texts, from its metadata.
+    """Write a .pyi file for the functions of LIBRARY, with names, types, defaults and docs of its metadata.
 
-    A function that its library says nothing of takes and gives anything. An artifact is read, never loaded:
-    it may be for another machine. Any other library is loaded.
+    A function without metadata takes and returns any value. The command reads an artifact without loading
+    it, so it may be for another machine. It loads any other library.
 
     \b
     farcall stubgen kernels.so -o kernels.pyi
@@ -30,7 +33,7 @@ def command(library: Path, output: Path | None, check: bool) -> None:
     from farcall.ffi._stubs import stub
 
     if check and output is None:
-        raise click.UsageError("--check compares with a file: name it by -o FILE.pyi")
+        raise click.UsageError("--check compares with a file; name the file with -o FILE.pyi")
     text = stub(library.name, functions_of(library))
     if output is None:
         click.echo(text, nl=False)
@@ -43,11 +46,11 @@ def command(library: Path, output: Path | None, check: bool) -> None:
 
 
 def functions_of(library: Path) -> list[Exported]:
-    """What the library says of its functions.
+    """Read the descriptions of the library's functions.
 
     Raises:
-        UsageError: there is no such file.
-        ArtifactError: it is damaged, or a plain library that cannot be loaded here.
+        UsageError: the file does not exist, or cannot be read.
+        ArtifactError: the file is damaged, or a library that cannot be loaded here.
     """
     from farcall.errors import UsageError
     from farcall.ffi._exported import read, read_module

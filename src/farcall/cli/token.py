@@ -1,4 +1,4 @@
-"""``farcall token``: give tokens out, list them, take them back."""
+"""``farcall token``: creates, lists and revokes tokens."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _file_option = click.option(
     "path",
     type=click.Path(path_type=Path),
     default=None,
-    help="The server's token file (~/.config/farcall/tokens.json).",
+    help="Token file of the server. [default: ~/.config/farcall/tokens.json]",
 )
 _json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
 
 
-@click.group("token", short_help="Say who may do what on a server.")
+@click.group("token", short_help="Manage the tokens that admit clients to a server.")
 def command() -> None:
-    """Tokens for a server: `farcall serve --tokens FILE` wants one from every client.
+    """Manage tokens. A server that runs with `--tokens FILE` demands a token from every client.
 
     \b
     farcall token create alice --scope call --scope copy --days 7
@@ -48,16 +48,16 @@ def _token_file(path: Path | None) -> TokenFile:
     "scopes",
     multiple=True,
     type=click.Choice(_SCOPES),
-    help="What it allows, once for each; all by default.",
+    help="One scope of the token; repeat it for several. [default: all]",
 )
-@click.option("--days", default=30.0, show_default=True, help="Until it expires; 0: never.")
+@click.option("--days", default=30.0, show_default=True, help="Days until the token expires; 0: never.")
 @_file_option
 @_json_option
 def create(name: str, scopes: tuple[str, ...], days: float, path: Path | None, json_: bool) -> None:
-    """Make a token NAME, and print it: it is shown this once.
+    """Create a token NAME, and print it. It is shown only this once.
 
     \b
-    farcall token create alice                         everything, for 30 days
+    farcall token create alice                         all scopes, for 30 days
     farcall token create ci --scope call --days 1 --file tokens.json
     """
     file = _token_file(path)
@@ -66,14 +66,14 @@ def create(name: str, scopes: tuple[str, ...], days: float, path: Path | None, j
         _show.as_json({"token": text, "file": str(file.path)})
         return
     click.echo(text)
-    _show.note(f"keep it secret; it is not stored. Its hash is in {file.path}")
+    _show.note(f"Keep this token secret. It is not stored; {file.path} has only its hash.")
 
 
 @command.command("list")
 @_file_option
 @_json_option
 def list_(path: Path | None, json_: bool) -> None:
-    """Show the tokens: names, what they allow, when they end."""
+    """List the tokens with their names, scopes and expiry times."""
     import time
 
     from farcall.errors import UsageError
@@ -108,7 +108,7 @@ def _day(seconds: float) -> str:
 @click.argument("name")
 @_file_option
 def revoke(name: str, path: Path | None) -> None:
-    """Take token NAME back; its sessions end within a second."""
+    """Revoke the token NAME. Its sessions end within a second."""
     file = _token_file(path)
     file.revoke(name)
-    _show.note(f"{name} is revoked in {file.path}")
+    _show.note(f"The token {name} is revoked in {file.path}.")

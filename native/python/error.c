@@ -38,6 +38,8 @@ FC_COLD static PyObject* raise_kind(const char* kind, size_t kind_size, const ch
   PyObject* error = type && text ? PyObject_CallOneArg(type, text) : NULL;
   if (error && PyExceptionInstance_Check(error)) {
     PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  } else if (type == PyExc_RecursionError && PyErr_ExceptionMatches(type)) {
+    /* So deep here, too, that no exception can be made: the one that says so is of the class that is wanted. */
   } else if (name && text) {
     /* An unknown kind keeps its name; so does a class whose constructor refused a text. */
     PyErr_Clear();
@@ -134,11 +136,13 @@ PyObject* fc_raise_slot(void) {
 
 /* ---- Python -> native ---- */
 
-/* str(KeyError("x")) has quotes around; the text alone is what another process needs. */
+/* str(KeyError("x")) has quotes around; the text alone is what another process needs. Where str() would give the text,
+ * it is not called: a RecursionError leaves no room for that. */
 static PyObject* text_of(PyObject* exception) {
   PyObject* args = PyExceptionInstance_Check(exception) ? ((PyBaseExceptionObject*)exception)->args : NULL;
-  bool single = args && PyTuple_GET_SIZE(args) == 1 && PyUnicode_Check(PyTuple_GET_ITEM(args, 0));
-  if (single && PyErr_GivenExceptionMatches(exception, PyExc_KeyError)) {
+  bool single = args && PyTuple_GET_SIZE(args) == 1 && PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0));
+  bool plain = Py_TYPE(exception)->tp_str == ((PyTypeObject*)PyExc_BaseException)->tp_str;
+  if (single && (plain || PyErr_GivenExceptionMatches(exception, PyExc_KeyError))) {
     return Py_NewRef(PyTuple_GET_ITEM(args, 0));
   }
   return PyObject_Str(exception);

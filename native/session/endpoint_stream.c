@@ -152,8 +152,10 @@ FC_COLD static fc_wire_event refused(FcEndpoint* ep) {
 }
 
 FC_COLD static fc_wire_event no_memory(FcEndpoint* ep) {
-  fc_endpoint_lose(ep, "ProtocolError", "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
-                   (unsigned long long)ep->reader.body_size);
+  char text[FC_PEER_NAME_MAX + 96];
+  snprintf(text, sizeof text, "%s sent a packet of %llu bytes, for which there is no memory", ep->peer,
+           (unsigned long long)ep->reader.body_size);
+  fc_endpoint_refuse(ep, text);
   return FC_WIRE_FAILED;
 }
 

@@ -45,6 +45,18 @@ def test_tensors_of_a_callback(session: Session) -> None:
     np.testing.assert_array_equal(call(session)(lambda there: there, x).numpy(), x.numpy())
 
 
+def test_calls_that_nest_too_deep_are_a_recursion_error(session: Session) -> None:
+    """Also where it is so deep that no exception can be made."""
+    apply = call(session)
+
+    def deeper(n: int) -> Any:
+        return apply(deeper, n + 1)
+
+    with pytest.raises(RecursionError, match="maximum recursion depth"):
+        deeper(0)
+    assert apply(lambda n: n + 1, 41) == 42
+
+
 def test_a_callback_uses_the_session(session: Session) -> None:
     add, apply = session.get_function("test.add"), call(session)
 

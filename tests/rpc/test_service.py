@@ -355,6 +355,15 @@ def test_memory_of_a_session_is_limited() -> None:
         assert add(session) == 42
 
 
+@pytest.mark.parametrize("way", ["plain", "submit"])
+def test_a_client_that_still_sends_hears_why_its_session_ends(way: str) -> None:
+    limits, data = Limits(memory_bytes=64 << 20), bytes(200 << 20)
+    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+        length = session.get_function("test.length")
+        with pytest.raises(fc.RemoteError, match=r"a packet of 2097\d+ bytes, for which there is no memory"):
+            length(data) if way == "plain" else length.submit(data).result()
+
+
 def test_without_memory_sessions_go_before_their_server() -> None:
     def score(pid: int | str) -> int:
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())

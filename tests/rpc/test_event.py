@@ -489,3 +489,13 @@ def test_closing_frees_what_the_client_held(client: Client) -> None:
     client.server.close()
     assert Held.count == 0
     fc.ffi.remove_global_func("event.make")
+
+
+def test_a_packet_that_no_memory_could_hold_is_refused_at_its_header() -> None:
+    """Whatever the limits say: a size of the wire has 64 bits, and one of memory may have fewer."""
+    client = Client(limits=Limits(call_bytes=2**64 - 1))
+    said = client.server.feed(struct.pack("<Qi", 2**63 + 100, 3))
+    ((code, body),) = split(said)
+    assert code == 5
+    assert b"cannot be read" in body
+    assert b"the limit is 9223372036854775807" in body

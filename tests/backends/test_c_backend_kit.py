@@ -92,8 +92,8 @@ def test_a_broken_plugin_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> N
 
     import farcall.backends as room
 
-    broken = EntryPoint("bad", "no_such_package:Bad", room.GROUP)
-    monkeypatch.setattr(room, "_installed", lambda: {"bad": broken})
+    broken = EntryPoint("bad", "no_such_package:Bad", "farcall.backends")
+    monkeypatch.setattr(room, "installed", lambda kind: {"bad": broken})
     assert names() == ["bad", "c"]
     assert get("c").name == "c"
     with pytest.raises(BackendError, match="bad"):

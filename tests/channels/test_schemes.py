@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import farcall as fc
+from farcall import _plugins
 from farcall.errors import ConnectError, PermissionDeniedError, UsageError
 from farcall.rpc import Limits
 from farcall.rpc.channels import _schemes, check_exposure, parse_address
@@ -45,7 +46,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 def forget() -> None:
     """What was found before is looked for again."""
     importlib.invalidate_caches()
-    _schemes._installed.cache_clear()
+    _plugins.installed.cache_clear()
     _schemes._installed_scheme.cache_clear()
     parse_address.cache_clear()
 

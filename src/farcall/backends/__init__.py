@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import warnings
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from farcall._plugins import installed
 from farcall.errors import BackendError
 
 if TYPE_CHECKING:
@@ -23,13 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["get", "names", "resolve"]
 
-GROUP = "farcall.backends"
 _BUILTIN = {"c": "farcall.backends.c:CBackend"}  # works in a checkout too, where no metadata is installed
 
 
 def names() -> list[str]:
     """The names that :func:`get` takes, sorted."""
-    return sorted({*_BUILTIN, *_installed()})
+    return sorted({*_BUILTIN, *installed("backend")})
 
 
 def get(name: str) -> Backend:
@@ -42,7 +39,7 @@ def get(name: str) -> Backend:
         return _make(name, name)
     if name in _BUILTIN:
         return _make(name, _BUILTIN[name])
-    point = _installed().get(name)
+    point = installed("backend").get(name)
     if point is None:
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"; did you mean `{near[0]}`?" if near else "; install the package that offers it"
@@ -66,18 +63,6 @@ def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
     repeated = sorted({item.name for item in found if [other.name for other in found].count(item.name) > 1})
     if repeated:
         raise BackendError(f"two backends are called `{repeated[0]}`; give each a name of its own")
-    return found
-
-
-@cache
-def _installed() -> Mapping[str, EntryPoint]:
-    """Entry points by name. The first of two with the same name wins, and a warning says so."""
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        other = found.setdefault(point.name, point)
-        if other.value != point.value:
-            message = f"two packages offer a backend `{point.name}`: {other.value} is used, {point.value} not"
-            warnings.warn(message, stacklevel=3)
     return found
 
 

@@ -8,13 +8,12 @@ A package adds a channel by an entry point in the group ``farcall.channels``, wh
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Literal
 
+from farcall._plugins import installed
 from farcall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from farcall.rpc.channels._connection import Connection
     from farcall.rpc.channels._listener import Listener
     from farcall.rpc.channels._tls import Tls
-
-GROUP = "farcall.channels"
 
 Form = Literal["host", "resource", "socket", "path", "command"]
 
@@ -67,7 +64,7 @@ def find_scheme(name: str) -> Scheme | None:
 
 def scheme_names() -> list[str]:
     """All names, those of farcall first."""
-    return [*BUILTIN, *sorted(_installed().keys() - BUILTIN.keys())]
+    return [*BUILTIN, *sorted(installed("channel").keys() - BUILTIN.keys())]
 
 
 def forms(names: Iterable[str]) -> str:
@@ -77,20 +74,8 @@ def forms(names: Iterable[str]) -> str:
 
 
 @cache
-def _installed() -> Mapping[str, EntryPoint]:
-    """Entry points by name. The first of two with the same name wins, and a warning says so."""
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=GROUP):
-        other = found.setdefault(point.name, point)
-        if other.value != point.value:
-            message = f"two packages offer a channel `{point.name}`: {other.value} is used, {point.value} not"
-            warnings.warn(message, stacklevel=3)
-    return found
-
-
-@cache
 def _installed_scheme(name: str) -> Scheme | None:
-    point = _installed().get(name)
+    point = installed("channel").get(name)
     if point is None:
         return None
     try:

@@ -14,12 +14,15 @@ demo: .venv/.run ## a real model, from ONNX to one artifact, here and in a serve
 
 test: lint unit ## lint, types, room order and all tests
 
-lint: .venv/.test ## ruff, mypy --strict, import contracts, clang-format
+lint: .venv/.test ## ruff, mypy --strict, stubtest, import contracts, spelling, clang-format, clang-tidy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest farcall._core --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt
 	$(BIN)/lint-imports
+	git ls-files | xargs $(BIN)/codespell
 	git ls-files 'native/*' 'include/*' | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
+	PYTHON=$(BIN)/python sh scripts/tidy.sh
 
 unit: .venv/.test ## the tests, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)

@@ -141,7 +141,7 @@ class Own final : public ModuleObj {
 };
 
 /* The first word of any such object. */
-void* const* own_table() {
+void* const* own_table() noexcept {
   static const Own sample{};
   void* const* table;
   std::memcpy(&table, static_cast<const void*>(&sample), sizeof table);
@@ -169,6 +169,7 @@ int guarded(F&& call_it) noexcept {
 /* A String that somebody else owns, as one that can be passed. */
 const String& string_of(const TVMFFIAny* any) noexcept { return *reinterpret_cast<const String*>(any); }
 
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): only addresses are taken
 const FcCxx kMethods = {
     own_table(),
     [](TVMFFIObject* module, const char** out) { return guarded([&] { *out = ModuleObj::of(module)->kind(); }); },

@@ -103,7 +103,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->views_set = 0;
   function->owned_args = fc_is_callback(object);
   /* A callback takes the GIL at once, so letting it go first only costs. */
-  function->release_gil = !function->owned_args;
+  function->release_gil = (char)!function->owned_args;
   PyObject_GC_Track(function);
   if (function->name) return (PyObject*)function;
   Py_DECREF(function);

@@ -56,7 +56,7 @@ static FC_COLD int read_extension(PyArray_Descr* descr, DLDataType* out) {
   const char* dot = strrchr(name, '.');
   if (dot) name = dot + 1;
   bool known = descr->type_num >= NPY_USERDEF && fc_dtype_parse(name, strlen(name), out);
-  return known && out->bits * out->lanes == 8 * PyDataType_ELSIZE(descr) ? 0 : no_counterpart(descr);
+  return known && (npy_intp)out->bits * out->lanes == 8 * PyDataType_ELSIZE(descr) ? 0 : no_counterpart(descr);
 }
 
 static bool read_packed(PyArray_Descr* descr, DLDataType* out) {
@@ -270,7 +270,7 @@ static FC_COLD PyArray_Descr* extension_descr(DLDataType dtype) {
   PyObject* scalar = package ? PyObject_GetAttrString(package, name) : NULL;
   PyArray_Descr* descr = NULL;
   if (!scalar || PyArray_DescrConverter(scalar, &descr) != NPY_SUCCEED ||
-      (PyDataType_ELSIZE(descr) * 8 != dtype.bits * dtype.lanes && !read_packed(descr, &dtype))) {
+      (PyDataType_ELSIZE(descr) * 8 != (npy_intp)dtype.bits * dtype.lanes && !read_packed(descr, &dtype))) {
     PyErr_Clear();
     Py_CLEAR(descr);
     PyErr_Format(PyExc_TypeError, "numpy has no dtype for %s%s", name,

@@ -59,6 +59,6 @@ PyObject* fc_identity_same_as(PyObject* self, PyObject* other);
    "same_as($self, other, /)\n--\n\nWhether both stand for one native object, as `==` has it."}
 
 /* Of a PyMethodDef: a function of (self, args, kwargs). */
-#define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void)) f, METH_VARARGS | METH_KEYWORDS
+#define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
 #endif /* FARCALL_PYTHON_TYPES_H_ */

@@ -57,7 +57,8 @@ static bool parse_lanes(const char* at, const char* end, DLDataType* out) {
   const size_t word = sizeof scalable - 1;
   if (at == end) return true;
   if (*at == '_') ++at;
-  if (at == end || *at++ != 'x') return false;
+  if (at == end || *at != 'x') return false;
+  ++at;
   bool is_scalable = (size_t)(end - at) > word && memcmp(at, scalable, word) == 0;
   if (is_scalable) at += word;
   long lanes = read_number(&at, end, INT16_MAX);

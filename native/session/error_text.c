@@ -1,7 +1,7 @@
 /* The text of a kException: its kind, where it comes from, and whether the session goes on. */
 #include "session/error_text.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A kind looks like the name of a class. */
@@ -30,8 +30,11 @@ bool fc_error_is_last_word(const char* kind) {
 }
 
 int fc_error_read_hop(const char* message, const char** rest) {
-  int number = 0, used = 0;
-  if (sscanf(message, "hop %d %n", &number, &used) != 1 || used == 0 || message[used] != '(') return 0;
-  *rest = message + used;
-  return number > 0 && number < 1000 ? number : 0;
+  if (strncmp(message, "hop ", 4) != 0) return 0;
+  char* end;
+  long number = strtol(message + 4, &end, 10);
+  while (*end == ' ') ++end;
+  if (number < 1 || number >= 1000 || *end != '(') return 0;
+  *rest = end;
+  return (int)number;
 }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from mmap import mmap
 from os import PathLike
-from typing import Any, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ OPERATIONS: Mapping[str, int]
 DeviceLike: TypeAlias = Any
 """A Device, a torch.device, a name such as ``"cuda:1"``, or (type, index)."""
 
+@final
 class Function:
     """A native function, or a Python callable as one.
 
@@ -88,7 +89,7 @@ class Function:
         """
     @views.setter
     def views(self, value: bool) -> None: ...
-    def __init__(self, callable: Callable[..., Any], /) -> None: ...
+    def __new__(cls, callable: Callable[..., Any], /) -> Self: ...
     @staticmethod
     def __from_extern_c__(c_symbol: int, *, keep_alive_object: object = ...) -> Function:
         """The function at an address, for JIT compilers.
@@ -129,6 +130,7 @@ class Function:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
 class Shape(tuple[int, ...]):
     """The dims of a tensor: a tuple of ints, which native code gets as a Shape."""
 
@@ -136,6 +138,7 @@ class Shape(tuple[int, ...]):
     def numel(self) -> int:
         """The number of elements of a tensor of this shape."""
 
+@final
 class Module:
     """Functions by name: ``mod["f"]`` or ``mod.f``; ``mod(...)`` calls ``main``.
 
@@ -208,6 +211,7 @@ class Module:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
 class Object:
     """A native object of a type that Python does not know: held, compared and passed back.
 
@@ -222,6 +226,7 @@ class Object:
     def same_as(self, other: object, /) -> bool:
         """Whether both stand for one native object, as ``==`` has it."""
 
+@final
 class Tensor:
     """An n-dimensional array that owns its memory, here or on another machine.
 
@@ -229,6 +234,8 @@ class Tensor:
     caller as Tensors that are lent: they expire when it returns.
     """
 
+    __dlpack_c_exchange_api__: ClassVar[Any]
+    """DLPack's table of C functions, in a capsule."""
     @property
     def shape(self) -> Shape: ...
     @property
@@ -281,10 +288,11 @@ class Tensor:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
 class dtype:  # noqa: N801 - the name that every array library uses
     """The type of a tensor's elements."""
 
-    def __init__(self, x: DTypeLike, /) -> None: ...
+    def __new__(cls, x: DTypeLike, /) -> Self: ...
     @property
     def code(self) -> int: ...
     @property
@@ -303,10 +311,11 @@ class dtype:  # noqa: N801 - the name that every array library uses
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
+@final
 class Opaque:
     """Any Python object as an argument: native code holds a reference, and gives back the object itself."""
 
-    def __init__(self, value: Any, /) -> None: ...
+    def __new__(cls, value: Any, /) -> Self: ...
     @property
     def value(self) -> Any:
         """The object."""
@@ -314,7 +323,7 @@ class Opaque:
 class SignatureProgram:
     """A Signature, compiled: the base of farcall.abi.FunctionAbi, which documents the methods."""
 
-    def __init__(self, *spec: Any) -> None: ...
+    def __new__(cls, *spec: Any) -> Self: ...
     def pack_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The raw arguments of a call, checked: a list with one value for each input.
 
@@ -332,10 +341,11 @@ class SignatureProgram:
         """
     def _build(self, values: list[Any], /) -> Any: ...
 
+@final
 class Device:
     """Where memory is."""
 
-    def __init__(self, x: DeviceLike | int, /, index: SupportsIndex | None = ...) -> None: ...
+    def __new__(cls, x: DeviceLike | int, /, index: SupportsIndex | None = None) -> Self: ...
     @property
     def type(self) -> str:
         """The kind of device by name, such as ``"cuda"``; ``"remote[0]/cuda"`` behind a session."""
@@ -543,9 +553,9 @@ def register_error(kind: str, cls: _E, /) -> _E:
     """
 
 @overload
-def register_error(kind: str, /) -> Callable[[_E], _E]: ...
+def register_error(kind: str, cls: None = None, /) -> Callable[[_E], _E]: ...
 @overload
-def register_error(cls: _E, /) -> _E: ...
+def register_error(kind: _E, cls: None = None, /) -> _E: ...
 def make_error(kind: str, message: str, /) -> BaseException:
     """The exception that a native error becomes; an unknown kind gives ``RuntimeError("kind: message")``."""
 
@@ -608,6 +618,7 @@ class _WireLimits(Protocol):
     @property
     def rank(self) -> int: ...
 
+@final
 class Endpoint:
     """One end of a connection, over a channel (or a socket's descriptor, which moves in)."""
 
@@ -682,6 +693,7 @@ def read_welcome(data: bytes, max_key_bytes: int, /) -> tuple[str, int, bytes]:
 def standard_scope(name: str, /) -> int | None:
     """What a session needs to call a standard function: bits of :data:`SCOPES`. None: no such name."""
 
+@final
 class Dispatcher:
     """Serves the requests of one session, in order."""
 
@@ -770,6 +782,7 @@ class Call:
         """``fn(call)`` is called when it has ended, in another thread, or in that of who cancels it."""
     def __await__(self) -> Generator[Any, None, Any]: ...
 
+@final
 class Pipeline:
     """Calls of one session that do not wait for each other. From :meth:`farcall.rpc.Session.pipeline`."""
 

@@ -154,7 +154,7 @@ static uint64_t piece_size(const FcEndpoint* ep, const fc_wire_tensor* tensor, u
   enum { OVERHEAD = 44 + 8 }; /* of a copy packet of rank 1, without its length field */
   int64_t most = ep->client->max_packet;
   uint64_t element = ((uint64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
-  if (most <= 0 || nbytes + OVERHEAD + 8 * 31 <= (uint64_t)most) return nbytes;
+  if (most <= 0 || nbytes + OVERHEAD + UINT64_C(8) * 31 <= (uint64_t)most) return nbytes;
   uint64_t room = most > OVERHEAD ? (uint64_t)most - OVERHEAD : 0;
   room -= room % (element ? element : 1);
   if (room == 0) {

@@ -1,5 +1,5 @@
 /*
- * The questions that value bindings ask about values behind a session. The session bindings (python/rpc/remote.c) fill
+ * The questions that value bindings ask about values behind a session. The session bindings (python/rpc/init.c) fill
  * the table when the module is made, so the files beside this one use nothing of a session.
  */
 #ifndef FARCALL_PYTHON_SESSION_HOOKS_H_

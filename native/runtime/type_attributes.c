@@ -98,11 +98,6 @@ static bool widen(TVMFFITypeAttrColumn* column, int32_t size) {
   return true;
 }
 
-static int no_memory(void) {
-  fc_error_no_memory();
-  return -1;
-}
-
 /* Two copies of a library register two functions that do the same: the first one counts. */
 static bool same_value(const TVMFFIAny* a, const TVMFFIAny* b) {
   return a->type_index == b->type_index && (fc_any_is_object(a) || a->v_uint64 == b->v_uint64);
@@ -118,7 +113,7 @@ static int set_place(TVMFFIAny* place, int32_t type_index, TVMFFIByteArray name,
 
 static int register_attribute(int32_t type_index, TVMFFIByteArray name, const TVMFFIAny* value) {
   Column* column = column_of(name);
-  if (!column || !widen(&column->column, type_index + 1)) return no_memory();
+  if (!column || !widen(&column->column, type_index + 1)) return fc_error_no_memory(), -1;
   return set_place((TVMFFIAny*)&column->column.data[type_index], type_index, name, value);
 }
 

@@ -6,11 +6,13 @@ import importlib.util
 import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import pytest
+import sympy
 
 from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
@@ -26,6 +28,7 @@ from farcall.errors import (
     UsageError,
 )
 from farcall.graph import Region
+from farcall.graph.dims import symbol
 from farcall.library._elf import Elf
 from farcall.library._loading import check_machine, examine
 from farcall.toolchain import Source, Target, cache_folder, compile_sources, find_compiler
@@ -270,12 +273,57 @@ def hidden(code: RegionCode) -> dict[str, str]:
         ({"sources": lambda code: {"../x.c": ""}}, r"source file name '\.\./x\.c'"),
         ({"sources": lambda code: {"farcall_main.c": ""}}, "both have a source file 'farcall_main.c'"),
         ({"constants": {"no identifier": X}}, "constant 'no identifier' is no C identifier"),
+        ({"constants": {"w": [1]}}, "constant 'w': expected an array of numbers, got list"),
+        ({"constants": {"w": np.array([X])[:0].astype(object)}}, "got array of object"),
+        ({"constants": [X]}, "constants: expected names with arrays, got list"),
+        ({"workspace": -5}, "workspace: expected a number of bytes, 0 or more, or a dim, got -5"),
+        ({"workspace": sympy.Integer(-5)}, "workspace: expected .*, got -5"),
+        ({"workspace": "64"}, "workspace: expected .*, got '64'"),
+        ({"sources": {}}, "sources: expected file names with their C text, got {}"),
+        ({"sources": {"stub_0.c": b"int x;"}}, "source file 'stub_0.c': expected C as text, got bytes"),
+        ({"symbols": "n"}, "symbols: expected a list of texts, got 'n'"),
+        ({"compile_flags": "-O2"}, "compile_flags: expected a list of texts, got '-O2'"),
+        ({"link_flags": [3]}, r"link_flags: expected a list of texts, got \[3\]"),
     ],
 )
 def test_what_a_backend_does_wrong_is_named(changes: dict[str, object], message: str) -> None:
     proto = model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]})
-    with pytest.raises(BackendError, match=message):
+    with pytest.raises(BackendError, match=message) as caught:
         plan(proto, Broken(**changes)).build()
+    assert "stub" in str(caught.value)
+
+
+class Raising(Stub):
+    """Its ``compile`` gives or raises what a test wants."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._act = act
+
+    def compile(self, region: Region) -> RegionCode:
+        return self._act()  # type: ignore[return-value]
+
+
+def test_an_error_in_a_backend_s_compile_has_its_name_the_region_and_the_nodes() -> None:
+    proto = model([("Neg", "x", "a"), *((("Abs", "a", "y"),))], {"x": [4]}, {"y": [4]})
+    where = r"backend `stub`, region `stub_0`"
+    with pytest.raises(
+        BackendError,
+        match=rf"{where}, nodes `Neg_0` \(Neg\), `Abs_1` \(Abs\): its compile\(\) raised KeyError: 1",
+    ) as caught:
+        plan(proto, Raising(lambda: {}[1])).build()
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(BackendError, match=rf"{where}: its compile\(\) gave NoneType; expected a RegionCode"):
+        plan(proto, Raising(lambda: None)).build()
+
+
+def test_working_memory_that_is_negative_at_some_sizes_is_refused_there() -> None:
+    n = symbol("n")
+    made = plan(model([("Neg", "x", "y")], {"x": ["n"]}, {"y": ["n"]}), Broken(workspace=n * 8 - 16))
+    main = made.build().load()["main"]
+    np.testing.assert_array_equal(main(X[0]), -X[0])
+    with pytest.raises(ValueError, match="`main`: a size would be negative with n=1"):
+        main(X[0, :1])
 
 
 def test_two_regions_cannot_have_constants_of_one_name() -> None:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import farcall as fc
 from farcall.errors import ArtifactError
 
+from ..graph.graphs import text_model
 from .stub_backend import model
 
 
@@ -60,6 +61,14 @@ def test_sizes_that_must_agree_are_checked() -> None:
     np.testing.assert_array_equal(main(ones[:2], ones[:3], ones), ones * 2)
     with pytest.raises(ValueError, match=r"`main`: expected .* == .* with n=2, m=2, k=5"):
         main(ones[:2], ones[:2], ones)
+
+
+def test_an_error_of_a_kernel_names_its_region_and_its_node() -> None:
+    source = "g (float[4] x, int64[n] at) => (float[n] y) { a = Relu(x)  y = Gather(a, at) }"
+    main = main_of(text_model(source))
+    assert main(np.ones(4, np.float32), np.array([3])).tolist() == [1]
+    with pytest.raises(IndexError, match=r"region `c_0`: Gather `\w+`: an index is outside of axis 0"):
+        main(np.ones(4, np.float32), np.array([4]))
 
 
 def test_two_artifacts_in_one_process_keep_apart() -> None:

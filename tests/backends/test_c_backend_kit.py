@@ -16,8 +16,9 @@ from onnx.reference import ReferenceEvaluator
 from farcall.backends import get, names, resolve
 from farcall.backends.base import Backend
 from farcall.backends.c import CBackend
-from farcall.backends.c_backend_kit import c_expr, c_literal, c_type
+from farcall.backends.c_backend_kit import RegionWriter, c_expr, c_literal, c_type
 from farcall.errors import BackendError
+from farcall.graph import Match
 from farcall.graph.dims import ceildiv, evaluate, maximum, minimum, product, symbol
 
 from .harness import CC, compile_regions, whole_region
@@ -44,6 +45,21 @@ def test_a_backend_of_its_own() -> None:
             np.testing.assert_allclose(
                 got[0], ReferenceEvaluator(model).run(None, feeds)[0], rtol=1e-4, atol=1e-5
             )
+
+
+class Careless(Npu):
+    def emit(self, match: Match, out: RegionWriter) -> None:
+        out.line(match.pattern[99])
+
+
+def test_an_error_in_emit_names_the_region_and_the_node() -> None:
+    region = whole_region(conv_net(), Careless(), name="npu_0")
+    with pytest.raises(
+        BackendError,
+        match=r"backend `npu`, region `npu_0`, node `Relu_1` \(Relu\): its emit\(\) raised IndexError: string",
+    ) as caught:
+        Careless().compile(region)
+    assert isinstance(caught.value.__cause__, IndexError)
 
 
 def test_wrong_calls_are_refused() -> None:

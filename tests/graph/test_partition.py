@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from farcall.errors import UnsupportedOperatorError, UsageError
+from farcall.errors import BackendError, ModelError, UnsupportedOperatorError, UsageError
 from farcall.graph import Match, Partition, Pattern, UnknownShapeError, cut, load_model
 from farcall.graph._check import check_partition
 from farcall.graph.dims import dims
@@ -39,6 +41,59 @@ def test_patterns_go_to_their_backend_and_the_rest_to_the_next() -> None:
     assert names(npu.inputs) == ["x", "w"]
     assert names(npu.outputs) == names(rest.inputs[:1]) == ["r"]
     assert str(partition.signature.outputs[0]) == "y: float32[n, 10]"
+
+
+class Faulty(OpBackend):
+    """Does one thing wrong; ``act`` is called in place of its check, or of its patterns."""
+
+    def __init__(self, act: Callable[[], object], where: str = "check") -> None:
+        patterns = [Pattern("two", "Exp(Relu(x))", check=lambda _: act())] if where == "pattern" else ()
+        super().__init__("bad", "", patterns)
+        self._act, self._where = act, where
+
+    def patterns(self) -> Sequence[Pattern]:
+        return self._act() if self._where == "patterns" else super().patterns()  # type: ignore[return-value]
+
+    def check(self, node: ir.Node) -> str | None:
+        return self._act() if self._where == "check" else super().check(node)  # type: ignore[return-value]
+
+
+def fault() -> object:
+    return {}["axis"]
+
+
+NODE = r"node `\w+`: ai.onnx::{}, opset 20, \(.*: float32\[4\]\) -> \(.*: float32\[4\]\)"
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (Faulty(fault), f"backend `bad`, its check of {NODE.format('Relu')} raised KeyError: 'axis'"),
+        (Faulty(lambda: True), f"its check of {NODE.format('Relu')} gave True; expected None, or why not"),
+        (
+            Faulty(fault, "pattern"),
+            f"backend `bad`, pattern two: its check of {NODE.format('Exp')} raised KeyError: 'axis'",
+        ),
+        (Faulty(fault, "patterns"), r"backend `bad`: its patterns\(\) raised KeyError: 'axis'"),
+        (Faulty(lambda: None, "patterns"), r"backend `bad`: its patterns\(\) raised TypeError"),
+        (
+            Faulty(lambda: ["Relu(x)"], "patterns"),
+            r"backend `bad`: its patterns\(\) gave 'Relu\(x\)'; expected farcall.graph.Pattern",
+        ),
+    ],
+)
+def test_what_a_backend_gets_wrong_has_its_name_and_the_node(backend: Faulty, message: str) -> None:
+    model = text_model("g (float[4] x) => (float[4] y) { a = Relu(x) y = Exp(a) }")
+    with pytest.raises(BackendError, match=message):
+        cut(model, [backend, C])
+
+
+def test_errors_of_farcall_s_own_pass_through_a_backend() -> None:
+    def refuse() -> object:
+        raise ModelError("only models of mine")
+
+    with pytest.raises(ModelError, match="^only models of mine$"):
+        cut(chain(1), [Faulty(refuse), C])
 
 
 def test_priority_is_the_order_of_backends() -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farcall import __version__
+from farcall._blame import blame
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source
+from farcall.artifact._region_code import check_code
 from farcall.errors import BackendError, ToolchainError
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._manifest import (
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from farcall.backends.base import Backend, RegionCode
     from farcall.graph import Region
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
+_LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
 
@@ -90,14 +92,16 @@ def _build(plan: Plan, target: Target) -> Artifact:
 
 
 def _generate(backend: Backend, region: Region) -> RegionCode:
-    code = backend.compile(region)
-    for name in code.sources:
-        if not _FILE_NAME.fullmatch(name):
-            raise BackendError(
-                f"backend `{backend.name}`, region `{region.name}`: source file name {name!r}: "
-                "expected letters, digits, _ . and -, ending in .c"
-            )
+    where = f"backend `{backend.name}`, region `{region.name}`"
+    with blame(lambda: f"{where}, nodes {_names(region)}: its compile()"):
+        code = backend.compile(region)
+    check_code(code, where)
     return code
+
+
+def _names(region: Region) -> str:
+    nodes = ", ".join(f"`{node.name}` ({node.op_type})" for node in region.nodes[:_LISTED])
+    return nodes + (f" and {len(region.nodes) - _LISTED:,} more" if len(region.nodes) > _LISTED else "")
 
 
 def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list[Source]:

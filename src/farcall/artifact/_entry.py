@@ -210,8 +210,9 @@ class _Driver:
         return f"return fc_refuse_sizes({c_string(problem)}, f->s, {len(self.symbols)}, symbols);"
 
     def _doubtful_dims(self) -> Iterable[Dim]:
-        """Dims anywhere in the model that may come out negative, each once: `h - 2` where h is 1."""
-        seen: dict[Dim, None] = {}
+        """Dims and working memory anywhere in the model that may come out negative: `h - 2` where h is 1."""
+        sizes = (code.workspace for code in self.codes.values())
+        seen: dict[Dim, None] = {size: None for size in sizes if not isinstance(size, int)}
         for region in self.regions:
             for node in region.nodes:
                 for value in node.outputs:

@@ -30,14 +30,20 @@ static inline int64_t farcall_max(int64_t a, int64_t b) { return a > b ? a : b; 
 """
 
 # The runtime that loaded the library, or the symbols of another one that serves the same ABI.
-RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
+_RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
 #pragma weak TVMFFIErrorSetRaisedFromCStr
-static int farcall_raise(const char* kind, const char* message) {
+static int farcall_raise_text(const char* kind, const char* message) {
   if (__farcall_runtime) __farcall_runtime->error_set_raised_from_cstr(kind, message);
   else if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
   return -1;
 }
 """
+
+
+def raise_support(region: str) -> str:
+    """What :func:`raise_statement` needs in a region's file: each message begins with the region's name."""
+    where = c_string(f"region `{region}`: ")
+    return f"{_RAISE}#define farcall_raise(kind, message) farcall_raise_text(kind, {where} message)\n"
 
 
 def raise_statement(kind: str, message: str) -> str:
@@ -82,7 +88,7 @@ class Function:
 
     def _head(self) -> str:
         wanted = self.count + self.workspace + len(self.unbound)
-        text = f"{self.name}: expected {wanted} arguments, tensors first"
+        text = f"expected {wanted} arguments, tensors first"
         refusal = raise_statement("TypeError", text)
         used = {item.argument for item in self.pointers.values()} | {item[0] for item in self.shaped.values()}
         lines = [f"if (num_args != {wanted}) {refusal}"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import onnx_ir as ir
 
-from farcall.errors import UnsupportedOperatorError, UsageError
+from farcall._blame import blame
+from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match
 from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier
@@ -59,6 +60,7 @@ def annotate(nodes: Sequence[ir.Node], backends: Sequence[Claims]) -> tuple[list
     Raises:
         UnsupportedOperatorError: Nobody takes a node.
         UsageError: Two backends have one name, or a name is no identifier.
+        BackendError: A backend raised an error of its own; the message names the node.
     """
     _check_names(backends)
     annotator = _Annotator(nodes)
@@ -95,7 +97,7 @@ class _Annotator:
 
     def offer(self, index: int, backend: Claims) -> None:
         """Let a backend claim what is still free."""
-        for pattern in backend.patterns():
+        for pattern in _patterns(backend):
             for root in self._roots(pattern):
                 match = pattern.match(root) if root not in self.claims else None
                 if match is None or any(node in self.claims for node in match.nodes):
@@ -113,16 +115,38 @@ class _Annotator:
         return sorted((node for nodes in kinds for node in nodes), key=self._place.__getitem__)
 
     def _decide(self, index: int, backend: Claims, match: Match, check: object, prefix: str) -> None:
-        reason = None
-        if callable(check):
-            try:
-                reason = check(match)
-            except UnknownShapeError as error:
-                reason = str(error)
+        reason = _ask(backend, match, check, prefix) if callable(check) else None
         if reason is None:
             self.claims.update(dict.fromkeys(match.nodes, Claim(match, index)))
         else:
             self.refusals.setdefault(match.root, []).append((backend.name, prefix + reason))
+
+
+def _patterns(backend: Claims) -> Sequence[Pattern]:
+    with blame(lambda: f"backend `{backend.name}`: its patterns()"):
+        found = list(backend.patterns())
+    for item in found:
+        if not isinstance(item, Pattern):
+            raise BackendError(
+                f"backend `{backend.name}`: its patterns() gave {item!r}; expected farcall.graph.Pattern"
+            )
+    return found
+
+
+def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix: str) -> str | None:
+    """What the backend's check says of a match."""
+
+    def where() -> str:
+        return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
+
+    try:
+        with blame(where):
+            reason = check(match)
+    except UnknownShapeError as error:
+        return str(error)
+    if reason is not None and not isinstance(reason, str):
+        raise BackendError(f"{where()} gave {reason!r}; expected None, or why not as text")
+    return reason
 
 
 _LISTED = 5  # nodes that an error lists

@@ -92,7 +92,7 @@ def test_errors_of_farcall_s_own_pass_through_a_backend() -> None:
     def refuse() -> object:
         raise ModelError("only models of mine")
 
-    with pytest.raises(ModelError, match="^only models of mine$"):
+    with pytest.raises(ModelError, match=r"^only models of mine$"):
         cut(chain(1), [Faulty(refuse), C])
 
 

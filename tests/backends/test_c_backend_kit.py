@@ -20,6 +20,8 @@ from farcall.backends.c_backend_kit import RegionWriter, c_expr, c_literal, c_ty
 from farcall.errors import BackendError
 from farcall.graph import Match
 from farcall.graph.dims import ceildiv, evaluate, maximum, minimum, product, symbol
+from farcall.library import load_module
+from farcall.toolchain import Source, compile_shared
 
 from .harness import CC, compile_regions, whole_region
 from .npu import Npu
@@ -45,6 +47,14 @@ def test_a_backend_of_its_own() -> None:
             np.testing.assert_allclose(
                 got[0], ReferenceEvaluator(model).run(None, feeds)[0], rtol=1e-4, atol=1e-5
             )
+
+
+def test_the_kit_s_code_can_be_a_library_of_its_own(tmp_path: Path) -> None:
+    code = Npu().compile(whole_region(conv_net(), Npu(), name="npu_0"))
+    sources = [Source(name, text) for name, text in code.sources.items()]
+    compile_shared(sources, tmp_path / "kernels.so")
+    with pytest.raises(TypeError, match="region `npu_0`: expected 6 arguments, tensors first"):
+        load_module(tmp_path / "kernels.so")["npu_0"]()
 
 
 class Careless(Npu):

@@ -70,6 +70,20 @@ class TestTheLook:
     def test_what_may_be_an_artifact(self, compile_kernels: Compile, mark: str) -> None:
         assert _core.load_plain(compile_kernels("marked", SOURCE % 1 + mark)) is None
 
+    def test_a_kernel_library_may_ask_for_the_runtime(self, compile_kernels: Compile) -> None:
+        """As farcall/c_api.h invites to: such a library is looked at closely, and is no artifact."""
+        raising = """
+FARCALL_KERNEL(fails) {
+  __farcall_runtime->error_set_raised_from_cstr("KeyError", "of the table");
+  return -1;
+}
+"""
+        path = compile_kernels("asks", SOURCE % 7 + ARTIFACT_SYMBOL + raising)
+        for module in (farcall.load_module(path), farcall.load_module(path)):
+            assert module.who() == 7
+            with pytest.raises(KeyError, match="of the table"):
+                module.fails()
+
     def test_names_beyond_the_first_page_are_read(self, compile_kernels: Compile) -> None:
         many = "".join(f"FARCALL_VISIBLE int a_long_name_of_a_variable_{i};\n" for i in range(400))
         module = _core.load_plain(compile_kernels("many", SOURCE % 1 + many))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +122,15 @@ def test_a_lost_section_is_refused(saved: Path, name: str) -> None:
             data = data.replace(one.encode() + b"\0", one.replace("farcall", "forcall").encode() + b"\0")
         with pytest.raises(ArtifactError, match="its manifest is gone"):
             examine(data, "tiny.so")
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="binutils are not installed")
+def test_an_artifact_that_was_stripped_of_its_sections_is_refused(saved: Path) -> None:
+    names = [flag for name in (MANIFEST_SECTION, DIGEST_SECTION) for flag in ("-R", name)]
+    subprocess.run(["objcopy", *names, str(saved)], check=True)
+    assert b'"producer":' not in saved.read_bytes()
+    with pytest.raises(ArtifactError, match="its manifest is gone"):
+        load_module(saved)
 
 
 def test_a_newer_format_is_refused_with_both_versions(saved: Path) -> None:

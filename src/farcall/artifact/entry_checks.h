@@ -22,6 +22,9 @@
 
 FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
+/* Tells an artifact that lost its manifest from a kernel library: see farcall/library/_manifest.py. */
+__attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
+
 #define FC_COLD __attribute__((noinline, cold, unused))
 #define FC_USED_MAYBE __attribute__((unused))
 #define FC_ALIGNMENT 64 /* of every buffer: a cache line, and the widest vector register in use */

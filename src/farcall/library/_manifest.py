@@ -20,6 +20,8 @@ MANIFEST_SECTION = ".farcall.manifest"
 DIGEST_SECTION = ".farcall.digest"
 DIGEST_SIZE = 32
 RUNTIME_SYMBOL = "__farcall_runtime"  # every artifact exports it
+# Texts of an artifact alone: of its manifest, and of the code of its entry (entry_checks.h).
+_MARKS = (b'"producer":"farcall ', b"farcall: the entry of an artifact\0")
 
 _LARGEST = 64 << 20
 
@@ -148,9 +150,13 @@ def _manifest_section(elf: Elf) -> Section | None:
 
 
 def _looks_built_by_us(elf: Elf) -> bool:
-    """Whether a library without the two sections is one whose section names were damaged."""
-    if RUNTIME_SYMBOL.encode() not in bytes(elf.data):  # reading all symbols would be most of a load's time
-        return False
+    """Whether a library without the two sections is an artifact that lost them.
+
+    Kernel libraries export the runtime's symbol too (farcall/c_api.h), but have none of an artifact's texts.
+    """
+    data = bytes(elf.data)
+    if RUNTIME_SYMBOL.encode() not in data or not any(mark in data for mark in _MARKS):
+        return False  # reading all symbols would be most of a load's time
     return any(symbol.name == RUNTIME_SYMBOL for symbol in elf.dynamic_symbols())
 
 

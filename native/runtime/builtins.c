@@ -70,6 +70,7 @@ void fc_builtins_add(const FcBuiltin* table) {
   size_t i = 0;
   while (i < MOST_TABLES && tables[i] && tables[i] != table) ++i;
   if (i < MOST_TABLES) tables[i] = table;
+  fc_unregistered = fc_builtin_get;
 }
 
 static const FcBuiltin* find_in(const FcBuiltin* table, const char* name, size_t size) {

@@ -117,9 +117,6 @@ TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
 
 /* ---- signals ---- */
 
-static int no_host(void) { return 0; }
-int (*fc_check_signals)(void) = no_host;
-
 int TVMFFIEnvCheckSignals(void) { return fc_check_signals(); }
 
 /* ---- what a library gets without importing a symbol ---- */

@@ -198,3 +198,8 @@ int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* messag
                       TVMFFIObjectHandle* out) {
   return TVMFFIErrorCreateWithCauseAndExtraContext(kind, message, backtrace, NULL, NULL, out);
 }
+
+/* ---- errors of signal handlers ---- */
+
+static int no_host(void) { return 0; }
+int (*fc_check_signals)(void) = no_host;

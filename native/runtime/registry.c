@@ -1,7 +1,9 @@
 /* The registry of global functions. No Python here. */
 #include <stdlib.h>
 
-#include "runtime/builtins.h"
+#include "runtime/runtime.h"
+
+TVMFFIObject* (*fc_unregistered)(const char* name, size_t size);
 
 /* ---- the table: open addressing, the names owned, one lock ---- */
 
@@ -172,7 +174,7 @@ int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result) {
 
 int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out) {
   TVMFFIObject* function = fc_global_get(name->data, name->size);
-  if (!function) function = fc_builtin_get(name->data, name->size);
+  if (!function && fc_unregistered) function = fc_unregistered(name->data, name->size);
   if (!function && fc_foreign) function = fc_foreign->global(name->data, name->size);
   *out = function;
   return 0;

@@ -201,6 +201,8 @@ void fc_function_target(TVMFFIObject* function, TVMFFISafeCallType* call, void**
 int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override);
 TVMFFIObject* fc_global_get(const char* name, size_t size); /* new reference, NULL when there is none */
 bool fc_global_remove(const char* name, size_t size);
+/* Looks up names that are not registered, for TVMFFIFunctionGetGlobal: a new reference, or NULL. NULL: nothing does. */
+extern TVMFFIObject* (*fc_unregistered)(const char* name, size_t size);
 /* The JSON that was registered with a function, "" without one; ValueError when there is no such function. */
 int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result);
 /* Calls visit for each name, under the registry's lock; stops when it returns false. */

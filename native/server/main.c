@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "runtime/builtins.h"
 #include "server/server.h"
 #include "session/posix/channels.h"
 #include "session/server/serve.h"
@@ -50,7 +51,8 @@ static int begin(void* context, FcServer* server, const fc_wire_packet* init) {
 
 static TVMFFIObject* take_error(void) { return NULL; }
 
-static const FcPolicy policy = {.find = find, .begin = begin, .take_error = take_error};
+static const FcPolicy policy = {
+    .find = find, .begin = begin, .container_function = fc_container_function, .take_error = take_error};
 
 /* ---- the session ---- */
 

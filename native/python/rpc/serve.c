@@ -7,6 +7,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/rpc/values.h"
+#include "runtime/builtins.h"
 #include "session/posix/watchdog.h"
 #include "session/relay/relay.h"
 #include "session/server/serve.h"
@@ -100,7 +101,7 @@ static TVMFFIObject* take_error(void) {
   return raised ? fc_error_take() : NULL;
 }
 
-static const FcPolicy policy = {find, begin, fc_relay_run, take_error};
+static const FcPolicy policy = {find, begin, fc_relay_run, fc_container_function, take_error};
 
 /* ---- random bytes from Python; called without the GIL ---- */
 

@@ -70,12 +70,13 @@ void fc_server_clear(FcServer* server) {
     if (server->handles.entries[i].kind) fc_server_drop(server, server->handles.entries[i]);
   }
   fc_handles_free(&server->handles);
+  fc_promises_free(&server->promises);
   fc_deadline_clear(server);
   free(server->filling_buffer);
   server->filling_buffer = NULL;
   if (server->next_hop) fc_endpoint_decref(server->next_hop);
   server->next_hop = NULL;
-  TVMFFIObject** held[] = {&server->kept, &server->failed, &server->filling, &server->refusal, &server->last_error};
+  TVMFFIObject** held[] = {&server->filling, &server->refusal, &server->last_error};
   for (size_t i = 0; i < sizeof held / sizeof *held; ++i) {
     if (*held[i]) fc_decref(*held[i]);
     *held[i] = NULL;

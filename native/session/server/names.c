@@ -1,5 +1,4 @@
 /* The server: functions by name, and the scope that each needs. */
-#include "runtime/builtins.h"
 #include "session/server/serve.h"
 
 /* ---- what a name needs ---- */
@@ -68,12 +67,13 @@ static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
 /* What the dispatcher itself has: its greeting, promises, deadlines, and how to look into containers. */
 static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
+  TVMFFIObject* (*containers)(const char*, size_t) = server->policy->container_function;
   int own = FC_OWN_NONE;
   if (fc_is_named(name, FC_HELLO_NAME)) own = FC_OWN_HELLO;
   if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
   if (fc_is_named(name, FC_DEADLINE_NAME) && server->watchdog) own = FC_OWN_DEADLINE;
   if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
-  if (own == FC_OWN_NONE) object = fc_container_function(name.data, name.size);
+  if (own == FC_OWN_NONE && containers) object = containers(name.data, name.size);
   if (!object) return 0;
   *out = fc_export_new(object, name.data, name.size, 0);
   if (*out) (*out)->own = (uint8_t)own;

@@ -161,6 +161,14 @@ typedef struct FcDue {
 
 typedef struct FcCallback FcCallback;
 
+/* Results that the client keeps: session/server/promise.c. All zero is an empty table. */
+typedef struct FcPromise FcPromise;
+typedef struct FcPromises {
+  FcPromise* entries;
+  uint32_t capacity, count;
+} FcPromises;
+void fc_promises_free(FcPromises* table);
+
 /* What the host decides. `context` comes first; failures leave an error. */
 typedef struct FcPolicy {
   /* The function that the server exports under a name, as a new FcExport; *out NULL when there is none. */
@@ -169,6 +177,8 @@ typedef struct FcPolicy {
   int (*begin)(void* context, FcServer* server, const fc_wire_packet* request);
   /* Serves the rest of a session that goes on to another server, and ends that one: fc_relay_run. NULL: none goes on. */
   int (*forward)(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip);
+  /* The runtime's functions that make and read containers, by name: fc_container_function. NULL: clients have none. */
+  TVMFFIObject* (*container_function)(const char* name, size_t size);
   /* The error that a function left in the host's own way; NULL when there is none. */
   TVMFFIObject* (*take_error)(void);
 } FcPolicy;
@@ -196,8 +206,7 @@ struct FcServer {
   const void* noted;     /* whose name stands there */
   FcCallback* callbacks; /* functions of the client that came with the calls in progress, innermost first */
   FcExport* running;     /* the innermost function that runs */
-  TVMFFIObject *kept, *failed; /* Dicts of promises: id -> result, id -> Error */
-  uint32_t promises;     /* in both */
+  FcPromises promises;
   TVMFFIObject* filling; /* the allocation that a copy fills now */
   FcPlace filling_place;   /* where in that allocation */
   void* filling_buffer;    /* holds the payload until it moves on to another device than the CPU; owned, or NULL */

@@ -95,13 +95,13 @@ def test_a_name_that_cannot_be_one(name: str) -> None:
 
 
 def test_other_wrong_words(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no C identifier"):
+    with pytest.raises(UsageError, match="not a C identifier"):
         build_inline("x", cpp_sources="", functions=["ns::f"])
     with pytest.raises(UsageError, match="backend 'hip'"):
         build_inline("x", cpp_sources="", backend="hip")
     with pytest.raises(UsageError, match="no sources"):
         build("x")
-    with pytest.raises(UsageError, match="tells no language"):
+    with pytest.raises(UsageError, match="extension names no language"):
         build("x", sources="x.rs")
     with pytest.raises(UsageError, match="cannot read"):
         build("x", sources=tmp_path / "nothing.c")

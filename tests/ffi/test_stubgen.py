@@ -148,7 +148,7 @@ class TestParameters:
 class TestNames:
     def test_one_that_python_cannot_define(self) -> None:
         text = stub("k.so", [Exported("lambda", ()), Exported("a\n.b", ())])
-        assert "# 'lambda' is no name in Python: reach it by module['lambda']" in text
+        assert "# 'lambda' is not a name in Python: use module['lambda']" in text
         assert definitions(text) == {}
 
     def test_one_that_hides_a_type(self) -> None:

@@ -205,7 +205,7 @@ class TestHere:
     @pytest.mark.parametrize(
         ("kind", "driver", "text"),
         [
-            ("cpu", NullDevice(), "the CPU's memory is there already"),
+            ("cpu", NullDevice(), "the CPU's memory needs no driver"),
             ("abacus", NullDevice(), "abacus"),
             ("ext_dev", object(), "`object` has no method attribute, allocate, release, write, read, copy"),
         ],

@@ -5,8 +5,8 @@
     >>> mod["add"](41)
     42
 
-What was built is kept by its content, so the second time costs about a millisecond. Nothing is locked: two
-processes that build the same thing both do, and each finds a whole file.
+A cache keeps each library under a hash of its sources, so a second call costs about a millisecond. The cache
+uses no locks: two processes may build the same library at the same time, and each gets a complete file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users call. The keywords are those of ``tvm_ffi.cpp``, so that existing calls work."""
+"""The public functions. Their keywords are those of ``tvm_ffi.cpp``, so that existing calls work."""
 
 from __future__ import annotations
 
@@ -37,34 +37,35 @@ def build_inline(
 ) -> str:
     """Build a kernel library from source text, without loading it.
 
-    ``farcall/kernel.hpp``, ``<cmath>`` and ``<algorithm>`` are included already. Each of ``functions`` is
-    exported under its own name; where its parameters can be read in the source, their names and literal
-    defaults are part of its metadata.
+    The sources include ``farcall/kernel.hpp``, ``<cmath>`` and ``<algorithm>`` automatically. Each of
+    ``functions`` is exported under its own name. If its declaration in the source can be read, its metadata
+    has the names and literal defaults of the parameters.
 
     Args:
-        name: what the library is called: letters, digits, ``_``, ``-`` and ``.``.
-        cpp_sources: C++17, one text or several that are joined.
-        cuda_sources: CUDA, the same; needs ``nvcc``.
-        functions: a name, several, or a mapping of names to docstrings. They must be declared in
-            ``cpp_sources``, or defined in ``cuda_sources`` when there are no others. Left out, what the
-            source itself exports by ``FARCALL_EXPORT`` is all.
-        extra_cflags: for the C++ compiler, after ``-std=c++17 -O2 -fPIC -fvisibility=hidden``.
-        extra_cuda_cflags: for ``nvcc``. Architectures are those of ``$FARCALL_CUDA_ARCH_LIST``
-            (``"9.0 10.0"``), else this machine's.
-        extra_ldflags: for the link.
-        extra_include_paths: folders with headers of your own. A change in a header that was used builds anew.
-        build_directory: where to build; default: farcall's cache.
+        name: the name of the library: letters, digits, ``_``, ``-`` and ``.``.
+        cpp_sources: C++17 source, one text or several, which are joined.
+        cuda_sources: CUDA source, one text or several; needs ``nvcc``.
+        functions: the functions to export: one name, several, or a mapping of names to docstrings. They must
+            be declared in ``cpp_sources``, or defined in ``cuda_sources`` if there are no C++ sources.
+            Default: only the functions that the source exports with ``FARCALL_EXPORT``.
+        extra_cflags: flags for the C++ compiler, after ``-std=c++17 -O2 -fPIC -fvisibility=hidden``.
+        extra_cuda_cflags: flags for ``nvcc``. ``$FARCALL_CUDA_ARCH_LIST`` (``"9.0 10.0"``) chooses the
+            architectures; the default is this machine's.
+        extra_ldflags: flags for the linker.
+        extra_include_paths: folders with headers of your own. If such a header changes, the next call builds
+            the library again.
+        build_directory: the folder to build in; default: farcall's cache.
         embed_cubin: CUBIN images by name, as symbols ``__tvm_ffi__cubin_<name>`` and ``..._end``.
         backend: ``"cuda"`` or None.
-        output: the file to make in the build directory; ``.o`` gives an object file. Default: a name with the
-            content's hash.
+        output: the name of the file in the build directory; with ``.o``, an object file. Default: a name with
+            the hash of the library's contents.
 
     Returns:
         The library's path.
 
     Raises:
-        ToolchainError: there is no compiler, or it refused the source; the message holds its words.
-        UsageError: a name cannot be one.
+        ToolchainError: there is no compiler, or it refused the source; the message has its output.
+        UsageError: a name is not valid.
     """
     check_backend(backend)
     cpp, cuda = "\n".join(as_list(cpp_sources)), "\n".join(as_list(cuda_sources))
@@ -96,16 +97,16 @@ def load_inline(
     """Build a kernel library from source text, and load it.
 
     Args:
-        name: as for :func:`build_inline`, and so are all others but this:
-        keep_module_alive: a loaded library always stays until the process ends, because objects that it made
-            may hold its code; False is taken for compatibility, and changes nothing.
+        name: as for :func:`build_inline`, as are all other arguments except ``keep_module_alive``.
+        keep_module_alive: has no effect, and exists for compatibility. A loaded library always stays until
+            the process ends, since objects that it made may refer to its code.
 
     Returns:
         The module: ``module["add"](1, 2)``.
 
     Raises:
-        ToolchainError, UsageError: as :func:`build_inline`.
-        ArtifactError: the dynamic linker refuses the library: a symbol is missing, say.
+        ToolchainError, UsageError: as for :func:`build_inline`.
+        ArtifactError: the dynamic linker refuses the library, for example because a symbol is missing.
     """
     path = build_inline(
         name,
@@ -139,23 +140,24 @@ def build(
 ) -> str:
     """Build a kernel library from files, without loading it.
 
-    The files include what they need and export by ``FARCALL_EXPORT`` (C++) or ``FARCALL_KERNEL`` (C).
+    The files include the headers that they need, and export functions with ``FARCALL_EXPORT`` (C++) or
+    ``FARCALL_KERNEL`` (C).
 
     Args:
-        name: what the library is called.
-        sources: files whose language is told by their names: ``.c``, ``.cc``, ``.cpp``, ``.cxx``, ``.cu``,
+        name: the name of the library.
+        sources: files whose extensions name their language: ``.c``, ``.cc``, ``.cpp``, ``.cxx``, ``.cu``,
             ``.o``.
-        cpp_files: C++ files, whatever their names; an object file or C file among them is taken as such.
+        cpp_files: C++ files with any extension; ``.o`` and ``.c`` files among them keep their own language.
         cuda_files: CUDA files; need ``nvcc``.
-        extra_cflags: for C and C++ alike.
-        extra_cuda_cflags: as for :func:`build_inline`, and so are all others.
+        extra_cflags: flags for the C and C++ compilers.
+        extra_cuda_cflags: as for :func:`build_inline`, as are all other arguments.
 
     Returns:
         The library's path.
 
     Raises:
-        ToolchainError: there is no compiler, or it refused a file; the message holds its words.
-        UsageError: a file is not there, or its name tells no language.
+        ToolchainError: there is no compiler, or it refused a file; the message has its output.
+        UsageError: a file does not exist, or its extension names no language.
     """
     check_backend(backend)
     units = file_units(sources) + file_units(cpp_files, "c++") + file_units(cuda_files, "cuda")
@@ -180,13 +182,14 @@ def load(
     """Build a kernel library from files, and load it.
 
     Args:
-        name: as for :func:`build`, and so are all others; ``keep_module_alive`` as for :func:`load_inline`.
+        name: as for :func:`build`, as are all other arguments.
+        keep_module_alive: as for :func:`load_inline`.
 
     Returns:
         The module.
 
     Raises:
-        ToolchainError, UsageError: as :func:`build`.
+        ToolchainError, UsageError: as for :func:`build`.
         ArtifactError: the dynamic linker refuses the library.
     """
     path = build(
@@ -205,7 +208,7 @@ def load(
 
 
 def _load(path: str) -> Module:
-    """Load what was built here: its hash was compared, so nothing is left that load_module would check."""
+    """Load a library that was built here. Its hash is known, so it needs no checks of ``load_module``."""
     from farcall import ffi
 
     try:

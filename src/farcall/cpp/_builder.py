@@ -1,4 +1,4 @@
-"""Building a job: found in its folder, or compiled in a temporary folder and renamed into place."""
+"""Builds a job: finds its library in the folder, or compiles it in a temporary folder and renames it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from farcall.errors import UsageError
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
 from farcall.toolchain._room import room_to
 
-# In a source that is given as text. Kernels compute, and many forget who declares std::exp and std::sort.
+# Included in sources that are texts: kernel authors often forget the headers of std::exp and std::sort.
 _INCLUDED = ("farcall/kernel.hpp", "cmath", "algorithm")
 
 
 def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: str | None = None) -> str:
-    """The path of what ``job`` gives, built only when it is not there already.
+    """The path of the library of ``job``, which is built only if it does not exist yet.
 
     Args:
-        job: what to build.
-        build_directory: where; None: a folder in farcall's cache.
-        output: the name that the file also gets in that folder; ``.o`` makes an object file.
+        job: the job to build.
+        build_directory: the folder to build in; None: a folder in farcall's cache.
+        output: a second name for the file in that folder; with ``.o``, an object file.
 
     Raises:
         ToolchainError: a compiler is missing or refused a source.
-        UsageError: the folder cannot be written, or ``output`` is no file name.
+        UsageError: the folder cannot be written, or ``output`` is not a file name.
     """
     suffix = _suffix(output)
     folder = Path(build_directory).absolute() if build_directory else cache_folder() / "cpp" / job.name
@@ -61,11 +61,11 @@ def _suffix(output: str | None) -> str:
 
 
 class _Builder:
-    """One build, in a temporary folder beside its place."""
+    """One build, in a temporary folder beside its destination."""
 
     def __init__(self, job: Job, folder: Path, key: str) -> None:
         self.job, self.folder, self.key = job, folder, key
-        self.target = Target(Target.host().triple)  # the baseline CPU: a cache may be shared by machines
+        self.target = Target(Target.host().triple)  # the baseline CPU: machines may share a cache
 
     def build(self, stamp: Path, suffix: str) -> Path:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".build-") as name:
@@ -83,7 +83,7 @@ class _Builder:
         return library
 
     def _source(self, unit: Unit) -> Path:
-        """The file of a unit. Text of ours is kept: tracebacks and debuggers show its lines."""
+        """The file of a unit. A source text stays on disk, since tracebacks and debuggers show its lines."""
         if unit.text is None:
             return Path(unit.name)
         path = self.folder / f"{Path(unit.name).stem}-{self.key[:32]}{Path(unit.name).suffix}"
@@ -100,9 +100,9 @@ class _Builder:
             return [self._compile(*one) for one in jobs]
         from concurrent.futures import (
             ThreadPoolExecutor,
-        )  # 10 ms, which those need not pay who find all built
+        )  # takes 10 ms, so a call that finds everything built skips it
 
-        with ThreadPoolExecutor(workers) as pool:  # threads: each only waits for a compiler
+        with ThreadPoolExecutor(workers) as pool:  # threads are enough, as each only waits for a compiler
             return list(pool.map(lambda one: self._compile(*one), jobs))
 
     def _compile(self, unit: Unit, source: Path, out: Path) -> Path:
@@ -133,7 +133,7 @@ class _Builder:
         return assemble(find_compiler(self.target), self.target, text, work, f"cubin_{name}")
 
     def _link(self, objects: Sequence[Path], new: Path, relocatable: bool) -> None:
-        if "cuda" in self.job.languages:  # knows where the CUDA runtime is
+        if "cuda" in self.job.languages:  # nvcc knows the folder of the CUDA runtime
             compiler, flags = cuda_compiler(), ["-Xlinker", "-Bsymbolic"]
             kind = ["-shared", *flags]
         else:
@@ -149,7 +149,7 @@ class _Builder:
         compiler.run(arguments, new.parent, f"link {self.job.name!r}")
 
     def _read_depends(self, work: Path) -> set[str]:
-        """The headers that the compilers say they read, those of the system left out."""
+        """The headers that the compilers report to have read, without the system's headers."""
         paths = (path for file in work.glob("*.d") for path in depends_of(file.read_text(encoding="utf-8")))
         return {str((work / path).resolve()) for path in paths}
 

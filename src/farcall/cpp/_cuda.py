@@ -1,4 +1,4 @@
-"""CUDA: finding ``nvcc``, and its flags."""
+"""CUDA: finds ``nvcc``, and chooses its flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from farcall.errors import ToolchainError
 from farcall.toolchain import Compiler
 
-# nvcc hands these on to the C++ compiler.
+# nvcc passes these on to the C++ compiler.
 _HOST_FLAGS = ("-std=c++17", "-O2", "-Xcompiler", "-fPIC,-fvisibility=hidden")
 
 
@@ -25,7 +25,7 @@ def cuda_compiler() -> Compiler:
     """``nvcc`` as a compiler.
 
     Raises:
-        ToolchainError: it is not installed.
+        ToolchainError: ``nvcc`` is not installed.
     """
     if path := find_nvcc():
         return Compiler((path,), "nvcc", cuda_identity())
@@ -46,7 +46,10 @@ def cuda_identity() -> str:
 
 
 def architecture_flags() -> list[str]:
-    """Code for ``$FARCALL_CUDA_ARCH_LIST`` (``"9.0 10.0a"``), else for this machine, else for all."""
+    """Flags for the architectures in ``$FARCALL_CUDA_ARCH_LIST`` (``"9.0 10.0a"``).
+
+    The default is this machine's architecture, or all of them if it has no GPU.
+    """
     if chosen := os.environ.get("FARCALL_CUDA_ARCH_LIST", "").replace(",", " ").replace(";", " ").split():
         plain = [one.replace(".", "") for one in chosen]
         return [f"-gencode=arch=compute_{one},code=sm_{one}" for one in plain]
@@ -54,5 +57,5 @@ def architecture_flags() -> list[str]:
 
 
 def cuda_flags() -> list[str]:
-    """The flags to compile a CUDA unit, before the caller's."""
+    """The flags to compile a CUDA unit; the caller's flags follow them."""
     return [*_HOST_FLAGS, *architecture_flags()]

@@ -1,4 +1,4 @@
-"""What is to be built, as data: two jobs with equal data give the same library."""
+"""A build as data: two jobs with equal data give the same library."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from farcall.toolchain import compiler_identity, content_key
 
 CPP_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden")
 C_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
-# Two libraries in one process may define the same name; each must find its own.
+# Two libraries in one process may define the same symbol; each must bind to its own.
 LINK_FLAGS = ("-shared", "-Wl,-Bsymbolic", "-Wl,-z,noexecstack")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
-# Where compilers look for headers and libraries besides their flags.
+# Variables, besides the flags, by which compilers find headers and libraries.
 _ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One thing to compile: source text of our own, or a file (then ``text`` is None)."""
+    """One unit to compile: a source text, or a file (then ``text`` is None)."""
 
     name: str
     language: str  # "c", "c++", "cuda" or "object"
@@ -34,7 +34,7 @@ class Unit:
     )  # to export from the text, with their docstrings
 
     def content(self) -> str | bytes:
-        """What it is made from.
+        """The source text, or the bytes of the file.
 
         Raises:
             UsageError: the file cannot be read.
@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Flags:
-    """What the caller adds to the flags."""
+    """The flags that the caller adds."""
 
     cpp: tuple[str, ...]
     cuda: tuple[str, ...]
@@ -64,9 +64,9 @@ class Flags:
         link: Sequence[str] | None,
         include: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | None,
     ) -> Flags:
-        """The flags from the keywords of the public functions, with absolute folders."""
+        """Make the flags from the keywords of the public functions; folders become absolute."""
         folders = [include] if isinstance(include, str | os.PathLike) else (include or ())
-        absolute = tuple(os.path.abspath(folder) for folder in folders)  # noqa: PTH100 - on the way of every load
+        absolute = tuple(os.path.abspath(folder) for folder in folders)  # noqa: PTH100 - faster, and every load runs it
         return cls(_words(cpp), _words(cuda), _words(link), absolute)
 
 
@@ -86,7 +86,7 @@ class Job:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise UsageError(
-                f"name {self.name!r}: expected letters, digits, `_`, `-` and `.`, none of the last two first"
+                f"name {self.name!r}: expected letters, digits, `_`, `-` and `.`, and no `-` or `.` first"
             )
         if not self.units:
             raise UsageError(f"library {self.name!r} has no sources; give at least one")
@@ -100,7 +100,7 @@ class Job:
         return {unit.language for unit in self.units}
 
     def key(self) -> str:
-        """A hash of all that decides what comes out, but for the headers that the sources include."""
+        """A hash of every input of the build, except the headers that the sources include."""
         return content_key(self._parts())
 
     def _parts(self) -> Iterator[str | bytes]:

@@ -1,7 +1,7 @@
-"""Reading a function's parameter names in C++ text, for messages, keywords and defaults.
+"""Reads a function's parameter names in C++ text, for messages, keywords and defaults.
 
-This is no C++ parser. It finds ``name(...)`` behind a type, and gives up (None) at anything that it does not
-understand: names are a comfort, and the compiler checks that there are as many as parameters.
+This is not a C++ parser. It finds ``name(...)`` behind a type, and returns None for a construct that it does
+not understand. The names are optional, and the compiler checks that their number matches.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TYPE_WORDS = frozenset(
     | {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 _ARITHMETIC = frozenset("+-*/%()&|^~") | {"<<"}
-# Before a call, not before a declaration.
+# These words come before a call, and never before a declaration.
 _NO_TYPES = frozenset(
     {"return", "throw", "new", "delete", "else", "do", "co_return", "co_await", "case", "goto"}
 )
 
 
 OWN = "..."
-"""In place of a default's text: only the function's own source says what it is, as with a constant."""
+"""Stands for a default that only the function's own source defines, such as a constant."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Token:
 
 
 class Declarations:
-    """A source text, read once."""
+    """The declarations in a source text, which is read once."""
 
     def __init__(self, source: str) -> None:
         """Split ``source`` into tokens, and note where each name stands between a type and a parenthesis."""
@@ -72,9 +72,9 @@ class Declarations:
         """The parameters of ``function`` as the source declares it.
 
         Returns:
-            None where it is not found, is overloaded, or has a parameter without a name. Of several
-            declarations, defaults come from any, and the names from the first. A call, as in ``2 * f(x)``,
-            counts for nothing: it is no list of types and names.
+            None if the function is not found, is overloaded, or has a parameter without a name. If there are
+            several declarations, the names come from the first, and the defaults from all. A call, as in
+            ``2 * f(x)``, does not count, since it has no types.
         """
         found = (_parameters(self._tokens, place) for place in self._places.get(function, ()))
         declarations = [one for one in found if one is not None]
@@ -100,7 +100,7 @@ def _tokens(source: str) -> Iterator[_Token]:
 
 
 def _ends_type(token: _Token) -> bool:
-    """Whether a type may end here, so that the next word is what is declared."""
+    """Whether a type may end here, so that the next word is the declared name."""
     return (token.kind == "word" and token.text not in _NO_TYPES) or token.text in (">", "*", "&")
 
 
@@ -115,12 +115,12 @@ def _parameters(tokens: Sequence[_Token], name: int) -> list[Parameter] | None:
 
 
 def _split(tokens: Sequence[_Token], start: int) -> tuple[list[list[_Token]], int | None]:
-    """The parts between commas from ``start`` to the closing parenthesis, and where that is."""
+    """The parts between commas from ``start`` to the closing parenthesis, and its position."""
     parts: list[list[_Token]] = [[]]
-    expected: list[str] = []  # the brackets that are open, by what closes them
+    expected: list[str] = []  # the closing bracket of each open one
     for i in range(start, len(tokens)):
         text = tokens[i].text
-        if text == ")" and set(expected) <= {">"}:  # what is left was no bracket, but a comparison
+        if text == ")" and set(expected) <= {">"}:  # an open `<` was a comparison, not a bracket
             return parts, i
         if not (text == "<" and tokens[i - 1].kind != "word"):  # a comparison
             _follow(text, expected)
@@ -145,14 +145,14 @@ def _parameter(part: list[_Token]) -> Parameter | None:
     texts = [token.text for token in part]
     cut = texts.index("=") if "=" in texts else len(part)
     if cut < 2 or part[cut - 1].kind != "word" or part[cut - 2].text == "::" or texts[cut - 1] in _TYPE_WORDS:
-        return None  # no name, or one that we cannot tell from a type
+        return None  # the parameter has no name, or the name could be a type
     if all(text in ("const", "volatile", "struct", "enum") for text in texts[: cut - 1]):
         return None
     return Parameter(texts[cut - 1], _default(texts[: cut - 1], part[cut + 1 :]))
 
 
 def _default(type_: list[str], value: list[_Token]) -> str | None:
-    """The default as text that means the same elsewhere: a literal, or arithmetic on numbers."""
+    """The default as text that means the same in any scope: a literal, or arithmetic on numbers."""
     texts = [token.text for token in value]
     if not texts:
         return None
@@ -170,7 +170,7 @@ def _default(type_: list[str], value: list[_Token]) -> str | None:
 
 
 def _empty(type_: set[str]) -> str:
-    """What ``{}`` is of a type."""
+    """The value of ``{}`` for a type."""
     if type_ & {"Optional", "optional"}:
         return "nullptr"
     if "<" in type_:

@@ -1,4 +1,4 @@
-"""Source text: which functions it exports, and in which language a file is."""
+"""Sources: the functions that a text exports, and the language of a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LANGUAGES = {
 
 
 def as_list(sources: Sequence[str] | str | None) -> list[str]:
-    """The texts of an argument that may be one, several or none."""
+    """The texts of an argument: one text, several, or None."""
     return [sources] if isinstance(sources, str) else list(sources or ())
 
 
@@ -32,20 +32,20 @@ def as_functions(functions: Mapping[str, str] | Sequence[str] | str | None) -> d
     """Function names and their docstrings.
 
     Raises:
-        UsageError: a name is no identifier, so it could not be a symbol.
+        UsageError: a name is not a C identifier, so it cannot be a symbol.
     """
     table = dict(functions) if isinstance(functions, Mapping) else dict.fromkeys(as_list(functions), "")
     for name in table:
         if not name.isidentifier() or not name.isascii():
             raise UsageError(
-                f"functions: {name!r} is no C identifier; export it by FARCALL_EXPORT(name, {name})"
+                f"functions: {name!r} is not a C identifier; export it with FARCALL_EXPORT(name, {name})"
             )
     return table
 
 
 def exports(functions: Mapping[str, str], source: str) -> str:
     """The lines that export ``functions`` at the end of ``source``."""
-    from farcall.cpp._parameters import Declarations  # 5 ms, only for what is not built yet
+    from farcall.cpp._parameters import Declarations  # takes 5 ms, so only a build imports it
 
     declared = Declarations(source)
     return "\n" + "".join(_export(name, doc, declared) for name, doc in functions.items())
@@ -71,7 +71,7 @@ def _argument(parameter: Parameter) -> str:
 
 
 def _literal(text: str) -> str:
-    """A C++ string literal of the text in UTF-8. Octal escapes end after three digits, whatever follows."""
+    """A C++ string literal of the text in UTF-8. It uses octal escapes, which end after three digits."""
     plain = {ord(" "), ord("!"), *range(ord("#"), ord("\\")), *range(ord("]"), ord("~") + 1)}
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
@@ -82,11 +82,11 @@ def file_units(
     """The files of an argument, as units.
 
     Args:
-        files: one path, several or none.
-        language: what a file is whose name says nothing else; None: its name must say it.
+        files: one path, several, or None.
+        language: the language of files with an unknown extension; None: such files are an error.
 
     Raises:
-        UsageError: a name tells no language.
+        UsageError: the extension of a file names no language.
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files or ())
     return [Unit(str(Path(path).absolute()), _language(Path(path), language)) for path in paths]
@@ -98,4 +98,6 @@ def _language(path: Path, default: str | None) -> str:
         return "cuda"
     if language := known or default:
         return language
-    raise UsageError(f"{str(path)!r}: its name tells no language; expected one of {', '.join(_LANGUAGES)}")
+    raise UsageError(
+        f"{str(path)!r}: its extension names no language; expected one of {', '.join(_LANGUAGES)}"
+    )

@@ -1,8 +1,9 @@
-"""What was built from what: a small file beside a library, by which a later build finds it.
+"""Stamps: small files beside the libraries, by which a later build finds the library of its sources.
 
-A library is named by its own content, and never changes. A stamp is named by what it was built from, says
-which library that gave, and lists the headers that were read. It is replaced in one step. So no reader, on
-whatever file system, meets a library that is torn, or belongs to other sources; and there is nothing to lock.
+The name of a library is a hash of its contents, and the library never changes. The name of a stamp is a
+hash of the build's inputs. The stamp names the library, and lists the headers that the compilers read. A
+rename replaces a stamp in one step. A reader therefore never sees a half-written library, or one of other
+sources, on any file system and without locks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Header(NamedTuple):
     sha256: str
 
     def is_same(self) -> bool:
-        """Whether the file is still that: by size and time, or else by content (a fresh checkout, say)."""
+        """Whether the file is unchanged, by size and time, or else (after a fresh checkout) by contents."""
         try:
             now = os.stat(self.path)  # noqa: PTH116 - dozens on the way of every load
             if (now.st_size, now.st_mtime_ns) == (self.size, self.mtime_ns):
@@ -42,7 +43,7 @@ def file_digest(path: Path) -> str:
 
 
 def read_headers(paths: Iterable[str]) -> tuple[Header, ...]:
-    """The headers as they are now, each once."""
+    """The current state of each header, without duplicates."""
     out = []
     for path in dict.fromkeys(paths):
         status = Path(path).stat()
@@ -51,19 +52,19 @@ def read_headers(paths: Iterable[str]) -> tuple[Header, ...]:
 
 
 def find_built(stamp: Path) -> Path | None:
-    """The library of a stamp, when it is whole and its headers are what they were."""
+    """The library of a stamp, or None if the library is damaged or one of its headers has changed."""
     try:
         known = json.loads(stamp.read_bytes())
-        library = stamp.with_name(known["file"])  # ValueError: it is no file name
+        library = stamp.with_name(known["file"])  # ValueError: not a file name
         whole: bool = file_digest(library) == known["sha256"]
         headers = [Header(*fields) for fields in known["headers"]]
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or not a stamp: build it
+    except (OSError, ValueError, KeyError, TypeError):  # there is no valid stamp: build the library
         return None
     return library if whole and all(header.is_same() for header in headers) else None
 
 
 def write_stamp(stamp: Path, library: Path, sha256: str, headers: tuple[Header, ...]) -> None:
-    """Say which library ``stamp`` stands for.
+    """Write the stamp of a library.
 
     Raises:
         UsageError: the file cannot be written.

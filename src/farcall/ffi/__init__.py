@@ -1,7 +1,7 @@
 """Values and calls inside one process: native functions, tensors without copies, modules, the registry.
 
-Everything here is native (``farcall._core``) and imports neither numpy nor any framework: they are met when
-their first object is.
+The module is native (``farcall._core``). It imports neither numpy nor any framework; it looks a framework up
+when a call first passes one of its objects.
 
     >>> import farcall.ffi as ffi
     >>> double = ffi.register_global_func("demo.double", lambda x: 2 * x)
@@ -73,20 +73,21 @@ __all__ = [
 
 
 def include_dir() -> str:
-    """Where ``farcall/c_api.h`` is: pass it to a C compiler as ``-I``.
+    """The folder of ``farcall/c_api.h``: pass it to a C compiler as ``-I``.
 
     Returns:
         The folder inside the installed package, or the repository's in a source checkout.
 
     Raises:
-        FileNotFoundError: The installation has no headers.
+        FileNotFoundError: the installation has no headers.
     """
     from pathlib import Path
 
     import farcall._core as core
 
     package = Path(__file__).parents[1]
-    # Beside the sources, beside the extension (an editable installation has it elsewhere), in the repository.
+    # Beside the sources; beside the extension, which an editable installation has elsewhere; in the
+    # repository.
     for parent in (package, Path(core.__file__).parent, package.parents[1]):
         folder = parent / "include"
         if (folder / "farcall" / "c_api.h").is_file():

@@ -1,4 +1,4 @@
-"""Calls that are awaited: behind ``Function.submit``, ``Function.call_async`` and :class:`farcall.Call`."""
+"""Asynchronous calls: the code of ``Function.submit``, ``Function.call_async`` and :class:`farcall.Call`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _watchers_lock = threading.Lock()
 
 
 def submit(function: _core.Function, *args: Any) -> _core.Call | Future[Any]:
-    """Begin a call and return at once: a Call of a remote Function, a Future (in a thread) of a local one."""
+    """Start a call and return at once: a Call for a remote Function, a thread's Future for a local one."""
     call = _core.submit(function, args)
     return _executor().submit(function, *args) if call is None else call
 
@@ -31,32 +31,34 @@ async def call_async(function: _core.Function, *args: Any, timeout: float | None
     """Call without blocking the event loop.
 
     Args:
-        timeout: seconds; after them the call is given up.
+        timeout: the seconds to wait for the call.
 
     Raises:
-        DeadlineExceededError: it took longer. A remote call's reply is passed over; the session goes on.
+        DeadlineExceededError: the call took longer. The client drops the reply of a remote call, and the
+            session goes on.
     """
     loop = asyncio.get_running_loop()
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
-            # Off the loop's thread: it waits while another one has the session, and while tensors travel.
+            # Not in the loop's thread: submit blocks while another thread uses the session, and during
+            # uploads.
             call = await loop.run_in_executor(None, submit, function, *args)
             return await (_on_loop(call) if isinstance(call, _core.Call) else asyncio.wrap_future(call))
     except TimeoutError:
         if not limit.expired():
-            raise  # the function's own
-        text = f"`{function.name}` was not done within {timeout:g} s, and is given up"
+            raise  # the function itself raised it
+        text = f"`{function.name}` did not end within {timeout:g} s; the call is abandoned"
         raise DeadlineExceededError(text) from None
 
 
 def await_call(call: _core.Call) -> Generator[Any, None, Any]:
-    """``await call``."""
+    """Implements ``await call``."""
     return _on_loop(call).__await__()
 
 
 def add_done_callback(call: _core.Call, function: _Callback) -> None:
-    """Have ``function(call)`` called when it has ended, by a thread that waits for it, or by who cancels."""
+    """Call ``function(call)`` when the call has ended, in a waiting thread or in the one that cancels it."""
     with _watchers_lock:
         watcher = _watchers.get(call.slot)
         if watcher is None or not watcher.add(call, function):
@@ -66,7 +68,7 @@ def add_done_callback(call: _core.Call, function: _Callback) -> None:
 
 
 def cancelled(call: _core.Call) -> None:
-    """Tell those who asked, for a call that was cancelled: its thread may wait for others for long."""
+    """Run the callbacks of a cancelled call at once, since its thread may be waiting for another call."""
     with _watchers_lock:
         watcher = _watchers.get(call.slot)
     if watcher is not None:
@@ -74,7 +76,7 @@ def cancelled(call: _core.Call) -> None:
 
 
 class FutureShape:
-    """What ``concurrent.futures.wait`` and ``as_completed`` look at in a future, with a ``_`` in front."""
+    """The attributes of a future that ``concurrent.futures.wait`` uses, there with a ``_`` in front."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -82,7 +84,7 @@ class FutureShape:
         self.state = "RUNNING"
 
     def end(self, call: _core.Call) -> None:
-        """Be one that has ended, and tell who waits."""
+        """Enter the final state, and notify the waiters."""
         with self.condition:
             self.state = "CANCELLED_AND_NOTIFIED" if call.cancelled() else "FINISHED"
             for waiter in self.waiters:
@@ -95,7 +97,7 @@ class FutureShape:
 
 
 def shape_of(call: _core.Call) -> FutureShape:
-    """What a call shows to ``concurrent.futures``."""
+    """The attributes of a call for ``concurrent.futures``."""
     shape = FutureShape()
     if call.done():
         shape.end(call)
@@ -112,7 +114,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _on_loop(call: _core.Call) -> asyncio.Future[Any]:
-    """A future of the running loop that ends as the call does; its cancellation gives the call up."""
+    """A future of the running loop that ends when the call ends. Cancelling it cancels the call."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -136,7 +138,7 @@ def _on_loop(call: _core.Call) -> asyncio.Future[Any]:
 
 
 class _Watcher:
-    """Waits for the calls of one session, in the order in which they end, and leaves when there are none."""
+    """A thread that waits for the calls of one session, in the order of their replies, until none is left."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[_core.Call, _Callback]] = deque()
@@ -144,14 +146,14 @@ class _Watcher:
         self._left = False
 
     def add(self, call: _core.Call, function: _Callback) -> bool:
-        """False when the thread has left."""
+        """Add a callback; returns False if the thread has ended."""
         with self._lock:
             if not self._left:
                 self._calls.append((call, function))
             return not self._left
 
     def forget(self, call: _core.Call) -> None:
-        """Tell at once whom the end of ``call`` concerns."""
+        """Run the callbacks of ``call`` at once, and remove them."""
         with self._lock:
             found = [function for other, function in self._calls if other is call]
             self._calls = deque(item for item in self._calls if item[0] is not call)

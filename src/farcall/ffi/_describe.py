@@ -1,7 +1,8 @@
-"""What the core asks of a function's description: native/python/params.c calls these, once for each function.
+"""Descriptions of functions for the core. native/python/params.c asks for them once for each Function.
 
-A description comes from the metadata that a library exports beside a function (the schema of TVM FFI's C++
-headers, and the key ``parameters`` that farcall/kernel.hpp adds for names and defaults), or from a Signature.
+A description comes from the metadata that a library exports beside a function, or from a Signature. Metadata
+has the schema of TVM FFI's C++ headers, and the key ``parameters``, which farcall/kernel.hpp adds for names
+and defaults.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     import inspect
 
 REQUIRED = Ellipsis
-"""In place of a default: there is none."""
+"""Stands for a missing default: the parameter is required."""
 ONLY_THE_KERNEL_KNOWS = NotImplemented
-"""In place of a default: there is one, which has no form in JSON; it can be left out at the end of a call."""
+"""Stands for a default that JSON cannot express. A call may leave the parameter out at its end."""
 
 _ALL = 2**64 - 1
 _TEXTS = {
@@ -50,29 +51,30 @@ _CONTAINERS = {
 
 
 class Description(NamedTuple):
-    """The parameters of a function; the order is known to the core (``FC_PARAM_*``)."""
+    """The parameters of a function. The core relies on the order of these fields (``FC_PARAM_*``)."""
 
     names: tuple[str, ...] | None
-    """None: they have no names, so arguments go by position."""
+    """None: the parameters have no names, so calls pass them by position."""
     defaults: tuple[Any, ...]
     types: tuple[str, ...]
     views: int
-    """Bit i: parameter i borrows its tensor. Bit 63 is for all later ones too."""
+    """Bit i: parameter i borrows its tensor. Bit 63 stands for all later parameters, too."""
     writes: int
     text: str
     """``name(x: Tensor, by: float = 2.0) -> Tensor``"""
     result: str
     docs: tuple[str, ...]
     kinds: tuple[str, ...] = ()
-    """As inspect names them, in small letters; empty: all go by position, and by name if they have one."""
+    """As inspect names them, in lower case; empty: by position, or by name if they have one."""
 
 
 def describe(name: str, metadata: str | None, signature: Any) -> Description | None:
-    """What a function takes and gives; None when nobody says. What is not understood counts as not said.
+    """Describe the arguments and the result of a function; None if it has no description.
 
     Args:
-        name: of the function. metadata: what its library exports beside it. signature: what was attached
-        to it; a farcall.abi.Signature goes before the metadata.
+        name: the name of the function.
+        metadata: the metadata that its library exports; metadata that cannot be understood is ignored.
+        signature: the Signature that is attached to it, which overrides the metadata.
     """
     exported = _read_metadata(name, metadata) if metadata else None
     return _of_signature(name, signature, exported) if signature is not None else exported
@@ -86,7 +88,7 @@ def _read_metadata(name: str, metadata: str) -> Description | None:
 
 
 def signature(description: Description | None) -> inspect.Signature | None:
-    """What ``inspect.signature`` gives for the function."""
+    """The result of ``inspect.signature`` for the function."""
     import inspect
 
     if description is None:
@@ -114,12 +116,12 @@ def signature(description: Description | None) -> inspect.Signature | None:
 
 
 def _is_shown(name: str) -> bool:
-    """Whether Python has a place for the name in a call."""
+    """Whether the name can be a keyword in a Python call."""
     return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _kind(kind: str, named: bool) -> Any:
-    """Those up to one whose name Python cannot show go by position: it has no others before such."""
+    """Parameters up to the last one whose name Python cannot express must be positional-only."""
     import inspect
 
     shown = "positional_only" if kind.startswith("positional") and not named else kind
@@ -127,7 +129,7 @@ def _kind(kind: str, named: bool) -> Any:
 
 
 def document(description: Description | None, text: str | None) -> str | None:
-    """The docstring of the function: what its library exports, and what each parameter is for."""
+    """The docstring of the function: the library's text, and the description of each parameter."""
     documented = (
         [
             f"    {name}: {doc}"
@@ -148,7 +150,7 @@ def _plain_names(count: int) -> tuple[str, ...]:
 
 
 def _of_signature(name: str, signature: Any, exported: Description | None) -> Description:
-    """How the kernel takes tensors is the metadata's to say; without, it borrows them, as artifacts do."""
+    """Describe a function with a Signature. Without metadata, it borrows its tensors, as artifacts do."""
     parameters = signature.parameters
     same = exported is not None and len(exported.types) == len(signature.inputs)
     return Description(
@@ -192,7 +194,7 @@ def _of_metadata(name: str, text: str) -> Description | None:
 
 
 def _split(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
-    """Result and parameters. Older headers write them as one list that begins with the result."""
+    """The result and the parameters. Older headers write them as one list that begins with the result."""
     if named := schema.get("named_args"):
         return named["return"][0], named.get("params")
     if args := schema.get("args"):
@@ -201,7 +203,7 @@ def _split(schema: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def type_text(schema: dict[str, Any]) -> str:
-    """A type as Python writes it: ``{"type": "Optional", "args": [{"type": "int"}]}`` is ``int | None``."""
+    """A type in Python's syntax: ``{"type": "Optional", "args": [{"type": "int"}]}`` is ``int | None``."""
     key, args = schema["type"], schema.get("args", [])
     if key in ("Optional", "std::optional"):
         return f"{type_text(args[0])} | None" if args else "Any"

@@ -1,4 +1,4 @@
-"""Devices with memory of their own: a driver registers how that memory is allocated and copied."""
+"""Devices with memory of their own: a driver allocates, releases and copies that memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEVICE_ATTRIBUTES = {
     "available_global_memory": 15,
     "image_pitch_alignment": 16,
 }
-"""The attributes of a device, by their numbers in kDevGetAttr (facts tvm_rpc, part A)."""
+"""The attributes of a device and their numbers in TVM's ``kDevGetAttr``."""
 
 _NAMES = {number: name for name, number in DEVICE_ATTRIBUTES.items()}
 
@@ -35,35 +35,37 @@ _NAMES = {number: name for name, number in DEVICE_ATTRIBUTES.items()}
 class DeviceMemory(Protocol):
     """The memory of all devices of one kind, which the CPU cannot address.
 
-    ``index`` is the device's (the 1 of ``ext_dev:1``). An address is any number from 1 to 2**63 - 1 that the
-    driver chooses; ``address + offset`` inside an allocation must name the byte at that offset. farcall never
-    reads or writes at an address itself. Methods may be called from any thread; an exception that they raise
-    is the error of the call that needed them.
+    ``index`` is the number of the device (the 1 of ``ext_dev:1``). The driver chooses addresses, numbers
+    from 1 to 2**63 - 1. Inside an allocation, ``address + offset`` must name the byte at that offset.
+    farcall itself never reads or writes at an address. Any thread may call the methods. If a method raises
+    an exception, the call that needed it raises that exception.
 
-    :class:`farcall.testing.NullDevice` is one, and :func:`farcall.testing.check_device` the contract.
+    :class:`farcall.testing.NullDevice` is an example, and :func:`farcall.testing.check_device` tests the
+    contract.
     """
 
     def attribute(self, index: int, name: str, /) -> int | float | str | None:
-        """An attribute, by a name of :data:`DEVICE_ATTRIBUTES`, or ``"exist"`` (0 or 1, for any index).
+        """The value of an attribute: a name of :data:`DEVICE_ATTRIBUTES`, or ``"exist"``.
 
-        Memory is in bytes. None where the device does not know it.
+        ``"exist"`` is 0 or 1, for any index. Amounts of memory are in bytes. None: the device does not know
+        the attribute.
         """
 
     def allocate(self, index: int, nbytes: int, /) -> int:
-        """The address of ``nbytes`` zeroed bytes (it may be 0 bytes), aligned to 64.
+        """Allocate ``nbytes`` zeroed bytes (possibly 0), aligned to 64 bytes; returns their address.
 
         Raises:
-            MemoryError: the device has no room for them.
+            MemoryError: the device has not enough free memory.
         """
 
     def release(self, index: int, address: int, /) -> None:
-        """Give an allocation back. farcall calls it once for each."""
+        """Release an allocation. farcall calls this once for each."""
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
-        """Copy bytes of the CPU to the device; ``data`` must not be kept."""
+        """Copy bytes from the CPU to the device. ``data`` is borrowed: the driver must not keep it."""
 
     def read(self, index: int, address: int, out: memoryview, /) -> None:
-        """Fill ``out`` with bytes of the device; it must not be kept."""
+        """Copy bytes from the device into ``out``, which is borrowed: the driver must not keep it."""
 
     def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
         """Copy within a device. The ranges may overlap."""
@@ -73,7 +75,7 @@ class DeviceMemory(Protocol):
 
 
 class _Numbered:
-    """A driver as the core calls it: attributes come by number."""
+    """Adapts a driver for the core, which names attributes by number."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         self._memory = memory
@@ -91,15 +93,16 @@ class _Numbered:
 
 
 def register_device_memory(kind: str, memory: DeviceMemory | None) -> None:
-    """Make a kind of device known to this process, and to the sessions that it serves.
+    """Register the driver of a kind of device, for this process and the sessions that it serves.
 
-    Tensors can then be allocated there (``ffi.empty(shape, device="ext_dev:0")``, ``session.empty``), and be
-    copied to and from the CPU (``tensor.to("cpu")``, ``session.tensor(x, "ext_dev:0")``).
+    Programs can then allocate tensors on the device (``ffi.empty(shape, device="ext_dev:0")``,
+    ``session.empty``), and copy them to and from the CPU (``tensor.to("cpu")``,
+    ``session.tensor(x, "ext_dev:0")``).
 
     Args:
         kind: a device type of DLPack, such as ``"ext_dev"`` or ``"hexagon"``.
-        memory: the driver, which is kept for as long as the process lives; None makes the kind unknown again
-            (tensors that are there keep their driver).
+        memory: the driver, which farcall keeps until the process ends. None removes the kind; existing
+            tensors keep their driver.
 
     Raises:
         ValueError: ``kind`` names no device type, or names the CPU.
@@ -108,7 +111,7 @@ def register_device_memory(kind: str, memory: DeviceMemory | None) -> None:
     device = _core.Device(kind)
     if device.dlpack_device_type() == _CPU:
         raise ValueError(
-            "register_device_memory: the CPU's memory is there already; name another kind of device"
+            "register_device_memory: the CPU's memory needs no driver; name another kind of device"
         )
     _core.set_device_memory(
         device.dlpack_device_type(), None if memory is None else _Numbered(_whole(memory))
@@ -121,6 +124,6 @@ def _whole(memory: DeviceMemory) -> DeviceMemory:
     if missing:
         raise TypeError(
             f"register_device_memory: `{type(memory).__name__}` has no method {', '.join(missing)}; "
-            "a driver has all of farcall.ffi.DeviceMemory"
+            "a driver has all methods of farcall.ffi.DeviceMemory"
         )
     return memory

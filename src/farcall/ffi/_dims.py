@@ -1,7 +1,7 @@
-"""Dims as text: what an expression such as ``(h - 1)//2 + 1`` is under the sizes of its names.
+"""Evaluates dims that are texts, such as ``(h - 1)//2 + 1``, with the sizes of their names.
 
-farcall.graph.dims writes them, in sympy's notation. Sizes are ints, or torch's symbolic ints, so that a
-dynamic dim stays one. The text may come from a file: it is parsed, never run.
+farcall.graph.dims writes these texts in sympy's notation. Sizes are ints, or torch's symbolic ints, so that a
+dynamic dim stays dynamic. A text may come from a file, so this module parses it and never executes it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from math import gcd
 from typing import Any, NamedTuple
 
 _LONGEST = 4096
-LARGEST_POWER = 64  # n*n*... of a model is written as n**9, and must be read back
-_MOST_BITS = 4096  # of a power of a number, however it is nested
+LARGEST_POWER = 64  # sympy writes the n*n*... of a model as n**9, which must be readable
+_MOST_BITS = 4096  # the largest power of a number, also when powers nest
 
 
 class _Ratio(NamedTuple):
-    """A quotient that is exact; its parts are ints or torch's symbolic ints."""
+    """An exact quotient of ints or of torch's symbolic ints."""
 
     over: Any
     under: Any = 1
@@ -28,10 +28,10 @@ class _Ratio(NamedTuple):
 
 
 def evaluate(text: str, sizes: Mapping[str, Any]) -> Any:
-    """What a dim is under the sizes of its names.
+    """The value of a dim, given the sizes of its names.
 
     Raises:
-        ValueError: the text is no dim, or has a name without a size.
+        ValueError: the text is not a valid dim, or a name has no size.
     """
     try:
         return _value(parse(text), sizes).whole()
@@ -42,23 +42,23 @@ def evaluate(text: str, sizes: Mapping[str, Any]) -> Any:
 
 
 def names(text: str) -> frozenset[str]:
-    """The names of sizes in a dim.
+    """The names that appear in a dim.
 
     Raises:
-        ValueError: the text is no dim.
+        ValueError: the text is not a valid expression.
     """
     return frozenset(node.id for node in ast.walk(parse(text)) if isinstance(node, ast.Name)) - _CALLS.keys()
 
 
 @cache
 def parse(text: str) -> ast.expr:
-    """A dim as a tree, which may have nodes that are not part of one.
+    """Parse a dim. The tree may contain nodes that :func:`evaluate` refuses.
 
     Raises:
-        ValueError: the text is no expression.
+        ValueError: the text is not a valid expression.
     """
     if len(text) > _LONGEST:
-        raise ValueError(f"a dim of {len(text)} characters: at most {_LONGEST} are read")
+        raise ValueError(f"a dim of {len(text)} characters: expected at most {_LONGEST}")
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError, ValueError):
@@ -92,7 +92,7 @@ def _called(node: ast.Call, values: Sequence[_Ratio], function: Callable[..., _R
     try:
         return function(*values)
     except TypeError:
-        raise ValueError(f"takes another number of values: {ast.unparse(node)}") from None
+        raise ValueError(f"wrong number of arguments in a dim: {ast.unparse(node)}") from None
 
 
 def _is_one(value: Any) -> bool:
@@ -100,7 +100,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _ratio(over: Any, under: Any) -> _Ratio:
-    """In lowest terms where both are known, so that symbols meet few divisions."""
+    """Reduce the quotient if both parts are known, so that symbols need few divisions."""
     if isinstance(over, int) and isinstance(under, int) and (common := gcd(over, under)):
         return _Ratio(over // common, under // common)
     return _Ratio(over, under)
@@ -143,7 +143,7 @@ def _modulo(a: _Ratio, b: _Ratio) -> _Ratio:
 def _extreme(*values: _Ratio, largest: bool) -> _Ratio:
     choose = _chooser(values, largest)
     first, *rest = values
-    for value in rest:  # over one denominator; those of dims are positive
+    for value in rest:  # compared over a common denominator; denominators of dims are positive
         over = choose(first.over * value.under, value.over * first.under)
         first = _ratio(over, first.under * value.under)
     return first

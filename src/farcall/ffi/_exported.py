@@ -1,7 +1,7 @@
-"""What a library says of one function, as a tree of types: what stubs and torch's schemas are made from.
+"""A library's description of one function, as a tree of types. Stubs and torch's schemas are made from it.
 
-The calls themselves need less, and get it from ``_describe``. Rules of the metadata: TVM FFI's
-``type_schema``, and beside it ``parameters``, which farcall/kernel.hpp adds (include/farcall/cpp/export.hpp).
+Calls need less, which ``_describe`` provides. The metadata has TVM FFI's ``type_schema``, and also
+``parameters``, which farcall/kernel.hpp adds (include/farcall/cpp/export.hpp).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Type(NamedTuple):
 
     key: str
     args: tuple[Type, ...] = ()
-    """Of a container its items; of a function its result and its parameters, or nothing where nobody says."""
+    """The item types of a container; the result and parameter types of a function, empty if unknown."""
 
     @property
     def is_tensor(self) -> bool:
         return self.key in (TENSOR, VIEW)
 
     def holds_tensor(self) -> bool:
-        """Whether it is a tensor, or a container of some. What a callback takes does not count."""
+        """Whether this is a tensor or a container of tensors. Parameters of a callback do not count."""
         return self.is_tensor or (self.key != "ffi.Function" and any(one.holds_tensor() for one in self.args))
 
 
@@ -52,12 +52,12 @@ class Parameter(NamedTuple):
     """One parameter."""
 
     name: str | None
-    """None: it has none, and is passed by position."""
+    """None: the parameter has no name, and calls pass it by position."""
     type: Type
     default: Any = REQUIRED
-    """REQUIRED and ONLY_THE_KERNEL_KNOWS stand for none, and for one without a form in JSON."""
+    """REQUIRED: there is no default. ONLY_THE_KERNEL_KNOWS: JSON cannot express the default."""
     read_only: bool = False
-    """Whether it is certain that the kernel does not write into it."""
+    """Whether the kernel certainly does not write to it."""
     doc: str = ""
 
     @property
@@ -66,27 +66,27 @@ class Parameter(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """A function, and what its library says of it."""
+    """A function, with the description by its library."""
 
     name: str
     parameters: tuple[Parameter, ...] | None = None
-    """None: nobody says."""
+    """None: unknown."""
     result: Type = Type("Any")
     doc: str = ""
     signature: Any = None
-    """Its Signature, of a function of an artifact."""
+    """The Signature of an artifact's function."""
     shape_like: str = ""
-    """The parameter whose shape, dtype and device the result has; empty where nobody says."""
+    """The parameter that has the shape, dtype and device of the result; empty if unknown."""
 
 
 def read(name: str, metadata: Mapping[str, Any] | None, doc: str | None, signature: Any = None) -> Exported:
-    """What is known of a function; what is not understood counts as not said, as for calls.
+    """Read the description of a function. As for calls, metadata that cannot be understood is ignored.
 
     Args:
-        name: of the function.
-        metadata: what its library exports beside it, read from JSON.
+        name: the name of the function.
+        metadata: the metadata that its library exports, read from JSON.
         doc: its documentation.
-        signature: a farcall.abi.Signature; it goes before the metadata.
+        signature: a farcall.abi.Signature, which overrides the metadata.
     """
     if hasattr(signature, "inputs"):
         return _of_signature(name, doc or "", signature)
@@ -99,7 +99,7 @@ def read(name: str, metadata: Mapping[str, Any] | None, doc: str | None, signatu
 
 
 def read_module(module: Module) -> list[Exported]:
-    """All functions of a loaded module, by name."""
+    """The descriptions of all functions of a loaded module."""
     return [
         read(
             name,
@@ -138,7 +138,7 @@ def _parameter(known: Mapping[str, Any], type_: Type, named: bool) -> Parameter:
 
 
 def _type(schema: Mapping[str, Any]) -> Type:
-    """Functions come with ``named_args``, and of older headers as a list that begins with the result."""
+    """Functions have ``named_args``; older headers write a list that begins with the result."""
     key = str(schema["type"])
     if named := schema.get("named_args"):
         args = [named["return"][0], *named["params"]]

@@ -1,4 +1,4 @@
-"""Streams: on which queue of a device the kernels of a thread put their work."""
+"""Streams: the queues of a device on which the kernels of a thread run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from farcall._core import Device, get_stream, set_stream
 
 @contextmanager
 def use_stream(device: Any, stream: Any) -> Iterator[int]:
-    """Kernels that this thread calls in the block, and that ask for the device's stream, get this one.
+    """Set the stream of a device for the kernels that this thread calls in the block.
 
-    Without it, a call whose arguments are tensors of torch (or of another framework with DLPack's
-    exchange API) gets the stream on which that framework works, for each device that its kernel asks for;
-    another call gets the default stream.
+    Without it, the arguments decide. If they are tensors of torch (or of another framework with DLPack's
+    exchange API), a kernel that asks for a device's stream gets that framework's current stream. In other
+    calls it gets the default stream.
 
     Args:
-        device: a Device, or what makes one, such as ``"cuda:1"``.
-        stream: the handle as an int, None for the default stream, or an object that has it as ``cuda_stream``
-            (torch) or gives it by ``__cuda_stream__()`` (the protocol of CUDA's Python packages).
+        device: a Device, or a value that converts to one, such as ``"cuda:1"``.
+        stream: the handle as an int, None for the default stream, an object with the attribute
+            ``cuda_stream`` (torch), or an object with the method ``__cuda_stream__()`` (CUDA's Python
+            packages).
 
     Yields:
         The handle.
 
     Raises:
-        TypeError: ``stream`` is none of these.
+        TypeError: ``stream`` has another type.
         ValueError: the device is unknown.
         OverflowError: the handle needs more than 64 bits.
     """

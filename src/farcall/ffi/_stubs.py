@@ -1,8 +1,9 @@
-"""Typed stubs (a ``.pyi``) of the functions of a library, from what the library says of them.
+"""Writes typed stubs (a ``.pyi`` file) of a library's functions, from the library's metadata.
 
-A tensor comes back in the framework of the arguments, so a function that takes and gives tensors is
-overloaded: numpy's arrays, whose dtype and rank may change, and any other type with ``__dlpack_device__``,
-which comes back as it is. Tensors of several frameworks in one call are not typed.
+A tensor result has the framework of the arguments. A function that takes and returns tensors therefore has
+two
+overloads: one for numpy arrays, whose dtype and rank may change, and one for any other type with
+``__dlpack_device__``, which the result has, too. The stubs do not type calls that mix frameworks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NUMPY = "import numpy.typing as _npt\n"
 
 _ANY, _ARRAY, _SAME, _INPUT = "_typing.Any", "_npt.NDArray[_typing.Any]", "_Tensor", "_SupportsDLPack"
 
-# As a parameter, and as a result.
+# The type of a parameter, and the type of a result.
 _PLAIN = {
     "None": ("None", "None"),
     "bool": ("bool", "bool"),
@@ -54,14 +55,14 @@ _BUILTINS = frozenset(
 
 
 def stub(name: str, functions: Iterable[Exported]) -> str:
-    """The text of a stub file; equal input gives equal text.
+    """The text of a stub file. Equal input gives equal text.
 
     Args:
-        name: what the library is called.
-        functions: in any order.
+        name: the name of the library.
+        functions: its functions, in any order.
 
     Returns:
-        Valid Python for type checkers. A function whose name Python cannot define is a comment.
+        Valid Python for type checkers. A function whose name is not valid in Python becomes a comment.
     """
     ordered = sorted(functions, key=lambda one: one.name)
     writer = _Writer({one.name for one in ordered})
@@ -76,16 +77,16 @@ def stub(name: str, functions: Iterable[Exported]) -> str:
 
 
 class _Writer:
-    """Writes functions; ``taken`` are the names that the file itself defines, which may be those of types."""
+    """Writes functions. ``taken`` has the names that the file defines, which may hide builtin types."""
 
     def __init__(self, taken: set[str]) -> None:
         self._shadowed = taken & _BUILTINS
 
     def function(self, function: Exported) -> str:
-        """The definitions of one function: one, or one an overload."""
+        """The definition of one function, or one definition for each overload."""
         name = function.name
         if not name.isidentifier() or keyword.iskeyword(name):
-            return f"# {name!r} is no name in Python: reach it by module[{name!r}]\n"
+            return f"# {name!r} is not a name in Python: use module[{name!r}]\n"
         if function.parameters is None:
             return self._define(name, "*args: " + _ANY, _ANY, documentation(function))
         document = documentation(function)
@@ -116,7 +117,7 @@ class _Writer:
         return ", ".join(texts), self._given(function.result, given)
 
     def _taken(self, type_: Type, tensor: str) -> str:
-        """What may be passed for a type."""
+        """The annotation of a parameter of a type."""
         match type_.key, type_.args:
             case _ if type_.is_tensor:
                 return tensor
@@ -132,7 +133,7 @@ class _Writer:
         return self._either_way(type_, lambda one: self._taken(one, tensor), 0)
 
     def _given(self, type_: Type, tensor: str) -> str:
-        """What comes back for a type: native/python/result.c."""
+        """The annotation of a result of a type, as native/python/result.c converts it."""
         match type_.key, type_.args:
             case _ if type_.is_tensor:
                 return tensor
@@ -161,7 +162,7 @@ class _Writer:
         return ", ".join(map(text, args)) if len(args) == 2 else f"{_ANY}, {_ANY}"
 
     def _plain(self, text: str) -> str:
-        """A builtin type, which a function of the library may hide."""
+        """The text of a builtin type, even if a function of the library hides its name."""
         if not self._shadowed:
             return text
         words = text.replace("[", " [ ").replace("]", " ] ").split()
@@ -170,7 +171,7 @@ class _Writer:
 
 
 def documentation(function: Exported) -> str:
-    """The text of a function, what its parameters are for, and the tensors that it gives."""
+    """The docstring of a function: its text, its parameters, and the tensors that it returns."""
     parameters = function.parameters or ()
     names = _names(parameters) or _numbered(parameters)
     about = [f"    {name}: {one.doc}" for name, one in zip(names, parameters, strict=True) if one.doc]
@@ -184,19 +185,19 @@ def documentation(function: Exported) -> str:
 
 
 def _tensor_types(function: Exported) -> list[tuple[str, str]]:
-    """What stands for a tensor among the parameters and in the result: a pair for each overload."""
+    """The annotations of tensors in the parameters and in the result: one pair for each overload."""
     if not function.result.holds_tensor():
         return [(_INPUT, _INPUT)]
     types = [one.type for one in function.parameters or ()]
     if not any(one.holds_tensor() for one in types):
         return [(_INPUT, "_ffi.Tensor")]
     if not any(one.holds_tensor() and one.key != "Optional" for one in types):
-        return [(_INPUT, _ANY)]  # with None for all of them, the type of the result follows from nothing
+        return [(_INPUT, _ANY)]  # if all of them are None, nothing determines the type of the result
     return [(_ARRAY, _ARRAY), (_SAME, _SAME)]
 
 
 def _names(parameters: Sequence[Parameter]) -> list[str] | None:
-    """The names, where all of them are such in Python; without, arguments go by position."""
+    """The names if all of them are valid in Python; otherwise None, and calls pass arguments by position."""
     names = [one.name for one in parameters if one.name and one.name.isidentifier()]
     good = len(set(names)) == len(parameters) and not any(map(keyword.iskeyword, names))
     return names if good else None
@@ -207,7 +208,7 @@ def _numbered(parameters: Sequence[Parameter]) -> list[str]:
 
 
 def _defaults(parameters: Sequence[Parameter]) -> list[str]:
-    """Behind a default, Python wants defaults; one with a parameter behind it that has none is left out."""
+    """The defaults. Python allows a default only if all later parameters have one; others are left out."""
     last = max((i for i, one in enumerate(parameters) if not one.has_default), default=-1)
     return [_default(one) if i > last else "" for i, one in enumerate(parameters)]
 
@@ -240,7 +241,7 @@ def _docstring(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as it may stand in a string of Python's; lines stay lines."""
+    """The text, escaped for a Python string literal. Line breaks stay line breaks."""
     return "".join(
         "\\\\" if c == "\\" else c if c == "\n" or c.isprintable() else repr(c)[1:-1] for c in text
     )

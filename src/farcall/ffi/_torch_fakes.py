@@ -1,7 +1,7 @@
-"""Fake implementations: which shapes a function gives, for torch.compile and torch.export to go by.
+"""Fake implementations, which tell torch.compile and torch.export the shapes of a function's results.
 
-A Signature says it by itself: its result dims are expressions over the names of its input dims. They are
-worked out on torch's sizes, ints or symbols, so that a dynamic dim stays one.
+A Signature has this information: its result dims are expressions over the names of its input dims. This
+module evaluates them with torch's sizes, ints or symbols, so that a dynamic dim stays dynamic.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Fake = Callable[..., Any]
 
 
 def nothing(*args: Any) -> None:
-    """The fake of a function that gives nothing: what it writes into has its shape already."""
+    """The fake of a function without a result. The tensors that it writes have their shapes already."""
 
 
 def like(place: int) -> Fake:
-    """The fake of a function whose result is a new row-major tensor, else like the argument at ``place``."""
+    """The fake of a function whose result is a new row-major tensor, like the argument at ``place``."""
 
     def fake(*args: Any) -> Any:
         import torch
@@ -30,20 +30,20 @@ def like(place: int) -> Fake:
 
 
 def no_rule(qualname: str, name: str, result: str) -> Fake:
-    """The fake of a function whose results nobody describes: it says what to do."""
+    """The fake of a function without a description of its results. It raises an error with the cure."""
 
     def fake(*args: Any) -> Any:
         raise RuntimeError(
-            f"`{qualname}` returns {result}, and nothing says of which shape or value, which torch.compile "
-            f"and torch.export must know before it runs; pass as_torch_op(..., fake={{{name!r}: f}}), where "
-            "f takes the arguments and gives what the results are like: lambda x, *_: torch.empty_like(x)"
+            f"`{qualname}` returns {result} of unknown shape or value, which torch.compile and torch.export "
+            f"need before the operator runs; pass as_torch_op(..., fake={{{name!r}: f}}), where f takes the "
+            "arguments and returns tensors like the results, such as lambda x, *_: torch.empty_like(x)"
         )
 
     return fake
 
 
 def of_signature(name: str, signature: Any) -> Fake:
-    """The fake of an artifact's function: it checks arguments, as that does, and makes results."""
+    """The fake of an artifact's function. It checks arguments as the function does, and makes results."""
     inputs, outputs = tuple(signature.inputs), tuple(signature.outputs)
 
     def fake(*args: Any) -> Any:
@@ -61,7 +61,7 @@ def torch_dtype(name: str, default: Any = None) -> Any:
     """torch's dtype of that name.
 
     Raises:
-        TypeError: there is none, and no default.
+        TypeError: torch has no such dtype, and there is no default.
     """
     import torch
 
@@ -74,7 +74,7 @@ def torch_dtype(name: str, default: Any = None) -> Any:
 
 
 def torch_device(name: str) -> Any:
-    """torch's device of that name, or the name where torch has none; its CPU has no number."""
+    """torch's device of that name, or the name itself if torch has none. torch's CPU has no number."""
     import torch
 
     try:
@@ -93,7 +93,7 @@ def _empty(spec: Any, sizes: Mapping[str, Any], device: Any) -> Any:
 def _check(where: str, spec: Any, x: Any, sizes: dict[str, Any]) -> None:
     got = f"expected {spec.type}, got {str(x.dtype).removeprefix('torch.')}{list(x.shape)}"
     if x.dtype != torch_dtype(spec.dtype):
-        raise TypeError(f"{where}: {got}; convert it by .to(torch.{spec.dtype})")
+        raise TypeError(f"{where}: {got}; convert it with .to(torch.{spec.dtype})")
     if x.ndim != len(spec.shape):
         raise ValueError(f"{where}: {got}; reshape it to rank {len(spec.shape)}")
     for axis, (dim, size) in enumerate(zip(spec.shape, x.shape, strict=True)):

@@ -1,8 +1,8 @@
 """``Module.as_torch_op``: the functions of a library as operators of torch, ``torch.ops.<namespace>.<name>``.
 
-An operator runs under torch.compile and torch.export without a break in the graph: its schema follows from
-the metadata or the Signature, and its fake implementation from the Signature or a rule of the caller's.
-It is registered for CompositeExplicitAutograd: tensors of every device reach the kernel.
+torch.compile and torch.export keep the graph whole at an operator. Its schema comes from the metadata or the
+Signature, and its fake implementation from the Signature or a rule of the caller. It is registered for
+CompositeExplicitAutograd, so that tensors of every device reach the kernel.
 
 Source: torch.library (2.13).
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from farcall._core import Function, Module
 
 _OF_TORCH = frozenset({"aten", "prim", "prims"})
-_REGISTERED: list[Any] = []  # a torch.library.Library takes its operators along when it goes
+_REGISTERED: list[Any] = []  # keeps each torch.library.Library alive: its operators end with it
 _lock = threading.Lock()
 
 
 class TorchOps:
     """The operators that :meth:`farcall.Module.as_torch_op` registered.
 
-    ``ops.scale`` and ``ops["scale"]`` are ``torch.ops.<namespace>.scale``; iteration is over names.
+    ``ops.scale`` and ``ops["scale"]`` are ``torch.ops.<namespace>.scale``. Iterating yields the names.
     """
 
     def __init__(self, namespace: str, operators: Mapping[str, Any], skipped: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class TorchOps:
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Functions that are no operators, and why."""
+        """The functions that could not become operators, each with the reason."""
         return self._skipped
 
     def __getattr__(self, name: str) -> Any:
@@ -48,7 +48,7 @@ class TorchOps:
         why = self._skipped.get(
             name, f"the module has no such function; it has `{'`, `'.join(self._operators)}`"
         )
-        raise AttributeError(f"`{self._namespace}::{name}` is no operator: {why}")
+        raise AttributeError(f"`{self._namespace}::{name}` is not an operator: {why}")
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -79,19 +79,20 @@ def as_torch_op(
     Args:
         module: the module; functions without metadata and without a Signature are left out.
         namespace: a Python identifier.
-        functions: which ones; default: all that torch's schemas can express. Those left out are in the
-            result's ``skipped``, with the reason.
-        fake: by function name, what gives results of the right shape without computing: it takes the
-            arguments, with defaults filled in, as fake tensors. An artifact's functions need none, nor do
-            functions without results.
-        mutates: by function name, the parameters that the kernel writes into, by name or position; default:
-            all tensors that the metadata does not say to be read only.
+        functions: the functions to register; default: all functions that torch's schemas can express. The
+            result's ``skipped`` lists the others with the reasons.
+        fake: by function name, a function that returns tensors of the right shapes without computing. It
+            takes the arguments as fake tensors, with defaults filled in. An artifact's functions need none,
+            nor do functions without results.
+        mutates: by function name, the parameters that the kernel writes, by name or position; default: all
+            tensors except those that the metadata marks as read-only.
 
     Returns:
         The operators.
 
     Raises:
-        ValueError: the namespace is none, or an operator is registered already; nothing is registered then.
+        ValueError: the namespace is not valid, or an operator is registered already. Nothing is registered
+            then.
         TypeError: one of ``functions`` has a type that torch's schemas cannot express.
         MissingExtraError: torch is not installed.
     """
@@ -108,7 +109,7 @@ def as_torch_op(
     operators, skipped = _plan(exported, wanted, mutates or {})
     if skipped and (functions is not None or not operators):
         reasons = "; ".join(f"`{name}`: {why}" for name, why in skipped.items())
-        raise TypeError(f"{module.path}: no operators of torch can be made: {reasons}")
+        raise TypeError(f"{module.path}: these functions cannot be operators of torch: {reasons}")
     with _lock:
         _refuse_registered(torch, namespace, [one.function.name for one in operators])
         _register(torch, module, namespace, operators, fake or {})
@@ -126,15 +127,15 @@ def _import_torch() -> Any:
     return torch
 
 
-# ---- what is asked for
+# ---- the caller's arguments
 
 
 def _check_namespace(namespace: str) -> None:
     if not isinstance(namespace, str):
-        raise TypeError(f"as_torch_op: the namespace is a str, got `{type(namespace).__name__}`")
+        raise TypeError(f"as_torch_op: the namespace must be a str, got `{type(namespace).__name__}`")
     if not namespace.isidentifier() or keyword.iskeyword(namespace) or not namespace.isascii():
         raise ValueError(
-            f"as_torch_op: the namespace {namespace!r} is no identifier; expected a name such as 'mine'"
+            f"as_torch_op: the namespace {namespace!r} is not an identifier; expected a name such as 'mine'"
         )
     if namespace in _OF_TORCH:
         raise ValueError(f"as_torch_op: the namespace {namespace!r} is torch's own; choose another")
@@ -144,7 +145,7 @@ def _check_names(what: str, names: Iterable[str], exported: Mapping[str, Exporte
     for name in names:
         if name not in exported:
             raise ValueError(
-                f"as_torch_op: `{what}` names `{name}`, and {module.path} has `{'`, `'.join(exported)}`"
+                f"as_torch_op: `{what}` names `{name}`, but {module.path} has only `{'`, `'.join(exported)}`"
             )
 
 
@@ -194,7 +195,7 @@ def _register(
 
 
 def _implementation(torch: Any, call: Function, operator: Operator) -> Callable[..., Any]:
-    """What torch calls: the Function itself where nothing is to be done before or after."""
+    """The callable for torch: the Function itself if no work is needed before or after the call."""
     function, written, fills = operator.function, operator.written, operator.fills
     types = [one.type for one in function.parameters or ()]
     may_alias = function.result.holds_tensor() and any(_owns(one) for one in types)
@@ -217,7 +218,7 @@ def _implementation(torch: Any, call: Function, operator: Operator) -> Callable[
 
 
 def _owns(type_: Type) -> bool:
-    """Whether a kernel may keep, and so give back, a tensor that it gets as this."""
+    """Whether a kernel may keep a tensor of this parameter type, and thus return it."""
     return type_.key == "ffi.Tensor" or any(map(_owns, type_.args))
 
 
@@ -232,10 +233,10 @@ def _filled(args: tuple[Any, ...], fills: Sequence[Fill]) -> tuple[Any, ...]:
 
 
 def _own_results(torch: Any, result: Any, args: tuple[Any, ...]) -> Any:
-    """Results as torch wants them: its own tensors, lists for lists, and no memory of an argument.
+    """Convert results for torch: its own tensors, lists for lists, and no memory of an argument.
 
-    A kernel that gives back its argument gives an operator that copies it: torch's graphs have no room for an
-    alias that no schema declares.
+    If a kernel returns its argument, the operator returns a copy: torch's graphs cannot hold an alias that
+    the schema does not declare.
     """
     if result is None or isinstance(result, bool | int | float):
         return result
@@ -246,7 +247,7 @@ def _own_results(torch: Any, result: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _is_inside(torch: Any, address: int, values: Iterable[Any]) -> bool:
-    """Whether memory is that of a tensor among the values. What DLPack made has a storage of its own."""
+    """Whether an address lies in the memory of a tensor among the values, also seen through DLPack."""
     for one in values:
         if isinstance(one, list | tuple):
             if _is_inside(torch, address, one):
@@ -273,7 +274,7 @@ def _fake(qualname: str, operator: Operator, rule: Callable[..., Any] | None) ->
 
 
 def _with_defaults(rule: Callable[..., Any], operator: Operator) -> fakes.Fake:
-    """torch leaves out the arguments at the end that are as the schema's defaults."""
+    """Add the trailing arguments that torch leaves out because they equal the schema's defaults."""
     defaults = [one.default for one in operator.function.parameters or ()]
     for fill in operator.fills:
         defaults[fill.place] = fill.value

@@ -1,6 +1,6 @@
-"""The schema of an operator of torch, from what a library says of a function.
+"""Writes the schema of a torch operator, from the description of a function.
 
-Source: the schema language of torch's native_functions.yaml, and what torch.library accepts of it (2.13).
+Source: the schema language of torch's native_functions.yaml, as far as torch.library accepts it (2.13).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _RESULTS = {"bool": "bool", "int": "SymInt", "float": "float"}
 
 
 class Fill(NamedTuple):
-    """A default that torch's schemas cannot express: None there, and put in before the call."""
+    """A default that torch's schemas cannot express: the schema has None, and the call fills in the value."""
 
     place: int
     value: Any
 
 
 class Operator(NamedTuple):
-    """What is to be registered."""
+    """An operator to register."""
 
     function: Exported
     schema: str
@@ -50,17 +50,17 @@ def operator_of(function: Exported, mutates: Sequence[str | int] | None = None) 
     """The operator for a function.
 
     Args:
-        function: what is known of it.
-        mutates: the parameters that it writes into; default: all tensors that are not said to be read only.
+        function: the description of the function.
+        mutates: the parameters that it writes; default: all tensors that are not marked as read-only.
 
     Raises:
-        NoSchemaError: there is no such schema; the message says why.
-        ValueError: ``mutates`` names no tensor parameter.
+        NoSchemaError: torch's schemas cannot express the function; the message has the reason.
+        ValueError: ``mutates`` names something other than a tensor parameter.
     """
     if function.parameters is None:
         raise NoSchemaError("its library has no metadata for it")
     if not function.name.isidentifier() or keyword.iskeyword(function.name):
-        raise NoSchemaError("its name is no identifier")
+        raise NoSchemaError("its name is not an identifier")
     parameters = function.parameters
     names = schema_names(parameters)
     written = _written(function, names, mutates)
@@ -78,7 +78,7 @@ def operator_of(function: Exported, mutates: Sequence[str | int] | None = None) 
 
 
 def schema_names(parameters: Sequence[Parameter]) -> list[str]:
-    """Names that a schema takes: those of the parameters, made identifiers, or ``arg1, arg2, ...``."""
+    """Valid names for a schema: the parameters' names, made identifiers, or ``arg1, arg2, ...``."""
     names = [_identifier(one.name or "") for one in parameters]
     if not all(names) or len(set(names)) != len(names):
         return [f"arg{i}" for i in range(1, len(parameters) + 1)]
@@ -103,8 +103,8 @@ def _written(function: Exported, names: list[str], mutates: Sequence[str | int] 
         index = which if isinstance(which, int) else known.index(which) if which in known else -1
         if not (0 <= index < len(parameters) and parameters[index].type.holds_tensor()):
             raise ValueError(
-                f"as_torch_op: `mutates` names {which!r}, which is no tensor parameter of `{function.name}`; "
-                f"it has `{'`, `'.join(names)}`"
+                f"as_torch_op: `mutates` names {which!r}, which is not a tensor parameter of "
+                f"`{function.name}`; it has `{'`, `'.join(names)}`"
             )
         found.append(index)
     return tuple(sorted(set(found)))
@@ -150,12 +150,12 @@ def _one_result(result: Type) -> str | None:
 
 
 def _can_default(parameter: Parameter) -> bool:
-    """Whether a caller of the operator can leave it out. What only the kernel knows, torch cannot."""
+    """Whether a caller of the operator can leave the parameter out: torch must know the default."""
     return parameter.default is not REQUIRED and parameter.default is not ONLY_THE_KERNEL_KNOWS
 
 
 def _default_text(parameter: Parameter) -> str | None:
-    """The default as a schema writes it; None where it cannot."""
+    """The default in the syntax of schemas; None if a schema cannot express it."""
     value, key = parameter.default, parameter.type.key
     if key == "Optional":
         if value is None:
@@ -173,7 +173,7 @@ def _default_text(parameter: Parameter) -> str | None:
 
 
 def _for_torch(parameter: Parameter) -> Any:
-    """A default that a schema cannot write, as torch's callers would give it."""
+    """A default that a schema cannot express, as a value that torch's callers would pass."""
     value = parameter.default
     if parameter.type.key == "DataType" and isinstance(value, str):
         return torch_dtype(value, value)

@@ -1,4 +1,4 @@
-"""C compilers and targets: what turns generated C into a library, here and for other machines."""
+"""C compilers and targets: they turn generated C into libraries for this machine and others."""
 
 from farcall.toolchain._build import (
     C_FLAGS,

@@ -1,4 +1,4 @@
-"""Compiling C sources to objects, and linking objects to a shared library."""
+"""Compiles C sources to objects, and links objects to a shared library."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from farcall.toolchain._compiler import Compiler, find_compiler
 from farcall.toolchain._room import room_to
 from farcall.toolchain._target import Target
 
-# No -ffast-math: NaN, infinity and signed zero mean what ONNX says. What is switched off here changes no
-# value: nobody reads errno or the floating-point exception flags of a kernel. Contraction to fused
-# multiply-add happens inside one expression only, as C11 6.5p8 has it.
+# There is no -ffast-math: NaN, infinity and signed zero must mean what ONNX says. The math flags below
+# change no value, since no code reads errno or the floating-point exception flags of a kernel. The compiler
+# contracts to fused multiply-add only inside one expression, as C11 6.5p8 allows.
 C_FLAGS = (
     "-std=c11",
     "-O3",
@@ -25,17 +25,17 @@ C_FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=on",
-    "-Werror=implicit-function-declaration",  # C11 has none, and guessing one breaks 64-bit results
+    "-Werror=implicit-function-declaration",  # a guessed declaration breaks 64-bit results
 )
 
-# Symbols of the library bind inside it, so that two artifacts in one process, each with a `main`, cannot
-# take each other's; and nothing that differs from build to build goes into the file.
+# -Bsymbolic: two artifacts in one process each have a `main`, and each must bind to its own.
+# --build-id=none: equal inputs must give equal files.
 LINK_FLAGS = ("-shared", "-s", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,defs")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One C file: its name (for messages), its text, and flags of its own, which come last."""
+    """One C file: its name (for messages), its text, and additional flags, which come last."""
 
     name: str
     text: str
@@ -46,10 +46,10 @@ def include_dir() -> Path:
     """The folder to pass with ``-I``, so that ``#include <farcall/c_api.h>`` works.
 
     Raises:
-        ToolchainError: the headers are not there (a broken installation).
+        ToolchainError: the headers are missing, since the installation is broken.
     """
     package = Path(__file__).resolve().parents[1]
-    for folder in (package / "include", package.parents[1] / "include"):  # a wheel, a checkout
+    for folder in (package / "include", package.parents[1] / "include"):  # in a wheel, in a checkout
         if (folder / "farcall" / "c_api.h").is_file():
             return folder
     raise ToolchainError(f"farcall's headers are not in {package / 'include'}; install farcall again")
@@ -59,20 +59,20 @@ def compile_sources(compiler: Compiler, target: Target, sources: Sequence[Source
     """Compile ``sources``, several at once, and return their objects (files in the cache), in order.
 
     Raises:
-        ToolchainError: the compiler refused one; the message holds its words.
+        ToolchainError: the compiler refused a source; the message has its output.
     """
     headers = _header_key()
     workers = min(len(sources), len(os.sched_getaffinity(0)))
     if workers <= 1:
         return [_compile(compiler, target, source, headers) for source in sources]
-    from concurrent.futures import ThreadPoolExecutor  # 10 ms, which those need not pay who find all built
+    from concurrent.futures import ThreadPoolExecutor  # takes 10 ms, so one source skips it
 
-    with ThreadPoolExecutor(workers) as pool:  # threads: each only waits for a compiler
+    with ThreadPoolExecutor(workers) as pool:  # threads are enough, as each only waits for a compiler
         return list(pool.map(lambda source: _compile(compiler, target, source, headers), sources))
 
 
 def _header_key() -> str:
-    """What is in our headers: an object made with other ones must not be taken from the cache."""
+    """A hash of farcall's headers, so that the cache does not return an object built with other headers."""
     files = sorted((include_dir() / "farcall").glob("*.h"))
     return content_key(part for file in files for part in (file.name, file.read_bytes()))
 
@@ -90,12 +90,12 @@ def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -
 
 
 def assemble(compiler: Compiler, target: Target, text: str, folder: Path, name: str) -> Path:
-    """Assemble ``text``, whose ``.incbin`` files are in ``folder``, to the object ``name`` there.
+    """Assemble ``text`` to the object ``name`` in ``folder``, which also has its ``.incbin`` files.
 
-    Not cached: assembling costs milliseconds, and the data would be kept twice.
+    The cache does not keep the object: assembling costs milliseconds, and the data would be stored twice.
 
     Raises:
-        ToolchainError: the assembler refused it.
+        ToolchainError: the assembler refused the text.
     """
     source = folder / f"{name}.s"
     source.write_text(text, encoding="utf-8")
@@ -110,7 +110,7 @@ def link_shared(
     """Link ``objects`` to the shared library ``output``.
 
     Raises:
-        ToolchainError: the linker failed: an undefined symbol, say. The message holds its words.
+        ToolchainError: the linker failed, for example on an undefined symbol; the message has its output.
     """
     arguments = [*compiler.target_flags(target), *LINK_FLAGS, *map(str, objects), *flags, "-lm"]
     compiler.run([*arguments, "-o", output.name], output.parent, f"link for {target}")
@@ -119,14 +119,14 @@ def link_shared(
 def compile_shared(
     sources: Sequence[Source], output: Path, target: Target | None = None, flags: Sequence[str] = ()
 ) -> None:
-    """Compile and link ``sources`` to the shared library ``output``, which appears whole or not at all.
+    """Compile and link ``sources`` to the shared library ``output``, which appears complete or not at all.
 
-    Kernels that call the runtime (``TVMFFIErrorSetRaisedFromCStr``, ...) get it from whoever loads them: pass
-    ``flags=["-Wl,-z,undefs"]``.
+    The loader supplies the runtime's functions (``TVMFFIErrorSetRaisedFromCStr``, ...). For kernels that call
+    them, pass ``flags=["-Wl,-z,undefs"]``.
 
     Raises:
         ToolchainError: no compiler was found, or it failed.
-        UsageError: a file cannot be written: no space left, say.
+        UsageError: a file cannot be written, for example because the disk is full.
     """
     target = target or Target.host()
     compiler = find_compiler(target)

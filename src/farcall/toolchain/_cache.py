@@ -1,7 +1,8 @@
-"""The cache of compiled objects: a folder of files named by the hash of everything that made them.
+"""The cache of compiled objects: a folder of files, each named by a hash of all its inputs.
 
-A file is built beside its place and then renamed, so a reader sees a whole file or none, also when several
-processes build the same one at once: the last one wins, with equal content. Nothing is ever locked.
+The cache builds a file beside its place and then renames it, so a reader sees a complete file or none.
+Several processes may build the same file at once: the last one wins, with equal contents. The cache uses no
+locks.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_FORMAT = "farcall objects 1"  # part of every key: change it when what is in the files changes
+_FORMAT = "farcall objects 1"  # part of every key: change it when the format of the files changes
 
 
 def cache_folder() -> Path:
-    """Where compiled objects are kept.
+    """The folder of compiled objects.
 
-    ``$FARCALL_CACHE_DIR``, else ``$XDG_CACHE_HOME/farcall``, else ``~/.cache/farcall``. When it cannot be
-    written, a folder of this process that goes away with it.
+    It is ``$FARCALL_CACHE_DIR``, else ``$XDG_CACHE_HOME/farcall``, else ``~/.cache/farcall``. If that folder
+    cannot be written, it is a temporary folder, which is deleted when this process ends.
     """
     if wanted := os.environ.get("FARCALL_CACHE_DIR"):
         return _usable(Path(wanted).absolute())
@@ -56,7 +57,7 @@ def _temporary_folder() -> Path:
 
 
 def content_key(parts: Iterable[str | bytes]) -> str:
-    """A name for what is made from ``parts``: two lists of parts share it only when they are equal."""
+    """A key for the result of ``parts``. Only equal lists of parts have the same key."""
     digest = hashlib.sha256(_FORMAT.encode())
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -66,11 +67,11 @@ def content_key(parts: Iterable[str | bytes]) -> str:
 
 
 def cached(key: str, suffix: str, make: Callable[[Path], None]) -> Path:
-    """The file of ``key``, made by ``make(path)`` when it is not there yet.
+    """The file of ``key``. If it does not exist yet, ``make(path)`` makes it.
 
     Raises:
-        OSError: the file cannot be written (no space left).
-        Exception: whatever ``make`` raises; nothing is left behind then.
+        OSError: the file cannot be written, for example because the disk is full.
+        Exception: an error of ``make``, after which no file is left behind.
     """
     place = cache_folder() / "objects" / key[:2] / (key[2:] + suffix)
     if place.exists():

@@ -1,4 +1,4 @@
-"""Finding a C compiler, and how to talk to it."""
+"""Finds a C compiler, and runs it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from farcall.errors import ToolchainError
 from farcall.toolchain._cache import user_cache
 from farcall.toolchain._target import Target
 
-_MESSAGE_LIMIT = 4000  # characters of a compiler's output that an error carries: both ends of it
+_MESSAGE_LIMIT = 4000  # characters of a compiler's output in an error: the beginning and the end
 _TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: the words that start it, its family, and the text by which it names its version."""
+    """A C compiler: its command, its family, and its version text."""
 
     command: tuple[str, ...]
     family: str  # "gcc", "clang" or "zig"
@@ -33,7 +33,7 @@ class Compiler:
         return f"{shlex.join(self.command)} ({self.version.splitlines()[0]})"
 
     def target_flags(self, target: Target) -> list[str]:
-        """The flags by which this compiler makes code for ``target``."""
+        """The flags with which this compiler generates code for ``target``."""
         if self.family == "zig":  # spells CPU levels with underscores
             cpu = [f"-mcpu={target.cpu.replace('-', '_')}"] if target.cpu else []
             return ["-target", target.triple, *cpu]
@@ -46,12 +46,12 @@ class Compiler:
         """Run the compiler and return its output.
 
         Args:
-            arguments: what follows the command.
-            cwd: the folder to run in; names in ``arguments`` are relative to it.
-            what: the job, for the error.
+            arguments: the arguments of the command.
+            cwd: the folder to run in; file names in ``arguments`` are relative to it.
+            what: the name of the job, for the error.
 
         Raises:
-            ToolchainError: it failed; the message holds its own words.
+            ToolchainError: the compiler failed; the message has its output.
         """
         try:
             done = subprocess.run(
@@ -75,7 +75,7 @@ class Compiler:
 
 
 def shorten(text: str, limit: int = _MESSAGE_LIMIT) -> str:
-    """``text``, or its beginning and end where it is longer than ``limit``."""
+    """``text``, or its beginning and end if it is longer than ``limit``."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -84,7 +84,7 @@ def shorten(text: str, limit: int = _MESSAGE_LIMIT) -> str:
 
 @dataclass(frozen=True)
 class _Language:
-    """Where a language's compiler is looked for."""
+    """The places to look for a language's compiler."""
 
     title: str
     variable: str
@@ -99,18 +99,18 @@ _LANGUAGES = {
 
 
 def find_compiler(target: Target | None = None, language: str = "c") -> Compiler:
-    """A C (or C++) compiler for ``target`` (default: this machine).
+    """Find a C or C++ compiler for ``target`` (default: this machine).
 
-    Looked for in this order: the environment's ``CC``, ``cc``, ``gcc``, ``clang``, and the ``ziglang``
-    package's; for C++ ``CXX``, ``c++``, ``g++``, ``clang++``. A target other than this machine takes
-    ziglang's, which knows them all, unless the variable is set.
+    The search order for C is the variable ``CC``, then ``cc``, ``gcc``, ``clang``, then the compiler of the
+    ``ziglang`` package. For C++, it is ``CXX``, ``c++``, ``g++``, ``clang++``, and ``ziglang``. For a target
+    other than this machine, the order is the variable, then ``ziglang``, which knows all targets.
 
     Args:
-        target: what the compiler must make code for.
+        target: the machine to generate code for.
         language: ``"c"`` or ``"c++"``.
 
     Raises:
-        ToolchainError: there is none. The message says what to install.
+        ToolchainError: no compiler was found. The message names a package to install.
     """
     target = target or Target.host()
     where = _LANGUAGES[language]
@@ -132,7 +132,8 @@ def find_compiler(target: Target | None = None, language: str = "c") -> Compiler
 def compiler_identity(language: str) -> str:
     """A text that changes when :func:`find_compiler` would find another compiler for this machine.
 
-    Nothing is started: the file's name, size and time stand for it. So a cache can be asked in microseconds.
+    It consists of the file's name, size and time. It starts no process, so a look-up in a cache takes
+    microseconds.
     """
     where = _LANGUAGES[language]
     found = tuple(os.environ.get(where.variable, "").split())
@@ -154,7 +155,7 @@ def _probe_chosen(text: str, where: _Language) -> Compiler:
         raise ToolchainError(f"environment variable {where.variable} is {text!r}: {error}") from None
     if not (compiler := _probe(command)):
         raise ToolchainError(
-            f"environment variable {where.variable} is {text!r}, which does not start or does not answer "
+            f"environment variable {where.variable} is {text!r}, which does not start or does not support "
             f"--version; set it to a {where.title} compiler, or unset it"
         )
     return compiler
@@ -190,15 +191,15 @@ def _zig_command(word: str) -> tuple[str, ...] | None:
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.origin:
         return None
-    binary = Path(spec.origin).with_name("zig")  # itself, where it is: saves the start of a Python each time
+    binary = Path(spec.origin).with_name("zig")  # started directly, it saves the start of a Python
     return (str(binary), word) if os.access(binary, os.X_OK) else (sys.executable, "-m", "ziglang", word)
 
 
 def _environment(family: str) -> dict[str, str]:
-    """The compiler's environment: messages in English, and a place for zig's own cache.
+    """The compiler's environment: messages in English, and a folder for zig's own cache.
 
-    That is where zig has it anyway, if it can be written: it holds what every link for a target needs, and is
-    made in seconds.
+    The folder is zig's default if it can be written. The cache has files that every link for a target needs,
+    and that take seconds to make.
     """
     environment = {**os.environ, "LC_ALL": "C"}
     if family == "zig":

@@ -1,4 +1,4 @@
-"""Building writes files: where the system refuses one, the error names the folders and the cure."""
+"""Errors for files that a build cannot write: they name the folders and the cure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from farcall.toolchain._cache import cache_folder
 _CURES = {
     errno.ENOSPC: "free space there, or set these variables to folders on another disk",
     errno.EDQUOT: "free space there, or set these variables to folders on another disk",
-    errno.EFBIG: "raise the largest size of a file (ulimit -f)",
+    errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
 }
 
 
 @contextmanager
 def room_to(act: str) -> Iterator[None]:
-    """Raise a UsageError where the body cannot write its files: no space left, a limit, no permission.
+    """Raise a UsageError if the body cannot write its files: no space left, a limit, no permission.
 
     Args:
-        act: What the body does, as in ``cannot {act}``.
+        act: the action of the body, as in ``cannot {act}``.
 
     Raises:
-        UsageError: The body raised an OSError.
+        UsageError: the body raised an OSError.
     """
     try:
         yield
@@ -42,4 +42,4 @@ def _name(folder: Callable[[], str | Path]) -> str:
     try:
         return repr(str(folder()))
     except OSError:
-        return "no folder, for none can be written to"
+        return "no folder, since none is writable"

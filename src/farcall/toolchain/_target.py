@@ -1,8 +1,8 @@
-"""Targets: which machine a library is for.
+"""Targets: the machine that a library is compiled for.
 
-The words are the compiler world's: a triple ``arch-os-abi``, and a CPU level. For x86-64 the levels are
-those of the psABI (x86-64-v2, -v3), which compilers know by ``-march`` and which say exactly what a CPU
-must have; finer names (``znver4``) would tie a library to one maker.
+The names are those of compilers: a triple ``arch-os-abi``, and a CPU level. For x86-64 the levels are those
+of the psABI (x86-64-v2, -v3). Compilers know them by ``-march``, and each level defines exactly the
+features that a CPU must have. More precise names (``znver4``) would tie a library to one manufacturer.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from farcall.errors import ToolchainError
 
 _PART = re.compile(r"[a-z0-9_.]+")
 
-# The same instruction set under the names that kernels, compilers and people use.
+# Other names of the same instruction sets, which kernels, compilers and people use.
 _ARCH_NAMES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "i686": "x86", "i386": "x86"}
 
 _BIG_ENDIAN = {"s390x", "powerpc64", "powerpc", "mips", "mips64", "sparc64", "armeb", "aarch64_be", "m68k"}
 
 # Flags of /proc/cpuinfo that a level needs beyond the level before it (x86-64 psABI, 3.1.1, table 3.1;
-# `abm` is how Linux spells LZCNT, `pni` SSE3). v4 is not chosen by itself: its wide registers lower the
-# clock of many CPUs, and code that wants them says so.
+# Linux spells LZCNT `abm`, and SSE3 `pni`). farcall never chooses v4 automatically: its wide registers lower
+# the clock of many CPUs, so a user must ask for it.
 _X86_LEVELS = (
     ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
     ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
@@ -58,12 +58,12 @@ class Target:
 
     @property
     def is_host(self) -> bool:
-        """Whether code for this target runs in a process like this one."""
+        """Whether a process on this machine can run code for this target."""
         return self.triple == host_triple()
 
     @classmethod
     def host(cls) -> Target:
-        """This machine, with the highest CPU level that it has."""
+        """This machine, with the highest CPU level that it supports."""
         return cls(host_triple(), cpu_level(host_cpu_flags()) if host_triple().startswith("x86_64-") else "")
 
     @classmethod
@@ -99,7 +99,7 @@ def host_triple() -> str:
 
 @functools.cache
 def host_cpu_flags() -> frozenset[str]:
-    """The CPU features of this machine, in the words of ``/proc/cpuinfo`` (empty where it is not known)."""
+    """The CPU features of this machine, as ``/proc/cpuinfo`` names them; empty if they are not known."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -108,7 +108,7 @@ def host_cpu_flags() -> frozenset[str]:
 
 
 def cpu_flags(cpuinfo: str) -> frozenset[str]:
-    """The features that every CPU in ``cpuinfo`` has (big and little cores differ)."""
+    """The features that all CPUs in ``cpuinfo`` share, since big and little cores may differ."""
     lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     if not lines:
         return frozenset()

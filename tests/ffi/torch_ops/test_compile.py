@@ -90,7 +90,7 @@ class TestCompiled:
             Exception, match=r"of `main`: expected float32.*, got float32\[2, 8, 8\]; reshape"
         ):
             compiled(digits_ops.main)(torch.rand(2, 8, 8))
-        with pytest.raises(Exception, match=r"got float64.*convert it by .to\(torch.float32\)"):
+        with pytest.raises(Exception, match=r"got float64.*convert it with .to\(torch.float32\)"):
             compiled(digits_ops.main)(torch.rand(2, 1, 8, 8, dtype=torch.float64))
         with pytest.raises(Exception, match=r"axis 3 must be 8"):
             compiled(digits_ops.main)(torch.rand(2, 1, 8, 9))

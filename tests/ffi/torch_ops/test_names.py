@@ -25,11 +25,11 @@ class TestNamespace:
 
     def test_what_was_left_out_says_why(self, ops: TorchOps) -> None:
         with pytest.raises(
-            AttributeError, match=r"no operator: `f` is of type ffi.Function, which torch's schemas"
+            AttributeError, match=r"not an operator: `f` is of type ffi.Function, which torch's schemas"
         ):
             _ = ops.apply
         with pytest.raises(
-            AttributeError, match="packed` is no operator: its library has no metadata for it"
+            AttributeError, match="packed` is not an operator: its library has no metadata for it"
         ):
             _ = ops.packed
         with pytest.raises(AttributeError, match="the module has no such function; it has `add_into`"):
@@ -67,18 +67,18 @@ class TestNamespace:
             lib.as_torch_op(space)
 
     def test_misuse(self, lib: ffi.Module) -> None:
-        with pytest.raises(TypeError, match="the namespace is a str, got `int`"):
+        with pytest.raises(TypeError, match="the namespace must be a str, got `int`"):
             lib.as_torch_op(3)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match=r"`functions` names `nonsense`, and .* has `add_into`"):
+        with pytest.raises(ValueError, match=r"`functions` names `nonsense`, but .* has only `add_into`"):
             lib.as_torch_op(next(spaces), functions=["nonsense"])
         with pytest.raises(ValueError, match="`fake` names `scal`"):
             lib.as_torch_op(next(spaces), fake={"scal": torch.empty_like})
         with pytest.raises(TypeError, match="`fake` for `scale`: expected a callable, got `int`"):
             lib.as_torch_op(next(spaces), fake={"scale": 7})  # type: ignore[dict-item]
-        with pytest.raises(TypeError, match="no operators of torch can be made: `apply`: `f` is of type"):
+        with pytest.raises(TypeError, match="cannot be operators of torch: `apply`: `f` is of type"):
             lib.as_torch_op(next(spaces), functions=["scale", "apply"])
         with pytest.raises(
-            ValueError, match="`mutates` names 'by', which is no tensor parameter of `scale`; it has `x`"
+            ValueError, match="`mutates` names 'by', which is not a tensor parameter of `scale`; it has `x`"
         ):
             lib.as_torch_op(next(spaces), mutates={"scale": ["by"]})
         with pytest.raises(TypeError, match="namespace"):

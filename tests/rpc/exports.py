@@ -66,6 +66,18 @@ def _truncate_page() -> None:
             os.ftruncate(int(entry.name), 0)
 
 
+def _stay(name: str) -> None:
+    """Says by a file beside the session's folder that the call has begun, which never ends."""
+    Path("..", name).touch()
+    threading.Event().wait()
+
+
+def _meet(name: str) -> None:
+    """The same, and ends when there is another file."""
+    Path("..", f"{name}.in").touch()
+    _wait_for(f"{name}.out")
+
+
 def _wait_for(name: str) -> None:
     """Until there is a file of that name beside the session's folder."""
     while not Path("..", name).exists():
@@ -131,6 +143,7 @@ def register() -> None:
         "kill": lambda number: os.kill(os.getpid(), number),
         "leave": _leave,
         "length": len,
+        "meet": _meet,
         "module": lambda: fc.ffi.new_module("test", {"answer": lambda: 42}),
         "nop": lambda: None,
         "norm": _norm,
@@ -148,6 +161,7 @@ def register() -> None:
         "thread_of": lambda: THREAD_OF[0],
         "wait": time.sleep,
         "start": _start,
+        "stay": _stay,
         "sum": lambda x: float(x.numpy().sum()),
         "truncate_page": _truncate_page,
         "exists": lambda name: Path("..", name).exists(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from types import TracebackType
@@ -77,6 +78,10 @@ class Peer:
                 raise EOFError(f"closed after {len(data)} of {size} bytes")
             data += piece
         return data
+
+    def is_answered(self) -> bool:
+        """Whether there are bytes of the server, or its end."""
+        return bool(select.select([self.socket], [], [], 0.01)[0])
 
     def rest(self) -> bytes:
         """Everything until the server closes."""

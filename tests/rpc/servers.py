@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Iterator
+from typing import Any
 
-from farcall.rpc import Server, connect
+import pytest
 
+from farcall.rpc import Call, Limits, Server, Session, connect
+from farcall.rpc.server import _pool as pool
+from farcall.rpc.server._supervisor import Log
+
+from ..clock import ManualClock
 from ..waiting import SECONDS
 from . import exports
 
@@ -18,6 +26,40 @@ def works(server: Server, key: str = "k") -> bool:
     """Whether an honest client is served."""
     with connect(server.url, key=key, timeout=SECONDS) as honest:
         return honest.get_function("test.add")(20, 22) == 42
+
+
+NEVER = 1e9  # seconds
+
+
+@contextlib.contextmanager
+def timeless_server(
+    *, log: Log | None = None, fork_seconds: float = NEVER, **limits: Any
+) -> Iterator[tuple[Server, ManualClock]]:
+    """A server whose limits see no time pass but by ``advance`` of the clock.
+
+    Args:
+        log: of the server.
+        fork_seconds: after which it takes its zygote for hung. Processes start in real time, however far the
+            test moves the clock meanwhile, so they may take for ever.
+        limits: fields of Limits.
+    """
+    clock = ManualClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "_FORK_SECONDS", fork_seconds)
+        allowed = Limits(**{"spawn_seconds": NEVER, **limits})
+        with Server(init=INIT, limits=allowed, log=log, loop_factory=clock.loop) as server:
+            try:
+                yield server, clock
+            finally:
+                clock.run()
+
+
+def stay(session: Session, server: Server) -> Call:
+    """A call of `test.stay` that has begun, and never ends."""
+    call = session.get_function("test.stay").submit("begun")
+    with connect(server.url, timeout=SECONDS) as other:
+        other.get_function("test.wait_for")("begun")
+    return call
 
 
 class Events:
@@ -32,12 +74,13 @@ class Events:
             self.seen.append(event)
             self._news.notify_all()
 
-    def await_one(self, name: str) -> dict[str, object]:
-        """The first event of that name."""
+    def await_one(self, name: str, **facts: object) -> dict[str, object]:
+        """The first event of that name with these facts."""
+        wanted = {"event": name, **facts}
 
         def found() -> list[dict[str, object]]:
-            return [event for event in self.seen if event["event"] == name]
+            return [event for event in self.seen if wanted.items() <= event.items()]
 
         with self._news:
-            assert self._news.wait_for(found, SECONDS), (name, self.seen)
+            assert self._news.wait_for(found, SECONDS), (wanted, self.seen)
             return found()[0]

@@ -22,7 +22,7 @@ from farcall.rpc import Limits, Server, Session, connect
 
 from ..waiting import SECONDS, has_ended
 from .peers import Peer, device, dl_tensor, integer, message, packet, pointer, sequence, text
-from .servers import INIT, works
+from .servers import INIT, timeless_server, works
 
 
 def handshake(key: bytes) -> bytes:
@@ -76,7 +76,9 @@ def test_silent_peers_delay_nobody(server: Server) -> None:
 
 
 def test_a_handshake_has_a_deadline() -> None:
-    with Server(init=INIT, limits=Limits(handshake_seconds=0.1)) as server, Peer(server) as silent:
+    with timeless_server(handshake_seconds=60) as (server, clock), Peer(server) as silent:
+        while not silent.is_answered():  # its time begins when the server has accepted it
+            clock.advance(60)
         assert silent.rest() == b""
         assert works(server, key="")
 
@@ -90,8 +92,10 @@ def test_the_oldest_silent_peer_makes_room() -> None:
 
 
 def test_who_only_shakes_hands_is_sent_away() -> None:
-    with Server(init=INIT, limits=Limits(handshake_seconds=0.3)) as server, Peer(server) as raw:
+    with timeless_server(handshake_seconds=60) as (server, clock), Peer(server) as raw:
         raw.shake(b"client:")
+        while not raw.is_answered():  # its time begins when its worker listens
+            clock.advance(30)
         assert "the session was not begun within" in message(raw.reply())
         assert raw.rest() == b""
 
@@ -143,13 +147,17 @@ def test_a_full_server_says_so() -> None:
         assert first.get_function("test.add")(1, 2) == 3
 
 
-def test_a_client_may_shorten_its_session(server: Server) -> None:
-    with Peer(server) as raw:
-        raw.shake(b"client:k -timeout=0.3")
-        raw.start()
-        assert message(raw.reply()).startswith("RPCSessionTimeoutError: ")
-        assert raw.rest() == b""
-    assert works(server)
+def test_a_client_may_shorten_its_session() -> None:
+    with timeless_server() as (server, clock):
+        with Peer(server) as raw:
+            raw.shake(b"client: -timeout=60")
+            raw.start()
+            clock.advance(59)
+            assert raw.function("test.add") != 0
+            clock.advance(1)
+            assert message(raw.reply()).startswith("RPCSessionTimeoutError: ")
+            assert raw.rest() == b""
+        assert works(server, key="")
 
 
 # ---- packets

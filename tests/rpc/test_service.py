@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
-import select
 import shlex
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,6 @@ from farcall.errors import (
     WorkerCrashedError,
 )
 from farcall.rpc import Limits, Server, connect
-from farcall.rpc.client import _heartbeat as heartbeat
 from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
 from farcall.rpc.server import _supervisor as supervisor
@@ -37,8 +38,9 @@ from farcall.rpc.tokens import TokenFile
 
 from ..waiting import SECONDS, has_ended
 from . import exports
-from .peers import Peer, integer, packet
-from .servers import COMMAND, INIT, Events
+from .impostors import ACCEPT, VOID, impostor
+from .peers import Peer, integer, packet, pointer, sequence, text
+from .servers import COMMAND, INIT, Events, stay, timeless_server
 
 THREADED = f"{exports.__name__}:register_with_a_thread"
 
@@ -260,11 +262,13 @@ def test_a_command_whose_log_nobody_reads_any_more() -> None:
 
 
 def test_a_call_may_not_take_for_ever() -> None:
-    with Server(init=INIT, limits=Limits(call_seconds=0.2)) as server:
+    with timeless_server(call_seconds=60) as (server, clock):
         with connect(server.url, timeout=SECONDS) as session:
-            pid = session.get_function("test.pid")()
-            with pytest.raises(DeadlineExceededError, match=r"`test\.forever` ran for more than 0\.2 s"):
-                session.get_function("test.forever")()
+            pid, call = session.get_function("test.pid")(), stay(session, server)
+            clock.advance(1)  # the supervisor sees the call
+            clock.advance(60)
+            with pytest.raises(DeadlineExceededError, match=r"`test\.stay` ran for more than 60 s"):
+                call.result(SECONDS)
             assert has_ended(pid)
         with connect(server.url, timeout=SECONDS) as session:
             assert add(session) == 42
@@ -272,78 +276,112 @@ def test_a_call_may_not_take_for_ever() -> None:
 
 def test_limits_are_kept_while_a_client_lingers_after_a_crash() -> None:
     with (
-        Server(init=INIT, limits=Limits(call_seconds=0.1)) as server,
+        timeless_server(call_seconds=60) as (server, clock),
         connect(server.url, timeout=SECONDS) as crashed,
         connect(server.url, timeout=SECONDS) as other,
     ):
         with pytest.raises(WorkerCrashedError):
             crashed.get_function("test.segfault")()
+        call = stay(other, server)
+        clock.advance(1)
+        clock.advance(60)
         with pytest.raises(DeadlineExceededError):
-            other.get_function("test.forever")()
+            call.result(SECONDS)
 
 
 def test_many_short_calls_are_no_long_one() -> None:
+    """Each takes nearly what a call may take, and whenever the supervisor looks, one runs."""
     with (
-        Server(init=INIT, limits=Limits(call_seconds=0.2)) as server,
+        timeless_server(call_seconds=60) as (server, clock),
+        connect(server.url, timeout=SECONDS) as session,
+        connect(server.url, timeout=SECONDS) as other,
+    ):
+        meet, wait_for, touch = (
+            one.get_function(f"test.{name}")
+            for one, name in ((session, "meet"), (other, "wait_for"), (other, "touch"))
+        )
+        for i in range(5):
+            call = meet.submit(f"{i}")
+            wait_for(f"{i}.in")
+            clock.advance(54)
+            touch(f"{i}.out")
+            assert call.result(SECONDS) is None
+
+
+def test_a_client_that_is_heard_keeps_its_session() -> None:
+    with (
+        timeless_server(lease_seconds=60) as (server, clock),
         connect(server.url, timeout=SECONDS) as session,
     ):
-        nop, sleep = session.get_function("test.nop"), session.get_function("test.wait")
-        for _ in range(10):
-            sleep(0.05)
-            nop()
-
-
-def test_a_client_that_runs_keeps_its_session() -> None:
-    limits = Limits(lease_seconds=0.15)
-    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
-        pid = session.get_function("test.pid")()
-        watched = os.pidfd_open(pid)
-        try:
-            assert not select.select([watched], [], [], 0.6)[0]  # four leases of silence, but for the beats
-        finally:
-            os.close(watched)
+        for _ in range(5):
+            assert add(session) == 42
+            clock.advance(1)
+            clock.advance(54)
         assert add(session) == 42
 
 
 def test_what_came_from_a_session_keeps_it() -> None:
-    """A function is enough; without anything of it, the line closes."""
-    limits = Limits(lease_seconds=0.15)
-    with Server(init=INIT, limits=limits) as server:
-        session: fc.Session | None = connect(server.url, timeout=SECONDS)
+    """A client of a server with a lease beats while it has a function; without anything, the line closes."""
+    beats, closed = threading.Semaphore(0), threading.Event()
+
+    hello = sequence(integer(65), text(json.dumps({"limits": {"lease_seconds": 0.06}})))  # 65: a text
+    function = packet(4, sequence(pointer(5)))
+    replies = {2: VOID, 3: packet(4, hello), 9: function, 10: VOID}  # begin, call, get_function, free
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(8 + len("client:k"), socket.MSG_WAITALL)
+        connection.sendall(ACCEPT)
+        with contextlib.suppress(ConnectionResetError):
+            while header := connection.recv(8, socket.MSG_WAITALL):
+                if size := struct.unpack("<Q", header)[0]:
+                    (code,) = struct.unpack_from("<i", connection.recv(size, socket.MSG_WAITALL))
+                    connection.sendall(replies[code])
+                else:
+                    beats.release()
+        closed.set()
+
+    with impostor(serve) as url:
+        session: fc.Session | None = connect(url, key="k", timeout=SECONDS)
         assert session is not None
-        call, pid = session.get_function("test.add"), session.get_function("test.pid")()
-        watched, session = os.pidfd_open(pid), None
+        kept = session.get_function("f")
+        session = None
         gc.collect()
-        try:
-            assert not select.select([watched], [], [], 0.6)[0]
-            assert call(20, 22) == 42
-            del call
-            gc.collect()
-            assert select.select([watched], [], [], SECONDS)[0]
-        finally:
-            os.close(watched)
+        for _ in range(5):
+            assert beats.acquire(timeout=SECONDS)
+        assert not closed.is_set()
+        del kept
+        gc.collect()
+        assert closed.wait(SECONDS)
 
 
-def test_a_silent_client_loses_its_session_after_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "keep", lambda endpoint, lease: None)
+def test_a_silent_client_loses_its_session_after_the_lease() -> None:
+    """It is to beat every 20 minutes, so it does not before this test is over."""
     with (
-        Server(init=INIT, limits=Limits(lease_seconds=0.2)) as server,
+        timeless_server(lease_seconds=3600) as (server, clock),
         connect(server.url, timeout=SECONDS) as session,
     ):
-        assert has_ended(session.get_function("test.pid")())
-        with pytest.raises(ConnectionLostError, match=r"nothing was heard for 0\.2 s"):
+        pid = session.get_function("test.pid")()
+        clock.advance(1)  # the supervisor sees how much was heard until now
+        clock.advance(3599)
+        assert session.get_function("test.pid")() == pid
+        clock.advance(1)
+        clock.advance(3600)
+        assert has_ended(pid)
+        with pytest.raises(ConnectionLostError, match=r"nothing was heard for 3600 s"):
             add(session)
 
 
 def test_a_session_has_an_end() -> None:
     events = Events()
     with (
-        Server(init=INIT, limits=Limits(session_seconds=0.3), log=events) as server,
+        timeless_server(session_seconds=60, log=events) as (server, clock),
         connect(server.url, timeout=SECONDS) as session,
     ):
-        with pytest.raises(fc.RemoteError, match=r"0\.3 s are over"):
-            session.get_function("test.forever")()
-        assert events.await_one("session end")["reason"] == "time"
+        call = stay(session, server)
+        clock.advance(60)
+        with pytest.raises(fc.RemoteError, match=r"the session's 60 s are over"):
+            call.result(SECONDS)
+        assert events.await_one("session end", reason="time")
 
 
 def test_memory_of_a_session_is_limited() -> None:
@@ -505,13 +543,17 @@ def test_what_a_session_has_started_ends_with_it(way: str, end: str) -> None:
         assert has_ended(pid)
 
 
-def test_a_zygote_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_FORK_SECONDS", 0.3)
-    with Server(init=INIT, limits=Limits(spares=0)) as server:
-        with connect(server.url, timeout=SECONDS) as session:
+def test_a_zygote_that_hangs_is_replaced() -> None:
+    events = Events()
+    with timeless_server(spares=0, fork_seconds=5, log=events) as (server, clock):
+        with connect(server.url, timeout=SECONDS) as session, ThreadPoolExecutor() as threads:
             os.kill(session.get_function("test.parent")(), signal.SIGSTOP)
+            refused = threads.submit(connect, server.url, timeout=SECONDS)
+            assert events.await_one("session start", session=2)
+            clock.advance(0)  # it asks for a fork
+            clock.advance(5)
             with pytest.raises(fc.errors.ConnectError, match="connect again"):
-                connect(server.url, timeout=SECONDS)
+                refused.result()
         with connect(server.url, timeout=SECONDS) as session:
             assert add(session) == 42
 
@@ -542,10 +584,13 @@ def test_a_server_makes_its_folder_again() -> None:
 
 
 def test_a_worker_cannot_take_away_what_its_supervisor_looks_at() -> None:
-    limits = Limits(lease_seconds=0.2)  # so that it looks often
-    with Server(init=INIT, limits=limits) as server, connect(server.url, timeout=SECONDS) as session:
+    with (
+        timeless_server(lease_seconds=3600) as (server, clock),
+        connect(server.url, timeout=SECONDS) as session,
+    ):
         with pytest.raises(PermissionError):
             session.get_function("test.truncate_page")()
+        clock.advance(1)  # it looks
         assert add(session) == 42
 
 

@@ -15,6 +15,7 @@ import pytest
 import farcall.cli
 
 from ..terminal import Cli
+from ..waiting import SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def server() -> Iterator[str]:
             yield line.split()[-1]
         finally:
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(SECONDS) == 0
 
 
 def test_help_names_every_command(cli: Cli) -> None:

@@ -14,6 +14,7 @@ from farcall.errors import ConnectError
 from farcall.rpc import Server, Tls, certificates, connect
 
 from ..terminal import Cli
+from ..waiting import SECONDS
 
 COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "cert", "config", "token", "token create")
 
@@ -66,7 +67,7 @@ def test_a_server_without_tokens_says_so(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == f"listening on {listen}\n"
     process.terminate()
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=SECONDS)
     assert (
         said == "t.json has no token, so no client gets in; run `farcall token create NAME --file t.json`\n"
     )

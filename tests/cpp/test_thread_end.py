@@ -9,6 +9,8 @@ import pytest
 
 from farcall.cpp import build_inline
 
+from ..waiting import SECONDS
+
 CALLBACK = """
 import sys, threading, time
 from farcall import ffi
@@ -53,7 +55,7 @@ void* call_leave(void*) {
 
 def run(code: str, library: str) -> None:
     command = [sys.executable, "-c", code, library]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

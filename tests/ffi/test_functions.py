@@ -15,6 +15,8 @@ import pytest
 
 from farcall import ffi
 
+from ..waiting import SECONDS
+
 
 class TestFunction:
     def test_attributes(self, kernels: ffi.Module) -> None:
@@ -237,7 +239,7 @@ m.keep(ffi.from_dlpack(np.ones(5)))
 threading.Thread(target=m.wait_flag, daemon=True).start()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=SECONDS
     )
     assert (done.returncode, done.stderr) == (0, "")
 

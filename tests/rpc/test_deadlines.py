@@ -22,7 +22,7 @@ import farcall as fc
 from farcall.errors import ConnectError, ConnectionLostError, ConnectTimeoutError, DeadlineExceededError
 from farcall.rpc import EventServer, Limits, Server, Session, connect
 
-from ..waiting import SECONDS, has_ended
+from ..waiting import SECONDS, at_some_speed, has_ended
 from .impostors import ACCEPT, VOID, impostor, until_closed
 from .peers import Peer, go_on, integer, message, packet, pointer, sequence, text
 from .servers import COMMAND, INIT, Events, works
@@ -43,7 +43,7 @@ def through(servers: list[Server], hops: int, **options: Any) -> Session:
 @pytest.mark.parametrize("name", ["forever", "hang"])
 def test_a_deadline_ends_a_call(servers: list[Server], hops: int, name: str) -> None:
     """Whatever the function does; `hang` keeps the GIL of its process."""
-    for attempt in range(5):  # on a machine that is busy, the client may not hear the server's word in time
+    for attempt in range(50):  # on a machine that is busy, the client may not hear the server's word in time
         with through(servers, hops) as session:
             pid, endless = session.get_function("test.pid")(), session.get_function(f"test.{name}")
             with pytest.raises(DeadlineExceededError) as caught, fc.deadline(0.1):
@@ -176,7 +176,7 @@ def test_a_callback_is_part_of_its_call(server: Server) -> None:
         call, add = session.get_function("test.call"), session.get_function("test.add")
 
         def quick(n: int) -> int:
-            with fc.deadline(1):
+            with fc.deadline(SECONDS / 2):
                 return int(add(n, 1))
 
         with fc.deadline(SECONDS):
@@ -194,20 +194,25 @@ def test_a_callback_is_part_of_its_call(server: Server) -> None:
 
 @pytest.mark.parametrize("hops", [1, 3])
 def test_a_session_limits_each_of_its_calls(servers: list[Server], hops: int) -> None:
-    with through(servers, hops, call_timeout=0.3) as session:
-        wait, forever, add = (session.get_function(f"test.{name}") for name in ("wait", "forever", "add"))
-        pid = session.get_function("test.pid")()
-        with session.pipeline() as p:
-            calls = [p(wait, 0.1) for _ in range(5)]  # together they take longer
-        assert [call.result() for call in calls] == [None] * 5
-        calls = [wait.submit(0.1) for _ in range(4)]
-        assert add(1, 1) == 2
-        first, behind = forever.submit(), add.submit(1, 1)
-        for call in (behind, first):
-            with pytest.raises(DeadlineExceededError, match=r"within 0\.3 s"):
-                call.result()
-        assert session.closed
-        assert has_ended(pid)
+
+    def attempt(scale: float) -> None:
+        limit = 0.3 * scale
+        with through(servers, hops, call_timeout=limit) as session:
+            wait, forever, add = (session.get_function(f"test.{name}") for name in ("wait", "forever", "add"))
+            pid = session.get_function("test.pid")()
+            with session.pipeline() as p:
+                calls = [p(wait, limit / 3) for _ in range(5)]  # together they take longer
+            assert [call.result() for call in calls] == [None] * 5
+            calls = [wait.submit(limit / 3) for _ in range(4)]
+            assert add(1, 1) == 2
+            first, behind = forever.submit(), add.submit(1, 1)
+            for call in (behind, first):
+                with pytest.raises(DeadlineExceededError, match=f"within {limit:g} s"):
+                    call.result()
+            assert session.closed
+            assert has_ended(pid)
+
+    at_some_speed(attempt)
 
 
 def test_a_silent_peer_ends_a_call_of_a_pipeline() -> None:
@@ -219,28 +224,31 @@ def test_a_silent_peer_ends_a_call_of_a_pipeline() -> None:
 
     with impostor(serve) as url, connect(url, key="k", timeout=SECONDS) as session:
         function = session.get_function("f")
-        session.call_timeout = 0.05
-        call = function.submit()
         with pytest.raises(DeadlineExceededError, match="has not answered"):
-            call.result(timeout=0.001)
+            function.submit().result(timeout=0.001)
+        session.call_timeout = 0.05
         with pytest.raises(DeadlineExceededError, match=r"within 0\.05 s; the session is closed"):
-            call.result(timeout=SECONDS)
+            function.submit().result(timeout=SECONDS)
 
 
 # ---- calls of a pipeline
 
 
 def test_a_deadline_is_that_of_the_calls_begun_in_it(servers: list[Server]) -> None:
-    with through(servers, 2) as session:
-        add, forever = session.get_function("test.add"), session.get_function("test.forever")
-        with fc.deadline(0.2):
-            first, endless = add.submit(1, 1), forever.submit()
-        behind = add.submit(1, 1)
-        assert first.result() == 2
-        for call in (endless, behind):
-            with pytest.raises(DeadlineExceededError):
-                call.result()
-        assert session.closed
+
+    def attempt(scale: float) -> None:
+        with through(servers, 2) as session:
+            add, forever = session.get_function("test.add"), session.get_function("test.forever")
+            with fc.deadline(0.2 * scale):
+                first, endless = add.submit(1, 1), forever.submit()
+            behind = add.submit(1, 1)
+            assert first.result() == 2
+            for call in (endless, behind):
+                with pytest.raises(DeadlineExceededError):
+                    call.result()
+            assert session.closed
+
+    at_some_speed(attempt)
 
 
 def test_a_deadline_is_over_for_every_thread_that_waits(server: Server) -> None:
@@ -313,16 +321,21 @@ def test_any_time_may_be_told(server: Server, left: int, each: int) -> None:
 
 def test_the_time_of_a_worker_ends_with_its_call(server: Server) -> None:
     """No timer is left when nothing runs."""
-    with connect(server.url, key="k", timeout=SECONDS, call_timeout=0.2) as session:
-        pid = session.get_function("test.pid")()
-        with fc.deadline(0.2):
-            session.get_function("test.add")(1, 1)
-        watched = os.pidfd_open(pid)
-        try:
-            assert not select.select([watched], [], [], 0.5)[0]
-        finally:
-            os.close(watched)
-        assert session.get_function("test.add")(1, 1) == 2
+
+    def attempt(scale: float) -> None:
+        limit = 0.2 * scale
+        with connect(server.url, key="k", timeout=SECONDS, call_timeout=limit) as session:
+            pid = session.get_function("test.pid")()
+            with fc.deadline(limit):
+                session.get_function("test.add")(1, 1)
+            watched = os.pidfd_open(pid)
+            try:
+                assert not select.select([watched], [], [], 2 * limit)[0]
+            finally:
+                os.close(watched)
+            assert session.get_function("test.add")(1, 1) == 2
+
+    at_some_speed(attempt)
 
 
 def test_an_event_server_ends_no_process() -> None:

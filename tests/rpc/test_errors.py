@@ -169,8 +169,10 @@ def test_the_call_is_named_when_the_connection_is_lost(server: Server) -> None:
 def test_a_deadline_on_a_call(server: Server) -> None:
     with connect(server.url, key="k", timeout=SECONDS, call_timeout=0.2) as session:
         assert session.call_timeout == 0.2
+        session.call_timeout = None
         pid = session.get_function("test.pid")()
         forever = session.get_function("test.forever")
+        session.call_timeout = 0.2
         with pytest.raises(DeadlineExceededError, match=r"within 0\.2 s"):
             forever()
         with pytest.raises(DeadlineExceededError):

@@ -1,10 +1,10 @@
 /*
- * farcall/allocators.hpp - allocators for Tensor::FromNDAlloc, ready to use and to learn from.
+ * farcall/allocators.hpp - allocators for Tensor::FromNDAlloc, for use and as examples.
  *
  *     Tensor y = Tensor::FromNDAlloc(CpuAllocator(), x.sizes(), x.dtype(), {kDLCPU, 0});
  *
  * CudaAllocator exists where the CUDA toolkit's headers are found (link with -lcudart), NvshmemAllocator where
- * NVSHMEM's are. Memory that the caller's framework should own comes from Tensor::FromEnvAlloc instead.
+ * NVSHMEM's headers are too. For memory that the caller's framework owns, use Tensor::FromEnvAlloc instead.
  */
 #ifndef FARCALL_ALLOCATORS_HPP_
 #define FARCALL_ALLOCATORS_HPP_
@@ -18,13 +18,13 @@
 
 namespace farcall {
 
-/* Memory of the C library, at a multiple of 64 bytes: what vector instructions and DLPack like. */
+/* Memory of the C library, aligned to 64 bytes, as vector instructions and DLPack prefer. */
 struct CpuAllocator {
   static constexpr size_t kAlignment = 64;
 
   void AllocData(DLTensor* tensor) const {
     auto wanted = static_cast<size_t>(storage_nbytes(*tensor));
-    size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment; /* aligned_alloc asks for that */
+    size_t rounded = (wanted + kAlignment - 1) / kAlignment * kAlignment; /* as aligned_alloc requires */
     tensor->data = std::aligned_alloc(kAlignment, rounded ? rounded : kAlignment);
     if (!tensor->data) throw std::bad_alloc();
   }
@@ -33,7 +33,7 @@ struct CpuAllocator {
 
 #ifdef FARCALL_HAS_CUDA
 
-/* Memory of a CUDA device. Freeing waits for the device: for tensors of every call, take the caller's allocator. */
+/* Memory of a CUDA device. Freeing waits for the device: in frequent calls, use the caller's allocator. */
 struct CudaAllocator {
   void AllocData(DLTensor* tensor) const {
     CudaDeviceGuard scope(tensor->device);
@@ -47,8 +47,8 @@ struct CudaAllocator {
 #ifdef FARCALL_HAS_NVSHMEM
 
 /*
- * Symmetric memory: every process of the job must make the same tensors in the same order, and free them so. The
- * current device is the one that NVSHMEM was initialised with.
+ * Symmetric memory: every process of the job must make, and free, the same tensors in the same order. The current
+ * device must be the one that NVSHMEM was initialised with.
  */
 struct NvshmemAllocator {
   void AllocData(DLTensor* tensor) const {

@@ -4,7 +4,7 @@
  * A kernel library is a shared library that exports functions of one type, TVMFFISafeCallType, under names
  * that begin with `__tvm_ffi_`. It needs this header and nothing else: no Python, no framework, no farcall at
  * link time. The layouts and names are those that the TVM FFI project publishes, so that one library loads in
- * both runtimes. Each offset and size is pinned by a static assertion below; compiling this file is the test.
+ * both runtimes. Static assertions below pin each offset and size; compiling this file is the test.
  *
  * The smallest kernel library:
  *
@@ -25,26 +25,26 @@
  *
  * The rules that hold everywhere:
  *
- *  - Arguments are borrowed. They live until the function returns; a callee that keeps one takes its own
- *    reference (TVMFFIObjectIncRef), and copies what is not an object.
- *  - Results are owned. The reference that the callee puts into `result` becomes the caller's.
- *  - 0 means success, -1 means that an error waits in this thread's slot (TVMFFIErrorMoveFromRaised).
+ *  - The callee borrows the arguments until it returns. To keep an object, it takes a reference
+ *    (TVMFFIObjectIncRef); it copies a value that is not an object.
+ *  - The caller owns the result, with the reference that the callee puts into `result`.
+ *  - 0 means success; -1 means failure, with the error in this thread's slot (TVMFFIErrorMoveFromRaised).
  *  - No C++ exception crosses a function of this ABI.
- *  - Every structure is little: a field that is not listed does not exist, and padding is zero.
+ *  - Structures have no fields but the listed ones, and padding is zero.
  *  - Text is UTF-8. A length counts bytes, and does not count the NUL behind the text.
  *  - Kernels run without the Python GIL, possibly in several threads at once. A kernel that keeps state guards it.
  *
  * How a call goes, from Python:
  *
- *  1. Each Python argument becomes one TVMFFIAny on the caller's stack. Numbers stand in the Any; a tensor of a
+ *  1. Each Python argument becomes one TVMFFIAny on the caller's stack. The Any holds a number itself; a tensor of a
  *     framework becomes a DLTensor on the stack, and the Any points to it (tag 7). Nothing is allocated.
- *  2. The GIL is released, and the function is called with these Anys.
- *  3. The function reads them, works, and puts its result into `result`. For a result tensor it asks
- *     TVMFFIEnvTensorAlloc, so that the memory belongs to the caller's framework.
- *  4. The GIL is taken again, and the result becomes a Python object: a tensor of the arguments' framework.
+ *  2. farcall releases the GIL and calls the function with these Anys.
+ *  3. The function reads them, works, and puts its result into `result`. It allocates a result tensor by
+ *     TVMFFIEnvTensorAlloc, so that the caller's framework owns the memory.
+ *  4. farcall takes the GIL again and makes a Python object of the result: a tensor of the arguments' framework.
  *
- * What a kernel should check, because nobody does it before: the number of arguments, the tag of each, and of
- * tensors the dtype, rank, dims, strides and device. Tag 7 and tag 70 both mean a tensor.
+ * A kernel must check its arguments, because no caller does: their number, the tag of each, and of tensors the
+ * dtype, rank, dims, strides and device. Tag 7 and tag 70 both mean a tensor.
  *
  * Pointers have 64 or 32 bits, numbers either byte order. C11, or C++17.
  */
@@ -62,10 +62,10 @@ extern "C" {
 #endif
 
 /*
- * Pins one field, or the size of a structure: a compiler that lays it out in another way refuses this header. The
- * numbers are the contract; two programs that were compiled years apart meet at these offsets. FARCALL_AT has the one
- * for 64-bit pointers first, then the one for 32-bit pointers (Hexagon, ARM, RISC-V). i386 aligns 64-bit numbers to 4
- * bytes, as nobody else does, and has no pins.
+ * Pins the offset of a field, or the size of a structure: this header does not compile where the layout differs. The
+ * numbers are the contract between programs that were compiled years apart. FARCALL_AT takes the number for 64-bit
+ * pointers first, then the one for 32-bit pointers (Hexagon, ARM, RISC-V). i386 alone aligns 64-bit numbers to 4
+ * bytes, and has no pins.
  */
 #if defined(__i386__)
 #define FARCALL_PIN(type, field, offset) FARCALL_STATIC_ASSERT(1, "")
@@ -78,8 +78,8 @@ extern "C" {
 #define FARCALL_AT(with_64_bits, with_32_bits) (sizeof(void*) == 8 ? (with_64_bits) : (with_32_bits))
 
 /*
- * What a kernel library shows to its loader. Compile the rest with -fvisibility=hidden: two libraries in one
- * process must not see each other's helpers.
+ * Exports a symbol from a kernel library. Compile with -fvisibility=hidden, which hides all others: two libraries in
+ * one process must not see each other's helpers.
  */
 #if defined(_WIN32)
 #define FARCALL_VISIBLE __declspec(dllexport)
@@ -88,8 +88,8 @@ extern "C" {
 #endif
 
 /*
- * How the functions at the end of this file are declared. The runtime itself exports them with protected
- * visibility: its own calls must not be captured by another runtime that was loaded before it.
+ * Declares the functions at the end of this file. The runtime itself exports them with protected visibility:
+ * otherwise its calls would bind to another runtime that was loaded before it.
  */
 #if defined(FARCALL_BUILDING_CORE)
 #define TVM_FFI_DLL __attribute__((visibility("protected")))
@@ -98,24 +98,24 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------------------
- * DLPack 1.3: how a tensor is described.
+ * DLPack 1.3: the description of a tensor.
  *
- * DLPack is what array libraries agreed upon to hand memory to each other without a copy: numpy, PyTorch, JAX,
- * CuPy and others speak it. There are three levels:
+ * DLPack is the agreement by which array libraries (numpy, PyTorch, JAX, CuPy and others) share memory without a
+ * copy. It has three levels:
  *
- *  - DLTensor says where the elements are. It owns nothing, and is valid as long as somebody says so.
- *  - DLManagedTensor (old) and DLManagedTensorVersioned (since 1.0) add an owner: whoever receives one calls its
- *    deleter, exactly once, when the memory is no longer needed. The producer keeps the memory alive until then.
+ *  - DLTensor says where the elements are. It borrows their memory.
+ *  - DLManagedTensor (old) and DLManagedTensorVersioned (since 1.0) add an owner: the receiver calls the deleter,
+ *    exactly once, when it no longer needs the memory. The producer keeps the memory alive until then.
  *  - DLPackExchangeAPI lets two libraries in one process exchange them by C calls, without Python in between.
  *
- * Left out when the real dlpack.h came first; the names and layouts are the same. Source: dmlc/dlpack.
+ * Skipped where dlpack.h was included first; its names and layouts are the same. Source: dmlc/dlpack.
  */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 
 /*
- * The version of the structures. A reader that finds another major version than it knows must not read on: the
- * only thing it may still do is to call the deleter, whose place never moves. A newer minor version only adds.
+ * The version of the structures. A reader that does not know the major version must not read on: it may only call
+ * the deleter, whose offset never changes. A newer minor version only adds.
  */
 typedef struct {
   uint32_t major; /* 1 */
@@ -126,8 +126,8 @@ typedef struct {
 #define DLPACK_MINOR_VERSION 3
 
 /*
- * Where memory lives. A number that is not listed is legal: farcall adds 128 * (n + 1) to the type of a tensor
- * that lives behind its n-th session, and then `data` is no address in this process.
+ * The kind of device that owns the memory. Other numbers are legal: farcall adds 128 * (n + 1) to the type of a
+ * tensor on the server of session n, and then `data` is not an address in this process.
  */
 #ifdef __cplusplus
 typedef enum : int32_t {
@@ -158,9 +158,8 @@ typedef struct {
 } DLDevice;
 
 /*
- * What one lane of an element is. The width of the lane stands beside it in DLDataType.bits, except for the
- * formats of 8 bits and fewer, whose names say it: their bits are 8, 6 or 4. e4m3 means 4 bits of exponent and 3
- * of mantissa; "fn" has no infinities, "uz" has one zero only.
+ * The format of one lane of an element; DLDataType.bits holds its width, which the names of the small formats repeat
+ * (8, 6 or 4). e4m3 means 4 bits of exponent and 3 of mantissa; "fn" has no infinities, "uz" has only one zero.
  */
 typedef enum {
   kDLInt = 0,
@@ -185,7 +184,7 @@ typedef enum {
 
 /*
  * The type of an element: float32 is {kDLFloat, 32, 1}, a vector of four of them {kDLFloat, 32, 4}. An element
- * takes bits * lanes / 8 bytes; those with fewer than 8 bits are packed, the first in the low bits of its byte.
+ * takes bits * lanes / 8 bytes. Elements of fewer than 8 bits are packed, the first in the low bits of the byte.
  */
 typedef struct {
   uint8_t code;   /* DLDataTypeCode */
@@ -194,18 +193,18 @@ typedef struct {
 } DLDataType;
 
 /*
- * A tensor, without an owner.
+ * A tensor whose memory somebody else owns.
  *
  * Element (i, j, ...) is at (char*)data + byte_offset + (i * strides[0] + j * strides[1] + ...) * element size.
- * A stride may be 0 (a broadcast dim) or negative (a reversed one). Contiguous means row-major without gaps, where
- * the stride of a dim of size 1 does not count, and a tensor with a dim of size 0 is contiguous whatever it says.
+ * A stride may be 0 (a broadcast dim) or negative (a reversed one). Contiguous means row-major without gaps. The
+ * stride of a dim of size 1 does not count, and a tensor with a dim of size 0 is contiguous with any strides.
  *
- * Frameworks guarantee an alignment of `data` to the element size, rarely more, and numpy not even that for odd
- * views: a kernel that loads whole vectors must check, or use unaligned loads.
+ * Frameworks align `data` to the element size, rarely to more, and numpy does not align odd views at all: a kernel
+ * that loads whole vectors must check the alignment, or use unaligned loads.
  */
 typedef struct {
   void* data;           /* an address on `device`; any value, NULL included, when there are no elements */
-  DLDevice device;      /* look before you read: the address may be another device's */
+  DLDevice device;      /* check it before reading: `data` may be an address of another device */
   int32_t ndim;         /* 0 for a scalar, which has one element */
   DLDataType dtype;
   int64_t* shape;       /* ndim dims, none negative */
@@ -214,27 +213,26 @@ typedef struct {
 } DLTensor;
 
 /*
- * A tensor with an owner, as frameworks exchanged it before version 1.0. Python carries it in a capsule that is
- * named "dltensor", and that the receiver renames to "used_dltensor" when it has taken what is inside.
+ * A tensor with an owner, as frameworks exchanged it before version 1.0. Python carries it in a capsule named
+ * "dltensor", which the receiver renames to "used_dltensor" when it takes ownership of the tensor.
  */
 typedef struct DLManagedTensor {
   DLTensor dl_tensor;
-  void* manager_ctx;                             /* the producer's business */
+  void* manager_ctx;                             /* for the producer only */
   void (*deleter)(struct DLManagedTensor* self); /* frees the memory and `self`; may be NULL */
 } DLManagedTensor;
 
 /*
- * Flags of a versioned tensor. Read-only: writing is undefined, and who must write takes a copy. Copied: the
- * receiver is the only one that sees this memory. Padded: elements of fewer than 8 bits take a byte each;
- * farcall refuses these.
+ * Flags of a versioned tensor. Read-only: writing is undefined; a receiver that must write makes a copy. Copied:
+ * only the receiver uses this memory. Padded: elements of fewer than 8 bits take a byte each; farcall refuses these.
  */
 #define DLPACK_FLAG_BITMASK_READ_ONLY (1UL << 0UL)
 #define DLPACK_FLAG_BITMASK_IS_COPIED (1UL << 1UL)
 #define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (1UL << 2UL)
 
 /*
- * The same since version 1.0: the version comes first, so that a reader can always find it, and flags exist. Its
- * capsule is named "dltensor_versioned".
+ * The managed tensor since version 1.0: it begins with the version, so that a reader can always find it, and has
+ * flags. Its capsule is named "dltensor_versioned".
  */
 typedef struct DLManagedTensorVersioned {
   DLPackVersion version;
@@ -245,10 +243,10 @@ typedef struct DLManagedTensorVersioned {
 } DLManagedTensorVersioned;
 
 /*
- * The functions by which a framework gives and takes tensors without running Python. A Python tensor class
- * has them as a capsule named "dlpack_exchange_api" in its attribute `__dlpack_c_exchange_api__`.
+ * The functions by which a framework exchanges tensors without running Python. A Python tensor class offers them in
+ * its attribute `__dlpack_c_exchange_api__`, a capsule named "dlpack_exchange_api".
  *
- * "No sync" says that no stream is synchronised: producer and consumer work on the same stream.
+ * "No sync" means that no stream is synchronised: producer and consumer work on the same stream.
  *
  * Each function returns 0, or another number after it has set a Python error (the allocator, which may run
  * without the GIL, reports by a callback instead). farcall reads the table once per class and keeps it: a table
@@ -256,22 +254,22 @@ typedef struct DLManagedTensorVersioned {
  */
 
 /*
- * Makes an empty row-major tensor like `prototype`, of which dtype, ndim, shape and device count. Reports failure
- * by calling SetError(error_ctx, kind, message) once. Needs no GIL.
+ * Makes an uninitialised row-major tensor of the prototype's dtype, ndim, shape and device. Reports failure by
+ * calling SetError(error_ctx, kind, message) once. Needs no GIL.
  */
 typedef int (*DLPackManagedTensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,
                                             void (*SetError)(void* error_ctx, const char* kind, const char* message));
 /* Python tensor -> owned description, which keeps the tensor's memory alive. */
 typedef int (*DLPackManagedTensorFromPyObjectNoSync)(void* py_object, DLManagedTensorVersioned** out);
-/* Owned description -> new reference to a Python tensor. Takes the ownership of `tensor` on success. */
+/* Owned description -> new reference to a Python tensor. Takes ownership of `tensor` on success. */
 typedef int (*DLPackManagedTensorToPyObjectNoSync)(DLManagedTensorVersioned* tensor, void** out_py_object);
 /* Python tensor -> borrowed description; valid while the tensor lives and is not resized. Allocates nothing. */
 typedef int (*DLPackDLTensorFromPyObjectNoSync)(void* py_object, DLTensor* out);
-/* The stream on which the framework works now, on this device, in this thread. */
+/* The framework's current stream on this device, in this thread. */
 typedef int (*DLPackCurrentWorkStream)(DLDeviceType device_type, int32_t device_id, void** out_current_stream);
 
 /*
- * A framework may offer several versions of the table, newest first. A reader follows prev_api until it finds the
+ * A framework may offer several versions of the table, newest first. A reader follows prev_api until it finds a
  * major version that it knows.
  */
 typedef struct DLPackExchangeAPIHeader {
@@ -316,9 +314,9 @@ FARCALL_PIN(DLPackExchangeAPI, current_work_stream, FARCALL_AT(48, 28));
 FARCALL_PIN_SIZE(DLPackExchangeAPI, FARCALL_AT(56, 32));
 
 /* ---------------------------------------------------------------------------------------------------------
- * Tags. Below 64 the value is in the Any itself; from 64 on the Any holds a pointer to an object.
+ * Tags. Below 64 the Any holds the value itself; from 64 on it holds a pointer to an object.
  *
- * What Python values arrive as:
+ * Python values arrive with these tags:
  *
  *     None                        kTVMFFINone
  *     bool, numpy.bool            kTVMFFIBool
@@ -332,11 +330,11 @@ FARCALL_PIN_SIZE(DLPackExchangeAPI, FARCALL_AT(56, 32));
  *     list, tuple                 kTVMFFIArray; tensors in it are kTVMFFITensor, texts SmallStr or Str
  *     callable                    kTVMFFIFunction
  *
- * A kernel that is called by another runtime, or by another kernel, may meet the other encodings of the same
- * value: text in tags 8, 11 and 65, bytes in 9, 12 and 66, tensors in 7 and 70, and an int where it wants a float.
+ * A kernel that another runtime or another kernel calls may meet other encodings of the same value: text in tags
+ * 8, 11 and 65, bytes in 9, 12 and 66, tensors in 7 and 70, and an int where it wants a float.
  */
 typedef enum {
-  kTVMFFIAny = -1,            /* only in descriptions of types; no value has it */
+  kTVMFFIAny = -1,            /* only in descriptions of types, never in a value */
   kTVMFFINone = 0,            /* payload 0 */
   kTVMFFIInt = 1,             /* v_int64 */
   kTVMFFIBool = 2,            /* v_int64, 0 or 1 */
@@ -347,7 +345,7 @@ typedef enum {
   kTVMFFIDLTensorPtr = 7,     /* v_ptr: a borrowed DLTensor*; never a result */
   kTVMFFIRawStr = 8,          /* v_c_str: borrowed, ends in NUL; never a result */
   kTVMFFIByteArrayPtr = 9,    /* v_ptr: a borrowed TVMFFIByteArray*; never a result */
-  kTVMFFIObjectRValueRef = 10, /* v_ptr: address of a handle that the callee may take, leaving NULL; never a result */
+  kTVMFFIObjectRValueRef = 10, /* v_ptr: address of a handle; the callee may take it and leave NULL; never a result */
   kTVMFFISmallStr = 11,       /* v_bytes: at most 7 bytes and a NUL; the length is small_str_len */
   kTVMFFISmallBytes = 12,     /* the same, for bytes */
   kTVMFFIUnchanged = 13,      /* a marker in structural visitors; never an argument */
@@ -359,49 +357,49 @@ typedef enum {
   kTVMFFIFunction = 68,       /* TVMFFIFunctionCell */
   kTVMFFIShape = 69,          /* TVMFFIShapeCell */
   kTVMFFITensor = 70,         /* DLTensor; strides are never NULL when ndim is not 0 */
-  kTVMFFIArray = 71,          /* TVMFFISeqCell; not changed after it is made */
+  kTVMFFIArray = 71,          /* TVMFFISeqCell; immutable */
   kTVMFFIMap = 72,
   kTVMFFIModule = 73,
-  kTVMFFIOpaquePyObject = 74, /* void*, a PyObject* in the host's hands; pass it on, do not look */
+  kTVMFFIOpaquePyObject = 74, /* void*, a PyObject* of the host's; pass it on, do not dereference it */
   kTVMFFIList = 75,           /* TVMFFISeqCell; shared and mutable */
   kTVMFFIDict = 76,
   kTVMFFIVisitInterrupt = 77,
   kTVMFFIBigInt = 78,
   kTVMFFIStaticObjectEnd = 79,
-  kTVMFFIDynObjectBegin = 128 /* types that are registered by name at run time */
+  kTVMFFIDynObjectBegin = 128 /* types registered by name at run time */
 } TVMFFITypeIndex;
 
 /*
- * A reference to an object: the address of its header. Whether a function takes over the reference, or borrows it,
- * is said at the function; without a word it borrows.
+ * A reference to an object: the address of its header. A function borrows the reference, unless its comment says
+ * that it takes ownership.
  */
 typedef void* TVMFFIObjectHandle;
 
-/* What the second parameter of a deleter asks for. */
+/* The second parameter of a deleter: the work to do. */
 typedef enum {
-  kTVMFFIObjectDeleterFlagBitMaskStrong = 1, /* end the value: release what it holds */
+  kTVMFFIObjectDeleterFlagBitMaskStrong = 1, /* destroy the value: release all that it owns */
   kTVMFFIObjectDeleterFlagBitMaskWeak = 2,   /* free the memory */
   kTVMFFIObjectDeleterFlagBitMaskBoth = 3
 } TVMFFIObjectDeleterFlagBitMask;
 
 /*
- * The header of every object. The count holds strong references in its low and weak references in its high
- * half; all strong references together own one weak reference. A new object has both at 1.
+ * The header of every object. The low half of the count holds the strong references, the high half the weak ones;
+ * all strong references together own one weak reference. A new object has both at 1.
  *
- * Strong to 0: deleter(self, 1), then the weak reference goes. Weak to 0: deleter(self, 2). When both go at
- * once (the usual case) there is one call with 3. Increments are relaxed, decrements release, and the thread
- * that deletes fences with acquire.
+ * When the strong count reaches 0, deleter(self, 1) runs and the weak reference is given up; when the weak count
+ * reaches 0, deleter(self, 2). When both reach 0 at once (the usual case), deleter(self, 3) runs once. Increments are
+ * relaxed, decrements release, and the deleting thread fences with acquire.
  *
- * Any library may make objects with its own deleter. So a runtime must not unload a library whose deleter may
- * still be called; farcall never unloads one.
+ * Any library may make objects with its own deleter. A runtime must not unload a library whose deleter it may still
+ * call; farcall never unloads one.
  */
 typedef struct {
   uint64_t combined_ref_count; /* only by atomic operations; 0x100000001 when new */
   int32_t type_index;          /* the tag of an Any that holds this object */
   uint32_t __padding;
   union {
-    void (*deleter)(void* self, int flags); /* gets the header's address; may be NULL for what is never freed */
-    int64_t __ensure_align;                 /* 24 bytes also where a pointer has 4 */
+    void (*deleter)(void* self, int flags); /* gets the header's address; NULL: never freed */
+    int64_t __ensure_align;                 /* 24 bytes even with 4-byte pointers */
   };
 } TVMFFIObject;
 
@@ -411,13 +409,11 @@ FARCALL_PIN(TVMFFIObject, deleter, 16);
 FARCALL_PIN_SIZE(TVMFFIObject, 24);
 
 /*
- * The value. Unused bytes are zero, because equality and hashing look at all sixteen; so set `zero_padding`
- * too when you write one. The same structure is a view (borrowed) or a value (owned): the place where it
- * stands decides. Tags 7 to 10 exist only in views.
+ * The tagged value. Unused bytes must be zero (write `zero_padding` too), because equality and hashing read all
+ * sixteen. An Any is a view (borrows its object) or a value (owns a reference). Tags 7 to 10 exist only in views.
  *
- * Arguments are views. A result, an item of an Array and a field of an object are values: an object in them has a
- * reference of its own, which TVMFFIObjectDecRef gives up when the value goes. TVMFFIAnyViewToOwnedAny makes a
- * value of a view.
+ * Arguments are views. A result, an item of an Array and a field of an object are values: their holder releases the
+ * reference by TVMFFIObjectDecRef. TVMFFIAnyViewToOwnedAny makes a value of a view.
  */
 typedef struct {
   int32_t type_index;
@@ -444,8 +440,8 @@ FARCALL_PIN(TVMFFIAny, v_int64, 8);
 FARCALL_PIN_SIZE(TVMFFIAny, 16);
 
 /*
- * Bytes with a length: the body of a String and of Bytes, and the way in which functions take names. In an object
- * a NUL follows the last byte, so that `data` serves as a C string where there is no NUL inside.
+ * Bytes with a length: the body of a String and of Bytes, and the type of names in parameters. In an object a NUL
+ * follows the last byte, so that `data` is a C string unless the bytes themselves hold a NUL.
  */
 typedef struct {
   const char* data;
@@ -464,34 +460,34 @@ typedef struct {
  * farcall keeps the original Python exception in `extra_context`, so that it comes back as the same object.
  */
 typedef struct {
-  TVMFFIByteArray kind;      /* "ValueError"; an unknown one becomes a RuntimeError that names it */
-  TVMFFIByteArray message;   /* what, where, what was expected, what came, and the cure */
+  TVMFFIByteArray kind;      /* "ValueError"; an unknown kind becomes a RuntimeError that names it */
+  TVMFFIByteArray message;   /* what failed, where, what was expected, what came, and the cure */
   TVMFFIByteArray backtrace; /* may be empty */
-  /* Replaces or extends the backtrace: who passes an error on adds its own frames. */
+  /* Replaces or extends the backtrace: a function that passes an error on adds its frames. */
   void (*update_backtrace)(TVMFFIObjectHandle self, const TVMFFIByteArray* backtrace, int32_t update_mode);
   TVMFFIObjectHandle cause_chain;   /* the error that led to this one */
-  TVMFFIObjectHandle extra_context; /* whatever the host wants back */
+  TVMFFIObjectHandle extra_context; /* an object of the host's */
 } TVMFFIErrorCell;
 
 /* Modes of update_backtrace. */
 typedef enum { kTVMFFIBacktraceUpdateModeReplace = 0, kTVMFFIBacktraceUpdateModeAppend = 1 } TVMFFIBacktraceUpdateMode;
 
 /*
- * The signature of everything that can be called.
+ * The C type of every function of this ABI.
  *
- * `self` is NULL for a function that a library exports, and the function's own handle for a Function object.
- * The caller has set result->type_index to kTVMFFINone, so that a callee that returns nothing writes nothing.
- * `args` and everything that it points to are the caller's, and constant; a tensor's elements may be written,
- * where caller and callee agreed that it is an output.
+ * `self` is NULL for a function that a library exports, and the Function's handle in the cell of a Function object.
+ * The caller sets result->type_index to kTVMFFINone before the call, so that a callee that returns nothing writes
+ * nothing. The callee borrows `args` and all that it points to, and must not change them, except for the elements of
+ * a tensor that caller and callee agreed on as an output.
  *
- * Returns 0, or -1 after an error was put into the thread's slot. On -1 the result is not looked at, and must not
- * hold a reference. Any other number is treated as -1.
+ * Returns 0, or -1 after putting an error into the thread's slot. On -1 the caller ignores the result, which must not
+ * hold a reference. Any other number counts as -1.
  */
 typedef int (*TVMFFISafeCallType)(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
 /*
- * The body of a Function. `cpp_call` is private to one C++ runtime and NULL in every function that C code or
- * farcall makes: call `safe_call`.
+ * The body of a Function. Call `safe_call`: `cpp_call` is private to TVM FFI's C++ runtime, and NULL in every
+ * function that C code or farcall makes.
  */
 typedef struct {
   TVMFFISafeCallType safe_call;
@@ -499,8 +495,8 @@ typedef struct {
 } TVMFFIFunctionCell;
 
 /*
- * The body of Array and List: `size` owned values at `data`. Where `data_deleter` is NULL they stand in the
- * object itself, behind this cell; else it frees `data` after the values have been released.
+ * The body of Array and List: `size` owned values at `data`. Where `data_deleter` is NULL, they are part of the
+ * object and follow this cell; otherwise it frees `data`, after the values were released.
  */
 typedef struct {
   void* data;       /* TVMFFIAny[capacity], of which `size` are set */
@@ -510,16 +506,16 @@ typedef struct {
 } TVMFFISeqCell;
 
 /*
- * The body of Map and Dict. Libraries read and write it by code of their own, so that its two layouts are part of
- * the ABI, and the hash of a key as well (native/runtime/map.c has both). With the top bit of `slots` set, `data` is
- * a row of (key, value) pairs, in the order of insertion, searched from the front; at most 4 have that layout.
- * Without it, `data` is a hash table, and three numbers more stand behind this cell.
+ * The body of Map and Dict. Libraries read and write it by their own code, so that its two layouts and the hash of a
+ * key are part of the ABI (native/runtime/map.c has both). With the top bit of `slots` set, `data` is a row of at most
+ * 4 (key, value) pairs in the order of insertion, searched from the front. Without it, `data` is a hash table, and
+ * three more numbers follow this cell.
  */
 typedef struct {
   void* data;
   uint64_t size;  /* pairs */
   uint64_t slots; /* room for pairs; see above */
-  void (*data_deleter)(void* data); /* frees `data`; NULL where the row stands behind this cell */
+  void (*data_deleter)(void* data); /* frees `data`; NULL where the row follows this cell */
 } TVMFFIMapCell;
 
 /* The body of an opaque object: a pointer that only its maker understands. */
@@ -547,8 +543,7 @@ FARCALL_PIN(TVMFFIMapCell, data_deleter, 24);
 FARCALL_PIN_SIZE(TVMFFIMapCell, 32);
 
 /*
- * Where the body of an object begins. An expression such as
- * `TVMFFITensorGetDLTensorPtr(args[0].v_obj)->shape[0]` is all that a kernel needs.
+ * The body of an object, as in `TVMFFITensorGetDLTensorPtr(args[0].v_obj)->shape[0]`.
  */
 static inline DLTensor* TVMFFITensorGetDLTensorPtr(TVMFFIObjectHandle obj) {
   return (DLTensor*)((char*)obj + sizeof(TVMFFIObject));
@@ -578,12 +573,12 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
 /* ---------------------------------------------------------------------------------------------------------
  * The symbols of a library.
  *
- * A library is found by its file, and its functions by their symbols; there is no registration, and no code runs
- * when it is loaded. The functions of a loaded library stay valid until the process ends: farcall does not unload
- * libraries, because objects may hold their deleters.
+ * farcall finds the functions of a library by their symbols; nothing is registered, and no code runs when it loads.
+ * The functions of a loaded library stay valid until the process ends: farcall does not unload libraries, because
+ * objects may hold their deleters.
  */
 
-/* Prefix of the functions that a library exports. `__tvm_ffi_main` answers to the name "main". */
+/* Prefix of the functions that a library exports: the symbol `__tvm_ffi_main` is the function "main". */
 #define FARCALL_SYMBOL_PREFIX "__tvm_ffi_"
 
 #ifdef __cplusplus
@@ -593,8 +588,7 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
 #endif
 
 /*
- * Begins an exported kernel; its body follows in braces. The prototype comes first, because compilers that warn
- * about exported functions without one are right to.
+ * Begins an exported kernel; its body follows in braces. The prototype avoids -Wmissing-prototypes.
  */
 #define FARCALL_KERNEL(name)                                                                                 \
   FARCALL_EXTERN_C FARCALL_VISIBLE int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args, \
@@ -604,17 +598,17 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
       __attribute__((unused)) int32_t num_args, __attribute__((unused)) TVMFFIAny* result)
 
 /*
- * What a library may get from farcall without importing a symbol.
+ * The functions that a library can get from farcall without importing a symbol.
  *
  * A library that defines
  *
  *     FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
  *
- * finds it filled after farcall loaded it, before any of its functions is called. It stays NULL in any other
- * runtime. So one library can serve both, bound to the runtime that loaded it, even where two runtimes live in
- * one process and the dynamic linker could choose only one of them.
+ * finds it set when farcall has loaded it, before any of its functions is called. Other runtimes leave it NULL. One
+ * library can thus serve both, bound to the runtime that loaded it, even where one process holds two runtimes and
+ * the dynamic linker could bind to only one of them.
  *
- * Later versions append members: look at `struct_size` before using one that is not listed here.
+ * Later versions append members: check `struct_size` before using a member that is not listed here.
  */
 typedef struct FarcallRuntime {
   uint32_t abi_version; /* FARCALL_ABI_VERSION of the runtime; the layouts above are version 1 */
@@ -626,8 +620,8 @@ typedef struct FarcallRuntime {
   /* TVMFFIObjectDecRef */
   int (*object_dec_ref)(TVMFFIObjectHandle object);
   /*
-   * A new Array of n values. Ownership of the items moves in, on failure too (they are released then).
-   * `items` itself stays the caller's.
+   * A new Array of n values. Takes ownership of the values, even on failure (it releases them then); the memory at
+   * `items` stays the caller's.
    */
   int (*array_create)(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
 } FarcallRuntime;
@@ -636,8 +630,8 @@ typedef struct FarcallRuntime {
 #define FARCALL_RUNTIME_SYMBOL "__farcall_runtime"
 
 /*
- * A library may say which version of the layouts it was built with, in a `const uint32_t` of this name: farcall
- * refuses to load another one than its own, and names both. FARCALL_SAY_ABI_VERSION, once in a library, does so.
+ * A library may state the version of the layouts that it was built with, in a `const uint32_t` of this name, which
+ * FARCALL_SAY_ABI_VERSION (once in a library) defines. farcall refuses a library of another version, and names both.
  */
 #define FARCALL_ABI_SYMBOL "__farcall_abi_version"
 #define FARCALL_SAY_ABI_VERSION                                                 \
@@ -652,17 +646,17 @@ FARCALL_PIN(FarcallRuntime, array_create, FARCALL_AT(32, 20));
 FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(40, 24));
 
 /* ---------------------------------------------------------------------------------------------------------
- * The functions that the runtime supplies. All of them may be called without the Python GIL, from any thread.
- * Those that return int return 0, or -1 with an error in this thread's slot.
+ * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that
+ * return int return 0, or -1 with an error in this thread's slot.
  *
- * A library imports the ones that it uses, undefined; no library needs to be named at link time. When farcall loads
- * it, they are bound to farcall's, and when TVM FFI loads it, to that one's. A static library or a device without
- * a dynamic linker uses FarcallRuntime instead.
+ * A library leaves those that it uses undefined, and names no runtime at link time: the runtime that loads it,
+ * farcall or TVM FFI, binds them to its own. A static library, or a device without a dynamic linker, uses
+ * FarcallRuntime instead.
  */
 
 /*
- * The version of the ABI that the runtime implements, not of a package. A library that needs a function of a later
- * version can ask before it calls.
+ * The version of the ABI that the runtime implements, not of a package. A library can check it before it calls a
+ * function of a later version.
  */
 typedef struct {
   uint32_t major;
@@ -675,24 +669,25 @@ TVM_FFI_DLL void TVMFFIGetVersion(TVMFFIVersion* out_version);
 /* ---- objects ---- */
 
 /*
- * One more, and one less, strong reference. The handle must not be NULL. The decrement may run the object's
- * deleter, and so anything: hold no lock that a deleter may want.
+ * Adds, and releases, a strong reference. The handle must not be NULL. The release may run the object's deleter, and
+ * thereby any code: hold no lock that a deleter may take.
  */
 TVM_FFI_DLL int TVMFFIObjectIncRef(TVMFFIObjectHandle obj);
 TVM_FFI_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
 
 /*
- * An object around a pointer, for values that only their maker understands. `type_index` is the tag that it
- * travels under, usually kTVMFFIOpaquePyObject or a registered one; `deleter` (may be NULL) gets `handle` when
- * the last reference goes, in whichever thread that is. The new reference in `out` is the caller's.
+ * Makes an object around a pointer, for values that only their maker understands. `type_index` is its tag, usually
+ * kTVMFFIOpaquePyObject or a registered one; `deleter` (may be NULL) gets `handle` when the last reference is
+ * released, in the thread that releases it. The caller owns the new reference in `out`.
  */
 TVM_FFI_DLL int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle),
                                          TVMFFIObjectHandle* out);
 
 /*
- * Where a library gets the memory of its objects from, when it asks the runtime. Right before the body stands the
- * function that frees it, which the object's deleter calls with the body at the end. `allocate` gives NULL with an
- * error raised. Get never gives NULL; Set takes NULL for the runtime's own. farcall's objects do not use it.
+ * The allocator for the objects of libraries that ask the runtime for memory. The function that frees the memory is
+ * stored right before the body; the object's deleter calls it last, with the body. On failure `allocate` raises an
+ * error and returns NULL. Get never returns NULL; Set takes NULL for the runtime's own allocator. farcall's objects
+ * do not use it.
  */
 typedef struct {
   void (*delete_space)(void* body);
@@ -712,58 +707,58 @@ TVM_FFI_DLL int TVMFFISetCustomAllocator(TVMFFICustomAllocator* allocator);
 TVM_FFI_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out_tindex);
 
 /*
- * A view becomes a value: raw text and bytes are copied into objects, objects get a reference more, an object
- * behind an RValueRef is taken. A DLTensorPtr is copied as it is, and stays borrowed: to keep such a tensor, copy
- * its elements. `out` is overwritten without a look at what it held.
+ * Makes a value of a view: copies raw text and bytes into objects, adds a reference to an object, and takes the
+ * object behind an RValueRef. A DLTensorPtr stays borrowed: to keep such a tensor, copy its elements. Overwrites
+ * `out` without releasing its old value.
  */
 TVM_FFI_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
 
 /* ---- functions ---- */
 
 /*
- * A Function object. `safe_call` gets `self` as its first argument; `deleter` (may be NULL) gets it when the
- * last reference goes. Where both are NULL, `safe_call` gets the Function's handle. This is how a kernel returns a
- * function with state, or passes one to another kernel. The new reference in `out` is the caller's.
+ * Makes a Function object: a kernel returns a function with state this way, or passes one to another kernel.
+ * `safe_call` gets `self` as its first argument; `deleter` (may be NULL) gets it when the last reference is released.
+ * Where both are NULL, `safe_call` gets the Function's handle. The caller owns the new reference in `out`.
  */
 TVM_FFI_DLL int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self),
                                      TVMFFIObjectHandle* out);
 
 /*
- * Calls a Function, from whatever runtime or language it comes. Set result->type_index to kTVMFFINone before; what
- * is in `result` after 0 is the caller's to release. On -1 the error is in the slot: pass it on by returning -1,
- * or take it out by TVMFFIErrorMoveFromRaised.
+ * Calls a Function of any runtime or language. Set result->type_index to kTVMFFINone before; on 0 the caller owns
+ * the value in `result`. On -1 the error is in the slot: pass it on by returning -1, or take it out by
+ * TVMFFIErrorMoveFromRaised.
  *
- * A Function may be a Python callable. It takes the GIL for itself, so call it without; and tensors of tag 7 among
- * the arguments are lent to it for the call only.
+ * A Function may be a Python callable. It takes the GIL itself, so call it without the GIL; it borrows arguments of
+ * tag 7 for the call only.
  */
 TVM_FFI_DLL int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
 /*
- * The function that is registered under a name, as a new reference; NULL (and 0) when there is none. A lookup
- * hashes the name and takes a lock: keep the function when it is called often.
+ * Looks up the function registered under a name: a new reference, or NULL (and 0) if the name is unknown. A lookup
+ * hashes the name and takes a lock: keep a function that you call often.
  */
 TVM_FFI_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
 /*
- * Registers a function under a name; takes a reference, and copies the name. A name that is taken is a ValueError,
- * unless `allow_override` is not 0, and never ends the process.
+ * Registers a function under a name; adds a reference, and copies the name. If the name is taken and
+ * `allow_override` is 0: ValueError.
  */
 TVM_FFI_DLL int TVMFFIFunctionSetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle f, int allow_override);
 
 /* ---- errors ---- */
 
 /*
- * Moves this thread's error out of its slot; NULL when there is none. The reference becomes the caller's. After
- * this, returning -1 without raising again is a failure that cannot say why.
+ * Takes this thread's error out of its slot; NULL if the slot is empty. The caller owns the reference. To return -1
+ * afterwards, raise an error again: otherwise the failure has no message.
  */
 TVM_FFI_DLL void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result);
 
-/* Puts an error into this thread's slot, in place of what was there. The caller keeps its reference. */
+/* Puts an error into this thread's slot, in place of the previous one. The caller keeps its reference. */
 TVM_FFI_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
 
 /*
- * Makes an error and puts it there: what a kernel does before it returns -1. Both texts are copied. `kind` is the
- * name of a Python exception class; all builtin ones are known, and others can be registered.
+ * Makes an error and puts it into the slot, as a kernel does before it returns -1. Copies both texts. `kind` is the
+ * name of a Python exception class: a builtin, or one that was registered.
  *
  *     if (n != 2) {
  *       TVMFFIErrorSetRaisedFromCStr("TypeError", "`dot` takes 2 arguments");
@@ -773,18 +768,18 @@ TVM_FFI_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
 TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
 /*
- * The same, with the message in parts that are joined; a part that is NULL is left out. For generated code, whose
- * messages share their beginnings and ends.
+ * The same, with a message in parts, which are joined; NULL parts are left out. For generated code, whose messages
+ * share their beginnings and ends.
  */
 TVM_FFI_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts, int32_t num_parts);
 
-/* Makes an error without raising it; a new reference in `out`. All texts are copied; `backtrace` may be empty. */
+/* Makes an error without raising it; a new reference in `out`. Copies all texts; `backtrace` may be empty. */
 TVM_FFI_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
                                   const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out);
 
 /*
- * The same, with the error that was the cause, and an object that the host attaches. Takes a reference to each that
- * is not NULL; the caller keeps its own.
+ * The same, with the error that caused it and an object of the host's. Adds a reference to each that is not NULL;
+ * the caller keeps its own.
  */
 TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const TVMFFIByteArray* message,
                                                           const TVMFFIByteArray* backtrace,
@@ -792,9 +787,10 @@ TVM_FFI_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray*
                                                           TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out);
 
 /*
- * The given place as text, in the form of a backtrace. The caller is remembered by its address, until the
- * thread's next one, and with FARCALL_BACKTRACE=1 in the environment all its callers: naming them costs more than the
- * rest of an error, and few are looked at. In Python farcall._core.last_backtrace() does. The text is the thread's, and valid until the next call.
+ * The given place as text, in the form of a backtrace. Notes the address of the caller, and with FARCALL_BACKTRACE=1
+ * in the environment those of all its callers, for farcall._core.last_backtrace() of Python, which names them:
+ * naming costs more than the rest of an error, and few backtraces are read. The thread owns the text, which is valid
+ * until its next call.
  */
 TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func,
                                                    int cross_ffi_boundary);
@@ -802,9 +798,9 @@ TVM_FFI_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lin
 /* ---- tensors ---- */
 
 /*
- * A Tensor around a managed description, which is consumed on success: its deleter runs when the last reference
- * goes. An alignment of 0 accepts any address; another one is compared with the address of the first element.
- * Where `require_contiguous` is not 0, another layout is an error. Missing strides are filled in.
+ * Makes a Tensor of a managed tensor. Takes ownership of it on success: its deleter runs when the last reference is
+ * released. The address of the first element must be a multiple of `require_alignment`, unless that is 0; the layout
+ * must be contiguous, unless `require_contiguous` is 0. Fills in missing strides.
  *
  * Errors: RuntimeError for alignment, layout, another major version, or padded elements.
  */
@@ -814,15 +810,15 @@ TVM_FFI_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, 
                                                 int32_t require_contiguous, TVMFFIObjectHandle* out);
 
 /*
- * A managed description of a Tensor. It shares the memory and holds a reference, which its deleter gives up. The
- * versioned one carries the read-only flag on; the old one cannot say it.
+ * Makes a managed tensor that shares the memory of a Tensor and holds a reference, which its deleter releases. The
+ * versioned one keeps the read-only flag; the old one has no flags.
  */
 TVM_FFI_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 TVM_FFI_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
 
 /*
- * A Tensor that looks at the memory of another as `prototype` says, and keeps that one alive. Nobody checks that the
- * dims, strides and offset stay inside.
+ * Makes a Tensor that views the memory of `source` as `prototype` describes, and keeps `source` alive. Does not check
+ * that dims, strides and offset stay inside that memory.
  */
 TVM_FFI_DLL int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DLTensor* prototype,
                                              TVMFFIObjectHandle* out);
@@ -830,16 +826,16 @@ TVM_FFI_DLL int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DL
 /* ---- strings and types ---- */
 
 /*
- * A string or bytes value: in place up to 7 bytes, an object above. The bytes are copied. What a kernel returns
- * as text is made by this, since a borrowed text may not be a result.
+ * Makes a string or bytes value: inside the Any up to 7 bytes, else an object. Copies the bytes. A kernel returns
+ * text this way, because a result must not borrow.
  */
 TVM_FFI_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 TVM_FFI_DLL int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 
 /*
- * A whole number of any size, from and to its 64-bit words: the lowest first, each in this machine's order, two's
- * complement. What fits into 64 bits becomes a kTVMFFIInt, and never a BigInt. Get gives the words of either; those of
- * an Int stand in the Any, which must stay where it is. A value of another type gives NULL.
+ * An integer of any size, from and to its 64-bit words: two's complement, the lowest word first, each in this
+ * machine's byte order. An integer that fits into 64 bits becomes a kTVMFFIInt, never a BigInt. Get returns the words
+ * of either, or NULL for a value of another type; the words of an Int are inside the Any, which must outlive them.
  */
 TVM_FFI_DLL int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
 TVM_FFI_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* value);
@@ -847,32 +843,32 @@ TVM_FFI_DLL TVMFFIByteArray TVMFFIBigIntGetContentByteArray(const TVMFFIAny* val
 /*
  * "float32" <-> {kDLFloat, 32, 1}. Names: int, uint, float, bfloat, complex with their bits, bool, handle, the 8-, 6-
  * and 4-bit floats by their formats ("float8_e4m3fn"), then "xN" for N lanes, as in "float32x4", or "xvscalexN" for a
- * multiple of N that the machine chooses (lanes: -N). "void" and "" mean no type, and "" is printed. Short forms
- * (f32, i8, u8, bf16) are read and never printed. An unknown name is a ValueError.
+ * multiple of N that the machine chooses (lanes: -N). "void" and "" both mean no type; ToString gives "". FromString
+ * also reads short forms (f32, i8, u8, bf16). An unknown name is a ValueError.
  */
 TVM_FFI_DLL int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out);
 TVM_FFI_DLL int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out);
 
 /* ---- the registry of types ----
  *
- * Libraries name types by text and meet by index. A type may be described by fields and methods, which is how one
- * language uses the objects of another. farcall keeps what libraries register, and gives it back.
+ * Libraries name a type by text and refer to it by index. The fields and methods of a type let one language use the
+ * objects of another. farcall keeps the descriptions that libraries register, and returns them.
  *
- * Registering the same thing twice is no error where both say the same, as when two copies of one library are
- * loaded. Saying something else is a ValueError, and never ends the process: while a library is being loaded, the
- * functions below return 0 all the same, because its initialisers could do nothing about it; loading then fails.
+ * Registering the same description twice is allowed, as when two copies of one library are loaded. A different one is
+ * a ValueError. While a library is being loaded, the functions below return 0 even then, because its initialisers
+ * could not handle the error; loading fails afterwards.
  */
 
 typedef int (*TVMFFIFieldGetter)(void* field, TVMFFIAny* result);
 typedef int (*TVMFFIFieldSetter)(void* field, const TVMFFIAny* value);
 typedef int (*TVMFFIObjectCreator)(TVMFFIObjectHandle* result);
 
-/* A field: a getter and a setter get the address of the object plus `offset`. */
+/* A field. The getter and the setter get the address of the object plus `offset`. */
 typedef struct {
   TVMFFIByteArray name;
   TVMFFIByteArray doc;
   TVMFFIByteArray metadata; /* JSON */
-  int64_t flags;            /* 1: may be written; 2: has a default; the others are other programs' business */
+  int64_t flags;            /* 1: may be written; 2: has a default; farcall ignores the others */
   int64_t size;
   int64_t alignment;
   int64_t offset;
@@ -882,12 +878,12 @@ typedef struct {
   int32_t field_static_type_index;
 } TVMFFIFieldInfo;
 
-/* A method: `method` is a Function that gets the object first. */
+/* A method: `method` is a Function whose first argument is the object. */
 typedef struct {
   TVMFFIByteArray name;
   TVMFFIByteArray doc;
   TVMFFIByteArray metadata;
-  int64_t flags; /* 4: static, it gets no object */
+  int64_t flags; /* 4: static, without the object */
   TVMFFIAny method;
 } TVMFFIMethodInfo;
 
@@ -898,7 +894,7 @@ typedef struct {
   int32_t structural_eq_hash_kind;
 } TVMFFITypeMetadata;
 
-/* What is known of a type. It stays where it is; fields and methods may be added. */
+/* The description of a type. It never moves; fields and methods may be added. */
 typedef struct TVMFFITypeInfo {
   int32_t type_index;
   int32_t type_depth; /* of "ffi.Object" 0 */
@@ -912,7 +908,7 @@ typedef struct TVMFFITypeInfo {
   const TVMFFITypeMetadata* metadata; /* NULL until it is registered */
 } TVMFFITypeInfo;
 
-/* One attribute of all types: the value of type i is data[i - begin_index], None where there is none. */
+/* One attribute of all types: data[i - begin_index] is its value for type i, None where the type has no such. */
 typedef struct {
   const TVMFFIAny* data;
   int32_t size;
@@ -933,36 +929,36 @@ FARCALL_PIN(TVMFFITypeAttrColumn, begin_index, FARCALL_AT(12, 8));
 FARCALL_PIN_SIZE(TVMFFITypeAttrColumn, FARCALL_AT(16, 12));
 
 /*
- * The index of a type, which is made where the name is new: `static_type_index` when that is not negative, else one
- * behind its parent in the room that the parent has kept for children, else one behind all others. With a parent of
- * -2 it only looks, and gives -2 for an unknown name; a parent of -1 makes a root.
+ * The index of a type. A new name gets `static_type_index` when that is not negative, else an index after its parent
+ * among those that the parent reserved for children, else one after all others. A parent of -1 makes a root type; a
+ * parent of -2 only looks up, and returns -2 for an unknown name.
  */
 TVM_FFI_DLL int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index,
                                               int32_t type_depth, int32_t num_child_slots,
                                               int32_t child_slots_can_overflow, int32_t parent_type_index);
 
-/* What is known of a type; never NULL: an index that nobody registered is described as "(unregistered type)". */
+/* The description of a type; never NULL: an unknown index is described as "(unregistered type)". */
 TVM_FFI_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
 
-/* Each copies what it is given. IndexError for a type that nobody registered. */
+/* These copy their arguments. IndexError for an unknown type. */
 TVM_FFI_DLL int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info);
 TVM_FFI_DLL int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info);
 TVM_FFI_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMetadata* metadata);
 TVM_FFI_DLL int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* attr_name,
                                        const TVMFFIAny* attr_value);
 
-/* The column of an attribute, which stays where it is and grows; NULL when no type has it. */
+/* The column of an attribute, which never moves and may grow; NULL if no type has it. */
 TVM_FFI_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
 
-/* Registers a global function with its name, docs and metadata. */
+/* Registers a global function with its name, documentation and metadata. */
 TVM_FFI_DLL int TVMFFIFunctionSetGlobalFromMethodInfo(const TVMFFIMethodInfo* method_info, int allow_override);
 
 /* ---- once ---- */
 
 /*
- * Runs `init` once for this slot, whichever thread comes first, and stores what it gives. A failed `init`, or
- * one that gives NULL, is an error and leaves the slot NULL; the next call tries again. Deinit takes the value out and hands it to `deinit`. The slot is a
- * static variable of the library, NULL at first; after the first time, the cost is one load.
+ * Runs `init_func` once for a slot, in the first thread that asks, and stores its value. If `init_func` fails or
+ * gives NULL, the call fails, the slot stays NULL, and the next call tries again. Deinit empties the slot and passes
+ * the value to `deinit_func`. The slot is a static variable of the library, NULL at first; a later call costs one load.
  */
 TVM_FFI_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result));
 TVM_FFI_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
@@ -972,17 +968,18 @@ TVM_FFI_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(vo
 typedef void* TVMFFIStreamHandle;
 
 /*
- * This thread's stream on a device, on which a kernel puts its work; NULL is the device's default stream. Set gives
- * the previous one in its last argument (may be NULL), so that it can be set back.
+ * This thread's stream on a device, for the work of kernels; NULL is the device's default stream. Set stores the
+ * previous stream in its last argument (may be NULL), so that the caller can restore it.
  */
 TVM_FFI_DLL int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream,
                                    TVMFFIStreamHandle* opt_out_original_stream);
 TVM_FFI_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
 
 /*
- * The allocator of TVMFFIEnvTensorAlloc: this thread's, and the process's too when `write_to_global_context` is not
- * 0. NULL removes it. Set gives the thread's previous one (its last argument may be NULL); Get gives the thread's,
- * else the process's. Hosts use these. The framework of a call's arguments needs no setting, and comes first.
+ * The allocator of TVMFFIEnvTensorAlloc, which hosts set: for this thread, and for the process too when
+ * `write_to_global_context` is not 0. NULL removes it. Set stores the thread's previous one in its last argument (may
+ * be NULL); Get returns the thread's, else the process's. The framework of a call's arguments comes first, and needs
+ * no setting.
  */
 TVM_FFI_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllocator allocator,
                                                          int write_to_global_context,
@@ -990,9 +987,9 @@ TVM_FFI_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllo
 TVM_FFI_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
 
 /*
- * An empty row-major Tensor of the prototype's dtype, shape and device, from whoever owns the memory of this
- * call: the framework of its tensor arguments, an allocator that was set, or farcall's own (CPU, aligned to 64).
- * Strides and byte_offset of the prototype are not looked at, nor is its data: the description of an input will do.
+ * Makes an uninitialised row-major Tensor of the prototype's dtype, shape and device. Its memory comes from the
+ * framework of the call's tensor arguments, else from an allocator that was set, else from farcall (CPU only, aligned
+ * to 64 bytes). Ignores the prototype's strides, byte_offset and data: the description of an input will do.
  *
  *     TVMFFIObjectHandle y;
  *     if (TVMFFIEnvTensorAlloc(x, &y) != 0) return -1;
@@ -1001,41 +998,41 @@ TVM_FFI_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocato
  *     result->v_obj = (TVMFFIObject*)y;
  *     return 0;
  *
- * Errors: MemoryError; ValueError for a negative dim; RuntimeError for a device that nobody here allocates on.
+ * Errors: MemoryError; ValueError for a negative dim; RuntimeError for a device without an allocator.
  */
 TVM_FFI_DLL int TVMFFIEnvTensorAlloc(DLTensor* prototype, TVMFFIObjectHandle* out);
 
 /*
- * Call it in loops that last: not 0 says that the host was interrupted (Ctrl-C, or another signal whose handler
- * raised). Clean up and return -1; the error is set already. It takes the GIL, so every few milliseconds is enough.
+ * Call this in long loops: not 0 means that the host was interrupted (Ctrl-C, or another signal whose handler
+ * raised), and the error is set. Clean up and return -1. It takes the GIL, so every few milliseconds is enough.
  */
 TVM_FFI_DLL int TVMFFIEnvCheckSignals(void);
 
 /*
- * A host that is not farcall's own names its functions: "PyErr_CheckSignals", "PyGILState_Ensure" and
- * "PyGILState_Release". Another name is a ValueError. farcall, which is Python already, needs none of them.
+ * Gives the runtime a function of the host's Python: "PyErr_CheckSignals", "PyGILState_Ensure" or
+ * "PyGILState_Release". Another name is a ValueError. farcall is a Python extension, and needs none of them.
  */
 TVM_FFI_DLL int TVMFFIEnvRegisterCAPI(const char* name, void* symbol);
 
 /* ---- modules ---- */
 
 /*
- * The function of that name in the modules that a library imports, else the global one; RuntimeError when there is
- * none. `library_ctx` is what the loader has put into the library's `__tvm_ffi__library_ctx`. The module keeps the
- * function: the reference in `out` is borrowed.
+ * The function of that name in the modules that a library imports, else the global one; RuntimeError if neither
+ * exists. `library_ctx` is the value that the loader stored in the library's `__tvm_ffi__library_ctx`. The module owns
+ * the function: the reference in `out` is borrowed.
  */
 TVM_FFI_DLL int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* func_name,
                                               TVMFFIObjectHandle* out);
 
 /*
- * Every library that is loaded from now on and has a variable of this name (a void*) finds `symbol` in it. For
- * generated code that must not import anything.
+ * Stores `symbol` in the variable of this name (a void*) of every library that is loaded from now on. For generated
+ * code that must not import anything.
  */
 TVM_FFI_DLL int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
 
 /*
- * Adds a symbol to the system library: what is linked into this process, as on a device without a dynamic linker.
- * `name` is the whole symbol, with its prefix. Registering another address under a name replaces the first.
+ * Adds a symbol to the system library: the functions linked into this process, as on a device without a dynamic
+ * linker. `name` is the whole symbol, with its prefix. A second address under a name replaces the first.
  */
 TVM_FFI_DLL int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
 

@@ -1,5 +1,5 @@
 /*
- * farcall/cuda.hpp - what a CUDA kernel needs around its launch: the device, the stream, and errors that are seen.
+ * farcall/cuda.hpp - device, stream and error checks around the launch of a CUDA kernel.
  *
  *     void scale(farcall::TensorView x, float by) {
  *       farcall::CudaDeviceGuard device(x.device());
@@ -8,7 +8,8 @@
  *       FARCALL_CUDA_CHECK(cudaGetLastError());
  *     }
  *
- * Only where the CUDA toolkit's headers are found; FARCALL_HAS_CUDA says whether they are. Link with -lcudart.
+ * FARCALL_HAS_CUDA is defined where the CUDA toolkit's headers are found; elsewhere this header is empty. Link with
+ * -lcudart.
  */
 #ifndef FARCALL_CUDA_HPP_
 #define FARCALL_CUDA_HPP_
@@ -23,7 +24,7 @@ namespace farcall {
 
 namespace detail {
 
-/* `text` is the call as it was written, and the place is the caller's. */
+/* `text` is the source text of the call; file, line and function are the caller's. */
 FARCALL_COLD inline void throw_cuda(cudaError_t status, const char* text, const char* file, int line,
                                     const char* function) {
   const char* kind = status == cudaErrorMemoryAllocation ? "MemoryError" : "RuntimeError";
@@ -34,8 +35,8 @@ FARCALL_COLD inline void throw_cuda(cudaError_t status, const char* text, const 
 }  // namespace detail
 
 /*
- * A CUDA error as an exception: MemoryError where memory is short, else RuntimeError. A launch that fails says so only
- * to who asks: FARCALL_CUDA_CHECK(cudaGetLastError()) behind each.
+ * Throws a CUDA error as a MemoryError (cudaErrorMemoryAllocation) or a RuntimeError. A launch reports failure only
+ * by cudaGetLastError: write FARCALL_CUDA_CHECK(cudaGetLastError()) after each.
  */
 #define FARCALL_CUDA_CHECK(call)                                                                                    \
   do {                                                                                                              \
@@ -45,7 +46,7 @@ FARCALL_COLD inline void throw_cuda(cudaError_t status, const char* text, const 
     }                                                                                                               \
   } while (0)
 
-/* Makes a device the current one, and the one before again at the end of the scope. */
+/* Makes a device current, and restores the previous one at the end of the scope. */
 class CudaDeviceGuard {
  public:
   explicit CudaDeviceGuard(DLDevice device) {

@@ -4,8 +4,8 @@
  *   connector -> acceptor   i32 magic, i32 n, n bytes: "client:KEY -option=value ..."
  *   acceptor -> connector   i32 code; behind the magic also i32 m, m bytes: "server:KEY"
  *
- * All numbers are little endian. Packets follow (wire.h). The readers below look at the bytes that have arrived since
- * the connection began, in any chunking. They keep no state, call no function of the C library and allocate nothing.
+ * All numbers are little endian. Packets follow (wire.h). The readers below take all bytes that have arrived since the
+ * connection began. They keep no state, call no function of the C library and allocate nothing.
  */
 #ifndef FARCALL_HANDSHAKE_H_
 #define FARCALL_HANDSHAKE_H_
@@ -14,14 +14,14 @@
 #include <stdint.h>
 
 #define FC_HANDSHAKE_MAGIC INT32_C(0xFF271)
-#define FC_HANDSHAKE_DUPLICATE INT32_C(0xFF272) /* a proxy has that key already */
+#define FC_HANDSHAKE_DUPLICATE INT32_C(0xFF272) /* the proxy already serves that key */
 #define FC_HANDSHAKE_MISMATCH INT32_C(0xFF273)  /* the acceptor has another key */
 
 enum { FC_HANDSHAKE_PREFIX_SIZE = 7 }; /* of "client:" and "server:" */
 
 typedef enum fc_handshake_status {
   FC_HANDSHAKE_DONE,
-  FC_HANDSHAKE_MORE,        /* *need bytes in all; what follows them belongs to the packets */
+  FC_HANDSHAKE_MORE,        /* *need bytes in all; bytes after those belong to the packets */
   FC_HANDSHAKE_E_MAGIC,     /* the first four bytes are not those of an RPC peer */
   FC_HANDSHAKE_E_SIZE,      /* the key field is too short or too long */
   FC_HANDSHAKE_E_PREFIX,    /* the key field does not begin with "client:" */
@@ -30,17 +30,17 @@ typedef enum fc_handshake_status {
   FC_HANDSHAKE_E_DUPLICATE, /* a proxy refused the key */
 } fc_handshake_status;
 
-/* Bytes of the caller's, without a NUL behind them. */
+/* Borrowed bytes of the caller's, without a NUL at the end. */
 typedef struct fc_handshake_text {
-  const char* data; /* NULL: there is none */
+  const char* data; /* NULL if absent */
   size_t size;
 } fc_handshake_text;
 
-/* What a connector asks for. */
+/* The request of a connector. */
 typedef struct fc_hello {
   fc_handshake_text key;
   fc_handshake_text token;
-  fc_handshake_text timeout; /* as it was written */
+  fc_handshake_text timeout; /* the text of timeout_ns */
   int64_t timeout_ns;        /* how long the session may last at most; 0: the connector sets no limit */
 } fc_hello;
 
@@ -64,7 +64,7 @@ static inline fc_handshake_text fc_handshake__behind(fc_handshake_text text, siz
   return (fc_handshake_text){text.data + n, text.size - n};
 }
 
-/* Takes the next word off the front of a text; NULL when there is none. */
+/* Removes the first word of a text and returns it; NULL if no word is left. */
 static inline fc_handshake_text fc_handshake__word(fc_handshake_text* rest) {
   size_t begin = 0, end;
   while (begin < rest->size && fc_handshake__is_blank(rest->data[begin])) ++begin;
@@ -74,7 +74,7 @@ static inline fc_handshake_text fc_handshake__word(fc_handshake_text* rest) {
   return word;
 }
 
-/* Digits and one point as a whole number; *power: of ten, by which it is to be multiplied. Answers the bytes read. */
+/* Reads digits with at most one point: the number is *value times ten to the *power. Returns the bytes read. */
 static inline size_t fc_handshake__mantissa(fc_handshake_text text, uint64_t* value, int32_t* power) {
   size_t at = 0;
   int digits = 0, behind_point = 0;
@@ -96,7 +96,7 @@ static inline size_t fc_handshake__mantissa(fc_handshake_text text, uint64_t* va
   return digits ? at : 0;
 }
 
-/* "e-3" and the like, added to *power. 0 when the text is something else. */
+/* Reads an exponent such as "e-3" and adds it to *power. Returns 0 if the text is not an exponent. */
 static inline int fc_handshake__exponent(fc_handshake_text text, int32_t* power) {
   size_t at = 1;
   int32_t sign = 1, value = 0;
@@ -112,7 +112,7 @@ static inline int fc_handshake__exponent(fc_handshake_text text, int32_t* power)
   return 1;
 }
 
-/* A number of seconds, as Python and C print it, in nanoseconds; what is below those is cut. */
+/* Reads a number of seconds, as Python and C print it, as nanoseconds, rounded down. */
 static inline fc_handshake_status fc_handshake__seconds(fc_handshake_text text, int64_t* out) {
   const uint64_t limit = UINT64_C(1000000000000000000);
   uint64_t value = 0;
@@ -129,7 +129,7 @@ static inline fc_handshake_status fc_handshake__seconds(fc_handshake_text text, 
   return FC_HANDSHAKE_DONE;
 }
 
-/* Reads the key field of a connector. Options that are not known are passed over: a later connector may offer more. */
+/* Reads the key field of a connector. Skips unknown options, because a later connector may send more. */
 static inline fc_handshake_status fc_hello_parse(fc_handshake_text field, fc_hello* out) {
   static const char timeout[] = "-timeout=", token[] = "-token=";
   fc_handshake_text word = fc_handshake__word(&field);
@@ -145,7 +145,7 @@ static inline fc_handshake_status fc_hello_parse(fc_handshake_text field, fc_hel
   return FC_HANDSHAKE_DONE;
 }
 
-/* The field behind the first four bytes: its size, then the field. */
+/* Reads the field after the first four bytes: its size, then its text. */
 static inline fc_handshake_status fc_handshake__field(const uint8_t* bytes, size_t n, size_t least, size_t most,
                                                       size_t* need, fc_handshake_text* out) {
   *need = 8;
@@ -159,8 +159,8 @@ static inline fc_handshake_status fc_handshake__field(const uint8_t* bytes, size
 }
 
 /*
- * The acceptor's side: reads what a connector opens with. max_key bounds its key field, so that a claim of length costs
- * nothing. *out points into the bytes.
+ * The acceptor reads a connector's first bytes. max_key limits the key field, so that a false length allocates nothing.
+ * *out points into the bytes.
  */
 static inline fc_handshake_status fc_hello_read(const uint8_t* bytes, size_t n, size_t max_key, size_t* need,
                                                 fc_hello* out) {
@@ -172,7 +172,7 @@ static inline fc_handshake_status fc_hello_read(const uint8_t* bytes, size_t n, 
   return status == FC_HANDSHAKE_DONE ? fc_hello_parse(field, out) : status;
 }
 
-/* The connector's side: reads the answer. *key is the acceptor's, with its "server:". */
+/* The connector reads the answer. *key is the acceptor's key, with its prefix "server:". */
 static inline fc_handshake_status fc_welcome_read(const uint8_t* bytes, size_t n, size_t max_key, size_t* need,
                                                   fc_handshake_text* key) {
   *need = 4;

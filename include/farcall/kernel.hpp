@@ -15,23 +15,23 @@
  *     FARCALL_EXPORT(scale, scale, farcall::arg("x"), farcall::arg("by", 2.0));
  *
  * Build it with `c++ $(farcall config --cflags) scale.cpp $(farcall config --ldflags) -o scale.so`. The library
- * needs no farcall at link time: the functions TVMFFI* that it calls are those of the runtime that loads it, which
- * may also be apache-tvm-ffi.
+ * needs no farcall at link time: the runtime that loads it, farcall or apache-tvm-ffi, supplies the functions TVMFFI*
+ * that it calls.
  *
  * Parameters and results are: bool, integers (a value that does not fit is an OverflowError), float and double,
  * std::string, std::string_view, const char*, String, Bytes, void*, DLDataType, DLDevice, enums, TensorView,
  * ConstTensorView, Tensor, Shape, Optional<T>, Variant<T...>, Array<T>, List<T>, Map<K, V>, Dict<K, V>,
  * std::vector<T>, std::map<K, V> and its like, std::pair, std::tuple, Function, TypedFunction<R(P...)>,
- * std::function<R(P...)>, Module, Error, Any, AnyView. A parameter may be a const reference. What only borrows (views,
- * std::string_view, const char*) ends with the call.
+ * std::function<R(P...)>, Module, Error, Any, AnyView. A parameter may be a const reference. Types that borrow (views,
+ * std::string_view, const char*) are valid until the call ends.
  *
- * Errors are exceptions: Error has a kind, which is the Python class. Of the standard ones, std::invalid_argument,
- * domain_error and length_error become ValueError, out_of_range IndexError, overflow_error OverflowError,
- * bad_alloc MemoryError, all others RuntimeError.
+ * Errors are exceptions. The kind of an Error names the Python class. Of the standard exceptions,
+ * std::invalid_argument, domain_error and length_error become ValueError, out_of_range IndexError, overflow_error
+ * OverflowError, bad_alloc MemoryError, all others RuntimeError.
  *
- * Every function may be called without the Python GIL, from many threads at once. Global objects of the types
- * above are made inside functions (`static const String& name = *new String("...")`): constructors of a library
- * run before its runtime has supplied the functions that they would call.
+ * Every function may be called without the Python GIL, from many threads at once. Make global objects of the types
+ * above inside functions (`static const String& name = *new String("...")`): constructors of a library run before
+ * its runtime has supplied the functions that they would call.
  */
 #ifndef FARCALL_KERNEL_HPP_
 #define FARCALL_KERNEL_HPP_

@@ -2,27 +2,27 @@
  * wire.h - the packet codec of farcall's RPC, in freestanding C11.
  *
  * The format is that of Apache TVM's RPC since its release 0.21. After the handshake a connection carries
- * packets: u64 length of what follows, i32 code, body. All fields are little endian, packed back to back,
- * without alignment.
+ * packets: u64 length of the code and the body, i32 code, body. All fields are little endian, packed back to
+ * back, without alignment.
  *
- * The codec does no I/O, calls no function of the C library and allocates nothing: the caller gives memory.
+ * The codec does no I/O, calls no function of the C library and allocates nothing: the caller supplies memory.
  *
- *   reading   fc_wire_feed() takes bytes in any chunking and answers with events. Any bytes either parse or
- *             end in FC_WIRE_FAILED with a typed status. Memory is asked for as bytes arrive, never because
- *             a length was claimed. The payload of a copy is not buffered: it goes to a place that the
- *             caller names when the header of the copy is known.
- *   writing   fc_wire_encode() first measures, then writes. A payload is not copied: the caller sends it
- *             behind the encoded header (writev).
+ *   reading   fc_wire_feed() takes bytes in chunks of any size and returns events. Any bytes either parse or
+ *             end in FC_WIRE_FAILED with a typed status. The reader asks for memory as bytes arrive, never on
+ *             the strength of a claimed length. It does not buffer the payload of a copy: that goes to the
+ *             sink, which the caller sets when the header of the copy is known.
+ *   writing   fc_wire_encode() first measures, then writes. It does not copy a payload: the caller sends it
+ *             after the encoded header (writev).
  *
- * The same `fc_wire_packet` is what reading gives and what writing takes.
+ * Reader and writer share `fc_wire_packet`.
  *
  * Values are TVMFFIAny, with the payload of a *wire value*:
  *   None, Int, Bool, Float, OpaquePtr, DataType, Device    as in c_api.h (a handle is in v_uint64)
  *   DLTensorPtr                                            v_ptr is a `const fc_wire_tensor*`
- *   RawStr, ByteArrayPtr, SmallStr, SmallBytes, Str, Bytes v_ptr is a `const TVMFFIByteArray*`; what was
- *                                                          read is followed by a NUL byte
+ *   RawStr, ByteArrayPtr, SmallStr, SmallBytes, Str, Bytes v_ptr is a `const TVMFFIByteArray*`; the reader
+ *                                                          puts a NUL behind its bytes
  *   Function, Module, FC_WIRE_OBJECT_REF                   v_uint64 is the handle
- * A handle is whatever 64 bits the server chose. It is never an address on this side.
+ * A handle is 64 bits that the server chose, never an address in this process.
  */
 #ifndef FARCALL_WIRE_H_
 #define FARCALL_WIRE_H_
@@ -32,8 +32,8 @@
 
 #include "c_api.h"
 
-/* The protocol version that kInitServer carries. TVM compares it for equality, and has not changed it
- * since its release 0.8, although the format did change: 0.21 and later speak what this file speaks. */
+/* The protocol version that kInitServer carries. TVM compares it for equality, and has not changed it since its
+ * release 0.8, although the format did change: 0.21 and later use the format of this file. */
 #define FC_WIRE_VERSION "0.8.0"
 
 #define FC_WIRE_HEAD_SIZE 12 /* u64 length, i32 code */
@@ -49,7 +49,7 @@ enum fc_wire_code {
   FC_WIRE_COPY_FROM_REMOTE = 6,
   FC_WIRE_COPY_TO_REMOTE = 7,
   FC_WIRE_COPY_ACK = 8,
-  /* From here on "syscalls": the body is a packed sequence and nothing else. */
+  /* The rest are "syscalls": their body is a packed sequence only. */
   FC_WIRE_GET_GLOBAL_FUNC = 9,
   FC_WIRE_FREE_HANDLE = 10,
   FC_WIRE_DEV_SET_DEVICE = 11,
@@ -68,31 +68,31 @@ enum fc_wire_code {
 typedef enum fc_wire_status {
   FC_WIRE_OK = 0,
   FC_WIRE_E_LENGTH,   /* a packet claims more bytes than the limits allow, or too few for its code */
-  FC_WIRE_E_CODE,     /* no such packet code */
+  FC_WIRE_E_CODE,     /* unknown packet code */
   FC_WIRE_E_SHORT,    /* the body ends inside a field */
-  FC_WIRE_E_TRAILING, /* the body has bytes behind its last field */
+  FC_WIRE_E_TRAILING, /* the body has bytes after its last field */
   FC_WIRE_E_ARGS,     /* number of values negative or beyond the limit */
-  FC_WIRE_E_TYPE,     /* no such value type, or one that may not travel */
+  FC_WIRE_E_TYPE,     /* unknown value type, or one that may not travel */
   FC_WIRE_E_STRING,   /* text or bytes longer than the limit */
   FC_WIRE_E_NDIM,     /* rank of a tensor negative or beyond the limit */
   FC_WIRE_E_SHAPE,    /* a dim is negative */
-  FC_WIRE_E_PAYLOAD,  /* the payload of a copy is not what its header says, or beyond the limit */
+  FC_WIRE_E_PAYLOAD,  /* the payload of a copy does not match its header, or is beyond the limit */
   FC_WIRE_E_CAPACITY  /* (writing) the caller's buffer is too small */
 } fc_wire_status;
 
 typedef enum fc_wire_event {
   FC_WIRE_MORE = 0,    /* all bytes were taken; feed more */
-  FC_WIRE_SPACE,       /* give a body buffer of at least `need` bytes that keeps what the old one holds */
-  FC_WIRE_ARENA,       /* give an arena of at least `need` bytes */
+  FC_WIRE_SPACE,       /* set a body buffer of at least `need` bytes that begins with the bytes of the old one */
+  FC_WIRE_ARENA,       /* set an arena of at least `need` bytes */
   FC_WIRE_PACKET,      /* a whole packet, in *out; valid until the next feed */
   FC_WIRE_PAYLOAD,     /* header of kCopyToRemote or kCopyAck, in *out: set the sink, then feed on */
   FC_WIRE_PAYLOAD_END, /* the payload is complete */
   FC_WIRE_FAILED       /* `status` says why; the stream cannot be read on */
 } fc_wire_event;
 
-/* What the reader accepts. All are inclusive. */
+/* The reader's limits, all inclusive. */
 typedef struct fc_wire_limits {
-  uint64_t max_control; /* bytes behind the length field: syscalls, kInitServer, kShutdown, copy headers */
+  uint64_t max_control; /* bytes after the length field: syscalls, kInitServer, kShutdown, copy headers */
   uint64_t max_call;    /* the same for kCallFunc, kReturn and kException */
   uint64_t max_payload; /* payload of one copy */
   uint64_t max_string;  /* one text or bytes value */
@@ -117,7 +117,7 @@ typedef struct fc_wire_packet {
   uint64_t handle;         /* kCallFunc */
   TVMFFIByteArray version; /* kInitServer */
   fc_wire_tensor tensor;   /* kCopyFromRemote, kCopyToRemote */
-  uint64_t nbytes;         /* these two, and kCopyAck: bytes of payload */
+  uint64_t nbytes;         /* of the payload: kCopyFromRemote, kCopyToRemote, kCopyAck */
 } fc_wire_packet;
 
 /* The name of a code as TVM writes it ("kCallFunc"), or NULL. */
@@ -173,7 +173,7 @@ static inline int fc_wire_is_bytes(int32_t type_index) {
   return type_index == kTVMFFIByteArrayPtr || type_index == kTVMFFISmallBytes || type_index == kTVMFFIBytes;
 }
 
-/* ---- little-endian loads and stores, whatever the host ------------------------------------------------ */
+/* ---- little-endian loads and stores on any host ------------------------------------------------------- */
 
 static inline uint32_t fc_wire_load32(const uint8_t* p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -209,15 +209,15 @@ static inline int fc_wire_host_is_big(void) {
   return probe.first == 0;
 }
 
-/* Bytes of one number in a tensor's memory: of a lane, of half a complex one; 1 where numbers are packed into bytes. */
+/* Bytes of one number in a tensor's memory (a lane, or half a complex lane); 1 where bytes hold packed numbers. */
 static inline uint64_t fc_wire_number_bytes(DLDataType dtype) {
   uint64_t bits = dtype.code == kDLComplex ? dtype.bits / 2u : dtype.bits;
   return bits != 0 && bits % 8 == 0 ? bits / 8 : 1;
 }
 
-/* Turns the numbers of a payload from the order of this host to that of the wire, or back, in place: nothing on a
- * little-endian host. Lanes, and the halves of a complex number, stay where they are. (TVM's big-endian servers turn
- * whole elements, which exchanges these.) */
+/* Converts the numbers of a payload in place between the byte orders of this host and of the wire; does nothing on a
+ * little-endian host. Lanes, and the halves of a complex number, keep their places. (TVM's big-endian servers reverse
+ * whole elements, which exchanges them.) */
 static inline void fc_wire_turn(uint8_t* data, uint64_t nbytes, DLDataType dtype) {
   uint64_t number = fc_wire_number_bytes(dtype);
   if (number < 2 || !fc_wire_host_is_big()) return;
@@ -230,12 +230,12 @@ static inline void fc_wire_turn(uint8_t* data, uint64_t nbytes, DLDataType dtype
   }
 }
 
-/* Whether a payload of a copy can be turned: a piece of a larger one may end inside a number. */
+/* Whether fc_wire_turn can convert a payload: a piece of a larger copy may end inside a number. */
 static inline int fc_wire_can_turn(uint64_t nbytes, DLDataType dtype) {
   return !fc_wire_host_is_big() || nbytes % fc_wire_number_bytes(dtype) == 0;
 }
 
-/* Bytes of a compact tensor, sub-byte types rounded up. Returns 0, or -1 when it does not fit in 64 bits. */
+/* Bytes of a compact tensor, sub-byte types rounded up. Returns 0, or -1 if the size does not fit in 64 bits. */
 static inline int fc_wire_tensor_nbytes(const fc_wire_tensor* t, uint64_t* nbytes) {
   uint64_t bits = (uint64_t)t->dtype.bits * t->dtype.lanes;
   int empty = 0;

@@ -6,9 +6,9 @@
 
 enum fc_wire_state {
   FC_WIRE_S_HEAD = 0, /* length and code */
-  FC_WIRE_S_RANK,     /* kCopyToRemote: up to the tensor's rank, which gives the size of its header */
+  FC_WIRE_S_RANK,     /* kCopyToRemote: up to the tensor's rank, which determines the size of its header */
   FC_WIRE_S_BODY,     /* the buffered part of a body */
-  FC_WIRE_S_PARSE,    /* the body is complete, its values are not yet handed out */
+  FC_WIRE_S_PARSE,    /* the body is complete, but not parsed yet */
   FC_WIRE_S_PAYLOAD,
   FC_WIRE_S_FAILED
 };
@@ -21,9 +21,9 @@ typedef struct fc_wire_reader {
   uint64_t arena_capacity;
   uint8_t* sink;      /* where the payload goes; NULL drops it */
   uint64_t need;      /* with FC_WIRE_SPACE and FC_WIRE_ARENA */
-  uint64_t measured;  /* with FC_WIRE_FAILED: what came, */
-  uint64_t allowed;   /*                      and what the limit is (0: no limit involved) */
-  uint64_t body_size; /* bytes that are buffered of this body */
+  uint64_t measured;  /* with FC_WIRE_FAILED: the value that was refused, */
+  uint64_t allowed;   /*                      and the limit (0: no limit involved) */
+  uint64_t body_size; /* bytes of this body to buffer; body_have have arrived */
   uint64_t body_have;
   uint64_t payload_size;
   uint64_t payload_left;
@@ -49,7 +49,7 @@ static inline void fc_wire_reader_init(fc_wire_reader* r, const fc_wire_limits* 
   r->head_have = 0;
 }
 
-/* True between packets: a peer that closes here closed in good order. */
+/* True between packets, where a peer may close the connection in good order. */
 static inline int fc_wire_at_boundary(const fc_wire_reader* r) {
   return r->state == FC_WIRE_S_HEAD && r->head_have == 0;
 }
@@ -63,7 +63,7 @@ static inline fc_wire_event fc_wire__fail(fc_wire_reader* r, fc_wire_status stat
   return FC_WIRE_FAILED;
 }
 
-/* ---- a body that is complete ----------------------------------------------------------------------------- */
+/* ---- a complete body ------------------------------------------------------------------------------------- */
 
 static inline void fc_wire__run(fc_wire_reader* r, fc_wire__cursor* c, uint8_t* arena, fc_wire_packet* out) {
   c->limits = &r->limits;
@@ -113,7 +113,7 @@ static inline uint64_t fc_wire__limit_of(const fc_wire_reader* r, int32_t code) 
   }
 }
 
-/* As soon as the length is known: no code allows more than this. */
+/* Checks a length before the code is known: against the most that any code allows. */
 static inline int fc_wire__check_length(fc_wire_reader* r, uint64_t length) {
   uint64_t most = r->limits.max_control > r->limits.max_call ? r->limits.max_control : r->limits.max_call;
   uint64_t copy = fc_wire__limit_of(r, FC_WIRE_COPY_TO_REMOTE);
@@ -123,7 +123,7 @@ static inline int fc_wire__check_length(fc_wire_reader* r, uint64_t length) {
   return 0;
 }
 
-/* Head complete. Answers FC_WIRE_MORE to read on. */
+/* The head is complete. Returns FC_WIRE_MORE to read on. */
 static inline fc_wire_event fc_wire__begin(fc_wire_reader* r, fc_wire_packet* out) {
   uint64_t length = fc_wire_load64(r->head);
   r->code = (int32_t)fc_wire_load32(r->head + 8);
@@ -171,8 +171,8 @@ static inline fc_wire_event fc_wire__ranked(fc_wire_reader* r) {
   return FC_WIRE_MORE;
 }
 
-/* Where the next bytes of the stream may be written without going through fc_wire_feed (recv straight into
- * place), and how many; 0 when they must be fed. Announce what was written with fc_wire_wrote. */
+/* How many of the next bytes of the stream may be written directly to *at, as by recv, without fc_wire_feed; 0 when
+ * they must be fed. Call fc_wire_wrote after writing. */
 static inline uint64_t fc_wire_room(const fc_wire_reader* r, uint8_t** at) {
   if (r->state == FC_WIRE_S_PAYLOAD && r->sink && r->payload_left != 0) {
     *at = r->sink + (r->payload_size - r->payload_left);
@@ -186,8 +186,8 @@ static inline uint64_t fc_wire_room(const fc_wire_reader* r, uint8_t** at) {
   return 0;
 }
 
-/* Takes a payload in pieces: FC_WIRE_PAYLOAD_END comes after n bytes of it, and the caller slices on. Call it when a
- * payload was announced, and after the end of each piece but the last; then set the sink. */
+/* Reads a payload in pieces: FC_WIRE_PAYLOAD_END comes after the next n bytes of it. Call it after FC_WIRE_PAYLOAD,
+ * and after the end of each piece but the last; then set the sink. */
 static inline void fc_wire_slice(fc_wire_reader* r, uint64_t n) {
   r->state = FC_WIRE_S_PAYLOAD;
   r->head_have = 0;
@@ -203,7 +203,7 @@ static inline void fc_wire_wrote(fc_wire_reader* r, uint64_t n) {
   }
 }
 
-/* Takes bytes of the body; FC_WIRE_SPACE doubles the buffer at most, so memory follows what arrived. */
+/* Takes bytes of the body. FC_WIRE_SPACE at most doubles the buffer, so that memory grows with the bytes received. */
 static inline fc_wire_event fc_wire__take_body(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used) {
   uint64_t want = r->body_size - r->body_have;
   if (want == 0 || n == 0) return FC_WIRE_MORE;
@@ -239,7 +239,7 @@ static inline fc_wire_event fc_wire__take_head(fc_wire_reader* r, const uint8_t*
     if (r->head_have != 8) continue;
     uint64_t length = fc_wire_load64(r->head);
     if (length == 0) {
-      r->head_have = 0; /* legal, and means nothing */
+      r->head_have = 0; /* legal; ignored */
     } else if (!fc_wire__check_length(r, length)) {
       return FC_WIRE_FAILED;
     }
@@ -248,8 +248,8 @@ static inline fc_wire_event fc_wire__take_head(fc_wire_reader* r, const uint8_t*
 }
 
 /*
- * Takes bytes, answers with one event. `*used` is how many of the n bytes were taken; feed the rest again
- * until the event is FC_WIRE_MORE. What `*out` points to lives in the caller's buffers until the next feed.
+ * Takes bytes and returns one event. `*used` is the number of bytes taken; feed the rest again until the event is
+ * FC_WIRE_MORE. `*out` points into the caller's buffers, and is valid until the next feed.
  */
 static inline fc_wire_event fc_wire_feed(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used,
                                          fc_wire_packet* out) {
@@ -273,7 +273,7 @@ static inline fc_wire_event fc_wire_feed(fc_wire_reader* r, const uint8_t* bytes
       default: return FC_WIRE_FAILED;
     }
     if (event != FC_WIRE_MORE) return event;
-    if (r->state == state && *used == before) return FC_WIRE_MORE; /* nothing moved: more bytes are needed */
+    if (r->state == state && *used == before) return FC_WIRE_MORE; /* no progress: more bytes are needed */
   }
 }
 

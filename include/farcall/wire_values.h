@@ -1,8 +1,8 @@
-/* wire_values.h - the body of one packet as values, for the reading half of wire.h. Include wire.h. */
+/* wire_values.h - parses the body of one packet, for the reading half of wire.h. Include wire.h. */
 #ifndef FARCALL_WIRE_VALUES_H_
 #define FARCALL_WIRE_VALUES_H_
 
-/* The cursor: without an arena it measures, with one it fills. */
+/* The cursor only measures without an arena, and fills values in with one. */
 typedef struct fc_wire__cursor {
   const fc_wire_limits* limits;
   uint8_t* at;
@@ -20,7 +20,7 @@ static inline void fc_wire__refuse(fc_wire__cursor* c, fc_wire_status status, ui
   c->allowed = allowed;
 }
 
-/* The next n bytes of the body, or NULL. After a refusal everything answers NULL. */
+/* The next n bytes of the body, or NULL if they are missing or the body was refused. */
 static inline uint8_t* fc_wire__bytes(fc_wire__cursor* c, uint64_t n) {
   if (c->status != FC_WIRE_OK) return NULL;
   if (n > c->left) {
@@ -95,7 +95,7 @@ static inline void fc_wire__string(fc_wire__cursor* c, TVMFFIByteArray* out) {
   out->size = p ? (size_t)n : 0;
 }
 
-/* Objects (and small text) repeat their type index in front of their value. */
+/* Objects (and small text) repeat their type index before their value. */
 static inline void fc_wire__inner(fc_wire__cursor* c, uint32_t expected) {
   uint32_t inner = fc_wire__u32(c);
   if (inner != expected) fc_wire__refuse(c, FC_WIRE_E_TYPE, inner, 0);
@@ -158,7 +158,7 @@ static inline void fc_wire__sequence(fc_wire__cursor* c, fc_wire_packet* out) {
     fc_wire__refuse(c, FC_WIRE_E_ARGS, (uint32_t)n, (uint64_t)c->limits->max_args);
     return;
   }
-  if ((uint64_t)n * 4 > c->left) { /* each value has at least its type: says so before memory is asked for */
+  if ((uint64_t)n * 4 > c->left) { /* each value takes at least its type: checked before asking for memory */
     fc_wire__refuse(c, FC_WIRE_E_SHORT, (uint64_t)n * 4, c->left);
     return;
   }
@@ -205,8 +205,8 @@ static inline void fc_wire__body(fc_wire__cursor* c, fc_wire_packet* out) {
   if (c->status == FC_WIRE_OK && c->left != 0) fc_wire__refuse(c, FC_WIRE_E_TRAILING, c->left, 0);
 }
 
-/* The body is parsed, so a NUL may overwrite what follows a string (the type of the next value, or the spare
- * byte behind the body). */
+/* Ends each text with a NUL. The body is parsed already, so the NUL may overwrite the byte after the text (the type
+ * of the next value, or the spare byte at the end of the body). */
 static inline void fc_wire__terminate(fc_wire_packet* out) {
   if (out->version.data) ((char*)out->version.data)[out->version.size] = 0;
   for (int32_t i = 0; i < out->num_args; ++i) {

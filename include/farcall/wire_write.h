@@ -2,7 +2,7 @@
 #ifndef FARCALL_WIRE_WRITE_H_
 #define FARCALL_WIRE_WRITE_H_
 
-/* Without a buffer the writer measures. */
+/* Without a buffer the writer only measures. */
 typedef struct fc_wire__writer {
   uint8_t* at;
   uint64_t size;
@@ -120,9 +120,9 @@ static inline void fc_wire__put_packet(fc_wire__writer* w, const fc_wire_packet*
 }
 
 /*
- * Encodes a packet up to its payload (kCopyToRemote and kCopyAck: the caller sends `nbytes` bytes behind it).
- * With out == NULL only measures. `*size` is the encoded size; FC_WIRE_E_CAPACITY when it is beyond capacity
- * (then nothing was written).
+ * Encodes a packet up to its payload (of kCopyToRemote and kCopyAck, whose `nbytes` bytes the caller sends next).
+ * With out == NULL it only measures. `*size` is the encoded size; if that exceeds the capacity, nothing is written
+ * and the result is FC_WIRE_E_CAPACITY.
  */
 static inline fc_wire_status fc_wire_encode(const fc_wire_packet* p, uint8_t* out, uint64_t capacity, uint64_t* size) {
   fc_wire__writer w = {NULL, 8, FC_WIRE_OK};

@@ -1,4 +1,4 @@
-"""The Signatures of an artifact's functions: from its manifest, wherever its functions are called from."""
+"""The Signatures of an artifact's functions, which its manifest holds, for local and remote callers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from farcall.library._manifest import Manifest, stated_manifest
 
 
 def signatures_of(manifest: Manifest | None) -> Mapping[str, Signature]:
-    """By name, how the functions of an artifact are called; none of a plain library.
+    """The FunctionAbi of each function of an artifact, by name; empty for a plain library.
 
-    The entry code of artifacts heeds strides: it gathers what is not row-major by itself.
+    The entry code of an artifact accepts strides: it gathers tensors that are not row-major by itself.
     """
     functions = manifest.functions if manifest else {}
     return {name: _with_strides(function.signature) for name, function in functions.items()}
 
 
 def read_signatures(data: bytes, what: str) -> Mapping[str, Signature]:
-    """The same, from the bytes of a library, which may be for another machine; none of one without manifest.
+    """The same, from the bytes of a library, which may be for another machine; empty without a manifest.
 
-    Who loads it checks its digest: here that would be one more pass over the file.
+    This function does not check the digest, which would take one more pass over the file: the loader does.
 
     Args:
         data: the whole file.
-        what: how errors call it.
+        what: the name of the file in errors.
 
     Raises:
-        ArtifactError: it is no library, or its manifest is damaged.
+        ArtifactError: the file is not a library, or its manifest is damaged.
     """
     parse_library(data, what)
     return signatures_of(stated_manifest(Elf(data, what)))

@@ -1,7 +1,8 @@
-"""A small reader of ELF files: whom a library is for, its sections, and the names that it exports.
+"""A small reader of ELF files: the machine of a library, its sections, and the symbols that it exports.
 
-Only what a check before ``dlopen`` needs. Any bytes either parse or raise :class:`ArtifactError`: every
-offset, size and count that the file states is compared with the bytes that are there before it is used.
+It reads only the parts that a check before ``dlopen`` needs. Any bytes either parse or raise
+:class:`ArtifactError`: before the reader uses an offset, size or count of the file, it compares it with the
+length of the file.
 Layouts: System V ABI, chapters 4 and 5 (https://www.sco.com/developers/gabi/latest/contents.html).
 """
 
@@ -43,7 +44,7 @@ _SYMBOL = {32: "IIIBBH", 64: "IBBHQQ"}
 
 @dataclass(frozen=True)
 class Header:
-    """Whom a file is for, and what it is."""
+    """The machine and the kind of a file."""
 
     bits: int  # 32 or 64
     big_endian: bool
@@ -74,7 +75,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A name that a file gives to others or (``defined`` is False) wants from them."""
+    """A symbol that a file defines for others, or (``defined`` is False) imports."""
 
     name: str
     defined: bool
@@ -89,7 +90,7 @@ class Elf:
 
         Args:
             data: the whole file.
-            what: how errors call it.
+            what: the name of the file in errors.
 
         Raises:
             ArtifactError: the bytes are not a whole, well-formed ELF file.
@@ -101,7 +102,7 @@ class Elf:
         self.sections = self._parse_sections()
 
     def section(self, name: str) -> Section | None:
-        """The section called ``name``. A second one of that name is an error."""
+        """The section ``name``. Two sections of that name are an error."""
         found = [section for section in self.sections if section.name == name]
         if len(found) > 1:
             raise self._broken(f"has {len(found)} sections {name!r}")
@@ -112,11 +113,11 @@ class Elf:
         return self.data[section.offset : section.offset + section.size]
 
     def dynamic_symbols(self) -> tuple[Symbol, ...]:
-        """What a library shows to the dynamic linker, in order of the file."""
+        """The symbols that the dynamic linker sees in a library, in order of the file."""
         return self._global_symbols(_DYNAMIC_SYMBOLS)
 
     def object_symbols(self) -> tuple[Symbol, ...]:
-        """What an object shows to the linker, in order of the file."""
+        """The symbols that the linker sees in an object file, in order of the file."""
         return self._global_symbols(_SYMBOLS)
 
     def _global_symbols(self, kind: int) -> tuple[Symbol, ...]:
@@ -163,7 +164,7 @@ class Elf:
         for i in range(1, count):  # the first entry is reserved
             fields = self._unpack(layout, section.offset + i * size)
             info, index = (fields[1], fields[3]) if self.header.bits == 64 else (fields[3], fields[5])
-            if binding := info >> 4:  # 0 is local: nobody else's
+            if binding := info >> 4:  # 0 is a local symbol
                 yield Symbol(self._name(names, fields[0]), defined=index != 0, weak=binding == 2)
 
     def _name(self, names: bytes, start: int) -> str:
@@ -187,10 +188,10 @@ class Elf:
 
 
 def parse_library(data: Buffer, what: str = "file") -> Header:
-    """The header of a whole shared library: its section table, which ends the file, is there.
+    """The header of a complete shared library. The section table, which ends the file, must be there.
 
     Raises:
-        ArtifactError: ``data`` is no ELF file, no shared library, or cut off.
+        ArtifactError: ``data`` is not an ELF file, not a shared library, or truncated.
     """
     header = parse_header(data, what)
     if header.type != SHARED_LIBRARY:
@@ -208,12 +209,12 @@ def parse_header(data: Buffer, what: str = "file") -> Header:
     """The ELF header at the start of ``data`` (64 bytes are enough).
 
     Raises:
-        ArtifactError: ``data`` is no ELF file, or too short to be one.
+        ArtifactError: ``data`` is not an ELF file, or too short.
     """
     head = bytes(data[:64])
     if not head.startswith(b"\x7fELF"):
         shown = f"begins with {head[:8]!r}" if head else "is empty"
-        raise ArtifactError(f"{what}: not a shared library (ELF): it {shown}; build it by farcall build")
+        raise ArtifactError(f"{what}: not a shared library (ELF): it {shown}; build it with farcall build")
     if len(head) < 20 or (bits := {1: 32, 2: 64}.get(head[4])) is None or head[5] not in (1, 2):
         raise ArtifactError(f"{what}: truncated or corrupted: its ELF header is broken; build it again")
     if len(head) < 16 + struct.calcsize("<" + _HEADER[bits]):

@@ -1,4 +1,4 @@
-"""Loading libraries: everything that can be known from the file is checked before any of it runs."""
+"""Loads libraries. It checks everything that the file shows before any of its code runs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 def load_module(path: str | os.PathLike[str]) -> Module:
     """Load an artifact, or a plain kernel library, into this process.
 
-    An artifact is checked first: whole, of a format that this farcall reads, and built for this machine. Its
-    functions get their Signatures. A plain library (no manifest) must be an ELF library for this machine.
+    An artifact must be complete, of a format that this farcall reads, and built for this machine. Its
+    functions get their Signatures. A plain library, which has no manifest, must be an ELF library for this
+    machine.
 
     Args:
-        path: the file.
+        path: the path of the file.
 
     Returns:
         The module; ``module["main"]`` is the model of an artifact.
 
     Raises:
-        UsageError: there is no such file, or it cannot be read.
-        ArtifactError: it cannot run here; the message says why.
+        UsageError: the file does not exist, or cannot be read.
+        ArtifactError: the file cannot run here; the message gives the reason.
     """
     try:
         if (module := load_plain(path)) is not None:
@@ -66,11 +67,11 @@ def load_module(path: str | os.PathLike[str]) -> Module:
 
 
 def inspect(path: str | os.PathLike[str]) -> Manifest:
-    """The manifest of an artifact. The file is read and checked, never loaded; any target will do.
+    """The manifest of an artifact for any target. The file is read and checked, but never loaded.
 
     Raises:
-        UsageError: there is no such file, or it cannot be read.
-        ArtifactError: it is damaged, newer than this farcall, or no artifact.
+        UsageError: the file does not exist, or cannot be read.
+        ArtifactError: the file is damaged, newer than this farcall, or not an artifact.
     """
     with _open(path) as file:
         _, manifest = examine(file.read(), str(path))
@@ -82,10 +83,10 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
 
 
 def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
-    """Read the headers of a library and, where farcall built it, its manifest.
+    """Read the headers of a library and, if farcall built it, its manifest.
 
     Raises:
-        ArtifactError: the bytes are no whole shared library, or its digest does not hold.
+        ArtifactError: the bytes are not a complete shared library, or do not match their digest.
     """
     parse_library(data, what)
     elf = Elf(data, what)
@@ -93,7 +94,7 @@ def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
 
 
 def _has_own_loader(path: str | os.PathLike[str]) -> bool:
-    """Whether :func:`farcall.register_loader` gave a loader for files that end so."""
+    """Whether :func:`farcall.register_loader` registered a loader for this file extension."""
     ending = os.path.splitext(path)[1][1:]  # noqa: PTH122 - the rest of the name is not needed
     if not ending or ending == "so":
         return False
@@ -104,12 +105,13 @@ def check_machine(header: Header, manifest: Manifest | None, what: str) -> None:
     """Refuse a library that this process cannot run.
 
     Args:
-        header: whom the library is for.
-        manifest: what it says of itself, if it is an artifact.
-        what: how errors call it.
+        header: the ELF header of the library.
+        manifest: its manifest, if it is an artifact.
+        what: the name of the file in errors.
 
     Raises:
-        ArtifactError: it is for another architecture, C library or CPU level; both are named.
+        ArtifactError: the library is for another architecture, C library or CPU level; the message names
+            both.
     """
     here = own_header()
     there = manifest.target.triple if manifest else str(header)
@@ -136,7 +138,7 @@ def check_machine(header: Header, manifest: Manifest | None, what: str) -> None:
 
 @cache
 def own_header() -> Header:
-    """What this process itself is; its libraries must be the same."""
+    """The ELF header of this process's own program, which its libraries must match."""
     for program in ("/proc/self/exe", sys.executable):
         try:
             with Path(program).open("rb") as file:
@@ -150,15 +152,15 @@ def _open(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise UsageError(f"no such file: {str(path)!r}; build an artifact by `farcall build`") from None
+        raise UsageError(f"no such file: {str(path)!r}; build an artifact with `farcall build`") from None
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; expected a shared library") from None
 
 
 def _load(path: Path, file: BinaryIO, private: bool) -> Module:
-    """dlopen the file that is open as ``file``, and which was checked.
+    """Call dlopen on the open file ``file``, which was checked.
 
-    A plain library keeps its name: it may look for others beside itself ($ORIGIN).
+    A plain library is loaded by its own name, since it may look for others beside itself ($ORIGIN).
     """
     with _own_name(path, file) if private else nullcontext(path.absolute()) as name:
         try:
@@ -173,19 +175,20 @@ def _refusal(path: str | os.PathLike[str], error: OSError) -> ArtifactError:
 
 @contextmanager
 def _own_name(path: Path, file: BinaryIO) -> Iterator[Path]:
-    """A name that nobody had before, and that leads to the open file.
+    """A new name for the open file.
 
-    The dynamic linker goes by names: it takes a name that it knows for the library that it has, even where
-    the file was built again since; and it opens the name anew, which may be another file by now.
+    The dynamic linker identifies libraries by name. For a name that it knows, it returns the library that
+    it has loaded, even if the file was built again. And it opens the file by name, which may meanwhile be
+    another file.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="farcall-load-"))
-    except OSError:  # nowhere to write
+    except OSError:  # no folder is writable
         yield path.absolute()
         return
     try:
         name = folder / path.name
         name.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-        yield name if name.exists() else path.absolute()  # there may be no /proc
+        yield name if name.exists() else path.absolute()  # /proc may be missing
     finally:
         shutil.rmtree(folder, ignore_errors=True)

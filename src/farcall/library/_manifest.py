@@ -1,7 +1,7 @@
-"""The manifest of an artifact: what is in it, for whom it was built, and a digest that proves it whole.
+"""The manifest of an artifact: its contents, its target, and a digest that proves that the file is complete.
 
-JSON in the ELF section ``.farcall.manifest``; SHA-256 of the file, with the 32 bytes of the digest itself
-taken as zero, in ``.farcall.digest``. Both are read without loading the library.
+The ELF section ``.farcall.manifest`` holds JSON. The section ``.farcall.digest`` holds the SHA-256 of the
+file, computed with the 32 bytes of the digest as zeros. farcall reads both without loading the library.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from farcall.abi import Signature
 from farcall.errors import ArtifactError
 from farcall.library._elf import Buffer, Elf, Section
 
-FORMAT = 1  # raised when a reader of the old one would misunderstand the new one
+FORMAT = 1  # raise it only if a reader of the old format would misunderstand the new one
 MANIFEST_SECTION = ".farcall.manifest"
 DIGEST_SECTION = ".farcall.digest"
 DIGEST_SIZE = 32
 RUNTIME_SYMBOL = "__farcall_runtime"  # every artifact exports it
-# Texts of an artifact alone: of its manifest, and of the code of its entry (entry_checks.h).
+# Texts that only artifacts contain: one in the manifest, and one in the entry's code (entry_checks.h).
 _MARKS = (b'"producer":"farcall ', b"farcall: the entry of an artifact\0")
 
 _LARGEST = 64 << 20
@@ -41,7 +41,7 @@ class FunctionInfo(msgspec.Struct, frozen=True):
 
 
 class RegionInfo(msgspec.Struct, frozen=True):
-    """One region: which backend made it, of how many nodes, and each operator with its count."""
+    """One region: its backend, its number of nodes, and each operator with its count."""
 
     name: str
     backend: str
@@ -50,7 +50,7 @@ class RegionInfo(msgspec.Struct, frozen=True):
 
 
 class ConstantsInfo(msgspec.Struct, frozen=True):
-    """How many different constants the artifact holds, and their size together."""
+    """The number of distinct constants in the artifact, and their total size."""
 
     count: int
     bytes: int
@@ -66,9 +66,9 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """All that an artifact says about itself.
+    """The manifest of an artifact.
 
-    A field that is added here, or in a part, has a default: what it means for artifacts without the field
+    A new field, here or in a part, must have a default: its meaning for artifacts without the field
     (tests/library/test_format1.py).
     """
 
@@ -92,7 +92,7 @@ def decode(data: Buffer, what: str) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ArtifactError: it is damaged, or of a newer format than this farcall reads.
+        ArtifactError: the manifest is damaged, or of a newer format than this farcall reads.
     """
     try:
         found = msgspec.json.decode(data, type=_OnlyFormat)
@@ -113,12 +113,12 @@ class _OnlyFormat(msgspec.Struct):
 
 
 def may_have_manifest(data: bytes) -> bool:
-    """Whether a library may be one that farcall built. A kernel library is not, and needs no more checks."""
+    """Whether farcall may have built a library as an artifact. A kernel library needs no further checks."""
     return MANIFEST_SECTION.encode() in data or RUNTIME_SYMBOL.encode() in data
 
 
 def read_manifest(elf: Elf) -> Manifest | None:
-    """The manifest of a library whose digest holds; ``None`` for one that farcall did not build.
+    """The manifest of a library, whose digest is checked; ``None`` if farcall did not build the library.
 
     Raises:
         ArtifactError: the library is damaged, or newer than this farcall.
@@ -133,7 +133,7 @@ def read_manifest(elf: Elf) -> Manifest | None:
 
 
 def stated_manifest(elf: Elf) -> Manifest | None:
-    """The manifest as it stands in a library, whose digest is left to others; ``None`` where there is none.
+    """The manifest of a library, without a check of the digest; ``None`` if it has no manifest.
 
     Raises:
         ArtifactError: the manifest is damaged, or newer than this farcall.
@@ -145,18 +145,18 @@ def stated_manifest(elf: Elf) -> Manifest | None:
 def _manifest_section(elf: Elf) -> Section | None:
     section = elf.section(MANIFEST_SECTION)
     if section is not None and section.size > _LARGEST:
-        raise ArtifactError(f"{elf.what}: its manifest has {section.size} bytes, at most {_LARGEST} are read")
+        raise ArtifactError(f"{elf.what}: its manifest has {section.size} bytes, expected at most {_LARGEST}")
     return section
 
 
 def _looks_built_by_us(elf: Elf) -> bool:
     """Whether a library without the two sections is an artifact that lost them.
 
-    Kernel libraries export the runtime's symbol too (farcall/c_api.h), but have none of an artifact's texts.
+    Kernel libraries also export the runtime's symbol (farcall/c_api.h), but contain no text of an artifact.
     """
     data = bytes(elf.data)
     if RUNTIME_SYMBOL.encode() not in data or not any(mark in data for mark in _MARKS):
-        return False  # reading all symbols would be most of a load's time
+        return False  # reading all symbols would take most of a load's time
     return any(symbol.name == RUNTIME_SYMBOL for symbol in elf.dynamic_symbols())
 
 
@@ -170,7 +170,7 @@ def _check_digest(elf: Elf, section: Section) -> None:
 
 
 def compute_digest(data: Buffer, offset: int) -> bytes:
-    """SHA-256 of ``data`` with the digest's own place at ``offset`` taken as zero."""
+    """SHA-256 of ``data``, computed with the digest itself, at ``offset``, as zeros."""
     view = memoryview(data)
     digest: Any = hashlib.sha256(view[:offset])
     digest.update(bytes(DIGEST_SIZE))

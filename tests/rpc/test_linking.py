@@ -71,9 +71,9 @@ def test_objects_are_linked_and_loaded(session: Session, kernel_object: Path, mo
     [
         (archive("w", ("lib0.c", b"int x;")), r"lib\.tar: it has 'lib0\.c'; a server links objects"),
         (archive("w"), "an archive without objects"),
-        (archive("w:gz", ("a.o", bytes(100_000)))[:60], "no whole archive"),
-        (b"no archive", "no whole archive"),
-        (b"", "no whole archive"),
+        (archive("w:gz", ("a.o", bytes(100_000)))[:60], "not a complete tar archive"),
+        (b"no archive", "not a complete tar archive"),
+        (b"", "not a complete tar archive"),
     ],
 )
 def test_what_is_no_archive_of_objects(session: Session, content: bytes, complaint: str) -> None:

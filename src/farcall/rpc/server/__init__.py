@@ -1,1 +1,1 @@
-"""The server of sessions: the supervisor, its workers, and what a session finds there."""
+"""The server of sessions: the supervisor, its workers, and the functions that a session can call."""

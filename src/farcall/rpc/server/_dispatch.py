@@ -1,7 +1,7 @@
 """What a session of this server may do: the policy of the native dispatcher (native/session/server/serve.c).
 
-Calls, handles, memory, copies and devices are native. What comes here is rare: which functions there are, and
-how a session begins.
+Calls, handles, memory, copies and devices are native. Only rare requests reach this module: looking up a
+function, and beginning a session.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from farcall.rpc.channels import Connection
 
 _TRACEBACK_CHARS = 16384
-# The argument of a function that names the function which it returns.
+# For functions that return a function: the index of the argument that holds the returned function's name.
 _NAMING = {"tvm.rpc.server.ModuleGetFunction": 1}
 
 Values = tuple[Any, ...]
 
 
 class Rights(NamedTuple):
-    """What the token of a session allows; without one, everything."""
+    """What a session's token allows; everything on a server without tokens."""
 
     token: str = "none"  # noqa: S105  (a name)
     scopes: Scope = ALL_SCOPES
 
     @property
     def owner(self) -> str:
-        """A folder's name: sessions find what others of the same token uploaded, and nothing else."""
+        """The token's folder in the store: sessions find only files uploaded with the same token."""
         return hashlib.sha256(self.token.encode()).hexdigest()[:16]
 
 
@@ -51,9 +51,9 @@ class Policy:
 
     Args:
         workdir: the session's own folder.
-        limits: what the client may ask for.
+        limits: of the session.
         waits: whether the server can wait inside a call, so that it can call the client's functions.
-        store: the folder of what sessions of the server uploaded; without one, each file is sent.
+        store: the folder of the server's stores; None: the client must send every file.
     """
 
     def __init__(
@@ -86,13 +86,14 @@ class Policy:
         rights: Rights | None = None,
         entropy: Callable[[int], bytes] | None = None,
     ) -> _core.Dispatcher:
-        """What serves the requests of one session, by its :meth:`~_core.Dispatcher.serve`. One at a time.
+        """Make the dispatcher whose :meth:`~_core.Dispatcher.serve` serves one session. A policy has one at a
+        time.
 
         Args:
-            endpoint: the server's end of the connection, behind the handshake. Its channel can wait for bytes
-                when this was said to wait.
+            endpoint: the server's end of the connection, after the handshake. Its channel must be able to
+                wait for bytes if the policy ``waits``.
             rights: what the session's token allows.
-            entropy: random bytes, as many as it is asked for; None: the operating system's.
+            entropy: returns as many random bytes as its argument says; None: the operating system's.
         """
         self._rights = rights or Rights()
         made = _core.Dispatcher(
@@ -111,20 +112,22 @@ class Policy:
         return made
 
     def find(self, name: str) -> tuple[_core.Function, int, int] | None:
-        """The function that is exported as ``name``, what a session needs for it, and its argument that names
-        the function which it returns (-1: none)."""
+        """The function that is exported as ``name``, the scope that it needs, and the index of the argument
+        that names the function it returns (-1: it returns none)."""
         if (own := self._own.get(name)) is not None:
             return _core.Function(own[0]), own[1], _NAMING.get(name, -1)
         function = exported_function(name)
         return None if function is None else (function, export_scope(name), -1)
 
     def begin(self, values: Values) -> Values | tuple[_core.Endpoint, int]:
-        """The answer to kInitServer, which begins a session; or the endpoint of the next server, and how many
-        of the values named it.
+        """Handle kInitServer, which begins a session.
+
+        Returns:
+            The answer; or the endpoint of the next server of a chain, and how many of the values named it.
 
         Raises:
-            NotImplementedError: the session is to go on to another server, and this one never waits.
-            PermissionDeniedError: the token does not allow that.
+            NotImplementedError: the client asks for a relay to another server, but this one never waits.
+            PermissionDeniedError: the token does not allow a relay.
         """
         named = parse_hop(values)
         if named is None:
@@ -141,12 +144,12 @@ class Policy:
         return _core.Endpoint(self._next.begin(), hop.url, self.limits, client=False), taken
 
     def _debug(self) -> None:
-        """From now on the client may ask for tracebacks."""
+        """Keep errors from now on, so that the client can ask for their tracebacks."""
         if self._dispatcher is not None and (dispatcher := self._dispatcher()) is not None:
             dispatcher.keep_errors()
 
     def _traceback(self) -> str:
-        """Where the last error that the client was told came from: its end, when it is long."""
+        """The traceback of the last error that was sent to the client; only its end when it is long."""
         dispatcher = self._dispatcher() if self._dispatcher is not None else None
         error = dispatcher.last_error if dispatcher is not None else None
         return "" if error is None else "".join(traceback.format_exception(error))[-_TRACEBACK_CHARS:]

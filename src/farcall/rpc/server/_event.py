@@ -1,4 +1,4 @@
-"""The event-driven server: bytes in, bytes out, for a host that has its own loop (or no sockets at all)."""
+"""The event-driven server: bytes in, bytes out, for a program with its own event loop or without sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farcall.rpc.shared._limits import Limits
 
 
 class EventServer:
-    """One session, without a line: the host moves the bytes.
+    """One session without a connection: the host program moves the bytes.
 
     ::
 
@@ -23,20 +23,20 @@ class EventServer:
             while not server.closed:
                 write(server.feed(read()))
 
-    It serves what is registered in this process, in this process: a function that crashes takes the host
-    along. :meth:`feed` returns when the requests that are complete have been served. It never waits, so
-    functions of the client cannot be called. Codec and dispatch are those of the full server.
+    It runs the functions that are registered in this process in this process, so a function that crashes ends
+    the host program. :meth:`feed` returns when all complete requests have been served. It never waits, so it
+    cannot call functions of the client. Codec and dispatch are those of the full server.
 
     Args:
-        key: what the client must name in the handshake that opens a TCP connection. None: no handshake, the
-            stream begins with packets, as on a pipe.
-        workdir: the session's folder; None makes one, which goes with the session.
-        limits: what the client may ask for.
-        rights: what it may do.
-        peer: how messages call it.
-        entropy: gives as many random bytes as it is asked for. Handles are drawn from them, so that no client
-            can guess those of another session. None: the operating system's. With a seeded generator, two
-            sessions answer alike: for tests, never for a server that strangers can reach.
+        key: the key that the client must send in the handshake, which opens a TCP connection. None: no
+            handshake; the stream begins with packets, as on a pipe.
+        workdir: the session's folder; None makes one, which is removed with the session.
+        limits: of the session.
+        rights: what the client may do.
+        peer: the client's name in messages.
+        entropy: returns as many random bytes as its argument says. Handles are drawn from them, so that no
+            client can guess those of another session. None: the operating system's. With a seeded generator,
+            two sessions answer alike: for tests, never for a server that strangers can reach.
     """
 
     def __init__(
@@ -62,27 +62,27 @@ class EventServer:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over; the host sends what it still has, and closes the line."""
+        """Whether the session is over; the host then sends its last bytes and closes the connection."""
         return self._closed
 
     @property
     def handles(self) -> int:
-        """How many handles the client holds."""
+        """The number of handles that the client holds."""
         return self._dispatcher.handles
 
     def feed(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Take bytes of the client, in any pieces.
+        """Take bytes from the client, in pieces of any size.
 
         Args:
-            data: empty when the client has closed the line.
+            data: the bytes; empty when the client has closed the connection.
 
         Returns:
-            What is to be sent to it: all that the piece asked for, so a piece of many requests for copies may
-            be answered by as many times ``limits.tensor_bytes``. When it broke the protocol, these are its
-            last words, and :attr:`closed` is set.
+            The bytes to send to the client: all replies to the requests in ``data``. N requests for copies
+            can return up to N times ``limits.tensor_bytes``. If the client broke the protocol, the last reply
+            tells it so, and :attr:`closed` is set.
 
         Raises:
-            RuntimeError: a function that is served calls it.
+            RuntimeError: a function of this session calls it.
         """
         if isinstance(data, str):
             raise TypeError("feed() takes bytes, got str; text is data.encode()")
@@ -100,10 +100,10 @@ class EventServer:
         return answer + (b"" if self._handshake or self._closed else self._serve())
 
     def close(self) -> None:
-        """End the session, and free what the client held. Safe to call twice.
+        """End the session and free the objects that the client held. Safe to call twice.
 
         Raises:
-            RuntimeError: a function that is served calls it.
+            RuntimeError: a function of this session calls it.
         """
         self._dispatcher.close()
         self._closed = True
@@ -132,7 +132,7 @@ class EventServer:
         return self._channel.take()
 
     def _shake(self, data: bytes) -> tuple[bytes, bytes]:
-        """The answer to a handshake, and the bytes behind it."""
+        """The answer to a handshake, and the bytes after it."""
         handshake = self._handshake
         assert handshake is not None  # noqa: S101
         self._early += data

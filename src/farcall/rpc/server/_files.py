@@ -1,4 +1,4 @@
-"""Files of one session: names that a client gives lead into the session's own folder and nowhere else."""
+"""Files of one session: a client's file names resolve to paths in the session's folder only."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
 _NAME_BYTES = 1024
-_NAME_PARTS = 32  # who removes the folder holds one descriptor for each
+_NAME_PARTS = 32  # shutil.rmtree holds one descriptor for each
 _ANSWER_BYTES = 4 << 20
 _BLOCK = 4096
 
 
 def charge(size: int) -> int:
-    """Bytes that a file counts: without contents, it takes some of a disk, too."""
+    """The bytes that a file counts against the limit: even an empty file takes space on the disk."""
     return max(size, _BLOCK)
 
 
@@ -32,10 +32,10 @@ class Workdir:
         self.root = root.resolve()
 
     def path(self, name: str) -> Path:
-        """Where ``name`` lies in the folder. It need not exist.
+        """The path of ``name`` in the folder. The file need not exist.
 
         Raises:
-            UsageError: an absolute name, ``..``, a NUL, or a link that leads out.
+            UsageError: the name is absolute, contains ``..`` or a NUL, or leads out through a link.
         """
         reason = self._objection(name)
         path = self.root / name
@@ -59,8 +59,8 @@ class Workdir:
         return "it contains '..'" if ".." in parts else None
 
     def discreet(self, function: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-        """The same function; its errors name files as the client does, and not where they lie, or what lies
-        beside the folder.
+        """Wrap a function so that its errors name files as the client does: they do not show the folder's
+        path, nor names beside it.
         """
 
         @functools.wraps(function)
@@ -74,7 +74,7 @@ class Workdir:
         return call
 
     def place(self, name: str) -> str:
-        """Where a file of that name is to be written; folders in the name are made."""
+        """The path at which to write a file of this name; makes the folders in the name."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return str(path)
@@ -84,16 +84,16 @@ class Workdir:
         return self.existing(name).read_bytes()
 
     def read_piece(self, name: str, offset: int, size: int) -> bytes:
-        """Bytes of a file from ``offset`` on: ``size``, or as many as there are; at most 4 MiB."""
+        """Up to ``size`` bytes of a file from ``offset`` on, at most 4 MiB."""
         with self.existing(name).open("rb", buffering=0) as file:
             return os.pread(file.fileno(), min(size, _ANSWER_BYTES), offset)
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
+        """The size of a file in bytes."""
         return self.existing(name).stat().st_size
 
     def total(self) -> int:
-        """Bytes of all files, which count as 4 KiB at least."""
+        """Bytes of all files; each counts as 4 KiB at least."""
         size = 0
         for folder, _, names in os.walk(self.root):
             for name in names:
@@ -113,7 +113,7 @@ class Workdir:
         return ",".join(sorted(entry.name for entry in folder.iterdir()))
 
     def existing(self, name: str) -> Path:
-        """Where a file lies that must exist."""
+        """The path of a file that must exist."""
         path = self.path(name)
         if not path.is_file():
             raise FileNotFoundError(f"no file {name!r} in this session; upload it first")

@@ -1,4 +1,4 @@
-"""Knowing that a peer has closed, without reading from its connection: the bytes belong to the worker."""
+"""Detects that a peer hung up without consuming its bytes, which the worker reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HangupWatch:
         return waiting
 
     def forget(self, descriptor: int) -> None:
-        """Before ``descriptor`` is closed."""
+        """Stop watching ``descriptor``. Call this before it is closed."""
         if self._waiting.pop(descriptor, None) is not None:
             with contextlib.suppress(OSError):
                 self._poll.unregister(descriptor)
@@ -36,6 +36,6 @@ class HangupWatch:
                 waiting.set_result(None)
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching all connections."""
         self._loop.remove_reader(self._poll.fileno())
         self._poll.close()

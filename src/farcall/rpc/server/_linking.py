@@ -1,4 +1,4 @@
-"""Objects that a client uploads, ``lib.o`` or ``lib.tar``: what clients of TVM send that have no linker."""
+"""Links uploaded objects, ``lib.o`` or ``lib.tar``, which TVM's clients without a linker send."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farcall.errors import ArtifactError, ToolchainError
 from farcall.toolchain import Target, find_compiler, link_shared
 
 _OBJECTS_MAX = 4096  # in one archive
-# What the runtime gives (TVMFFIErrorSetRaisedFromCStr, ...) is found when the library is loaded.
+# Symbols of the runtime (TVMFFIErrorSetRaisedFromCStr, ...) are resolved when the library is loaded.
 _FLAGS = ("-Wl,-z,undefs", "-Wl,--as-needed")
 
 Reserve = Callable[[str, int], None]
@@ -24,17 +24,18 @@ Reserve = Callable[[str, int], None]
 
 @contextmanager
 def linked(file: Path, reserve: Reserve) -> Iterator[Path]:
-    """The library of an uploaded file: itself, or what its objects are linked to, while the block lasts.
+    """The library of an uploaded file: the file itself, or its linked objects, which exist while the block
+    lasts.
 
-    It is linked by the toolchain's compiler, in this process's limits, in a folder beside the file.
+    The toolchain's compiler links them within this process's limits, in a folder beside the file.
 
     Args:
         file: a library, an object (``.o``), or an archive of objects (``.tar``, which may be compressed).
-        reserve: counts a file among those of the session, by name and size, or raises.
+        reserve: counts a file of a name and a size among those of the session, or raises.
 
     Raises:
-        ArtifactError: the archive is damaged, or has something else than objects.
-        ToolchainError: there is no compiler here, or it refused the objects; the message holds its words.
+        ArtifactError: the archive is damaged, or contains other files than objects.
+        ToolchainError: the server has no compiler, or it failed; the message contains its output.
         OSError: the objects take more room than the session has.
     """
     if file.suffix not in (".o", ".tar"):
@@ -52,7 +53,7 @@ def linked(file: Path, reserve: Reserve) -> Iterator[Path]:
 
 
 def _unpack(file: Path, folder: Path, reserve: Reserve) -> list[Path]:
-    """Write the archive's objects to ``folder`` under names of ours; the names there."""
+    """Write the archive's objects to ``folder`` under new names; return these names."""
     objects: list[Path] = []
     try:
         with tarfile.open(file) as archive:
@@ -67,10 +68,10 @@ def _unpack(file: Path, folder: Path, reserve: Reserve) -> list[Path]:
                 reserve(member.name, member.size)
                 objects.append(Path(f"{len(objects)}.o"))
                 content = archive.extractfile(member)
-                assert content is not None  # noqa: S101  (of files it is none)
+                assert content is not None  # noqa: S101  (None only for members that are no files)
                 _write(content, folder / objects[-1])
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError) as error:
-        raise ArtifactError(f"{file.name}: no whole archive of tar: {error}; upload it again") from None
+        raise ArtifactError(f"{file.name}: not a complete tar archive: {error}; upload it again") from None
     if not objects:
         raise ArtifactError(f"{file.name}: an archive without objects (.o); upload what was built")
     return objects

@@ -1,4 +1,6 @@
-"""What sessions print: it goes to the server's standard error, each line with its session, up to a bound."""
+"""Copies the output of sessions to the server's standard error, each line labelled with its session, up to a
+limit for each session.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +15,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _PIECE = 65_536  # bytes to read at a time
-_LINE_MAX = 4096  # bytes; what is longer is broken
-_PAUSE_SECONDS = (
-    0.01  # after reading what is dropped: a session that floods must not take this process's time
-)
-_CLOSE_SECONDS = 0.5  # for the last lines; who should read them may have stopped
+_LINE_MAX = 4096  # bytes; longer lines are split
+_PAUSE_SECONDS = 0.01  # after dropping output: a session that floods must not take this process's time
+_CLOSE_SECONDS = 0.5  # to write the last lines; the reader of standard error may have stopped
 # A carriage return or an escape sequence could paint over the session's name, or pose as another session.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(eq=False)
 class Source:
-    """What one worker prints.
+    """The output of one worker.
 
     Attributes:
-        label: stands in front of each of its lines.
+        label: the prefix of each line.
     """
 
     label: str
     fd: int
-    left: int  # bytes until the bound
-    line: bytes = b""  # without its end, so far
+    left: int  # bytes until the limit
+    line: bytes = b""  # the begun line
 
     def take(self, data: bytes) -> bytes:
-        """What is to be written when the worker has printed ``data``; ``b""`` is its end."""
+        """Take a piece of the worker's output (``b""`` is its end); return the bytes to write to the log."""
         kept = data[: self.left]
         *lines, rest = (self.line + kept).split(b"\n")
         full = 0 < self.left == len(kept) < len(data)
@@ -54,11 +54,11 @@ class Source:
 
 
 class OutputLog:
-    """Copies what workers print to a file, in a thread: where the file blocks, only those who print wait.
+    """Copies workers' output to a file, in a thread: when the file blocks, only workers that print wait.
 
     Args:
-        limit: bytes of one worker; what it prints beyond is dropped.
-        target: descriptor of the file; it is not closed.
+        limit: bytes of one worker; further output is dropped.
+        target: descriptor of the file, borrowed.
     """
 
     def __init__(self, limit: int, target: int = 2) -> None:
@@ -73,22 +73,22 @@ class OutputLog:
 
     @contextmanager
     def pipe(self, label: str) -> Iterator[tuple[Source, int]]:
-        """A source, and the descriptor for its worker, which is closed when the block ends.
+        """A source, and the worker's end of its pipe, which is closed when the block ends.
 
         Raises:
-            OSError: there are no descriptors.
+            OSError: no descriptors are left.
         """
         read, write = os.pipe2(os.O_CLOEXEC)
         try:
             os.set_blocking(read, False)
             source = self._sources[read] = Source(label, read, self._limit)
-            self._poll.register(read, select.EPOLLIN)  # from here on the thread closes it, at its end
+            self._poll.register(read, select.EPOLLIN)  # from here on the thread owns `read`
             yield source, write
         finally:
             os.close(write)
 
     def close(self) -> None:
-        """Write what was printed, and end. Workers that live on write to nobody."""
+        """Write the remaining output and end the thread. The output of workers that live on is lost."""
         os.close(self._close)
         self._thread.join(_CLOSE_SECONDS)
 
@@ -108,7 +108,7 @@ class OutputLog:
         os.close(self._closed)
 
     def _copy(self, source: Source) -> bool:
-        """Copy what there is to read; whether that is nothing now, or is dropped."""
+        """Copy what the worker has printed; return whether there was nothing, or the rest is dropped."""
         try:
             data = os.read(source.fd, _PIECE)
         except BlockingIOError:
@@ -121,9 +121,9 @@ class OutputLog:
     def _end(self, source: Source) -> None:
         if self._sources.pop(source.fd, None) is not None:
             self._write(source.take(b""))
-            os.close(source.fd)  # which takes it out of the poll
+            os.close(source.fd)  # which also removes it from the epoll object
 
     def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more
+        with contextlib.suppress(OSError):  # the reader of the file is gone
             while data:
                 data = data[os.write(self._target, data) :]

@@ -1,4 +1,4 @@
-"""Workers on demand: the supervisor's side of the zygote, and a few spares that wait for their session."""
+"""Workers on demand: the supervisor's half of the zygote, and a few spares that wait for a session."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
 
 _FILL_SECONDS = 0.02
-_FORK_SECONDS = 5.0  # after which a zygote that has not said of a fork that it is done does nothing any more
-_CLOSE_SECONDS = 2.0  # for it to end its workers, and remove their folders
+_FORK_SECONDS = 5.0  # a zygote that has not confirmed a fork within this time hangs
+_CLOSE_SECONDS = 2.0  # for the zygote to end its workers and remove their folders
 _MESSAGE_BYTES = 65536
 
 
@@ -34,8 +34,8 @@ class WorkerPool:
     """Gives each session a worker.
 
     Args:
-        init: ``PKG.MOD:FUNC``, what workers run before their session.
-        limits: of the sessions; ``spares`` of the pool.
+        init: ``PKG.MOD:FUNC``, which workers run before their session.
+        limits: of the sessions; the pool itself reads ``spares`` and ``spawn_seconds``.
     """
 
     def __init__(self, init: str | None, limits: Limits) -> None:
@@ -48,20 +48,20 @@ class WorkerPool:
         self._output = OutputLog(limits.output_bytes)
 
     async def start(self) -> None:
-        """Start the zygote, so that a broken ``init`` is known before anybody connects.
+        """Start the zygote, so that a broken ``init`` fails before any client connects.
 
         Raises:
-            UsageError: it could not be started.
+            UsageError: the zygote could not be started.
         """
         await self._ready_zygote()
         self._fill()
 
     async def take(self) -> WorkerProcess:
-        """A worker that waits for a session; another is ordered.
+        """Take a worker that waits for a session; the pool forks another soon.
 
         Raises:
-            UsageError: the zygote has died, and cannot be started again.
-            OSError: there are no descriptors, or there is no room for a folder.
+            UsageError: the zygote has died and cannot be started again.
+            OSError: no descriptors are left, or the disk has no room for a folder.
         """
         zygote = await self._ready_zygote()
         while self._spares:
@@ -71,13 +71,13 @@ class WorkerPool:
             worker.close()
         else:
             worker = zygote.fork()
-        # A fork at once would take the machine's time from the session that begins.
+        # Later, because a fork now would take CPU time from the session that begins.
         asyncio.get_running_loop().call_later(_FILL_SECONDS, self._fill)
         return worker
 
     def _fill(self) -> None:
         zygote = self._zygote
-        with contextlib.suppress(OSError):  # who takes the next one is told
+        with contextlib.suppress(OSError):  # the next take() fails with the same error
             while zygote is not None and zygote.alive and len(self._spares) < self._limits.spares:
                 self._spares.append(zygote.fork())
 
@@ -92,7 +92,7 @@ class WorkerPool:
     def _started(self, task: asyncio.Task[_Zygote]) -> None:
         self._starting = None
         if not task.cancelled():
-            task.exception()  # whoever waits has it, too
+            task.exception()  # mark it as retrieved: the callers that wait get it, too
 
     async def _start_zygote(self) -> _Zygote:
         if self._zygote is not None:
@@ -128,7 +128,7 @@ class WorkerPool:
 
 
 class _Zygote:
-    """The process; see :mod:`farcall.rpc.server._zygote` for what is said over its control socket."""
+    """The zygote process; :mod:`farcall.rpc.server._zygote` describes the messages of its control socket."""
 
     def __init__(self, init: str | None, limits: Limits, output: OutputLog, *, late: bool) -> None:
         self._output = output
@@ -155,16 +155,16 @@ class _Zygote:
                     json.dumps(options),
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what functions print must not mix with what the server says
+                stdout=2,  # printed text must not mix with the server's own standard output
                 pass_fds=[theirs.fileno()],
                 env=_environment(),
             )
 
     async def answer(self, seconds: float) -> dict[str, Any]:
-        """How its preparations went.
+        """The zygote's message on how its start went.
 
         Raises:
-            UsageError: it ended, or took longer.
+            UsageError: the zygote ended, or was not ready within ``seconds``.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -176,12 +176,12 @@ class _Zygote:
         return dict(json.loads(data))
 
     def listen(self) -> None:
-        """From now on it forks, and tells what becomes of its workers."""
+        """Handle the zygote's messages from now on; :meth:`fork` may be called."""
         self.alive = True
         asyncio.get_running_loop().add_reader(self._control, self._on_message)
 
     def fork(self) -> WorkerProcess:
-        """A new worker. It is there at once: what it is given waits until the fork is done."""
+        """Order a new worker and return at once; its socket buffers messages until the fork is done."""
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         with theirs, page_file() as page_fd, self._output.pipe(f"worker {number}") as (output, output_fd):
@@ -193,11 +193,11 @@ class _Zygote:
         return worker
 
     def _new_folder(self, number: int) -> Path:
-        """It goes when this zygote goes, at the latest."""
+        """Make a session's folder, which is removed with this zygote at the latest."""
         folder = self._root / str(number)
         try:
             folder.mkdir(mode=0o700)
-        except FileNotFoundError:  # somebody tidies up among temporary files
+        except FileNotFoundError:  # a cleaner of temporary files has removed the root
             self._root.mkdir(mode=0o700)
             folder.mkdir(mode=0o700)
         return folder
@@ -212,7 +212,7 @@ class _Zygote:
     def _say(self, message: dict[str, int], *fds: int) -> None:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], fds)
-        except OSError:  # it is gone, or hangs: without it there are no workers
+        except OSError:  # the zygote is gone or hangs: all workers end with it
             self._lost()
 
     def _on_message(self) -> None:
@@ -234,7 +234,7 @@ class _Zygote:
             _end(worker, message["status"])
 
     def _lost(self) -> None:
-        """The process is gone, and its workers with it."""
+        """The zygote is gone or hangs: end it, and with it all workers."""
         if not self.alive:
             return
         self.alive = False
@@ -244,11 +244,11 @@ class _Zygote:
             _end(self._workers.popitem()[1], -signal.SIGKILL)
 
     def close(self) -> None:
-        """End it; it takes its workers and their folders along."""
+        """End the zygote, which ends its workers and removes their folders."""
         if self.alive:
             self.alive = False
             asyncio.get_running_loop().remove_reader(self._control)
-        else:  # it may be in --init, for ever
+        else:  # --init may never return
             self._process.kill()
         self._control.close()
         try:
@@ -268,6 +268,6 @@ def _end(worker: WorkerProcess, status: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Workers find what this process finds."""
+    """This process's environment, with its import path: workers import the same modules."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
     return {**os.environ, "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""The few packets that Python code encodes itself: the codec proper is include/farcall/wire.h."""
+"""The few packets that Python code encodes itself; include/farcall/wire.h is the full codec."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _INIT = struct.pack("<i", PACKETS["init_server"]) + _string(PROTOCOL_VERSION) + 
 _LOOKUP = struct.pack("<iii", PACKETS["get_global_func"], 1, _TEXT) + _string("farcall.rpc.hello")
 
 FIRST_REQUESTS = _packet(_INIT) + _packet(_LOOKUP)
-"""What a farcall client says first: kInitServer without a constructor, and the lookup of the greeting."""
+"""A farcall client's first requests: kInitServer without a constructor, and the lookup of the greeting."""
 
 
 SESSION_TIMEOUT = "RPCSessionTimeoutError"
-"""How a kException begins whose session ran out of time: TVM's clients know it by that."""
+"""The first word of a kException whose session ran out of time: TVM's clients recognise the error by it."""
 
 
 def exception_packet(text: str) -> bytes:

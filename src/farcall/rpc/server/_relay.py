@@ -1,4 +1,4 @@
-"""The line from a server to the next one of a chain. Forwarding is native (native/session/relay/relay.c)."""
+"""Connects a server to the next one of a chain. Forwarding is native (native/session/relay/relay.c)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def open_hop(hop: Hop, limits: Limits) -> Connection:
-    """The line to the next server, behind the handshake.
+    """Connect to the next server; returns the connection after the handshake.
 
     Raises:
-        PermissionDeniedError: this server does not go there.
-        RemoteError, UsageError: it cannot be reached; the message names the hop.
+        PermissionDeniedError: this server's limits do not allow that hop.
+        RemoteError, UsageError: the next server cannot be reached; the message names the hop.
     """
     _check(hop, limits.relay)
     try:

@@ -1,4 +1,4 @@
-"""What a token allows, and which of a server's functions needs what."""
+"""Scopes: what a token allows, and which scope each function of a server needs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from farcall.errors import UsageError
 
 
 class Scope(enum.IntFlag):
-    """Rights of a session. The bits, and what each function needs, are those of the native dispatcher."""
+    """Rights of a session. The native dispatcher defines the bits and the scope that each function needs."""
 
-    CALL = _core.SCOPES["call"]  # functions that the server exports, and what they return
-    COPY = _core.SCOPES["copy"]  # memory: allocate it, copy into it and out of it
-    LOAD = _core.SCOPES["load"]  # modules: load them, look into them. This runs native code
-    FILES = _core.SCOPES["files"]  # the session's folder
-    RELAY = _core.SCOPES["relay"]  # other servers, which the session goes on to
+    CALL = _core.SCOPES["call"]  # call exported functions, and the functions that they return
+    COPY = _core.SCOPES["copy"]  # allocate memory, copy into it and out of it
+    LOAD = _core.SCOPES["load"]  # load modules and inspect them; this runs native code
+    FILES = _core.SCOPES["files"]  # read and write the session's folder
+    RELAY = _core.SCOPES["relay"]  # go on to another server
 
 
 ALL_SCOPES = Scope.CALL | Scope.COPY | Scope.LOAD | Scope.FILES | Scope.RELAY
 
 
 def standard_scope(name: str) -> Scope:
-    """What a session needs to call the standard function ``name``.
+    """The scope that a session needs to call the standard function ``name``.
 
     Raises:
-        LookupError: the native table does not say. There is no default: a function that was forgotten there
+        LookupError: the native table does not list it. There is no default, because a forgotten function
             would be open to every token that allows calls.
     """
     found = _core.standard_scope(name)
@@ -39,9 +39,9 @@ def standard_scope(name: str) -> Scope:
 
 
 def export_scope(name: str) -> Scope:
-    """What a session needs to call a function that the user exports as ``name``.
+    """The scope that a session needs to call a function that the user exports as ``name``.
 
-    A standard name keeps its scope, whoever implements it.
+    A user's function with a standard name needs the scope of that name.
     """
     found = _core.standard_scope(name)
     return Scope.CALL if found is None else Scope(found)
@@ -51,7 +51,7 @@ def parse_scopes(names: Iterable[str]) -> Scope:
     """``["call", "copy"]`` as rights.
 
     Raises:
-        UsageError: a name that is none.
+        UsageError: a scope is unknown.
     """
     rights = Scope(0)
     for name in names:

@@ -1,4 +1,4 @@
-"""The server: ``Server`` for tests and notebooks (in a thread of its own), ``serve`` for the command line."""
+"""The server: ``Server`` for tests and notebooks (runs in a thread), ``serve`` for the command line."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> Tok
                 "tls://, wss://, unix:// or shm://"
             )
     file = TokenFile(path)
-    file.tokens()  # what is wrong with it is known at once
+    file.tokens()  # a bad file fails here, before any client connects
     return file
 
 
@@ -81,21 +81,22 @@ class Server:
     Args:
         host: address to listen on. A public one is refused unless ``insecure``.
         port: 0 takes a free one; see :attr:`port`.
-        key: what clients must name.
-        init: ``"PKG.MOD:FUNC"``, called for every worker to register what it exports.
+        key: the key that clients must send.
+        init: ``"PKG.MOD:FUNC"``, called for every worker to register its exported functions.
         limits: see :class:`Limits`.
-        urls: to listen at, instead of ``host`` and ``port``; see :func:`farcall.rpc.channels.listen`.
+        urls: URLs to listen at, instead of ``host`` and ``port``; see :func:`farcall.rpc.channels.listen`.
         tls: the files for ``tls://`` and ``wss://``.
-        tokens: a token file: who gets in, and what they may do; None: everybody, everything.
-        insecure: allow a public address although anyone there could run code here.
+        tokens: a token file, which lists the tokens that the server accepts and their scopes; None: every
+            client may do everything.
+        insecure: allow a public address, although any client that reaches it can run code on this machine.
         log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
         loop_factory: makes the event loop of the server's thread. The loop's clock decides about leases,
             handshakes and all other limits of time, except deadlines of calls, which workers keep. Tests pass
             a loop whose time they set. None: asyncio's own.
 
     Attributes:
-        url: where clients connect.
-        urls: all such places.
+        url: the first URL at which clients connect.
+        urls: all such URLs.
 
     Raises:
         UsageError: an address or a file cannot be used, or ``init`` fails.
@@ -157,7 +158,7 @@ class Server:
     def close(self) -> None:
         """End all sessions and workers. Safe to call twice."""
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            with contextlib.suppress(RuntimeError):  # the loop has already ended
                 self._stop()
             self._thread.join()
 
@@ -190,12 +191,12 @@ def serve(
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; then end every session and return.
 
-    After SIGTERM or SIGHUP nobody new is served. Sessions without a call that runs end at once; calls that
-    run may finish, for ``limits.drain_seconds`` (a second SIGTERM ends them at once). SIGUSR1 logs every open
-    session. A SIGHUP that this process ignores when it starts (``nohup``) stays ignored.
+    After SIGTERM or SIGHUP the server accepts no new clients. Idle sessions end at once; running calls get
+    ``limits.drain_seconds`` to finish (a second SIGTERM ends them at once). SIGUSR1 logs every open session.
+    If this process ignores SIGHUP when it starts (``nohup``), it goes on to ignore it.
 
     Args:
-        on_listening: called with each address once clients can connect. The others are those of
+        on_listening: called with each URL once clients can connect. The other arguments are those of
             :class:`Server`.
 
     Raises:
@@ -216,7 +217,7 @@ def serve(
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             stops[signal.SIGHUP] = supervisor.drain
         for number in stops:
-            loop.add_signal_handler(number, preparing.cancel)  # --init may take for ever
+            loop.add_signal_handler(number, preparing.cancel)  # --init may never return
         await preparing
         for number, stop in stops.items():
             loop.add_signal_handler(number, stop)
@@ -227,7 +228,7 @@ def serve(
         await supervisor.run()
 
     try:
-        with contextlib.suppress(asyncio.CancelledError):  # stopped before anybody was served
+        with contextlib.suppress(asyncio.CancelledError):  # stopped while --init ran
             asyncio.run(main())
     finally:
         for listener in listeners:
@@ -235,9 +236,9 @@ def serve(
 
 
 def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
-    """Serve one session on standard input and output, in this process: what ``pipe:`` URLs start.
+    """Serve one session on standard input and output, in this process; ``pipe:`` URLs start this.
 
-    There is no handshake, as TVM's pipes have none. What functions print goes to standard error.
+    There is no handshake, as TVM's pipes have none. Text that functions print goes to standard error.
 
     Raises:
         UsageError: ``init`` fails.

@@ -1,4 +1,4 @@
-"""One session as the supervisor sees it: a connection, a worker, what limits them, and how it all ended."""
+"""One session as the supervisor sees it: a connection, a worker, their limits, and why the session ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
 from farcall.rpc.tokens import Grant
 
-_LINGER_SECONDS = 1.0  # for the peer to read the last words, before a close could destroy them
+_LINGER_SECONDS = 1.0  # for the peer to read the last message: a close could discard it unread
 
 
 class Verdict(NamedTuple):
@@ -29,26 +29,26 @@ class Verdict(NamedTuple):
 
     reason: str  # one word for the log
     words: str | None = None  # for the client: ``Kind: message``
-    told: bool = False  # it has heard them from the worker
+    told: bool = False  # whether the worker has sent them to the client
 
 
 @dataclass
 class _Progress:
-    """The page as it was when it last changed."""
+    """The status page's fields when they last changed."""
 
     state: tuple[int, int, str | None]
     since: float  # on the loop's clock
 
 
 class SessionRunner:
-    """Serves one connection behind its handshake.
+    """Serves one connection after its handshake.
 
     Args:
-        number: of the session, for the log.
-        line: to the client.
+        number: the session's number in the log.
+        line: the connection to the client.
         grant: what the client's token allows; None on a server without tokens.
         limits: of the session.
-        source: of the client, as :class:`farcall.rpc.channels.Arrival` has it.
+        source: the client's source, as :class:`farcall.rpc.channels.Arrival` has it.
     """
 
     def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits, source: str) -> None:
@@ -63,8 +63,8 @@ class SessionRunner:
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._progress = _Progress((0, 0, None), self._started)
         self._timers: list[asyncio.TimerHandle] = []
-        self._given = 0.0  # when the worker was
-        # The page's activity when a stop of the server last looked.
+        self._given = 0.0  # when the worker got the connection
+        # The status page's activity when end_idle() last read it.
         self._seen: tuple[int, int, int] | None = (-1, -1, -1)
 
     @property
@@ -73,7 +73,7 @@ class SessionRunner:
         return None if self.grant is None or self.grant.token is None else self.grant.token.name
 
     def facts(self) -> dict[str, object]:
-        """For the log."""
+        """The session's facts for the log."""
         facts: dict[str, object] = {
             "session": self.number,
             "peer": self._line.peer,
@@ -93,28 +93,29 @@ class SessionRunner:
 
     @property
     def ending(self) -> bool:
-        """Whether there is a reason to end it."""
+        """Whether the session has a reason to end."""
         return self._verdict.done()
 
     @property
     def silent(self) -> bool:
-        """Whether its client has only shaken hands, though the worker listens."""
+        """Whether the worker is ready, but its client has sent nothing since the handshake."""
         page = self.worker.page if self.worker is not None else None
         return not self.ending and page is not None and page.listens and not page.begun
 
     def end_silent(self) -> None:
-        """End it for that."""
+        """End the session because its client is :attr:`silent`."""
         waited = self._clock() - self._given
         self.end("silent", f"ProtocolError: the session was not begun within {waited:.3g} s")
 
     def end(self, reason: str, words: str) -> None:
-        """End it from outside. The first reason stays."""
+        """End the session from outside. The first reason stays."""
         if not self._verdict.done():
             self._verdict.set_result(Verdict(reason, words))
 
     def end_idle(self, reason: str, words: str) -> None:
-        """End it if nothing happens in it: no call runs, nothing is on its way, and nothing has moved since
-        this was asked last. So a call that was sent is not cut off: its client need not ask if it was made.
+        """End the session if it is idle: no call runs, no bytes are in transit, and no counter has changed
+        since the last call of this method. So no request is cut off after it was sent, and the client need
+        not wonder whether its call ran.
         """
         page = self.worker.page if self.worker is not None else None
         seen = None if page is None else page.activity
@@ -123,7 +124,7 @@ class SessionRunner:
         self._seen = seen
 
     def check(self) -> None:
-        """End it when its call or its client's silence has lasted too long."""
+        """End the session when its call or its client's silence has lasted too long."""
         page = self.worker.page if self.worker is not None else None
         if page is None:
             return
@@ -141,13 +142,13 @@ class SessionRunner:
     async def run(
         self, pool: WorkerPool, hangups: HangupWatch, wish: float | None, patience: float
     ) -> Verdict:
-        """Serve it to its end.
+        """Serve the session to its end.
 
         Args:
-            pool: where its worker comes from.
-            hangups: tells that the client has left.
-            wish: seconds after which the client wants it to end.
-            patience: seconds for the client to begin it.
+            pool: supplies the worker.
+            hangups: tells that the client has hung up.
+            wish: seconds after which the client wants the session to end.
+            patience: seconds within which the client must begin the session.
         """
         try:
             self.worker = await pool.take()
@@ -178,8 +179,8 @@ class SessionRunner:
         self._timers.append(asyncio.get_running_loop().call_later(seconds, self.end, "time", words))
 
     def _await_beginning(self, patience: float, was_silent: bool = False) -> None:
-        """A client that only shakes hands would hold a worker for ever. The time that the worker needs to be
-        ready is not the client's.
+        """End the session if its client never begins it and so would hold a worker for ever. The time that
+        the worker needs to get ready does not count.
         """
         page, loop = self.worker.page if self.worker is not None else None, asyncio.get_running_loop()
         if page is None or page.begun:
@@ -197,7 +198,7 @@ class SessionRunner:
         left = hangups.watch(descriptor)
         try:
             await asyncio.wait((worker.ended, self._verdict, left), return_when=asyncio.FIRST_COMPLETED)
-            if left.done():  # a kernel that never returns must not outlive its client for long
+            if left.done():  # the client has hung up: a kernel that never returns must not run on for long
                 seconds = self._limits.abandoned_seconds
                 await asyncio.wait(
                     (worker.ended, self._verdict), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -215,7 +216,7 @@ class SessionRunner:
 
 
 def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
-    """Why a worker has ended."""
+    """Why the worker has ended."""
     if (words := worker.overdue(status)) is not None:
         return Verdict("deadline", words)
     words = worker.obituary(status)
@@ -225,13 +226,13 @@ def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
 
 
 def _unread(connection: socket.socket) -> int:
-    """Bytes of the peer that nobody has read."""
+    """The number of received bytes that the worker has not read yet."""
     size = fcntl.ioctl(connection, termios.FIONREAD, bytes(4))
     return int.from_bytes(size, sys.byteorder)
 
 
 async def last_words(connection: socket.socket, text: str | None, *, linger: bool = True) -> None:
-    """Say why the session ended (as the reply to whatever was asked), and let the peer read it."""
+    """Tell the peer why the session ended (as the reply to its request), and give it time to read that."""
     loop = asyncio.get_running_loop()
     connection.setblocking(False)
     with contextlib.suppress(OSError, TimeoutError):

@@ -1,4 +1,4 @@
-"""The remote functions that every client of TVM's protocol expects to find, served harmlessly."""
+"""The remote functions that every client of TVM's protocol expects, confined to the session's folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def standard_functions(
 ) -> dict[str, Callable[..., Any]]:
     """The functions by name, bound to one session's folder.
 
-    Files live in that folder only. ``workpath`` answers the name as it came: a client may hand it back, and
-    learns nothing of where the folder is.
+    Files live in that folder only. ``workpath`` returns the name unchanged: a client may pass it back, and
+    does not learn where the folder is.
 
     Args:
-        folder: of the session.
+        folder: the session's folder.
         limits: of the session.
-        store: gives that of what other sessions uploaded, when it is asked for; None keeps nothing.
+        store: returns the store of uploaded files, which it makes when first needed; None: there is no store.
     """
     files = Workdir(folder)
 
@@ -96,7 +96,7 @@ def _file_functions(
 def exported_function(name: str) -> _core.Function | None:
     """The function that was registered as ``name`` for clients to call; None: there is none.
 
-    Names that begin with ``ffi.`` are the runtime's own. Some load libraries; none was exported.
+    Names that begin with ``ffi.`` belong to the runtime and are never exported: some of them load libraries.
     """
     return _core.get_global_func(name, allow_missing=True) if _is_export(name) else None
 
@@ -118,7 +118,7 @@ def _exported(name: str) -> _core.Function:
 
 
 def _trace_take() -> bytes:
-    """What this process noted, as hop 1; what serves the trace itself is left out."""
+    """The spans that this process recorded, as hop 1, without those of farcall's own functions."""
     spans = [
         [1, category, name, start, duration]
         for _, category, name, start, duration in _core.trace_stop()
@@ -160,19 +160,20 @@ def time_evaluator(
     """TVM's ``runtime.RPCTimeEvaluator``: a Function that measures another on its own arguments.
 
     Args:
-        module: where the function is; None for one that the server exports.
+        module: the Module that has the function; None for a function that the server exports.
         name: of the function.
-        device_type: whose clock counts, as DLPack numbers it: the CPU's, for every device of this server.
-        device_index: which one of its kind.
-        preprocess: name of an exported function that is called in front of each measurement; empty for none.
+        device_type: DLPack's number of the device's kind. The server times every device with the CPU's clock.
+        device_index: the device's index among those of its kind.
+        preprocess: name of an exported function that is called before each measurement; empty for none.
 
     The other arguments are those of :class:`farcall.rpc.TimingOptions`.
 
     Returns:
-        A function of the measured one's arguments: ``repeat`` little-endian doubles, seconds a call.
+        A function that takes the measured function's arguments and returns ``repeat`` little-endian doubles:
+        seconds per call.
 
     Raises:
-        ValueError: no such function or device.
+        ValueError: there is no such function or device.
     """
     _core.synchronize_device(_core.Device(device_type, device_index))
     function = _exported(name) if module is None else _module(module).get_function(name, True)

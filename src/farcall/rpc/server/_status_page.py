@@ -1,4 +1,4 @@
-"""What a worker is doing, in memory that its supervisor can read when the worker is gone."""
+"""The status page: the worker notes what it runs; the supervisor can read that after the worker has died."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from farcall._core import PAGE
 
-# Offsets: FC_PAGE_* of native/session/server/serve.h, which says what each field is.
+# Offsets: FC_PAGE_* of native/session/server/serve.h, which describes each field.
 PAGE_BYTES = PAGE["size"]
 _SENDING, _CALLING, _LISTENS, _BEGUN = PAGE["sending"], PAGE["calling"], PAGE["listens"], PAGE["begun"]
 _NAME_SIZE, _NAME, _NAME_MAX = PAGE["name_size"], PAGE["name"], PAGE["name_max"]
@@ -23,11 +23,10 @@ _DUE, _GIVEN = PAGE["due"], PAGE["given"]
 
 
 class StatusPage:
-    """One page of memory that worker and supervisor share: what the worker is doing.
+    """One page of memory that worker and supervisor share.
 
-    The endpoint sets the first byte while it sends: had the worker died there, half a packet would be on the
-    line, and the supervisor could add nothing that a client understands. The dispatcher notes the function
-    that it calls.
+    The endpoint sets the first byte while it sends: if the worker dies then, half a packet is on the
+    connection, and the supervisor must not send another. The dispatcher notes the function that it calls.
     """
 
     def __init__(self, fd: int) -> None:
@@ -35,12 +34,12 @@ class StatusPage:
 
     @property
     def sending(self) -> bool:
-        """Whether a reply is on its way in part."""
+        """Whether the worker has sent a part of a reply."""
         return self.memory[_SENDING] != 0
 
     @property
     def listens(self) -> bool:
-        """Whether the worker is ready for what its client says."""
+        """Whether the worker is ready for its client."""
         return self.memory[_LISTENS] != 0
 
     @listens.setter
@@ -54,7 +53,7 @@ class StatusPage:
 
     @property
     def calling(self) -> str | None:
-        """The function that runs."""
+        """The name of the running function; None: no call runs."""
         if not self.memory[_CALLING]:
             return None
         size = min(int.from_bytes(self.memory[_NAME_SIZE : _NAME_SIZE + 2], "little"), _NAME_MAX)
@@ -62,7 +61,7 @@ class StatusPage:
 
     @property
     def broken(self) -> str | None:
-        """How the client broke the protocol, which ended its session."""
+        """How the client broke the protocol, which ended its session; None: it did not."""
         size = min(int.from_bytes(self.memory[_WORDS_SIZE:_WORDS], "little"), _WORDS_MAX)
         return self.memory[_WORDS : _WORDS + size].decode(errors="replace") or None
 
@@ -74,12 +73,12 @@ class StatusPage:
 
     @property
     def received(self) -> int:
-        """Bytes that came from the client."""
+        """Bytes received from the client."""
         return self._counter(_RECEIVED)
 
     @property
     def sent(self) -> int:
-        """Bytes that went to it."""
+        """Bytes sent to the client."""
         return self._counter(_SENT)
 
     @property
@@ -89,17 +88,17 @@ class StatusPage:
 
     @property
     def activity(self) -> tuple[int, int, int]:
-        """What changes whenever the session does something."""
+        """The counters, which change whenever the session does something."""
         return self.received, self.sent, self.calls
 
     @property
     def at_rest(self) -> bool:
-        """Whether no call runs, and no reply is on its way in part."""
+        """Whether no call runs, and no reply is partly sent."""
         return self.calling is None and not self.sending
 
     @property
     def overdue(self) -> float | None:
-        """How many seconds its client gave the call that runs, when they are over; else None."""
+        """If the running call's deadline has passed: the seconds that the client gave it. Else None."""
         due = self._counter(_DUE)
         return self._counter(_GIVEN) / 1e9 if 0 < due <= time.monotonic_ns() else None
 
@@ -107,7 +106,7 @@ class StatusPage:
         return int.from_bytes(self.memory[at : at + 8], sys.byteorder)
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the page."""
         self.memory.close()
 
 
@@ -115,8 +114,8 @@ class StatusPage:
 def page_file() -> Iterator[int]:
     """The descriptor of a new page; two processes that map it share the page.
 
-    A worker runs code that a client sent. It must not make the file shorter: whoever looks at a page that is
-    not there gets SIGBUS.
+    The file is sealed: a worker runs code that a client sent, and if that shortened the file, the supervisor
+    would get SIGBUS.
     """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("farcall-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

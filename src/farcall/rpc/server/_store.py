@@ -1,4 +1,4 @@
-"""What sessions of one server uploaded, so that the next one need not send it again."""
+"""Files that the sessions of one server uploaded, kept so that the next session need not send them again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from farcall.rpc.server._files import Workdir
 from farcall.rpc.shared._content_names import check_hint, name_of_all_builds
 
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_EACH = 2  # contents of one name: the one that a session may have, and the one before
+_EACH = 2  # contents kept of one name: the latest, which a session may use, and the one before it
 _COUNT = 64  # contents in all
-_SHARE = 10  # of what is free on the disk, a store takes one part in so many
-_PIECE = 512 * 1024  # of a file that is copied
-_WORTH = 64 * 1024  # bytes of a file, from which on its memory is worth keeping
+_SHARE = 10  # a store takes at most 1/10 of the free space on the disk
+_PIECE = 512 * 1024  # bytes to copy at a time
+_WORTH = 64 * 1024  # bytes; writing over a smaller file saves nothing
 
 
 class _Entry(NamedTuple):
-    """A file of the store; its name there is ``HINT.LABEL``."""
+    """A file of the store, named ``HINT.LABEL``."""
 
     changed: int  # ns
     size: int
@@ -36,15 +36,16 @@ class _Entry(NamedTuple):
 class ContentStore:
     """The last contents of each name that the sessions of one owner uploaded.
 
-    What is here are further names of files in sessions' folders. Their sessions may write to them: so a
-    content counts only where its hash is right, and a session gets a copy, unless no other has the file.
+    An entry is a hard link to a file in a session's folder, which that session may still write to. So the
+    store checks the hash of a content before use, and copies the file while any session still has it.
 
-    A new content is written over the oldest one of its name. That bounds what a hundred builds of one library
-    take; and new memory for a file can cost several times what sending its bytes does, on a virtual machine.
+    A new content is written over the oldest one of its name. That bounds the space that a hundred builds of
+    one library take; and on a virtual machine, new memory for a file can cost several times as much as
+    sending its bytes.
 
     Args:
         root: folder of the store; made when it is needed. Several processes may use it at a time.
-        limit: bytes, in all; fewer where the disk has little room. The oldest contents go first.
+        limit: bytes of all contents; fewer where the disk has little room. The oldest are removed first.
     """
 
     def __init__(self, root: Path, limit: int = 1 << 30) -> None:
@@ -52,28 +53,28 @@ class ContentStore:
         self._limit = limit
 
     def size(self, hint: str) -> int | None:
-        """Bytes of the file that may be it; None: there is none."""
+        """The size in bytes of the file with this hint; None: there is none."""
         entry = self._find(hint)
         return None if entry is None else entry.size
 
     def fetch(self, hint: str, sha256: str, target: Path) -> bool:
-        """Make the file appear as ``target`` if it is the one with this hash."""
+        """Make the file with this hint appear as ``target`` if it has this hash; return whether it had."""
         if (entry := self._find(hint)) is None:
             return False
         beside = target.with_name(f".{secrets.token_hex(8)}.part")
         try:
             if (_move(entry.path, beside) or _copy(entry.path, beside)) != sha256:
                 return False
-            os.utime(entry.path)  # what is asked for goes last
+            os.utime(entry.path)  # so that it is removed last
             beside.replace(target)
-        except FileNotFoundError:  # another session was faster
+        except FileNotFoundError:  # another session has taken or removed it
             return False
         finally:
             beside.unlink(missing_ok=True)
         return True
 
     def add(self, hint: str, name: str, file: Path) -> None:
-        """Take a file in. Without room, or where the disk cannot link, nothing happens."""
+        """Link a file into the store. Without room, or where the disk cannot link, do nothing."""
         check_hint(hint)
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(OSError):
@@ -82,15 +83,15 @@ class ContentStore:
                 self._tidy()
 
     def take(self, name: str, size: int, beside: Path) -> int | None:
-        """Take out what a new content will replace, to be written over; None: nothing can be.
+        """Take out the file that a new content replaces, so that the caller writes over it.
 
         Args:
             name: of the new content.
-            size: its bytes.
-            beside: where the file is from now on.
+            size: of the new content, in bytes.
+            beside: the path to which the file is renamed.
 
         Returns:
-            Its descriptor.
+            The file's descriptor, which the caller owns; None: no file can be written over.
         """
         entries = self._entries() if size >= _WORTH else []
         alike = [entry for entry in entries if entry.label == _label(name)]
@@ -103,7 +104,7 @@ class ContentStore:
     # ---- the folder
 
     def _entries(self) -> list[_Entry]:
-        """The newest first. What another process removes meanwhile is none."""
+        """All entries, the newest first, without those that another process removes meanwhile."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for path in self._root.iterdir():
@@ -123,10 +124,10 @@ class ContentStore:
         beside = self._root / secrets.token_hex(8)
         os.link(file, beside, follow_symlinks=False)
         beside.replace(path)
-        beside.unlink(missing_ok=True)  # both were names of one file already: then renaming does nothing
+        beside.unlink(missing_ok=True)  # rename does nothing when both names already link to one file
 
     def _tidy(self) -> None:
-        """Remove what is too much, the oldest first, and the older one of two that share a hint."""
+        """Remove entries beyond the bounds, the oldest first, and the older of two with the same hint."""
         entries, kept = self._entries(), list[_Entry]()
         bound = self._bound(entries)
         for entry in entries:
@@ -148,19 +149,19 @@ def _bytes(entries: Iterable[_Entry]) -> int:
 
 
 def _label(name: str) -> str:
-    """The same for all builds of one library."""
+    """A label that all builds of one library share."""
     return hashlib.sha256(name_of_all_builds(os.path.normpath(name)).encode()).hexdigest()[:32]
 
 
 def _take(path: Path, beside: Path) -> int | None:
-    """Rename a file to ``beside`` and open it, if nothing else in this machine refers to it."""
+    """Rename a file to ``beside`` and open it, if nothing else on this machine refers to it."""
     try:
         if path.stat(follow_symlinks=False).st_nlink != 1:
             return None
-        path.replace(beside)  # of several who want it, one gets it
+        path.replace(beside)  # only one of several competing processes succeeds
     except OSError:
         return None
-    with contextlib.suppress(OSError):  # a program that runs cannot be opened so
+    with contextlib.suppress(OSError):  # the kernel refuses to open a running program for writing
         fd = os.open(beside, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         if _core.file_is_ours(fd):
             os.fchmod(fd, 0o700)
@@ -171,7 +172,7 @@ def _take(path: Path, beside: Path) -> int | None:
 
 
 def _move(path: Path, beside: Path) -> str | None:
-    """The hash of a file that no session has any more: it needs no copy. None: one has it."""
+    """Move a file that no session has any more, without a copy; return its hash. None: a session has it."""
     fd = _take(path, beside)
     if fd is None:
         return None
@@ -183,7 +184,7 @@ def _move(path: Path, beside: Path) -> str | None:
 
 
 def _copy(path: Path, beside: Path) -> str:
-    """The hash of the copy."""
+    """Copy a file; return the hash of the copy."""
     digest = hashlib.sha256()
     with path.open("rb") as source, os.fdopen(os.open(beside, NEW_FILE, 0o700), "wb") as copy:
         while piece := source.read(_PIECE):
@@ -193,12 +194,12 @@ def _copy(path: Path, beside: Path) -> str:
 
 
 class SharedFiles:
-    """A session's folder beside the store: what the feature ``files`` offers (docs/rpc.md).
+    """Copies files between a session's folder and the store: the feature ``files`` (docs/rpc.md).
 
     Args:
-        files: the folder.
-        store: gives the store.
-        reserve: counts a file among those of the session, by name and size, or raises.
+        files: the session's folder.
+        store: returns the store.
+        reserve: counts a file of a name and a size among those of the session, or raises.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The supervisor: accepts connections, reads handshakes, and gives each session a worker process of its own.
+"""The supervisor: accepts connections, reads handshakes, and gives each session its own worker process.
 
-It never loads user code, and nothing that a peer or a worker does ends it. Everything here is one asyncio
-loop; each connection is a task, with a deadline until its session begins.
+It never loads user code, and nothing that a peer or a worker does can end it. The supervisor is one asyncio
+loop; each connection is a task with a deadline until its session begins.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept,
 from farcall.rpc.shared._limits import Limits
 from farcall.rpc.tokens import Grant, TokenFile, check_carrier
 
-_ACCEPT_PAUSE = 0.05  # when no descriptor is left
-_PENDING_SHARE = (
-    8  # of the descriptors, one in so many may be a peer's in a handshake: sessions need some, too
-)
-# With drain_seconds and the pool's _CLOSE_SECONDS, less than the 10 s that containers get to stop.
-_END_SECONDS = 2.0  # for sessions to end; a process in the hands of a driver may never
-_IDLE_SECONDS = 0.05  # between two looks at a session, which is idle when they show the same
+_ACCEPT_PAUSE = 0.05  # before the next accept, when no file descriptor is left
+# At most 1/8 of the file descriptors may belong to peers in a handshake; sessions need the rest.
+_PENDING_SHARE = 8
+# The time that sessions get to end; a process blocked in a driver may never end. With drain_seconds and the
+# pool's _CLOSE_SECONDS, the sum stays below the 10 s that containers get to stop.
+_END_SECONDS = 2.0
+_IDLE_SECONDS = 0.05  # between two checks of a session; it is idle when nothing changed between them
 _SHUTDOWN = "ConnectionLostError: the server is shutting down"
-_DENIED = 5.0  # points for a wrong key or token; as much as five silent peers
+_DENIED = 5.0  # penalty points for a wrong key or token: as many as for five silent peers
 
 Log = Callable[[dict[str, object]], object]
 
@@ -43,12 +43,12 @@ class Supervisor:
     """Listeners and their sessions. The clock of the running loop decides about all limits of time.
 
     Args:
-        listeners: where clients arrive.
-        key: what a client must name.
+        listeners: the places where clients connect.
+        key: the key that every client must send.
         init: ``PKG.MOD:FUNC``, run for every worker.
         limits: of the server and its sessions.
-        tokens: who gets in, and may do what; None: everybody, everything.
-        log: told of every event: a dictionary with ``event`` and its facts.
+        tokens: the tokens that the server accepts; None: every client may do everything.
+        log: called with every event: a dictionary with ``event`` and its facts.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Supervisor:
         self._key = key
         self._limits = limits
         self._tokens = tokens
-        self._problem: str | None = None  # with the tokens, that was told
+        self._problem: str | None = None  # the last logged problem with the token file
         self._log = log
         clock = asyncio.get_running_loop().time
         self._admission = Admission(_room(limits.pending_peers), limits.handshake_seconds, clock)
@@ -76,10 +76,10 @@ class Supervisor:
         self._halt = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Start what makes workers, so that a broken ``init`` is known before anybody connects.
+        """Start the zygote, so that a broken ``init`` fails before any client connects.
 
         Raises:
-            UsageError: it could not be started.
+            UsageError: the zygote could not be started.
         """
         try:
             await self._pool.start()
@@ -88,10 +88,10 @@ class Supervisor:
             raise
 
     def stop(self, *, drain: bool = False) -> None:
-        """Make :meth:`run` return. For the loop's thread.
+        """Make :meth:`run` return. Call it in the loop's thread.
 
         Args:
-            drain: let the calls that run finish, for ``drain_seconds``; a second call ends them now.
+            drain: give running calls ``drain_seconds`` to finish; a second call ends them at once.
         """
         if drain and not self._drain.is_set():
             self.drain()
@@ -100,9 +100,9 @@ class Supervisor:
             self._drain.set()
 
     def drain(self) -> None:
-        """Make :meth:`run` return once the calls that run have finished, or ``drain_seconds`` are over.
+        """Make :meth:`run` return once running calls have finished, or ``drain_seconds`` are over.
 
-        A second call does nothing: when a terminal closes, more than one process says so.
+        A second call does nothing: when a terminal closes, the server may get more than one SIGHUP.
         """
         if not self._drain.is_set():
             self._tell("draining", sessions=len(self._sessions))
@@ -122,10 +122,10 @@ class Supervisor:
             await self._drain.wait()
             await _cancel(*accepting)
             for listener in self._listeners:
-                listener.close()  # nobody waits for a server that goes
+                listener.close()  # refuse new clients at once, instead of letting them wait in the backlog
             await self._finish()
         finally:
-            self._pool.close()  # a session that is left waits for its worker's end
+            self._pool.close()  # remaining sessions wait for their workers to end
             await _cancel(*accepting, looking_after, *self._tasks)
             for listener in self._listeners:
                 await listener.end()
@@ -152,14 +152,14 @@ class Supervisor:
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _look_after(self) -> None:
-        """Ends the sessions whose call or silence lasts too long, and those whose token is over."""
+        """End sessions whose call or silence lasts too long, and those whose token no longer holds."""
         waits = [seconds for seconds in (self._limits.call_seconds, self._limits.lease_seconds) if seconds]
         while waits or self._tokens is not None:
             await asyncio.sleep(min([0.5, *(seconds / 4 for seconds in waits)]))
             for session in self._sessions.values():
                 try:
                     self._check(session)
-                except Exception as error:  # one session's trouble must not keep us from the others
+                except Exception as error:  # an error in one session must not stop the checks of the others
                     self._tell("fault", error=repr(error))
 
     def _check(self, session: SessionRunner) -> None:
@@ -174,7 +174,7 @@ class Supervisor:
 
     def _tell(self, event: str, **facts: object) -> None:
         if self._log is not None:
-            with contextlib.suppress(Exception):  # nobody reads it any more, say: that must stop nothing else
+            with contextlib.suppress(Exception):  # a broken log (a closed pipe, say) must not stop the server
                 self._log({"event": event, "time": round(time.time(), 3), **facts})
 
     # ---- connections
@@ -183,7 +183,7 @@ class Supervisor:
         while True:
             try:
                 arrival = await listener.accept()
-            except Exception as error:  # out of descriptors, or the peer left again: both pass
+            except Exception as error:  # out of descriptors, or the peer has closed: both are temporary
                 if not isinstance(error, OSError):
                     self._tell("fault", error=repr(error))
                 elif error.errno in (errno.EMFILE, errno.ENFILE):
@@ -194,7 +194,7 @@ class Supervisor:
             self._tasks.add(task)
             task.add_done_callback(self._forget)
             self._admission.enter(task, arrival.source)
-            await asyncio.sleep(0)  # accept does not yield while peers wait; those here must get on
+            await asyncio.sleep(0)  # accept() does not yield while peers wait: let the other tasks run
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -227,17 +227,17 @@ class Supervisor:
             while len(data) < handshake.needed:
                 piece = await loop.sock_recv(connection, handshake.needed - len(data))
                 if not piece:
-                    raise ProtocolError("the peer left in the handshake")
+                    raise ProtocolError("the peer closed the connection during the handshake")
                 data += piece
             handshake.feed(data)
         assert handshake.hello is not None  # noqa: S101
         return handshake.hello
 
     async def _admit(self, line: Accepted, hello: Hello) -> Grant | None:
-        """What the peer may do, after it was answered.
+        """Answer the peer's handshake; returns what the peer may do.
 
         Raises:
-            AccessDeniedError: nothing; it was told.
+            AccessDeniedError: the key or the token is wrong; the peer has been told.
         """
         loop, connection = asyncio.get_running_loop(), line.socket
         if not secrets.compare_digest(hello.key.encode(), self._key.encode()):
@@ -255,7 +255,7 @@ class Supervisor:
     # ---- sessions
 
     def _full(self, token: str | None, source: str) -> str | None:
-        """Why there is no room for one more session; None: there is. One that has not begun makes room."""
+        """Why there is no room for one more session; None: there is. A silent session ends to make room."""
         limits = self._limits
         for who, most, counts in (
             (source, limits.sessions_per_peer, lambda session: session.source == source),
@@ -302,7 +302,7 @@ class Supervisor:
 
 
 def _room(wanted: int) -> int:
-    """How many peers may be in a handshake."""
+    """The number of peers that may be in a handshake: ``wanted``, or fewer where descriptors are scarce."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if descriptors == resource.RLIM_INFINITY else min(wanted, descriptors // _PENDING_SHARE)
 

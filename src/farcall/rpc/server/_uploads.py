@@ -1,4 +1,4 @@
-"""Files on their way into a session's folder: written beside, and renamed when they are whole."""
+"""Uploads into a session's folder: each is written under a temporary name, and renamed when it is whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Part:
 
     def finish(self) -> None:
         try:
-            os.ftruncate(self.fd, self.total)  # one that is written over may have been longer
+            os.ftruncate(self.fd, self.total)  # an older file that was written over may be longer
         finally:
             os.close(self.fd)
         self.beside.replace(self.target)
@@ -38,11 +38,11 @@ class _Part:
 
 
 class Uploads:
-    """The uploads of one session. A library that is loaded keeps its old file: none is written in place.
+    """The uploads of one session. No file is written in place, so a loaded library keeps its old file.
 
     Args:
         files: the session's folder.
-        store: gives the store, whose old contents new ones are written over; None: there is none.
+        store: returns the store, whose old contents are written over; None: there is no store.
         limit: bytes of all the session's files.
     """
 
@@ -52,14 +52,14 @@ class Uploads:
         self._files = files
         self._store = store
         self._limit = limit
-        self._used = 0  # at most; what was removed since counts, until it matters
+        self._used = 0  # bytes; an upper bound: removed files count until the limit is reached
         self._parts: dict[str, _Part] = {}
 
     def reserve(self, name: str, size: int) -> None:
-        """Count a file, before it is there.
+        """Count a file before it is written.
 
         Raises:
-            OSError: with it, the session's files would take more than they may.
+            OSError: the session's files would exceed the limit.
         """
         self._used += charge(size)
         if self._used > self._limit:
@@ -74,7 +74,7 @@ class Uploads:
             )
 
     def writer(self) -> _core.Function:
-        """The function that takes files: see :func:`farcall._core.file_writer`."""
+        """The function that receives files: see :func:`farcall._core.file_writer`."""
         return _core.file_writer(self._files.discreet(self._begin), self._files.discreet(self._end))
 
     def _begin(self, name: str, offset: int, size: int, total: int) -> int:

@@ -29,7 +29,7 @@ def run_init(text: str | None) -> None:
     """Call the function that ``--init PKG.MOD:FUNC`` names.
 
     Raises:
-        UsageError: there is none, or it failed.
+        UsageError: the function does not exist, or it failed.
     """
     if not text:
         return
@@ -56,14 +56,14 @@ def serve_channel(
     """Serve one session to its end, in this process.
 
     Args:
-        channel: to the client, behind the handshake.
-        policy: what the session may do, and by which limits.
-        peer: how messages call the client.
+        channel: to the client, after the handshake.
+        policy: the session's functions and limits.
+        peer: the client's name in messages.
         rights: what its token allows.
-        page: where to note what is done.
+        page: the status page to write; None: there is no supervisor.
 
     Raises:
-        ProtocolError: the client broke the protocol, and was told.
+        ProtocolError: the client broke the protocol, and has been told.
     """
     memory = None if page is None else page.memory
     endpoint = _core.Endpoint(channel, peer, policy.limits, client=False, page=memory)
@@ -76,13 +76,13 @@ def serve_channel(
 
 
 def _call_hook(name: str) -> None:
-    """A function that TVM's servers call around a session, where one is registered."""
+    """Call a function that TVM's servers call before or after a session, if it is registered."""
     if (function := _core.get_global_func(name, allow_missing=True)) is not None:
         function()
 
 
 class _Client(NamedTuple):
-    """Whom the supervisor gives to this worker."""
+    """The client that the supervisor assigns to this worker."""
 
     descriptors: list[int]
     peer: str
@@ -90,7 +90,7 @@ class _Client(NamedTuple):
 
 
 def _receive(control: socket.socket) -> _Client | None:
-    """The client; None when the supervisor closed: this spare was not needed."""
+    """Wait for the client; None when the supervisor closed the socket: this spare was not needed."""
     with control:
         data, descriptors, _, _ = socket.recv_fds(control, 65536, 8)
     if not data:
@@ -101,8 +101,8 @@ def _receive(control: socket.socket) -> _Client | None:
 
 
 def _rehearse(policy: Policy) -> None:
-    """Serve the first requests of a session to nobody: the memory that this touches is copied after a fork,
-    and a client need not wait for it."""
+    """Serve the first requests of a session without a client: this touches memory that the kernel copies
+    after a fork, so that the client need not wait for the copies."""
     ours, control = socket.socketpair()
     here, there = socket.socketpair()
     with ours, here, there:
@@ -118,17 +118,17 @@ def main(
 ) -> NoReturn:
     """Take one session from ``control``, serve it, and end the process.
 
-    All that needs no client is done before there is one.
+    It does all work that needs no client before the client comes.
 
     Args:
-        control: to the supervisor.
-        page_fd: of the memory in which it looks what we do.
-        workdir: the session's own folder. Beside it is what the server's sessions share; both go with the
-            server.
+        control: the socket to the supervisor.
+        page_fd: descriptor of the status page, which the supervisor reads.
+        workdir: the session's folder. Beside it is the store that the server's sessions share; both are
+            removed when the server ends.
         limits: of the session.
-        late_init: what the zygote could not run for us.
+        late_init: the ``--init`` that the zygote could not run; None: it has run.
     """
-    # A stop of the server reaches the whole group of processes; the supervisor decides when we end.
+    # Ctrl-C reaches the whole process group; the supervisor decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
     os.chdir(workdir)
@@ -147,4 +147,4 @@ def main(
     _call_hook("tvm.rpc.server.shutdown")
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # without the destructors of libraries that a client sent
+    os._exit(0)  # skips the destructors of libraries that a client sent

@@ -1,4 +1,4 @@
-"""A worker as the supervisor sees it: its control socket, its page, and how it ended."""
+"""A worker as the supervisor sees it: its control socket, its status page, and how it ended."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class WorkerProcess:
     """One worker. The pool makes it, and sets :attr:`ended` to its exit status (negative: a signal).
 
     Args:
-        number: by which the zygote knows it.
-        control: our end of its control socket.
-        page: what it shares with us.
-        workdir: its session's own folder.
+        number: the zygote's number of the worker.
+        control: the supervisor's end of the worker's control socket.
+        page: the status page that worker and supervisor share.
+        workdir: its session's folder.
         kill: asks the zygote to end it.
-        output: what it prints.
+        output: the copy of its output.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class WorkerProcess:
         output: Source,
     ) -> None:
         self.number = number
-        self.pid = 0  # as soon as the zygote has told
-        self.failure: str | None = None  # why it never was
+        self.pid = 0  # until the zygote has confirmed the fork
+        self.failure: str | None = None  # why the fork failed
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.page: StatusPage | None = page  # None when closed
         self.workdir = workdir
@@ -48,31 +48,31 @@ class WorkerProcess:
         self._kill = kill
 
     def give(self, connection: Sequence[int], facts: dict[str, object]) -> None:
-        """Hand the client's connection over; the caller keeps its own descriptors of it.
+        """Send the client's connection to the worker; the caller still owns its own descriptors.
 
         Args:
-            connection: the descriptors of it.
-            facts: what the worker is to know of the client.
+            connection: the connection's descriptors.
+            facts: the facts about the client that the worker needs.
         """
-        with self._control, contextlib.suppress(OSError):  # it died: `ended` will tell
+        with self._control, contextlib.suppress(OSError):  # the worker died: `ended` will tell
             socket.send_fds(self._control, [json.dumps(facts).encode()], connection)
 
     async def kill(self) -> int:
-        """End the process; its exit status."""
+        """End the process; return its exit status."""
         if not self.ended.done():
             self._kill(self.number)
         return await asyncio.shield(self.ended)
 
     @property
     def counters(self) -> dict[str, int]:
-        """Bytes from the client, and to it."""
+        """The numbers of bytes received from the client and sent to it."""
         if self.page is None:
             return self._counted
         return {"received": self.page.received, "sent": self.page.sent}
 
     @property
     def may_add(self) -> bool:
-        """Whether a packet may still follow what the worker has sent: no half one is on the line."""
+        """Whether the supervisor may send a packet: the worker has not sent half a packet."""
         return self.page is None or not self.page.sending
 
     @property
@@ -81,8 +81,8 @@ class WorkerProcess:
         return None if self.page is None else self.page.broken
 
     def overdue(self, status: int) -> str | None:
-        """What the client must be told when the call that ran had no time left; else None. A worker ends
-        itself then (native/session/server/deadline.c)."""
+        """The message for the client if the worker ended itself because the running call's deadline passed
+        (native/session/server/deadline.c); else None."""
         if self.page is None or status != -signal.SIGKILL or (seconds := self.page.overdue) is None:
             return None
         return (
@@ -91,7 +91,7 @@ class WorkerProcess:
         )
 
     def obituary(self, status: int) -> str | None:
-        """What the client must be told; None when all was in order."""
+        """The message for the client about the worker's end; None when it ended in order."""
         name = None if self.page is None else self.page.calling
         if status == 0 and name is None:
             return None
@@ -103,8 +103,8 @@ class WorkerProcess:
         )
 
     def close(self) -> None:
-        """Release what the supervisor holds of it."""
-        self._control.close()  # a spare reads this as: not needed
+        """Release the supervisor's resources of this worker."""
+        self._control.close()  # tells a spare that it is not needed
         if self.page is not None:
             self._counted = self.counters
             self.page.close()

@@ -1,23 +1,23 @@
-"""The zygote: one process that has imported what workers need and run ``--init``; it forks them on demand.
+"""The zygote: a process that has imported the workers' modules and run ``--init``; it forks the workers.
 
 ``python -m farcall.rpc.server._zygote CONTROL_FD OPTIONS``, started by the supervisor. A fork takes less than
-a millisecond and shares the memory of what was imported: sessions come fast and cost little. The zygote reads
-nothing that a client sends. When its control socket closes, the supervisor is gone: it ends its workers,
-removes their folders and goes, too; and workers die with it (``PR_SET_PDEATHSIG``). There are no orphans:
-what a worker has started becomes the zygote's child when the worker ends (``PR_SET_CHILD_SUBREAPER``), and
-is ended.
+a millisecond and shares the memory of the imported modules: sessions start fast and cost little. The zygote
+reads nothing that a client sends. When its control socket closes, the supervisor is gone: the zygote ends its
+workers, removes their folders and exits. The kernel ends the workers if the zygote dies
+(``PR_SET_PDEATHSIG``). There are no orphans: when a worker ends, its child processes become children of the
+zygote (``PR_SET_CHILD_SUBREAPER``), which ends them.
 
-A process with threads cannot be forked safely. Libraries that know of forks (OpenBLAS) end their threads at
-one, so a fork for trial, after ``--init``, tells; when threads are left, the supervisor starts a *late*
-zygote, which leaves ``--init`` to each worker.
+A process with threads cannot be forked safely. Libraries with fork handlers (OpenBLAS) end their threads at a
+fork, so the zygote makes a trial fork after ``--init`` and counts the threads that are left. If there are
+any, the supervisor starts a *late* zygote, which leaves ``--init`` to each worker.
 
-Messages are JSON, one a packet of the control socket (SOCK_SEQPACKET)::
+Messages are JSON, one in each packet of the control socket (SOCK_SEQPACKET)::
 
-    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair, its page, and a
-                           pipe for what it prints; {"kill": ID}
+    supervisor -> zygote   {"fork": ID} with the worker's end of a socket pair, its status page, and a
+                           pipe for the text it prints; {"kill": ID}
     zygote -> supervisor   {"ready": true}, {"threads": N}, {"error": TEXT}; then
-                           {"forked": ID, "pid": PID}, {"ended": ID, "status": N}, and with it "error": TEXT
-                           when there was no process
+                           {"forked": ID, "pid": PID}, {"ended": ID, "status": N}; the latter with
+                           "error": TEXT when the fork failed
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from farcall.rpc.shared._limits import Limits
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _MESSAGE_BYTES = 65536
-_IOLBF = 1  # of stdio.h, in glibc and musl
+_IOLBF = 1  # the value in stdio.h of glibc and musl
 
 
 def threads() -> int:
-    """Threads of this process that a fork would not end in good order."""
+    """The number of other threads in this process after a trial fork: a real fork would lose them."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -59,12 +59,12 @@ def _set_death_signal(number: int) -> None:
 
 
 def _adopt_orphans() -> None:
-    """What descends from this process becomes its child, not that of process 1, when its parent ends."""
+    """Descendants whose parent ends become children of this process, not of process 1."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children() -> set[int]:
-    """Of this process, which has one thread; none where the kernel was built without such a list."""
+    """The children of this single-threaded process; empty where the kernel was built without that list."""
     try:
         return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
     except OSError:
@@ -72,20 +72,20 @@ def _children() -> set[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel end this process when ``parent`` ends; also when that has happened already."""
+    """Make the kernel end this process when ``parent`` ends; exit now if it has already ended."""
     _set_death_signal(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 class Zygote:
-    """Forks workers, ends them, and tells how they ended.
+    """Forks workers, ends them, and tells the supervisor how they ended.
 
     Args:
-        control: to the supervisor.
-        root: the folder with the sessions' folders.
+        control: the socket to the supervisor.
+        root: the folder that holds the sessions' folders.
         limits: of a session.
-        late_init: what each worker has to run before its session.
+        late_init: the ``--init`` that each worker runs before its session; None: it has already run.
     """
 
     def __init__(self, control: socket.socket, root: Path, limits: Limits, late_init: str | None) -> None:
@@ -94,7 +94,7 @@ class Zygote:
         self._limits = limits
         self._late_init = late_init
         self._children: dict[int, int] = {}  # process id -> the supervisor's number
-        self._helpers = _children()  # of --init
+        self._helpers = _children()  # processes that --init started
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -116,13 +116,13 @@ class Zygote:
         self._end()
 
     def _say(self, **message: object) -> None:
-        with contextlib.suppress(OSError):  # the supervisor is gone: the next read tells
+        with contextlib.suppress(OSError):  # the supervisor is gone: the next read shows it
             self._control.sendall(json.dumps(message).encode())
 
     def _order(self) -> bool:
         try:
             data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES, 3)
-        except ConnectionResetError:  # the supervisor left without reading all that we said
+        except ConnectionResetError:  # the supervisor ended without reading all our messages
             return False
         if not data:
             return False
@@ -130,12 +130,12 @@ class Zygote:
         if "fork" in order:
             try:
                 self._fork(order["fork"], *fds)
-            finally:  # here only: the child does not come back
+            finally:  # only in the zygote: the child never returns from _fork
                 for fd in fds:
                     os.close(fd)
         else:
             for pid in [pid for pid, number in self._children.items() if number == order["kill"]]:
-                os.kill(pid, signal.SIGKILL)  # ours and not reaped: the id cannot name another process
+                os.kill(pid, signal.SIGKILL)  # our child and not reaped, so the id is still its own
         return True
 
     def _fork(self, number: int, control_fd: int, page_fd: int, output_fd: int) -> None:
@@ -174,13 +174,13 @@ class Zygote:
             os._exit(1)
 
     def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # there are none left
+        with contextlib.suppress(ChildProcessError):  # no children are left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
                 if (number := self._children.pop(pid, None)) is not None:
                     self._say(ended=number, status=os.waitstatus_to_exitcode(status))
         for pid in _children() - self._children.keys() - self._helpers:
-            os.kill(pid, signal.SIGKILL)  # an orphan of a session; when it has ended, we are here again
+            os.kill(pid, signal.SIGKILL)  # an orphan of a session; its SIGCHLD runs _reap again
 
     def _end(self) -> None:
         ending = self._children.keys() | _children()
@@ -189,13 +189,13 @@ class Zygote:
                 os.kill(pid, signal.SIGKILL)
             for pid in ending:
                 os.waitpid(pid, 0)
-            ending = _children()  # what they had started
+            ending = _children()  # the orphans of those that ended
         shutil.rmtree(self._root, ignore_errors=True)
 
 
 def _print_whole_lines() -> None:
-    """What Python and C print goes out at each line's end, as on a terminal: a worker may crash, or be ended,
-    with what it has not written, and a fork copies it.
+    """Make Python and C flush standard output after each line: a worker that crashes or is ended would lose
+    buffered text, and a fork would copy it.
     """
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     libc = ctypes.CDLL(None)
@@ -203,13 +203,13 @@ def _print_whole_lines() -> None:
 
 
 def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
-    """Prepare, say how that went, and serve."""
-    die_with_parent(options["parent"])  # while --init runs, which reads no control socket
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the supervisor decides
+    """Run ``--init``, report the outcome to the supervisor, and serve its requests."""
+    die_with_parent(options["parent"])  # while --init runs, nobody reads the control socket
+    # Ctrl-C and a terminal's end (SIGHUP) reach the whole process group. The supervisor decides when the
+    # zygote ends, which must remove the sessions' folders first.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGHUP, signal.SIG_IGN
-    )  # so does the end of a terminal; folders must be removed then
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _print_whole_lines()
     control = socket.socket(fileno=control_fd)
     init, late = options["init"], options["late"]
@@ -221,7 +221,7 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
                 answer = {"threads": count}
         except UsageError as error:
             answer = {"error": str(error)}
-    # What is there now stays: collections need not touch it, and its pages stay shared.
+    # The garbage collector must not touch today's objects, so that forks keep sharing their pages.
     gc.collect()
     gc.freeze()
     zygote = Zygote(control, Path(options["root"]), Limits(**options["limits"]), init if late else None)
@@ -229,10 +229,10 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
         control.sendall(json.dumps(answer).encode())
     if "ready" in answer:
         _adopt_orphans()
-        _set_death_signal(0)  # the end of the control socket says it from here on: time to clean up
+        _set_death_signal(0)  # from here on, the control socket's end leaves time to clean up
         zygote.run()
     sys.stderr.flush()
-    os._exit(0)  # a thread of --init must not keep the process
+    os._exit(0)  # a thread of --init must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-/* Python arguments -> Any[]: the table of setters, one a Python type, and the call's own bookkeeping. */
+/* Python arguments -> Any[]: the table of setters (one per Python type), and the state of a call. */
 #include <stdlib.h>
 
 #include "python/args.h"
 #include "python/convert.h"
 #include "python/function.h"
 
-/* ---- the table: open addressing, types are kept alive, guarded by the GIL ---- */
+/* ---- the table: open addressing; it owns its types; guarded by the GIL ---- */
 
 enum { FIRST_SIZE = 256, MAX_TYPES = 8192 };
 
@@ -79,11 +79,11 @@ static FC_COLD int choose(PyObject* object, FcSetter* made) {
   return -1;
 }
 
-/* Programs that make classes without end must not fill the memory: their later types are chosen each time. */
+/* The table is limited, for programs that create classes without end: later types are chosen at each use. */
 static FC_COLD const FcSetter* learn(PyObject* object, FcSetter* made) {
   if (choose(object, made) != 0) return NULL;
   if (table_used >= MAX_TYPES) return made;
-  if (find(made->type)) return made; /* choosing ran Python code, and that met the type too */
+  if (find(made->type)) return made; /* choosing ran Python code, which entered the type too */
   if (remember(made) != 0) return NULL;
   return find(made->type);
 }
@@ -93,7 +93,7 @@ const FcSetter* fc_setter_of(PyObject* object, FcSetter* made) {
   return FC_LIKELY(setter != NULL) ? setter : learn(object, made);
 }
 
-/* ---- keeping ---- */
+/* ---- what to release after the call ---- */
 
 void fc_release_object(void* object) { fc_decref(object); }
 void fc_release_python(void* object) { Py_DECREF((PyObject*)object); }
@@ -122,7 +122,7 @@ int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out) {
 
 /* ---- one call ---- */
 
-/* An exception of a framework or of user code stays what it is, and the place is added as a note. */
+/* Adds the argument's number as a note to an exception of a framework or of user code. */
 static void add_note(int32_t i, PyObject* name, PyObject* error) {
   PyObject* note = PyUnicode_FromFormat("while converting argument %d of `%U`", (int)i + 1, name);
   PyObject* none = note ? PyObject_CallMethod(error, "add_note", "O", note) : NULL;
@@ -136,7 +136,7 @@ static PyObject* place_of_argument(int32_t i, PyObject* name, const FcFunction* 
   return described || PyErr_Occurred() ? described : PyUnicode_FromFormat("argument %d of `%U`", (int)i + 1, name);
 }
 
-/* A setter's own message gets the place in front: "argument 2 of `f`: ...". Always returns -1. */
+/* Puts the argument before the message of a setter's exception: "argument 2 of `f`: ...". Always returns -1. */
 static FC_COLD int name_argument(int32_t i, PyObject* name, const FcFunction* function) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);

@@ -16,10 +16,10 @@
 /* Which frameworks the tensor arguments of a call belong to: decides the framework of its results. */
 enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4, FC_SEEN_IMPORTER = 8 };
 
-/* An argument leaves at most three things to release: what stands for the object, its buffer, and a tensor of that. */
+/* An argument needs at most three releases: of its converted object, its buffer, and a tensor of that buffer. */
 enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8, FC_KEEPS_EACH = 3 };
 
-/* What one argument may need beside its Any. */
+/* Storage that one argument may need beside its Any. */
 typedef struct {
   union {
     DLTensor dl;
@@ -34,12 +34,12 @@ typedef struct {
 } FcKeep;
 
 /*
- * The arguments of one call. It is large and lives on the C stack; only what is used is written.
- * An argument never needs memory beyond it unless there are more than 8, or a numpy array has more than 8 dims.
+ * The arguments of one call. The structure is large and lives on the C stack; only the used parts are written.
+ * It needs the heap only for more than 8 arguments, or for a numpy array of more than 8 dims.
  */
 typedef struct FcArgs {
   TVMFFIAny* any;
-  FcSlot* slots; /* NULL: values are wanted, which outlive the call (owned mode) */
+  FcSlot* slots; /* NULL: owned mode, for values that outlive the call */
   int64_t* dims; /* FC_INLINE_DIMS for each argument, for strides */
   FcKeep* keeps;
   int32_t n;
@@ -58,20 +58,20 @@ typedef struct FcArgs {
 /*
  * Converts objects to borrowed views in args->any. The objects must stay alive until fc_args_end. Tensors become
  * tag 7 (own Tensors tag 70), text becomes tag 8 (or 65 when it contains a NUL), bytes tag 9.
- * On failure everything is released, and the exception names the argument (from 1) and the function.
+ * On failure it releases everything; the exception names the argument (counted from 1) and the function.
  */
 int fc_args_begin(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
 /*
- * The same for a Function, which knows its parameters: a tensor becomes tag 7 only where the parameter is a view.
- * Elsewhere it becomes tag 70, lent for the call: see python/lend.c.
+ * The same for a Function, which knows its parameters: a tensor becomes tag 7 where the parameter is a view, and
+ * elsewhere tag 70, lent for the call: see python/lend.c.
  */
 int fc_args_begin_for(FcArgs* args, PyObject* const* objects, Py_ssize_t n, const FcFunction* function);
-/* The same, but each tensor, text and bytes value becomes an object of its own, which the callee may keep. */
+/* The same, but each tensor, text and bytes value becomes a separate object, which the callee may keep. */
 int fc_args_begin_owned(FcArgs* args, PyObject* const* objects, Py_ssize_t n, PyObject* name);
 void fc_args_end(FcArgs* args);
 /* rc and result of a call -> new reference, or NULL with the kernel's error as the Python exception. */
 PyObject* fc_args_result(const FcArgs* args, int rc, TVMFFIAny* result, PyObject* name);
-/* Remembers something to release in fc_args_end; releases it at once and fails without memory. */
+/* Queues something for release in fc_args_end. If the queue is full, releases it at once and fails. */
 int fc_args_keep(FcArgs* args, void (*release)(void*), void* what);
 void fc_release_object(void* object); /* an FcKeep release: fc_decref */
 void fc_release_python(void* object); /* an FcKeep release: Py_DECREF */
@@ -81,16 +81,16 @@ void fc_release_python(void* object); /* an FcKeep release: Py_DECREF */
 typedef struct FcSetter FcSetter;
 typedef int (*FcSetFunction)(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 struct FcSetter {
-  PyTypeObject* type; /* NULL: an empty place */
+  PyTypeObject* type; /* NULL: an empty slot of the table */
   FcSetFunction set;
   const DLPackExchangeAPI* exchange;
-  PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL when its tensors come back as ours */
-  bool immutable;     /* the framework counts on it that nobody writes to its tensors (jax) */
+  PyObject* importer; /* the framework's from_dlpack, owned by the table; NULL: results become farcall Tensors */
+  bool immutable;     /* the framework relies on its tensors never being written to (jax) */
 };
 
 /* Finds the setter of a type: 1 and the setter in `out`, 0 when another chooser must, -1 with an exception. */
 typedef int (*FcChooser)(PyTypeObject* type, PyObject* object, FcSetter* out);
-/* The choosers (n of them, static) are asked in this order; the first that answers 1 wins. See python/init.c. */
+/* Tries the choosers (n of them, static) in this order; the first that returns 1 wins. See python/init.c. */
 int fc_args_init(const FcChooser* choosers, size_t n);
 int fc_choose_value(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_choose_object_protocol(PyTypeObject* type, PyObject* object, FcSetter* out);
@@ -101,7 +101,7 @@ int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
 
 /* A tensor by its __dlpack__. */
 int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
-/* A setter for arrays that have the buffer protocol beside __dlpack__; NULL when the type has not. See python/buffer.c. */
+/* A setter for arrays with the buffer protocol beside __dlpack__; NULL if the type has none. See python/buffer.c. */
 FcSetFunction fc_buffer_setter(PyTypeObject* type);
 int fc_set_object(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
@@ -111,48 +111,48 @@ int fc_set_sequence(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* o
 int fc_set_opaque(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 
-/* An element of a container, as an owned value; the frameworks that it shows are noted in args (may be NULL). */
+/* An element of a container, as an owned value; notes its frameworks in args (may be NULL). */
 int fc_set_element(FcArgs* args, PyObject* object, TVMFFIAny* out);
 
-/* The setter of an object's type, made on first sight; `made` is storage for a type that is not remembered. */
+/* The setter of an object's type, chosen at its first use; `made` is storage for a setter that the table cannot take. */
 const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
-/* An object whose reference moves in becomes the value; in a call's views it is released after the call. */
+/* Takes ownership of an object and makes it the value; in a call's views it is released after the call. */
 int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out);
 static inline bool fc_owned_mode(const FcArgs* args) { return args->slots == NULL; }
 static inline int64_t* fc_dims_of(FcArgs* args, int32_t i) { return args->dims + (size_t)i * FC_INLINE_DIMS; }
 static inline bool fc_has_bit(uint64_t bits, int32_t i) { return bits >> (i < 63 ? i : 63) & 1; }
-/* Whether parameter i gets a borrowed DLTensor; in owned mode none does. */
+/* Whether parameter i takes a borrowed DLTensor; not in owned mode. */
 static inline bool fc_wants_view(const FcArgs* args, int32_t i) { return fc_has_bit(args->views, i); }
-/* 0, or -1 with an exception where parameter i may write to its tensor, and the argument is read-only. */
+/* 0, or -1 with an exception if parameter i may write to its tensor and the argument is read-only. */
 FC_COLD int fc_refuse_read_only(void);
 static inline int fc_check_writes(const FcArgs* args, int32_t i, bool read_only) {
   return FC_UNLIKELY(read_only) && fc_has_bit(args->writes, i) ? fc_refuse_read_only() : 0;
 }
-/* The importer of a framework becomes the one of the results, unless another framework came before. */
+/* Notes the importer of a framework for the results; two different frameworks count as FC_SEEN_OTHER. */
 static inline void fc_note_importer(FcArgs* args, PyObject* importer) {
   args->seen |= importer ? FC_SEEN_IMPORTER : FC_SEEN_OTHER;
   if (FC_UNLIKELY(args->importer && args->importer != importer)) args->seen |= FC_SEEN_OTHER;
   args->importer = importer;
 }
 
-/* ---- lent tensors: Tensor objects from a pool that stand for a framework's tensor during a call ---- */
+/* ---- lent tensors: Tensor objects from a pool that represent a framework's tensor during a call ---- */
 
 enum { FC_POOL = 64 };
 extern FcTensorObj* fc_pool[FC_POOL]; /* guarded by the GIL */
 extern int fc_pool_count;
 FcTensorObj* fc_pool_new(void);
 void fc_pool_put(FcTensorObj* tensor);
-/* A Tensor object with room for FC_INLINE_DIMS dims; NULL with an exception. Its dl is whatever it was. */
+/* A Tensor object with room for FC_INLINE_DIMS dims; NULL with an exception. Its dl is not initialised. */
 static inline FcTensorObj* fc_pool_take(void) {
   return FC_LIKELY(fc_pool_count > 0) ? fc_pool[--fc_pool_count] : fc_pool_new();
 }
 static inline int64_t* fc_pool_dims(FcTensorObj* tensor) { return (int64_t*)(tensor + 1); }
-/* The object that a tensor stands for, borrowed; NULL when it is not lent now. */
+/* The object that a lent tensor represents, borrowed; NULL if the tensor is not lent. */
 static inline PyObject* fc_lender(const TVMFFIObject* tensor) {
   const FcTensorObj* own = (const FcTensorObj*)tensor;
   return fc_tensor_is_ours(tensor) && !own->release ? (PyObject*)own->context : NULL;
 }
-/* The tensor stands for `object` (borrowed) until fc_args_end; who keeps it longer makes it keep the object. */
+/* Lets the tensor represent `object` (borrowed) until fc_args_end, which adds a reference if the callee kept it. */
 int fc_lend(FcArgs* args, FcTensorObj* tensor, PyObject* object, TVMFFIAny* out);
 
 #endif /* FARCALL_PYTHON_ARGS_H_ */

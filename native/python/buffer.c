@@ -1,6 +1,6 @@
 /*
- * Arrays that have the buffer protocol beside __dlpack__, as jax's on the CPU have: the protocol is C all the way,
- * so it takes half the time. Where it does not know the dtype, __dlpack__ does.
+ * Arrays with the buffer protocol beside __dlpack__, such as jax's on the CPU. The buffer protocol runs no Python
+ * code, and takes half the time. For a dtype that it cannot express, __dlpack__ is used.
  */
 #include "python/args.h"
 
@@ -9,7 +9,7 @@ typedef struct {
   uint8_t dl; /* DLDataTypeCode */
 } Format;
 
-/* The letters of the struct module; sizes come with the buffer. */
+/* The letters of the struct module; the buffer has the sizes. */
 static const Format formats[] = {
     {'b', kDLInt},  {'h', kDLInt},   {'i', kDLInt},   {'l', kDLInt},   {'q', kDLInt},  {'n', kDLInt},
     {'?', kDLBool}, {'B', kDLUInt},  {'H', kDLUInt},  {'I', kDLUInt},  {'L', kDLUInt}, {'Q', kDLUInt},
@@ -49,7 +49,7 @@ static bool describe(const Py_buffer* buffer, DLTensor* dl, int64_t* strides) {
   return true;
 }
 
-/* 1: done; 0: not a buffer that we can describe; -1 with an exception. The memoryview holds the memory. */
+/* 1: done; 0: the buffer has no DLTensor form; -1 with an exception. The memoryview owns the memory. */
 static int set_view(FcArgs* args, int32_t i, PyObject* view, TVMFFIAny* out) {
   DLTensor* dl = &args->slots[i].dl;
   if (!describe(PyMemoryView_GET_BUFFER(view), dl, fc_dims_of(args, i))) return 0;

@@ -1,4 +1,4 @@
-/* Python callables as native functions. They may be called from any thread, with or without the GIL. */
+/* Python callables as native functions, callable from any thread, with or without the GIL. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/function.h"
@@ -7,7 +7,7 @@
 
 enum { INLINE = 8 };
 
-/* Python has one object for each small int; asking for it is a call that most callbacks can do without. */
+/* Python's cached objects of small ints: looking one up here saves most callbacks a call. */
 enum { SMALL_INTS = 257 };
 static PyObject* small_ints[SMALL_INTS];
 
@@ -24,7 +24,7 @@ static inline PyObject* argument(const TVMFFIAny* any) {
   return FC_LIKELY(value < SMALL_INTS) ? Py_NewRef(small_ints[value]) : PyLong_FromLongLong(any->v_int64);
 }
 
-/* Arguments, with one free place in front, as vectorcall likes it. */
+/* Converts the arguments. objects[-1] is free, as PY_VECTORCALL_ARGUMENTS_OFFSET requires. */
 static inline int convert_arguments(const TVMFFIAny* args, int32_t n, PyObject** objects) {
   for (int32_t i = 0; i < n; ++i) {
     objects[i] = argument(&args[i]);
@@ -35,7 +35,7 @@ static inline int convert_arguments(const TVMFFIAny* args, int32_t n, PyObject**
   return 0;
 }
 
-/* A view of the caller's memory must end with the call. */
+/* Drops the arguments. Tensors that borrow the caller's memory expire; -1 if a view of one is still in use. */
 static inline int release_arguments(int32_t n, PyObject** objects) {
   int rc = 0;
   for (int32_t i = 0; i < n; ++i) {
@@ -48,7 +48,7 @@ static inline int release_arguments(int32_t n, PyObject** objects) {
   return rc;
 }
 
-/* A Python function keeps the rules that PyObject_Vectorcall would check. */
+/* Skips the checks of PyObject_Vectorcall for a Python function, which never breaks its rules. */
 static inline PyObject* vectorcall(PyObject* callable, PyObject** objects, int32_t n) {
   size_t nargsf = (size_t)n | PY_VECTORCALL_ARGUMENTS_OFFSET;
   if (FC_LIKELY(PyFunction_Check(callable))) {
@@ -82,7 +82,7 @@ static inline int call_converted(PyObject* callable, PyObject** objects, int32_t
   return rc;
 }
 
-/* The result does not leave when a view of a lent tensor does. */
+/* Fails, and drops the result, if the callable kept a view of a lent tensor. */
 static inline int call_with(PyObject* callable, const TVMFFIAny* args, int32_t n, TVMFFIAny* result,
                             PyObject** objects) {
   int rc = convert_arguments(args, n, objects);
@@ -116,7 +116,7 @@ static FC_COLD int shutting_down(void) {
   return -1;
 }
 
-/* From any thread, which Python may not know. */
+/* In any thread, even one without a Python thread state. */
 static __attribute__((noinline)) int call_from_outside(void* self, const TVMFFIAny* args, int32_t n,
                                                        TVMFFIAny* result) {
   PyGILState_STATE state;
@@ -126,7 +126,7 @@ static __attribute__((noinline)) int call_from_outside(void* self, const TVMFFIA
   return rc;
 }
 
-/* Below a call from Python that let the GIL go, the thread's state is known, which saves looking for it. */
+/* Inside a call from Python that released the GIL: the thread state is known, which saves looking it up. */
 static __attribute__((noinline)) int call_without_gil(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   PyThreadState* state = fc_thread.python_state;
   if (!state || FC_IS_FINALIZING) return call_from_outside(self, args, n, result);

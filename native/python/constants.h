@@ -1,4 +1,4 @@
-/* Numbers of the native core that Python code uses too: read-only mappings of farcall._core, so that each stands once. */
+/* Numbers of the native core that Python code shares, as read-only mappings of farcall._core. */
 #ifndef FARCALL_PYTHON_CONSTANTS_H_
 #define FARCALL_PYTHON_CONSTANTS_H_
 
@@ -13,7 +13,7 @@ typedef struct {
 /* Adds the mapping `name` to the module. 0, or -1 with an exception. */
 int fc_add_numbers(PyObject* module, const char* name, const FcNumber* numbers);
 
-/* Those of the runtime. */
+/* Adds the numbers of the runtime. */
 int fc_runtime_constants(PyObject* module);
 
 #endif /* FARCALL_PYTHON_CONSTANTS_H_ */

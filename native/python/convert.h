@@ -6,65 +6,63 @@
 
 /* ---- any value ---- */
 
-/* One object -> a value of its own (owned Any). */
+/* A Python object -> an owned value. */
 int fc_any_from_python(PyObject* object, TVMFFIAny* out);
-/* An owned value -> new reference; the value is consumed, on failure too. Tensors become farcall Tensors. */
+/* A value -> new reference. Takes ownership of the value, even on failure. Tensors become farcall Tensors. */
 PyObject* fc_any_to_python(TVMFFIAny* any);
 /* A borrowed view (the arguments of a callback) -> new reference. A DLTensorPtr becomes a Tensor that expires. */
 PyObject* fc_view_to_python(const TVMFFIAny* view);
-/* Ends the life of a Tensor that fc_view_to_python made, and drops the reference. -1 when a view of it lives on. */
+/* Expires a Tensor that fc_view_to_python made, and drops the reference. -1 if a view of it is still in use. */
 int fc_view_expire(PyObject* object);
 
-/*
- * Around each level of a nested list. Python's own limit counts its frames, not the bytes of ours.
- */
+/* Enters and leaves one level of a nested list. Python's recursion limit counts Python frames, not bytes of C stack. */
 int fc_enter_nested(void);
 static inline void fc_leave_nested(void) { --fc_thread.depth; }
 
 /* ---- objects ---- */
 
-/* An Object around a native object of an unknown type, whose reference moves in, on failure too. */
+/* An Object for a native object of an unknown type. Takes ownership of the reference, even on failure. */
 PyObject* fc_object_wrap(TVMFFIObject* object);
-/* A Function around a Function object, whose reference moves in, on failure too. name may be NULL. */
+/* A Function for a Function object. Takes ownership of the reference, even on failure. name may be NULL. */
 PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name);
 /* A Function object that calls a Python callable. New reference, or NULL with an exception. */
 TVMFFIObject* fc_callback_new(PyObject* callable);
 bool fc_is_callback(const TVMFFIObject* function);
-/* The Module around a module, whose reference moves in, on failure too: always the same one. */
+/* The Module of a module object, always the same one. Takes ownership of the reference, even on failure. */
 PyObject* fc_module_wrap(TVMFFIObject* module);
-/* What JSON says, by Python's own reader; the text, a str, moves in. */
+/* Parses JSON by Python's json module. Takes ownership of the text, a str. */
 PyObject* fc_read_json(PyObject* text);
 
 /* ---- tensors ---- */
 
-/* A Tensor around a Tensor object, whose reference moves in, on failure too. */
+/* A Tensor for a Tensor object. Takes ownership of the reference, even on failure. */
 PyObject* fc_tensor_wrap(TVMFFIObject* object);
-/* The DLTensor of a Tensor; NULL with an exception when it has expired. */
+/* The DLTensor of a Tensor; NULL with an exception if it has expired. */
 DLTensor* fc_tensor_view(PyObject* tensor);
 /* A row-major copy on the CPU of a CPU tensor. New reference, or NULL with an exception. */
 TVMFFIObject* fc_tensor_copy(const DLTensor* from);
 /* Anything with __dlpack__ (or a capsule) -> Tensor object, new reference. */
 TVMFFIObject* fc_tensor_import(PyObject* object);
-/* What numpy() and __dlpack__ do on a tensor behind a session: hook(tensor) -> numpy.ndarray. */
+/* Fetches a tensor of a session, for numpy() and __dlpack__: hook(tensor) -> numpy.ndarray. */
 PyObject* fc_remote_to_numpy(PyObject* tensor);
 /* "float32[2, 3]" */
 PyObject* fc_tensor_type_text(const DLTensor* dl);
 
 /* ---- DLPack ---- */
 
-/* The names of DLPack's capsules, of version 1 and before it. */
+/* The names of DLPack's capsules: since version 1, and before. */
 #define FC_CAPSULE "dltensor_versioned"
 #define FC_CAPSULE_LEGACY "dltensor"
 PyObject* fc_tensor_dlpack(PyObject* self, PyObject* args, PyObject* kwargs);
 
-/* ---- numpy: imported when the first array or dtype is met ---- */
+/* ---- numpy: imported with the first array or dtype ---- */
 
-/* A Tensor object (its reference moves in) -> ndarray that shares the memory. */
+/* A Tensor object -> ndarray that shares the memory. Takes ownership of the reference. */
 PyObject* fc_numpy_wrap(TVMFFIObject* tensor);
 /* An ndarray -> Tensor object that shares the memory and holds the array. */
 TVMFFIObject* fc_numpy_import(PyObject* array);
 bool fc_numpy_is_array(PyObject* object);
-/* 0: read; 1: not a numpy dtype; -1: a dtype without counterpart, exception set. */
+/* The second returns 0: read; 1: not a numpy dtype; -1: a dtype without counterpart, exception set. */
 PyObject* fc_numpy_dtype(DLDataType dtype);
 int fc_numpy_read_dtype(PyObject* object, DLDataType* out);
 
@@ -77,7 +75,7 @@ PyObject* fc_shape_new_python(const int64_t* dims, Py_ssize_t n);
 int fc_dtype_from_python(PyObject* object, DLDataType* out);
 /* Device, str, torch.device, (type, id). */
 int fc_device_from_python(PyObject* object, DLDevice* out);
-/* The text of an object of a type whose module and name are these, such as torch.dtype; NULL when it is another. */
+/* Whether a type has this module and name, such as torch.dtype. */
 bool fc_type_is(PyTypeObject* type, const char* module, const char* name);
 
 #endif /* FARCALL_PYTHON_CONVERT_H_ */

@@ -1,4 +1,4 @@
-/* Device: where memory is. */
+/* Device: the device that owns memory. */
 #include "python/convert.h"
 
 #include <structmember.h>
@@ -43,7 +43,7 @@ int fc_device_from_python(PyObject* object, DLDevice* out) {
   return rc;
 }
 
-/* An index beside a name. "cuda:1" has one already. */
+/* The argument `index` beside a name; "cuda:1" has an index already. */
 static int set_index(PyObject* object, DLDevice* device) {
   Py_ssize_t index = PyNumber_AsSsize_t(object, NULL);
   if (index == -1 && PyErr_Occurred()) return -1;
@@ -105,7 +105,7 @@ static PyObject* device_compare(PyObject* self, PyObject* other, int op) {
   return PyBool_FromLong(same == (op == Py_EQ));
 }
 
-/* "cuda" of "cuda:1"; a session's device says which session it is of. */
+/* "cuda" of "cuda:1"; the name of a session's device includes the session. */
 static PyObject* get_type(PyObject* self, void* closure) {
   char text[FC_NAME_MAX];
   (void)closure;
@@ -118,7 +118,7 @@ static PyObject* dlpack_device_type(PyObject* self, PyObject* unused) {
   return PyLong_FromLong((long)((FcDevice*)self)->value.device_type);
 }
 
-/* For copy and pickle. */
+/* __reduce__, for copy and pickle. */
 static PyObject* device_reduce(PyObject* self, PyObject* unused) {
   DLDevice value = ((FcDevice*)self)->value;
   (void)unused;

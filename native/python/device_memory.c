@@ -10,9 +10,9 @@
 #include "python/errors.h"
 #include "python/init.h"
 
-/* ---- the object's methods; called with or without the GIL ---- */
+/* ---- calls of the object's methods, with or without the GIL ---- */
 
-/* Ends a method call: takes over the result, and gives -1 with the method's exception as an error. */
+/* Ends a method call: takes ownership of the result, or returns -1 with the method's exception as an error. */
 static int finish(PyObject* result, PyGILState_STATE state) {
   int rc = result ? 0 : -1;
   if (!result) fc_error_from_python();
@@ -36,7 +36,7 @@ static int allocate(void* context, int32_t index, uint64_t nbytes, void** addres
   return finish(value, state);
 }
 
-/* The last reference may go when the interpreter has ended, and its device with it. */
+/* The last reference may be released after the interpreter has ended; the device has ended with it. */
 static void release(void* context, int32_t index, void* address) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -49,7 +49,7 @@ static void release(void* context, int32_t index, void* address) {
   PyGILState_Release(state);
 }
 
-/* `bytes` are the caller's, so the method's view of them must have ended when it returns. */
+/* `bytes` are the caller's: the method must have released its view of them when it returns. */
 static PyObject* call_with_bytes(void* context, const char* method, int32_t index, uintptr_t address, void* bytes,
                                  uint64_t nbytes, int access) {
   PyObject* view = PyMemoryView_FromMemory(bytes, (Py_ssize_t)nbytes, access);
@@ -86,7 +86,7 @@ static int synchronize(void* context, int32_t index) {
 
 /* ---- for Python ---- */
 
-/* Kept for as long as the process lives, with its object: tensors outlive a removal from the registry. */
+/* Never freed, nor is its object: tensors outlive a removal from the registry. */
 static const FcDeviceMemory* memory_of(PyObject* object) {
   FcDeviceMemory* memory = malloc(sizeof *memory);
   if (!memory) return PyErr_NoMemory(), NULL;

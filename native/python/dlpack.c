@@ -1,11 +1,12 @@
-/* DLPack: tensors of other frameworks in, by capsules and by the C exchange API. */
+/* DLPack import: tensors of other frameworks, by capsules and by the C exchange API. */
 #include "python/args.h"
 #include "python/convert.h"
 #include "python/errors.h"
 
 /*
- * Refusals of torch (a sparse tensor, one without memory, a quantised one) and of jax (a deleted array, int4) are
- * RuntimeErrors, and classes under it, whose first line says why; the rest are addresses. Always returns -1.
+ * Turns a framework's refusal into a BufferError. torch (for sparse, meta and quantised tensors) and jax (for deleted
+ * arrays and int4) raise RuntimeError or a subclass, whose first line gives the reason; the other lines are
+ * addresses. Always returns -1.
  */
 static FC_COLD int refused(void) {
   PyObject *type, *value, *traceback;
@@ -32,9 +33,9 @@ static FC_COLD int refused(void) {
   return -1;
 }
 
-/* ---- capsules in ---- */
+/* ---- import of capsules ---- */
 
-/* Asks with the version that we read; who does not know the argument is asked in the old way. */
+/* Calls __dlpack__ with max_version, and without it where the method does not accept that argument. */
 static PyObject* capsule_of(PyObject* object) {
   PyObject* method = PyObject_GetAttrString(object, "__dlpack__");
   if (!method) return NULL;
@@ -75,7 +76,7 @@ static int check_versioned(const DLManagedTensorVersioned* managed) {
   return 0;
 }
 
-/* The description inside a capsule, which stays its owner, and its DLPACK_FLAG_*. */
+/* The DLTensor inside a capsule, which stays its owner, and its DLPACK_FLAG_*. */
 static int peek(PyObject* capsule, DLTensor** out, uint64_t* flags) {
   if (PyCapsule_IsValid(capsule, FC_CAPSULE)) {
     DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, FC_CAPSULE);
@@ -103,7 +104,7 @@ static TVMFFIObject* consume(PyObject* capsule) {
 
 /* ---- the exchange API of another framework ---- */
 
-/* The table that a class carries, when it is of a version that we read; NULL without an exception otherwise. */
+/* The exchange table of a class, if farcall reads its version; else NULL without an exception. */
 static const DLPackExchangeAPI* exchange_of(PyTypeObject* type) {
   PyObject* capsule = PyObject_GetAttrString((PyObject*)type, "__dlpack_c_exchange_api__");
   const DLPackExchangeAPI* api = NULL;
@@ -111,15 +112,15 @@ static const DLPackExchangeAPI* exchange_of(PyTypeObject* type) {
     api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
   }
   PyErr_Clear();
-  Py_XDECREF(capsule); /* a class keeps its table for ever */
+  Py_XDECREF(capsule); /* a class never frees its table */
   while (api && api->header.version.major != DLPACK_MAJOR_VERSION) api = (const DLPackExchangeAPI*)api->header.prev_api;
   return api && api->managed_tensor_from_py_object_no_sync ? api : NULL;
 }
 
 /*
- * torch conjugates and negates lazily: a bit on the tensor, which its description does not show. Only complex
- * tensors can have the first; only views of their imaginary parts the second, and those have no neighbours: where
- * the innermost axis with more than one element has a stride of 1, the tensor is none.
+ * torch conjugates and negates lazily, by a bit on the tensor that its DLTensor does not show. Only complex tensors
+ * can have the first bit, and only views of imaginary parts the second. In such a view no elements are adjacent: if
+ * the innermost axis with more than one element has a stride of 1, the tensor is not one.
  */
 static int check_bit(PyObject* object, const char* method, const char* cure) {
   PyObject* answer = PyObject_CallMethod(object, method, NULL);
@@ -182,7 +183,7 @@ TVMFFIObject* fc_tensor_import(PyObject* object) {
 
 /* ---- setters ---- */
 
-/* DLPack before 1.2 leaves strides out of row-major tensors; kernels may count on them. */
+/* Producers before DLPack 1.2 leave out the strides of row-major tensors; kernels may rely on them. */
 static int fill_strides(FcArgs* args, int32_t i, DLTensor* dl) {
   if (dl->strides || dl->ndim == 0) return 0;
   if (dl->ndim > FC_INLINE_DIMS) {
@@ -205,7 +206,7 @@ static int set_imported(FcArgs* args, const DLPackExchangeAPI* api, PyObject* ob
   return tensor ? fc_give_object(args, tensor, out) : -1;
 }
 
-/* The framework's dims may change with the tensor, the object's may not: they are copied. */
+/* Copies the dims: the framework may change its tensor's, and a Tensor object's must not change. */
 static int lend_exchange(FcArgs* args, const DLPackExchangeAPI* api, PyObject* object, TVMFFIAny* out) {
   FcTensorObj* tensor = fc_pool_take();
   if (FC_UNLIKELY(!tensor)) return -1;
@@ -266,7 +267,7 @@ int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* obj
   return fill_strides(args, i, &args->slots[i].dl);
 }
 
-/* Where results go: the from_dlpack of the array API namespace that the class names (jax, cupy, and others). */
+/* The importer of results: from_dlpack of the class's array API namespace (jax, cupy, and others). */
 static PyObject* importer_of(PyObject* object) {
   PyObject* space = PyObject_CallMethod(object, "__array_namespace__", NULL);
   PyObject* importer = space ? PyObject_GetAttrString(space, "from_dlpack") : NULL;
@@ -275,7 +276,7 @@ static PyObject* importer_of(PyObject* object) {
   return importer;
 }
 
-/* Neither the capsules of jax nor the array API say that its arrays never change. */
+/* jax arrays must not be written to, which neither jax's capsules nor the array API say. */
 static bool is_immutable(PyTypeObject* type) {
   return strncmp(type->tp_name, "jax.", 4) == 0 || strncmp(type->tp_name, "jaxlib.", 7) == 0;
 }

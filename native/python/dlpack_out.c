@@ -1,11 +1,11 @@
-/* DLPack: our tensors given out, by capsules and by a C exchange API of our own. */
+/* DLPack export: farcall's tensors for other frameworks, by capsules and by a C exchange API. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/init.h"
 
-/* ---- capsules out ---- */
+/* ---- export of capsules ---- */
 
-/* A consumer renames what it took; only what nobody took is deleted here. */
+/* A consumer renames the capsule when it takes ownership; a capsule with its first name still owns the tensor. */
 static void versioned_destructor(PyObject* capsule) {
   DLManagedTensorVersioned* managed =
       PyCapsule_IsValid(capsule, FC_CAPSULE) ? PyCapsule_GetPointer(capsule, FC_CAPSULE) : NULL;
@@ -55,7 +55,7 @@ static PyObject* copied(PyObject* self, PyObject* max_version) {
   return capsule;
 }
 
-/* The device that a consumer asks for: only the one where the memory is. */
+/* A consumer may ask only for the device that holds the memory. */
 static int check_device(PyObject* wanted, DLDevice device) {
   int type, id;
   if (wanted == Py_None) return 0;
@@ -88,7 +88,7 @@ PyObject* fc_tensor_dlpack(PyObject* self, PyObject* args, PyObject* kwargs) {
   return major >= 1 ? versioned_capsule(tensor) : legacy_capsule(tensor);
 }
 
-/* ---- our own exchange API, so that others read our tensors as fast ---- */
+/* ---- farcall's exchange API, for fast reads by other frameworks ---- */
 
 static int own_allocate(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
                         void (*set_error)(void*, const char*, const char*)) {

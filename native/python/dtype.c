@@ -1,4 +1,4 @@
-/* dtype and Device: small values that print and compare like their names. */
+/* dtype: a small value that prints and compares like its name. */
 #include "python/convert.h"
 
 bool fc_type_is(PyTypeObject* type, const char* module, const char* name) {
@@ -111,13 +111,13 @@ static PyObject* dtype_itemsize(PyObject* self, void* closure) {
                       self);
 }
 
-/* By this attribute numpy takes a dtype that is not its own. */
+/* numpy accepts objects with this attribute as dtypes. */
 static PyObject* dtype_numpy(PyObject* self, void* closure) {
   (void)closure;
   return fc_numpy_dtype(((FcDType*)self)->value);
 }
 
-/* For copy and pickle: made again from its name. */
+/* __reduce__, for copy and pickle: made again from its name. */
 static PyObject* dtype_reduce(PyObject* self, PyObject* unused) {
   (void)unused;
   return Py_BuildValue("O(N)", Py_TYPE(self), dtype_str(self));

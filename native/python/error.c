@@ -1,4 +1,4 @@
-/* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C comes back as itself. */
+/* Errors of the C ABI <-> Python exceptions. A Python exception that passes through C stays the same object. */
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/init.h"
@@ -6,7 +6,7 @@
 /* kind (str) -> exception class */
 static PyObject* kinds;
 
-/* A text from a kernel must not end the program, and an exception that needs more than a text cannot be made. */
+/* Excluded: exceptions that would end the program, and those that cannot be made from a text alone. */
 static bool can_be_raised(PyObject* type) {
   static const char* const never[] = {"UnicodeDecodeError", "UnicodeEncodeError", "UnicodeTranslateError",
                                       "ExceptionGroup"};
@@ -39,9 +39,9 @@ FC_COLD static PyObject* raise_kind(const char* kind, size_t kind_size, const ch
   if (error && PyExceptionInstance_Check(error)) {
     PyErr_SetObject((PyObject*)Py_TYPE(error), error);
   } else if (type == PyExc_RecursionError && PyErr_ExceptionMatches(type)) {
-    /* So deep here, too, that no exception can be made: the one that says so is of the class that is wanted. */
+    /* This stack too is so deep that no exception can be made; the one that reports this has the wanted class. */
   } else if (name && text) {
-    /* An unknown kind keeps its name; so does a class whose constructor refused a text. */
+    /* The message names an unknown kind, and a class whose constructor refused the text. */
     PyErr_Clear();
     PyErr_Format(PyExc_RuntimeError, "%U: %U", name, text);
   }
@@ -59,8 +59,8 @@ static PyObject* original_exception(const TVMFFIErrorCell* cell) {
 }
 
 /*
- * What native code added to the backtrace of an exception of Python's: that begins with the lines of the exception's
- * own traceback, see error_of.
+ * The lines that native code added to the backtrace of a Python exception. Before them are the lines of the
+ * exception's own traceback, see error_of.
  */
 static TVMFFIByteArray native_lines(PyObject* original, TVMFFIByteArray backtrace) {
   PyObject* own = original && backtrace.size ? fc_traceback_lines(original) : NULL;
@@ -109,7 +109,7 @@ static void raise_one(const TVMFFIErrorCell* cell, int depth) {
   PyErr_Restore(type, value, traceback);
 }
 
-/* The error as an exception that is not raised. */
+/* Makes an exception of the error, without raising it. */
 static PyObject* exception_of(TVMFFIObject* error, int depth) {
   PyObject *type, *value, *traceback;
   raise_one(TVMFFIErrorGetCellPtr(error), depth);
@@ -136,8 +136,8 @@ PyObject* fc_raise_slot(void) {
 
 /* ---- Python -> native ---- */
 
-/* str(KeyError("x")) has quotes around; the text alone is what another process needs. Where str() would give the text,
- * it is not called: a RecursionError leaves no room for that. */
+/* The message of an exception. str(KeyError("x")) adds quotes, which another process does not want. Avoids str()
+ * where its result is known: a RecursionError leaves no stack for the call. */
 static PyObject* text_of(PyObject* exception) {
   PyObject* args = PyExceptionInstance_Check(exception) ? ((PyBaseExceptionObject*)exception)->args : NULL;
   bool single = args && PyTuple_GET_SIZE(args) == 1 && PyUnicode_CheckExact(PyTuple_GET_ITEM(args, 0));
@@ -155,7 +155,7 @@ static TVMFFIByteArray utf8_of(PyObject* text, const char* without) {
   return data ? (TVMFFIByteArray){data, (size_t)size} : (TVMFFIByteArray){without, strlen(without)};
 }
 
-/* The class's own name: "ValueError", not "builtins.ValueError". */
+/* The class name without its module: "ValueError", not "builtins.ValueError". */
 static TVMFFIByteArray kind_of(PyObject* exception) {
   const char* name = Py_TYPE(exception)->tp_name;
   const char* dot = strrchr(name, '.');
@@ -163,7 +163,7 @@ static TVMFFIByteArray kind_of(PyObject* exception) {
   return (TVMFFIByteArray){name, strlen(name)};
 }
 
-/* The exception travels along; the rest is for native code that looks, other runtimes and other processes. */
+/* The Error holds the exception; its texts are for native code, other runtimes and other processes. */
 static TVMFFIObject* error_of(PyObject* value, int depth) {
   PyObject* text = text_of(value);
   PyObject* lines = fc_traceback_lines(value);
@@ -201,7 +201,7 @@ void fc_error_from_python(void) {
   Py_XDECREF(traceback);
 }
 
-/* ---- what Python sees ---- */
+/* ---- the Python functions ---- */
 
 static PyObject* register_class(PyObject* kind, PyObject* type) {
   if (!PyExceptionClass_Check(type)) {
@@ -210,10 +210,10 @@ static PyObject* register_class(PyObject* kind, PyObject* type) {
   return PyDict_SetItem(kinds, kind, type) == 0 ? Py_NewRef(type) : NULL;
 }
 
-/* As @register_error("kind"): what takes the class. */
+/* @register_error("kind"): the decorator, which takes the class. */
 static PyMethodDef decorator = {"register_error", register_class, METH_O, NULL};
 
-/* register_error(kind, cls), and as a decorator with the kind, or by the class's own name without. */
+/* register_error(kind, cls), @register_error(kind), or @register_error, whose kind is the name of the class. */
 static PyObject* register_error(PyObject* module, PyObject* args) {
   PyObject *kind, *type = NULL;
   (void)module;

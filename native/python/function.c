@@ -1,4 +1,4 @@
-/* Function: a callable behind the universal signature. The call path of the whole library is here. */
+/* Function: a callable behind the C ABI, and the call path of the whole library. */
 #include "python/abi/abi.h"
 #include "python/convert.h"
 #include "python/function.h"
@@ -9,7 +9,7 @@
 
 /* ---- the call ---- */
 
-/* The allocator is bound lazily: a kernel that allocates finds the framework here, others pay nothing. */
+/* Binds the allocator lazily: only a kernel that allocates looks up the framework. */
 static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
   FcThread* thread = &fc_thread;
   const DLPackExchangeAPI* outer = thread->exchange;
@@ -48,8 +48,8 @@ PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ss
 
 static inline bool has_keywords(PyObject* kwnames) { return FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames)); }
 
-/* Four paths, chosen when a function is made or first called: not described, described, with a Signature, and not
- * yet known. */
+/* Four paths, chosen when a function is made or first called: without a description, with one, with a Signature, and
+ * not chosen yet. */
 static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
@@ -102,7 +102,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->arity = -1;
   function->views_set = 0;
   function->owned_args = fc_is_callback(object);
-  /* A callback takes the GIL at once, so letting it go first only costs. */
+  /* A callback takes the GIL at once: releasing it first would only cost time. */
   function->release_gil = (char)!function->owned_args;
   PyObject_GC_Track(function);
   if (function->name) return (PyObject*)function;
@@ -139,7 +139,7 @@ static PyObject* function_new(PyTypeObject* type, PyObject* args, PyObject* kwar
   return function;
 }
 
-/* ---- garbage: a method wrapped in a Function that its own object holds ---- */
+/* ---- garbage collection: of a bound method in a Function that the method's object holds ---- */
 
 static PyObject* callable_of(FcFunction* function) {
   return function->object && function->owned_args && fc_is_unique(function->object) ? function->self : NULL;
@@ -179,7 +179,7 @@ static void function_dealloc(PyObject* self) {
   PyObject_GC_Del(self);
 }
 
-/* ---- what Python sees ---- */
+/* ---- the type ---- */
 
 static PyObject* function_repr(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
@@ -267,7 +267,7 @@ static int set_views(PyObject* self, PyObject* value, void* closure) {
   return 0;
 }
 
-/* inspect.signature asks instances for __signature__; as an attribute of the class it would answer for that too. */
+/* inspect.signature reads __signature__ of instances; an attribute of the class would be the class's signature too. */
 static PyObject* function_getattro(PyObject* self, PyObject* name) {
   static PyObject* signature_name;
   if (!signature_name) signature_name = PyUnicode_InternFromString("__signature__");

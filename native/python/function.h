@@ -1,34 +1,34 @@
-/* Function: its call, and what it knows of its parameters. */
+/* Function: its call, and the description of its parameters. */
 #ifndef FARCALL_PYTHON_FUNCTION_H_
 #define FARCALL_PYTHON_FUNCTION_H_
 
 #include "python/args.h"
 
 /*
- * Looks for what a module's library says of the function: `find` gives the exported symbol of a name, or NULL. The
- * texts are read when they are first needed.
+ * Looks for the library's description of the function: `find` returns the exported symbol of a name, or NULL. The
+ * texts are read at their first use.
  */
 typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
 int fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
 /* Imports what fc_params_resolve will need. 0, or -1 with an exception. */
 int fc_params_prepare(void);
-/* What a callable is called in messages. New reference, or NULL with an exception. */
+/* The name of a callable in messages. New reference, or NULL with an exception. */
 PyObject* fc_callable_name(PyObject* callable);
 /* Reads the description, once. 0, or -1 with an exception. */
 int fc_params_resolve(FcFunction* function);
-/* "argument 2 `x` of `f`: expected float" for a function that is described; NULL without an exception otherwise. */
+/* "argument 2 `x` of `f`: expected float" if the function has a description; else NULL without an exception. */
 PyObject* fc_params_place(const FcFunction* function, int32_t i);
-/* A call with keywords, or with another number of arguments than there are parameters. */
+/* A call with keywords, or with more or fewer arguments than parameters. */
 PyObject* fc_params_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames);
-/* The native call itself, with arguments that were begun for this function. */
+/* The native call itself, after fc_args_begin_for with this function. */
 int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result);
 /* A call with exactly these arguments. */
 PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n);
-/* What the function knows of itself has changed: the next call chooses its path anew. */
+/* The description of the function has changed: its next call chooses the path anew. */
 void fc_function_reset(FcFunction* function);
-/* The number of parameters; -1 when the function does not say. */
+/* The number of parameters; -1 if unknown. */
 Py_ssize_t fc_params_count(const FcFunction* function);
-/* One of the fields below, borrowed; NULL without an exception when there is no description. */
+/* One of the fields below, borrowed; NULL without an exception if there is no description. */
 PyObject* fc_params_field(const FcFunction* function, Py_ssize_t field);
 /* farcall.ffi._describe's "signature" or "document" of the function. */
 PyObject* fc_params_ask(FcFunction* function, const char* question);
@@ -42,7 +42,7 @@ enum {
   FC_PARAM_FIELDS
 };
 
-/* The state of the thread that has the GIL; from 3.12 on, this thread's while it has the GIL. From 3.13 on public. */
+/* The state of the thread that holds the GIL; from Python 3.12 on this thread's, if it holds the GIL. Public in 3.13. */
 static inline PyThreadState* fc_current_state(void) {
 #if PY_VERSION_HEX >= 0x030D0000
   return PyThreadState_GetUnchecked();

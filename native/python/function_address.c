@@ -1,4 +1,4 @@
-/* Functions of JIT compilers: what is known is an address, and who must stay alive as long as the code is called. */
+/* Functions of JIT compilers: from an address, and an object that keeps the code alive. */
 #include <stdlib.h>
 
 #include "python/convert.h"
@@ -6,7 +6,7 @@
 #include "python/function.h"
 #include "python/gil.h"
 
-/* MLIR's way of calling (its C interface): one array of pointers, to each argument and to the result. */
+/* MLIR's calling convention (its C interface): one array of pointers, to each argument and to the result. */
 typedef void (*PackedCall)(void** arguments);
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* Function.submit and Function.call_async. */
 #include "python/function.h"
 
-/* What waits for nothing is in farcall.ffi._async: a call in a thread, or on its way to another machine. */
+/* farcall.ffi._async begins the calls: in a thread, or as a request to another machine. */
 static PyObject* begin(PyObject* self, const char* how, PyObject* args, PyObject* kwargs) {
   PyObject* module = PyImport_ImportModule("farcall.ffi._async");
   PyObject* function = module ? PyObject_GetAttrString(module, how) : NULL;

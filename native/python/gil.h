@@ -1,9 +1,9 @@
 /*
- * Python's lock in threads that native code owns, also while the interpreter shuts down.
+ * The GIL in threads that native code owns, also while the interpreter shuts down.
  *
- * Until CPython 3.14 a thread that wants the lock then is ended by pthread_exit, which unwinds its stack. C++ frames
- * stand in the way: `catch (...)` and `noexcept`, which kernels are full of, abort the process. Where Python runs
- * below native frames, such a thread waits for the end of the process instead, as CPython 3.14 has it.
+ * Before 3.14, CPython ends a thread that takes the GIL during shutdown by pthread_exit, which unwinds its stack. A
+ * C++ frame with `catch (...)` or `noexcept`, as many kernels have, then aborts the process. Where native frames call
+ * Python, such a thread waits for the end of the process instead, as in CPython 3.14.
  */
 #ifndef FARCALL_PYTHON_GIL_H_
 #define FARCALL_PYTHON_GIL_H_
@@ -13,7 +13,7 @@
 
 #include "runtime/runtime.h"
 
-/* From 3.13 on the test has a public name. */
+/* Python 3.13 made the test public. */
 #if PY_VERSION_HEX >= 0x030D0000
 #define FC_IS_FINALIZING Py_IsFinalizing()
 #else
@@ -23,22 +23,22 @@
 /* False before the interpreter starts, while it shuts down, and after. */
 bool fc_interpreter_runs(void);
 
-/* Returns only when the interpreter runs: then it was not Python that ends this thread. */
+/* Returns only if the interpreter runs, that is, if it is not Python that ends this thread. */
 FC_COLD void fc_wait_for_exit(void* unused);
 
 /*
- * Between these two, in one block and without a return, Python may end the thread: its stack is not unwound further.
+ * Around code in which Python may end the thread, in one block and without a return: stops the unwinding of the stack.
  * It costs nothing where the compiler has -fexceptions for C, else a setjmp.
  */
 #define FC_BEGIN_STOP_UNWINDING pthread_cleanup_push(fc_wait_for_exit, NULL)
 #define FC_END_STOP_UNWINDING pthread_cleanup_pop(0)
 
-/* PyGILState_Ensure; false, and nothing is held, when the interpreter does not run. */
+/* PyGILState_Ensure; false, without the GIL, if the interpreter does not run. */
 bool fc_gil_take(PyGILState_STATE* state);
 
-/* Drops a reference to a Python object, from any thread; while the interpreter shuts down, the object stays. */
+/* Drops a reference to a Python object, from any thread; leaks it while the interpreter shuts down. */
 void fc_drop_anywhere(void* object);
-/* The same for the object that owns a tensor's memory: a release of fc_tensor_new. */
+/* The same for the object that owns a tensor's memory, as the release function of fc_tensor_new. */
 void fc_drop_context(FcTensorObj* tensor);
 
 #endif /* FARCALL_PYTHON_GIL_H_ */

@@ -1,11 +1,11 @@
 /*
- * Identity: a Function, Tensor, Module or Object stands for a native object, of which each result makes another wrapper.
- * Two wrappers of one object are equal, as in TVM FFI.
+ * Identity: a Function, Tensor, Module or Object wraps a native object, and each result makes a new wrapper. Two
+ * wrappers of one object are equal, as in TVM FFI.
  */
 #include "python/convert.h"
 #include "python/module.h"
 
-/* The object behind, borrowed; NULL for other Python objects, and for what has expired or was collected. */
+/* The wrapped object, borrowed; NULL for other Python objects, and if it has expired or was collected. */
 static TVMFFIObject* native_of(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (type == &FcFunction_Type) return ((FcFunction*)object)->object;

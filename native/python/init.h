@@ -1,4 +1,4 @@
-/* The parts of the module, which python/init.c puts together. */
+/* The parts of the module, which python/init.c assembles. */
 #ifndef FARCALL_PYTHON_INIT_H_
 #define FARCALL_PYTHON_INIT_H_
 

@@ -1,7 +1,7 @@
 /*
- * Lent tensors. A kernel whose parameter is an owning Tensor must get a Tensor object; one is made for each argument
- * of each call, so they come from a pool. During the call nobody holds a reference to the framework's tensor but
- * the caller's arguments: only when somebody kept the Tensor object does it take one, and leave the pool.
+ * Lent tensors. A kernel whose parameter is an owning Tensor must get a Tensor object for each argument of each call;
+ * these come from a pool. During the call only the caller's arguments keep the framework's tensor alive. If the
+ * callee kept the Tensor object, that object takes a reference after the call, and does not return to the pool.
  */
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ void fc_pool_put(FcTensorObj* tensor) {
   }
 }
 
-/* Our own reference is held until here, so whoever else drops theirs meanwhile finds the tensor alive. */
+/* farcall holds its reference until here, so the tensor survives when others drop theirs meanwhile. */
 static FC_COLD void settle(FcTensorObj* tensor) {
   Py_INCREF((PyObject*)tensor->context);
   tensor->release = fc_drop_context;

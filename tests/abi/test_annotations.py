@@ -131,16 +131,16 @@ def test_annotations(annotation: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        (dict, "<class 'dict'> says nothing of what is passed"),
+        (dict, "<class 'dict'> does not describe a value"),
         (dict[str, int], "use a TypedDict"),
         (set[int], "expected list, tuple, Annotated or Optional"),
-        (int | str, "of alternatives, one array"),
-        (list[int] | None, "of alternatives, one array"),
-        (OPTIONAL[Pair], "of alternatives, one array"),
-        (Sparse, "may be left out"),
-        (Hidden, "may be left out"),
-        (3, "3 says nothing"),
-        ({1, 2}, "says nothing"),
+        (int | str, "a union may only be"),
+        (list[int] | None, "a union may only be"),
+        (OPTIONAL[Pair], "a union may only be"),
+        (Sparse, "cannot have optional keys"),
+        (Hidden, "cannot have optional keys"),
+        (3, "3 does not describe a value"),
+        ({1, 2}, "does not describe a value"),
         (Annotated[np.ndarray, "what[n]"], "what"),
         (np.floating, "not allowed"),
         (list[set[int]], r"parameter `x`[...]: set[int] is not known"),
@@ -170,7 +170,7 @@ def test_every_parameter_and_the_result_are_annotated() -> None:
     for function, problem in [
         (half, "parameter `y` has no annotation"),
         (without, "the result has no annotation"),
-        (loose, r"takes no \*\*rest"),
+        (loose, r"cannot have \*\*rest"),
         (lost, "name 'Missing' is not defined"),
         (3, "cannot be read"),
     ]:

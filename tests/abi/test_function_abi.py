@@ -369,16 +369,16 @@ class TestAllocation:
 
     def test_what_a_shape_function_must_not_say(self) -> None:
         abi = abi_of(outputs=(tensor(shape=("?", 2)),), shape_function=lambda: [(3, 3)])
-        with pytest.raises(ValueError, match=r"gave \[3, 3\] for x: float32\[\?, 2\]"):
+        with pytest.raises(ValueError, match=r"returned \[3, 3\] for x: float32\[\?, 2\]"):
             abi.allocate_results([])
         abi = abi_of(outputs=(tensor(shape=("?", 2)),), shape_function=list)
-        with pytest.raises(ValueError, match="gave 0 shapes for 1 results"):
+        with pytest.raises(ValueError, match="returned 0 shapes for 1 results"):
             abi.allocate_results([])
 
     def test_sizes_that_cannot_be(self) -> None:
         with pytest.raises(ValueError, match="more than"):
             abi_of(outputs=(tensor(shape=(2**40, 2**40)),)).allocate_results([])
-        with pytest.raises(ValueError, match="comes out as -2"):
+        with pytest.raises(ValueError, match="evaluates to -2"):
             abi = abi_of(tensor(), outputs=(tensor(shape=("n - 5",)),))
             abi.allocate_results(abi.pack_inputs(np.zeros(3, "f4")))
         with pytest.raises(ArgumentError, match="expected 1 packed arguments, got 0"):

@@ -155,9 +155,9 @@ def test_arguments_without_a_name_bind_by_position_first() -> None:
         (text([[["ndarray"]]], []), "Unrecognized reflection compound type"),
         (text([{"ndarray": 1}], []), "Unrecognized reflection compound type"),
         (text([["ndarray", "f32"]], []), "$.a[0]: "),
-        (text([["ndarray", "f33", 0]], []), "$.a[0]: 'f33' is no element type"),
+        (text([["ndarray", "f33", 0]], []), "$.a[0]: 'f33' is not an element type"),
         (text([["ndarray", ["f32"], 0]], []), "$.a[0]: its parts"),
-        (text([["ndarray", None, 0]], []), "None is no element type"),
+        (text([["ndarray", None, 0]], []), "None is not an element type"),
         (text([["ndarray", "f32", 2, 1]], []), "the rank is 2, and 1 dims follow"),
         (text([["ndarray", "f32", None, 1]], []), "the rank is None, and 1 dims follow"),
         (text([["ndarray", "f32", True, 1]], []), "the rank is True, and 1 dims follow"),
@@ -200,22 +200,22 @@ def test_true_is_not_taken_for_a_remembered_1() -> None:
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
-        (Signature.of({"x": ["float32", "float32"]}), "parameter `x`: in iree.abi an argument that nests"),
-        (Signature.of({"x": None}), "parameter `x`: in iree.abi an argument that nests"),
+        (Signature.of({"x": ["float32", "float32"]}), "parameter `x`: in iree.abi a nested argument"),
+        (Signature.of({"x": None}), "parameter `x`: in iree.abi a nested argument"),
         (Signature.of({"x": TensorSpec("", "float32", (), access="out")}), "has no record in iree.abi"),
         (Signature.of({"x": "float32 | None"}), "has no record in iree.abi"),
         (Signature.of({"x": "str"}), "has no record in iree.abi"),
         (Signature.of({"x": "?[2]"}), "IREE has no name for the dtype ?"),
         (Signature.of({"x": "int2"}), "IREE has no name for the dtype int2"),
         (Signature.of({"\ud800": "int8"}), "no text that UTF-8 can hold"),
-        (Signature.of({}, ("int8", ["int8"])), "the result: in iree.abi a value that nests"),
+        (Signature.of({}, ("int8", ["int8"])), "the result: in iree.abi a nested value"),
         (
             Signature((), (ScalarSpec("", "int8"),) * 2, (), Items("list", (Slot(1), Slot(0)))),
             "the items of a list travel in its order",
         ),
         (
             Signature((), (ScalarSpec("", "int8"),), (), Items("list", (Slot(0), Slot(0)))),
-            "the result: in iree.abi a value that nests",
+            "the result: in iree.abi a nested value",
         ),
         (
             Signature((), (ListSpec("", (), Items("list")),), (), Slot(0)),
@@ -223,7 +223,7 @@ def test_true_is_not_taken_for_a_remembered_1() -> None:
         ),
         (
             Signature.of({"x": Arg(["int8", ...], kind="var_positional")}),
-            "parameter `x`: in iree.abi an argument that nests",
+            "parameter `x`: in iree.abi a nested argument",
         ),
     ],
 )
@@ -270,7 +270,7 @@ def test_attributes_of_a_function() -> None:
     assert [one.name for one in Signature.from_iree(short).parameters] == ["arg0"]
     with pytest.raises(SignatureError, match=r"asynchronous model 'coarse-fences'.*without `\$async`"):
         Signature.from_iree({"iree.abi": text([], []), "iree.abi.model": "coarse-fences"})
-    with pytest.raises(SignatureError, match=r"the attribute `iree\.abi` is no text: None"):
+    with pytest.raises(SignatureError, match=r"the attribute `iree\.abi` is not a text: None"):
         Signature.from_iree({"iree.abi": None})  # type: ignore[dict-item]
     with pytest.raises(SignatureError, match=r"no attribute `iree.abi` .*among \(other\)"):
         Signature.from_iree({"other": ""})
@@ -300,10 +300,10 @@ def test_declarations() -> None:
 @pytest.mark.parametrize(
     ("declaration", "problem"),
     [
-        ("fn f()", "no declaration of a function"),
-        ("sync func @f(%x: i32) -> (", "no declaration of a function"),
-        ("sync func @f(" + ") -> (" * 100_000, "no declaration of a function"),
-        (3, "the attribute `iree.abi.declaration` is no text: 3"),
+        ("fn f()", "not a declaration of a function"),
+        ("sync func @f(%x: i32) -> (", "not a declaration of a function"),
+        ("sync func @f(" + ") -> (" * 100_000, "not a declaration of a function"),
+        (3, "the attribute `iree.abi.declaration` is not a text: 3"),
         ("async func @f(%w: !hal.fence) -> ()", "the function is asynchronous"),
         ("sync func @f(%x tensor<f32>) -> ()", "expected `%name: type`"),
         ("sync func @f(%x: tensor<4xwhat>) -> ()", "the type 'tensor<4xwhat>' is not known"),

@@ -148,7 +148,7 @@ def test_gaps_are_none_and_a_result_may_be_at_two_places(nested: str, result: An
 def test_none_is_passed_for_an_argument_that_is_a_gap() -> None:
     abi = FunctionAbi(signature("I26!S22!k1_0k2D12!K2!xS5!k1_1R1!", 2, 0))
     assert abi.pack_inputs(None, 1.5, {"x": [None, 2.5]}) == [1.5, 2.5]
-    with pytest.raises(ArgumentError, match="expected None, for the function does not take it, got int 3"):
+    with pytest.raises(ArgumentError, match="expected None, since the function does not take it, got int 3"):
         abi.pack_inputs(3, 1.5, {"x": [None, 2.5]})
 
 

@@ -18,7 +18,7 @@ from farcall.abi._leaves import ANY_DTYPE, DYNAMIC, Leaf, ListSpec, RefSpec, Sca
 from farcall.abi._signature import ParameterKind, Signature
 from farcall.errors import SignatureError
 
-_LEFT_OUT = "a key that may be left out has no place in a Signature; make it `| None`"
+_LEFT_OUT = "a Signature cannot have optional keys; annotate the key with `| None` instead"
 _LEAF_CLASSES = (TensorSpec, ScalarSpec, RefSpec, ListSpec)
 _Arguments: TypeAlias = tuple[Any, ...]
 _PLAIN: dict[Any, Leaf | None] = {
@@ -44,18 +44,19 @@ _KINDS: Mapping[Any, ParameterKind] = {
 }
 
 if TYPE_CHECKING:
-    Array: Any  # what mypy lets be subscripted by anything
+    Array: Any  # mypy accepts any subscript of Any
 else:
 
     class Array:
         """The annotation of an array: ``Array["float32", "n", 128]``.
 
-        First the dtype (a name, or numpy's), then dims: an int, a name or expression (``"2*n"``), None for
-        any size. ``Array["float32"]`` has rank 0, ``Array["float32", ...]`` any rank.
+        The dtype (a name, or numpy's) comes first, then the dims. A dim is an int, a name or expression
+        (``"2*n"``), or None for any size. ``Array["float32"]`` has rank 0, ``Array["float32", ...]`` any
+        rank.
 
-        Type checkers and linters take a text in an annotation for the name of a class. What pleases them:
-        ``N = "n"`` and ``Array[np.float32, N, 128]``, which is Any to them; or
-        ``Annotated[np.ndarray, Array["float32", "n", 128]]``, which is an array.
+        Type checkers and linters read a text in an annotation as the name of a class. They accept two other
+        spellings: ``N = "n"`` with ``Array[np.float32, N, 128]``, which they read as Any; and
+        ``Annotated[np.ndarray, Array["float32", "n", 128]]``, which they read as an array.
         """
 
         def __class_getitem__(cls, parts: Any) -> ArrayType:
@@ -66,18 +67,18 @@ else:
 
 @dataclasses.dataclass(frozen=True)
 class ArrayType:
-    """What ``Array[...]`` gives: a leaf, and ``| None``."""
+    """The value of ``Array[...]``: a leaf, which supports ``| None``."""
 
     spec: TensorSpec
 
     def __or__(self, other: Any) -> Any:
-        return typing.Union[self, other]  # noqa: UP007 - `|` is what is defined here
+        return typing.Union[self, other]  # noqa: UP007 - this method defines `|`
 
     def __ror__(self, other: Any) -> Any:
         return typing.Union[other, self]  # noqa: UP007
 
     def __call__(self) -> NoReturn:
-        """There, as typing takes for a type only what can be called."""
+        """Exists because typing accepts only callables as types."""
         raise TypeError(f"{self!r} is an annotation")
 
     def __repr__(self) -> str:
@@ -94,7 +95,7 @@ def from_callable(function: Callable[..., Any]) -> Signature:
     try:
         parameters = {one.name: _argument(one) for one in found.parameters.values()}
         return build(parameters, _described(found.return_annotation, "the result"))
-    except (TypeError, ValueError) as error:  # TypeError: of a class that is no dtype
+    except (TypeError, ValueError) as error:  # TypeError: a class is not a dtype
         raise SignatureError(f"{name}: {error}") from None
 
 
@@ -103,7 +104,7 @@ def _argument(parameter: inspect.Parameter) -> Arg:
     kind = _KINDS.get(parameter.kind)
     if kind is None:
         raise ValueError(
-            f"{where}: a function of a fixed Signature takes no **{parameter.name}; list the keys"
+            f"{where}: a function with a Signature cannot have **{parameter.name}; list the keys"
         )
     described = _described(parameter.annotation, where)
     if kind == "var_positional":
@@ -113,7 +114,7 @@ def _argument(parameter: inspect.Parameter) -> Arg:
 
 
 def _described(annotation: Any, where: str) -> Any:
-    """The nested Python value, with leaves in it, that :func:`farcall.abi._building.build` takes."""
+    """The nested Python value with leaves that :func:`farcall.abi._building.build` takes."""
     if annotation is inspect.Parameter.empty:
         raise ValueError(
             f'{where} has no annotation; expected one such as Array["float32", "n"], int or None'
@@ -147,7 +148,7 @@ def _described_plain(annotation: Any, where: str) -> Any:
     if annotation in (Callable, typing.Callable):
         return RefSpec("", "function")
     raise ValueError(
-        f"{where}: {annotation!r:.80} says nothing of what is passed; expected Array[...], a number's type, "
+        f"{where}: {annotation!r:.80} does not describe a value; expected Array[...], a number's type, "
         "str, or list, tuple, TypedDict, NamedTuple or dataclass of these"
     )
 
@@ -163,7 +164,7 @@ def _described_generic(annotation: Any, where: str) -> Any:
 
 
 def _described_annotated(inside: _Arguments, where: str) -> Any:
-    """The first of the notes that is for us; without one, the type counts."""
+    """The leaf that the first Array or text among the notes describes; otherwise the type describes it."""
     for note in inside[1:]:
         if isinstance(note, (ArrayType, str, *_LEAF_CLASSES)):
             return _described(note, where)
@@ -174,7 +175,7 @@ def _described_union(inside: _Arguments, where: str) -> Leaf:
     others = [one for one in inside if one is not types.NoneType]
     described = _described(others[0], where) if len(others) == 1 else None
     if not isinstance(described, _LEAF_CLASSES):
-        raise ValueError(f"{where}: of alternatives, one array, number or reference or None is known")
+        raise ValueError(f"{where}: a union may only be `| None` after one array, number or reference")
     leaf: Leaf = msgspec.structs.replace(described, optional=True)
     return leaf
 
@@ -190,7 +191,7 @@ def _described_tuple(inside: _Arguments, where: str) -> tuple[Any, ...]:
 
 
 def _refused_dict(inside: _Arguments, where: str) -> NoReturn:
-    raise ValueError(f"{where}: which keys the dict has is not said; use a TypedDict")
+    raise ValueError(f"{where}: the annotation does not name the keys of the dict; use a TypedDict")
 
 
 def _refused_key(inside: _Arguments, where: str) -> NoReturn:
@@ -212,7 +213,7 @@ _GENERIC: Mapping[Any, Callable[[_Arguments, str], Any]] = {
 
 
 def _described_value(annotation: Any, where: str) -> Any:
-    """A structure that is written out: ``{"ids": Array[...]}``, ``[Array[...], int]``."""
+    """A structure as a literal: ``{"ids": Array[...]}``, ``[Array[...], int]``."""
     if isinstance(annotation, Mapping):
         return {key: _described(one, f"{where}[{key!r}]") for key, one in annotation.items()}
     items = [one if one is ... else _described(one, f"{where}[{i}]") for i, one in enumerate(annotation)]
@@ -240,7 +241,7 @@ def _described_class(cls: type, fields: Mapping[str, Any], where: str) -> Any:
         return _described_value(fields, where)
     values = {name: _described(one, f"{where}.{name}") for name, one in fields.items()}
     if dataclasses.is_dataclass(cls):
-        made = object.__new__(cls)  # without its __init__, which may check what it is given
+        made = object.__new__(cls)  # without its __init__, which may check its arguments
         for name, value in values.items():
             object.__setattr__(made, name, value)
         return made

@@ -1,4 +1,4 @@
-"""Signatures by hand: nested Python values with leaves in them, or texts for leaves."""
+"""Builds Signatures from nested Python values that contain leaves, or texts for leaves."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def build(parameters: Mapping[str, Any], result: Any, destinations: bool = False
 
 
 def parse_leaf(text: str, name: str = "") -> Leaf:
-    """The leaf that a text describes.
+    """Make the leaf that a text describes.
 
     Args:
         text: ``float32[batch, 128]``, ``float32[]`` (rank 0), ``float32[...]`` (any rank), ``?[n]`` (any
             dtype), ``int64`` (a number), ``str``, ``function``, ...; and `` | None`` after any of them.
-        name: of the leaf.
+        name: the name of the leaf.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has another form.
     """
     body, _, none = text.strip().partition("|")
     body, optional = body.strip(), none.strip() == "None"
@@ -82,16 +82,16 @@ def _parse_dims(text: str) -> tuple[int | str, ...] | None:
 
 
 def _checked(dim: str) -> str:
-    """A dim that is not a number; one that no size can ever be is not meant."""
+    """A dim that is not a number. A dim that no size can satisfy is an error."""
     if dims.is_expression(dim):
         sizes = {name: place for place, name in enumerate(dims.symbols([dim]), 97)}
         if (size := dims.evaluate(dim, sizes)) < 0 and not sizes:
-            raise ValueError(f'the dim {dim} is {size}; write "?" for one of any size')
+            raise ValueError(f'the dim {dim} is {size}; write "?" for any size')
     return dim
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside parentheses: ``Max(a, b), n``."""
+    """Split at the commas outside parentheses: ``Max(a, b), n``."""
     parts, depth = [""], 0
     for char in text:
         depth += (char == "(") - (char == ")")
@@ -103,7 +103,7 @@ def _split(text: str) -> list[str]:
 
 
 class _Collector:
-    """Leaves, in the order in which the structure names them."""
+    """Collects leaves in the order of the structure."""
 
     def __init__(self) -> None:
         self.leaves: list[Leaf] = []
@@ -125,7 +125,9 @@ class _Collector:
         if isinstance(value, (list, tuple)):
             kind: ItemsKind = "list" if isinstance(value, list) else "tuple"
             return Items(kind, tuple(self.node(item, f"{path}[{i}]") for i, item in enumerate(value)))
-        raise ValueError(f"`{path or 'result'}`: {value!r:.80} is no leaf, no text for one and no structure")
+        raise ValueError(
+            f"`{path or 'result'}`: expected a leaf, a text for one, or a structure, got {value!r:.80}"
+        )
 
     def _slot(self, value: str | Leaf, path: str) -> Slot:
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Which namedtuples and dataclasses the results of calls become.
+"""The namedtuples and dataclasses of results.
 
-A Signature names a class by text, and that text may come from a file: a class is never imported by it. One
-that this process registered is used; for others, one with the same fields is made.
+A Signature names a class by text, which may come from a file, so farcall never imports a class by that
+text. It uses the class if this process has registered it, and otherwise makes a class with the same fields.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _registered: dict[str, type] = {}
 
 
 def class_name(cls: type) -> str:
-    """How Signatures name a class: with its module. It is registered on the way."""
+    """The name of a class in Signatures, which includes its module. This also registers the class."""
     name = f"{cls.__module__}.{cls.__qualname__}"
     _registered[name] = cls
     return name
 
 
 def register_class(cls: C) -> C:
-    """Let results whose Signature names this namedtuple or dataclass be of it. Usable as a decorator.
+    """Register a namedtuple or dataclass, so that results become its instances. Usable as a decorator.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the class is neither.
     """
     if not dataclasses.is_dataclass(cls) and not (issubclass(cls, tuple) and hasattr(cls, "_fields")):
         raise TypeError(f"register_class: expected a namedtuple or a dataclass, got {cls!r}")
@@ -38,7 +38,7 @@ def register_class(cls: C) -> C:
 
 
 def class_of(node: Fields) -> type:
-    """The class of a namedtuple or dataclass node: the registered one where its fields are these."""
+    """The class of a namedtuple or dataclass node: the registered one, if it has the same fields."""
     keys = tuple(key for key, _ in node.fields)
     registered = _registered.get(node.name)
     if registered is not None and _field_names(registered) == keys:

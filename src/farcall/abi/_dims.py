@@ -1,4 +1,4 @@
-"""Dims of a tensor parameter: fixed, named, expressions over names, or any."""
+"""The dims of a tensor parameter: numbers, names, expressions over names, or any size."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farcall._core import OPERATIONS
 from farcall.abi._leaves import DYNAMIC
 from farcall.ffi import _dims
 
-# all that a linear expression is made of
+# the nodes of a linear expression
 _LINEAR = (ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.USub, ast.Load)
 
 
 @lru_cache(maxsize=4096)
 def is_symbol(dim: int | str) -> bool:
-    """Whether a dim is a name, which a call binds to a size. Text that is no expression is a name too."""
+    """Whether a dim is a name, which a call binds to a size. So is a text that is not an expression."""
     if not isinstance(dim, str) or dim == DYNAMIC:
         return False
     if dim.isidentifier():
@@ -29,7 +29,7 @@ def is_symbol(dim: int | str) -> bool:
 
 
 def is_expression(dim: int | str) -> bool:
-    """Whether a dim follows from names: ``2*n``."""
+    """Whether a dim is an expression over names, such as ``2*n``."""
     return isinstance(dim, str) and dim != DYNAMIC and not is_symbol(dim)
 
 
@@ -45,15 +45,15 @@ def symbols(shape: Iterable[int | str] | None) -> list[str]:
 
 
 def known_text(shape: Iterable[int | str] | None, known: Mapping[str, int]) -> str:
-    """The names in the dims whose sizes are known, for a message: `` with batch=4, n=7``; or nothing."""
+    """The names in the dims whose sizes are known, for a message: `` with batch=4, n=7``, or empty."""
     sizes = ", ".join(f"{name}={known[name]}" for name in symbols(shape) if name in known)
     return f" with {sizes}" if sizes else ""
 
 
 def fits(shape: Sequence[int | str] | None, sizes: Sequence[int], known: MutableMapping[str, int]) -> bool:
-    """Whether a tensor has these dims, those aside that are expressions: :func:`expressions_hold`.
+    """Whether a tensor has these dims. :func:`expressions_hold` checks the dims that are expressions.
 
-    Names that are not yet known get their sizes.
+    Names without a size get one from the tensor.
     """
     return shape is None or (len(shape) == len(sizes) and first_misfit(shape, sizes, known) is None)
 
@@ -61,9 +61,9 @@ def fits(shape: Sequence[int | str] | None, sizes: Sequence[int], known: Mutable
 def first_misfit(
     shape: Sequence[int | str], sizes: Sequence[int], known: MutableMapping[str, int]
 ) -> tuple[int, int, str] | None:
-    """The first axis of another size than its dim: axis, the size that it must have, the name that says so.
+    """The first axis whose size differs from its dim: the axis, the required size, and the name of the dim.
 
-    The ranks are equal. Names that are not yet known get their sizes; expressions hold any.
+    The ranks are equal. Names without a size get one from the tensor. Expressions accept any size here.
     """
     for axis, (dim, size) in enumerate(zip(shape, sizes, strict=True)):
         name = str(dim) if is_symbol(dim) else ""
@@ -74,10 +74,10 @@ def first_misfit(
 
 
 def size_of(dim: int | str, known: Mapping[str, int]) -> int | None:
-    """The size of a dim; None where the known names do not say.
+    """The size of a dim; None if it contains a name without a size.
 
     Raises:
-        ValueError: it comes out negative, or divides by zero.
+        ValueError: the size is negative, or the dim divides by zero.
     """
     if isinstance(dim, int):
         return dim
@@ -87,15 +87,15 @@ def size_of(dim: int | str, known: Mapping[str, int]) -> int | None:
         return None
     size = evaluate(dim, known)
     if size < 0:
-        raise ValueError(f"the dim {dim} comes out as {size}")
+        raise ValueError(f"the dim {dim} evaluates to {size}")
     return size
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
-    """What an expression is under the sizes of its names.
+    """The value of an expression, given the sizes of its names.
 
     Raises:
-        ValueError: it is no expression over sizes, or divides by zero.
+        ValueError: the text is not an expression over sizes, or it divides by zero.
     """
     return int(_dims.evaluate(text, sizes))
 
@@ -103,10 +103,10 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
 def expressions_hold(
     shape: Sequence[int | str] | None, sizes: Sequence[int], known: MutableMapping[str, int]
 ) -> bool:
-    """Whether the dims that are expressions have these sizes; to ask when all other names are known.
+    """Whether the dims that are expressions have these sizes. Call this when all other names have sizes.
 
-    A name that no dim gives by itself follows from an expression that is linear in it: of ``2*n`` 14 makes
-    ``n`` 7. Expressions with other names that are not known hold any size.
+    If a name appears only inside a linear expression, its size is computed from the size of that dim: if
+    ``2*n`` is 14, ``n`` is 7. An expression with several unknown names accepts any size.
     """
     axes = zip(shape or (), sizes, strict=False)
     return all(_holds(str(dim), size, known) for dim, size in axes if is_expression(dim))
@@ -135,7 +135,7 @@ def _solve(text: str, name: str, size: int, known: MutableMapping[str, int]) -> 
 
 @lru_cache(maxsize=4096)
 def linear_in(text: str) -> str | None:
-    """The name in which an expression is linear, where it is the only one and stands there once."""
+    """The name in which an expression is linear, if that is its only name and appears once."""
     nodes = list(ast.walk(_dims.parse(text)))
     found = [node.id for node in nodes if isinstance(node, ast.Name)]
     return found[0] if len(found) == 1 and all(isinstance(node, _LINEAR) for node in nodes) else None
@@ -157,9 +157,9 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def compile_expression(text: str, places: Mapping[str, int]) -> list[int] | None:
-    """A dim in postfix notation, behind the place of the name that it can be solved for (-1: none).
+    """The place of the name that a dim can be solved for (-1: none), then the dim in postfix notation.
 
-    None where it has what the core does not compute, such as ratios.
+    None: the core cannot compute a part of the dim, such as a ratio.
     """
     code: list[int] = []
     solved = linear_in(text)
@@ -172,7 +172,7 @@ def compile_expression(text: str, places: Mapping[str, int]) -> list[int] | None
 
 
 def _emit(node: ast.expr, places: Mapping[str, int], code: list[int], depth: int) -> bool:
-    """Append the code of one value. False: the core does not compute it."""
+    """Append the code of one value. False: the core cannot compute it."""
     if depth > _DEEPEST:
         return False
     match node:

@@ -1,7 +1,7 @@
-"""What a Signature is made from and written as.
+"""The readers and writers of Signatures.
 
-The methods of :class:`~farcall.abi.Signature` call all of this, and all of this makes Signatures. To open
-that circle, Signature imports this one module late: when one of those methods is first called.
+The methods of :class:`~farcall.abi.Signature` call these functions, and these functions make Signatures. To
+avoid an import cycle, Signature imports this module only when one of those methods is first called.
 """
 
 from __future__ import annotations

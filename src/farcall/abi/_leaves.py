@@ -1,7 +1,7 @@
-"""Leaves: what one raw argument or result is - a tensor, a scalar, a reference, or a list of these.
+"""Leaves: each describes one raw argument or result: a tensor, a scalar, a reference, or a list of these.
 
-A leaf is data: it encodes to JSON by msgspec, compares and hashes by value. A tensor encodes as farcall 0.1
-wrote it, without a tag; the others carry one in ``"leaf"``.
+A leaf is data: msgspec encodes it to JSON, and it compares and hashes by value. A tensor's JSON has no tag,
+as in farcall 0.1; the others have a tag in ``"leaf"``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from farcall._core import dtype as _dtype
 from farcall.abi._structure import Node, Repeated, check_cover, structure_text
 
 ANY_DTYPE = "?"
-"""In place of a tensor's dtype: any."""
+"""Stands for any dtype of a tensor."""
 
 DYNAMIC = "?"
-"""In place of a dim: any size, and none that another dim must agree with."""
+"""Stands for a dim of any size, which need not equal any other dim."""
 
 Access: TypeAlias = Literal["in", "inout", "out"]
 RefKind: TypeAlias = Literal[
@@ -31,7 +31,7 @@ _LARGEST_DIM = 2**63 - 1
 
 if TYPE_CHECKING:
     Leaf: TypeAlias = "TensorSpec | ScalarSpec | RefSpec | ListSpec"
-else:  # msgspec has no unions in which one member has no tag: read_leaves() tells them apart
+else:  # msgspec has no unions with an untagged member, so read_leaves() chooses the class
     Leaf = Any
 
 
@@ -39,19 +39,20 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One tensor argument or result.
 
     Attributes:
-        name: what errors and ``help()`` call it; may be empty where the source has none.
+        name: the name in errors and ``help()``; may be empty if the source has no name.
         dtype: ``"float32"``, ``"int4"``, ``"float8_e4m3fn"``, ...; ``"?"`` for any.
         shape: an int for a fixed dim; text for a symbolic one: a name (``"batch"``), an expression over
-            names (``"(h - 1)//2 + 1"``), or ``"?"`` for any size. None: any rank. Dims of one name are equal
-            in all arguments and results of a call.
-        access: whether the function reads the tensor (``"in"``), writes it (``"out"``), or both; what it
-            writes into must be writable, and is passed as it is or refused, never copied.
-        strided: whether the function heeds strides. If not, it gets row-major memory: other layouts of
-            read-only arguments are copied, and the copy is counted (:attr:`FunctionAbi.copies`).
-        alignment: of the first element, in bytes; 0 is the natural one of the dtype. Read-only arguments
-            that are aligned less are copied, and counted.
-        device: where it must be (``"cpu"``, ``"cuda:0"``); empty: anywhere.
-        optional: None may be passed in its place.
+            names (``"(h - 1)//2 + 1"``), or ``"?"`` for any size. None: any rank. A name has the same size in
+            all arguments and results of a call.
+        access: whether the function reads the tensor (``"in"``), writes it (``"out"``), or both
+            (``"inout"``). A tensor that it writes must be writable, and is never copied: farcall passes it
+            unchanged, or refuses it.
+        strided: whether the function accepts strides. If not, it gets row-major memory. farcall then copies
+            read-only arguments of other layouts, and counts the copies (:attr:`FunctionAbi.copies`).
+        alignment: the alignment of the first element in bytes; 0 is the natural alignment of the dtype.
+            farcall copies read-only arguments with a smaller alignment, and counts the copies.
+        device: the device that the tensor must be on (``"cpu"``, ``"cuda:0"``); empty: any device.
+        optional: whether a call may pass None instead.
     """
 
     name: str
@@ -69,10 +70,10 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         for dim in self.shape or ():
             _check_dim(self.name, dim)
         if self.alignment < 0 or self.alignment & (self.alignment - 1):
-            raise ValueError(f"tensor `{self.name}`: alignment {self.alignment} is no power of two")
+            raise ValueError(f"tensor `{self.name}`: alignment {self.alignment} is not a power of two")
         if self.access not in _ACCESSES:
             raise ValueError(
-                f"tensor `{self.name}`: access {self.access!r} is none of {', '.join(_ACCESSES)}"
+                f"tensor `{self.name}`: expected an access of {', '.join(_ACCESSES)}, got {self.access!r}"
             )
 
     def __str__(self) -> str:
@@ -86,12 +87,12 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_plain(leaf: TensorSpec) -> bool:
-    """Whether dtype and dims say all that a caller must heed, as in other encodings: it is only read."""
+    """Whether dtype and dims describe the tensor completely, as in other encodings: it is only read."""
     return leaf.access == "in" and not (leaf.alignment or leaf.device or leaf.optional)
 
 
 class ScalarSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf", tag="scalar"):
-    """One number: ``dtype`` says its range (``int8`` refuses 200) and its kind (``float32`` takes ints)."""
+    """One number. Its dtype sets its range (``int8`` refuses 200) and its kind (``float32`` accepts ints)."""
 
     name: str
     dtype: str
@@ -122,7 +123,8 @@ class RefSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf",
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(RefKind):
-            raise ValueError(f"`{self.name}`: kind {self.kind!r} is none of {', '.join(get_args(RefKind))}")
+            expected = ", ".join(get_args(RefKind))
+            raise ValueError(f"`{self.name}`: expected a kind of {expected}, got {self.kind!r}")
 
     def __str__(self) -> str:
         return _named(self.name, self.type)
@@ -134,9 +136,9 @@ class RefSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf",
 
 
 class ListSpec(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="leaf", tag="list"):
-    """Several values that travel as one list: ``items`` in order, in Python of the structure ``node``.
+    """Several values that travel as one list: ``items`` in order. In Python they have the structure ``node``.
 
-    With ``Repeated`` as the node there are as many values as the caller gives, each like ``items[0]``.
+    If the node is ``Repeated``, the list has any number of values, each like ``items[0]``.
     """
 
     name: str
@@ -166,10 +168,10 @@ _LEAF_CLASSES = frozenset(_LEAVES.values())
 
 
 def read_leaves(values: Iterable[Any]) -> tuple[Leaf, ...]:
-    """Leaves, from leaves or from what JSON gives for them.
+    """Convert leaves, or the JSON values of leaves, to leaves.
 
     Raises:
-        ValueError: one is neither; msgspec's message says what is wrong with it.
+        ValueError: a value is neither; the error includes msgspec's message.
     """
     return tuple([value if type(value) in _LEAF_CLASSES else _read_leaf(value) for value in values])
 
@@ -192,7 +194,7 @@ def is_ref_kind(text: str) -> TypeGuard[RefKind]:
 
 def _check_dtype(name: str, text: str) -> None:
     if not _is_of_value(text):
-        raise ValueError(f"`{name}`: {text!r} is no dtype of a value")
+        raise ValueError(f"`{name}`: {text!r} is not a dtype of values")
 
 
 @lru_cache(maxsize=256)
@@ -203,9 +205,9 @@ def _is_of_value(dtype: str) -> bool:
 def _check_dim(name: str, dim: int | str) -> None:
     if isinstance(dim, str):
         if not dim.strip():
-            raise ValueError(f'tensor `{name}`: an empty dim; write "?" for one of any size')
+            raise ValueError(f'tensor `{name}`: a dim is empty; write "?" for any size')
     elif not isinstance(dim, int) or not 0 <= dim <= _LARGEST_DIM:
-        raise ValueError(f'tensor `{name}`: dim {dim} is not in 0..2**63-1; write "?" for one of any size')
+        raise ValueError(f'tensor `{name}`: dim {dim} is not in 0..2**63-1; write "?" for any size')
 
 
 def _named(name: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Signatures of kernels, from the metadata that their libraries export (the schema of TVM FFI's headers)."""
+"""Makes Signatures of kernels from the metadata of their libraries, in the schema of TVM FFI's headers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def from_metadata(metadata: str | Mapping[str, Any]) -> Signature:
 
 
 def _split(schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """Result and parameters; older headers write them as one list that begins with the result."""
+    """The result and the parameters. Older headers write them as one list that begins with the result."""
     if named := schema.get("named_args"):
         return named["return"][0], named["params"]
     return schema["args"][0], schema["args"][1:]

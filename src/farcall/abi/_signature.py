@@ -1,7 +1,8 @@
 """The Signature of a function: its arguments and results as data, with their structure in Python.
 
-Flat lists of leaves are what travels, in order; parameters and the result lay Python's nested values over
-them. This is what an artifact's manifest carries, what ``farcall inspect`` prints, and what checks a call.
+The function itself takes and returns flat lists of values, which leaves describe in order. The parameters
+and the result map Python's nested values onto the leaves. An artifact's manifest contains Signatures,
+``farcall inspect`` prints them, and calls are checked against them.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
     """One parameter of the Python call.
 
     Attributes:
-        name: its keyword; errors begin paths with it. Need not be an identifier (ONNX allows ``input.1``).
-        node: where its leaves are in its value.
-        default: taken when the argument is left out; UNSET: there is none. In JSON: what JSON can express.
-        kind: as ``inspect`` names them, in small letters.
+        name: the keyword, with which paths in errors begin. It need not be an identifier, since ONNX allows
+            names such as ``input.1``.
+        node: the structure of its value over the leaves.
+        default: the value if a call leaves the argument out; UNSET: the argument is required. In JSON, a
+            default is limited to values that JSON can express.
+        kind: the kind of parameter, as ``inspect`` names it, in lower case.
         doc: one line for ``help()``.
     """
 
@@ -43,33 +46,36 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_default(self) -> bool:
-        """Whether it may be left out for its default."""
+        """Whether a call may leave it out and use its default."""
         return self.default is not msgspec.UNSET
 
     @property
     def required(self) -> bool:
-        """Whether a call must give it."""
+        """Whether a call must pass it."""
         return not self.has_default and self.kind != "var_positional"
 
 
 class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one function takes and gives.
+    """The arguments and the result of one function.
 
     Attributes:
-        inputs: the raw arguments, in the order in which they travel.
-        outputs: the raw results, likewise.
-        parameters: the Python call. Each input is in exactly one of them. Left out: one parameter an input.
-        result: the structure of the Python result. Left out: None without outputs, one bare, several a tuple.
-        destinations: the function does not return its results, but writes them into tensors that it takes
-            behind its arguments, as kernels often do. A call makes these; results whose dims cannot be known
-            before (see :meth:`FunctionAbi.allocate_results`) are None there, and the function returns all.
-        wraps: the function runs in a virtual machine that returns every integer and bool in a register of 32
-            or 64 bits, as IREE's does: the low bits, as many as the dtype has, are the value. Signatures that
-            are read from IREE's encodings say so.
+        inputs: the raw arguments, in order.
+        outputs: the raw results, in order.
+        parameters: the parameters of the Python call; each input belongs to exactly one. Default: one
+            parameter for each input.
+        result: the structure of the Python result. Default: None without outputs, the value itself for one
+            output, a tuple for several.
+        destinations: whether the function writes its results into tensors that follow its arguments, as many
+            kernels do, instead of returning them. A call allocates these tensors. If it cannot know the dims
+            of a result (see :meth:`FunctionAbi.allocate_results`), that destination is None, and the function
+            returns all results.
+        wraps: whether the function runs in a virtual machine that returns every integer and bool in a
+            register of 32 or 64 bits, as IREE's does. The value is then in the low bits, as many as the dtype
+            has. The readers of IREE's encodings set this.
 
     Raises:
-        ValueError: the parameters do not name every input exactly once, or the result not every output; names
-            repeat, or the order of parameters is not Python's.
+        ValueError: the parameters do not name every input exactly once, or the result does not name every
+            output; names repeat, or the order of the parameters is not valid in Python.
     """
 
     inputs: tuple[Leaf, ...]
@@ -96,18 +102,18 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(
         cls, parameters: Mapping[str, Any], result: Any = None, *, destinations: bool = False
     ) -> Signature:
-        """A Signature from nested Python values with leaves in them, or texts for leaves.
+        """Make a Signature from nested Python values that contain leaves, or texts for leaves.
 
         Args:
             parameters: by name: a leaf, a text (``"float32[batch, 128]"``, ``"int64"``, ``"str"``), a list,
                 tuple, dict, namedtuple or dataclass of these, ``[item, ...]`` for a list of any length
                 (``(item, ...)`` for a tuple),
                 None for a gap; or a :class:`farcall.abi.Arg`, which adds a default, a kind or a doc.
-            result: the same for what it gives; None: nothing.
-            destinations: whether the function writes its results into tensors that it is given.
+            result: the result, in the same form; None: no result.
+            destinations: whether the function writes its results into tensors that it takes.
 
         Raises:
-            ValueError: a text is no leaf, or the structure is refused.
+            ValueError: a text does not describe a leaf, or the structure is not valid.
 
         >>> print(Signature.of({"tokens": {"ids": ["int64[n]", "int64[n]"]}}, "float32[n, 10]"))
         (tokens: {"ids": [int64[n], int64[n]]}) -> float32[n, 10]
@@ -117,61 +123,64 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_callable(cls, function: Callable[..., Any]) -> Signature:
-        """The Signature that a function's annotations describe.
+        """Make the Signature that a function's annotations describe.
 
         Args:
-            function: each parameter and the result are annotated: ``fc.Array["float32", "n", 128]``; ``int``,
-                ``float``, ``bool``, ``complex`` (64-bit, or of numpy: ``np.float32``); ``str``, ``bytes``,
-                ``Callable``, ``fc.Module``; lists, tuples, TypedDicts, NamedTuples and dataclasses of these,
-                also written out (``{"ids": fc.Array[...]}``); ``| None`` after one that may be left out. Of
-                ``Annotated[T, note]`` a note that is an Array or a text (``"float32[n]"``) counts.
+            function: a function whose parameters and result all have annotations. An annotation may be
+                ``fc.Array["float32", "n", 128]``; ``int``, ``float``, ``bool``, ``complex`` (64-bit, or of
+                numpy: ``np.float32``); ``str``, ``bytes``, ``Callable``, ``fc.Module``; lists, tuples,
+                TypedDicts, NamedTuples and dataclasses of these, also as literals
+                (``{"ids": fc.Array[...]}``); ``| None`` after an optional one. In
+                ``Annotated[T, note]``, a note that is an Array or a text (``"float32[n]"``) describes the
+                value.
 
         Raises:
-            SignatureError: an annotation is missing, or says nothing of what is passed.
+            SignatureError: an annotation is missing, or does not describe a value.
         """
         made: Signature = _formats().from_callable(function)
         return made
 
     @classmethod
     def from_metadata(cls, metadata: str | Mapping[str, Any]) -> Signature:
-        """The Signature of a kernel, from what its library says of it.
+        """Make the Signature of a kernel from the metadata of its library.
 
         Args:
-            metadata: what ``module.get_function_metadata(name)`` gives: the schema of TVM FFI's headers, with
-                names and defaults where farcall/kernel.hpp wrote it.
+            metadata: the value of ``module.get_function_metadata(name)``: the schema of TVM FFI's headers,
+                with names and defaults if farcall/kernel.hpp wrote it.
 
         Returns:
-            Its tensors are of any dtype and rank, for C++ types do not say more, and take strides; those that
-            the kernel may write to are ``inout``.
+            The Signature. Its tensors have any dtype and rank, since C++ types do not say more, and accept
+            strides. Tensors that the kernel may write are ``inout``.
 
         Raises:
-            SignatureError: it does not say what the parameters are, or only the kernel knows a default.
+            SignatureError: the metadata does not describe the parameters, or only the kernel knows a default.
         """
         made: Signature = _formats().from_metadata(metadata)
         return made
 
     def make_abi(self) -> FunctionAbi:
-        """How a function with this Signature is called, by the usual rules; each Function has its own."""
+        """A new FunctionAbi with the default rules; each Function has its own."""
         made: FunctionAbi = _formats().FunctionAbi(self)
         return made
 
     @property
     def result_node(self) -> Node:
-        """The structure of the result; always there."""
+        """The structure of the result, which is never None."""
         assert self.result is not None  # noqa: S101 - filled in by __post_init__
         return self.result
 
     @classmethod
     def from_reflection(cls, attributes: Mapping[str, str]) -> Signature:
-        """The Signature of a function of IREE's 2020 ABI.
+        """Read the Signature of a function of IREE's ABI of 2020.
 
         Args:
-            attributes: ``f``, the raw signature; ``fv``, its version, ``"1"``; and where values nest,
-                ``abi``, which is ``"sip"``, and ``sip``. Others are ignored. SIP names positional parameters
-                ``"0"``, ``"1"``, ..., and those by keyword by their keys.
+            attributes: ``f``, the raw signature; ``fv``, its version, ``"1"``; and, if values nest,
+                ``abi``, which is ``"sip"``, and ``sip``. Other attributes are ignored. SIP names positional
+                parameters ``"0"``, ``"1"``, ..., and keyword parameters by their keys.
 
         Raises:
-            SignatureError: one is missing, malformed, or does not fit the other; the message says where.
+            SignatureError: an attribute is missing or malformed, or the attributes contradict each other; the
+                message has the position.
 
         >>> print(Signature.from_reflection({"f": "I11!S3!t6B3!d-1R4!B1!", "fv": "1"}))
         (sint32, Buffer<float32[?]>) -> (Buffer<float32[]>)
@@ -180,10 +189,10 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         return made
 
     def to_reflection(self) -> dict[str, str]:
-        """The attributes that :meth:`from_reflection` reads: with ``sip`` where ``f`` does not say it all.
+        """The attributes that :meth:`from_reflection` reads, with ``sip`` if ``f`` is not enough.
 
-        Names of leaves and of positional parameters, defaults and symbols of dims have no place in them, and
-        tuples become lists.
+        They cannot express names of leaves and of positional parameters, defaults, and symbols of dims.
+        Tuples become lists.
 
         Raises:
             SignatureError: a leaf has no raw type, or parameters are partly positional and partly by keyword.
@@ -193,16 +202,17 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_iree(cls, metadata: str | bytes | Mapping[str, str]) -> Signature:
-        """The Signature of a function that today's IREE compiled.
+        """Read the Signature of a function that today's IREE compiled.
 
         Args:
-            metadata: the JSON of its attribute ``iree.abi``, or all its attributes
-                (``VmFunction.reflection``). With them, names are taken from ``iree.abi.declaration``, and
-                where there is no ``iree.abi``, which the compiler does not write by itself, types too.
+            metadata: the JSON of the attribute ``iree.abi``, or all attributes of the function
+                (``VmFunction.reflection``). From all attributes, it takes the names from
+                ``iree.abi.declaration``. It also takes the types from there if ``iree.abi`` is missing, which
+                the compiler does not write by itself.
 
         Raises:
-            SignatureError: it is malformed, and the message has the path in the JSON; there is neither
-                attribute; or the function is asynchronous, and takes fences.
+            SignatureError: the JSON is malformed (the message has the path in it); both attributes are
+                missing; or the function is asynchronous, and takes fences.
 
         >>> print(Signature.from_iree('{"a": [["named", "x", ["ndarray", "f32", 1, null]]], "r": ["i32"]}'))
         (x: float32[?]) -> int32
@@ -213,12 +223,12 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     def to_iree_json(self) -> str:
         """The JSON for the attribute ``iree.abi``; :meth:`from_iree` reads it.
 
-        Parameters that can be given by keyword become ``named``; defaults, symbols of dims and names of
-        leaves have no place in it.
+        Parameters that calls can pass by keyword become ``named``. The JSON cannot express defaults, symbols
+        of dims, and names of leaves.
 
         Raises:
-            SignatureError: a leaf has no record; or a parameter nests over several raw arguments, where IREE
-                passes one list (:class:`farcall.abi.ListSpec`).
+            SignatureError: the JSON cannot express a leaf; or a nested parameter has several raw arguments,
+                where IREE passes one list (:class:`farcall.abi.ListSpec`).
         """
         text: str = _formats().to_iree_json(self)
         return text
@@ -233,7 +243,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     def raw_text(self) -> str:
         """The leaves as IREE printed them in 2020, without names: ``(Buffer<float32[?x3]>) -> (sint32)``.
 
-        It is the text of a Signature whose leaves have no names.
+        ``str`` of a Signature whose leaves have no names is this text.
         """
         text: str = _formats().raw_text(self.inputs, self.outputs)
         return text
@@ -255,9 +265,9 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @cache
 def _formats() -> Any:
-    """The module of all formats, imported when it is first needed.
+    """Import the module of all formats when it is first needed.
 
-    An import statement at each call would double the time of reading a Signature that is remembered.
+    An import statement in each call would double the time to read a cached Signature.
     """
     from farcall.abi import _formats
 

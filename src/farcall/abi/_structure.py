@@ -1,8 +1,8 @@
-"""Structure: how Python's nested values lie over a flat list of leaves.
+"""Structures: they map Python's nested values onto a flat list of leaves.
 
-A node names leaves by their index, so the order of the raw arguments is free of the order in Python. What
-nests: ``Items`` (list, tuple), ``Fields`` (dict, namedtuple, dataclass), down to ``Slot`` (one leaf) and
-``Nothing`` (None: a place that holds no leaf).
+A node refers to leaves by index, so the order of the raw arguments may differ from the order in Python. The
+nodes are ``Items`` (list, tuple), ``Fields`` (dict, namedtuple, dataclass), ``Slot`` (one leaf), and
+``Nothing`` (None: a place without a leaf).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Literal, TypeAlias
 import msgspec
 
 DEEPEST = 64
-"""Levels of nesting that a structure may have."""
+"""The maximum number of nested levels in a structure."""
 
 ItemsKind: TypeAlias = Literal["list", "tuple"]
 FieldsKind: TypeAlias = Literal["dict", "namedtuple", "dataclass"]
 
 
 class Slot(msgspec.Struct, frozen=True, tag_field="node", tag="slot"):
-    """The leaf of this index."""
+    """The leaf with this index."""
 
     index: int
 
 
 class Nothing(msgspec.Struct, frozen=True, tag_field="node", tag="nothing"):
-    """None: a gap among arguments, the result of a function without results."""
+    """None: a gap in the arguments, or the result of a function without results."""
 
 
 class Items(msgspec.Struct, frozen=True, tag_field="node", tag="items"):
@@ -40,7 +40,7 @@ class Items(msgspec.Struct, frozen=True, tag_field="node", tag="items"):
 class Fields(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="fields"):
     """A dict, namedtuple or dataclass of fixed keys, in order.
 
-    ``name`` is the class's, with its module; see :func:`farcall.abi.register_class`.
+    ``name`` is the name of the class, with its module; see :func:`farcall.abi.register_class`.
     """
 
     kind: FieldsKind
@@ -49,7 +49,7 @@ class Fields(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", 
 
 
 class Repeated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="repeated"):
-    """A list or tuple of any length, all items alike; only as the node of a :class:`ListSpec`."""
+    """A list or tuple of any length, with equal items; occurs only as the node of a :class:`ListSpec`."""
 
     kind: ItemsKind = "list"
 
@@ -67,7 +67,7 @@ def slots(node: Node) -> Iterator[tuple[str, int]]:
 
 
 def children(node: Node) -> Iterator[tuple[str, Node]]:
-    """What is directly below a node, each with its step of the path."""
+    """The children of a node, each with its step of the path."""
     if isinstance(node, Items):
         for i, child in enumerate(node.items):
             yield f"[{i}]", child
@@ -77,7 +77,7 @@ def children(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def _below(node: Node) -> Iterable[Node]:
-    """The same without the steps, whose texts cost more than all else when a long signature is checked."""
+    """The same without the steps, whose texts would dominate the time to check a long Signature."""
     if isinstance(node, Items):
         return node.items
     return [child for _, child in node.fields] if isinstance(node, Fields) else ()
@@ -112,11 +112,11 @@ def _bracketed(kind: ItemsKind, texts: list[str]) -> str:
 
 
 def check_cover(nodes: Sequence[Node], count: int, what: str, *, repeats: bool = False) -> None:
-    """Refuse nodes that do not name each of ``count`` leaves once, or that nest too deep.
+    """Refuse nodes that do not name each of ``count`` leaves exactly once, or that nest too deep.
 
     Args:
-        repeats: a leaf may be named more than once. One that travels to Python can be at two places there;
-            of one that comes from there, one of the two values would be lost.
+        repeats: whether nodes may name a leaf more than once. A result can be at two places in Python; of
+            an argument at two places, one of the two values would be lost.
 
     Raises:
         ValueError: a leaf is out of range, named twice or lost; keys repeat; nested deeper than 64 levels.

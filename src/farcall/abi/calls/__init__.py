@@ -1,1 +1,1 @@
-"""Calls by a Signature: arguments bound and checked, results restored."""
+"""Calls by a Signature: binding and checking arguments, and restoring results."""

@@ -1,4 +1,4 @@
-"""Memory for results whose dims are known before the call: from the arguments, or from a shape function."""
+"""Allocates results whose dims are known before the call, from the arguments or from a shape function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def allocate(
     if shape_function is not None and any(map(_is_open, signature.outputs, shapes)):
         given = shape_function(*packed)
         if len(given) != len(shapes):
-            raise ValueError(f"the shape function gave {len(given)} shapes for {len(shapes)} results")
+            raise ValueError(f"the shape function returned {len(given)} shapes for {len(shapes)} results")
         shapes = [
             _checked(leaf, one) if _is_open(leaf, shape) else shape
             for leaf, shape, one in zip(signature.outputs, shapes, given, strict=True)
@@ -44,7 +44,7 @@ def _sizes(inputs: Sequence[Leaf], packed: Sequence[Any]) -> dict[str, int]:
 
 
 def _tensors(leaf: Leaf, value: Any) -> Iterator[tuple[Sequence[int | str] | None, Sequence[int]]]:
-    """The dims of the tensors in one packed argument: what they should be, and what they are."""
+    """The expected dims and the actual sizes of the tensors in one packed argument."""
     if isinstance(leaf, ListSpec) and isinstance(value, list | tuple):
         specs = leaf.items * len(value) if isinstance(leaf.node, Repeated) else leaf.items
         for spec, item in zip(specs, value, strict=False):
@@ -65,13 +65,13 @@ def _is_open(leaf: Leaf, shape: tuple[int, ...] | None) -> bool:
 
 
 def _checked(leaf: Leaf, shape: Any) -> tuple[int, ...] | None:
-    """What the shape function said of one result; it must agree with what the Signature says."""
+    """The sizes that the shape function returned for one result; they must match the Signature."""
     if shape is None:
         return None
     sizes = tuple(map(int, shape))
     assert isinstance(leaf, TensorSpec)  # noqa: S101 - only these are open
     if not dims.fits(leaf.shape, sizes, {}):
-        raise ValueError(f"the shape function gave {list(sizes)} for {leaf}")
+        raise ValueError(f"the shape function returned {list(sizes)} for {leaf}")
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""Annotated Python functions as Functions: called with raw arguments, as native code calls them."""
+"""Turns annotated Python functions into Functions, which native code calls with raw arguments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from farcall.errors import ArgumentError, ResultError
 
 
 def annotated(function: Callable[..., Any]) -> Function:
-    """A Function with the Signature of a Python function's annotations; usable as a decorator.
+    """Make a Function with the Signature of a Python function's annotations; usable as a decorator.
 
-    Whoever calls it, also from native code or another machine, gives raw arguments; the Python function gets
-    them as it is annotated, nested and with arrays of numpy that share their memory, and its result goes back
-    by its annotation. Both are checked: an ArgumentError names what is wrong with the arguments, and a
-    ResultError what is wrong with what it returned.
+    Callers, also in native code or on another machine, pass raw arguments. The Python function gets them as
+    its annotations describe: nested, and with numpy arrays that share their memory. Its result is converted
+    by its annotation. An ArgumentError lists the problems of the arguments, and a ResultError those of the
+    result.
 
     Raises:
-        SignatureError: an annotation is missing, or says nothing of what is passed.
+        SignatureError: an annotation is missing, or does not describe a value.
 
     >>> @annotated
     ... def norm(points: list[fc.Array["float32", 3]], *, scale: float = 1.0) -> float: ...
@@ -44,7 +44,7 @@ def annotated(function: Callable[..., Any]) -> Function:
 
 
 def _mirrored(signature: Signature) -> Signature:
-    """The Signature of the other side: results are packed there, and arguments unpacked."""
+    """The mirrored Signature: arguments and results change places, so that results are packed."""
     arguments = Items("tuple", tuple(one.node for one in signature.parameters))
     return Signature(
         signature.outputs, signature.inputs, (Parameter("result", signature.result_node),), arguments
@@ -52,7 +52,7 @@ def _mirrored(signature: Signature) -> Signature:
 
 
 def _arguments(callee: FunctionAbi, signature: Signature, values: Sequence[Any], name: str) -> Sequence[Any]:
-    """One value a parameter. For the mirrored Signature they are results; for who called, arguments."""
+    """One value for each parameter. The mirrored Signature calls them results; the caller, arguments."""
     if len(values) != len(signature.inputs):
         raise ArgumentError(
             f"`{name}` takes {len(signature.inputs)} raw arguments, of {signature}; got {len(values)}"
@@ -66,7 +66,7 @@ def _arguments(callee: FunctionAbi, signature: Signature, values: Sequence[Any],
 
 
 def _called(function: Callable[..., Any], parameters: Sequence[Parameter], values: Sequence[Any]) -> Any:
-    """Call it with one value a parameter, each in the way in which that goes."""
+    """Call the function with one value for each parameter, by position or by keyword as its kind demands."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for one, value in zip(parameters, values, strict=True):

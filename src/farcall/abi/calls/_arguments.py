@@ -1,6 +1,6 @@
-"""The rules of a call: whether each leaf is what its spec says, and what becomes of it.
+"""The rules of a call: they check each leaf against its spec, and convert it.
 
-Judging looks, and changes nothing; only when nothing is wrong anywhere are the values converted.
+A check changes nothing. The conversions run only if the whole call has no problem.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Convert = Callable[[], Any]
 
 
 class ArgumentChecker:
-    """Checks the raw arguments of one call against their leaves. A size that one shows binds the next."""
+    """Checks the raw arguments of one call against their leaves. Each size binds a name for the next ones."""
 
     def __init__(self, report: Report, casting: Casting) -> None:
         self.report = report
@@ -43,11 +43,11 @@ class ArgumentChecker:
         self._later: list[Later] = []
 
     def walker(self, leaves: Sequence[Leaf]) -> Walker:
-        """What takes a structure over these leaves apart, and reports here."""
+        """A walker that takes a structure over these leaves apart, and reports its problems here."""
         return Walker(leaves, self.report)
 
     def leaf(self, spec: Leaf, path: str, value: Any) -> Convert:
-        """Check one value. What is returned may be called when no problem was found anywhere."""
+        """Check one value. Call the returned conversion only if the whole call has no problem."""
         if value is None and spec.optional:
             return _nothing
         if isinstance(spec, TensorSpec):
@@ -107,7 +107,7 @@ class ArgumentChecker:
             self.copies += 1
             return copy_tensor(info, target_dtype(spec, info), spec.alignment)
         if _core.dtype(info.dtype).bits < 8 and is_numpy(info.value):
-            self.copies += 1  # numpy gives an element of 4 bits a byte, and the core packs them
+            self.copies += 1  # numpy uses a byte for an element of 4 bits, and the core packs them
         return info.value
 
     def _plain(self, spec: TensorSpec, path: str, value: Any) -> Convert:
@@ -165,7 +165,7 @@ def _nothing() -> None:
 
 
 def raw_number(value: Any, dtype: str) -> Any:
-    """A number as it travels: an int of 64 bits without sign as the same bits, a complex one as a tensor."""
+    """The raw form of a number: an unsigned 64-bit int as the same signed bits, a complex one as a tensor."""
     if isinstance(value, int) and value >= 1 << 63:
         return value - (1 << 64)
     if isinstance(value, complex):
@@ -175,7 +175,7 @@ def raw_number(value: Any, dtype: str) -> Any:
     return value
 
 
-# ---- references: each gives the raw value, or raises
+# ---- references: each function returns the raw value, or raises an error
 
 
 def _only(*types: type) -> Callable[[Any], Any]:

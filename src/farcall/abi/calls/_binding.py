@@ -1,6 +1,6 @@
-"""Python's arguments onto parameters, and each argument onto its leaves.
+"""Binds Python's arguments to parameters, and each argument to its leaves.
 
-What is missing, surplus or of another structure is reported with its path, all at once.
+One report lists everything that is missing, superfluous or of another structure, with its path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from farcall.abi.calls._values import describe
 
 
 class Found(NamedTuple):
-    """The value of one leaf, and where it was."""
+    """The value of one leaf, and its path."""
 
     slot: int
     path: str
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 class Walker:
-    """Takes nested values apart; what does not fit becomes a problem."""
+    """Takes nested values apart, and reports each value of another structure as a problem."""
 
     def __init__(self, leaves: Sequence[Leaf], report: Report) -> None:
         self._types = [leaf.type for leaf in leaves]
@@ -41,7 +41,9 @@ class Walker:
         elif isinstance(node, Fields):
             yield from self._fields(node, value, path)
         elif isinstance(node, Nothing) and value is not None:
-            self.report.add(path, f"expected None, for the function does not take it, got {describe(value)}")
+            self.report.add(
+                path, f"expected None, since the function does not take it, got {describe(value)}"
+            )
 
     def _items(self, node: Items, value: Any, path: str) -> Iterator[Found]:
         count = len(node.items)
@@ -72,7 +74,7 @@ class Walker:
 
 
 def _field_values(node: Fields, value: Any) -> Mapping[Any, Any] | None:
-    """The fields of a value by name; None when it has another structure."""
+    """The fields of a value by name; None if it has another structure."""
     if node.kind == "dict":
         return value if isinstance(value, Mapping) else None
     names = [key for key, _ in node.fields]
@@ -86,7 +88,7 @@ def _field_values(node: Fields, value: Any) -> Mapping[Any, Any] | None:
 
 
 def bind(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any], walker: Walker) -> list[Found]:
-    """The leaves of a call in the order of the parameters; what is wrong is reported to ``walker``."""
+    """The leaves of a call in the order of the parameters. Problems go to ``walker``."""
     values = _by_position(signature, args, walker)
     _by_name(signature, kwargs, values, walker)
     found: list[Found] = []

@@ -1,17 +1,22 @@
-"""Which casts are safe. The rule, for arrays and for single numbers, is here and nowhere else.
+"""The rule for casts of arrays and of single numbers. No other module decides this.
 
-**Arrays** are cast to the dtype of their parameter only where every value of the one dtype is a value of the
-other: ``bool`` to any number; an integer to one whose range includes its own, or to a float whose precision
-holds all of its digits (``int16`` to ``float32``, not ``int32``); a float to one of no less precision and
-range; any of these to a complex number whose parts are such floats. A cast array is a copy, and counted.
+**Arrays** are cast to the dtype of their parameter only if that dtype can hold every value of their own:
+
+- a ``bool`` to any number;
+- an integer to an integer whose range includes its own, or to a float with enough precision for all of its
+  values (``int16`` to ``float32``, but not ``int32``);
+- a float to a float of at least its precision and range;
+- any of these to a complex number whose parts are such floats.
+
+A cast array is a copy, and is counted.
 
 **Single numbers** are judged by their value. An int must be in range, or exact as a float. A float becomes
-the nearest value of a float dtype, as a literal does, and must not overflow; it never becomes an int. Only a
-bool is a bool, and a bool is no number.
+the nearest value of a float dtype, as a literal does, and must not overflow. It never becomes an int. Only
+a bool is accepted as a bool, and a bool is not accepted as a number.
 
-``casting`` allows more, in NumPy's words: ``"no"`` casts no array at all, ``"safe"`` is the rule above,
-``"same_kind"`` also goes to a dtype of the same kind (``float64`` to ``float32``, ``int64`` to ``int8``) or
-of a later one (int, float, complex), and ``"unsafe"`` allows every cast between numbers.
+``casting`` uses NumPy's terms: ``"no"`` casts no array, ``"safe"`` is the rule above, ``"same_kind"`` also
+casts to a dtype of the same kind (``float64`` to ``float32``, ``int64`` to ``int8``) or of a later kind
+(int, float, complex), and ``"unsafe"`` allows every cast between numbers.
 """
 
 from __future__ import annotations
@@ -46,23 +51,23 @@ _FLOATS = {  # bits of the significand, exponents: all are < 2**largest, and mul
 
 
 class Number(NamedTuple):
-    """What a dtype of numbers can hold."""
+    """The values that a dtype of numbers can hold."""
 
     kind: str
     """bool, int, float or complex."""
     low: int = 0
     high: int = 0
-    """Of an integer, the range."""
+    """The range of an integer dtype."""
     digits: int = 0
     largest: int = 0
     smallest: int = 0
-    """Of a float, or of the parts of a complex number: see _FLOATS."""
+    """The format of a float, or of the parts of a complex number: see _FLOATS."""
     specials: frozenset[str] = frozenset()
-    """Of these: inf, nan, -0. They are what the endings ``fn`` and ``fnuz`` of a name are about."""
+    """Those of inf, nan and -0 that exist. The endings ``fn`` and ``fnuz`` of a name refer to them."""
     highest: float = 0.0
 
     def holds(self, other: Number) -> bool:
-        """Whether every value of the other is one of this."""
+        """Whether this dtype can hold every value of the other."""
         if self.kind == "bool":
             return other.kind == "bool"
         if self.kind == "int":
@@ -87,7 +92,7 @@ def is_dtype(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def number(name: str) -> Number | None:
-    """What the dtype holds; None for one that is no number we know (``handle``, vectors, numpy's own)."""
+    """The values of the dtype; None if it is not a known number (``handle``, vectors, numpy's own)."""
     if not is_dtype(name) or (dtype := _dtype(name)).lanes != 1:
         return None
     if dtype.code == _BOOL:
@@ -115,7 +120,7 @@ def _specials(name: str, bits: int) -> frozenset[str]:
 
 
 def can_cast(source: str, target: str, casting: Casting) -> bool:
-    """Whether an array may be cast; both dtypes by name."""
+    """Whether an array may be cast from one dtype to another, both given by name."""
     if source == target:
         return True
     a, b = number(source), number(target)
@@ -127,16 +132,17 @@ def can_cast(source: str, target: str, casting: Casting) -> bool:
 
 
 def cast_number(value: Any, name: str, casting: Casting) -> Any:
-    """The number as one of this dtype.
+    """Convert a number to a dtype.
 
     Args:
-        value: a bool, int, float or complex. name: of the dtype.
+        value: a bool, int, float or complex.
+        name: the name of the dtype.
 
     Returns:
         A bool, int, float or complex.
 
     Raises:
-        ValueError: it is not one of the dtype; the message says why.
+        ValueError: the dtype cannot hold the number; the message has the reason.
     """
     to = number(name)
     if to is None:
@@ -147,14 +153,14 @@ def cast_number(value: Any, name: str, casting: Casting) -> Any:
 
 
 def from_register(value: int, name: str) -> int | bool:
-    """The number of a dtype that is in the low bits of a register of 32 bits, or of 64 for dtypes of 64.
+    """The number in the low bits of a register, which has 64 bits for 64-bit dtypes and otherwise 32.
 
     Args:
-        value: what the register says, read with or without a sign.
-        name: of the dtype.
+        value: the contents of the register, read as a signed or an unsigned number.
+        name: the name of the dtype.
 
     Returns:
-        An int or a bool; the value as it is, where a register cannot hold it or the dtype is no integer.
+        An int or a bool; the value unchanged if a register cannot hold it, or if the dtype is not an integer.
     """
     to = number(name)
     if to is None or to.kind not in ("bool", "int"):

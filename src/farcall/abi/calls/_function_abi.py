@@ -1,4 +1,4 @@
-"""FunctionAbi: Python's values into the raw arguments of a function, and its raw results back."""
+"""FunctionAbi: converts Python values to a function's raw arguments, and its raw results to Python values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ ShapeFunction: TypeAlias = Callable[..., Sequence[Any]]
 
 
 class FunctionAbi(_core.SignatureProgram):
-    """How one function is called, by its Signature.
+    """Calls one function by its Signature.
 
-    ``pack_inputs`` checks a call completely and gives the raw arguments; ``unpack_results`` gives the
-    structured result. A Function with a Signature does both by itself; this is for other callers, and for
-    calls by other rules than the usual ones: ``function.abi = FunctionAbi(signature, casting="same_kind")``.
+    ``pack_inputs`` checks a call completely and returns the raw arguments; ``unpack_results`` returns the
+    structured result. A Function with a Signature does both by itself. Use this class for functions
+    elsewhere, and for rules other than the default: ``function.abi = FunctionAbi(signature,
+    casting="same_kind")``.
 
     >>> abi = FunctionAbi(Signature.of({"x": "float32[n]", "by": "float32"}, {"y": "float32[n]"}))
     >>> abi.pack_inputs(numpy.ones(3, "float32"), by=3)
@@ -45,15 +46,16 @@ class FunctionAbi(_core.SignatureProgram):
         """Compile a Signature.
 
         Args:
-            signature: what the function takes and gives.
-            casting: which casts a call may do; see :mod:`farcall.abi.calls._casts`.
-            arrays: what ``unpack_results`` makes of Tensors on the CPU: arrays of numpy that share their
-                memory, the Tensors themselves, or what a callable gives for one (``torch.from_dlpack``).
-            shape_function: for results whose dims do not follow from the arguments': takes the packed
-                arguments, gives for each result its dims, or None where only the function itself can say.
+            signature: the Signature of the function.
+            casting: the casts that a call may do; see :mod:`farcall.abi.calls._casts`.
+            arrays: the form of Tensors on the CPU in results: numpy arrays that share their memory, the
+                Tensors themselves, or the results of a callable (``torch.from_dlpack``).
+            shape_function: computes the dims of results that do not follow from the arguments. It takes the
+                packed arguments, and returns the dims of each result, or None if only the function knows
+                them.
 
         Raises:
-            ValueError: there is no such ``casting``.
+            ValueError: ``casting`` is unknown.
         """
         if casting not in CASTINGS:
             raise ValueError(f"casting: expected one of {', '.join(CASTINGS)}, got {casting!r}")
@@ -63,7 +65,7 @@ class FunctionAbi(_core.SignatureProgram):
         self.signature = signature
         self.casting = casting
         self.copies = 0
-        """How many arguments were copied so far, for their layout, alignment, byte order or dtype."""
+        """The number of arguments copied so far because of their layout, alignment, byte order or dtype."""
         self._arrays = arrays
         self._shape_function = shape_function
 
@@ -78,19 +80,20 @@ class FunctionAbi(_core.SignatureProgram):
         return len(self.signature.outputs)
 
     def allocate_results(self, packed: Sequence[Any], static_alloc: bool = True) -> list[Any]:
-        """Tensors for the results of a call, for a function that writes into them.
+        """Allocate tensors for the results of a call, for a function that writes into them.
 
         Args:
-            packed: what ``pack_inputs`` gave.
-            static_alloc: False: an empty list, for the function allocates all of its results.
+            packed: the return value of ``pack_inputs``.
+            static_alloc: False: return an empty list, since the function allocates all of its results.
 
         Returns:
-            One entry for each result: a Tensor on the CPU, not initialised; None for a scalar, a reference,
-            and a tensor whose dims neither the arguments nor the shape function say: the function makes it.
+            One entry for each result: an uninitialised Tensor on the CPU, or None for a scalar, for a
+            reference, and for a tensor whose dims neither the arguments nor the shape function determine.
+            The function must make such a tensor.
 
         Raises:
-            ArgumentError: ``packed`` has another number of values than there are inputs.
-            ValueError: a dim comes out negative, or a size needs more than 63 bits.
+            ArgumentError: the number of values in ``packed`` differs from the number of inputs.
+            ValueError: a dim is negative, or a size needs more than 63 bits.
         """
         if len(packed) != self.raw_input_arity:
             raise ArgumentError([f"expected {self.raw_input_arity} packed arguments, got {len(packed)}"])
@@ -111,8 +114,8 @@ class FunctionAbi(_core.SignatureProgram):
         """Pack, call ``function`` with the raw arguments by position, and unpack what it returns.
 
         Raises:
-            ArgumentError: the arguments are wrong; nothing ran.
-            ResultError: what it returned is not what the Signature says.
+            ArgumentError: the arguments do not match the Signature; the function did not run.
+            ResultError: the return value does not match the Signature.
         """
         packed = self.pack_inputs(*args, **kwargs)
         made = self._allocate(packed) if self.signature.destinations else []
@@ -129,7 +132,7 @@ class FunctionAbi(_core.SignatureProgram):
     def __reduce__(self) -> Any:
         raise TypeError("a FunctionAbi cannot be pickled; keep its Signature")
 
-    # ---- what the native half cannot decide
+    # ---- cases that the native half cannot decide
 
     def _allocate(self, packed: Sequence[Any]) -> list[Any]:
         return allocation.allocate(self.signature, packed, self._shape_function)

@@ -1,4 +1,4 @@
-"""A Signature as the native core compiles it. native/python/abi/abi.h says how it runs and what it leaves."""
+"""Prepares a Signature for the native core. native/python/abi/abi.h describes how it runs, and its limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farcall.abi._signature import Parameter, Signature
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot, children
 from farcall.abi.calls._tensors import natural_alignment
 
-# What native/python/abi/abi.h calls FC_LEAF_*, FC_REF_*, FC_NODE_*, FC_ARRAYS_* and FC_DIM_*.
+# The constants FC_LEAF_*, FC_REF_*, FC_NODE_*, FC_ARRAYS_* and FC_DIM_* of native/python/abi/abi.h.
 _KIND, _FLAG, _REF, _NODE = _core.LEAF_KINDS, _core.LEAF_FLAGS, _core.REF_KINDS, _core.NODE_KINDS
 _ANY_DIM, _FIRST_EXPRESSION = _core.DIMS["any"], _core.DIMS["expression"]
 ARRAYS = tuple(_core.ARRAY_KINDS)
@@ -25,7 +25,7 @@ Spec = tuple[Any, ...]
 
 
 def symbols(signature: Signature) -> tuple[str, ...]:
-    """The names of sizes in the dims of all tensors; the core knows them by their place here."""
+    """The names in the dims of all tensors. The core refers to a name by its place in this list."""
     leaves = (*signature.inputs, *signature.outputs)
     return tuple(dict.fromkeys(name for leaf in leaves for name in _names(leaf)))
 
@@ -34,9 +34,9 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
     """The arguments of ``farcall._core.SignatureProgram``.
 
     Args:
-        signature: what to compile.
-        names: its symbols.
-        arrays: what ``unpack_results`` makes of tensors, one of ``ARRAYS``.
+        signature: the Signature to compile.
+        names: the names in its dims.
+        arrays: the form of tensors in results, one of ``ARRAYS``.
     """
     places = _Places({name: i for i, name in enumerate(names)})
     roots = (*(_node(one.node) for one in signature.parameters), _node(signature.result_node))
@@ -59,7 +59,7 @@ def compile_signature(signature: Signature, names: Sequence[str], arrays: str) -
 
 
 class _Places:
-    """What the core finds the sizes of dims by: places of names, and the code of expressions, collected."""
+    """Collects the data by which the core computes sizes: places of names, and the code of expressions."""
 
     def __init__(self, names: Mapping[str, int]) -> None:
         self._names = names
@@ -67,7 +67,7 @@ class _Places:
         self.code: list[int] = []
 
     def dim(self, dim: int | str) -> int | None:
-        """A dim as the core has it; None for an expression that only the rules compute."""
+        """A dim in the core's form; None for an expression that only the Python rules compute."""
         if isinstance(dim, int):
             return dim
         if not dims.is_expression(dim):
@@ -99,7 +99,7 @@ def _leaf(leaf: Leaf, places: _Places, argument: bool) -> Spec:
 
 
 def _list(leaf: ListSpec, places: _Places, flags: int, argument: bool) -> Spec:
-    """Lists of results become Python's by the rules, and so do those of items that are written or nest."""
+    """The spec of a list. The Python rules convert lists of results, and written or nested items."""
     in_order = tuple(map(Slot, range(len(leaf.items))))
     flat = isinstance(leaf.node, Repeated) or (isinstance(leaf.node, Items) and leaf.node.items == in_order)
     written = any(isinstance(item, TensorSpec) and item.access != "in" for item in leaf.items)
@@ -110,11 +110,11 @@ def _list(leaf: ListSpec, places: _Places, flags: int, argument: bool) -> Spec:
 
 
 def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Spec:
-    """Results may be laid out as the function likes."""
+    """The spec of a tensor. A result may have any strides."""
     any_dtype = leaf.dtype == ANY_DTYPE
     packed = (
         not any_dtype and _core.dtype(leaf.dtype).bits < 8
-    )  # an array of numpy is packed: a copy, counted
+    )  # the rules pack a numpy array: a copy, which counts
     shape = [places.dim(dim) for dim in leaf.shape or ()]
     by_rules = None in shape or (argument and (packed or (any_dtype and leaf.alignment)))
     flags |= _FLAG["strided"] if leaf.strided or not argument else 0

@@ -1,4 +1,4 @@
-"""What is wrong with one call: each problem with its path, collected and raised as one error."""
+"""Collects the problems of one call, each with its path, and raises them as one error."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 class Report:
     """The problems of one call.
 
-    A path is what a reader would write to get the value: ``tokens["ids"][1]``. In a call of a function
-    with a name, a parameter as a whole is shown as elsewhere in farcall: ``argument 2 `x` of `matmul```.
+    A path is the expression that a reader would write for the value: ``tokens["ids"][1]``. If the function
+    has a name, a whole parameter appears as elsewhere in farcall: ``argument 2 `x` of `matmul```.
     """
 
     def __init__(
         self, subject: str, function: str | None = None, places: Mapping[str, int] | None = None
     ) -> None:
-        """Start empty.
+        """Start without problems.
 
         Args:
-            subject: what the values are: ``argument`` or ``result``.
-            function: its name.
-            places: of the parameters by name, from 1.
+            subject: ``argument`` or ``result``.
+            function: the name of the function.
+            places: the position of each parameter by name, counted from 1.
         """
         self.problems: list[str] = []
         self._subject = subject
@@ -28,11 +28,11 @@ class Report:
         self._places = places or {}
 
     def add(self, path: str, problem: str) -> None:
-        """Note what is wrong with the value at a path."""
+        """Add a problem of the value at a path."""
         self.problems.append(f"{self.label(path)}: {problem}")
 
     def label(self, path: str) -> str:
-        """How a message names the value at a path."""
+        """The name of the value at a path in a message."""
         if self._function is None:
             return f"{self._subject} {path}"
         if path in self._places:
@@ -40,7 +40,7 @@ class Report:
         return f"`{self._function}`: {self._subject} {path}"
 
     def origin(self, path: str) -> str:
-        """How a message points to another value of the same call."""
+        """The name in a message of another value of the same call."""
         if self._function is None or path not in self._places:
             return path
         return f"{self._subject} {self._places[path]} `{path}`"

@@ -1,4 +1,4 @@
-"""The rules of results: raw values as the Signature says them, or a report of all that are not."""
+"""The rules of results: they convert raw values by the Signature, or report all that do not match it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from farcall.abi.calls._values import as_number, describe, tensor_info
 from farcall.errors import ResultError
 
 Arrays = str | Callable[[_core.Tensor], Any] | None
-"""What becomes of a Tensor on the CPU: ``"numpy"``, what a callable gives, or None: it stays."""
+"""The form of a Tensor on the CPU: ``"numpy"``, the result of a callable, or None for the Tensor itself."""
 
 
 class ResultChecker:
-    """Checks the raw results of one call against their leaves, and gives their values."""
+    """Checks the raw results of one call against their leaves, and returns their values."""
 
     def __init__(
         self, report: Report, arrays: Arrays, sizes: Mapping[str, int], *, wraps: bool = False
     ) -> None:
-        """Start with the sizes of names that the arguments gave; ``wraps`` as in a Signature."""
+        """Start with the sizes that the arguments gave to names; ``wraps`` as in a Signature."""
         self.report = report
         self._arrays = arrays
         self._wraps = wraps
@@ -35,10 +35,10 @@ class ResultChecker:
     def all(
         self, leaves: Sequence[Leaf], paths: Mapping[int, str], values: Any, function: str | None
     ) -> list[Any]:
-        """The value of each leaf; those without a name are called by their paths in the result.
+        """The value of each leaf. Errors call a leaf without a name by its path in the result.
 
         Raises:
-            ResultError: their number or any of them is not what the leaves say.
+            ResultError: the number of values, or one of them, does not match the leaves.
         """
         if not isinstance(values, list | tuple) or len(values) != len(leaves):
             got = f"{len(values)} values" if isinstance(values, list | tuple) else describe(values)
@@ -87,7 +87,7 @@ class ResultChecker:
     def _scalar(self, spec: ScalarSpec, path: str, value: Any) -> Any:
         plain = as_number(value)
         if type(plain) is int and (self._wraps or spec.dtype == "uint64"):
-            plain = from_register(plain, spec.dtype)  # a uint64 travels as an int64 everywhere
+            plain = from_register(plain, spec.dtype)  # a raw uint64 is an int64 with the same bits
         try:
             return self._wrong(path, spec, value) if plain is None else cast_number(plain, spec.dtype, "safe")
         except ValueError:

@@ -1,9 +1,9 @@
 """The rule of tensor arguments.
 
-A tensor is passed as it is - the same memory - where dtype, dims and device are right, it is aligned, and it
-is row-major or the parameter takes strides. Else it is copied, if it is only read: into row-major memory of
-the right byte order, alignment and, by farcall.abi.calls._casts, dtype. What is written in place is never
-copied; what is on another device is never moved.
+A tensor is passed without a copy if its dtype, dims and device match, it is aligned, and it is row-major or
+the parameter accepts strides. Otherwise, a tensor that the function only reads is copied: to row-major
+memory of the right byte order, alignment and (by farcall.abi.calls._casts) dtype. A tensor that the
+function writes is never copied, and a tensor on another device is never moved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_VALUES = 1 << 24
 
 
 class Later(NamedTuple):
-    """A tensor with dims that are expressions: compared when all other names have their sizes."""
+    """A tensor with dims that are expressions, which are checked when all other names have sizes."""
 
     path: str
     spec: TensorSpec
@@ -29,14 +29,14 @@ class Later(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with a tensor whose dims are right."""
+    """The problem of a tensor whose dims are right."""
 
     got: str
     cure: str
 
 
 def fault(spec: TensorSpec, info: TensorInfo, casting: Casting) -> Fault | None:
-    """Why a tensor can neither be passed nor copied, its dims aside; None: it can."""
+    """The reason why a tensor can neither be passed nor copied, apart from its dims; None: it can."""
     if not is_dtype(info.dtype):
         return Fault(info.text, "native code has no such dtype")
     if not can_cast(info.dtype, target_dtype(spec, info), casting):
@@ -62,7 +62,7 @@ def target_dtype(spec: TensorSpec, info: TensorInfo) -> str:
 
 
 def unfit_layout(spec: TensorSpec, info: TensorInfo) -> str | None:
-    """Why the function cannot take this memory, in words; None: it can."""
+    """The reason, as text, why the function cannot take this memory; None: it can."""
     if info.dtype != target_dtype(spec, info):
         return "of another dtype"
     if info.swapped:
@@ -76,7 +76,7 @@ def unfit_layout(spec: TensorSpec, info: TensorInfo) -> str | None:
 
 @lru_cache(maxsize=256)
 def natural_alignment(dtype: str) -> int:
-    """Of an element in bytes; a complex number is aligned as its parts are."""
+    """The alignment of an element in bytes. A complex number has the alignment of its parts."""
     element = _core.dtype(dtype)
     size = element.itemsize // 2 if element.code == _COMPLEX else element.itemsize
     return max(1, size & -size)
@@ -89,10 +89,10 @@ def _cast_cure(info: TensorInfo, target: str) -> str:
 
 
 def plain_array(value: Any, spec: TensorSpec, casting: Casting) -> Any:
-    """numpy's array of a number, or of nested lists of numbers, each judged as a single number is.
+    """The numpy array of a number, or of nested lists of numbers, each checked as a single number.
 
     Raises:
-        ValueError, TypeError, OverflowError: a number does not fit, or it is none of these.
+        ValueError, TypeError, OverflowError: a number does not fit, or the value is of another kind.
     """
     import numpy as np
 
@@ -110,7 +110,7 @@ def plain_array(value: Any, spec: TensorSpec, casting: Casting) -> Any:
 def _number(item: Any, dtype: str, casting: Casting) -> Any:
     number = as_number(item)
     if number is None:
-        raise TypeError("lists for a tensor are of numbers, and of one length at each level")
+        raise TypeError("lists for a tensor must hold numbers, and have one length at each level")
     return cast_number(number, dtype, casting)
 
 

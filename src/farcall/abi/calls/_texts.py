@@ -1,4 +1,4 @@
-"""Raw values as text: the form of IREE's tools, ``2x2xf32=[1 2][3 4]``, with every dtype by its own name."""
+"""Writes raw values as text, in the form of IREE's tools: ``2x2xf32=[1 2][3 4]``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def serialize(signature: Signature, values: Sequence[Any]) -> list[str]:
 
 
 def _leaves(signature: Signature, values: Sequence[Any]) -> Sequence[Leaf | None]:
-    """Which leaves the values belong to: results, unless their number is only right for arguments."""
+    """The leaves of the values: the results, unless only the number of arguments matches."""
     for leaves in (signature.outputs, signature.inputs):
         if len(leaves) == len(values):
             return leaves
@@ -41,7 +41,7 @@ def _text(value: Any, leaf: Leaf | None) -> str:
 
 
 def type_name(dtype: str) -> str:
-    """A dtype as IREE's tools write it: ``f32``, ``i8``, ``u16``, ``bf16``, ``i1``, ``f8e4m3fn``."""
+    """The name of a dtype in IREE's tools: ``f32``, ``i8``, ``u16``, ``bf16``, ``i1``, ``f8e4m3fn``."""
     if dtype in _FLOATS:
         return _FLOATS[dtype]
     letters = dtype.rstrip("0123456789")

@@ -1,4 +1,4 @@
-"""What a Python value is to a tensor parameter: dtype, shape, layout and memory, of any framework."""
+"""Inspects a Python value for a tensor parameter: dtype, shape, layout and memory, of any framework."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _CPU = _core.Device("cpu").dlpack_device_type()
 
 
 class TensorInfo(NamedTuple):
-    """A tensor argument, looked at without touching its elements."""
+    """The properties of a tensor argument, found without a look at its elements."""
 
     value: Any
     dtype: str
-    """farcall's name; where DLPack has no such dtype, numpy's."""
+    """farcall's name of the dtype, or numpy's name if DLPack has no such dtype."""
     shape: tuple[int, ...]
     contiguous: bool
     address: int
-    """Of the first element; 0 on other devices, where it is not ours to judge."""
+    """The address of the first element; 0 on other devices, where farcall does not check it."""
     writable: bool
     device: str
     swapped: bool = False
-    """The elements are in the byte order of other machines."""
+    """Whether the elements have the byte order of other machines."""
 
     @property
     def text(self) -> str:
@@ -34,10 +34,10 @@ class TensorInfo(NamedTuple):
 
 
 def tensor_info(value: Any) -> TensorInfo | None:
-    """What a tensor is; None for a value that is none.
+    """The properties of a tensor; None if the value is not a tensor.
 
     Raises:
-        Exception: what its framework raises when it refuses to share the tensor.
+        Exception: the error of a framework that refuses to share the tensor.
     """
     if is_numpy(value):
         return _numpy_info(value)
@@ -49,15 +49,15 @@ def tensor_info(value: Any) -> TensorInfo | None:
 
 
 def is_numpy(value: Any) -> bool:
-    """Whether it is an array of numpy, which need not be imported for that."""
+    """Whether a value is a numpy array. This does not import numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def exported_array(value: Any, writable: bool) -> Any:
-    """numpy's array over the memory that a value lends by Python's buffer protocol; None: it lends none.
+    """A numpy array over the memory of a value with Python's buffer protocol; None: it has no buffer.
 
-    What has only ``__array__`` may make a copy there, so it serves where nothing is written.
+    ``__array__`` may make a copy, so a value that has only that can be an argument that is read, not written.
     """
     if isinstance(value, list | tuple | str | bool | int | float | complex | None):
         return None
@@ -69,12 +69,12 @@ def exported_array(value: Any, writable: bool) -> Any:
         if hasattr(type(value), "__array__"):
             return None if writable else np.asarray(value)
         return np.asarray(memoryview(value))
-    except (TypeError, ValueError, NotImplementedError):  # no buffer, or one of elements without a dtype
+    except (TypeError, ValueError, NotImplementedError):  # it has no buffer, or its elements have no dtype
         return None
 
 
 def share(value: Any) -> _core.Tensor:
-    """A Tensor over the memory of any framework's; torch's that require grad as well, as in a call."""
+    """A Tensor over the memory of any framework's tensor. As in a call, a torch tensor may require grad."""
     return _core.from_dlpack(value.detach() if getattr(value, "requires_grad", False) is True else value)
 
 
@@ -113,15 +113,15 @@ def _shared_info(value: Any, tensor: _core.Tensor) -> TensorInfo:
 
 
 def _is_writable(value: Any) -> bool:
-    """jax's arrays never are; the others that have no numpy flags do not say, and their setter does."""
+    """Whether a tensor is writable. jax's arrays never are; others without numpy's flags do not say."""
     return not type(value).__module__.startswith(("jax", "jaxlib"))
 
 
 def copy_tensor(info: TensorInfo, dtype: str, alignment: int) -> Any:
-    """A row-major copy on the CPU with that dtype, of the same framework where that is torch, else of numpy.
+    """A row-major copy on the CPU with that dtype: a torch tensor of a torch tensor, else a numpy array.
 
     Raises:
-        Exception: what numpy raises when it cannot.
+        Exception: numpy's error if it cannot convert the values.
     """
     import numpy as np
 
@@ -150,10 +150,10 @@ def _aligned(shape: tuple[int, ...], dtype: Any, alignment: int) -> Any:
 
 
 def numpy_dtype(name: str) -> Any:
-    """numpy's dtype of that name, from ml_dtypes where numpy has none.
+    """numpy's dtype of that name, or the dtype of ml_dtypes.
 
     Raises:
-        TypeError: neither has it.
+        TypeError: neither package has it.
     """
     import numpy as np
 
@@ -169,7 +169,7 @@ def numpy_dtype(name: str) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A value in an error message, short: never its elements."""
+    """A short description of a value for an error message, without its elements."""
     try:
         if info := tensor_info(value):
             return info.text
@@ -195,13 +195,13 @@ def describe(value: Any) -> str:
 
 
 def unshared(value: Any, error: Exception) -> str:
-    """A tensor that its framework does not share, and why: torch says more than that, in many lines."""
+    """The description of a tensor that its framework does not share, with the first part of the reason."""
     reason = (str(error).splitlines() or [""])[0]
     return f"a `{type(value).__name__}` that cannot be shared ({reason:.200})"
 
 
 def as_number(value: Any) -> bool | int | float | complex | None:
-    """The number that a value is: Python's, numpy's, or a tensor without dims; None for others."""
+    """The number in a value: Python's, numpy's, or a tensor of rank 0; None for other values."""
     if isinstance(value, bool | int | float | complex):
         return value
     item = getattr(value, "item", None)

@@ -1,1 +1,1 @@
-"""The formats in which IREE writes signatures, of 2020 and of today."""
+"""Readers and writers of IREE's signatures, of 2020 and of today."""

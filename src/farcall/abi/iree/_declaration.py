@@ -1,8 +1,8 @@
-"""Signatures from the declaration that IREE's compiler writes beside every function, for people:
+"""Makes Signatures from declarations, which IREE's compiler writes for every function, for human readers:
 
     sync func @add(%lhs: tensor<4xf32>, %input1: tensor<?xf32>) -> (%output0: tensor<4xf32>)
 
-It has names and types; nothing nests in it.
+A declaration has names and types, but no nesting.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def read(declaration: str) -> Signature:
     """The Signature that a declaration describes.
 
     Raises:
-        SignatureError: it is no declaration, asynchronous, or a dtype in it is not known.
+        SignatureError: the text is not a declaration, the function is asynchronous, or a dtype is unknown.
     """
     start, inputs, outputs = _parts(declaration)
     if not start.startswith(("sync func @", "async func @")):
-        raise SignatureError(f"no declaration of a function: {declaration!r:.80}")
+        raise SignatureError(f"not a declaration of a function: {declaration!r:.80}")
     if start.startswith("async"):
         raise SignatureError(
             "the function is asynchronous: it takes fences that no Signature supplies; "
@@ -49,7 +49,7 @@ def read(declaration: str) -> Signature:
 
 
 def input_names(declaration: str) -> tuple[str, ...]:
-    """The names of the arguments; none where the text is no declaration, or names repeat."""
+    """The names of the arguments; empty if the text is not a declaration, or if names repeat."""
     try:
         names = tuple(value.name for value in _values(_parts(declaration)[1]))
     except ValueError:
@@ -58,7 +58,7 @@ def input_names(declaration: str) -> tuple[str, ...]:
 
 
 def _parts(declaration: str) -> tuple[str, str, str]:
-    """What is before the arguments, these, and the results; empty texts where it is no declaration."""
+    """The text before the arguments, the arguments, and the results; empty if it is not a declaration."""
     head, arrow, outputs = declaration[:LONGEST].rpartition(") -> (")
     start, parenthesis, inputs = head.partition("(")
     whole = arrow and parenthesis and outputs.endswith(")")
@@ -76,7 +76,7 @@ def _values(text: str) -> list[_Value]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets."""
+    """Split at the commas outside brackets."""
     parts, depth, start = list[str](), 0, 0
     for i, char in enumerate(text):
         depth += (char in "<{([") - (char in ">})]")

@@ -1,8 +1,8 @@
-"""Signatures from and to the JSON that a function of IREE's carries as the reflection attribute ``iree.abi``.
+"""Reads and writes the JSON that a function of IREE carries as the reflection attribute ``iree.abi``.
 
-Each record of ``a`` is one raw argument: what nests in it travels as one list. Of the results, a single
-list, tuple or dict is spread over the raw results ("inlined"); what nests deeper travels as a list again.
-IREE's own Python takes fewer records than compilers may write; all are taken here.
+Each record of ``a`` is one raw argument; a nested record travels as one list. If the result is a single
+list, tuple or dict, its items are the raw results ("inlined"); deeper nesting travels as lists again.
+IREE's own Python accepts fewer records than compilers may write; this module accepts all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from farcall.errors import SignatureError
 
 VERSION = 1
 
-Record: TypeAlias = Any  # what JSON gives: None, text or a list
+Record: TypeAlias = Any  # a JSON value: None, a text or a list
 
 _SHORT = 12  # parts of a tensor's record that is remembered
 _TENSOR = 'expected ["ndarray", element type, rank or null, dim or null, ...]'
@@ -52,7 +52,7 @@ def from_iree(metadata: str | bytes | Mapping[str, str]) -> Signature:
     declaration = metadata.get("iree.abi.declaration")
     for key in ("iree.abi", "iree.abi.declaration"):
         if not isinstance(metadata.get(key, ""), str):
-            raise SignatureError(f"the attribute `{key}` is no text: {metadata[key]!r:.60}")
+            raise SignatureError(f"the attribute `{key}` is not a text: {metadata[key]!r:.60}")
     if text := metadata.get("iree.abi"):
         labels = iree_declaration.input_names(declaration or "")
         return (_read if len(text) <= REMEMBERED else _read.__wrapped__)(text, labels)
@@ -92,7 +92,7 @@ def _error(path: str, problem: str) -> SignatureError:
 
 
 def _read_arguments(records: Sequence[Record], labels: Sequence[str]) -> tuple[list[Leaf], list[Parameter]]:
-    """Records without a name are parameters by position alone, and go first, as IREE binds them."""
+    """Records without a name are positional-only parameters, and come first, as IREE binds them."""
     leaves, bare, named = list[Leaf](), list[int](), dict[str, Slot]()
     for i, record in enumerate(records):
         if _head(record) != "named":
@@ -112,7 +112,7 @@ def _read_arguments(records: Sequence[Record], labels: Sequence[str]) -> tuple[l
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """The name, or the next one that nobody has yet."""
+    """The name, or the next free one."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -120,7 +120,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _head(record: Record) -> str:
-    """What kind of compound a record is; empty: none."""
+    """The kind of compound that a record is; empty if it is not a compound."""
     return record[0] if isinstance(record, list) and record and isinstance(record[0], str) else ""
 
 
@@ -176,10 +176,10 @@ def _read_tensor(record: list[Any], path: str, name: str) -> TensorSpec:
 
 @lru_cache(maxsize=1024, typed=True)
 def _known_tensor(name: str, element: Any, rank: Any, *dims: Any) -> TensorSpec:
-    """A leaf by the parts of its record: the many arguments of a long signature are of few types."""
+    """The leaf of a record's parts, cached, since the many arguments of a long signature have few types."""
     dtype = dtype_of(element)
     if dtype is None:
-        raise ValueError(f"{element!r:.40} is no element type")
+        raise ValueError(f"{element!r:.40} is not an element type")
     if rank is None and not dims:
         return TensorSpec(name, dtype, None)
     if type(rank) is not int or rank != len(dims):
@@ -228,7 +228,7 @@ def to_iree_json(signature: Signature) -> str:
         where = f"parameter `{parameter.name}`"
         if not isinstance(parameter.node, Slot) or parameter.kind == "var_positional":
             raise SignatureError(
-                f"{where}: in iree.abi an argument that nests travels as one list: a ListSpec"
+                f"{where}: in iree.abi a nested argument travels as one list; make it a ListSpec"
             )
         record = _record(signature.inputs[parameter.node.index], where)
         if parameter.kind != "positional_only":
@@ -277,7 +277,7 @@ def _list_record(items: Sequence[Leaf], node: Node, where: str) -> Record:
     children = node.items if isinstance(node, Items) else [child for _, child in node.fields]
     order = [child.index if isinstance(child, Slot) else -1 for child in children]
     if sorted(order) != list(range(len(items))):
-        raise SignatureError(f"{where}: in iree.abi a value that nests travels as one list: a ListSpec")
+        raise SignatureError(f"{where}: in iree.abi a nested value travels as one list; make it a ListSpec")
     records = [_record(items[index], where) for index in order]
     if isinstance(node, Fields):  # they travel in the order in which they are listed
         listed = sorted(zip(order, [key for key, _ in node.fields], records, strict=True))

@@ -1,11 +1,11 @@
-"""Fields: what IREE's signatures of 2020 are written in, raw and SIP alike.
+"""Reads and writes fields, of which IREE's signatures of 2020 consist, both raw and SIP.
 
 A signature is a run of fields without separators. An integer field is a tag (``_`` or a small letter) and a
 decimal number of 32 bits: ``d-1``. A span is a capital letter, a count of bytes and that many bytes, of which
 the first is ``!``: ``B4!d10``; its payload may be a run of fields again.
 
-The reader that these signatures were made for skipped some broken fields and never came back from others.
-Here any bytes are fields, or an error that says where they stop being so.
+IREE's reader of that time skipped some broken fields, and never returned from others. Here any bytes either
+are fields, or raise an error with the position of the first byte that is not.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Field: TypeAlias = tuple[str, int, int, int]
 
 
 class Source(NamedTuple):
-    """What is read, one character a byte, and how errors call it (``raw signature``)."""
+    """The bytes to read, as one character each, and their name in errors (``raw signature``)."""
 
     data: str
     what: str
 
     def error(self, at: int, problem: str) -> SignatureError:
-        """The error that shows where in the bytes the problem is."""
+        """The error for a problem, which shows its position in the bytes."""
         excerpt = self.data[at : at + _EXCERPT].encode("latin-1").decode("utf-8", "backslashreplace")
         more = "..." if at + _EXCERPT < len(self.data) else ""
         return SignatureError(f"{self.what}, byte {at} (at {excerpt + more!r}): {problem}")
 
     def text(self, start: int, end: int) -> str:
-        """The payload of a span as the text that it is in UTF-8."""
+        """The payload of a span, decoded from UTF-8."""
         text = self.data[start:end]
         try:
             return text if text.isascii() else text.encode("latin-1").decode()
@@ -52,10 +52,10 @@ class Source(NamedTuple):
 
 
 def source(text: str | bytes, what: str) -> Source:
-    """What is read: the text in UTF-8.
+    """The source of a text, encoded in UTF-8.
 
     Raises:
-        SignatureError: it is longer than any signature, or not text.
+        SignatureError: the text is longer than any signature, or is not valid UTF-8.
     """
     try:
         data = text if isinstance(text, bytes) else text.encode()
@@ -67,10 +67,10 @@ def source(text: str | bytes, what: str) -> Source:
 
 
 def fields(source: Source, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """The fields of ``data[start:end]``, in order. Positions are those in the whole.
+    """Yield the fields of ``data[start:end]``, in order. Positions refer to the whole source.
 
     Raises:
-        SignatureError: what stands there is no field. The fields before it were given.
+        SignatureError: the bytes at a position are not a field. The fields before it were yielded.
     """
     data, at = source.data, start
     end = len(data) if end is None else end
@@ -94,7 +94,7 @@ def fields(source: Source, start: int = 0, end: int | None = None) -> Iterator[F
 
 
 def _integer(source: Source, at: int, digits: str) -> int:
-    """A number that may be out of range; it is never converted while it may be huge."""
+    """Check the length of a number before converting it, since it may be huge."""
     digits_only = digits.lstrip("-").lstrip("0")
     value = int(digits_only or "0") if len(digits_only) <= _DIGITS else 1 << 32
     if (value := -value if digits.startswith("-") else value) not in _INT32:
@@ -109,7 +109,7 @@ def _wrong_length(source: Source, at: int, size: int, left: int) -> SignatureErr
 
 
 def _problem(source: Source, at: int, end: int) -> SignatureError:
-    """Why no field starts there."""
+    """The reason why no field starts at a position."""
     tag, rest = source.data[at : at + 1], source.data[at + 1 : end]
     if not re.match(r"[_a-zA-Z]", tag):
         return source.error(at, "expected a tag (`_`, a-z or A-Z)")
@@ -121,12 +121,12 @@ def _problem(source: Source, at: int, end: int) -> SignatureError:
 
 
 def halves(source: Source, noun: str) -> tuple[Field, Field]:
-    """The spans ``I`` and ``R``, of the arguments and of the results, in any order; the first of each counts.
+    """The spans ``I`` (arguments) and ``R`` (results), in any order; the first of each counts.
 
-    Fields of other tags are for other readers. All of them are read, so that none is broken.
+    Fields with other tags are for other readers. This function reads them, too, so that none may be broken.
 
     Raises:
-        SignatureError: one is not there (it is called a ``noun``), or the bytes are no fields.
+        SignatureError: a span is missing (errors call it a ``noun``), or the bytes are not fields.
     """
     found: dict[str, Field] = {}
     for field in fields(source):

@@ -1,6 +1,6 @@
 """Raw signatures: the flat arguments and results of a function of IREE's 2020 ABI, ``I6!S3!t6R4!B1!``.
 
-Leaves have neither names nor symbols there, and twelve dtypes; booleans, structure and access are not known.
+They have twelve dtypes, and no names, symbols, booleans, structure or access.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _REFERENCE = RefSpec("", "object")
 
 
 def parse(text: str | bytes) -> tuple[tuple[Leaf, ...], tuple[Leaf, ...]]:
-    """Arguments and results of a raw signature.
+    """The arguments and results of a raw signature.
 
     Raises:
-        SignatureError: it is malformed. The message has the position and an excerpt.
+        SignatureError: the text is malformed. The message has the position and an excerpt.
     """
     source = lexer.source(text, "raw signature")
     inputs, results = lexer.halves(source, "span")
@@ -66,7 +66,7 @@ def _leaf(source: Source, field: Field) -> Leaf:
 
 @lru_cache(maxsize=1024)
 def _known_leaf(tag: str, payload: str) -> Leaf:
-    """A leaf by its bytes: the many arguments of a long signature are of few types."""
+    """The leaf of a descriptor, cached, since the many arguments of a long signature have few types."""
     return _read_leaf(Source(payload, ""), (tag, 0, 0, len(payload)))
 
 
@@ -122,10 +122,10 @@ def _dtype(source: Source, at: int, code: int) -> str:
 
 
 def emit(inputs: Iterable[Leaf], outputs: Iterable[Leaf]) -> str:
-    """The raw signature. Names are left out, and a symbolic dim becomes a dynamic one.
+    """Write a raw signature. It leaves names out, and a symbolic dim becomes a dynamic one.
 
     Raises:
-        SignatureError: a raw signature cannot say what a leaf is.
+        SignatureError: a raw signature cannot express a leaf.
     """
     halves = (("I", inputs), ("R", outputs))
     return b"".join(lexer.span(tag, b"".join(map(_emit, leaves))) for tag, leaves in halves).decode()
@@ -159,7 +159,7 @@ def _emit_dtype(leaf: TensorSpec | ScalarSpec) -> bytes:
 
 
 def text(inputs: Iterable[Leaf], outputs: Iterable[Leaf]) -> str:
-    """As IREE prints a raw signature: ``(Buffer<float32[?x64]>, sint32) -> (RefObject<?>)``."""
+    """The text of a raw signature as IREE prints it: ``(Buffer<float32[?x64]>) -> (RefObject<?>)``."""
     sides = [", ".join(map(_text, leaves)) for leaves in (inputs, outputs)]
     return f"({sides[0]}) -> ({sides[1]})"
 

@@ -1,7 +1,7 @@
-"""Signatures from and to the reflection attributes of IREE's 2020 modules: a raw signature, and how it nests.
+"""Reads and writes the reflection attributes of IREE's modules of 2020: raw signatures, and SIP for nesting.
 
-The parser that these attributes were made for took structures that do not fit the raw signature, and then
-lost arguments or read memory that was none of its business. Here the two are compared when they are read.
+IREE's parser of that time accepted structures that do not fit the raw signature, and then lost arguments or
+read memory out of bounds. This module compares the two when it reads them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def from_reflection(attributes: Mapping[str, str] | Iterable[tuple[str, str]]) -
 
 
 def _structure_of(given: Mapping[str, str]) -> str:
-    """The SIP signature of a function whose attributes say that it has one."""
+    """The SIP signature of a function, if its attributes have one."""
     for key in ("abiv", "sipv"):
         if str(given.get(key, VERSION)) != VERSION:
             raise SignatureError(
@@ -71,7 +71,7 @@ def _read(flat: str, nested: str | None) -> Signature:
 
 
 def _parameters(tree: Tree | None) -> tuple[Parameter, ...]:
-    """One parameter a child of the root, named by its key: positional in a list, by keyword in a dict."""
+    """One parameter for each child of the root, named by its key: positional in a list, keyword in a dict."""
     if tree is None:
         return ()
     if isinstance(tree, int):
@@ -135,7 +135,7 @@ def to_reflection(signature: Signature) -> dict[str, str]:
 
 
 def _is_plain(signature: Signature) -> bool:
-    """Whether the raw signature says it all: a parameter an input, one result bare, several a tuple."""
+    """Whether the raw signature is enough: each input is a parameter; one result is bare, several a tuple."""
     plain = Signature(signature.inputs, signature.outputs)
     if signature.result != plain.result or any(one.kind == "keyword_only" for one in signature.parameters):
         return False
@@ -167,7 +167,7 @@ def _result_tree(node: Node) -> Tree | None:
 
 
 def _tree(node: Node, path: str) -> Tree:
-    """A tuple becomes a list, and a namedtuple or dataclass a dict: SIP knows no others."""
+    """SIP has only lists and dicts: a tuple becomes a list, and a namedtuple or dataclass a dict."""
     if isinstance(node, Slot):
         return node.index
     if isinstance(node, Items):

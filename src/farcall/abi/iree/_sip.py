@@ -1,7 +1,7 @@
-"""SIP ("structured index path") signatures: how the flat arguments and results of a raw signature nest.
+"""SIP ("structured index path") signatures: the nesting of the arguments and results of a raw signature.
 
-Read into, and written from, trees of lists and dicts whose leaves are indices into the raw list. What a tree
-means for a Signature is _reflection.py's business.
+This module reads and writes trees of lists and dicts whose leaves are indices into the raw list.
+_reflection.py turns a tree into the structure of a Signature.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal["list", "dict"]
 
 @dataclasses.dataclass(slots=True)
 class Branch:
-    """A list (keys are ints) or a dict (texts). Keys need not be dense: whoever needs that checks it."""
+    """A list (keys are ints) or a dict (keys are texts). The keys of a list may have gaps."""
 
     kind: Kind
     children: dict[Key, Tree] = dataclasses.field(default_factory=dict)
@@ -47,7 +47,7 @@ def parse(text: str | bytes) -> Sip:
     """Read a SIP signature.
 
     Raises:
-        SignatureError: it is malformed. The message has the position and an excerpt.
+        SignatureError: the text is malformed. The message has the position and an excerpt.
     """
     source = lexer.source(text, "SIP signature")
     inputs, results = lexer.halves(source, "struct")
@@ -120,7 +120,7 @@ def _wrong_key(source: Source, field: Field, branch: Branch) -> SignatureError:
 
 
 def emit(sip: Sip) -> str:
-    """The SIP signature; keys in the order of their numbers, or of their bytes."""
+    """Write a SIP signature, with keys in the order of their numbers, or of their bytes."""
     halves = (("I", sip.inputs), ("R", sip.results))
     data = b"".join(lexer.span(tag, b"" if tree is None else _emit(tree)) for tag, tree in halves)
     return data.decode()

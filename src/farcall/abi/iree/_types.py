@@ -1,10 +1,10 @@
-"""What IREE's compiler calls the types of elements, and what a Signature calls them."""
+"""The names of element types in IREE's compiler and in a Signature."""
 
 from __future__ import annotations
 
 from farcall.errors import SignatureError
 
-# MLIR's integers have no sign by themselves; numpy's signed ones stand for them, as in IREE's own bindings.
+# MLIR's integers have no sign; as in IREE's own bindings, they stand for numpy's signed integers.
 _DTYPES = {
     "i1": "bool",
     **{f"i{bits}": f"int{bits}" for bits in (4, 8, 16, 32, 64)},
@@ -32,7 +32,7 @@ _SYNONYMS = {f"si{bits}": f"int{bits}" for bits in (4, 8, 16, 32, 64)} | {"index
 
 
 def dtype_of(element: str) -> str | None:
-    """``float32`` for ``f32``; None for what is no element type."""
+    """``float32`` for ``f32``; None if the text is not an element type."""
     return _DTYPES.get(element) or _SYNONYMS.get(element)
 
 

@@ -179,7 +179,7 @@ def test_asyncio_gives_up_after_a_timeout_and_the_session_goes_on(server: Server
     name = uuid.uuid4().hex
 
     async def main() -> None:
-        with pytest.raises(DeadlineExceededError, match=r"`test\.wait_for` was not done within 0\.01 s"):
+        with pytest.raises(DeadlineExceededError, match=r"`test\.wait_for` did not end within 0\.01 s"):
             await wait.call_async(name, timeout=0.01)
         other = asyncio.create_task(add.call_async(1, 1))
         with connect(server.url, key="k", timeout=SECONDS) as another:

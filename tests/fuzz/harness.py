@@ -118,17 +118,17 @@ def _for_long(
     return 0
 
 
-def _atheris(name: str, one_input: OneInput, seconds: float, *, merge: bool) -> None:
+def _atheris(name: str, one_input: OneInput, seconds: float, merging: list[str]) -> None:
     import atheris  # type: ignore[import-not-found]
 
-    found, learned = FOUND / f"{name}-", FOUND / "corpus" / name
+    learned, seeds = FOUND / "corpus" / name, CORPUS / f"fuzz_{name}"
     learned.mkdir(parents=True, exist_ok=True)
-    options = ["-max_len=4096", "-timeout=20", f"-artifact_prefix={found}"]
-    options.append("-set_cover_merge=1" if merge else f"-max_total_time={int(seconds)}")
-    folders = [str(learned), str(CORPUS / f"fuzz_{name}")]  # what is new goes into the first
-    folders = folders[::-1] if merge else folders
+    options = ["-max_len=4096", "-timeout=20", f"-artifact_prefix={FOUND / name}-"]
+    options += merging or [f"-max_total_time={int(seconds)}"]
+    folders = [seeds, learned] if merging else [learned, seeds]  # what is new goes into the first
+    itself = f"{sys.executable} -m tests.fuzz.fuzz_{name}"  # a merge starts it again
     atheris.instrument_all()
-    atheris.Setup([name, *options, *folders], one_input)
+    atheris.Setup([itself, *options, *map(str, folders)], one_input)
     atheris.Fuzz()  # ends the process
 
 
@@ -137,5 +137,5 @@ def main(name: str, one_input: OneInput) -> None:
     wishes = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("-max_total_time=")]
     seconds = float(wishes[-1]) if wishes else 60.0
     if "-atheris=0" not in sys.argv and importlib.util.find_spec("atheris"):
-        _atheris(name, one_input, seconds, merge="-set_cover_merge=1" in sys.argv)
+        _atheris(name, one_input, seconds, [word for word in sys.argv[1:] if "merge" in word])
     sys.exit(_for_long(name, one_input, seconds))

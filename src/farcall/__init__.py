@@ -1,7 +1,7 @@
 """farcall: call compiled kernels across every boundary.
 
-The public surface. What is heavy is imported when it is first used, so ``import farcall`` costs little and
-brings in neither numpy nor onnx.
+This module has the public names. It imports heavy modules when they are first used, so ``import farcall`` is
+cheap, and imports neither numpy nor onnx.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# name -> the module that has it
+# name -> the module that defines it
 _LAZY = {
     "convert": "farcall.ffi",
     "Device": "farcall.ffi",

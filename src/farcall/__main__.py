@@ -1,4 +1,4 @@
-"""``python -m farcall`` is the command ``farcall``."""
+"""``python -m farcall`` runs the command ``farcall``."""
 
 from farcall.cli import main
 

@@ -1,4 +1,4 @@
-"""Files are written beside and renamed: a reader sees the old file or the new one, never a half."""
+"""Writes a file beside its destination and renames it, so that a reader never sees half a file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from farcall.errors import UsageError
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that :func:`write_beside` could not make, before the work whose result it is to hold.
+    """Refuse a file that :func:`write_beside` could not write, before the work for its contents begins.
 
     Raises:
-        UsageError: its folder is missing, or may not be written to.
+        UsageError: the folder of the file is missing or not writable.
     """
     folder = Path(path).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -27,12 +27,12 @@ def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -
     """Write ``data`` to ``path`` in one step.
 
     Args:
-        path: the file to make or replace; its folder must exist.
-        data: all of the content.
+        path: the file to create or replace; its folder must exist.
+        data: the complete contents.
         mode: permission bits of the new file.
 
     Raises:
-        UsageError: the file cannot be written there; nothing is left behind.
+        UsageError: the file cannot be written; no partial file is left behind.
     """
     target = Path(path)
     temporary: str | None = None

@@ -1,4 +1,4 @@
-"""What messages say in the same words everywhere."""
+"""Texts that many messages share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """``; did you mean `main`?`` for a name that looks like one of those that exist; else nothing."""
+    """``; did you mean `main`?`` if the name resembles an existing one; otherwise empty."""
     close = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean `{close[0]}`?" if close else ""

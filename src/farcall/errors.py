@@ -1,13 +1,14 @@
-"""Every error that farcall raises by its own name.
+"""The errors that farcall defines.
 
-Two families, split by who is wrong (the rule of h11's ``_util.py``):
+They form two families, by the side that is at fault (as in h11's ``_util.py``):
 
-* :class:`UsageError` - this side asked for something that cannot be: a missing file, a model that is not
-  ONNX, an operator that no backend takes. Change the call, the file or the environment.
-* :class:`RemoteError` - the other side of a connection misbehaved, refused or went away.
+* :class:`UsageError`: this side made a request that cannot succeed: a missing file, a model that is not ONNX,
+  an operator that no backend takes. Change the call, the file or the environment.
+* :class:`RemoteError`: the other side of a connection misbehaved, refused or went away.
 
-An argument of the wrong dtype, rank or shape is Python's own ``TypeError`` or ``ValueError``, here and on a
-remote Function alike. Every message says what, where, what was expected, what came, and the cure.
+An argument of the wrong dtype, rank or shape raises Python's own ``TypeError`` or ``ValueError``, in local
+and remote calls. Every message names the problem, its place, the expected value, the actual value, and the
+cure.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from collections.abc import Sequence
 
 
 class FarcallError(Exception):
-    """Base of all errors that farcall defines. Catch it to catch them all."""
+    """The base class of all errors that farcall defines. Catch it to catch all of them."""
 
 
 class UsageError(FarcallError):
-    """Something on this side is wrong; the message names the cure."""
+    """The cause is on this side; the message names the cure."""
 
 
 class ModelError(UsageError):
@@ -35,11 +36,11 @@ class UnsupportedOperatorError(ModelError):
 
 
 class BackendError(UsageError):
-    """A backend is not installed, or what it generated breaks its contract."""
+    """A backend is not installed, or the code that it generated breaks its contract."""
 
 
 class ToolchainError(UsageError):
-    """No C compiler was found, or it refused the generated code. The message holds the compiler's words."""
+    """No C compiler was found, or it refused the generated code. The message has the compiler's output."""
 
 
 class ArtifactError(UsageError):
@@ -50,19 +51,19 @@ class ArtifactError(UsageError):
 
 
 class SignatureError(UsageError, ValueError):
-    """What describes a function (a signature in one of its encodings, annotations) is broken or inconsistent.
+    """The description of a function (an encoded Signature, or annotations) is broken or inconsistent.
 
-    The message says where in it, and what was expected there. Nothing is wrong with the values of a call:
-    those get :class:`ArgumentError`.
+    The message has the position in the description, and the expected text. Wrong values in a call raise
+    :class:`ArgumentError` instead.
     """
 
 
 class ArgumentError(UsageError, TypeError, ValueError):
-    """The arguments of a call are not what the function's Signature says. Nothing was packed, nothing ran.
+    """The arguments of a call do not match the function's Signature. The function did not run.
 
-    The message names every wrong leaf by its path; :attr:`problems` has them one by one. It is a
-    ``TypeError`` and a ``ValueError``, for a call may have both faults. Change the values, or allow casts by
-    ``function.abi = farcall.abi.FunctionAbi(signature, casting="same_kind")``.
+    The message names every wrong leaf by its path; :attr:`problems` lists them one by one. The error is
+    both a ``TypeError`` and a ``ValueError``, since one call may have both faults. Change the values, or
+    allow more casts with ``function.abi = farcall.abi.FunctionAbi(signature, casting="same_kind")``.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -71,9 +72,9 @@ class ArgumentError(UsageError, TypeError, ValueError):
 
 
 class ResultError(FarcallError, ValueError):
-    """A function's results are not what its Signature says: the function or the Signature is wrong.
+    """The results of a function do not match its Signature: the function or the Signature is wrong.
 
-    The message names every wrong leaf by its path; :attr:`problems` has them one by one.
+    The message names every wrong leaf by its path; :attr:`problems` lists them one by one.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -82,7 +83,7 @@ class ResultError(FarcallError, ValueError):
 
 
 def _listed(problems: Sequence[str], what: str) -> tuple[tuple[str, ...], str]:
-    """The problems, and one message of them. From another machine, a copy or a pickle comes the message."""
+    """Holds problems and their joint message. After a copy, a pickle or a remote call, only the message."""
     if isinstance(problems, str):
         head, *each = problems.split("\n  ")
         return tuple(each) if head == f"{len(each)} wrong {what}:" else (problems,), problems
@@ -95,29 +96,29 @@ class RemoteError(FarcallError):
 
 
 class ConnectError(RemoteError):
-    """No session could be opened: nobody listens, the key is wrong, or the peer is no farcall server."""
+    """No session could be opened: no server listens, the key is wrong, or the peer is not a server."""
 
 
 class AccessDeniedError(ConnectError):
-    """The server wants a token, or does not accept the one that was passed. Ask who runs it for one."""
+    """The server demands a token, or does not accept the one passed. Ask the server's owner for a token."""
 
 
 class ConnectionLostError(RemoteError):
-    """The connection ended while an answer was awaited. Whether the call took effect is not known."""
+    """The connection ended before the reply arrived. It is unknown whether the call took effect."""
 
 
 class WorkerCrashedError(RemoteError):
-    """The server's worker process of this session died (a crash in a kernel, say).
+    """The server's worker process of this session died, for example because a kernel crashed.
 
-    The server lives on: connect again. What the session held on the server is gone.
+    The server still runs: connect again. The session's tensors, modules and files on the server are gone.
     """
 
 
 class DeadlineExceededError(RemoteError, TimeoutError):
-    """Something took longer than it was allowed to: a call, a copy, a wait. It is a ``TimeoutError``.
+    """A call, a copy or a wait took longer than its limit. It is also a ``TimeoutError``.
 
-    The message says who took too long (which server, where a session goes through several), how long it was
-    given, and whether the session goes on. Allow more time, or connect again.
+    The message names what took too long (in a chain of servers, also the server), the limit, and whether the
+    session goes on. Allow more time, or connect again.
     """
 
 
@@ -130,7 +131,7 @@ class ProtocolError(RemoteError):
 
 
 class InvalidHandleError(RemoteError):
-    """A handle names nothing in its session: freed, forged, or of another session."""
+    """A handle does not name an object of its session: it is freed, forged, or of another session."""
 
 
 class PermissionDeniedError(RemoteError):
@@ -138,4 +139,4 @@ class PermissionDeniedError(RemoteError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """An optional dependency is not installed. The message holds the exact ``pip install``."""
+    """An optional dependency is not installed. The message has the exact ``pip install`` command."""

@@ -163,7 +163,7 @@ def test_floats_do_not_overflow(name: str, value: float) -> None:
         (float("nan"), "float4_e2m1fn", "float4_e2m1fn has no nan"),
         (470.0, "float8_e4m3fn", "too large for float8_e4m3fn, which holds up to 448"),
         (1e39 + 1j, "complex64", "too large"),
-        (1, "handle", "no number that a scalar can be"),
+        (1, "handle", "not a dtype of single numbers"),
     ],
 )
 def test_numbers_that_are_refused(value: Any, name: str, message: str) -> None:

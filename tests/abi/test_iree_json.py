@@ -207,7 +207,7 @@ def test_true_is_not_taken_for_a_remembered_1() -> None:
         (Signature.of({"x": "str"}), "has no record in iree.abi"),
         (Signature.of({"x": "?[2]"}), "IREE has no name for the dtype ?"),
         (Signature.of({"x": "int2"}), "IREE has no name for the dtype int2"),
-        (Signature.of({"\ud800": "int8"}), "no text that UTF-8 can hold"),
+        (Signature.of({"\ud800": "int8"}), "UTF-8 cannot encode"),
         (Signature.of({}, ("int8", ["int8"])), "the result: in iree.abi a nested value"),
         (
             Signature((), (ScalarSpec("", "int8"),) * 2, (), Items("list", (Slot(1), Slot(0)))),

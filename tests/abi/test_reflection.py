@@ -167,7 +167,7 @@ def test_keys_may_come_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("nested", "inputs", "outputs", "problem"),
     [
-        ("I3!_0R3!_0", 1, 1, "the root of the inputs is no list and no dict"),
+        ("I3!_0R3!_0", 1, 1, "the root of the inputs is neither a list nor a dict"),
         ("I8!S5!k0_0R1!", 2, 0, "leaves out slot 1"),
         ("I8!S5!k0_5R1!", 1, 0, "slot 5 is not one of its 1 leaves"),
         ("I12!S9!k0_0k1_0R1!", 1, 0, "slot 0 is named twice"),
@@ -243,7 +243,7 @@ def test_what_sip_cannot_say_is_not_written() -> None:
         Signature.of({"a": {"x": None}}).to_reflection()
     with pytest.raises(SignatureError, match="its lists have 1025 gaps"):
         Signature.of({"a": [None] * 1025 + ["float32"]}).to_reflection()
-    with pytest.raises(SignatureError, match="no text that UTF-8 can hold"):
+    with pytest.raises(SignatureError, match="UTF-8 cannot encode"):
         Signature.of({"a": {"\ud800": "float32"}}).to_reflection()
 
 

@@ -132,7 +132,7 @@ class ArgumentChecker:
     def _scalar(self, spec: ScalarSpec, path: str, value: Any) -> Convert:
         try:
             number = as_number(value)
-        except Exception:  # of any framework: a tensor without memory, say
+        except Exception:  # an error of any framework, for example for a tensor without memory
             number = None
         if number is None:
             return self._wrong(path, spec, describe(value))

@@ -146,7 +146,7 @@ def cast_number(value: Any, name: str, casting: Casting) -> Any:
     """
     to = number(name)
     if to is None:
-        raise ValueError(f"{name} is no number that a scalar can be")
+        raise ValueError(f"{name} is not a dtype of single numbers")
     if casting == "unsafe":
         value = _forced(value, to)
     return _CASTS[to.kind](value, to, name)

@@ -238,7 +238,7 @@ def to_iree_json(signature: Signature) -> str:
     try:
         return msgspec.json.encode(metadata).decode()
     except UnicodeEncodeError as error:
-        raise SignatureError(f"a name or key is no text that UTF-8 can hold: {error.reason}") from None
+        raise SignatureError(f"UTF-8 cannot encode a name or key: {error.reason}") from None
 
 
 def _result_records(signature: Signature) -> list[Record]:
@@ -273,7 +273,7 @@ def _record(leaf: Leaf, where: str) -> Record:
 def _list_record(items: Sequence[Leaf], node: Node, where: str) -> Record:
     if isinstance(node, Repeated):
         return ["py_homogeneous_list", _record(items[0], where)]
-    assert isinstance(node, (Items, Fields))  # noqa: S101 - its callers saw that it is no leaf
+    assert isinstance(node, (Items, Fields))  # noqa: S101 - its callers have handled leaves
     children = node.items if isinstance(node, Items) else [child for _, child in node.fields]
     order = [child.index if isinstance(child, Slot) else -1 for child in children]
     if sorted(order) != list(range(len(items))):

@@ -165,4 +165,4 @@ def text_span(tag: str, text: str) -> bytes:
     try:
         return span(tag, text.encode())
     except UnicodeEncodeError as error:
-        raise SignatureError(f"the key {text!r} is no text that UTF-8 can hold: {error.reason}") from None
+        raise SignatureError(f"UTF-8 cannot encode the key {text!r}: {error.reason}") from None

@@ -76,7 +76,7 @@ def _parameters(tree: Tree | None) -> tuple[Parameter, ...]:
         return ()
     if isinstance(tree, int):
         raise SignatureError(
-            "SIP signature: Mismatched structures: the root of the inputs is no list and no dict"
+            "SIP signature: Mismatched structures: the root of the inputs is neither a list nor a dict"
         )
     kind: ParameterKind = "positional_only" if tree.kind == "list" else "keyword_only"
     return tuple([Parameter(str(key), _node(child), kind=kind) for key, child in _items(tree)])

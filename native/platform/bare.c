@@ -1,4 +1,4 @@
-/* The port to machines without a system, for programs with one thread: nobody else can hold a lock. */
+/* The port to machines without an operating system, for programs with one thread: no other thread can hold a lock. */
 #if defined(FARCALL_BARE)
 #include "platform/port.h"
 
@@ -20,7 +20,7 @@ bool fc_mutex_lock_until(FcMutex* mutex, int64_t deadline) {
   return true;
 }
 
-/* There is no other thread that could change what the caller waits for; callers look again after each wait. */
+/* No other thread could change the condition, so waits return at once; callers check it after each wait. */
 void fc_condition_init(FcCondition* condition) { (void)condition; }
 void fc_condition_destroy(FcCondition* condition) { (void)condition; }
 void fc_condition_wait(FcCondition* condition, FcMutex* mutex) { (void)condition, (void)mutex; }
@@ -32,7 +32,7 @@ bool fc_condition_wait_until(FcCondition* condition, FcMutex* mutex, int64_t dea
   return false;
 }
 
-/* Marked before `make` runs, which may come back here. */
+/* Set before `make` runs, since `make` may call this function again. */
 void fc_once(FcOnce* once, void (*make)(void)) {
   if (*once) return;
   *once = true;

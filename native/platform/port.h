@@ -1,7 +1,7 @@
 /*
- * What the runtime and a session need of the machine below them: locks, time, random numbers, and a few facts about
- * threads and processes. posix.c serves every POSIX system. bare.c (FARCALL_BARE) serves programs with one thread and
- * no system: their locks do nothing, and the program itself supplies the clock and the random numbers.
+ * What the runtime and a session need from the machine: locks, time, random numbers, and a few facts about threads and
+ * processes. posix.c serves every POSIX system. bare.c (FARCALL_BARE) serves programs with one thread and no operating
+ * system: their locks do nothing, and the program itself supplies the clock and the random numbers.
  */
 #ifndef FARCALL_PLATFORM_PORT_H_
 #define FARCALL_PLATFORM_PORT_H_
@@ -30,9 +30,9 @@ typedef pthread_once_t FcOnce;
 #endif
 
 /*
- * A variable of which each thread has its own. With glibc it is addressed directly instead of through a call, which
- * saves 4 ns a call; other C libraries refuse that in a library that is loaded late. Room for such variables is scarce
- * (1.6 KB for all libraries of a process, torch's included), so rare and large state is allocated instead.
+ * A thread-local variable. With glibc it is addressed directly instead of through a call, which saves 4 ns per access;
+ * other C libraries refuse that in a library that is loaded late. The space for such variables is small (1.6 KB for all
+ * libraries of a process, torch's included), so allocate state that is rare or large.
  */
 #if defined(FARCALL_BARE)
 #define FC_TLS
@@ -45,12 +45,12 @@ typedef pthread_once_t FcOnce;
 /* ---- locks ---- */
 
 void fc_mutex_init(FcMutex* mutex);
-/* The thread that holds such a mutex may lock it again. */
+/* A mutex that its owner may lock again. */
 void fc_mutex_init_recursive(FcMutex* mutex);
 void fc_mutex_destroy(FcMutex* mutex);
 void fc_mutex_lock(FcMutex* mutex);
 bool fc_mutex_trylock(FcMutex* mutex);
-/* False when the deadline (as fc_now_ns tells time) passes first; then the mutex is not locked. */
+/* False when the deadline (a time of fc_now_ns) passes first; then the mutex is not locked. */
 bool fc_mutex_lock_until(FcMutex* mutex, int64_t deadline);
 void fc_mutex_unlock(FcMutex* mutex);
 
@@ -62,7 +62,7 @@ bool fc_condition_wait_until(FcCondition* condition, FcMutex* mutex, int64_t dea
 void fc_condition_signal(FcCondition* condition);
 void fc_condition_broadcast(FcCondition* condition);
 
-/* Runs `make` in the first thread that comes; the others wait until it has returned. */
+/* Runs `make` in the first thread that calls this; other threads wait until it has returned. */
 void fc_once(FcOnce* once, void (*make)(void));
 
 /* ---- threads and processes ---- */
@@ -74,26 +74,26 @@ int fc_task_start(FcTask* task, void* (*run)(void*), void* context);
 void fc_task_join(FcTask task);
 
 /*
- * How many forks lie between this process and the one that first called fc_watch_forks(): what a process made
- * belongs to its parent where this number has changed since. Read only.
+ * The number of forks between this process and the one that first called fc_watch_forks(). An object belongs to a
+ * parent process if this number has changed since the object was made. Read only.
  */
 extern uint32_t fc_forks;
 void fc_watch_forks(void);
 
 /* ---- the machine ---- */
 
-/* Nanoseconds of a clock that never goes back, from an arbitrary beginning that is not 0. */
+/* Nanoseconds of a monotonic clock with an arbitrary start; never 0. */
 int64_t fc_now_ns(void);
-/* Fills `out` with random bytes that nobody can guess. False when the system has none. */
+/* Fills `out` with unpredictable random bytes. False when the system has none. */
 bool fc_entropy(void* out, size_t size);
-/* Bytes of memory of this machine, in all or those that are free; -1 where the system does not say. */
+/* Bytes of memory of this machine, total or available; -1 when the system does not tell. */
 int64_t fc_memory_bytes(bool available);
-/* Tells the system that large pages suit this memory, which its owner is about to fill. */
+/* Advises the system to use large pages for this memory, which its owner is about to fill. */
 void fc_advise_large_pages(void* data, size_t size);
 
 #if defined(FARCALL_BARE)
-/* The program sets both before it uses anything else. Without a clock time stands still, so that no deadline passes;
- * without random numbers a server refuses to give out handles. */
+/* The program sets both before it uses anything else. Without a clock, time stands still and no deadline passes;
+ * without random numbers, a server refuses to give out handles. */
 extern int64_t (*fc_bare_clock)(void);
 extern bool (*fc_bare_entropy)(void* out, size_t size);
 #endif

@@ -28,8 +28,8 @@ void fc_mutex_lock(FcMutex* mutex) { pthread_mutex_lock(mutex); }
 bool fc_mutex_trylock(FcMutex* mutex) { return pthread_mutex_trylock(mutex) == 0; }
 void fc_mutex_unlock(FcMutex* mutex) { pthread_mutex_unlock(mutex); }
 
-/* pthread_mutex_timedlock() goes by the clock on the wall; its twin for other clocks is younger than the C libraries
- * that wheels support. A time_t of 32 bits has no room for the longest waits, so three years stand for longer ones. */
+/* pthread_mutex_timedlock() uses the wall clock; its variant for other clocks is newer than the C libraries that wheels
+ * support. The longest waits overflow a 32-bit time_t, so waits are limited to three years. */
 bool fc_mutex_lock_until(FcMutex* mutex, int64_t deadline) {
   const int64_t longest = SECOND * INT64_C(100000000);
   struct timespec until;
@@ -94,7 +94,7 @@ int64_t fc_now_ns(void) {
   return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
-/* getentropy() gives at most this much at once. */
+/* getentropy() gives at most 256 bytes per call. */
 bool fc_entropy(void* out, size_t size) {
   enum { AT_ONCE = 256 };
   for (size_t at = 0; at < size; at += AT_ONCE) {
@@ -110,8 +110,8 @@ int64_t fc_memory_bytes(bool available) {
 }
 
 /*
- * The first use of memory that is new from the system costs a fault a page, four times the arithmetic on it. Large
- * pages make it cheap; numpy asks for them, too.
+ * The first use of new memory costs one page fault per page, four times the cost of arithmetic on it. Large pages make
+ * this cheap; numpy asks for them, too.
  */
 void fc_advise_large_pages(void* data, size_t size) {
 #ifdef MADV_HUGEPAGE

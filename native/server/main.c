@@ -9,7 +9,7 @@
 #include "session/posix/channels.h"
 #include "session/server/serve.h"
 
-/* What one session may ask for. Packets are read into memory that grows with the bytes that have arrived. */
+/* The limits of one session. Memory for a packet grows with the bytes that have arrived. */
 enum {
   CONTROL_BYTES = 1 << 16,
   CALL_BYTES = 1 << 24,
@@ -34,7 +34,7 @@ __attribute__((weak)) int farcall_server_setup(void) { return 0; }
 
 /* ---- the policy ---- */
 
-/* Registered functions; those that the runtime has without anybody registering them are not served. */
+/* Finds registered functions; the runtime's builtin functions are not served. */
 static int find(void* context, TVMFFIByteArray name, FcExport** out) {
   (void)context;
   TVMFFIObject* function = fc_global_get(name.data, name.size);
@@ -45,7 +45,7 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
 static int begin(void* context, FcServer* server, const fc_wire_packet* init) {
   (void)context;
   if (init->num_args == 0) return fc_server_reply_void(server);
-  fc_error_set("NotImplementedError", "this server is the last of a session's way; connect without a next one");
+  fc_error_set("NotImplementedError", "this server does not relay sessions; connect to it as the last hop");
   return -1;
 }
 

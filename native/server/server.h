@@ -3,8 +3,8 @@
 #define FARCALL_SERVER_SERVER_H_
 
 /*
- * Registers what the server exports, by TVMFFIFunctionSetGlobal. A program defines it beside its functions; without it
- * nothing is exported. 0, or -1 with an error.
+ * Registers the functions that the server exports, by TVMFFIFunctionSetGlobal. A program defines it beside its
+ * functions; without it, the server exports nothing. 0, or -1 with an error.
  */
 int farcall_server_setup(void);
 

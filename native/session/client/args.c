@@ -6,17 +6,17 @@
 
 enum { NESTED_MAX = 32 };
 
-typedef struct Place { /* of one argument, or of an item of one, for messages */
+typedef struct Place { /* the position of an argument, or of an item in one, for messages */
   FcRemoteArgs* wire;
   FcEndpoint* ep;
   const char* name;
   int32_t i;
-  bool pairs;                /* the items are keys and values in turn */
+  bool pairs;                /* the items are alternating keys and values */
   int32_t depth;
-  const struct Place* outer; /* whose item this is; NULL: it is an argument */
+  const struct Place* outer; /* the list that contains this item; NULL: this is an argument */
 } Place;
 
-/* "2[0][key 1]": where it stands. Answers the size. */
+/* Writes the position, such as "2[0][key 1]". Returns its size. */
 FC_COLD static int print_place(const Place* at, char* out, int room) {
   if (!at->outer) return snprintf(out, (size_t)room, "%d", (int)at->i + 1);
   int used = print_place(at->outer, out, room);
@@ -45,7 +45,7 @@ static int set_text(const Place* at, FcWireSlot* slot, TVMFFIAny* out) {
 /* A local tensor is copied to the remote CPU for the call. */
 static int copy_there(const Place* at, const DLTensor* dl, FcWireSlot* slot) {
   if (dl->device.device_type != kDLCPU) {
-    return refuse(at, "ValueError", "only CPU tensors are copied to a session by themselves; move it to the CPU first");
+    return refuse(at, "ValueError", "only CPU tensors are copied to a session automatically; move it to the CPU first");
   }
   slot->tensor.byte_offset = 0;
   if (fc_remote_alloc(at->ep, &slot->tensor, &slot->tensor.data) < 0) return -1;
@@ -61,7 +61,7 @@ static int set_tensor(const Place* at, const TVMFFIAny* arg, const DLTensor* dl,
   out->v_ptr = &slot->tensor;
   fc_remote_to_wire(dl, &slot->tensor);
   if (at->outer && !(at->ep->client->features & FC_PEER_FARCALL)) {
-    return refuse(at, "TypeError", "a TVM server cannot keep a tensor in a list; pass it as an argument of its own");
+    return refuse(at, "TypeError", "a TVM server cannot keep a tensor in a list; pass it as a separate argument");
   }
   if (dl->ndim > FC_WIRE_MAX_NDIM) return refuse(at, "ValueError", "a tensor of more than 32 dims cannot travel");
   if (!fc_device_is_remote(dl->device)) return copy_there(at, dl, slot);
@@ -74,7 +74,7 @@ static int set_tensor(const Place* at, const TVMFFIAny* arg, const DLTensor* dl,
                 "a remote tensor must be contiguous to travel; copy it there: session.tensor(view.numpy())");
 }
 
-/* A function of this process: the far side may call it while a call is open. */
+/* A function of this process, which the server may call while the call is open. */
 static int set_local_function(const Place* at, TVMFFIObject* function, FcWireSlot* slot, TVMFFIAny* out) {
   if (!(at->ep->client->features & FC_PEER_CALLBACKS)) {
     return refuse(at, "TypeError",
@@ -83,8 +83,8 @@ static int set_local_function(const Place* at, TVMFFIObject* function, FcWireSlo
   }
   if (at->outer) {
     return refuse(at, "TypeError",
-                  "a function of this process ends with the call that it is an argument of, so that it cannot stand in "
-                  "a list; pass it as an argument of its own");
+                  "a list cannot contain a function of this process, which the server may call only during the call; "
+                  "pass it as a separate argument");
   }
   out->v_uint64 = slot->callback = fc_remote_export(at->ep, function);
   return slot->callback ? 0 : -1;
@@ -106,7 +106,7 @@ static int set_object(const Place* at, const FcRemoteObj* object, TVMFFIAny* out
 
 static int set_arg(const Place* at, const TVMFFIAny* arg, FcWireSlot* slot, TVMFFIAny* out);
 
-/* The result of an earlier call, which may be on its way still. */
+/* The result of an earlier call, which may still be pending. */
 static int set_call(const Place* at, FcCall* call, FcWireSlot* slot, TVMFFIAny* out) {
   if (fc_call_state(call) == FC_CALL_WAITING && call->ep == at->ep && call->promise) {
     *out = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_uint64 = FC_PROMISE_BIT | call->promise};
@@ -125,11 +125,11 @@ static int set_call(const Place* at, FcCall* call, FcWireSlot* slot, TVMFFIAny* 
   return -1;
 }
 
-/* ---- lists and dicts: made there for the call, from values ---- */
+/* ---- lists and dicts: the server makes them for the call, from values ---- */
 
 static int begin(FcRemoteArgs* wire, const Place* first, const TVMFFIAny* args, int32_t n);
 
-/* The result of the server's own function that makes such an object. */
+/* Calls the function of the server that makes such an object. */
 static int make_there(const Place* at, const char* maker, uint64_t* function, const FcRemoteArgs* items,
                       FcWireSlot* slot, TVMFFIAny* out) {
   FcEndpoint* ep = at->ep;
@@ -163,7 +163,7 @@ static int set_items(const Place* at, const char* maker, uint64_t* function, con
   return rc;
 }
 
-/* Keys and values in turn, borrowed. */
+/* The items are alternating keys and values, borrowed. */
 static int set_map(const Place* at, TVMFFIObject* map, FcWireSlot* slot, TVMFFIAny* out) {
   int64_t n = 2 * (int64_t)TVMFFIMapGetCellPtr(map)->size, i = 0;
   TVMFFIAny* items = malloc(((size_t)n + 1) * sizeof *items);

@@ -1,10 +1,10 @@
-/* Calls without waiting: what they are, and how they begin. How they travel is in session/client/queue.c. */
+/* Calls without waiting: the object, and how a call begins. session/client/queue.c sends calls and reads replies. */
 #include <stdlib.h>
 
 #include "session/client/remote.h"
 #include "session/trace.h"
 
-enum { FLUSH_AT = 32768 }; /* bytes that gather in the outbox */
+enum { FLUSH_AT = 32768 }; /* bytes in the outbox that cause it to be sent */
 
 /* ---- the call as an object ---- */
 
@@ -20,7 +20,7 @@ static void delete_call(void* self, int flags) {
     fc_any_clear(&call->value);
     if (call->error) fc_decref(call->error);
     fc_lenders_free(call->lent);
-    if (call->function) { /* else it stays in the endpoint's queue, and must not keep it */
+    if (call->function) { /* else it is in the endpoint's queue, and must not keep the endpoint alive */
       fc_decref(call->function);
       fc_endpoint_decref(call->ep);
     }
@@ -45,7 +45,7 @@ FcCall* fc_call_new(FcEndpoint* ep, TVMFFIObject* function) {
 
 /* ---- beginning ---- */
 
-/* Arguments that need the line before the call, or that the far side may call while it is open. */
+/* Arguments that need requests before the call (MADE), or that the server may call while it is open (FUNCTIONS). */
 enum { ARGS_PLAIN, ARGS_MADE, ARGS_FUNCTIONS };
 
 static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) {
@@ -60,7 +60,7 @@ static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) 
   return kind;
 }
 
-/* Whether the result is to be kept there, for calls that take it before it is here. */
+/* Lets the server keep the result under a promise, for later calls that take it as an argument. */
 static int prepare_keep(FcEndpoint* ep, FcCall* call) {
   FcClient* client = ep->client;
   if (!(client->features & FC_PEER_PROMISES)) return 0;
@@ -98,7 +98,7 @@ void fc_call_push(FcQueue* queue, FcCall* call) {
   queue->last = call;
 }
 
-/* Behind what goes ahead of it. A failure leaves nothing in the outbox. */
+/* Encodes the call after the requests that go ahead of it. A failure leaves nothing in the outbox. */
 static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
   FcQueue* queue = &ep->client->queue;
   size_t before = queue->used, ahead = 0;
@@ -107,7 +107,7 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
   if (rc == 0) rc = encode_call(ep, call, f, wire);
   if (rc < 0) {
     queue->used = before;
-    ep->client->told_until = -1; /* what was said of it was not sent */
+    ep->client->told_until = -1; /* the encoded limits were not sent */
     return -1;
   }
   call->ahead = (uint32_t)ahead;
@@ -120,7 +120,7 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
   return 0;
 }
 
-/* The caller holds the lock; with ARGS_MADE the line is its own. */
+/* The caller holds the lock and, with ARGS_MADE, has the line to itself. */
 static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool keep) {
   FcEndpoint* ep = call->ep;
   const FcRemoteFunction* f = fc_remote_function_of(call->function);
@@ -133,12 +133,12 @@ static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool kee
   if (rc == 0) rc = enqueue(ep, call, f, &wire);
   fc_remote_args_end(&wire, ep, rc == 0);
   if (rc == 0 || !wire.inherits) return rc;
-  call->promise = 0; /* it fails without being sent */
+  call->promise = 0; /* the call was not sent, so the server keeps nothing */
   fc_call_settle(call, rc);
   return 0;
 }
 
-/* A call during which the far side may call back is made at once: nothing may be on the line behind it. */
+/* A call in which the server may call back is made at once: no other request may follow it on the line. */
 static int call_at_once(FcCall* call, const TVMFFIAny* args, int32_t n) {
   TVMFFIAny result = fc_any_none();
   int rc = TVMFFIFunctionGetCellPtr(call->function)->safe_call(call->function, args, n, &result);
@@ -147,7 +147,7 @@ static int call_at_once(FcCall* call, const TVMFFIAny* args, int32_t n) {
   return 0;
 }
 
-/* The far side has to be asked for a function of its own first. */
+/* Whether a function of the server must be looked up first. */
 static bool needs_the_line(const FcEndpoint* ep, bool keep) {
   const FcClient* client = ep->client;
   return (keep && !client->keep && (client->features & FC_PEER_PROMISES)) || fc_remote_must_learn(ep);
@@ -185,7 +185,7 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
   if (call && begin_locked(call, args, n, keep) < 0) {
     fc_decref(call);
     call = NULL;
-    fc_error_drop(); /* who tries again gets it */
+    fc_error_drop(); /* the caller tries again with waiting, and gets the error then */
   }
   fc_mutex_unlock(&ep->lock);
   return call;

@@ -1,15 +1,15 @@
-/* Functions of this process that the far side calls while it works on a call of ours. */
+/* Functions of this process, which the server calls while it runs one of the client's calls. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "session/client/remote.h"
 
-/* ---- the table: slot and generation, as on the server's side ---- */
+/* ---- the table: slots and generations, as in session/server/handles.c ---- */
 
 typedef struct FcLent {
-  TVMFFIObject* function; /* owned; NULL: a free place */
+  TVMFFIObject* function; /* owned; NULL: a free slot */
   uint32_t generation;    /* 30 bits */
-  uint32_t next_free;     /* 1 + slot; 0: none */
+  uint32_t next_free;     /* 1 + index of the next free slot; 0: none */
 } FcLent;
 
 enum { EXPORTS_MAX = 65536, GENERATION_MASK = 0x3FFFFFFF };
@@ -18,7 +18,7 @@ static int grow(FcClient* client) {
   uint32_t size = client->exports_size ? 2 * client->exports_size : 8;
   FcLent* grown = size <= EXPORTS_MAX ? realloc(client->exports, size * sizeof *grown) : NULL;
   if (!grown) {
-    fc_error_format("MemoryError", "the far side holds %u functions of this process, which is the limit",
+    fc_error_format("MemoryError", "the server holds %u functions of this process, which is the limit",
                     client->exports_live);
     return -1;
   }
@@ -72,12 +72,12 @@ void fc_exports_delete(FcClient* client) {
   free(client->exports);
 }
 
-/* ---- arguments of a call from there: values of their own, since the reader's memory is used again ---- */
+/* ---- arguments of a call by the server: copied, since the reader reuses its memory ---- */
 
 static int take_function(FcEndpoint* ep, uint64_t handle, TVMFFIAny* out) {
   FcLent* entry = handle & FC_CLIENT_BIT ? find(ep->client, handle) : NULL;
   if (handle & FC_CLIENT_BIT && !entry) {
-    fc_error_format("InvalidHandleError", "%#llx is no function of this client", (unsigned long long)handle);
+    fc_error_format("InvalidHandleError", "%#llx is not a function of this client", (unsigned long long)handle);
     return -1;
   }
   TVMFFIObject* function = entry ? entry->function : fc_remote_function(ep, handle, "an argument of a callback");
@@ -99,7 +99,7 @@ static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
     return fc_remote_string("a call of the server", wire, out);
   }
   switch (wire->type_index) {
-    case kTVMFFIDLTensorPtr: /* ours to free, like all that comes with such a call (docs/rpc.md) */
+    case kTVMFFIDLTensorPtr: /* this client frees it, as all arguments of a callback (docs/rpc.md) */
       tensor = fc_remote_tensor(ep, wire->v_ptr, 0, true);
       return take_remote(tensor ? &tensor->header : NULL, out);
     case kTVMFFIFunction: return take_function(ep, wire->v_uint64, out);
@@ -116,7 +116,7 @@ static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
 
 /* ---- results ---- */
 
-/* The value of an argument of ours, in the form of a result: its type in front, objects as pointers. */
+/* Converts an argument's wire value to the form of a result: its type first, objects as pointers. */
 static void to_result(const TVMFFIAny* wire, TVMFFIAny out[3], int32_t* n) {
   static const TVMFFIAny no_owner = {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0};
   out[0] = fc_any_int(wire->type_index);
@@ -147,7 +147,7 @@ static int send_packet(FcEndpoint* ep, const fc_wire_packet* packet) {
   return fc_endpoint_flush(ep, used, NULL, 0) < 0 ? -1 : 0;
 }
 
-/* A tensor of this process is copied there first, by requests that nest in the call. */
+/* Copies a tensor of this process to the server first, by requests that nest in the call. */
 static int send_result(FcEndpoint* ep, const char* name, const TVMFFIAny* value) {
   FcRemoteArgs wire;
   TVMFFIAny values[3];
@@ -161,7 +161,7 @@ static int send_result(FcEndpoint* ep, const char* name, const TVMFFIAny* value)
   return rc;
 }
 
-/* "Kind: message", as the server sends exceptions. */
+/* Sends "Kind: message", the form in which a server sends exceptions. */
 static int send_error(FcEndpoint* ep) {
   TVMFFIObject* error = fc_error_take();
   const TVMFFIErrorCell* cell = error ? TVMFFIErrorGetCellPtr(error) : NULL;
@@ -199,7 +199,7 @@ static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
   int rc = args ? 0 : -1;
   if (!args) fc_error_no_memory();
   if (!entry) {
-    fc_error_format("InvalidHandleError", "%#llx is no function of this client", (unsigned long long)packet->handle);
+    fc_error_format("InvalidHandleError", "%#llx is not a function of this client", (unsigned long long)packet->handle);
     rc = -1;
   }
   for (; rc == 0 && done < n; ++done) {
@@ -207,7 +207,7 @@ static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
     rc = take_arg(ep, &packet->args[done], &args[done]);
   }
   if (rc == 0) {
-    TVMFFIObject* function = entry->function; /* the table may move, and the function leave it, meanwhile */
+    TVMFFIObject* function = entry->function; /* during the call the table may move, and the function may leave it */
     fc_incref(function);
     rc = call_export(ep, function, args, n);
     fc_decref(function);
@@ -230,7 +230,8 @@ int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet) {
     fc_remote_unexport(ep, packet->args[0].v_uint64);
     return 0;
   }
-  int64_t deadline = ep->deadline, due = ep->due, allowed = ep->allowed_ns; /* nested requests start their own */
+  /* Saved, since nested requests start their own. */
+  int64_t deadline = ep->deadline, due = ep->due, allowed = ep->allowed_ns;
   int rc = serve_call(ep, packet);
   ep->deadline = deadline;
   ep->due = due;

@@ -1,6 +1,6 @@
 /*
- * How long requests may take, as the far side hears it (docs/rpc.md, feature `deadlines`). It is said in the same write
- * as the request for which it is new, so that requests without a limit cost nothing.
+ * Tells the server how long requests may take (docs/rpc.md, feature `deadlines`). Changed limits travel in the same
+ * write as the first request to which they apply, so requests without a limit cost nothing.
  */
 #include "session/client/remote.h"
 
@@ -15,14 +15,14 @@ bool fc_remote_must_learn(const FcEndpoint* ep) {
 
 int fc_remote_learn(FcEndpoint* ep) {
   FcClient* client = ep->client;
-  client->features &= ~(uint32_t)FC_PEER_DEADLINES; /* it is asked once; and the question is a request, too */
+  client->features &= ~(uint32_t)FC_PEER_DEADLINES; /* look up once; and the lookup is itself a request */
   if (fc_remote_lookup(ep, "farcall.rpc.deadline", &client->deadline) < 0) {
     if (fc_endpoint_is_lost(ep)) return -1;
-    if (fc_deadline_has_passed()) { /* not even that could be sent */
+    if (fc_deadline_has_passed()) { /* the lookup itself was not sent: try again later */
       client->features |= FC_PEER_DEADLINES;
       return -1;
     }
-    fc_error_drop(); /* then this side alone looks at the clock */
+    fc_error_drop(); /* then only this side enforces the limits */
   }
   fc_endpoint_start_deadline(ep);
   return 0;
@@ -37,7 +37,7 @@ int fc_remote_encode_deadline(FcEndpoint* ep, size_t* used, size_t* count) {
   FcClient* client = ep->client;
   if (!fc_remote_deadline_is_new(ep)) return 0;
   int64_t left = fc_deadline ? fc_deadline - fc_now_ns() : 0;
-  if (fc_deadline && left <= 0) left = 1; /* 0 is no limit */
+  if (fc_deadline && left <= 0) left = 1; /* since 0 means no limit */
   TVMFFIAny args[2] = {fc_any_int(left), fc_any_int(ep->timeout_ns)};
   fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = 2, .args = args, .handle = client->deadline};
   if (fc_endpoint_encode(ep, &call, used) < 0) return -1;

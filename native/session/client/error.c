@@ -1,13 +1,13 @@
-/* The error of a kException. It names the hop that it comes from, also where TVM servers are on the way. */
+/* The error of a kException. It names the hop that raised it, even if TVM servers are among the hops. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "session/client/remote.h"
 #include "session/error_text.h"
 
-/* ---- what TVM servers between have put in front ---- */
+/* ---- the prefixes of TVM servers among the hops ---- */
 
-static const char arrow[] = " -> "; /* between the servers of a session's way, in its name */
+static const char arrow[] = " -> "; /* separates the hops in a peer's name */
 static const char caught[] = "Error caught from RPC call:\n";
 
 static int count_hops(const char* way) {
@@ -16,7 +16,7 @@ static int count_hops(const char* way) {
   return n;
 }
 
-/* The n-th server of the way; answers how many bytes its URL has. */
+/* Finds the n-th hop; returns the size of its URL. */
 static int nth_hop(const char* way, int n, const char** url) {
   while (--n > 0 && strstr(way, arrow)) way = strstr(way, arrow) + sizeof arrow - 1;
   const char* end = strstr(way, arrow);
@@ -24,12 +24,12 @@ static int nth_hop(const char* way, int n, const char** url) {
   return (int)(end ? (size_t)(end - way) : strlen(way));
 }
 
-typedef struct Said { /* by the server that speaks in this text */
+typedef struct Said { /* the parts of an exception's text */
   char kind[FC_KIND_MAX];
-  const char* message; /* behind the kind */
+  const char* message; /* the text after the kind */
   const char* place;   /* "(URL): ..."; NULL when the message names no hop */
-  const char* words;   /* behind kind and hop */
-  int hop;             /* who said it: 1 is the server next to us */
+  const char* words;   /* the text after kind and hop */
+  int hop;             /* the hop that raised it; 1 is the nearest server */
 } Said;
 
 static void read_said(const char* text, int speaker, Said* said) {
@@ -41,7 +41,8 @@ static void read_said(const char* text, int speaker, Said* said) {
   if (end) said->words = end + 3;
 }
 
-/* Each TVM server that passes an error on wraps it (facts A.11). Answers whether one had. */
+/* Removes the wrapping that each TVM server adds to an error that it passes on (facts A.11). Returns whether there was
+ * any. */
 static bool unwrap(const char* text, int hops, Said* said) {
   bool wrapped = false;
   read_said(text, 1, said);
@@ -53,7 +54,7 @@ static bool unwrap(const char* text, int hops, Said* said) {
   return wrapped;
 }
 
-/* "hop 3 (URL): message", as farcall's servers say it. For free(); NULL without memory. */
+/* "hop 3 (URL): message", the form that farcall's servers use. The caller must free() it; NULL without memory. */
 static char* name_place(const char* way, const Said* said) {
   const char* url;
   int url_size = nth_hop(way, said->hop, &url);
@@ -66,7 +67,7 @@ static char* name_place(const char* way, const Said* said) {
 
 /* ---- the error ---- */
 
-/* A crashed worker, and a session that ran out of time, end the connection. */
+/* Raises the error. A crashed worker, and a session that ran out of time, end the connection. */
 static int raise_said(FcEndpoint* ep, const char* kind, const char* message) {
   if (strcmp(kind, "RPCSessionTimeoutError") == 0) return fc_endpoint_lose(ep, "DeadlineExceededError", "%s", message);
   if (fc_error_is_last_word(kind)) return fc_endpoint_lose(ep, kind, "%s", message);

@@ -45,14 +45,14 @@ static int encode_free(FcEndpoint* ep, const FcPendingFree* entry, size_t* used)
   return fc_endpoint_encode(ep, &packet, used);
 }
 
-/* A server's last words come as the reply to whatever was sent first, which may have been a release: see read_ahead.
- * It ends, too, when a server ends what takes too long, and cannot say so: in the middle of a copy. */
+/* The connection has ended. A server's last error comes as the reply to the first pending request, which may have been
+ * a release: see read_ahead. A server that stops a slow call in the middle of a copy cannot report why. */
 FC_COLD static int gone(FcEndpoint* ep, const char* what) {
   TVMFFIObject* said = fc_error_take();
   if (!said && ep->due && ep->due <= fc_now_ns()) return fc_endpoint_overdue(ep, ep->allowed_ns);
   if (!said) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
-                            "the connection to %s was lost while `%s` was awaited; whether it took effect is not known",
+                            "the connection to %s was lost while waiting for `%s`; it may or may not have taken effect",
                             ep->peer, what);
   }
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(said);
@@ -80,7 +80,7 @@ static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* r
   if (reply->code == FC_WIRE_EXCEPTION) return fc_remote_error(ep, reply);
   if (reply->code == FC_WIRE_SHUTDOWN) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
-                            "%s ended the session while `%s` was awaited; it could not read what it was sent", ep->peer,
+                            "%s ended the session while `%s` was pending; it could not read the request", ep->peer,
                             what);
   }
   return fc_endpoint_lose(ep, "ProtocolError", "%s answered `%s` with %s", ep->peer, what,
@@ -103,7 +103,7 @@ int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply
 int fc_remote_read_any(FcEndpoint* ep, const char* what, fc_wire_packet* reply) {
   fc_wire_event event;
   do event = fc_endpoint_next_in_turn(ep, reply);
-  while (event == FC_WIRE_PAYLOAD); /* which has no sink, and is dropped */
+  while (event == FC_WIRE_PAYLOAD); /* dropped, since there is no buffer for it */
   if (event == FC_WIRE_MORE) return gone(ep, what);
   if (event == FC_WIRE_FAILED) return -1;
   return event == FC_WIRE_PAYLOAD_END ? 0 : check_reply(ep, what, reply, NULL);
@@ -134,7 +134,7 @@ int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what) {
   return 0;
 }
 
-enum { FREES_MAX = 256 }; /* so that neither side's replies fill a socket buffer while both send */
+enum { FREES_MAX = 256 }; /* small enough that replies fill no socket buffer while both sides send */
 
 int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   FcPendingFree batch[FREES_MAX];
@@ -145,7 +145,7 @@ int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   return fc_remote_encode_deadline(ep, used, count);
 }
 
-/* A call may leave more behind than the next one takes along: without this the far side would fill up. */
+/* Sends releases that exceed one batch. A call may queue more than the next one sends, so the server would fill up. */
 static int send_backlog(FcEndpoint* ep, const char* what) {
   while (FC_UNLIKELY(ep->client->frees_count > FREES_MAX)) {
     size_t used = 0, count = 0;
@@ -159,7 +159,7 @@ static int send_backlog(FcEndpoint* ep, const char* what) {
 
 enum { TAIL_MIN = 65536 };
 
-/* A long string that ends a call (a file that is uploaded): sent from where it is, not through the outbox. */
+/* A long string that ends a call (an uploaded file): sent from its own memory, not through the outbox. */
 static TVMFFIByteArray* tail_of(const fc_wire_packet* packet) {
   const TVMFFIAny* last = packet->num_args > 0 ? &packet->args[packet->num_args - 1] : NULL;
   if (!last || packet->code != FC_WIRE_CALL_FUNC) return NULL;
@@ -168,7 +168,7 @@ static TVMFFIByteArray* tail_of(const fc_wire_packet* packet) {
   return string->size >= TAIL_MIN ? string : NULL;
 }
 
-/* Encodes the packet without its tail, whose size is then written where the packet and the string have theirs. */
+/* Encodes the packet without its tail, then adds the tail's size to the size fields of packet and string. */
 static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIByteArray* tail, size_t* used) {
   size_t begin = *used, size = tail->size;
   tail->size = 0;
@@ -181,7 +181,8 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
   return 0;
 }
 
-/* What goes ahead of a packet must be sent once it is encoded: before, it is seen whether the packet can be. */
+/* Checks that the packet can be encoded. Requests ahead of it must be sent once they are encoded, so this comes
+ * first. */
 static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
   if (FC_LIKELY(ep->client->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
   uint64_t size = 0;
@@ -189,7 +190,7 @@ static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet
   return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);
 }
 
-/* A packet behind what goes ahead of it, in one write. *out_at: when the write began, for a trace. */
+/* Sends the requests that go ahead and the packet in one write. *out_at: when the write began, for a trace. */
 static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload, size_t* ahead,
                        int64_t* out_at) {
   size_t used = 0;
@@ -202,8 +203,8 @@ static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void*
   return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }
 
-/* The replies to `ahead` requests and to this one. When a signal handler raises, they are left to whoever uses the line
- * next; not while the far side may call functions of ours, and waits for us. */
+/* Reads the replies to `ahead` requests and to this one. When a signal handler raises, the next thread on the line
+ * reads them, except while the server may call functions of this client, since it then waits for this client. */
 static int read_replies(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead, const char* what,
                         fc_wire_packet* reply, void* sink) {
   int rc = 0;
@@ -261,7 +262,7 @@ int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle) {
   if (*handle != 0) return 0;
   if (fc_remote_request(ep, &lookup, name, &reply) < 0) return -1;
   if (reply.num_args != 1) return fc_remote_unexpected(ep, name);
-  if (reply.args[0].type_index == kTVMFFINone) return 0; /* as a null pointer may come, too */
+  if (reply.args[0].type_index == kTVMFFINone) return 0; /* not found; a null pointer (0) says the same */
   if (reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_remote_unexpected(ep, name);
   *handle = reply.args[0].v_uint64;
   return 0;

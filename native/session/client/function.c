@@ -1,4 +1,4 @@
-/* Remote Functions: the trampoline of a call. */
+/* Remote Functions: the trampoline that makes a call. */
 #include <stdio.h>
 #include <stdlib.h>
 

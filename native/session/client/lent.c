@@ -1,6 +1,6 @@
 /*
- * A TVM server returns a tensor that was an argument as (7, tensor), without a handle (facts A.8): its memory is still
- * the argument's, which therefore has to stay for as long as the result does.
+ * A TVM server returns an argument tensor as (7, tensor), without a handle (facts A.8). The argument still owns the
+ * memory, so the result must keep the argument alive.
  */
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Objects of the far side that have no form here: Modules, Maps, Arrays that are not fetched yet. */
+/* Remote objects that have no local form: Modules, Maps, and Arrays that are not fetched yet. */
 #include <stdlib.h>
 
 #include "session/client/remote.h"

@@ -1,23 +1,23 @@
 /*
- * Calls without waiting. They are encoded into the outbox and sent many at a time; a server answers in order, so the
- * replies belong to the calls in a queue. Whoever waits reads the replies of all before its own.
+ * Calls without waiting. They are encoded into the outbox and sent many at a time; a server answers in order, so a
+ * queue of calls matches the replies. A thread that waits for a call reads all replies before its own.
  *
  * Two things make this safe:
- *  - While sending blocks, replies are read. The far side may be busy sending those, and take nothing before they are
- *    gone. A reply is certain to come as long as one whole request is out.
+ *  - While sending blocks, this side reads replies. The server may be busy sending those, and read nothing before they
+ *    are sent. A reply is certain to come once one whole request has been sent.
  *  - A thread that waits for such a call receives without the lock (`shared`), so that others can send meanwhile.
- *    Whoever needs the line for itself (fc_endpoint_enter) waits for its turn: see session/endpoint.h.
+ *    A thread that needs the line to itself (fc_endpoint_enter) waits for its turn: see session/endpoint.h.
  */
 #include <errno.h>
 
 #include "session/client/remote.h"
 #include "session/trace.h"
 
-enum { STALLED_NS = 1000000 }; /* a far side that takes nothing for so long may be waiting for us to read */
+enum { STALLED_NS = 1000000 }; /* a server that takes nothing for so long may be waiting for this side to read */
 
 /* ---- ends of calls ---- */
 
-/* A call ends once: by its reply, or by who cancels it. */
+/* A call ends once: by its reply, or by a cancellation. */
 static bool end(FcCall* call, int32_t state) {
   int32_t waiting = FC_CALL_WAITING;
   return __atomic_compare_exchange_n(&call->state, &waiting, state, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
@@ -32,7 +32,7 @@ void fc_call_settle(FcCall* call, int rc) {
   }
   const FcRemoteObj* object = call->value.type_index == fc_remote_object_index() ? (void*)call->value.v_obj : NULL;
   call->finished = !object || object->kind != kTVMFFIArray;
-  if (!end(call, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE)) fc_any_clear(&call->value); /* nobody wants it: it is freed */
+  if (!end(call, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE)) fc_any_clear(&call->value); /* it was cancelled */
 }
 
 static void pop(FcQueue* queue) {
@@ -42,7 +42,7 @@ static void pop(FcQueue* queue) {
   fc_decref(call);
 }
 
-/* The connection is lost: so are the answers. */
+/* The connection is lost: all pending calls fail. */
 static int fail_all(FcEndpoint* ep) {
   FcQueue* queue = &ep->client->queue;
   while (queue->first) {
@@ -55,7 +55,7 @@ static int fail_all(FcEndpoint* ep) {
   return -1;
 }
 
-/* What came for a request that nobody waits for goes back. */
+/* Releases the result of a request that no thread waits for. */
 static void release(FcEndpoint* ep, const FcCall* call, const fc_wire_packet* reply) {
   TVMFFIAny value = fc_any_none();
   const TVMFFIAny* arg = reply->args;
@@ -80,8 +80,8 @@ static int drop_reply(FcEndpoint* ep, const FcCall* call) {
   int rc = fc_remote_read_any(ep, fc_call_name(call), &reply);
   if (rc == 0 && reply.code == FC_WIRE_RETURN) release(ep, call, &reply);
   if (fc_endpoint_is_lost(ep)) return fail_all(ep);
-  if (rc < 0 && ep->late) return -1; /* it is still to come */
-  fc_error_drop(); /* what the far side refused, nobody asks for */
+  if (rc < 0 && ep->late) return -1; /* the reply is still to come */
+  fc_error_drop(); /* no thread waits for the server's refusal */
   pop(&ep->client->queue);
   return 0;
 }
@@ -108,7 +108,7 @@ static int read_first_reply(FcEndpoint* ep) {
     if (rc == 0) rc = fc_remote_borrow(&reply, call->lent, &call->value);
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
-  if (rc < 0 && ep->late) return -1; /* it is still to come */
+  if (rc < 0 && ep->late) return -1; /* the reply is still to come */
   fc_trace_end("wire", fc_call_name(call), ep->client->slot, call->began);
   fc_call_settle(call, rc);
   pop(&ep->client->queue);
@@ -116,7 +116,7 @@ static int read_first_reply(FcEndpoint* ep) {
 }
 
 /* Reads the reply of the first call in the queue. -1 when it did not come, FC_INTERRUPTED when a signal handler raised
- * before: the bytes of it that came are kept. */
+ * first; the received part of the reply is kept. */
 static int read_first(FcEndpoint* ep) {
   ep->late = ep->interrupted = false;
   ep->resumable = true;
@@ -151,14 +151,14 @@ void fc_call_forget(FcQueue* queue) {
 
 /* ---- sending ---- */
 
-/* The line is full: replies make room. Another thread may be reading them already. */
+/* The line is full: reads replies to make room. Another thread may be reading them already. */
 static int make_way(FcEndpoint* ep) {
   if (!ep->reading) return read_first(ep);
   if (fc_endpoint_await_other(ep, 0) == FC_INTERRUPTED) return FC_INTERRUPTED;
   return fc_endpoint_is_lost(ep) ? -1 : 0;
 }
 
-/* A signal handler raised: what is not out yet stays, and the next flush goes on with it. */
+/* A signal handler raised: keeps the unsent bytes, which the next flush sends. */
 static int pause_sending(FcEndpoint* ep, const FcPart* rest) {
   FcQueue* queue = &ep->client->queue;
   ep->torn = ep->torn || rest->size != queue->used;
@@ -173,7 +173,7 @@ int fc_call_flush(FcEndpoint* ep) {
   uint64_t begin = queue->sent;
   int rc = 0;
   if (queue->used == 0) return 0;
-  ep->sending = true; /* the lock is let go in between */
+  ep->sending = true; /* the loop unlocks in between */
   for (;;) {
     bool answer_comes = ep->reading || (queue->first && queue->first->end <= queue->sent);
     size_t left = part.size;
@@ -195,14 +195,14 @@ int fc_call_flush(FcEndpoint* ep) {
   queue->used = 0;
   ep->torn = false;
   fc_remote_expect_many(ep);
-  if (rc == 0 || rc == -EPIPE) return 0; /* what it said last may still be read */
+  if (rc == 0 || rc == -EPIPE) return 0; /* -EPIPE: the server's last bytes may still be read */
   fc_endpoint_broken(ep, rc);
-  return ep->reading ? -1 : fail_all(ep); /* the one who reads sees it too */
+  return ep->reading ? -1 : fail_all(ep); /* the reading thread sees the loss, too */
 }
 
 /* ---- waiting ---- */
 
-/* The sooner of two times, of which 0 is never. */
+/* The sooner of two times; 0 means never. */
 static int64_t sooner(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
 
 static int too_late(const FcEndpoint* ep) {
@@ -210,17 +210,17 @@ static int too_late(const FcEndpoint* ep) {
   return -1;
 }
 
-/* A wait has ended without what was waited for. That is the end of the session when the call had no more time. */
+/* A wait has failed. It ends the session if the call's own time is over. */
 static int give_up(FcEndpoint* ep, int64_t last, int64_t allowed) {
   if (!last || fc_now_ns() < last) return too_late(ep);
   fc_endpoint_overdue(ep, allowed);
-  while (ep->reading) fc_condition_wait(&ep->turn, &ep->lock); /* it sees that at once */
+  while (ep->reading) fc_condition_wait(&ep->turn, &ep->lock); /* the reader sees the loss at once */
   return fail_all(ep);
 }
 
-/* How long a thread waits for a call: as long as it wants to, and not much longer than the call may take. */
+/* How long a thread waits for a call: at most its own patience, and not much longer than the call's time limit. */
 typedef struct Wait {
-  int64_t due, last; /* when the call's time is over, and when nothing more comes of it; 0: never */
+  int64_t due, last; /* the call's time limit, and when no reply is expected any more; 0: never */
   int64_t until;
 } Wait;
 
@@ -229,7 +229,7 @@ static Wait wait_for(const FcCall* call, int64_t patience) {
   return (Wait){call->due, last, call->due && call->due <= patience ? last : sooner(patience, last)};
 }
 
-/* Reads one reply, without harm when that does not come in time. Each may take as long as the session allows. */
+/* Reads one reply; the session goes on if it does not come in time. Each may take as long as the session allows. */
 static int read_within(FcEndpoint* ep, const Wait* wait, bool shared) {
   int64_t now = fc_now_ns(), each = ep->timeout_ns ? now + ep->timeout_ns : 0;
   int64_t last = each ? each + fc_remote_grace(ep) : 0;
@@ -244,14 +244,14 @@ static int read_within(FcEndpoint* ep, const Wait* wait, bool shared) {
   return late && ep->deadline == last ? give_up(ep, last, ep->timeout_ns) : rc;
 }
 
-/* After a wait that failed: the session is lost, or it is the wait alone that is over. */
+/* After a wait that failed: either the session is lost, or only the wait is over. */
 static int end_wait(FcEndpoint* ep, const FcCall* call, const Wait* wait) {
   if (!fc_endpoint_is_lost(ep)) return give_up(ep, wait->last, call->allowed);
   fc_error_set(ep->lost_kind, ep->lost_text);
   return -1;
 }
 
-/* Reads the reply of the first call, as long as this thread has time. The caller has the line for itself. */
+/* Reads the reply of the first call within this thread's deadline. The caller has the line to itself. */
 static int read_alone(FcEndpoint* ep) {
   const FcCall* call = ep->client->queue.first;
   Wait wait = wait_for(call, fc_deadline);
@@ -285,7 +285,7 @@ static int join_locked(FcCall* call, int64_t patience) {
   int rc = 0;
   while (rc == 0 && ep->sending) rc = fc_endpoint_await_other(ep, wait.until);
   if (rc < 0) return rc == FC_INTERRUPTED ? rc : end_wait(ep, call, &wait);
-  if (!ep->reading) fc_endpoint_start_deadline(ep); /* to send */
+  if (!ep->reading) fc_endpoint_start_deadline(ep); /* for sending */
   if (fc_call_state(call) == FC_CALL_WAITING) rc = fc_call_flush(ep);
   if (rc < 0) return rc;
   ep->client->round_trips += fc_call_state(call) == FC_CALL_WAITING;
@@ -301,8 +301,7 @@ int fc_call_join(FcCall* call, int64_t patience) {
   if (rc == -1) return too_late(call->ep);
   if (rc < 0) return rc;
   rc = join_locked(call, patience);
-  if (rc == -1 &&
-      fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost, and that is the call's own failure */
+  if (rc == -1 && fc_call_state(call) != FC_CALL_WAITING) { /* the session is lost: that is the call's error */
     fc_error_drop();
     rc = 0;
   }
@@ -311,16 +310,16 @@ int fc_call_join(FcCall* call, int64_t patience) {
 }
 
 void fc_call_abandon(FcEndpoint* ep) {
-  if (ep->reading) return; /* that thread finds out by itself */
+  if (ep->reading) return; /* the reading thread sees the loss itself */
   fail_all(ep);
   fc_error_drop();
 }
 
-/* Takes a call that is still in the outbox out of it. It stays in the queue, for the replies ahead of its own. */
+/* Removes a call from the outbox if it is still there. It stays in the queue, for the replies ahead of its own. */
 static void withdraw(FcCall* call) {
   FcEndpoint* ep = call->ep;
   FcQueue* queue = &ep->client->queue;
-  uint64_t first = queue->encoded - queue->used; /* where the outbox begins */
+  uint64_t first = queue->encoded - queue->used; /* the byte at which the outbox begins */
   if (ep->sending || call->taken || call->end - call->size < first) return;
   uint8_t* packet = ep->outbox + (call->end - call->size - first);
   memmove(packet, packet + call->size, (size_t)(queue->encoded - call->end));
@@ -332,12 +331,12 @@ static void withdraw(FcCall* call) {
   for (FcCall* other = call; other; other = other->next) other->end -= call->size;
 }
 
-/* Who cancels never waits. A thread that has the line for itself sends all, so there is nothing to withdraw. */
+/* Cancelling never waits. A thread that has the line to itself sends everything, so nothing can be withdrawn then. */
 bool fc_call_cancel(FcCall* call) {
   if (!end(call, FC_CALL_CANCELLED)) return false;
   if (!fc_mutex_trylock(&call->ep->lock)) return true;
   if (!fc_endpoint_is_lost(call->ep)) withdraw(call);
-  fc_condition_broadcast(&call->ep->turn); /* for who waits for it */
+  fc_condition_broadcast(&call->ep->turn); /* wakes threads that wait for the call */
   fc_mutex_unlock(&call->ep->lock);
   return true;
 }

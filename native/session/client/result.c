@@ -1,4 +1,4 @@
-/* Results of remote calls: what a reply says, as a value here. */
+/* Results of remote calls: converts a reply to a local value. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #include "runtime/text.h"
 
 static int take_tensor(FcEndpoint* ep, const fc_wire_packet* reply, TVMFFIAny* result) {
-  /* (7, tensor) without a handle is how TVM returns a tensor that was an argument: it stays the argument's. */
+  /* TVM returns an argument tensor as (7, tensor) without a handle: the argument still owns the memory. */
   uint64_t handle = reply->num_args == 3 && reply->args[2].type_index == kTVMFFIOpaquePtr ? reply->args[2].v_uint64 : 0;
   FcTensorObj* tensor = fc_remote_tensor(ep, reply->args[1].v_ptr, handle, false);
   if (!tensor) return -1;
@@ -65,14 +65,14 @@ int fc_remote_result(FcEndpoint* ep, const char* name, const fc_wire_packet* rep
   return fc_remote_unexpected(ep, name);
 }
 
-/* ---- an Array on the far side becomes a local Array of remote values ---- */
+/* ---- a remote Array becomes a local Array of remote values ---- */
 
-enum { ITEMS_MAX = 65536, AT_ONCE = 256 }; /* requests on their way: neither side's buffers fill up with so few */
+enum { ITEMS_MAX = 65536, AT_ONCE = 256 }; /* pending requests: so few fill up neither side's buffers */
 
 static int need(FcEndpoint* ep, const char* name, uint64_t* handle) {
   if (fc_remote_lookup(ep, name, handle) < 0) return -1;
   if (*handle) return 0;
-  fc_error_format("RemoteError", "%s gave several results, and has no `%s` to fetch them", ep->peer, name);
+  fc_error_format("RemoteError", "%s returned a list, but has no `%s` to fetch its items", ep->peer, name);
   return -1;
 }
 
@@ -92,7 +92,7 @@ static int encode_get(FcEndpoint* ep, const TVMFFIAny* array, int64_t i, size_t*
   return fc_endpoint_encode(ep, &call, used);
 }
 
-/* Items [from, to) in one round trip. Every reply is read, also behind one that failed. */
+/* Fetches items [from, to) in one round trip. Reads every reply, even after one that failed. */
 static int get_items(FcEndpoint* ep, const char* name, const TVMFFIAny* array, int64_t from, int64_t to,
                      TVMFFIAny* items) {
   size_t used = 0;
@@ -143,7 +143,7 @@ static int fetch_array(FcEndpoint* ep, const char* name, const FcRemoteObj* obje
   int rc = get_all(ep, name, &ref, &items, &n);
   fc_endpoint_leave(ep);
   if (rc == 0) rc = finish_items(ep, name, items, n);
-  if (rc == 0) rc = fc_array_new(items, n, &array); /* the items move in */
+  if (rc == 0) rc = fc_array_new(items, n, &array); /* takes ownership of the items */
   else
     for (int64_t i = 0; items && i < n; ++i) fc_any_clear(&items[i]);
   free(items);

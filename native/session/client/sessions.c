@@ -1,4 +1,5 @@
-/* The client's half of an endpoint, and the table of client sessions: the device of a remote tensor leads to its endpoint. */
+/* The client's half of an endpoint, and the table of client sessions, which maps the device of a remote tensor to its
+ * endpoint. */
 #include <stdlib.h>
 
 #include "session/client/remote.h"
@@ -36,7 +37,8 @@ static void leave_table(FcEndpoint* ep) {
   fc_mutex_unlock(&table_lock);
 }
 
-/* What stands in the table may have lost its last reference, and be about to leave it. */
+/* A new reference to an endpoint of the table; NULL when its last reference was released and it is about to leave the
+ * table. */
 static FcEndpoint* take(FcEndpoint* ep) { return ep && fc_endpoint_try_incref(ep) ? ep : NULL; }
 
 FcEndpoint* fc_remote_endpoint_of(DLDevice device) {
@@ -73,7 +75,7 @@ static FcClient* new_client(void) {
   return client;
 }
 
-/* Calls hold the endpoint, so only requests that nobody waits for are in the queue. */
+/* Calls keep the endpoint alive, so the queue holds only requests that no thread waits for. */
 static void free_client(FcEndpoint* ep) {
   FcClient* client = ep->client;
   leave_table(ep);

@@ -1,4 +1,4 @@
-/* Tensors of the far side: made there, copied there and back, in pieces where the far side wants that. */
+/* Remote tensors: allocation, and copies in both directions, in pieces where the server limits the size of packets. */
 #include <stdlib.h>
 
 #include "session/client/remote.h"
@@ -106,7 +106,8 @@ static void pack_strided(const DLTensor* from, int32_t axis, size_t element, con
   }
 }
 
-/* The bytes of a local tensor as they travel, row-major and little-endian: in place, or in *packed (to be freed). */
+/* The bytes of a local tensor in wire form (row-major, little-endian): in place, or in *packed, which the caller
+ * frees. */
 static const void* wire_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
   const uint8_t* data = (const uint8_t*)local->data + local->byte_offset;
   bool contiguous = fc_is_contiguous(local);
@@ -130,7 +131,7 @@ static const void* wire_bytes(const DLTensor* local, int64_t nbytes, void** pack
 
 /* ---- copies ---- */
 
-/* A server for small devices says how large a packet it takes (facts A.10); asked once. */
+/* Asks once for the largest packet that the server takes; servers for small devices have such a limit (facts A.10). */
 static int ask_max_packet(FcEndpoint* ep) {
   static const char name[] = "tvm.rpc.server.GetCRTMaxPacketSize";
   FcClient* client = ep->client;
@@ -149,9 +150,9 @@ static int ask_max_packet(FcEndpoint* ep) {
   return 0;
 }
 
-/* How much of a copy goes into one packet: whole elements; 0 with an error when not even one fits. */
+/* How many bytes of a copy fit into one packet, in whole elements; 0 with an error when not even one fits. */
 static uint64_t piece_size(const FcEndpoint* ep, const fc_wire_tensor* tensor, uint64_t nbytes) {
-  enum { OVERHEAD = 44 + 8 }; /* of a copy packet of rank 1, without its length field */
+  enum { OVERHEAD = 44 + 8 }; /* bytes of a copy packet of rank 1, without its length field and data */
   int64_t most = ep->client->max_packet;
   uint64_t element = ((uint64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
   if (most <= 0 || nbytes + OVERHEAD + UINT64_C(8) * 31 <= (uint64_t)most) return nbytes;
@@ -164,7 +165,7 @@ static uint64_t piece_size(const FcEndpoint* ep, const fc_wire_tensor* tensor, u
   return room;
 }
 
-/* Part of a tensor, as a tensor of rank 1: its byte_offset counts from where the tensor's own points to. */
+/* Part of a tensor, as a tensor of rank 1. Adds `at` to the tensor's byte_offset. */
 static void piece_of(const fc_wire_tensor* whole, uint64_t at, uint64_t nbytes, int64_t* dim, fc_wire_tensor* out) {
   uint64_t bits = (uint64_t)whole->dtype.bits * whole->dtype.lanes;
   *out = *whole;
@@ -182,7 +183,7 @@ typedef struct Copy {
   uint64_t nbytes;
 } Copy;
 
-/* One packet. */
+/* Copies one packet. */
 static int copy_bytes(FcEndpoint* ep, int32_t code, const fc_wire_tensor* tensor, uint8_t* place, uint64_t size) {
   fc_wire_packet reply, request = {.code = code, .tensor = *tensor, .nbytes = size};
   bool in = code == FC_WIRE_COPY_TO_REMOTE;
@@ -197,7 +198,7 @@ static int copy_there_among(FcEndpoint* ep, const fc_wire_tensor* from, const fc
   return fc_remote_request(ep, &request, "kCopyAmongRemote", &reply);
 }
 
-/* By a tensor that begins where its memory does, and from there on the far side: that keeps the offset. */
+/* Copies through a temporary tensor with offset 0; the server copies between the two, and keeps the offset. */
 static int copy_by_way(FcEndpoint* ep, int32_t code, const fc_wire_tensor* part, uint8_t* place, uint64_t size) {
   bool in = code == FC_WIRE_COPY_TO_REMOTE;
   fc_wire_tensor way = *part;
@@ -218,7 +219,7 @@ static int copy_piece(FcEndpoint* ep, const Copy* copy, uint64_t at, uint64_t si
   return (by_way ? copy_by_way : copy_bytes)(ep, copy->code, &part, copy->memory + at, size);
 }
 
-/* A device of its own may still be at work: the CPU is not. */
+/* Waits for the device's pending work; the CPU has none. */
 static int sync_device(FcEndpoint* ep, DLDevice device) {
   TVMFFIAny args[2] = {{.type_index = kTVMFFIDevice, .v_device = device},
                        {.type_index = kTVMFFIOpaquePtr, .v_uint64 = 0}};
@@ -275,11 +276,11 @@ int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory) {
   return rc;
 }
 
-/* ---- runs: a strided part, copied without what lies between ---- */
+/* ---- runs: a strided part, copied without the bytes in between ---- */
 
-enum { RUNS_AT_ONCE = 256 }; /* requests on their way: neither side's buffers fill up with what is small of them */
+enum { RUNS_AT_ONCE = 256 }; /* pending requests: so few headers and replies fill up neither side's buffers */
 
-/* copy->nbytes is the size of one run; copy->memory has them all. */
+/* copy->nbytes is the size of one run; copy->memory holds all runs. */
 static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
   fc_wire_packet request = {.code = copy->code, .tensor = *copy->remote, .nbytes = copy->nbytes};
@@ -290,7 +291,7 @@ static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, 
   return fc_endpoint_flush_queue(ep);
 }
 
-/* One round trip. Every reply is read, also behind one that failed. */
+/* One round trip. Reads every reply, even after one that failed. */
 static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   const char* what = fc_wire_code_name(copy->code);
   bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
@@ -313,7 +314,8 @@ static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offset
   return failure ? -1 : 0;
 }
 
-/* A server that takes small packets only gets each run in pieces; one behind a TVM server, by way of a tensor. */
+/* For a server that takes only small packets: sends each run in pieces; behind a TVM server, through a temporary
+ * tensor. */
 static int copy_one_by_one(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     fc_wire_tensor run = *copy->remote;
@@ -347,7 +349,7 @@ int fc_remote_copy_runs(FcEndpoint* ep, const DLTensor* run, const int64_t* offs
   void* packed = NULL;
   int64_t size = fc_nbytes(run), total = fc_nbytes(local);
   if (size <= 0 || n <= 0 || total / size != n || total % size != 0 || (!in && !fc_is_contiguous(local))) {
-    fc_error_set("ValueError", "the runs are not those of the local tensor");
+    fc_error_set("ValueError", "the runs do not match the local tensor");
     return -1;
   }
   const void* bytes = in ? wire_bytes(local, total, &packed) : (const uint8_t*)local->data + local->byte_offset;

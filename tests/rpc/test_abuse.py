@@ -330,7 +330,7 @@ def test_handles_are_checked_by_kind_and_die_once(peer: Peer) -> None:
         peer.call(echo, struct.pack("<iIQ", 115, 115, data)),
     ):
         assert message(reply).startswith("InvalidHandleError: ")
-    assert "pointer means nothing" in message(peer.call(echo, pointer(function)))
+    assert "pointer has no meaning" in message(peer.call(echo, pointer(function)))
     assert peer.ask(10, sequence(pointer(function)))[0] == 4
     assert peer.ask(14, sequence(device(), pointer(data)))[0] == 4
     for reply in (

@@ -125,13 +125,12 @@ def test_requests_do_not_wait_for_replies(peer: Peer) -> None:
     lost_copy = packet(7, dl_tensor(12345, (4,)) + struct.pack("<Q", 4) + b"abcd")
     copy = packet(7, dl_tensor(data, (8,)) + struct.pack("<Q", 8) + b"abcdefgh")
     back = packet(6, dl_tensor(data, (8,)) + struct.pack("<Q", 8))
+    invalid = "InvalidHandleError: handle 0x3039 is not valid in this session"
     peer.send(b"".join(one + forged + lost_copy + copy + back for one in good))
     for i in range(300):
         assert number(peer.reply()) == i
-        assert message(peer.reply()).startswith("InvalidHandleError: 0x3039 is no function")
-        assert message(peer.reply()).startswith(
-            "InvalidHandleError: 0x3039 is no returned tensor or allocation"
-        )
+        assert message(peer.reply()).startswith(f"{invalid} (expected: function)")
+        assert message(peer.reply()).startswith(f"{invalid} (expected: returned tensor or allocation)")
         assert peer.reply()[0] == 4
         assert peer.reply() == (8, b"abcdefgh")
 
@@ -391,7 +390,7 @@ def test_a_token_of_a_server_between_limits_what_goes_through(
 
 def test_no_name_means_another_function_on_the_next_hop(limited: Callable[[str], Session]) -> None:
     session = limited("call")
-    with pytest.raises(ValueError, match="no NUL"):  # a server in C would take the name up to there
+    with pytest.raises(ValueError, match="NUL byte"):  # a server in C would take the name up to there
         session.get_function("tvm.rpc.server.upload\0")
 
 

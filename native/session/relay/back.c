@@ -1,4 +1,4 @@
-/* A relay: replies of the next session go to the client. */
+/* A relay: forwards replies of the next server to the client. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,9 +6,10 @@
 #include "session/error_text.h"
 #include "session/trace.h"
 
-/* ---- errors say where they come from ---- */
+/* ---- errors name the hop that they come from ---- */
 
-/* "Kind: hop 2 (URL): message"; further hops count on. For free(); NULL without memory. */
+/* "Kind: hop 2 (URL): message"; the number of a farther hop grows by one. The caller must free() it; NULL without
+ * memory. */
 static char* name_hop(const FcRelay* relay, const char* text) {
   char kind[FC_KIND_MAX];
   const char *message = fc_error_split_kind(text, kind), *rest = NULL;
@@ -38,7 +39,7 @@ static int send_named(FcRelay* relay, const char* text) {
 
 /* ---- replies ---- */
 
-/* An error becomes an exception; else it is a pointer (of a function), or the result of a call. */
+/* Queues the relay's own answer: an exception for an error, else a pointer (of a function) or the result of a call. */
 static int queue_here(FcRelay* relay, FcPending* entry) {
   static const FcOrigin here = {"a function of the relay", NULL};
   if (entry->answer.type_index == kTVMFFIError) return fc_queue_error(relay->near, entry->answer.v_obj);
@@ -56,7 +57,7 @@ int fc_relay_send_here(FcRelay* relay, FcPending* entry) {
   return rc != 0 ? rc : fc_endpoint_flush_queue(relay->near);
 }
 
-/* Answers of this server that stand in front now. While one is in the queue, this thread alone sends. */
+/* Sends the relay's own answers at the front of the queue. While one is queued, only this thread sends. */
 static int send_own(FcRelay* relay) {
   int rc = 0;
   fc_mutex_lock(&relay->lock);
@@ -74,19 +75,20 @@ static void trace_answer(const FcPending* entry) {
   fc_trace_end(copy ? "copy" : "wire", name, -1, entry->began);
 }
 
-/* The request in front is answered: what follows it may be, too. Its reply is out, or the next thing that this thread
- * does is to queue another behind it. */
+/* Removes the answered request at the front, then sends the relay's own answers behind it. Its reply is sent, or this
+ * thread queues another one behind it next. */
 static int retire(FcRelay* relay) {
   fc_mutex_lock(&relay->lock);
-  int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0; /* from now on the other thread may send */
-  trace_answer(&relay->queue[relay->first]); /* who finds the queue empty finds this in the trace */
+  /* Once the queue is empty, the other thread may send. */
+  int rc = relay->count == 1 ? fc_endpoint_flush_queue(relay->near) : 0;
+  trace_answer(&relay->queue[relay->first]); /* before the queue becomes empty: await_answers relies on it */
   FcPending entry = fc_relay_pop(relay);
   fc_relay_drop(&entry);
   fc_mutex_unlock(&relay->lock);
   return rc != 0 ? rc : send_own(relay);
 }
 
-/* Before this thread waits. With an empty queue there is nothing of it, and the other thread may be sending. */
+/* Called before this thread waits. With an empty queue it has nothing to send, and the other thread may be sending. */
 static int send_replies(FcRelay* relay) {
   fc_mutex_lock(&relay->lock);
   int rc = relay->count != 0 ? fc_endpoint_flush_queue(relay->near) : 0;
@@ -103,7 +105,7 @@ static bool front(FcRelay* relay, FcPending* out) {
 }
 
 static int unexpected(FcRelay* relay, const fc_wire_packet* p) {
-  return fc_endpoint_lose(relay->far, "ProtocolError", "%s sent a %s that answers nothing", relay->far->peer,
+  return fc_endpoint_lose(relay->far, "ProtocolError", "%s sent a %s that answers no request", relay->far->peer,
                           fc_wire_code_name(p->code));
 }
 
@@ -122,7 +124,7 @@ static int back_return(FcRelay* relay, fc_wire_packet* p) {
   return rc != 0 ? rc : retire(relay);
 }
 
-/* Without a request these are the last words of a session that ends. */
+/* Without a pending request, the exception is the last error of a session that ends. */
 static int back_exception(FcRelay* relay, const fc_wire_packet* p) {
   FcPending entry;
   if (p->num_args != 1 || !fc_wire_is_text(p->args[0].type_index)) return unexpected(relay, p);
@@ -149,10 +151,10 @@ static int back_payload(FcRelay* relay, fc_wire_packet* p, uint8_t* buffer) {
   return retire(relay);
 }
 
-/* The far side calls the client, or says that it will not any more. */
+/* The next server calls a function of the client, or releases one. */
 static int back_request(FcRelay* relay, fc_wire_packet* p) {
   bool call = p->code == FC_WIRE_CALL_FUNC;
-  fc_mutex_lock(&relay->lock); /* with no request in front, the other thread may send */
+  fc_mutex_lock(&relay->lock); /* locked, since the other thread may send while no request is pending */
   int rc = call ? fc_relay_callback(relay, p) : 0;
   if (rc == 0 && call) rc = fc_relay_suspend(relay);
   if (rc == 0) rc = fc_endpoint_queue(relay->near, p, NULL);
@@ -192,7 +194,7 @@ static int back_all(FcRelay* relay, uint8_t* buffer) {
 
 /* ---- the end ---- */
 
-/* Everything that is still on its way is answered with the reason; so is what comes later (see `refuse`). */
+/* Answers all pending requests with the reason; `refuse` does so for later ones. */
 static void answer_rest(FcRelay* relay) {
   char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 2];
   snprintf(text, sizeof text, "%s: %s", relay->far->lost_kind, relay->far->lost_text);

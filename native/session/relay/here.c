@@ -1,12 +1,12 @@
 /*
- * A trace has one track a hop, so the server between notes what it forwards, too. NAME@URL asks for its own function
- * NAME: that of the server whose next one is at URL. Any other takes the name for one of the far side's, as TVM does.
+ * A trace has one track per hop, so a relay also records what it forwards. NAME@URL names the function NAME of the
+ * relay whose next server is at URL. Every other name is looked up on the next server, as TVM does.
  */
 #include "session/relay/relay.h"
 
 static const char* const own_names[] = {"farcall.rpc.clock", "farcall.rpc.trace_begin", "farcall.rpc.trace_take"};
 
-/* The name before "@URL"; nothing when it is not meant for us. */
+/* The name before "@URL"; empty when it is not meant for this relay. */
 static TVMFFIByteArray own_name(const FcRelay* relay, const TVMFFIByteArray* name) {
   size_t peer = strlen(relay->far->peer), size = name->size > peer ? name->size - peer - 1 : 0;
   bool ours = size != 0 && name->data[size] == '@' && memcmp(name->data + size + 1, relay->far->peer, peer) == 0;
@@ -37,7 +37,7 @@ static int lookup(FcRelay* relay, const fc_wire_packet* p, TVMFFIAny* out) {
   return rc;
 }
 
-/* The function that a handle names, if it is one of ours: this thread alone adds and frees those. */
+/* The relay's own function that a handle names, or NULL; only this thread adds and frees these. */
 static FcExport* own_function(FcRelay* relay, uint64_t handle) {
   fc_mutex_lock(&relay->lock);
   const FcEntry* entry = fc_handles_find(&relay->handles, handle, FC_KIND_HERE);
@@ -46,9 +46,9 @@ static FcExport* own_function(FcRelay* relay, uint64_t handle) {
   return function;
 }
 
-/* Until all that was asked before is answered, and noted: the client may be quicker than the thread of replies. */
+/* Waits until all earlier requests are answered and traced: the client may be quicker than the thread of replies. */
 static void await_answers(FcRelay* relay) {
-  if (fc_endpoint_flush_queue(relay->far) != 0) { /* lost: the other thread sees that, and answers */
+  if (fc_endpoint_flush_queue(relay->far) != 0) { /* lost: the other thread answers the requests */
     TVMFFIObject* error = fc_error_take();
     if (error) fc_decref(error);
   }

@@ -1,4 +1,4 @@
-/* What the functions that pass through a relay are called: by handle, for traces. */
+/* The names of the functions that pass through a relay, by handle, for traces. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* A relay: requests of the client go to the next session. */
+/* A relay: forwards requests of the client to the next server. */
 #include "session/relay/relay.h"
 #include "session/error_text.h"
 #include "session/trace.h"
@@ -8,9 +8,9 @@
 
 enum { QUEUE_FIRST = 64, QUEUE_MAX = 65536 };
 
-/* ---- what is on its way ---- */
+/* ---- pending requests ---- */
 
-/* Room for one more at the end of a ring that begins at *first, or of a stack. */
+/* Makes room for one more at the end of a ring that begins at *first, or of a stack. */
 static int grow(FcPending** items, size_t* first, size_t count, size_t* capacity) {
   if (count < *capacity) return 0;
   size_t wanted = *capacity ? *capacity * 2 : QUEUE_FIRST;
@@ -27,13 +27,14 @@ static int grow(FcPending** items, size_t* first, size_t count, size_t* capacity
   return 0;
 }
 
-/* What the far side works on. */
+/* The request that the next server works on. */
 static FcPending* current(FcRelay* relay) {
   if (relay->count != 0) return &relay->queue[relay->first];
   return relay->suspended_count != 0 ? &relay->suspended[relay->suspended_count - 1] : NULL;
 }
 
-/* The far side ends what takes too long, and says so: this process ends only when it does not. */
+/* The next server ends a call that takes too long, and reports it: the watchdog ends this process only if it does
+ * not. */
 static void arm(FcRelay* relay, FcPending* now) {
   if (now && !now->due.at && fc_deadline_is_set(&now->deadline)) {
     now->due = fc_deadline_due(&now->deadline, fc_now_ns());
@@ -43,7 +44,8 @@ static void arm(FcRelay* relay, FcPending* now) {
   if (FC_UNLIKELY(due.at != relay->server->due.at)) fc_deadline_arm(relay->server, due);
 }
 
-/* The supervisor takes the time that a request takes there for work of this process. */
+/* Notes the pending request on the status page: the supervisor counts time on the next server as work of this
+ * process. */
 static void note(FcRelay* relay) {
   FcServer* server = relay->server;
   FcPending* now = current(relay);
@@ -59,8 +61,8 @@ static int append(FcRelay* relay, FcPending entry) {
   return 0;
 }
 
-/* Appends to the queue; waits while it is too long, so that a client that reads no replies has to wait.
- * -1 with an error: no memory. */
+/* Appends to the queue; waits while it is too long, so that a client that reads no replies must wait. -1 with an error:
+ * no memory. */
 static int push(FcRelay* relay, FcPending entry) {
   while (relay->count >= QUEUE_MAX && !relay->done) fc_condition_wait(&relay->moved, &relay->lock);
   return append(relay, entry);
@@ -92,7 +94,7 @@ int fc_relay_suspend(FcRelay* relay) {
   return 0;
 }
 
-/* The far side has read all that was forwarded before when it reads the answer. */
+/* When the next server reads this answer, it has read all requests that were forwarded before. */
 int fc_relay_resume(FcRelay* relay) {
   if (relay->suspended_count == 0) return -1;
   return append(relay, relay->suspended[--relay->suspended_count]);
@@ -119,9 +121,9 @@ int fc_relay_stream(FcEndpoint* from, FcEndpoint* to, uint8_t* buffer) {
   return lost;
 }
 
-/* ---- what stays here ---- */
+/* ---- requests that this server answers ---- */
 
-/* The reply of a request that stays here. While nothing is on its way nobody else sends. */
+/* Answers a request that is not forwarded. While no request is pending, no other thread sends. */
 static int answer_here(FcRelay* relay, int32_t code, TVMFFIAny answer) {
   FcPending entry = {.here = true, .code = code, .answer = answer};
   fc_mutex_lock(&relay->lock);
@@ -130,7 +132,7 @@ static int answer_here(FcRelay* relay, int32_t code, TVMFFIAny answer) {
   return rc;
 }
 
-/* The same with the thread's error. */
+/* Answers with the thread's error. */
 static int refuse(FcRelay* relay) { return answer_here(relay, 0, fc_any_object(fc_error_take())); }
 
 static void set_lost_error(const FcRelay* relay) {
@@ -141,13 +143,13 @@ static void set_lost_error(const FcRelay* relay) {
 
 /* ---- requests ---- */
 
-/* The far side counts from when it hears of it. */
+/* Subtracts the time that has passed, since the next server counts from when it receives the request. */
 static void take_off_what_was_spent(const FcRelay* relay, fc_wire_packet* p) {
   int64_t left = relay->deadline.until - fc_now_ns();
   if (relay->deadline.until) ((TVMFFIAny*)p->args)[0].v_int64 = left > 0 ? left : 1;
 }
 
-/* Makes the request the far side's, and notes that its reply is to come. */
+/* Rewrites the request for the next server and queues a pending reply. */
 static int admit(FcRelay* relay, fc_wire_packet* p) {
   FcPending entry = {.name = NULL};
   fc_mutex_lock(&relay->lock);
@@ -162,7 +164,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   return rc;
 }
 
-/* When the far side cannot be told it is lost, which the other thread sees, and says. */
+/* If the request could not be sent, the connection is lost, which the other thread sees and reports. */
 static void drop_error(int rc) {
   if (rc != 0) fc_error_drop();
 }
@@ -173,7 +175,7 @@ static void send_far(FcRelay* relay, const fc_wire_packet* p) {
   drop_error(rc);
 }
 
-/* The client's answer to a call of its function; one that cannot be forwarded becomes its error there. */
+/* Forwards the client's answer to a call of its function; if that fails, forwards the error instead. */
 static int forward_answer(FcRelay* relay, fc_wire_packet* p) {
   int rc = 0;
   fc_mutex_lock(&relay->lock);
@@ -232,7 +234,7 @@ static int forward_all(FcRelay* relay, uint8_t* buffer) {
   return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the session ---- */
 
 static void clear(FcRelay* relay) {
   if (relay->server->page) fc_page_note(&relay->server->noted, relay->server->page, NULL, "");
@@ -256,18 +258,18 @@ static void clear(FcRelay* relay) {
 static int run_threads(FcRelay* relay, uint8_t* buffer) {
   FcTask backward;
   if (fc_task_start(&backward, fc_relay_backward, relay) != 0) {
-    fc_error_set("RuntimeError", "no thread for the replies of the next hop");
+    fc_error_set("RuntimeError", "cannot start a thread for the replies of the next hop");
     return -1;
   }
   int rc = forward_all(relay, buffer);
-  /* What was asked is still done, though nobody may hear the answer. */
+  /* Sends the queued requests, which the next server then carries out, even if no client reads the replies. */
   if (!fc_endpoint_is_lost(relay->far)) fc_endpoint_flush_queue(relay->far);
   fc_endpoint_close(relay->far, true);
   fc_task_join(backward);
   return rc;
 }
 
-/* kInitServer goes on with the values behind those that named the next hop. */
+/* Forwards kInitServer with the values after those that named the next hop. */
 int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip) {
   FcHandles handles = {.limit = server->handles.limit, .random = server->handles.random};
   FcRelay relay = {.server = server, .near = server->ep, .far = far, .handles = handles};
@@ -278,7 +280,7 @@ int fc_relay_run(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, 
   next.num_args -= skip;
   fc_mutex_init(&relay.lock);
   fc_condition_init(&relay.moved);
-  /* Each thread looks after the queue that it writes: this one before it waits, the other when it has read all. */
+  /* Each thread sends the queue that it writes: this one before it waits, the other when it has read everything. */
   relay.near->before_wait = far;
   far->before_wait = NULL;
   int rc = buffer ? push(&relay, (FcPending){.code = FC_WIRE_INIT_SERVER}) : -1;

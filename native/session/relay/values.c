@@ -1,7 +1,7 @@
-/* Handles of packets that pass through: the client's become the far side's, and the other way round. */
+/* Rewrites the handles in forwarded packets: the client's become those of the next server, and the reverse. */
 #include "session/relay/relay.h"
 
-/* ---- towards the far side ---- */
+/* ---- to the next server ---- */
 
 static int map(FcRelay* relay, uint64_t* handle, uint32_t kinds) {
   const FcEntry* entry = fc_handles_get(&relay->handles, *handle, kinds);
@@ -10,9 +10,9 @@ static int map(FcRelay* relay, uint64_t* handle, uint32_t kinds) {
   return 0;
 }
 
-/* Null pointers, and numbers of the client's own, mean the same on every hop. */
+/* Null pointers, and numbers that the client chose, mean the same on every hop. */
 static int map_pointer(FcRelay* relay, TVMFFIAny* value, uint32_t kinds) {
-  if (value->type_index != kTVMFFIOpaquePtr) return 0; /* the far side says what it thinks of it */
+  if (value->type_index != kTVMFFIOpaquePtr) return 0; /* the next server reports the error */
   if (value->v_uint64 == 0 || value->v_uint64 & (FC_PROMISE_BIT | FC_CLIENT_BIT)) return 0;
   return map(relay, &value->v_uint64, kinds);
 }
@@ -30,7 +30,7 @@ int fc_relay_to_far(FcRelay* relay, TVMFFIAny* value) {
   }
 }
 
-/* What a call needs: the scope of its function, and of the one that farcall.rpc.keep calls. */
+/* Checks the scope of the called function, and of the function that farcall.rpc.keep calls. */
 static int check_callee(FcRelay* relay, uint64_t handle, const TVMFFIAny* args, int32_t n) {
   if (handle & FC_PROMISE_BIT) return fc_server_require(relay->server, FC_SCOPE_CALL, "a call");
   const FcEntry* entry = fc_handles_get(&relay->handles, handle, FC_KIND_FUNCTION);
@@ -46,7 +46,7 @@ static bool is_kept(const FcRelay* relay, uint64_t handle) {
   return entry && entry->other & FC_RELAY_KEEPS;
 }
 
-/* What is called, and what a function that it returns will be called: as the last server has it. */
+/* Names the called function, and a function that it returns: the same names as on the last server. */
 static void name_call(const FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
   static const char of_module[] = "tvm.rpc.server.ModuleGetFunction"; /* (module, name) */
   int32_t skip = is_kept(relay, p->handle) && p->num_args >= 2 ? 2 : 0;
@@ -57,7 +57,7 @@ static void name_call(const FcRelay* relay, const fc_wire_packet* p, FcPending* 
   entry->gives = fc_name_new("", ((const TVMFFIByteArray*)called->v_ptr)->data);
 }
 
-/* A call of farcall.rpc.deadline is for the servers on the way, too. */
+/* A call of farcall.rpc.deadline also sets the limits of each relay. */
 static int hear_deadline(FcRelay* relay, const fc_wire_packet* p, FcPending* entry) {
   const FcEntry* function = fc_handles_find(&relay->handles, p->handle, FC_KIND_FUNCTION);
   if (FC_LIKELY(!function || function->other != FC_RELAY_DEADLINE) || !relay->server->watchdog) return 0;
@@ -76,7 +76,7 @@ static int call_to_far(FcRelay* relay, fc_wire_packet* p, FcPending* pending) {
   return 0;
 }
 
-/* The client lets go: the number means nothing here from now on. */
+/* The client releases a handle: removes it from the table. */
 static int release(FcRelay* relay, TVMFFIAny* value, uint32_t kinds) {
   FcEntry entry, data;
   if (value->type_index != kTVMFFIOpaquePtr || value->v_uint64 == 0 || value->v_uint64 & FC_PROMISE_BIT) return 0;
@@ -101,7 +101,7 @@ static int among_to_far(FcRelay* relay, fc_wire_packet* p) {
   return 0;
 }
 
-/* The functions of the far side's dispatcher that mean something here; 0 for others. */
+/* The functions of the next server's dispatcher that concern the relay; 0 for others. */
 static uint32_t own_function(const TVMFFIByteArray* name) {
   if (fc_is_named(*name, FC_KEEP_NAME)) return FC_RELAY_KEEPS;
   return fc_is_named(*name, FC_DEADLINE_NAME) ? FC_RELAY_DEADLINE : 0;
@@ -113,8 +113,8 @@ static int lookup_to_far(FcRelay* relay, const fc_wire_packet* p, FcPending* ent
   const TVMFFIByteArray* name = p->args[0].v_ptr;
   entry->scope = own_function(name);
   if (entry->scope != 0) return 0;
-  if (memchr(name->data, 0, name->size)) { /* where it would end for a server in C, and need another scope */
-    fc_error_set("ValueError", "the name of a function has no NUL");
+  if (memchr(name->data, 0, name->size)) { /* a server in C would see a shorter name, with another scope */
+    fc_error_set("ValueError", "the name of a function must not contain a NUL byte");
     return -1;
   }
   entry->gives = fc_name_new("", name->data);
@@ -142,7 +142,7 @@ int fc_relay_request(FcRelay* relay, fc_wire_packet* p, FcPending* entry) {
   }
 }
 
-/* ---- towards the client ---- */
+/* ---- to the client ---- */
 
 static int give(FcRelay* relay, uint64_t* handle, uint32_t kind, uint64_t other) {
   uint64_t near = fc_handles_add(&relay->handles, (FcEntry){.far = *handle, .other = other, .kind = kind});
@@ -173,7 +173,7 @@ static int pointer_reply(FcRelay* relay, fc_wire_packet* p, uint32_t kind) {
 static int tensor_reply(FcRelay* relay, fc_wire_packet* p) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
   fc_wire_tensor* tensor = args[1].v_ptr;
-  /* Without an owner it is an argument that came back (TVM). */
+  /* A tensor without an owner is an argument that TVM returned. */
   if (p->num_args != 3) return give_known(relay, &tensor->data, FC_KIND_DATA, FC_KIND_RETURNED);
   if (give(relay, &tensor->data, FC_KIND_RETURNED, 0) != 0) return -1;
   return give(relay, &args[2].v_uint64, FC_KIND_TENSOR, tensor->data);
@@ -185,7 +185,7 @@ static uint32_t kind_of(int64_t type_index) {
   return type_index >= kTVMFFIStaticObjectBegin ? FC_KIND_OBJECT : FC_KIND_POINTER;
 }
 
-/* The result of a call is a function, or one was looked up. */
+/* Gives the client a handle for a function that was returned by a call, or looked up. */
 static int give_function(FcRelay* relay, uint64_t* handle, const FcPending* entry, uint64_t scope) {
   if (give(relay, handle, FC_KIND_FUNCTION, scope) != 0) return -1;
   FcName* made =
@@ -203,7 +203,7 @@ static int lookup_reply(FcRelay* relay, fc_wire_packet* p, const FcPending* entr
 
 static int call_reply(FcRelay* relay, fc_wire_packet* p, const FcPending* entry) {
   TVMFFIAny* args = (TVMFFIAny*)p->args;
-  if (p->num_args < 2 || args[0].type_index != kTVMFFIInt) return 0; /* the client says what it thinks of it */
+  if (p->num_args < 2 || args[0].type_index != kTVMFFIInt) return 0; /* the client reports the error */
   if (args[1].type_index == kTVMFFIDLTensorPtr) return tensor_reply(relay, p);
   if (args[1].type_index != kTVMFFIOpaquePtr || args[1].v_uint64 == 0) return 0;
   uint32_t kind = kind_of(args[0].v_int64);

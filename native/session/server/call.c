@@ -1,11 +1,11 @@
-/* The server: calls, from the values of a packet to those of its reply. */
+/* The server: calls, from the values of the request to those of the reply. */
 #include <stdlib.h>
 
 #include "session/server/serve.h"
 #include "session/trace.h"
 
 enum {
-  QUICK_NS = 20000, /* replies wait in the outbox only while calls take less than this */
+  QUICK_NS = 20000, /* replies wait in the outbox only while calls take less time than this */
   INLINE_VALUES = 8
 };
 
@@ -13,7 +13,7 @@ static void note(FcServer* server, const FcExport* function) {
   if (server->page) fc_page_note(&server->noted, server->page, function, function ? function->name : "");
 }
 
-/* What a request waited for behind others, and what it took then. */
+/* Traces how long a request waited behind others, and how long its call took. */
 FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_t begin) {
   if (!fc_trace_begin()) return;
   fc_trace_add("queue", function->name, -1, arrived, begin);
@@ -21,18 +21,20 @@ FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_
 }
 
 /*
- * While a function of the client can be called, other threads may do so: the endpoint is theirs for that time.
- * Earlier replies go out before a call that may take long.
+ * If the call may use functions of the client, the endpoint is unlocked meanwhile, since any thread may call them.
+ * Earlier replies are sent before a call that may take long.
  */
 static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   bool shared = server->callbacks != NULL;
   FcExport* outer = server->running;
-  bool timed = server->ep->queued != 0 || server->ep->arrived != 0; /* else nobody waits for it but who asked */
+  /* Other replies wait for this call, or it is traced. */
+  bool timed = server->ep->queued != 0 || server->ep->arrived != 0;
   const FcDue due = server->due;
   if (!function->quick && fc_endpoint_flush_queue(server->ep) != 0) return -1;
   if (FC_UNLIKELY(fc_deadline_is_set(&server->deadline)) && fc_deadline_begin(server, function->name) != 0) return -1;
   note(server, server->running = function);
-  int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived; /* more may arrive within the call */
+  /* Saved, since more may arrive during the call. */
+  int64_t begin = timed ? fc_now_ns() : 0, arrived = server->ep->arrived;
   if (shared) fc_endpoint_leave(server->ep);
   int rc = fc_export_call(server, function, args, n, result);
   if (shared) fc_endpoint_reenter(server->ep);
@@ -43,7 +45,7 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   return rc;
 }
 
-/* The arguments of one call; objects among them are owned. */
+/* The arguments of one call; owns the objects among them. */
 typedef struct Arguments {
   TVMFFIAny* any;
   TVMFFIAny inlined[INLINE_VALUES];
@@ -71,7 +73,7 @@ static int begin_arguments(FcServer* server, const FcExport* function, const TVM
   return 0;
 }
 
-/* A call from its wire values to its result. */
+/* Converts the wire values, calls the function, and gives its result. */
 static int perform(FcServer* server, FcExport* function, const TVMFFIAny* wire, int32_t n, TVMFFIAny* result) {
   Arguments args;
   FcCallback* outer = server->callbacks;
@@ -87,14 +89,14 @@ static int perform(FcServer* server, FcExport* function, const TVMFFIAny* wire, 
   return -1;
 }
 
-/* What a call names: a function's handle, or a promise of one. A new reference. */
+/* The function that a request calls, by its handle or by a promise. A new reference. */
 static FcExport* callee(FcServer* server, uint64_t handle) {
   if (FC_UNLIKELY(handle & FC_PROMISE_BIT)) {
     TVMFFIAny kept;
     if (fc_promise_get(server, handle, &kept) != 0) return NULL;
     if (kept.type_index == kTVMFFIFunction) return fc_export_new(kept.v_obj, "promise", 7, FC_SCOPE_CALL);
     fc_any_clear(&kept);
-    fc_error_set("TypeError", "the promised result that is to be called is no function");
+    fc_error_set("TypeError", "cannot call a promised result that is not a function");
     return NULL;
   }
   FcEntry* entry = fc_handles_get(&server->handles, handle, FC_KIND_FUNCTION);
@@ -117,7 +119,7 @@ static int reply_result(FcServer* server, const FcExport* function, const fc_wir
   return rc;
 }
 
-/* farcall.rpc.keep(id, function, args...): the call itself, and its outcome under the id. */
+/* farcall.rpc.keep(id, function, args...): calls the function, and keeps its result or error under the id. */
 static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
   const TVMFFIAny* args = p->args;
   bool pointer = p->num_args >= 2 && (args[1].type_index == kTVMFFIFunction || args[1].type_index == kTVMFFIOpaquePtr);

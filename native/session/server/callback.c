@@ -1,6 +1,6 @@
 /*
- * Functions of the client, as ordinary Functions: while the call that they came with is open, the server may call
- * them, from any thread, and serves what the client asks meanwhile.
+ * Functions of the client, as ordinary Functions. While the call to which the client passed them is open, any thread of
+ * the server may call them; meanwhile the server serves the client's nested requests.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 struct FcCallback {
   FcEndpoint* ep;
   FcServer* server;       /* valid while `open` */
-  TVMFFIObject* function; /* the Function around this; the list's reference */
+  TVMFFIObject* function; /* the Function around this; the list owns a reference */
   FcCallback* next;
   uint64_t handle;
   bool open; /* changes under the endpoint's lock */
@@ -58,12 +58,12 @@ static int queue_call(FcCallback* callback, const TVMFFIAny* args, int32_t n) {
 
 static int take_result(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
   if (p->num_args < 2 || p->args[0].type_index != kTVMFFIInt) {
-    return fc_endpoint_lose(server->ep, "ProtocolError", "%s answered a call of its function with no result",
+    return fc_endpoint_lose(server->ep, "ProtocolError", "%s answered a call of its function without a result",
                             server->ep->peer);
   }
   TVMFFIAny value = p->args[1], arg;
   int64_t type = p->args[0].v_int64;
-  if (value.type_index == kTVMFFIOpaquePtr && type >= kTVMFFIStaticObjectBegin) { /* as a server's result has it */
+  if (value.type_index == kTVMFFIOpaquePtr && type >= kTVMFFIStaticObjectBegin) { /* in the form of a server's result */
     value.type_index = type == kTVMFFIFunction || type == kTVMFFIModule ? (int32_t)type : FC_WIRE_OBJECT_REF;
   }
   if (fc_server_argument(server, "the client's function", 0, &value, &arg) != 0) return -1;
@@ -83,7 +83,7 @@ static int take_answer(FcServer* server, const fc_wire_packet* p, TVMFFIAny* res
   return -1;
 }
 
-/* Until the client answers; what it asks before is served. */
+/* Waits until the client answers, and serves its requests until then. */
 static int await_answer(FcServer* server, TVMFFIAny* result) {
   fc_wire_packet packet;
   while (!server->ended) {
@@ -98,7 +98,7 @@ static int await_answer(FcServer* server, TVMFFIAny* result) {
   return fc_endpoint_lose(server->ep, "ConnectionLostError", "the client left while its function was called");
 }
 
-/* The arguments of the call that is open point into the reader's buffers: the answer gets others. */
+/* The arguments of the open call point into the reader's buffers, so the answer is read into other buffers. */
 static int ask(FcCallback* callback, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   fc_wire_reader* reader = &callback->ep->reader;
   fc_wire_reader outer = *reader;
@@ -127,7 +127,7 @@ static int call_client(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* 
   if (!__atomic_load_n(&callback->open, __ATOMIC_ACQUIRE)) return is_over();
   if (fc_endpoint_enter(callback->ep) != 0) return -1;
   int rc = callback->open ? ask(callback, args, n, result) : is_over();
-  callback->ep->deadline = 0; /* this thread's was for the answer; requests come when they come */
+  callback->ep->deadline = 0; /* the deadline was for the answer; requests have none */
   fc_endpoint_leave(callback->ep);
   return rc;
 }

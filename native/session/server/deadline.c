@@ -1,6 +1,6 @@
 /*
- * The time that a client gives its calls (docs/rpc.md, feature `deadlines`). A call that takes longer ends with this
- * process: the watchdog does that, whatever the function is doing. The page says why, for the supervisor.
+ * The client's time limits (docs/rpc.md, feature `deadlines`). When a call takes longer, the watchdog ends this
+ * process, whatever the function is doing. The status page gives the supervisor the reason.
  */
 #include "session/server/serve.h"
 
@@ -43,7 +43,7 @@ void fc_deadline_arm(FcServer* server, FcDue due) {
 int fc_deadline_begin(FcServer* server, const char* name) {
   int64_t now = fc_now_ns();
   if (server->deadline.until && server->deadline.until <= now) {
-    fc_error_format("DeadlineExceededError", "`%s` was not begun: the %.3g s that the client gave were over", name,
+    fc_error_format("DeadlineExceededError", "`%s` was not started: the client's time limit of %.3g s had passed", name,
                     (double)server->deadline.given / 1e9);
     return -1;
   }
@@ -52,11 +52,10 @@ int fc_deadline_begin(FcServer* server, const char* name) {
   return 0;
 }
 
-/* ---- the page that this process shares with its supervisor: who finds it dead, or at work for long, reads what it
- * does ---- */
+/* ---- the status page: the supervisor reads it when this worker has died, or runs for long ---- */
 
 void fc_page_note(const void** noted, volatile uint8_t* page, const void* who, const char* name) {
-  page[FC_PAGE_CALLING] = 0; /* never a flag beside half a name */
+  page[FC_PAGE_CALLING] = 0; /* no flag while the name is incomplete */
   if (!who) return;
   if (*noted != who) {
     size_t size = strlen(name);

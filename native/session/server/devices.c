@@ -1,8 +1,8 @@
-/* The server: what a client asks of devices. A device has one stream, the null one, and it is in order. */
+/* The server: requests about devices. Each device has one stream, the null stream, which runs in order. */
 #include "runtime/device_memory.h"
 #include "session/server/serve.h"
 
-/* Numbers of kDevGetAttr that the CPU knows: its memory, in bytes. */
+/* Attributes of kDevGetAttr that the CPU has: its memory, in bytes. */
 enum { TOTAL_MEMORY = 14, AVAILABLE_MEMORY = 15 };
 
 static int read_cpu(int64_t kind, TVMFFIAny* out) {
@@ -11,7 +11,7 @@ static int read_cpu(int64_t kind, TVMFFIAny* out) {
   return 0;
 }
 
-/* None where the device does not know the attribute. */
+/* *out is None when the device does not have the attribute. */
 static int read_attribute(DLDevice device, int64_t kind, TVMFFIAny* out) {
   const FcDeviceMemory* memory = fc_device_memory_of(device);
   bool here = fc_device_is_here(device);
@@ -66,6 +66,6 @@ int fc_server_device(FcServer* server, const fc_wire_packet* p) {
     case FC_WIRE_DEV_SET_STREAM: return reply_nothing_done(server, p, 2);
     default: break;
   }
-  fc_error_format("ProtocolError", "packet code %d is none that a client sends", (int)p->code);
+  fc_error_format("ProtocolError", "packet code %d is not one that a client sends", (int)p->code);
   return -1;
 }

@@ -1,4 +1,4 @@
-/* The server: what handles name, from the first reference to the last. */
+/* The server: the objects behind handles, and their lifetime. */
 #include <stdlib.h>
 
 #include "session/server/serve.h"

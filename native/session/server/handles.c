@@ -1,6 +1,6 @@
 /*
- * Handles: the slot in the low half, its generation in the high half. Freeing a handle moves its slot on to the next
- * generation, so a stale handle, a forged one or one of another session names nothing. No handle is an address.
+ * Handles: the slot in the low half, its generation in the high half. Freeing a handle gives its slot the next
+ * generation, so a stale handle, a forged one or one of another session is not valid. A handle is never an address.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,19 +9,20 @@
 
 enum { FIRST_CAPACITY = 64, NUMBERS_AT_ONCE = FC_RANDOM_AT_ONCE / sizeof(uint32_t) };
 
-/* 30 bits, never 0: the two bits above mean something else, and the null pointer never names anything. */
+/* 30 bits, never 0: the two bits above have other meanings (FC_PROMISE_BIT, FC_CLIENT_BIT), and a null pointer is not a
+ * handle. */
 #define GENERATIONS UINT32_C(0x3FFFFFFF)
 
 static int fill_from_system(void* context, void* out, size_t size) {
   (void)context;
   if (fc_entropy(out, size)) return 0;
-  fc_error_set("OSError", "the system gives no random numbers, without which handles could be guessed");
+  fc_error_set("OSError", "the system gives no random numbers; without them, handles could be guessed");
   return -1;
 }
 
 const FcRandom fc_system_random = {fill_from_system, NULL};
 
-/* Generations are random from the start, so that a guess of another session's handles fails, too. */
+/* First generations are random, so that handles of another session cannot be guessed. */
 static int draw_generations(const FcRandom* random, FcEntry* entries, uint32_t n) {
   uint32_t numbers[NUMBERS_AT_ONCE];
   for (uint32_t i = 0; i < n; ++i) {
@@ -78,7 +79,8 @@ static FC_COLD void name_kinds(uint32_t kinds, char out[96]) {
 FC_COLD static FcEntry* invalid(uint64_t handle, uint32_t kinds) {
   char words[96] = "";
   name_kinds(kinds, words);
-  fc_error_format("InvalidHandleError", "0x%llx is no %s of this session; it was freed, or never given out",
+  fc_error_format("InvalidHandleError",
+                  "handle 0x%llx is not valid in this session (expected: %s); it was freed, or never given out",
                   (unsigned long long)handle, words);
   return NULL;
 }

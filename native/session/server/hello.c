@@ -1,4 +1,5 @@
-/* farcall.rpc.hello: what this server offers beyond TVM's protocol, and its limits, as JSON (docs/rpc.md). */
+/* farcall.rpc.hello: the features that this server offers beyond TVM's protocol, and its limits, as JSON
+ * (docs/rpc.md). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,7 +7,7 @@
 
 const char* const fc_offer_names[] = {"trace", "debug", "files", NULL}; /* in the order of the bits of FC_OFFER_* */
 
-/* "promises", and whatever else there is. */
+/* Lists "promises" and the optional features. */
 static void list_features(const FcServer* server, char* out, size_t room) {
   size_t used = (size_t)snprintf(out, room, "\"promises\"");
   for (int i = 0; fc_offer_names[i]; ++i) {

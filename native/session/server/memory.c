@@ -1,4 +1,4 @@
-/* The server: memory, and copies into it and out of it. */
+/* The server: memory, and copies to and from it. */
 #include <stdlib.h>
 
 #include "runtime/device_memory.h"
@@ -29,7 +29,7 @@ static int allocate(FcServer* server, DLDevice device, uint64_t nbytes) {
   return fc_server_reply_handle(server, handle);
 }
 
-/* Allocations are aligned to 64, for any type. */
+/* Allocations are aligned to 64 bytes, for any type. */
 int fc_server_alloc_data(FcServer* server, const fc_wire_packet* p) {
   static const int32_t types[] = {kTVMFFIDevice, kTVMFFIInt, kTVMFFIInt, kTVMFFIDataType};
   if (fc_server_expect(p, 4, types) != 0) return -1;
@@ -61,23 +61,24 @@ int fc_server_free_data(FcServer* server, const fc_wire_packet* p) {
 
 /* ---- copies ---- */
 
-/* The bytes of a copy, which is one more thing that a token may forbid. */
+/* The bytes of a copy, if the session's token allows copies. */
 static int copy_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out) {
   if (fc_server_require(server, FC_SCOPE_COPY, "a copy") != 0) return -1;
   return fc_server_span(server, tensor, nbytes, out);
 }
 
-/* The same of one whose bytes travel. */
+/* The same for a copy whose bytes travel in a packet. */
 static int payload_span(FcServer* server, const fc_wire_tensor* tensor, uint64_t nbytes, FcSpan* out) {
   if (!fc_wire_can_turn(nbytes, tensor->dtype)) {
-    fc_error_format("ValueError", "a copy of %llu bytes ends inside a number, which this big-endian server cannot turn",
+    fc_error_format("ValueError",
+                    "a copy of %llu bytes ends inside a number, which this big-endian server cannot convert",
                     (unsigned long long)nbytes);
     return -1;
   }
   return copy_span(server, tensor, nbytes, out);
 }
 
-/* The payload for another device than the CPU comes into a buffer. Without memory for it, the copy is refused. */
+/* Receives the payload for a device that is not the CPU into a buffer. Without memory for it, refuses the copy. */
 static FC_COLD bool buffer_payload(FcServer* server, uint64_t nbytes) {
   server->filling_buffer = malloc((size_t)nbytes + 1);
   if (server->filling_buffer) return true;
@@ -86,7 +87,7 @@ static FC_COLD bool buffer_payload(FcServer* server, uint64_t nbytes) {
   return false;
 }
 
-/* The payload of a copy that is refused is read, and dropped. */
+/* Prepares to receive the payload. If the copy is refused, its payload is read and dropped. */
 void fc_server_copy_in(FcServer* server, const fc_wire_packet* p) {
   FcSpan span;
   if (fc_server_require_start(server) != 0 || payload_span(server, &p->tensor, p->nbytes, &span) != 0) {
@@ -101,7 +102,7 @@ void fc_server_copy_in(FcServer* server, const fc_wire_packet* p) {
   server->ep->reader.sink = server->filling_buffer ? server->filling_buffer : span.place.address;
 }
 
-/* Moves the payload on to its device. */
+/* Copies the payload to its device. */
 static int deliver(FcServer* server, uint64_t nbytes) {
   if (!server->filling_buffer) return 0;
   int rc = fc_device_copy(server->filling_place, fc_place_cpu(server->filling_buffer), nbytes);
@@ -123,7 +124,7 @@ int fc_server_end_copy_in(FcServer* server) {
   return fc_server_reply_void(server);
 }
 
-/* Sends a copy of memory that cannot be sent as it stands: it is on another device, or in a big-endian host's order. */
+/* Sends a converted copy of memory that is not on the CPU, or is in big-endian order. */
 static FC_COLD int send_buffered(FcServer* server, const fc_wire_packet* ack, FcPlace place, DLDataType dtype) {
   uint8_t* buffer = malloc((size_t)ack->nbytes + 1);
   if (!buffer) {

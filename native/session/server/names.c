@@ -1,11 +1,11 @@
-/* The server: functions by name, and the scope that each needs. */
+/* The server: finds functions by name, with the scope that each requires. */
 #include "session/server/serve.h"
 
-/* ---- what a name needs ---- */
+/* ---- the scope of a name ---- */
 
 const char* const fc_scope_names[] = {"call", "copy", "load", "files", "relay", NULL};
 
-/* Every standard function is listed, with what it needs. Other names are those that the host exports. */
+/* Every standard function, with the scope that it requires. Other names are functions that the host exports. */
 static const struct {
   const char* name;
   uint32_t needs;
@@ -29,7 +29,7 @@ static const struct {
     {"ffi.ModuleGetFunctionMetadata", FC_SCOPE_LOAD},
     {"ffi.ModuleInspectSource", FC_SCOPE_LOAD},
     {"ffi.SystemLib", FC_SCOPE_LOAD},
-    /* Tracebacks show the server's code and paths: to those who may run code there anyway. */
+    /* Tracebacks show the server's code and paths, so they require the scope that allows running code. */
     {"farcall.rpc.debug", FC_SCOPE_LOAD},
     {"farcall.rpc.traceback", FC_SCOPE_LOAD},
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
@@ -56,7 +56,7 @@ uint32_t fc_scope_of(TVMFFIByteArray name) {
   return fc_scope_is_listed(name, &scope) ? scope : FC_SCOPE_CALL;
 }
 
-/* ---- the dispatcher's own ---- */
+/* ---- the dispatcher's functions ---- */
 
 static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)self, (void)args, (void)n, (void)result;
@@ -64,7 +64,7 @@ static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
   return -1;
 }
 
-/* What the dispatcher itself has: its greeting, promises, deadlines, and how to look into containers. */
+/* Finds the dispatcher's functions: hello, promises, deadlines, and functions that make and read containers. */
 static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
   TVMFFIObject* (*containers)(const char*, size_t) = server->policy->container_function;

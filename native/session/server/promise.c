@@ -1,11 +1,12 @@
-/* Promises: results that a client keeps under a number of its own, for later calls of the same pipeline. */
+/* Promises: results that the server keeps under a number that the client chose, for later calls of the same
+ * pipeline. */
 #include <stdlib.h>
 
 #include "session/server/serve.h"
 
 /*
- * A table with open addressing; capacity is a power of two, and at most half of it is used. Ids are the client's choice,
- * so they are mixed: neighbours land far apart. A client that makes them collide slows down its own session.
+ * A table with open addressing; capacity is a power of two, and at most half of it is used. The client chooses the ids,
+ * so they are hashed: consecutive ids land far apart. A client that makes them collide slows down only its own session.
  */
 struct FcPromise {
   uint64_t id; /* 0: free */
@@ -28,7 +29,7 @@ static FcPromise* find(const FcPromises* table, uint64_t id) {
   }
 }
 
-/* There is a free slot. */
+/* The table must have a free slot. */
 static void put(FcPromises* table, FcPromise promise) {
   uint64_t i = slot_of(table, promise.id);
   while (table->entries[i].id != 0) i = (i + 1) & (table->capacity - 1);
@@ -100,7 +101,7 @@ int fc_promise_check(FcServer* server, int64_t id) {
 
 /* Takes ownership of the value, even on failure. */
 static int keep(FcServer* server, FcPromise promise) {
-  /* The id was free before the call; a request that was served inside it may have taken it. */
+  /* The id was free before the call, but a request that was served during the call may have used it. */
   if (fc_promise_check(server, (int64_t)promise.id) != 0 || make_room(&server->promises) != 0) {
     fc_any_clear(&promise.value);
     return -1;
@@ -131,6 +132,6 @@ bool fc_promise_forget(FcServer* server, uint64_t handle) {
   if (!promise) return false;
   TVMFFIAny value = promise->value;
   take_out(&server->promises, promise);
-  fc_any_clear(&value); /* at last: a destructor may come back to this table */
+  fc_any_clear(&value); /* last, since a destructor may use this table */
   return true;
 }

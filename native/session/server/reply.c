@@ -1,9 +1,9 @@
-/* The server: replies, and the rules that every request keeps. */
+/* The server: replies, and checks for all requests. */
 #include <stdlib.h>
 
 #include "session/server/serve.h"
 
-/* ---- replies: they wait in the outbox until there is nothing to do ---- */
+/* ---- replies: they wait in the outbox until no request is waiting ---- */
 
 int fc_server_reply(FcServer* server, const TVMFFIAny* values, int32_t n) {
   fc_wire_packet packet = {.code = FC_WIRE_RETURN, .num_args = n, .args = values};
@@ -20,7 +20,7 @@ int fc_server_reply_handle(FcServer* server, uint64_t handle) {
   return fc_server_reply(server, &pointer, 1);
 }
 
-/* "Kind: message" is the form in which exceptions travel; our client makes the class out of it again. */
+/* Exceptions travel as "Kind: message"; farcall's client restores the class from the kind. */
 int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error) {
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   size_t size = cell->kind.size + 2 + cell->message.size;
@@ -41,7 +41,7 @@ int fc_queue_error(FcEndpoint* ep, TVMFFIObject* error) {
   return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a reply to %s", ep->peer);
 }
 
-/* ---- rules ---- */
+/* ---- checks ---- */
 
 int fc_server_require(const FcServer* server, uint32_t scope, const char* what) {
   uint32_t missing = scope & ~server->scopes;
@@ -62,7 +62,7 @@ int fc_server_expect(const fc_wire_packet* p, int32_t n, const int32_t* types) {
   bool good = p->num_args == n;
   for (int32_t i = 0; good && i < n; ++i) good = types[i] < 0 || p->args[i].type_index == types[i];
   if (good) return 0;
-  fc_error_format("ProtocolError", "%s does not come with %d values of these types", fc_wire_code_name(p->code),
+  fc_error_format("ProtocolError", "%s does not take %d values of these types", fc_wire_code_name(p->code),
                   (int)p->num_args);
   return -1;
 }

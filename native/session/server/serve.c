@@ -1,4 +1,4 @@
-/* The server: requests in, what they do here, replies out, in order. */
+/* The server: reads requests, carries them out, and replies, in order. */
 #include "session/server/serve.h"
 #include "session/error_text.h"
 
@@ -14,7 +14,8 @@ static void keep_error(FcServer* server, TVMFFIObject* error) {
   server->last_error = error;
 }
 
-/* A function that lost a session of its own has an error of a kind that would end this one, too. Takes the error. */
+/* A function that used another session and lost it has an error of a kind that would end this session, too. Changes
+ * that kind. Takes ownership of the error. */
 static TVMFFIObject* without_last_word(TVMFFIObject* error) {
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   char kind[FC_KIND_MAX];
@@ -25,10 +26,10 @@ static TVMFFIObject* without_last_word(TVMFFIObject* error) {
   return fc_error_take();
 }
 
-/* After a handler: its error, if there is one, becomes the reply. */
+/* After a handler: sends its error, if any, as the reply. */
 static int conclude(FcServer* server, int rc) {
   if (rc == 0) return 0;
-  if (fc_endpoint_is_lost(server->ep)) { /* a function may have made another error of that */
+  if (fc_endpoint_is_lost(server->ep)) { /* a function may have replaced the error */
     return fc_endpoint_lose(server->ep, "ConnectionLostError", "%s is gone", server->ep->peer);
   }
   TVMFFIObject* error = fc_error_take();

@@ -1,4 +1,4 @@
-/* Values of packets <-> values of a call, on the server. What travels as a handle is looked up, and checked, here. */
+/* The server: converts between values of packets and of calls. Looks up and checks every handle. */
 #include <stdio.h>
 
 #include "runtime/device_memory.h"
@@ -6,7 +6,7 @@
 
 /* ---- memory that handles name ---- */
 
-/* A request that names another device than the memory's would make an accelerator's address one of the CPU. */
+/* A request must name the memory's device; otherwise an accelerator's address would be used as one of the CPU. */
 static int check_device(DLDevice named, DLDevice device) {
   if (FC_LIKELY(named.device_type == device.device_type && named.device_id == device.device_id)) return 0;
   if (fc_device_check(named) != 0) return -1;
@@ -34,7 +34,7 @@ int fc_server_span(FcServer* server, const fc_wire_tensor* t, uint64_t nbytes, F
 
 static void release_allocation(FcTensorObj* view) { fc_decref(view->context); }
 
-/* A Tensor inside an allocation, which it keeps alive: the function may hold on to it. */
+/* A Tensor inside an allocation. It keeps the allocation alive, since the function may keep the Tensor. */
 static int tensor_argument(FcServer* server, const fc_wire_tensor* t, TVMFFIAny* out) {
   FcSpan span;
   uint64_t nbytes;
@@ -54,7 +54,7 @@ static int tensor_argument(FcServer* server, const fc_wire_tensor* t, TVMFFIAny*
 
 /* ---- wire -> arguments ---- */
 
-/* Text is lent as a C string; one that has a NUL inside needs an object. */
+/* Borrows text as a C string; text that contains a NUL becomes a String object. */
 static int text_argument(const TVMFFIByteArray* text, TVMFFIAny* out) {
   if (text->size != 0 && memchr(text->data, 0, text->size)) {
     return fc_any_from_bytes(kTVMFFIStr, text->data, text->size, out);
@@ -89,7 +89,8 @@ static int pointer_argument(FcServer* server, const char* name, int32_t i, uint6
   *out = fc_any_none();
   if (pointer == 0) return 0;
   if (pointer & FC_PROMISE_BIT) return fc_promise_get(server, pointer, out);
-  fc_error_format("TypeError", "argument %d of `%s`: a pointer means nothing here", (int)i + 1, name);
+  fc_error_format("TypeError", "argument %d of `%s`: a client's pointer has no meaning on the server", (int)i + 1,
+                  name);
   return -1;
 }
 
@@ -133,7 +134,7 @@ static FcTensorObj* row_major_copy(const DLTensor* dl) {
   return dl->device.device_type == kDLCPU ? fc_tensor_compact(dl) : fc_device_tensor_copy(dl, dl->device);
 }
 
-/* A tensor that may travel: on a device of this process, in row-major order. It stands in *held from here on. */
+/* The tensor as one that may travel: on a device of this process, in row-major order. *held owns it from then on. */
 static const DLTensor* presentable(TVMFFIAny* held) {
   const DLTensor* dl = fc_tensor_dl(held->v_obj);
   if (fc_device_check(dl->device) != 0) return NULL;
@@ -172,7 +173,7 @@ static uint64_t object_handle(FcServer* server, const FcOrigin* origin, TVMFFIOb
   return add(server, object->type_index == kTVMFFIModule ? FC_KIND_MODULE : FC_KIND_OBJECT, object, 0);
 }
 
-/* Values that are no objects, text and bytes: the same in results and in arguments. 1: it is another. */
+/* Plain values, text and bytes, which results and arguments encode alike. 1: another kind of value. */
 static int plain_value(const TVMFFIAny* value, FcWireResult* out, TVMFFIAny* wire) {
   *wire = *value;
   if (fc_any_text(value, &out->string) || fc_any_bytes(value, &out->string)) {
@@ -192,7 +193,7 @@ static int plain_value(const TVMFFIAny* value, FcWireResult* out, TVMFFIAny* wir
 }
 
 FC_COLD static int cannot_travel(const char* name, const TVMFFIAny* value) {
-  fc_error_format("TypeError", "`%s` gave a value of type %s, which cannot travel", name,
+  fc_error_format("TypeError", "`%s` returned a value of type %s, which cannot travel", name,
                   fc_type_name(value->type_index));
   return -1;
 }
@@ -203,7 +204,7 @@ int fc_server_result(FcServer* server, const FcOrigin* origin, TVMFFIAny* result
   if (fc_any_is_object(held) && !held->v_obj) *held = fc_any_none();
   out->values[0] = fc_any_int(held->type_index);
   out->n = 2;
-  /* An address would be of use only to who attacks this process. */
+  /* A client could use an address only for an attack on this process. */
   bool borrowed = held->type_index >= kTVMFFIDLTensorPtr && held->type_index <= kTVMFFIObjectRValueRef;
   if (borrowed || (held->type_index == kTVMFFIOpaquePtr && held->v_ptr)) return cannot_travel(origin->name, held);
   if (plain_value(held, out, &out->values[1]) == 0 || held->type_index == kTVMFFIOpaquePtr) return 0;
@@ -214,7 +215,7 @@ int fc_server_result(FcServer* server, const FcOrigin* origin, TVMFFIAny* result
   return handle != 0 ? 0 : -1;
 }
 
-/* The client frees the data of such a tensor, so it stands in the table as if the client had allocated it. */
+/* The client frees the data of such a tensor, so the table treats it as an allocation of the client. */
 static int outgoing_tensor(FcServer* server, FcWireResult* out, TVMFFIAny* held) {
   const DLTensor* dl = presentable(held);
   uint64_t data = dl ? add(server, FC_KIND_ALLOCATED, held->v_obj, 0) : 0;
@@ -222,7 +223,7 @@ static int outgoing_tensor(FcServer* server, FcWireResult* out, TVMFFIAny* held)
   return data != 0 ? 0 : -1;
 }
 
-/* A tensor that is only lent to the caller is copied: the client may keep it. */
+/* Copies a tensor that is only borrowed, since the client may keep it. */
 static int take_hold(const TVMFFIAny* arg, TVMFFIAny* held) {
   if (arg->type_index != kTVMFFIDLTensorPtr) return fc_any_to_owned(arg, held);
   FcTensorObj* copy = row_major_copy(arg->v_ptr);

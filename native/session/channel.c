@@ -1,4 +1,4 @@
-/* Channels: what all kinds have in common, which is their life. */
+/* Channels: the lifetime, which all kinds share. */
 #include "session/channel.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 #include "runtime/runtime.h"
 
-/* In `users`: no thread may come in any more. The one that leaves it alone there closes. */
+/* A flag in `users`: no thread may enter any more. The thread that leaves only this flag behind closes the channel. */
 #define CLOSED UINT32_C(0x80000000)
 
 void* fc_channel_new(size_t size, const FcChannelOps* ops) {
@@ -39,9 +39,9 @@ static void leave(FcChannel* channel) {
   if (__atomic_sub_fetch(&channel->users, 1, __ATOMIC_ACQ_REL) == CLOSED) channel->ops->close(channel);
 }
 
-/* 0 when the channel is open, and this process's own: it stays so until `leave`. */
+/* 0 when the channel is open and belongs to this process; it then stays open until `leave`. */
 static int enter(FcChannel* channel) {
-  /* A child that this process forks has its descriptors, too; what it says there would end its parent's session. */
+  /* A forked child shares the descriptors; bytes that it sent would break its parent's session. */
   if (FC_UNLIKELY(channel->forks != fc_forks)) return -ECHILD;
   uint32_t users = __atomic_load_n(&channel->users, __ATOMIC_RELAXED);
   do {

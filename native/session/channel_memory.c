@@ -1,4 +1,4 @@
-/* Channels over memory: for a host that has its own loop, and for tests. */
+/* Channels over memory: for a host with its own event loop, and for tests. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,10 +14,10 @@ typedef struct MemoryChannel {
   FcChannel base;
   FcMutex lock;
   Bytes in, out;
-  bool ended, finished; /* nothing more comes in; goes out */
+  bool ended, finished; /* no more bytes come in; go out */
 } MemoryChannel;
 
-/* Room for n bytes at the end; false without memory. */
+/* Makes room for n bytes at the end; false without memory. */
 static bool reserve(Bytes* bytes, size_t n) {
   size_t used = bytes->end - bytes->begin;
   if (bytes->capacity - bytes->end >= n) return true;
@@ -82,7 +82,7 @@ static void memory_interrupt(FcChannel* base) {
   fc_mutex_unlock(&ch->lock);
 }
 
-/* What was sent can still be taken from a closed channel. */
+/* Keeps the sent bytes, which can still be taken from a closed channel. */
 static void memory_close(FcChannel* base) { (void)base; }
 
 static void memory_destroy(FcChannel* base) {
@@ -104,7 +104,7 @@ FcChannel* fc_memory_channel_new(void) {
 int fc_memory_channel_feed(FcChannel* base, const void* data, size_t n) {
   MemoryChannel* ch = (MemoryChannel*)base;
   fc_mutex_lock(&ch->lock);
-  bool fed = ch->ended || append(&ch->in, data, n); /* behind the end nobody reads */
+  bool fed = ch->ended || append(&ch->in, data, n); /* bytes after the end are dropped */
   fc_mutex_unlock(&ch->lock);
   if (!fed) fc_error_no_memory();
   return fed ? 0 : -1;
@@ -120,7 +120,7 @@ void fc_memory_channel_feed_end(FcChannel* base) {
 uint8_t* fc_memory_channel_take(FcChannel* base, size_t* n) {
   MemoryChannel* ch = (MemoryChannel*)base;
   fc_mutex_lock(&ch->lock);
-  uint8_t* data = ch->out.data; /* nothing is ever taken off its front */
+  uint8_t* data = ch->out.data; /* the whole block, since `begin` of this buffer is always 0 */
   *n = ch->out.end;
   ch->out = (Bytes){0};
   fc_mutex_unlock(&ch->lock);

@@ -1,4 +1,4 @@
-/* Endpoints: the connection itself, its life, and how it is lost. */
+/* Endpoints: their lifetime, and how a connection is lost. */
 #include "session/endpoint.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BEAT_NS = 1000000000 }; /* for eight bytes on an idle line */
+enum { BEAT_NS = 1000000000 }; /* longest time to send eight bytes on an idle line */
 
 #define CLOSED_TEXT "the session with %s is closed; connect again"
 
@@ -14,7 +14,7 @@ enum { BEAT_NS = 1000000000 }; /* for eight bytes on an idle line */
 
 static uint64_t addressable(uint64_t limit) { return limit < PTRDIFF_MAX ? limit : PTRDIFF_MAX; }
 
-/* Sizes that pass these limits are sizes of memory here, also where an address has 32 bits. */
+/* Lowers the limits, so that every size within them fits in a size_t, even with 32-bit addresses. */
 static fc_wire_limits addressable_limits(const fc_wire_limits* limits) {
   fc_wire_limits lowered = *limits;
   lowered.max_control = addressable(limits->max_control);
@@ -41,7 +41,7 @@ FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_
   snprintf(ep->peer, sizeof ep->peer, "%s", peer);
   fc_wire_limits lowered = addressable_limits(limits);
   fc_wire_reader_init(&ep->reader, &lowered);
-  fc_mutex_init_recursive(&ep->lock); /* a function that the far side calls back may call it in turn */
+  fc_mutex_init_recursive(&ep->lock); /* recursive, since a callback may call the peer in turn */
   fc_condition_init(&ep->turn);
   fc_mutex_init(&ep->lost_lock);
   return ep;
@@ -74,7 +74,8 @@ void fc_endpoint_decref(FcEndpoint* ep) {
   if (__atomic_sub_fetch(&ep->refs, 1, __ATOMIC_ACQ_REL) == 0) endpoint_delete(ep);
 }
 
-/* The first reason stays. Two threads of a relay may come here; who sees the kind may read the rest. */
+/* The first reason stays. Two threads of a relay may call this at once; the kind's first byte is set last, so that a
+ * thread which sees it may read the rest. */
 FC_COLD static void set_lost(FcEndpoint* ep, const char* kind, const char* text) {
   fc_mutex_lock(&ep->lost_lock);
   if (!fc_endpoint_is_lost(ep)) {
@@ -85,7 +86,7 @@ FC_COLD static void set_lost(FcEndpoint* ep, const char* kind, const char* text)
   fc_mutex_unlock(&ep->lost_lock);
 }
 
-/* Always answers -1, with the first reason as the error. */
+/* Always returns -1, with the first reason as the error. */
 FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) {
   if (!fc_endpoint_is_lost(ep)) {
     char text[sizeof ep->lost_text];
@@ -119,7 +120,7 @@ int fc_endpoint_broken(FcEndpoint* ep, int error) {
     ep->late = ep->interrupted = true;
     return -1;
   }
-  if (error == EINTR) { /* the line is in the middle of something: it would be taken for what comes next */
+  if (error == EINTR) { /* the line is inside an exchange: its rest would be read as the next reply */
     TVMFFIObject* held = fc_error_take();
     fc_endpoint_lose(ep, "ConnectionLostError", "a call to %s was interrupted; connect again", ep->peer);
     if (held) fc_error_raise(held);
@@ -128,7 +129,7 @@ int fc_endpoint_broken(FcEndpoint* ep, int error) {
   if (error == ECANCELED) return fc_endpoint_lose(ep, "ConnectionLostError", CLOSED_TEXT, ep->peer);
   if (error == ECHILD) {
     return fc_endpoint_lose(ep, "ConnectionLostError",
-                            "the session with %s is that of the process which forked this one; connect here, too",
+                            "the session with %s belongs to the parent process; connect again in this process",
                             ep->peer);
   }
   return fc_endpoint_lose(ep, "ConnectionLostError", "the connection to %s was lost: %s", ep->peer, strerror(error));
@@ -161,7 +162,7 @@ bool fc_endpoint_beat(FcEndpoint* ep) {
   if (!fc_mutex_trylock(&ep->lock)) return true;
   int rc = fc_endpoint_is_lost(ep) ? -EPIPE : 0;
   if (rc == 0 && !ep->torn) rc = fc_channel_send(ep->channel, &part, 1, fc_now_ns() + BEAT_NS);
-  /* What is out in part cannot be completed later. */
+  /* A packet that was sent in part cannot be completed later. */
   if (rc == -ETIMEDOUT) fc_endpoint_lose(ep, "ConnectionLostError", "%s takes no more bytes", ep->peer);
   if (rc == -ETIMEDOUT) fc_error_drop();
   fc_mutex_unlock(&ep->lock);

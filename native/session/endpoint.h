@@ -20,46 +20,48 @@
 
 typedef struct FcEndpoint FcEndpoint;
 
-/* What functions that wait answer when a signal handler raised, whose error is the thread's; else they answer -1. */
+/* Returned by functions that wait when a signal handler raised; the error is then in the thread's slot. */
 enum { FC_INTERRUPTED = -2 };
 
-/* What the half of a session that owns an endpoint adds to it. A server's half adds nothing: its side is NULL. */
+/* The functions that the client's half adds to its endpoint. A server adds none: its side is NULL. */
 typedef struct FcSide {
-  /* How much longer than a request's own time this side waits for the peer's word of what happened; nanoseconds. */
+  /* How much longer than a request's own time this side waits for the peer to report its outcome; nanoseconds. */
   int64_t (*grace)(const FcEndpoint* ep);
   /* This side has closed the session. The lock is held. */
   void (*closed)(FcEndpoint* ep);
-  /* The last reference is gone: frees ep->client. */
+  /* Called when the last reference is released: frees ep->client. */
   void (*free)(FcEndpoint* ep);
 } FcSide;
 
 /*
- * The line has two directions. A thread that holds `lock` has both, except in these states, in which a thread is on
- * the line without the lock. Both flags change under the lock, and `turn` says so (session/endpoint_turn.c).
+ * The line has two directions. A thread that holds `lock` may use both, except in these states, in which a thread uses
+ * the line without the lock. Both flags change under the lock, and `turn` signals each change
+ * (session/endpoint_turn.c).
  *
- *   reading  sending   who is on the line                 fc_endpoint_enter   fc_endpoint_enter_to_send
+ *   reading  sending   which thread uses the line         fc_endpoint_enter   fc_endpoint_enter_to_send
  *   false    false     nobody                             enters              enters
  *   true     false     a thread that receives a reply     waits               enters
- *   false    true      a thread that sends, and lets      waits               waits
- *                      the lock go while the line is full
+ *   false    true      a thread that sends; it unlocks    waits               waits
+ *                      while the line is full
  *   true     true      both                               waits               waits
  *
- * The thread that receives chooses how, for one reply:
+ * The receiving thread sets these for one reply:
  *
- *   shared   it receives without the lock (`reading`); else it keeps the lock
- *   patient  the deadline ends the wait alone, and sets `late`: the reply is still to come; else it ends the session
- *   resumable  so does the error of a signal handler, which sets `interrupted`, too
+ *   shared   it receives without the lock (`reading`); otherwise it keeps the lock
+ *   patient  the deadline ends only the wait, and sets `late` (the reply is still to come); otherwise it ends the
+ *            session
+ *   resumable  an error of a signal handler also ends only the wait, and sets `interrupted`
  *
- * A signal handler may also raise while a thread sends. What is not out then stays in the outbox; when a packet is out
- * in part (`torn`), nothing else may be sent before the rest of it.
+ * A signal handler may also raise while a thread sends. The unsent bytes then stay in the outbox; when a packet has
+ * been sent in part (`torn`), its rest must be sent before anything else.
  *
- * `starved` is of channels that never wait: all bytes were fed, and more may come.
+ * `starved` is for channels that never wait: all bytes were fed, and more may come.
  */
 struct FcEndpoint {
   int64_t refs;
   FcChannel* channel;
-  const FcSide* side;      /* NULL: a server's */
-  struct FcClient* client; /* the side's own, see session/client/remote.h; NULL without one */
+  const FcSide* side;      /* NULL in a server */
+  struct FcClient* client; /* state of the client's half, see session/client/remote.h; NULL in a server */
   FcMutex lock;    /* one exchange at a time; guards what follows, up to `peer` */
   FcCondition turn;     /* `reading` or `sending` has changed, or a call has ended */
   bool reading, sending;
@@ -68,89 +70,89 @@ struct FcEndpoint {
   bool starved;
   int64_t timeout_ns;    /* for one exchange; 0: no limit */
   int64_t deadline;      /* until when the exchange in progress waits; 0: as long as it takes */
-  int64_t due;           /* when its time is over: the far side may say so until the deadline. 0: no limit */
+  int64_t due;           /* when its time is over; the peer may report that until `deadline`. 0: no limit */
   fc_wire_reader reader;
   uint8_t* inbox;        /* bytes that were received and not yet fed */
   size_t inbox_at, inbox_end;
   uint8_t* outbox;
   size_t outbox_capacity;
-  size_t queued;         /* bytes of it that wait to be sent: see fc_endpoint_queue */
-  FcEndpoint* before_wait; /* whose queue is sent before this one waits for bytes: its own, but in relays */
-  int64_t allowed_ns;    /* how long that deadline gave, for messages */
-  uint64_t bytes_in, bytes_out; /* of packets, since the session began */
-  int64_t arrived;       /* when bytes were last received, while that is traced; else 0 */
+  size_t queued;         /* bytes of the outbox that wait to be sent: see fc_endpoint_queue */
+  FcEndpoint* before_wait; /* its queue is sent before this one waits for bytes: itself, except in relays */
+  int64_t allowed_ns;    /* how long the exchange was given, for messages */
+  uint64_t bytes_in, bytes_out; /* bytes of packets since the session began */
+  int64_t arrived;       /* while tracing: when bytes were last received; else 0 */
   char lost_kind[48];    /* why the connection cannot be used any more; "" while it can */
   char lost_text[1024];
   char peer[FC_PEER_NAME_MAX];
   FcMutex lost_lock; /* two threads of a relay may lose the connection at once */
 };
 
-/* Takes a reference to the channel. Limits beyond what this machine can address are lowered to that. NULL with an
- * error. The client's is made by fc_client_endpoint_new. */
+/* Takes a reference to the channel. Lowers limits that exceed what this machine can address. NULL with an error. For a
+ * client: fc_client_endpoint_new. */
 FcEndpoint* fc_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits);
 void fc_endpoint_incref(FcEndpoint* ep);
-/* A new reference, unless the last one is gone already and the endpoint is being freed. */
+/* Adds a reference, unless the last one was released and the endpoint is being freed. */
 bool fc_endpoint_try_incref(FcEndpoint* ep);
 void fc_endpoint_decref(FcEndpoint* ep);
-/* Says kShutdown when the line is idle, and ends calls in progress in other threads. */
+/* Ends calls in progress in other threads. With `farewell`, sends kShutdown first when the line is idle. */
 void fc_endpoint_close(FcEndpoint* ep, bool farewell);
-/* An empty packet, which means nothing but that this side still runs; none where an exchange says that already.
- * False when the connection is lost. */
+/* Sends an empty packet, which says only that this side still runs; not while an exchange says that already. False when
+ * the connection is lost. */
 bool fc_endpoint_beat(FcEndpoint* ep);
 
 /* ---- both sides; the caller holds the lock (fc_endpoint_enter) ---- */
 
 /* When this thread's calls must have ended (CLOCK_MONOTONIC, ns); 0: no limit. */
 extern FC_TLS int64_t fc_deadline;
-/* Locks, and starts the deadline. -1 with an error when the connection is lost already, or when this thread's deadline
- * passes before its turn comes (the session goes on). */
+/* Locks, and starts the deadline. -1 with an error when the connection is lost, or when this thread's deadline passes
+ * before its turn comes (the session goes on). */
 int fc_endpoint_enter(FcEndpoint* ep);
-/* fc_deadline has passed: an error, and the session goes on. `what` was not sent (NULL: its turn did not come). */
+/* Sets the error for a passed fc_deadline; the session goes on. `what` was not sent (NULL: its turn did not come). */
 FC_COLD int fc_endpoint_too_late(const FcEndpoint* ep, const char* what);
 static inline bool fc_deadline_has_passed(void) { return FC_UNLIKELY(fc_deadline) && fc_deadline <= fc_now_ns(); }
-/* Starts the deadline of what this thread does next: the endpoint's own timeout, or fc_deadline where that is sooner. */
+/* Starts the deadline of this thread's next operation: the endpoint's timeout, or fc_deadline if that is sooner. */
 void fc_endpoint_start_deadline(FcEndpoint* ep);
 void fc_endpoint_leave(FcEndpoint* ep);
 /* Locks, and nothing else. -1 without an error when `until` (0: never) came first; FC_INTERRUPTED. */
 int fc_endpoint_lock(FcEndpoint* ep, int64_t until);
-/* Locks to send: unlike fc_endpoint_enter also while another thread receives. */
+/* Locks to send; unlike fc_endpoint_enter, this succeeds while another thread receives. */
 int fc_endpoint_enter_to_send(FcEndpoint* ep);
-/* Locks again after fc_endpoint_leave, for a thread that goes on with what it has begun. */
+/* Locks again after fc_endpoint_leave, for a thread that continues an operation. */
 void fc_endpoint_reenter(FcEndpoint* ep);
 /* Waits until no other thread sends or receives; -1 with an error when fc_deadline passes before. */
 int fc_endpoint_await_turn(FcEndpoint* ep);
-/* Waits until another thread has read something, or has sent all, or for a moment. -1 without an error when `until`
+/* Waits until another thread has read something or sent everything, or for a moment. -1 without an error when `until`
  * (0: never) came first; FC_INTERRUPTED. */
 int fc_endpoint_await_other(FcEndpoint* ep, int64_t until);
-/* Sends a packet, and its payload, at the latest before this side waits for bytes; what is queued at the same time
- * goes out in one piece. -1 with an error. */
+/* Queues a packet and its payload. They are sent before this side next waits for bytes, at the latest; packets that are
+ * queued together are sent together. -1 with an error. */
 int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload);
-/* Sends what is queued now. */
+/* Sends the queue now. */
 int fc_endpoint_flush_queue(FcEndpoint* ep);
 /* The next event: FC_WIRE_PACKET, FC_WIRE_PAYLOAD or FC_WIRE_PAYLOAD_END; FC_WIRE_MORE when the peer has closed
- * (in good order when fc_wire_at_boundary), or ep->starved; FC_WIRE_FAILED with an error. */
+ * (cleanly when fc_wire_at_boundary), or ep->starved; FC_WIRE_FAILED with an error. */
 fc_wire_event fc_endpoint_next(FcEndpoint* ep, fc_wire_packet* out);
-/* The same; where the line is `shared`, without the lock. */
+/* The same, but without the lock while the line is `shared`. */
 fc_wire_event fc_endpoint_next_in_turn(FcEndpoint* ep, fc_wire_packet* out);
 
-/* Ends the connection. The first reason stays, and becomes the error. Answers -1. */
+/* Ends the connection. The first reason stays, and becomes the error. Returns -1. */
 FC_COLD int fc_endpoint_lose(FcEndpoint* ep, const char* kind, const char* format, ...) FC_PRINTF(3, 4);
-/* The same for what the peer did wrong; a server says it to the peer, too. */
+/* The same for a violation of the protocol by the peer; a server also tells the peer. */
 FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text);
 static inline bool fc_endpoint_is_lost(const FcEndpoint* ep) {
   return __atomic_load_n(&ep->lost_kind[0], __ATOMIC_ACQUIRE) != 0;
 }
 /* Encodes behind `used` bytes of the outbox; -1 with an error. */
 int fc_endpoint_encode(FcEndpoint* ep, const fc_wire_packet* packet, size_t* used);
-/* Bytes that the peer hears if it can, whatever comes after them. */
+/* Sends the last bytes of a connection, as far as the peer still takes them. */
 void fc_endpoint_send_last(FcEndpoint* ep, const void* bytes, size_t n);
-/* The same when the far side took too long. */
+/* As fc_endpoint_lose, for a peer that took too long. */
 FC_COLD int fc_endpoint_overdue(FcEndpoint* ep, int64_t allowed_ns);
 /* As fc_endpoint_lose, for a failure of the channel (a negated errno). */
 FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
-/* Sends what is in the outbox, and a payload behind it. 1: all is out; 0: the peer takes no more (what it said
- * last may still be read); -1 with an error. */
+/* Sends the outbox, and a payload behind it. 1: everything is sent; 0: the peer takes no more (its last bytes may still
+ * be read); -1 with an error. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes);
 
 #endif /* FARCALL_SESSION_ENDPOINT_H_ */

@@ -7,11 +7,11 @@
 #include "session/trace.h"
 
 enum {
-  SENT_AT_ONCE_MAX = 16384,  /* a packet that goes out in one system call, or is seen not to */
-  QUEUED_PAYLOAD_MAX = 4096, /* a payload that goes with other packets; a larger one goes straight from its place */
-  DIRECT_MIN = 4096,         /* from here on bytes are received straight into place */
+  SENT_AT_ONCE_MAX = 16384,  /* a send in one system call; larger ones call fc_channel_note */
+  QUEUED_PAYLOAD_MAX = 4096, /* a payload that is queued with packets; a larger one is sent from its own memory */
+  DIRECT_MIN = 4096,         /* from this size on, bytes are received directly into their destination */
   LONG_PIECE = 4 << 20,      /* see send_long */
-  KEEP_BUFFER_MAX = 1 << 20  /* a buffer that grew beyond this for one packet is given back */
+  KEEP_BUFFER_MAX = 1 << 20  /* a buffer that grew beyond this for one packet is released */
 };
 
 /* ---- out ---- */
@@ -57,7 +57,7 @@ static void shrink_outbox(FcEndpoint* ep) {
   ep->outbox_capacity = 0;
 }
 
-/* In pieces, so that who looks at bytes_out sees how far a long one is. */
+/* Sends in pieces, so that bytes_out shows the progress of a long send. */
 static int send_long(FcEndpoint* ep, const void* bytes, size_t n) {
   const uint8_t* at = bytes;
   int rc = 0;
@@ -88,7 +88,7 @@ int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t n
   return fc_endpoint_broken(ep, rc);
 }
 
-/* What is queued, and a payload behind it. */
+/* Sends the queue, and a payload behind it. */
 static int send_queued(FcEndpoint* ep, const void* payload, size_t nbytes) {
   size_t used = ep->queued;
   ep->queued = 0;
@@ -104,7 +104,7 @@ int fc_endpoint_flush_queue(FcEndpoint* ep) { return ep->queued != 0 ? send_queu
 
 int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* payload) {
   if (fc_endpoint_encode(ep, packet, &ep->queued) < 0) return -1;
-  size_t nbytes = payload ? (size_t)packet->nbytes : 0; /* it is in memory */
+  size_t nbytes = payload ? (size_t)packet->nbytes : 0; /* the payload is in memory, so its size fits */
   if (nbytes > QUEUED_PAYLOAD_MAX) return send_queued(ep, payload, nbytes);
   if (nbytes != 0) {
     if (give_outbox(ep, ep->queued + nbytes) < 0) return -1;
@@ -116,7 +116,7 @@ int fc_endpoint_queue(FcEndpoint* ep, const fc_wire_packet* packet, const void* 
 
 /* ---- in ---- */
 
-/* A server's last words before it gives a connection up. */
+/* Sends a server's last error before it closes the connection. */
 FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* message) {
   char text[600];
   uint8_t bytes[700];
@@ -129,7 +129,7 @@ FC_COLD static void tell_peer(FcEndpoint* ep, const char* kind, const char* mess
 }
 
 FC_COLD int fc_endpoint_refuse(FcEndpoint* ep, const char* text) {
-  /* Behind the replies that are due: it would be taken for the first of them. */
+  /* After the pending replies; the client would take it for the first of them otherwise. */
   if (!ep->side && fc_endpoint_flush_queue(ep) == 0) tell_peer(ep, "ProtocolError", text);
   return fc_endpoint_lose(ep, "ProtocolError", "%s", text);
 }
@@ -176,7 +176,7 @@ static bool give_arena(fc_wire_reader* r) {
   return true;
 }
 
-/* Once a big packet is done with; called when the next one is awaited. */
+/* Releases the buffer of a big packet; called before waiting for the next one. */
 static void shrink_body(fc_wire_reader* r) {
   if (r->body_capacity <= KEEP_BUFFER_MAX || r->state != FC_WIRE_S_HEAD) return;
   free(r->body);
@@ -184,7 +184,7 @@ static void shrink_body(fc_wire_reader* r) {
   r->body_capacity = 0;
 }
 
-/* > 0 bytes, 0 when there are none (the peer has finished, or it is starved), -1 with an error. */
+/* > 0: bytes received; 0: none (the peer has finished, or the endpoint is starved); -1 with an error. */
 static ptrdiff_t receive(FcEndpoint* ep, void* to, size_t n) {
   FcEndpoint* other = ep->before_wait;
   if (other && other->queued != 0 && send_queued(other, NULL, 0) < 0 && other == ep) return -1;
@@ -198,7 +198,7 @@ static ptrdiff_t receive(FcEndpoint* ep, void* to, size_t n) {
   return ep->starved ? 0 : fc_endpoint_broken(ep, (int)got);
 }
 
-/* More bytes, straight into place where that is worth it. As receive. */
+/* Receives more bytes, directly into their destination when there are many. Returns as `receive`. */
 static ptrdiff_t fill(FcEndpoint* ep) {
   uint8_t* place = NULL;
   uint64_t room = fc_wire_room(&ep->reader, &place);

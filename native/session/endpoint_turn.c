@@ -1,4 +1,4 @@
-/* Endpoints: whose turn it is on the line, and until when. The states are in session/endpoint.h. */
+/* Endpoints: which thread may use the line, and until when. session/endpoint.h describes the states. */
 #include "session/endpoint.h"
 
 FC_TLS int64_t fc_deadline;
@@ -22,9 +22,9 @@ int fc_endpoint_too_late(const FcEndpoint* ep, const char* what) {
 
 /* ---- waiting for other threads; the caller holds the lock ---- */
 
-enum { LOOK_NS = 50000000 }; /* a signal does not end a wait for a thread: so often we look for one */
+enum { LOOK_NS = 50000000 }; /* how often to check for signals, which do not end a wait for a thread */
 
-/* When to look next; *last: then the wait is over. */
+/* When to check next; *last: the wait ends then. */
 static int64_t next_look(int64_t until, bool* last) {
   int64_t look = fc_now_ns() + LOOK_NS;
   *last = until && until <= look;
@@ -35,7 +35,7 @@ int fc_endpoint_await_other(FcEndpoint* ep, int64_t until) {
   bool last;
   int64_t look = next_look(until, &last);
   if (fc_condition_wait_until(&ep->turn, &ep->lock, look)) return 0;
-  fc_mutex_unlock(&ep->lock); /* a handler may use the session */
+  fc_mutex_unlock(&ep->lock); /* unlocked, since a handler may use the session */
   int rc = fc_check_signals();
   fc_mutex_lock(&ep->lock);
   if (rc < 0) return FC_INTERRUPTED;
@@ -60,7 +60,7 @@ static int check_lost(const FcEndpoint* ep) {
   return -1;
 }
 
-/* With the lock: the caller may use the line, or has an error and the lock no more. */
+/* Called with the lock. 0: the caller may use the line; else unlocks, with an error. */
 static int begin(FcEndpoint* ep, int rc) {
   if (rc == 0) rc = check_lost(ep);
   if (rc != 0) fc_mutex_unlock(&ep->lock);

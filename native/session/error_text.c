@@ -1,10 +1,10 @@
-/* The text of a kException: its kind, where it comes from, and whether the session goes on. */
+/* The text of a kException: its kind, the hop that it comes from, and whether the session goes on. */
 #include "session/error_text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A kind looks like the name of a class. */
+/* A kind has the form of a class name. */
 const char* fc_error_split_kind(const char* text, char kind[FC_KIND_MAX]) {
   size_t n = 0;
   while (n < FC_KIND_MAX - 1 && (text[n] == '_' || (text[n] >= '0' && text[n] <= '9') ||

@@ -1,4 +1,4 @@
-/* "Kind: message", the form in which exceptions travel, and what servers on the way put in front of the message. */
+/* The text of exceptions on the wire, "Kind: message", with the prefix that relays put before the message. */
 #ifndef FARCALL_SESSION_ERROR_TEXT_H_
 #define FARCALL_SESSION_ERROR_TEXT_H_
 
@@ -6,9 +6,9 @@
 
 enum { FC_KIND_MAX = 48 };
 
-/* The message of such a text, and its kind (RemoteError when it has none). */
+/* Returns the message of such a text, and copies its kind (RemoteError when it has none). */
 const char* fc_error_split_kind(const char* text, char kind[FC_KIND_MAX]);
-/* Of a message "hop N (URL): ...": N, and in *rest where "(URL): " begins; 0 when it does not begin so. */
+/* For a message "hop N (URL): ...": returns N, and *rest points to "(URL): "; 0 for any other message. */
 int fc_error_read_hop(const char* message, const char** rest);
 /* Whether a kException of this kind ends the session. */
 bool fc_error_is_last_word(const char* kind);

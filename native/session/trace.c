@@ -1,10 +1,10 @@
-/* Collects spans of time while somebody traces. */
+/* Collects spans of time while tracing is on. */
 #include "session/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SPANS_MAX = 1 << 20 }; /* then the trace is full: what comes later is left out */
+enum { SPANS_MAX = 1 << 20 }; /* later spans are dropped */
 
 int fc_trace_on;
 static FcMutex lock = FC_MUTEX_INIT;

@@ -1,4 +1,4 @@
-/* What took how long, noted while somebody wants to know. Off, it costs one test of a variable. */
+/* Records how long operations take, while tracing is on. Off, it costs one test of a variable. */
 #ifndef FARCALL_SESSION_TRACE_H_
 #define FARCALL_SESSION_TRACE_H_
 
@@ -16,19 +16,19 @@ typedef struct FcTraceSpan {
   char name[60];
 } FcTraceSpan;
 
-/* Collects spans from now on; those of an earlier trace are forgotten. */
+/* Starts to collect spans; drops those of an earlier trace. */
 void fc_trace_start(void);
-/* Ends the trace. The caller owns the spans, and frees them; NULL when there are none. */
+/* Ends the trace. The caller must free() the spans; NULL when there are none. */
 FcTraceSpan* fc_trace_stop(size_t* n);
 
-/* When something begins: now, or 0 while nobody wants to know. */
+/* The start time of a span: now, or 0 while tracing is off. */
 static inline int64_t fc_trace_begin(void) {
   return FC_UNLIKELY(__atomic_load_n(&fc_trace_on, __ATOMIC_RELAXED)) ? fc_now_ns() : 0;
 }
 
 FC_COLD void fc_trace_add(const char* category, const char* name, int32_t track, int64_t start, int64_t end);
 
-/* It ended now. category: a text that stays. track: of a client, the session's slot; of a server, -1. */
+/* Ends a span now. category: a static text. track: the session's slot in a client; -1 in a server. */
 static inline void fc_trace_end(const char* category, const char* name, int32_t track, int64_t start) {
   if (FC_UNLIKELY(start != 0)) fc_trace_add(category, name, track, start, fc_now_ns());
 }

@@ -108,7 +108,10 @@ def test_a_file_of_another_size_is_refused(size: int) -> None:
     ours, theirs = socket.socketpair()
     line = Channel(ours.detach())
     try:
-        with theirs, pytest.raises(ProtocolError, match=f"a memory file of {size} bytes holds no two rings"):
+        with (
+            theirs,
+            pytest.raises(ProtocolError, match=f"file of {size} bytes cannot hold two rings"),
+        ):
             SharedChannel(line, memory)
     finally:
         line.close()

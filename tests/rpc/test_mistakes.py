@@ -190,7 +190,7 @@ def test_a_child_process_is_told_whose_the_session_is(session: Session) -> None:
             try:
                 attempt()
             except ConnectionLostError as error:
-                assert "is that of the process which forked this one; connect here, too" in str(error)
+                assert "belongs to the parent process; connect again in this process" in str(error)
             else:
                 raise AssertionError
 

@@ -17,8 +17,8 @@
 
 typedef struct FdChannel {
   FcChannel base;
-  int in, out; /* the same for a socket; out < 0 when it has finished */
-  int wake;    /* pipes: readable once the channel is interrupted; sockets: -1, a shutdown does that */
+  int in, out; /* equal for a socket; out < 0 after `finish` */
+  int wake;    /* pipes: an eventfd, readable once interrupted; sockets: -1, since shutdown() ends their waits */
 } FdChannel;
 
 static bool is_socket(const FdChannel* ch) { return ch->wake < 0; }
@@ -27,12 +27,12 @@ static bool is_socket(const FdChannel* ch) { return ch->wake < 0; }
 
 static int milliseconds(int64_t left) { return left / 1000000 + 1 < INT32_MAX ? (int)(left / 1000000 + 1) : INT32_MAX; }
 
-/* Until the descriptor is ready: 0, or failed. */
+/* Waits until the descriptor is ready: 0, or failed. */
 static int await_ready(const FdChannel* ch, int fd, short events, int64_t deadline) {
   for (;;) {
     int64_t left = deadline ? deadline - fc_now_ns() : 0;
     if (left < 0) return -ETIMEDOUT;
-    struct pollfd waits[2] = {{fd, events, 0}, {ch->wake, POLLIN, 0}}; /* poll passes over a wake of -1 */
+    struct pollfd waits[2] = {{fd, events, 0}, {ch->wake, POLLIN, 0}}; /* poll ignores a wake of -1 */
     int ready = poll(waits, 2, deadline ? milliseconds(left) : -1);
     if (ready > 0) return waits[1].revents ? -ECANCELED : 0;
     if (ready < 0 && errno != EINTR) return -errno;
@@ -44,7 +44,7 @@ static int await_ready(const FdChannel* ch, int fd, short events, int64_t deadli
 
 static ptrdiff_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
   FdChannel* ch = (FdChannel*)base;
-  bool wait = deadline != 0 || !is_socket(ch); /* a socket in no hurry waits in recv */
+  bool wait = deadline != 0 || !is_socket(ch); /* a socket without a deadline waits in recv */
   for (;;) {
     int rc = wait ? await_ready(ch, ch->in, POLLIN, deadline) : 0;
     if (rc < 0) return rc;
@@ -53,13 +53,13 @@ static ptrdiff_t fd_receive(FcChannel* base, void* to, size_t n, int64_t deadlin
     if (errno == ECONNRESET) return 0;
     if (errno == EINTR && fc_check_signals() < 0) return -EINTR;
     if (errno != EINTR && errno != EAGAIN) return -errno;
-    wait = wait || errno == EAGAIN; /* the socket is one that does not wait */
+    wait = wait || errno == EAGAIN; /* a non-blocking socket */
   }
 }
 
 /* ---- out ---- */
 
-/* writev without the signal that a closed pipe would send; for a socket a flag does that. */
+/* writev without the SIGPIPE of a closed pipe; for sockets, a flag prevents that signal. */
 static ptrdiff_t write_quietly(int fd, const FcPart* parts, size_t count) {
   sigset_t pipe_signal, before, pending;
   sigemptyset(&pipe_signal);
@@ -78,20 +78,20 @@ static ptrdiff_t write_quietly(int fd, const FcPart* parts, size_t count) {
 
 _Static_assert(sizeof(FcPart) == sizeof(struct iovec) && offsetof(FcPart, data) == offsetof(struct iovec, iov_base) &&
                    offsetof(FcPart, size) == offsetof(struct iovec, iov_len),
-               "parts are handed to the system as they are");
+               "parts are passed to the system as iovecs");
 
 static ptrdiff_t send_some(const FdChannel* ch, FcPart* parts, size_t count, bool may_wait) {
   if (!is_socket(ch)) return write_quietly(ch->out, parts, count);
   int flags = MSG_NOSIGNAL | (may_wait ? 0 : MSG_DONTWAIT);
-  if (count == 1) return send(ch->out, parts->data, parts->size, flags); /* costs the kernel less */
-  struct msghdr message = {.msg_iov = (struct iovec*)parts, .msg_iovlen = (int)count}; /* of few parts */
+  if (count == 1) return send(ch->out, parts->data, parts->size, flags); /* cheaper in the kernel */
+  struct msghdr message = {.msg_iov = (struct iovec*)parts, .msg_iovlen = (int)count}; /* few, so int fits */
   return sendmsg(ch->out, &message, flags);
 }
 
 static int fd_send(FcChannel* base, FcPart* parts, size_t count, int64_t deadline) {
   FdChannel* ch = (FdChannel*)base;
   if (ch->out < 0) return -EPIPE;
-  bool wait = false; /* what goes out at once leaves no time to die in the middle */
+  bool wait = false; /* a send that does not wait cannot be cut off by the death of this process */
   while (count != 0) {
     int rc = wait ? await_ready(ch, ch->out, POLLOUT, deadline) : 0;
     if (rc < 0) return rc;
@@ -132,7 +132,7 @@ static void fd_close(FcChannel* base) {
   if (ch->wake >= 0) close(ch->wake);
 }
 
-/* Anything but TCP returns an error here, and keeps no replies back. */
+/* Non-TCP sockets return an error here, and do not need it. */
 static void fd_hurry(const FcChannel* base) {
   int on = 1;
   setsockopt(((const FdChannel*)base)->in, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -140,7 +140,7 @@ static void fd_hurry(const FcChannel* base) {
 
 static const FcChannelOps fd_ops = {fd_receive, fd_send, fd_finish, fd_interrupt, fd_close, NULL, fd_hurry};
 
-/* Pipes have no flag for one transfer: their own is set, or a write could wait beyond a deadline. */
+/* Makes a pipe non-blocking, so that no write waits beyond a deadline; pipes have no flag for a single transfer. */
 static int never_wait(int fd) {
   int flags = fcntl(fd, F_GETFL);
   return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -162,7 +162,7 @@ FcChannel* fc_channel_from_fds(int in, int out) {
   ch->wake = -1;
   bool socket = in == out && fstat(in, &about) == 0 && S_ISSOCK(about.st_mode);
   if (!socket && prepare_pipes(ch) < 0) {
-    free(ch); /* the descriptors stay the caller's */
+    free(ch); /* the caller keeps the descriptors */
     return NULL;
   }
   return &ch->base;

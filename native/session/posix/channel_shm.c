@@ -1,14 +1,14 @@
 /*
  * Channels over shared memory: two rings in a memory file that both processes map, and the Unix socket over which the
- * file was handed.
+ * file was passed.
  *
- * Bulk data crosses without the kernel: one copy into a ring here, one out of it there, at the same time. A side that
- * waits spins for a moment, then sleeps on a futex. What the socket says counts as coming behind the ring: it tells
- * of a peer that died, and carries the last words of a supervisor whose worker did.
+ * Bulk data does not pass through the kernel: the sender copies into a ring while the receiver copies out of it. A side
+ * that waits spins for a moment, then sleeps on a futex. Bytes of the socket count as coming after those of the ring:
+ * the socket shows that a peer died, and carries the last error of a supervisor whose worker died.
  *
- * The peer can write anything into the file at any time, so nothing that decides is read there twice: own positions
- * are kept in private memory, and the peer's are read once and checked. The bytes are copied out before anybody looks
- * at them. The file cannot shrink: it is sealed, or refused.
+ * The peer can write anything into the file at any time. So this side keeps its own positions in private memory, reads
+ * the peer's once and checks them, and copies bytes out before it interprets them. The file cannot shrink: it is
+ * sealed, or refused.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,19 +32,19 @@ enum {
   HEADER_SIZE = 4096,
   RING_MIN = 4096,
   RING_MAX = 1 << 24,
-  STEP = 131072,             /* bytes after which the other side may go on */
-  SPIN_NS = 30000,           /* a null call's reply is there sooner */
+  STEP = 131072,             /* bytes after which the peer is told of progress */
+  SPIN_NS = 30000,           /* the reply of a null call arrives sooner */
   SPINS = 64,
-  SWITCH_NS = 1200,          /* sooner than another process can have run here, and then we again */
-  FIRST_SLEEP_NS = 1000000,  /* a futex cannot wait for the socket too: sleeps end to look at it, */
-  LONGEST_SLEEP_NS = 64000000 /* ever more rarely */
+  SWITCH_NS = 1200,          /* shorter than a switch to another process and back */
+  FIRST_SLEEP_NS = 1000000,  /* a futex cannot wait for the socket, too: sleeps end to check it, */
+  LONGEST_SLEEP_NS = 64000000 /* at growing intervals */
 };
 
 /* One direction. Each side writes a cache line of its own. */
 typedef struct Lane {
-  _Alignas(64) uint32_t written; /* by the sender, who also waits for `taken` to change: */
+  _Alignas(64) uint32_t written; /* by the sender, which waits on `taken` */
   uint32_t sender_sleeps;
-  _Alignas(64) uint32_t taken; /* by the receiver, who waits for `written` */
+  _Alignas(64) uint32_t taken; /* by the receiver, which waits on `written` */
   uint32_t receiver_sleeps;
 } Lane;
 
@@ -57,11 +57,11 @@ typedef struct SharedChannel {
   uint8_t* map;
   size_t map_size;
   uint32_t capacity;  /* of a ring, a power of two */
-  uint32_t written;   /* our positions; what is in the file is for the peer to read */
+  uint32_t written;   /* this side's positions; those in the file are for the peer only */
   uint32_t taken;
   uint32_t out_spins, in_spins; /* see changes_soon */
-  bool finished;      /* nothing more goes out */
-  bool line_speaks;   /* the ring has ended: what still comes, comes over the line */
+  bool finished;      /* this side sends no more */
+  bool line_speaks;   /* the ring has ended: further bytes come over `line` */
   uint32_t broken;    /* interrupted */
 } SharedChannel;
 
@@ -79,8 +79,8 @@ static void relax(void) {
 }
 
 /*
- * Whether *word changes within SPIN_NS. *spins: how often to look before others are let in, who may wait for this very
- * processor; learned from what came of it the last times.
+ * Whether *word changes within SPIN_NS. *spins: how often to check before yielding the processor, which the peer may be
+ * waiting for; adapted to the outcome of earlier waits.
  */
 static bool changes_soon(const uint32_t* word, uint32_t seen, uint32_t* spins) {
   for (uint32_t i = 0; i < *spins; ++i) {
@@ -100,19 +100,19 @@ static bool changes_soon(const uint32_t* word, uint32_t seen, uint32_t* spins) {
 
 static void wake(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
 
-/* Tells the other side of a change; `sleeps` says whether it must be woken for that. */
+/* Tells the peer of a change; `sleeps` says whether it must be woken. */
 static void tell(uint32_t* word, uint32_t value, const uint32_t* sleeps) {
   store(word, value);
   if (load(sleeps)) wake(word);
 }
 
-/* Whether the socket has something to say: bytes, or that the peer is gone. */
+/* Whether the socket is readable: it has bytes, or the peer has closed it. */
 static bool line_is_ready(const SharedChannel* ch) {
   struct pollfd look = {ch->line_fd, POLLIN, 0};
   return poll(&look, 1, 0) > 0;
 }
 
-/* Until *word is no longer `seen`: 1. The line is ready: 0. Else failed. */
+/* Waits for a change of *word from `seen`. 1: changed; 0: the line is ready; < 0: failed. */
 static int await_change(SharedChannel* ch, uint32_t* word, uint32_t seen, uint32_t* sleeps, uint32_t* spins,
                         int64_t deadline) {
   if (changes_soon(word, seen, spins)) return 1;
@@ -128,7 +128,7 @@ static int await_change(SharedChannel* ch, uint32_t* word, uint32_t seen, uint32
     store(sleeps, 0);
     if (load(word) != seen) return 1;
     if (interrupted && fc_check_signals() < 0) return -EINTR;
-    if (line_is_ready(ch)) return load(word) != seen; /* it is not behind what came meanwhile */
+    if (line_is_ready(ch)) return load(word) != seen; /* bytes that reached the ring meanwhile come first */
   }
 }
 
@@ -155,7 +155,7 @@ static ptrdiff_t shm_receive(FcChannel* base, void* to, size_t n, int64_t deadli
       copy_out(ch, to, get);
       ch->taken = (ch->taken + get) & POSITION;
       store(&ch->in->taken, ch->taken);
-      /* A sender that slept is not worth waking for a little room. */
+      /* Waking a sleeping sender is not worth it for a little room. */
       if (have - get <= ch->capacity / 2 && load(&ch->in->sender_sleeps)) wake(&ch->in->taken);
       return get;
     }
@@ -179,10 +179,10 @@ static void copy_in(SharedChannel* ch, const uint8_t* from, uint32_t n) {
 
 static void publish(SharedChannel* ch) {
   tell(&ch->out->written, ch->written, &ch->out->receiver_sleeps);
-  if (load(&ch->broken)) __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST); /* not to be undone */
+  if (load(&ch->broken)) __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST); /* must not undo END */
 }
 
-/* > 0: bytes that the ring has room for; else failed. */
+/* > 0: free bytes of the ring; else failed. */
 static int64_t await_room(SharedChannel* ch, int64_t deadline) {
   for (;;) {
     if (load(&ch->broken)) return -ECANCELED;
@@ -201,7 +201,7 @@ static int64_t await_room(SharedChannel* ch, int64_t deadline) {
 static int shm_send(FcChannel* base, FcPart* parts, size_t count, int64_t deadline) {
   SharedChannel* ch = (SharedChannel*)base;
   if (ch->finished) return -EPIPE;
-  uint32_t pending = 0; /* copied, and not yet told */
+  uint32_t pending = 0; /* bytes copied, of which the peer was not told yet */
   while ((count = fc_channel_advance(&parts, count, 0)) != 0) {
     int64_t room = await_room(ch, deadline);
     if (room < 0) return (int)room;
@@ -235,7 +235,7 @@ static void shm_interrupt(FcChannel* base) {
   __atomic_fetch_or(&ch->out->written, END, __ATOMIC_SEQ_CST);
   __atomic_fetch_or(&ch->in->taken, END, __ATOMIC_SEQ_CST);
   uint32_t* const words[] = {&ch->out->written, &ch->out->taken, &ch->in->written, &ch->in->taken};
-  for (size_t i = 0; i < sizeof words / sizeof *words; ++i) wake(words[i]); /* the peer's threads, and ours */
+  for (size_t i = 0; i < sizeof words / sizeof *words; ++i) wake(words[i]); /* the threads of both sides */
   fc_channel_interrupt(ch->line);
 }
 
@@ -249,7 +249,7 @@ static void shm_destroy(FcChannel* base) { fc_channel_decref(((SharedChannel*)ba
 
 static const FcChannelOps shm_ops = {shm_receive, shm_send, shm_finish, shm_interrupt, shm_close, shm_destroy};
 
-/* The size of a ring in the file; 0 with an error when it is not such a file. */
+/* The size of a ring in the file; 0 with an error when the file is not valid. */
 static uint32_t ring_size(int memory) {
   struct stat about;
   int seals = fcntl(memory, F_GET_SEALS);
@@ -261,7 +261,7 @@ static uint32_t ring_size(int memory) {
   if (size >= RING_MIN && size <= RING_MAX && (size & (size - 1)) == 0 && about.st_size == HEADER_SIZE + 2 * size) {
     return (uint32_t)size;
   }
-  fc_error_format("ProtocolError", "a memory file of %lld bytes holds no two rings", (long long)about.st_size);
+  fc_error_format("ProtocolError", "a memory file of %lld bytes cannot hold two rings", (long long)about.st_size);
   return 0;
 }
 
@@ -276,7 +276,7 @@ FcChannel* fc_shared_channel_new(FcChannel* line, int memory, bool accepting) {
     fc_error_no_memory();
     return NULL;
   }
-  Lane* lanes = (Lane*)map; /* the first is that of the side that dialed */
+  Lane* lanes = (Lane*)map; /* the connecting side sends on the first */
   fc_channel_incref(line);
   ch->line = line;
   ch->line_fd = fc_channel_fd(line);

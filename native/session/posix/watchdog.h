@@ -1,4 +1,4 @@
-/* A watchdog of POSIX systems: a timer of the kernel, which sends SIGKILL. */
+/* The watchdog for POSIX systems: a kernel timer that sends SIGKILL to this process. */
 #ifndef FARCALL_SESSION_POSIX_WATCHDOG_H_
 #define FARCALL_SESSION_POSIX_WATCHDOG_H_
 

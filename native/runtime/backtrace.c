@@ -1,6 +1,6 @@
 /*
- * Backtraces: the place that a library names, as text. Without printf, as this is a part of what raising costs.
- * No Python here.
+ * Backtraces: formats the source location that a library passes. Without printf, because raising must be fast.
+ *
  */
 #include "runtime/runtime.h"
 

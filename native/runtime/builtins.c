@@ -1,8 +1,8 @@
 /*
- * The functions that native code finds by name without anybody registering them. No Python here.
+ * Builtin functions: native code finds them by name, but they are not in the registry.
  *
- * They are no part of the registry: a session that serves registered functions must not serve these, some of which
- * load libraries. A function that is registered under such a name comes first.
+ * A session that serves registered functions must not serve builtins, some of which load libraries. A registered
+ * function of the same name has precedence.
  */
 #include "runtime/builtins.h"
 
@@ -34,7 +34,7 @@ TVMFFIObject* fc_object_argument(const TVMFFIAny* args, int32_t i, int32_t type_
   return NULL;
 }
 
-/* ---- values that a function gives one by one ---- */
+/* ---- a function that returns values one by one ---- */
 
 static void free_snapshot(void* self) {
   FcSnapshot* snapshot = self;
@@ -64,7 +64,7 @@ int fc_snapshot(TVMFFIAny* values, int64_t n, TVMFFISafeCallType call, TVMFFIAny
 /* ---- the tables ---- */
 
 enum { MOST_TABLES = 8 };
-static const FcBuiltin* tables[MOST_TABLES]; /* NULL behind the last */
+static const FcBuiltin* tables[MOST_TABLES]; /* NULL after the last */
 
 void fc_builtins_add(const FcBuiltin* table) {
   size_t i = 0;

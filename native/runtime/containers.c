@@ -1,4 +1,4 @@
-/* Arrays, Lists, Shapes, big integers, and views of tensors. No Python here. */
+/* Arrays, Lists, Shapes, big integers, and views of tensors. */
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
@@ -43,7 +43,7 @@ int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out) {
   return 0;
 }
 
-/* Its items stand apart, because whoever appends moves them. */
+/* The items are a separate allocation, because appending may move them. */
 int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out) {
   SeqObj* list = malloc(sizeof *list);
   TVMFFIAny* data = malloc(((size_t)n + 1) * sizeof *data);
@@ -112,7 +112,7 @@ int fc_shape_new(const int64_t* dims, size_t n, TVMFFIObjectHandle* out) {
   return 0;
 }
 
-/* ---- big integers: the words stand behind their number ---- */
+/* ---- big integers: the words follow their count ---- */
 
 typedef struct {
   TVMFFIObject header;
@@ -120,7 +120,7 @@ typedef struct {
   int64_t words[];
 } BigIntObj;
 
-/* Words at the top that only repeat the sign say nothing. */
+/* Leading words that only repeat the sign are not needed. */
 static size_t needed_words(const int64_t* words, size_t count) {
   while (count > 1 && words[count - 1] == (words[count - 2] < 0 ? -1 : 0)) --count;
   return count;
@@ -129,7 +129,7 @@ static size_t needed_words(const int64_t* words, size_t count) {
 int TVMFFIBigIntFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
   size_t given = input->size / sizeof(int64_t);
   if (input->size == 0 || input->size % sizeof(int64_t) != 0) {
-    fc_error_format("ValueError", "an integer is made of words of 8 bytes, got %zu bytes", input->size);
+    fc_error_format("ValueError", "an integer consists of words of 8 bytes, got %zu bytes", input->size);
     fc_foreign_error_mirror();
     return -1;
   }

@@ -1,13 +1,13 @@
-/* Which module a library's context is, and what generated code finds through it. No Python here. */
+/* Library contexts: a context is a library's module, through which generated code looks up functions. */
 #include <stdlib.h>
 
 #include "runtime/module.h"
 
-/* ---- which module a context is ---- */
+/* ---- known contexts ---- */
 
 typedef struct Context {
   struct Context* next;
-  TVMFFIObject* module; /* owned for good: the library may ask at any time */
+  TVMFFIObject* module; /* owned for ever: the library may use it at any time */
 } Context;
 
 static Context* contexts;
@@ -27,7 +27,7 @@ int fc_context_add(TVMFFIObject* module) {
   return 0;
 }
 
-/* A pointer that another runtime has put there is not to be followed. */
+/* A context that another runtime has set must not be dereferenced. */
 static bool is_context(const void* pointer) {
   fc_mutex_lock(&contexts_lock);
   const Context* context = contexts;
@@ -40,7 +40,7 @@ static bool is_context(const void* pointer) {
 
 static FcMutex cache_lock = FC_MUTEX_INIT;
 
-/* The first answer stays: the caller holds no reference to it. */
+/* The first function found stays in the cache, because callers borrow it. */
 static TVMFFIObject* cached(FcModuleObj* module, const TVMFFIAny* name, TVMFFIObject* found) {
   TVMFFIObject* out = NULL;
   fc_mutex_lock(&cache_lock);

@@ -1,10 +1,10 @@
 /*
- * What the core and the library of C++ names (native/cxx) give each other.
+ * The interface between the core and the C++ support library (native/cxx, libfarcall_cxx.so).
  *
- * Modules of TVM FFI are C++ objects with virtual methods, which may throw: the core, which is C, can neither call
- * them nor have any. So the methods of all modules that are made here, the calls into modules that libraries made, and
- * the C++ functions that libraries import are in a library of their own. It is loaded with the first library that was
- * built for TVM FFI, which brings a C++ runtime anyway.
+ * TVM FFI's modules are C++ objects with virtual methods, which may throw: the core is C, and can neither call nor
+ * implement them. So the C++ support library contains the methods of all modules that the core makes, the calls into
+ * modules that libraries made, and the C++ functions that libraries import. The core loads it together with the first
+ * library that was built for TVM FFI, which needs a C++ runtime anyway.
  */
 #ifndef FARCALL_RUNTIME_CXX_H_
 #define FARCALL_RUNTIME_CXX_H_
@@ -16,26 +16,26 @@
 extern "C" {
 #endif
 
-/* In front of the methods are the offset to the whole object, and its type. */
+/* A table of methods begins with a head of two words: the offset to the whole object, and its type. */
 enum { FC_CXX_TABLE_HEAD = 2, FC_CXX_METHODS = 12 };
 
-/* What the core gives. Functions that return int give 0, or -1 and an error in the slot. */
+/* What the core provides. Functions that return int return 0, or -1 with an error in the slot. */
 typedef struct {
   int (*call)(const char* builtin, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
-  const char* (*kind)(TVMFFIObject* module); /* of a module that was made here */
+  const char* (*kind)(TVMFFIObject* module); /* of a module that the core made */
   int (*save)(TVMFFIObject* module, TVMFFIAny* result);
-  /* What any module does unless its class has a method of its own for it. */
+  /* The default implementations of these methods. */
   int (*import)(TVMFFIObject* module, TVMFFIObject* other);
   int (*clear_imports)(TVMFFIObject* module);
   void (*each_context_symbol)(void (*visit)(void* context, const char* name, void* symbol), void* context);
   TVMFFIObject* (*take_error)(void);   /* owned */
-  void (*raise)(TVMFFIObject* error); /* moves in */
+  void (*raise)(TVMFFIObject* error); /* takes ownership */
   void (*raise_text)(const char* kind, const char* message);
 } FcCxxCore;
 
-/* What it gets: the methods of a C++ module. Names and formats are String values, which these borrow. */
+/* What the library provides: calls of a C++ module's methods. They borrow names and formats, which are Strings. */
 typedef struct {
-  void* const* table; /* of a module that is made here: FC_CXX_METHODS, and the head before them */
+  void* const* table; /* the FC_CXX_METHODS methods of modules that the core makes; the head is before them */
   int (*kind)(TVMFFIObject* module, const char** out);
   int (*properties)(TVMFFIObject* module, int* out);
   int (*function)(TVMFFIObject* module, const TVMFFIAny* name, TVMFFIAny* result);
@@ -48,17 +48,17 @@ typedef struct {
   int (*clear_imports)(TVMFFIObject* module);
 } FcCxx;
 
-/* Its only entry. The core's table must stay. */
+/* The library's only entry. The core's table must outlive the library. */
 #define FC_CXX_ENTRY "fc_cxx_meet"
 typedef const FcCxx* (*FcCxxEntry)(const FcCxxCore* core);
 
 /* ---- in the core ---- */
 
-/* Gives the library, or NULL with an error. runtime/dl/cxx.c sets it; NULL in a program that loads no libraries. */
+/* Returns the library, or NULL with an error. Set by runtime/dl/cxx.c; itself NULL in a program that loads none. */
 extern const FcCxx* (*fc_cxx_find)(void);
-/* The library; NULL, with an error, where it is not there. */
+/* The library, or NULL with an error when it is not available. */
 const FcCxx* fc_cxx(void);
-/* The methods of all modules that are made here. They are there once the library is. */
+/* The methods of all modules that the core makes. Zero until the library is loaded. */
 extern void* fc_cxx_table[FC_CXX_TABLE_HEAD + FC_CXX_METHODS];
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ int fc_device_memory_set(int32_t device_type, const FcDeviceMemory* memory) {
     atomic_store(&memories[device_type], memory);
     return 0;
   }
-  fc_error_format("ValueError", "device type %d: expected one from 2 to %d; the CPU's memory is there already",
+  fc_error_format("ValueError", "device type %d: expected one from 2 to %d; the CPU's memory needs no registration",
                   (int)device_type, DEVICE_TYPES - 1);
   return -1;
 }

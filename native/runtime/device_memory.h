@@ -14,33 +14,33 @@
 /* Attributes of a device, numbered as kDevGetAttr numbers them (facts tvm_rpc A.8). */
 enum { FC_DEVICE_EXISTS = 0, FC_DEVICE_ATTRIBUTES = 17 };
 
-/* `index` is the device_id. Functions that return int give 0, or -1 and an error in the thread's slot. */
+/* `index` is the device_id. Functions that return int return 0, or -1 with an error in the thread's slot. */
 typedef struct FcDeviceMemory {
-  /* One attribute; None where the device does not know it. FC_DEVICE_EXISTS gives 0 or 1, for any index. */
+  /* Reads one attribute: None when the device does not have it. FC_DEVICE_EXISTS gives 0 or 1, for any index. */
   int (*attribute)(void* context, int32_t index, int32_t kind, TVMFFIAny* out);
-  /* Zeroed memory, aligned to 64 bytes, so that no session can read what another left there. */
+  /* Zeroed memory, aligned to 64 bytes. Zeroed, so that a session cannot read another session's data. */
   int (*allocate)(void* context, int32_t index, uint64_t nbytes, void** address);
   void (*release)(void* context, int32_t index, void* address);
   int (*write)(void* context, int32_t index, void* to, const void* from, uint64_t nbytes); /* from the CPU */
   int (*read)(void* context, int32_t index, void* to, const void* from, uint64_t nbytes);  /* to the CPU */
-  int (*copy)(void* context, int32_t index, void* to, const void* from, uint64_t nbytes);  /* they may overlap */
+  int (*copy)(void* context, int32_t index, void* to, const void* from, uint64_t nbytes); /* the ranges may overlap */
   int (*synchronize)(void* context, int32_t index); /* returns when the device has finished its work */
   void* context;
 } FcDeviceMemory;
 
 /*
  * Registers the memory of a device type, or removes it (NULL). The registry borrows `memory`, which must live as long
- * as the process: tensors in it outlive a removal. -1 with an error for the CPU and for what is no device type.
+ * as the process: its tensors outlive a removal. -1 with an error for the CPU and for invalid device types.
  */
 int fc_device_memory_set(int32_t device_type, const FcDeviceMemory* memory);
 /* The memory of a device that exists; NULL for the CPU and for devices that nobody registered. */
 const FcDeviceMemory* fc_device_memory_of(DLDevice device);
-/* Whether this process can allocate on the device: cpu:0, or one that is registered and exists. */
+/* Whether this process can allocate on the device: cpu:0, or a registered device that exists. */
 bool fc_device_is_here(DLDevice device);
 /* The same with an error that lists the device types of this process. */
 int fc_device_check(DLDevice device);
 
-/* A row-major tensor like the prototype, all zero, on a device that is here. NULL with an error. */
+/* A zeroed row-major tensor like the prototype, on a device of this process. NULL with an error. */
 FcTensorObj* fc_device_tensor_new(const DLTensor* prototype);
 
 /* An address, and the device that it belongs to. */
@@ -49,7 +49,7 @@ typedef struct FcPlace {
   DLDevice device;
 } FcPlace;
 static inline FcPlace fc_place_cpu(const void* address) { return (FcPlace){(void*)address, {kDLCPU, 0}}; }
-/* Copies between any two devices that are here. Between two accelerators the bytes pass through the CPU. */
+/* Copies between any two devices of this process. Between two accelerators the bytes pass through the CPU. */
 int fc_device_copy(FcPlace to, FcPlace from, uint64_t nbytes);
 /* Copies a row-major tensor to another device. NULL with an error. */
 FcTensorObj* fc_device_tensor_copy(const DLTensor* from, DLDevice to);

@@ -1,4 +1,4 @@
-/* The environment of a call: allocators, streams, signals; and the table for libraries. No Python here. */
+/* The environment of a call: allocators, streams, signals; and the table of functions that libraries get. */
 #include <stdatomic.h>
 
 #include "runtime/device_memory.h"
@@ -11,7 +11,7 @@ static DLPackManagedTensorAllocator set_allocator(void) {
   return fc_thread.allocator ? fc_thread.allocator : atomic_load(&global_allocator);
 }
 
-/* The framework of the call in progress comes before what was set by hand: its tensors must own their memory. */
+/* The framework of the call in progress has precedence over a set allocator: its tensors must own their memory. */
 static DLPackManagedTensorAllocator current_allocator(void) {
   const DLPackExchangeAPI* exchange = fc_thread.exchange;
   if (exchange && exchange->managed_tensor_allocator) return exchange->managed_tensor_allocator;
@@ -20,7 +20,7 @@ static DLPackManagedTensorAllocator current_allocator(void) {
   return fc_foreign ? fc_foreign->allocator() : NULL;
 }
 
-/* torch adds the frames of its own stack to what went wrong. */
+/* torch appends its stack frames to the message. */
 static void allocator_failed(void* context, const char* kind, const char* message) {
   const char* frames = message ? strstr(message, "\nException raised from") : NULL;
   int size = frames ? (int)(frames - message) : message ? (int)strlen(message) : 0;
@@ -111,7 +111,7 @@ TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id
 TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
   FcStream* entry = find_stream(fc_thread.more, device_type, device_id);
   if (entry && entry->stream) return entry->stream;
-  /* Asked for when a kernel asks, so a call that needs no stream pays nothing, and each device has its own. */
+  /* Looked up only when a kernel asks, per device, so that a call that needs no stream pays nothing. */
   return fc_thread.exchange && device_type != kDLCPU ? fc_framework_stream(device_type, device_id) : NULL;
 }
 
@@ -119,7 +119,7 @@ TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) {
 
 int TVMFFIEnvCheckSignals(void) { return fc_check_signals(); }
 
-/* ---- what a library gets without importing a symbol ---- */
+/* ---- the table that a library gets without importing symbols ---- */
 
 static int dec_ref(TVMFFIObjectHandle object) {
   fc_decref(object);

@@ -1,4 +1,4 @@
-/* Errors: the object, and the slot that each thread has for a raised one. No Python here. */
+/* Errors: the object, and each thread's slot for the raised error. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 typedef struct {
   TVMFFIObject header;
   TVMFFIErrorCell cell;
-  char* grown_backtrace; /* when update_backtrace replaced the one that stands behind the object */
+  char* grown_backtrace; /* owned; replaces the backtrace that follows the object, once update_backtrace has run */
 } ErrorObj;
 
 static void error_delete(void* self, int flags) {
@@ -69,7 +69,7 @@ void fc_error_raise(TVMFFIObject* error) {
   if (old) fc_decref(old);
 }
 
-/* Never freed: it holds one reference of its own. */
+/* Never freed: its reference count starts at 1. */
 static ErrorObj no_memory = {
     .header = {.combined_ref_count = 0x100000001ULL, .type_index = kTVMFFIError},
     .cell = {.kind = {"MemoryError", 11}, .message = {"out of memory", 13}, .backtrace = {"", 0}},
@@ -86,7 +86,7 @@ bool fc_error_says_already_set(TVMFFIByteArray kind) {
   return kind.size == sizeof name - 1 && memcmp(kind.data, name, kind.size) == 0;
 }
 
-/* The host's exception is in the slot, see TVMFFIEnvCheckSignals: what only points at it does not take its place. */
+/* EnvErrorAlreadySet refers to the exception in the slot (see TVMFFIEnvCheckSignals), so it does not replace that. */
 static bool points_at_slot(TVMFFIByteArray kind) { return fc_thread.error && fc_error_says_already_set(kind); }
 
 static void raise_text(const char* kind, TVMFFIByteArray message) {
@@ -133,8 +133,8 @@ int fc_registration_failed(void) {
   return 0;
 }
 
-/* What libraries may see is set in both runtimes. So an error that is in this one alone is new, and one of the other
- * was left there by somebody; an error that was mirrored is there too, or was dealt with there. */
+/* Errors that libraries may see are set in both runtimes. So an unmirrored error of this runtime is the newest, and an
+ * error in the other's slot is stale. A mirrored error is also in the other's slot, unless it was handled there. */
 TVMFFIObject* fc_error_take(void) {
   TVMFFIObject* error = fc_thread.error;
   TVMFFIObject* other = fc_foreign_error_take();

@@ -1,4 +1,4 @@
-/* Function objects. No Python here. */
+/* Function objects. */
 #include <stdlib.h>
 
 #include "runtime/runtime.h"

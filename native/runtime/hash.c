@@ -1,7 +1,7 @@
-/* The hash of bytes. Libraries have it compiled in, so that every number here is part of the ABI. No Python here. */
+/* The hash of bytes. Libraries have copies of it compiled in, so every number here is part of the ABI. */
 #include "runtime/runtime.h"
 
-/* Little endian; what is missing is zero. */
+/* Little endian; missing bytes are zero. */
 static uint64_t read_word(const char* data, size_t size) {
   uint64_t word = 0;
   memcpy(&word, data, size);
@@ -11,7 +11,7 @@ static uint64_t read_word(const char* data, size_t size) {
   return word;
 }
 
-/* The products wrap around. */
+/* Products wrap around intentionally. */
 uint64_t fc_hash_bytes(const char* data, size_t size) {
   const uint64_t multiplier = 1099511628211ULL, modulus = 2147483647ULL;
   uint64_t hash = 0;

@@ -1,4 +1,4 @@
-/* What modules import, and what they say of themselves: those made here, and those that are C++ objects. */
+/* Imports and properties of modules: of the core's own, and of those that are C++ objects. */
 #include <stdlib.h>
 
 #include "runtime/cxx.h"
@@ -6,10 +6,10 @@
 
 /* ---- imports ---- */
 
-/* One lock for all trees: importing is rare, and a check for cycles looks at many. */
+/* One lock for all trees: importing is rare, and a check for cycles visits many modules. */
 static FcMutex tree_lock = FC_MUTEX_INIT;
 
-/* All modules have it there; NULL is an empty Array. */
+/* All modules, C++ ones too, have `imports` at this offset; NULL means an empty Array. */
 static TVMFFIObject** imports_of(TVMFFIObject* module) { return (TVMFFIObject**)(module + 1); }
 
 TVMFFIObject* fc_module_imports(TVMFFIObject* handle) {
@@ -21,7 +21,7 @@ TVMFFIObject* fc_module_imports(TVMFFIObject* handle) {
   return imports || fc_array_new(NULL, 0, &imports) == 0 ? imports : NULL;
 }
 
-/* Under the lock. Trees have no cycles, so this ends. */
+/* Call with the lock held. Trees have no cycles, so this terminates. */
 static bool reaches(TVMFFIObject* from, const TVMFFIObject* to) {
   if (from == to) return true;
   TVMFFIObject* imports = *imports_of(from);
@@ -32,7 +32,7 @@ static bool reaches(TVMFFIObject* from, const TVMFFIObject* to) {
   return false;
 }
 
-/* Under the lock. Readers hold the old array. */
+/* Call with the lock held. Makes a new array: readers may hold the old one. */
 static int append_import(TVMFFIObject** imports, TVMFFIObject* other) {
   const TVMFFISeqCell* cell = *imports ? TVMFFISeqGetCellPtr(*imports) : NULL;
   int64_t n = cell ? cell->size : 0;
@@ -58,7 +58,7 @@ int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
   bool cycle = reaches(other, module);
   int rc = cycle ? -1 : append_import(imports_of(module), other);
   fc_mutex_unlock(&tree_lock);
-  if (cycle) fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is it");
+  if (cycle) fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is this one");
   return rc;
 }
 
@@ -142,7 +142,7 @@ int fc_module_formats(TVMFFIObject* handle, TVMFFIAny* result) {
 int fc_module_write(TVMFFIObject* handle, const TVMFFIAny* file, const TVMFFIAny* format) {
   const FcModuleObj* module = fc_module_of(handle);
   if (module) {
-    fc_error_format("RuntimeError", "a module of kind `%s` is not written to files", module->kind);
+    fc_error_format("RuntimeError", "a module of kind `%s` cannot be written to files", module->kind);
     return -1;
   }
   const FcCxx* cxx = fc_cxx();

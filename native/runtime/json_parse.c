@@ -1,7 +1,7 @@
 /*
- * JSON to values (RFC 8259, and NaN, Infinity and -Infinity as Python's reader takes them). No Python here.
+ * JSON to values (RFC 8259, plus NaN, Infinity and -Infinity, which Python's json module accepts).
  *
- * The text may come from anywhere: nesting is bounded, and each error says its line and column.
+ * The text is untrusted: nesting is bounded, and each error states its line and column.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static const char* skip_digits(const char* at, const char* end) {
   return at;
 }
 
-/* The end of the number that begins here, and whether it has a fraction or an exponent; NULL when there is none. */
+/* The end of the number at r->at; NULL when there is none. `whole`: it has neither a fraction nor an exponent. */
 static const char* number_end(const Reader* r, bool* whole) {
   const char *at = r->at + (*r->at == '-'), *digits = skip_digits(at, r->end);
   *whole = true;
@@ -148,7 +148,7 @@ static bool read_escape(Reader* r, FcText* text) {
   return found != NULL;
 }
 
-/* Behind the opening quote. */
+/* Reads a string after its opening quote. */
 static int read_text(Reader* r, TVMFFIAny* out) {
   FcText text = {0};
   const char *opening = r->at - 1, *problem = NULL, *place = opening;
@@ -157,7 +157,7 @@ static int read_text(Reader* r, TVMFFIAny* out) {
     while (r->at < r->end && *r->at != '"' && *r->at != '\\' && (uint8_t)*r->at >= 0x20) ++r->at;
     fc_text_add(&text, run, (size_t)(r->at - run));
     if (r->at == r->end) {
-      problem = "a string without its end";
+      problem = "unterminated string";
     } else if (*r->at == '"') {
       ++r->at;
       return fc_text_finish(&text, out);
@@ -165,7 +165,7 @@ static int read_text(Reader* r, TVMFFIAny* out) {
       problem = "a control character in a string", place = r->at;
     } else {
       place = r->at++;
-      if (!read_escape(r, &text)) problem = "no such escape";
+      if (!read_escape(r, &text)) problem = "invalid escape";
     }
   }
   free(text.data);
@@ -191,7 +191,7 @@ static int read_list(Reader* r, TVMFFIAny* out) {
   TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(list);
   if (rc == 0) {
     rc = fc_array_new(cell->data, cell->size, &array);
-    cell->size = 0; /* they moved, on failure too */
+    cell->size = 0; /* fc_array_new took ownership of the items, even on failure */
   }
   fc_decref(list);
   if (rc == 0) *out = fc_any_object(array);
@@ -267,5 +267,5 @@ int fc_json_parse(const char* data, size_t size, TVMFFIAny* out) {
   skip_spaces(&r);
   if (r.at == r.end) return 0;
   fc_any_clear(out);
-  return wrong(&r, "there is more behind the value", r.at);
+  return wrong(&r, "unexpected text after the value", r.at);
 }

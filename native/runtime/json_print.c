@@ -1,4 +1,4 @@
-/* Values to JSON. No Python here. */
+/* Values to JSON. */
 #include <stdlib.h>
 
 #include "runtime/text.h"
@@ -53,7 +53,7 @@ static int print_items(Printer* p, const TVMFFISeqCell* cell) {
 static int print_pair(Printer* p, const FcMapCursor* cursor) {
   TVMFFIByteArray key;
   if (!fc_any_text(cursor->key, &key)) {
-    fc_error_format("ValueError", "JSON: a key is a string, got `%s`", fc_type_name(cursor->key->type_index));
+    fc_error_format("ValueError", "JSON: a key must be a string, got `%s`", fc_type_name(cursor->key->type_index));
     return -1;
   }
   print_text(p, key);
@@ -80,12 +80,12 @@ static int print_map(Printer* p, const TVMFFIObject* map) {
 static int print_object(Printer* p, const TVMFFIAny* value) {
   int32_t t = value->type_index;
   if (p->depth == FC_DEPTH_LIMIT) {
-    fc_error_set("ValueError", "JSON: nested too deeply, or a container that is in itself");
+    fc_error_set("ValueError", "JSON: nested too deeply, or a container that contains itself");
     return -1;
   }
   if (t == kTVMFFIArray || t == kTVMFFIList) return print_items(p, TVMFFISeqGetCellPtr(value->v_obj));
   if (t == kTVMFFIMap || t == kTVMFFIDict) return print_map(p, value->v_obj);
-  fc_error_format("ValueError", "JSON has no form for a value of type `%s`", fc_type_name(t));
+  fc_error_format("ValueError", "JSON cannot represent a value of type `%s`", fc_type_name(t));
   return -1;
 }
 

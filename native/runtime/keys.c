@@ -1,6 +1,6 @@
 /*
- * How keys of Map and Dict are compared and hashed. Libraries have this compiled in, so that every number here is
- * part of the ABI. No Python here.
+ * Comparison and hashes of keys of Map and Dict. Libraries have copies of this code compiled in, so every number here
+ * is part of the ABI.
  */
 #include "runtime/runtime.h"
 
@@ -8,7 +8,7 @@ static uint64_t combine(uint64_t key, uint64_t value) {
   return key ^ (value + 0x9e3779b9ULL + (key << 6) + (key >> 2));
 }
 
-/* A function that a library registered for its type: C code behind a pointer, or a Function. */
+/* A function that a library registered for its type: a C function pointer, or a Function. */
 static const TVMFFIAny* custom(const char* name, int32_t type_index) {
   if (type_index < kTVMFFIDynObjectBegin) return NULL;
   TVMFFIByteArray text = {name, strlen(name)};

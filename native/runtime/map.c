@@ -1,15 +1,15 @@
 /*
- * Map and Dict. No Python here.
+ * Map and Dict.
  *
- * Libraries that were built for TVM FFI search and change these objects by code of their own. So the layout is the
- * ABI's, down to the way in which collisions are resolved (facts: TVMFFIMapCell in c_api.h, and below):
+ * Libraries that were built for TVM FFI search and change these objects with code of their own. So the layout is part
+ * of the ABI, including the way in which collisions are resolved (facts: TVMFFIMapCell in c_api.h, and below):
  *
  *  - A row: at most 4 pairs, one after the other.
  *  - A table: blocks of 16 places, each block 16 bytes of marks and then 16 items of 48 bytes. A key's first place
- *    is its hash times the golden ratio, shifted. All keys with the same first place form a chain: its mark has 7
- *    bits, which say how far the next one is (an index into `distances`; 0 is the end), and its top bit is set in all
- *    but the first. A chain's first place is its own: a member of another chain that stands there moves away.
- *    The items are linked in the order of insertion, too.
+ *    is its hash times the golden ratio, shifted. All keys with the same first place form a chain. The low 7 bits of
+ *    an item's mark give the distance to the chain's next item (an index into `distances`; 0 is the end); its top bit
+ *    is set in all items but the first. A chain's first item is always in its first place: an item of another chain
+ *    that is there moves away. The items are also linked in insertion order.
  */
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ typedef struct {
   uint64_t first, last;
 } Table;
 
-/* Also what a table that began as a row stands in: a library may have changed it. */
+/* A table that began as a row keeps the row's allocation: a library may have converted it. */
 typedef struct {
   TVMFFIObject header;
   TVMFFIMapCell cell;
@@ -129,7 +129,7 @@ static uint64_t before_in_chain(const Table* t, uint64_t at) {
   return previous;
 }
 
-/* The nearest free place that a chain can go on at; its jump is put into the mark of `from`. */
+/* The nearest free place for the next item of a chain; stores the distance in the mark of `from`. */
 static uint64_t extend(Table* t, uint64_t from) {
   for (uint32_t jump = 1; jump < DISTANCES; ++jump) {
     uint64_t at = (from + distance(jump)) % t->cell.slots;
@@ -149,7 +149,7 @@ static void link_last(Table* t, uint64_t at) {
   t->last = at;
 }
 
-/* The neighbours of the item that is now at `at` learn where it is; NOWHERE takes it out. */
+/* Links the neighbours of `moved` to its new place `at`; NOWHERE unlinks it. */
 static void tell_neighbours(Table* t, const Item* moved, uint64_t at) {
   *(moved->previous == NOWHERE ? &t->first : &item(t, moved->previous)->next) = at == NOWHERE ? moved->next : at;
   *(moved->next == NOWHERE ? &t->last : &item(t, moved->next)->previous) = at == NOWHERE ? moved->previous : at;
@@ -203,7 +203,7 @@ bool fc_map_next(const TVMFFIObject* map, FcMapCursor* cursor) {
   return true;
 }
 
-/* ---- ends ---- */
+/* ---- destruction ---- */
 
 static void clear_pairs(TVMFFIObject* map) {
   FcMapCursor cursor = {.begun = false};
@@ -247,7 +247,7 @@ static bool make_table(Table* t, uint64_t slots, uint32_t shift) {
   return true;
 }
 
-/* ---- insertion: each takes the pair only when it succeeds ---- */
+/* ---- insertion: each function takes ownership of the pair only when it succeeds ---- */
 
 static void place(Table* t, uint64_t at, uint8_t new_mark, Pair pair) {
   *mark(t, at) = new_mark;
@@ -256,7 +256,7 @@ static void place(Table* t, uint64_t at, uint8_t new_mark, Pair pair) {
   ++t->cell.size;
 }
 
-/* The end of a foreign chain, from `at` on, moves away; `at` becomes free. False when it found no room. */
+/* Frees `at` by moving the rest of another chain, from `at` on, to other places. False when there is no room. */
 static bool evict(Table* t, uint64_t at) {
   uint64_t tail = before_in_chain(t, at);
   uint64_t from = at;
@@ -266,14 +266,14 @@ static bool evict(Table* t, uint64_t at) {
     if (to == NOWHERE) return false;
     move_item(t, from, to);
     *mark(t, to) = CHAINED;
-    *mark(t, from) = from == at ? CHAINED : EMPTY; /* `at` stays marked, so that nobody moves there */
+    *mark(t, from) = from == at ? CHAINED : EMPTY; /* `at` stays marked, so that no item moves there */
     tail = to;
     from = next;
   }
   return true;
 }
 
-/* A chain that was cut short by a full neighbourhood leaves the table unfit: the caller makes a larger one. */
+/* False when there is no free place within reach. The table may then be inconsistent: the caller makes a larger one. */
 static bool insert_new(Table* t, Pair pair) {
   uint64_t at = home(t, &pair.key);
   if (*mark(t, at) != EMPTY && (t->cell.size + 1) * 100 > t->cell.slots * 99) return false;
@@ -294,7 +294,7 @@ static bool insert_new(Table* t, Pair pair) {
   return true;
 }
 
-/* All pairs move into a table of at least that size, in their order. */
+/* Moves all pairs, in order, to a new table of at least that size. */
 static bool rebuild(TVMFFIObject* map, uint64_t slots, uint32_t shift) {
   Table bigger = {.header = {.type_index = map->type_index}};
   for (;; slots *= 2, --shift) {
@@ -354,7 +354,7 @@ static void erase_from_row(TVMFFIMapCell* cell, Pair* pair) {
   memmove(pair, pair + 1, (size_t)(end - pair) * sizeof *pair);
 }
 
-/* The last of the chain takes the place, so that the chain stays whole. */
+/* Moves the chain's last item to the removed item's place, so that the chain stays connected. */
 static void erase_from_table(Table* t, uint64_t at) {
   uint64_t last = at, previous = NOWHERE;
   for (uint64_t next = follow(t, at); next != NOWHERE; next = follow(t, next)) {

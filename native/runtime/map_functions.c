@@ -1,4 +1,4 @@
-/* The builtin functions on Map and Dict. No Python here. */
+/* The builtin functions on Map and Dict. */
 #include <stdlib.h>
 
 #include "runtime/builtins.h"
@@ -16,7 +16,7 @@ static int set_item(TVMFFIObject* map, const TVMFFIAny* key, const TVMFFIAny* va
 static int make(int32_t type_index, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   TVMFFIObjectHandle map;
   if (n % 2 != 0) {
-    fc_error_format("TypeError", "expected keys and values in turn, got %d arguments", (int)n);
+    fc_error_format("TypeError", "expected alternating keys and values, got %d arguments", (int)n);
     return -1;
   }
   if (fc_map_new(type_index, &map) != 0) return -1;
@@ -67,7 +67,7 @@ static int item_of(const TVMFFIAny* args, int32_t type_index, TVMFFIAny* result)
   return map ? no_key(&args[1]) : -1;
 }
 
-/* What stands for nothing where None may be a value: one object, for good. */
+/* The object that means "missing" where None may be a value: made once, never freed. */
 static int invalid(TVMFFIAny* result) {
   static TVMFFIObject object = {.combined_ref_count = 0x100000001ULL, .type_index = kTVMFFIObject};
   fc_incref(&object);
@@ -82,7 +82,7 @@ static int item_or_missing(const TVMFFIAny* args, int32_t type_index, TVMFFIAny*
   return map ? invalid(result) : -1;
 }
 
-/* f(0) is the key, f(1) the value, f(2) goes on and says whether there is one more. */
+/* f(0) returns the key, f(1) the value; f(2) advances and returns whether another pair is left. */
 static int step(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   FcSnapshot* pairs = self;
   int64_t what = -1;
@@ -94,7 +94,7 @@ static int step(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result)
   }
   if ((what == 0 || what == 1) && pairs->at < pairs->n)
     return fc_any_to_owned(&pairs->values[pairs->at + what], result);
-  fc_error_set("IndexError", "expected 0 (key), 1 (value) or 2 (go on), and that there is a pair left");
+  fc_error_set("IndexError", "expected 0 (key), 1 (value) or 2 (next), and a pair that is left");
   return -1;
 }
 

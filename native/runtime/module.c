@@ -1,4 +1,4 @@
-/* Modules: the object, and the system library. No Python here. */
+/* Modules: the object, and the system library. */
 #include "runtime/module.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ const FcCxx* (*fc_cxx_find)(void);
 
 const FcCxx* fc_cxx(void) {
   if (fc_cxx_find) return fc_cxx_find();
-  fc_error_set("RuntimeError", "the module is a C++ object, and this program has no support for these");
+  fc_error_set("RuntimeError", "the module is a C++ object, and this program has no support for C++ modules");
   return NULL;
 }
 
@@ -65,7 +65,7 @@ TVMFFIObject* fc_module_of_library(void* library, FcSymbolFinder find, bool boun
 
 typedef struct System {
   struct System* next;
-  TVMFFIObject* module; /* for good */
+  TVMFFIObject* module; /* owned, never released */
 } System;
 
 static System* systems;

@@ -1,4 +1,4 @@
-/* The builtin functions on modules. No Python here. */
+/* The builtin functions on modules. */
 #include <stdlib.h>
 
 #include "runtime/builtins.h"
@@ -85,7 +85,7 @@ BUILTIN(get_properties) {
   return 0;
 }
 
-/* An argument as a String, which a C++ method wants; the caller clears it. */
+/* An argument as a String, which C++ methods expect; the caller clears it. */
 static bool string_argument(const TVMFFIAny* args, int32_t i, TVMFFIAny* out) {
   TVMFFIByteArray text;
   return fc_text_argument(args, i, &text) && fc_any_from_bytes(kTVMFFIStr, text.data, text.size, out) == 0;
@@ -131,7 +131,7 @@ BUILTIN(system_lib) {
   return 0;
 }
 
-/* Libraries stay loaded for good here: there is nothing to pin. */
+/* No effect: libraries stay loaded until the process ends. */
 BUILTIN(pin) {
   (void)n, (void)result;
   return module_argument(args, 0) ? 0 : -1;

@@ -1,4 +1,4 @@
-/* What is found in modules and in their imports: functions, and the texts about them. No Python here. */
+/* Looking up functions and their documentation in modules and their imports. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 /* ---- symbols ---- */
 
-/* The text of up to three parts; in `inline_text` where it fits. NULL without memory. */
+/* Joins up to three parts, in `inline_text` if the result fits. NULL when out of memory. */
 static char* join(char inline_text[256], const char* prefix, const char* name, size_t size) {
   const char* const parts[] = {FARCALL_SYMBOL_PREFIX, prefix};
   size_t need = strlen(parts[0]) + strlen(parts[1]) + size + 1;
@@ -38,7 +38,7 @@ TVMFFISafeCallType fc_module_symbol(const FcModuleObj* module, const char* name,
 
 /* ---- functions ---- */
 
-/* An exported function expects no self, whereas the object's own call gives it the handle: both are fine with it. */
+/* An exported function ignores `self`, so it may get NULL, or the handle when it is called through the object. */
 static int own_function(const FcModuleObj* module, const char* name, size_t size, TVMFFIObject** out) {
   TVMFFISafeCallType call = fc_module_symbol(module, name, size);
   void* self = NULL;
@@ -96,7 +96,7 @@ int fc_module_get(TVMFFIObject* handle, const char* name, size_t size, bool quer
   return rc;
 }
 
-/* ---- texts about functions ---- */
+/* ---- metadata and documentation ---- */
 
 static int own_text(const FcModuleObj* module, const char* what, const char* name, size_t size, TVMFFIAny* result) {
   TVMFFISafeCallType call = NULL;
@@ -105,7 +105,7 @@ static int own_text(const FcModuleObj* module, const char* what, const char* nam
   return call ? call(NULL, NULL, 0, result) : 0;
 }
 
-/* A function that says nothing of itself hides those of that name in the imports. */
+/* A function without the text still hides the functions of that name in the imports. */
 static bool may_ask_imports(const FcModuleObj* module, const char* name, size_t size) {
   return !module || !fc_module_symbol(module, name, size);
 }

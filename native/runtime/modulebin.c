@@ -1,12 +1,12 @@
 /*
- * What a library embeds: other modules, as bytes, in the symbol `__tvm_ffi__library_bin`.
- * No Python here.
+ * Modules that a library embeds as bytes in the symbol `__tvm_ffi__library_bin`.
  *
- * The bytes (all numbers 64 bits, little endian) are: how many follow; the tree of imports, as for each module the
- * place where its children begin in a list, and one more for its end; the list of children; and for each module its
- * kind and its own bytes. The kind `_lib` has no bytes and means the library itself. Module 0 is the root.
  *
- * Whoever made the library made the bytes, and may have made a mistake: each read is checked against what is left.
+ * The format (all numbers 64 bits, little endian): the number of bytes that follow; the tree of imports, as the index
+ * into a list at which each module's children begin, and one more for the end; the list of children; and for each
+ * module its kind and its bytes. The kind `_lib` has no bytes and means the library itself. Module 0 is the root.
+ *
+ * The bytes are not trusted to be well-formed: each read is checked against the number of bytes left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,18 +38,18 @@ static int read_u64(Reader* reader, uint64_t* out) {
 static int read_bytes(Reader* reader, TVMFFIByteArray* out) {
   uint64_t size = 0;
   if (read_u64(reader, &size) != 0) return -1;
-  if (size > reader->left) return malformed("a text is longer than the rest", reader);
+  if (size > reader->left) return malformed("a text is longer than the remaining bytes", reader);
   *out = (TVMFFIByteArray){reader->at, (size_t)size};
   reader->at += size;
   reader->left -= (size_t)size;
   return 0;
 }
 
-/* The numbers stay where they are. */
+/* Borrows the numbers from the data. */
 static int read_list(Reader* reader, Reader* list) {
   uint64_t count = 0;
   if (read_u64(reader, &count) != 0) return -1;
-  if (count > reader->left / 8) return malformed("a list is longer than the rest", reader);
+  if (count > reader->left / 8) return malformed("a list is longer than the remaining bytes", reader);
   *list = (Reader){reader->at, (size_t)count * 8};
   reader->at += list->left;
   reader->left -= list->left;
@@ -122,7 +122,7 @@ static int import_children(const Reader* reader, TVMFFIObject** modules, size_t 
     if (begin > end || end > children->left / 8) return malformed("a module's children are not in the list", reader);
     for (uint64_t k = begin; k < end; ++k) {
       uint64_t child = list_item(children, (size_t)k);
-      if (child >= n) return malformed("a child is no module", reader);
+      if (child >= n) return malformed("a child is not a module", reader);
       if (fc_module_import(modules[i], modules[child]) != 0) return -1;
     }
   }
@@ -133,10 +133,10 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
   Reader reader = {data, size}, begins = {data, 0}, children = {data, 0};
   uint64_t nbytes = 0;
   if (read_u64(&reader, &nbytes) != 0) return NULL;
-  if (nbytes > reader.left) return malformed("it says that it is longer than its symbol", &reader), NULL;
+  if (nbytes > reader.left) return malformed("its stated size exceeds its symbol", &reader), NULL;
   reader.left = (size_t)nbytes;
   if (read_list(&reader, &begins) != 0 || read_list(&reader, &children) != 0) return NULL;
-  /* Each module takes 8 bytes at least. */
+  /* Each module takes at least 8 bytes. */
   size_t n = begins.left / 8;
   if (n < 2 || n - 1 > reader.left / 8) return malformed("the number of modules does not fit", &reader), NULL;
   TVMFFIObject** modules = calloc(--n, sizeof *modules);

@@ -1,4 +1,4 @@
-/* Dtypes and devices as text. No Python here. */
+/* Dtypes and devices as text. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,11 +9,11 @@
 typedef struct {
   const char* name;
   uint8_t code;
-  uint8_t bits; /* when the text has no number */
-  bool fixed;   /* the name says all: no number follows, and none is printed */
+  uint8_t bits; /* used when the text has no number */
+  bool fixed;   /* the name includes the number of bits: no number follows, and none is printed */
 } Base;
 
-/* A longer name stands before its prefix. The first entry of a code is the one that is printed. */
+/* A name must come before its prefixes. The first entry of a code is the one that is printed. */
 static const Base bases[] = {
     {"float8_e4m3b11fnuz", kDLFloat8_e4m3b11fnuz, 8, true},
     {"float8_e4m3fnuz", kDLFloat8_e4m3fnuz, 8, true},
@@ -77,7 +77,7 @@ static bool parse_tail(const Base* base, const char* at, const char* end, DLData
   return parse_lanes(at, end, out);
 }
 
-/* How many characters of the text are the base's name. The small floats have short names, too: fp8_e5m2, f8_e5m2. */
+/* Length of the base's name at the start of the text. Small floats also have short names: fp8_e5m2, f8_e5m2. */
 static size_t length_of_base(const Base* base, const char* text, size_t size) {
   static const char* const beginnings[] = {"float", "fp", "f"};
   size_t full = strlen(base->name), whole = strlen(beginnings[0]);
@@ -120,7 +120,7 @@ static void print_lanes(int lanes, char* out, size_t size) {
   }
 }
 
-/* A handle is a handle, whatever it says of its size. */
+/* Handles are printed without a size. */
 void fc_dtype_print(DLDataType dtype, char out[FC_NAME_MAX]) {
   const Base* base = base_of(dtype.code);
   if (!base) {
@@ -143,7 +143,7 @@ int TVMFFIDataTypeFromString(const TVMFFIByteArray* str, DLDataType* out) {
   return -1;
 }
 
-/* TVM FFI's text of void is empty. */
+/* TVM FFI prints void as an empty text. */
 int TVMFFIDataTypeToString(const DLDataType* dtype, TVMFFIAny* out) {
   char text[FC_NAME_MAX] = "";
   if (!is_void(*dtype)) fc_dtype_print(*dtype, text);

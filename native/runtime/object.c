@@ -1,4 +1,4 @@
-/* Objects: reference counts, text, opaque pointers. No Python here. */
+/* Objects: reference counts, text, opaque pointers. */
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
@@ -86,7 +86,7 @@ bool fc_any_bytes(const TVMFFIAny* any, TVMFFIByteArray* out) {
   return true;
 }
 
-/* The callee may take an object out of its slot, once. */
+/* The callee may take an object out of the caller's slot, once. */
 static int take_rvalue(const TVMFFIAny* view, TVMFFIAny* out) {
   TVMFFIObject** slot = (TVMFFIObject**)view->v_ptr;
   if (!*slot) {
@@ -172,7 +172,7 @@ int TVMFFIBytesFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out) {
 
 static void free_space(void* body) { free((char*)body - *((size_t*)body - 2)); }
 
-/* In front of the body: how far back the memory begins, and the function that frees it. */
+/* Before the body are two words: the distance to the start of the allocation, and the function that frees it. */
 static void* allocate(size_t size, size_t alignment, int32_t type_index, void* context) {
   size_t head = 2 * sizeof(size_t);
   (void)type_index, (void)context;
@@ -201,7 +201,7 @@ int TVMFFISetCustomAllocator(TVMFFICustomAllocator* other) {
 
 /* ---- once ---- */
 
-/* One lock for all slots: initialisation is rare, and a recursive one must not wait for itself. */
+/* One recursive lock for all slots: initialisation is rare, and one initialisation may run another. */
 static FcMutex once_lock;
 static FcOnce once_made = FC_ONCE_INIT;
 
@@ -216,7 +216,7 @@ int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** result)) {
     void* made = NULL;
     rc = init_func(&made);
     if (rc == 0 && !made) {
-      fc_error_set("RuntimeError", "TVMFFIHandleInitOnce: the function gave NULL, which says that it has not run");
+      fc_error_set("RuntimeError", "TVMFFIHandleInitOnce: the function returned NULL, which means that it has not run");
       rc = -1;
     }
     if (rc == 0) __atomic_store_n(handle_addr, made, __ATOMIC_RELEASE);

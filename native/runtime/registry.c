@@ -1,23 +1,23 @@
-/* The registry of global functions. No Python here. */
+/* The registry of global functions. */
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
 
 TVMFFIObject* (*fc_unregistered)(const char* name, size_t size);
 
-/* ---- the table: open addressing, the names owned, one lock ---- */
+/* ---- the table: open addressing, owned names, one lock ---- */
 
 typedef struct {
-  char* name; /* NULL: never used; TOMBSTONE: was used */
+  char* name; /* NULL: never used; TOMBSTONE: removed */
   size_t size;
   TVMFFIObject* function;
-  char* metadata; /* what the library that registered it says of it; or NULL */
+  char* metadata; /* registered with the function; or NULL */
 } Entry;
 
 static char TOMBSTONE[1];
 static Entry* table;
 static size_t table_size; /* a power of two, or 0 */
-static size_t table_used; /* tombstones count */
+static size_t table_used; /* includes tombstones */
 static FcMutex table_lock = FC_MUTEX_INIT;
 
 static size_t hash_name(const char* name, size_t size) {

@@ -1,4 +1,4 @@
-/* The builtin functions on what is registered: functions and types. No Python here. */
+/* The builtin functions on registered functions and types. */
 #include <stdlib.h>
 
 #include "runtime/builtins.h"

@@ -1,4 +1,4 @@
-/* Values as a person would write them. No Python here. */
+/* Values as readable text, as Python's repr writes them. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ enum { REPR_OFF = 1 << 6 }; /* a bit of a field's flags */
 typedef struct {
   FcText text;
   int depth;
-  bool first; /* of the fields */
+  bool first; /* the next field is the first */
 } Repr;
 
 static int show(Repr* r, const TVMFFIAny* value);
@@ -102,7 +102,7 @@ static int show_inside(Repr* r, TVMFFIObject* object) {
   }
 }
 
-/* A container that is in itself ends in dots. */
+/* A container that contains itself is shown as dots. */
 static int show_object(Repr* r, TVMFFIObject* object) {
   if (r->depth == FC_DEPTH_LIMIT) {
     fc_text_put(&r->text, "...");

@@ -1,9 +1,10 @@
 /*
- * The part of the core that knows no Python: objects, errors, functions, tensors, and the environment of a call.
+ * The part of the core that does not depend on Python: objects, errors, functions, tensors, and the environment of a
+ * call.
  *
- * Functions here may run without the GIL. Those that fail put an error into the thread's slot and return -1 or
- * NULL. The exported TVMFFI* functions are thin: the core itself calls the fc_* ones, which no other library can
- * capture.
+ * These functions may run without the GIL. A function that fails puts an error into the thread's slot and returns -1
+ * or NULL. The exported TVMFFI* functions are thin wrappers: the core itself calls the fc_* functions, which are not
+ * exported, so that no other library's symbols can replace them.
  */
 #ifndef FARCALL_RUNTIME_RUNTIME_H_
 #define FARCALL_RUNTIME_RUNTIME_H_
@@ -19,7 +20,7 @@
 #define FC_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FC_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* The state of each thread. What is rare and large is in FcThreadMore: see FC_TLS. */
+/* The state of each thread. Large and rarely used members are in FcThreadMore: see FC_TLS. */
 typedef struct {
   int32_t device_type;
   int32_t device_id;
@@ -43,14 +44,14 @@ typedef struct FcThread {
   void* python_state;                     /* the thread's state in Python during a call from there, else NULL */
   DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
   FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
-  bool error_mirrored;                    /* whether it went to the other runtime, too: see fc_error_take */
+  bool error_mirrored;                    /* the other runtime has the error too: see fc_error_take */
   int depth;                              /* of the nested list that is being converted */
-  int loading;                            /* libraries whose constructors run now: see fc_registration_failed */
-  TVMFFIObject* load_error;               /* the first failure of these, owned, or NULL */
+  int loading;                            /* number of libraries being loaded: see fc_registration_failed */
+  TVMFFIObject* load_error;               /* the first error of their constructors, owned, or NULL */
 } FcThread;
 
 extern FC_TLS FcThread fc_thread;
-/* What this thread needs rarely; freed when the thread ends. NULL without memory. */
+/* This thread's FcThreadMore, allocated on first use and freed when the thread ends. NULL when out of memory. */
 FcThreadMore* fc_thread_more(void);
 
 /* ---- values ---- */
@@ -87,61 +88,61 @@ static inline void fc_decref(void* handle) {
   uint64_t old = __atomic_fetch_sub(&object->combined_ref_count, 1, __ATOMIC_RELEASE);
   if ((uint32_t)old == 1) fc_decref_slow(object, old);
 }
-/* The only reference there is, strong or weak: what the object holds may be taken out of it. */
+/* Whether this is the only reference, strong or weak, so that the object's contents may be moved out of it. */
 static inline bool fc_is_unique(void* object) {
   return __atomic_load_n(&((TVMFFIObject*)object)->combined_ref_count, __ATOMIC_ACQUIRE) == 0x100000001ULL;
 }
-/* Releases what an owned Any holds, and makes it None. */
+/* Releases the value of an owned Any, and sets it to None. */
 static inline void fc_any_clear(TVMFFIAny* any) {
   TVMFFIAny old = *any;
   *any = fc_any_none();
   if (fc_any_is_object(&old) && old.v_obj) fc_decref(old.v_obj);
 }
 
-/* Text and bytes: in place up to 7 bytes, else an object. type_index: kTVMFFIStr or kTVMFFIBytes. */
+/* Makes text or bytes: stored in the Any up to 7 bytes, else an object. type_index: kTVMFFIStr or kTVMFFIBytes. */
 int fc_any_from_bytes(int32_t type_index, const char* data, size_t size, TVMFFIAny* out);
-/* Reads any tag that holds text (8, 11, 65) or bytes (9, 12, 66); false for another. Borrows from `any`. */
+/* Reads any tag that holds text (8, 11, 65) or bytes (9, 12, 66); false for other tags. Borrows from `any`. */
 bool fc_any_text(const TVMFFIAny* any, TVMFFIByteArray* out);
 bool fc_any_bytes(const TVMFFIAny* any, TVMFFIByteArray* out);
-/* A view becomes a value; see TVMFFIAnyViewToOwnedAny. */
+/* Converts a view to an owned value; see TVMFFIAnyViewToOwnedAny. */
 int fc_any_to_owned(const TVMFFIAny* view, TVMFFIAny* out);
-/* A new Array. The items move in, on failure too. */
+/* A new Array. Takes ownership of the items, even on failure. */
 int fc_array_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
 int fc_opaque_new(void* handle, int32_t type_index, void (*deleter)(void*), TVMFFIObjectHandle* out);
 /* "ffi.Tensor" for 70, and so on. */
 const char* fc_type_name(int32_t type_index);
 /*
- * The index of a type of farcall's own, registered when it is first asked for. `index` is static, 0 at first, and
- * belongs to this name alone; -2 without memory.
+ * The index of a type that farcall defines. The first call registers the type. `index` is a static variable for this
+ * name only, initially 0, which caches the result. -2 when out of memory.
  */
 int32_t fc_own_type(int32_t* index, const char* name);
-/* IndexError where no type is registered under the index. */
+/* IndexError when no type is registered under the index. */
 int fc_type_require(int32_t type_index);
-/* Calls visit for the name of each type that is registered. */
+/* Calls `visit` with the name of each registered type. */
 void fc_type_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 
 /* ---- errors ---- */
 
 FC_COLD void fc_error_set(const char* kind, const char* message);
-/* The same for a library, which another runtime may have called. */
+/* Like fc_error_set, for a library, which another runtime may have called. */
 FC_COLD void fc_error_set_by_library(const char* kind, const char* message);
 FC_COLD void fc_error_format(const char* kind, const char* format, ...) FC_PRINTF(2, 3);
 FC_COLD void fc_error_no_memory(void);
-/* Owned; NULL when there is none, neither here nor in another runtime of this process. */
+/* Takes the error out of the slot; the caller owns it. NULL when neither this runtime nor another one has an error. */
 TVMFFIObject* fc_error_take(void);
-/* Whatever it is, nobody wants it. */
+/* Discards the raised error, if any. */
 void fc_error_drop(void);
-/* A new error object; extra_context (may be NULL) moves in. NULL without memory. */
+/* A new error object. Takes ownership of cause and extra_context (may be NULL), even on failure. NULL: no memory. */
 TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFIByteArray backtrace,
                            TVMFFIObject* cause, TVMFFIObject* extra_context);
 /*
- * What a function that registers something returns after it has set an error: -1, and 0 while a library is being
- * loaded. Its constructors could only end the process; so the error is kept, and loading fails with it.
+ * The return value of a registering function that has set an error: -1, or 0 while a library is being loaded. A
+ * library's constructors end the process on failure; instead the error is kept, and the load fails with it.
  */
 FC_COLD int fc_registration_failed(void);
-/* Puts an error into the slot; the reference moves in. */
+/* Puts an error into the slot, and takes ownership of the reference. */
 void fc_error_raise(TVMFFIObject* error);
-/* Whether an error only says that the host has one: C++ throws it after TVMFFIEnvCheckSignals(). */
+/* Whether an error only means that Python has an exception: C++ throws such an error after TVMFFIEnvCheckSignals(). */
 bool fc_error_says_already_set(TVMFFIByteArray kind);
 
 /* ---- containers: see runtime/map.c for the layout ---- */
@@ -151,21 +152,22 @@ static inline bool fc_type_is_container(int32_t type_index) {
          type_index == kTVMFFIList || type_index == kTVMFFIDict;
 }
 
-int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out); /* the items move in */
-/* One item more, which moves in, on failure too; and fewer. The places must be inside. */
+/* A new List. Takes ownership of the items, even on failure. */
+int fc_list_new(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
+/* Insert an item (taking ownership, even on failure) or erase items. The positions must be within the list. */
 int fc_list_insert(TVMFFIObject* list, int64_t at, TVMFFIAny item);
 void fc_list_erase(TVMFFIObject* list, int64_t begin, int64_t end);
 int fc_shape_new(const int64_t* dims, size_t n, TVMFFIObjectHandle* out);
-/* An empty Map or Dict (type_index). The first keys are found by comparing, more than 4 by hashing. */
+/* An empty Map or Dict (type_index). Up to 4 keys are found by comparison, more by hashing. */
 int fc_map_new(int32_t type_index, TVMFFIObjectHandle* out);
-/* Sets a key of a map that nobody else has seen yet, or of a Dict. Key and value move in, on failure too. */
+/* Sets a key of a Dict, or of a Map not yet shared. Takes ownership of key and value, even on failure. */
 int fc_map_set(TVMFFIObject* map, TVMFFIAny key, TVMFFIAny value);
 /* The value of a key, borrowed; NULL when there is none. The key may be a view. */
 const TVMFFIAny* fc_map_find(const TVMFFIObject* map, const TVMFFIAny* key);
 bool fc_map_erase(TVMFFIObject* map, const TVMFFIAny* key);
 /*
- * The pairs in the order of insertion: start with at = 0, go on while fc_map_next gives true. Key and value are
- * borrowed. The map must not change meanwhile.
+ * Iterates over the pairs in insertion order: start with a zeroed cursor, and continue while fc_map_next returns true.
+ * Key and value are borrowed. The map must not change during the iteration.
  */
 typedef struct {
   const TVMFFIAny* key;
@@ -174,17 +176,17 @@ typedef struct {
   bool begun;
 } FcMapCursor;
 bool fc_map_next(const TVMFFIObject* map, FcMapCursor* cursor);
-/* How keys are compared and hashed; libraries have the same functions compiled in. */
+/* Compare and hash keys; libraries have the same functions compiled in. */
 bool fc_any_equal(const TVMFFIAny* a, const TVMFFIAny* b);
 uint64_t fc_any_hash(const TVMFFIAny* any);
 uint64_t fc_hash_bytes(const char* data, size_t size);
 
-/* Notes the addresses of a library's callers, for whoever looks at the error: see runtime/dl/backtrace.c. Or NULL. */
+/* Records the addresses of a library's callers, for an error's backtrace: see runtime/dl/backtrace.c. May be NULL. */
 extern void (*fc_note_callers)(FcThreadMore* more, const char* caller);
 
 /* ---- functions ---- */
 
-/* What TVMFFIFunctionCreate makes. */
+/* The object that TVMFFIFunctionCreate makes. */
 typedef struct FcFunctionObj {
   TVMFFIObject header;
   TVMFFIFunctionCell cell;
@@ -194,48 +196,48 @@ typedef struct FcFunctionObj {
 } FcFunctionObj;
 
 int fc_function_new(void* self, TVMFFISafeCallType call, void (*deleter)(void*), TVMFFIObjectHandle* out);
-/* Where a call may go directly: the innermost callable and its self. */
+/* The innermost callable and its self, which a caller may call directly. */
 void fc_function_target(TVMFFIObject* function, TVMFFISafeCallType* call, void** self);
 
 /* The registry of global functions. Names are UTF-8 with a length. */
 int fc_global_set(const char* name, size_t size, TVMFFIObject* function, bool override);
 TVMFFIObject* fc_global_get(const char* name, size_t size); /* new reference, NULL when there is none */
 bool fc_global_remove(const char* name, size_t size);
-/* Looks up names that are not registered, for TVMFFIFunctionGetGlobal: a new reference, or NULL. NULL: nothing does. */
+/* Looks up unregistered names for TVMFFIFunctionGetGlobal; returns a new reference or NULL. May itself be NULL. */
 extern TVMFFIObject* (*fc_unregistered)(const char* name, size_t size);
-/* The JSON that was registered with a function, "" without one; ValueError when there is no such function. */
+/* The JSON that was registered with a function, or ""; ValueError when there is no such function. */
 int fc_global_metadata(const char* name, size_t size, TVMFFIAny* result);
-/* Calls visit for each name, under the registry's lock; stops when it returns false. */
+/* Calls `visit` for each name, holding the registry's lock; stops when it returns false. */
 void fc_global_each(bool (*visit)(void* context, const char* name, size_t size), void* context);
 void fc_global_each_function(bool (*visit)(void* context, const char* name, size_t size, TVMFFIObject* function),
                              void* context);
 
 /* ---- tensors ---- */
 
-/* Every Tensor that the core makes. Shape and strides stand behind it, in the same allocation. */
+/* Every Tensor that the core makes. Shape and strides follow it in the same allocation. */
 typedef struct FcTensorObj {
   TVMFFIObject header;
   DLTensor dl;
-  void (*release)(struct FcTensorObj* self); /* frees what dl.data is; may be NULL */
+  void (*release)(struct FcTensorObj* self); /* frees the memory at dl.data; may be NULL */
   void* context;                             /* for release */
   uint64_t flags;                            /* DLPACK_FLAG_BITMASK_* */
 } FcTensorObj;
 
 /*
- * A tensor around memory that the caller supplies. strides: elements, NULL for row-major. `release` runs once,
- * in whichever thread drops the last reference, with or without the GIL.
+ * A tensor around memory that the caller supplies. strides: in elements, NULL for row-major. `release` runs once,
+ * in the thread that drops the last reference, with or without the GIL.
  */
 FcTensorObj* fc_tensor_new(const DLTensor* like, void (*release)(FcTensorObj*), void* context);
-/* An empty row-major CPU tensor like the prototype, aligned to 64, its memory in the same allocation. */
+/* An uninitialised row-major CPU tensor like the prototype, aligned to 64 bytes. Object and data are one allocation. */
 FcTensorObj* fc_tensor_alloc(const DLTensor* prototype);
-/* The same, all of it zero: for whom what was in that memory before is not meant. */
+/* The same, zeroed, so that a client cannot read the process's earlier data. */
 FcTensorObj* fc_tensor_zeros(const DLTensor* prototype);
 /* A row-major copy on the CPU of a CPU tensor. */
 FcTensorObj* fc_tensor_compact(const DLTensor* from);
-/* Whether a Tensor object was made by this core (so that the cast to FcTensorObj holds). */
+/* Whether this core made a Tensor object, so that it may be cast to FcTensorObj. */
 bool fc_tensor_is_ours(const TVMFFIObject* object);
 static inline DLTensor* fc_tensor_dl(TVMFFIObject* object) { return TVMFFITensorGetDLTensorPtr(object); }
-/* The DLTensor of a value with tag 7 or 70; NULL for another tag. */
+/* The DLTensor of a value with tag 7 or 70; NULL for other tags. */
 static inline DLTensor* fc_any_tensor(const TVMFFIAny* any) {
   if (any->type_index == kTVMFFITensor) return fc_tensor_dl(any->v_obj);
   return any->type_index == kTVMFFIDLTensorPtr ? (DLTensor*)any->v_ptr : NULL;
@@ -244,21 +246,24 @@ FcTensorObj* fc_tensor_from_managed(DLManagedTensorVersioned* managed);
 FcTensorObj* fc_tensor_from_legacy(DLManagedTensor* managed);
 DLManagedTensorVersioned* fc_tensor_to_managed(TVMFFIObject* tensor); /* takes a reference */
 DLManagedTensor* fc_tensor_to_legacy(TVMFFIObject* tensor);
-/* Takes the managed tensor out of an object that alone holds it, else NULL. The reference to the object goes. */
+/*
+ * If `tensor` is the only reference to an object that wraps a managed tensor: consumes that reference and returns the
+ * managed tensor. Else NULL.
+ */
 DLManagedTensorVersioned* fc_tensor_unwrap(TVMFFIObject* tensor);
 uint64_t fc_tensor_flags(const TVMFFIObject* tensor);
 bool fc_is_contiguous(const DLTensor* dl);
 int64_t fc_numel(const DLTensor* dl);
 /* Bytes of a row-major tensor; -1 with an error when a dim is negative or the size overflows. */
 int64_t fc_nbytes(const DLTensor* dl);
-/* Its number of lanes is the machine's to choose, so nobody else knows the size of an element. */
+/* Scalable vectors: the machine chooses the number of lanes, so the size of an element is unknown. */
 static inline bool fc_is_scalable(DLDataType dtype) { return (int16_t)dtype.lanes < 0; }
 void fc_row_major(int32_t ndim, const int64_t* shape, int64_t* strides);
 
 /* ---- types and devices as text ---- */
 
 #define FC_NAME_MAX 64
-/* false when the text names no dtype (no error is set). */
+/* False, without an error, when the text is not a dtype. */
 bool fc_dtype_parse(const char* text, size_t size, DLDataType* out);
 void fc_dtype_print(DLDataType dtype, char out[FC_NAME_MAX]);
 static inline bool fc_dtype_equal(DLDataType a, DLDataType b) { return memcmp(&a, &b, sizeof a) == 0; }
@@ -272,31 +277,33 @@ static inline bool fc_device_is_remote(DLDevice device) { return (int)device.dev
 
 /* Allocates as TVMFFIEnvTensorAlloc does. */
 int fc_env_alloc(DLTensor* prototype, TVMFFIObjectHandle* out);
-/* Set by the Python half: not 0 when a signal handler raised. Called without the GIL. */
+/* Set by the Python half: returns non-zero when a signal handler raised. Called without the GIL. */
 extern int (*fc_check_signals)(void);
-/* Set by the Python half: the stream on which the framework of the call in progress works; NULL without one. */
+/* Set by the Python half: the current stream of the framework that made the call in progress; NULL when none. */
 extern TVMFFIStreamHandle (*fc_framework_stream)(int32_t device_type, int32_t device_id);
 
 /* ---- another runtime in this process ---- */
 
-/* How to live with it: see runtime/dl/foreign.c, which fills the table. NULL in a program that loads no libraries. */
+/* Shares errors, functions and allocators with it. runtime/dl/foreign.c fills the table. */
 typedef struct FcForeign {
-  /* Takes the error from the other runtime's slot; NULL when neither is there. */
+  /* Takes the error from the other runtime's slot; NULL when there is no error, or no other runtime. */
   TVMFFIObject* (*error_take)(void);
   /* Puts this thread's error into the other runtime's slot too. */
   void (*error_mirror)(void);
-  /* A function that is registered there; new reference or NULL. */
+  /* A function that the other runtime has registered; new reference or NULL. */
   TVMFFIObject* (*global)(const char* name, size_t size);
-  /* Registers there what was registered here in place of `old` (may be NULL); and removes it. */
+  /* Registers a function in the other runtime, in place of `old` (may be NULL). */
   void (*global_set)(const char* name, size_t size, TVMFFIObject* function, const TVMFFIObject* old);
+  /* Removes it again. */
   void (*global_remove)(const char* name, size_t size, const TVMFFIObject* function);
-  /* The allocator that is set there; NULL when there is none. */
+  /* The allocator that the other runtime uses; NULL when none is set. */
   DLPackManagedTensorAllocator (*allocator)(void);
-  /* Makes an exported function of a library that is bound to the other runtime allocate here. */
+  /* Wraps a function of a library that is bound to the other runtime, so that it allocates through this one. */
   void (*wrap)(TVMFFISafeCallType* call, void** self);
 } FcForeign;
 
-extern const FcForeign* fc_foreign; /* set before any other thread runs native code */
+/* NULL in a program that loads no libraries. Set before any other thread runs native code. */
+extern const FcForeign* fc_foreign;
 
 static inline TVMFFIObject* fc_foreign_error_take(void) { return fc_foreign ? fc_foreign->error_take() : NULL; }
 static inline void fc_foreign_error_mirror(void) {

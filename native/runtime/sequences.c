@@ -1,4 +1,4 @@
-/* The builtin functions on Array, List, Shape, String and Bytes. No Python here. */
+/* The builtin functions on Array, List, Shape, String and Bytes. */
 #include <stdlib.h>
 
 #include "runtime/builtins.h"
@@ -28,7 +28,7 @@ static int make_list(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) { retu
 
 /* ---- reading ---- */
 
-/* An index from the end counts from -1. `end` may be named when something is put there. */
+/* Negative indices count from the end. `end`: the index may be `size`, for insertion. */
 static bool index_argument(const TVMFFIAny* args, int32_t i, int64_t size, bool end, int64_t* out) {
   int64_t index;
   if (!fc_int_argument(args, i, &index)) return false;
@@ -157,14 +157,14 @@ BUILTIN(list_reverse) {
   return 0;
 }
 
-/* Room is made when it is needed. */
+/* No effect: a List grows when needed. */
 BUILTIN(list_reserve) {
   int64_t room;
   (void)n, (void)result;
   return fc_object_argument(args, 0, kTVMFFIList) && fc_int_argument(args, 1, &room) ? 0 : -1;
 }
 
-/* Items begin to end of the first list go, and those of the second take their place. */
+/* Replaces items begin to end of the first list by those of the second. */
 BUILTIN(list_replace) {
   int64_t begin, end;
   (void)n, (void)result;

@@ -1,6 +1,4 @@
-/*
- * Symbols that are registered by name: of the system library, and of contexts. No Python here. Nothing is ever removed.
- */
+/* Symbols registered by name: those of the system library, and context symbols. None is ever removed. */
 #include <stdlib.h>
 
 #include "runtime/module.h"
@@ -49,7 +47,7 @@ void* fc_system_symbol(const char* name) {
   return value;
 }
 
-/* Not under the lock: a visitor may throw. Symbols stay, and new ones come at the front. */
+/* Visits without holding the lock: a visitor may throw. Symbols are never freed, and new ones go to the front. */
 void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context) {
   fc_mutex_lock(&symbols_lock);
   const Symbol* first = context_symbols;
@@ -61,7 +59,7 @@ int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol) { return s
 
 int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol) { return set(bucket_of(name), name, symbol); }
 
-/* The host is Python itself. Its names are accepted, as what they stand for is known here. */
+/* In TVM FFI, Python registers these functions of its own. We accept and ignore them: our core calls Python itself. */
 int TVMFFIEnvRegisterCAPI(const char* name, void* symbol) {
   static const char* const names[] = {"PyErr_CheckSignals", "PyGILState_Ensure", "PyGILState_Release"};
   (void)symbol;
@@ -69,7 +67,7 @@ int TVMFFIEnvRegisterCAPI(const char* name, void* symbol) {
     if (strcmp(name, names[i]) == 0) return 0;
   }
   fc_error_format("ValueError",
-                  "`%s` is no function of a host; expected PyErr_CheckSignals, PyGILState_Ensure or "
+                  "`%s` is not a function of the host; expected PyErr_CheckSignals, PyGILState_Ensure or "
                   "PyGILState_Release",
                   name);
   return fc_registration_failed();

@@ -1,4 +1,4 @@
-/* Tensor objects, and DLPack's managed descriptions of them. No Python here. */
+/* Tensor objects, and their conversion from and to DLPack's managed tensors. */
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
@@ -111,7 +111,7 @@ static FcTensorObj* tensor_alloc(const DLTensor* prototype, bool zeroed) {
   FcTensorObj* tensor = NULL;
   if ((uint64_t)nbytes <= SIZE_MAX - meta - DATA_ALIGNMENT) {
     size_t size = meta + DATA_ALIGNMENT + (size_t)nbytes;
-    tensor = zeroed ? calloc(1, size) : malloc(size); /* new pages are zero: calloc knows */
+    tensor = zeroed ? calloc(1, size) : malloc(size); /* calloc does not clear new pages, which are zero already */
   }
   if (!tensor) {
     fc_error_no_memory();
@@ -130,7 +130,7 @@ FcTensorObj* fc_tensor_zeros(const DLTensor* prototype) { return tensor_alloc(pr
 
 /* ---- row-major copies on the CPU ---- */
 
-/* Rows of the innermost dim, which are copied whole where they are dense. */
+/* Copies dims from `axis` on; a dense innermost dim in one piece. Returns the end of the copy. */
 static char* copy_dims(const DLTensor* from, int32_t axis, const char* source, char* to, size_t item) {
   if (axis == from->ndim) return (char*)memcpy(to, source, item) + item;
   int64_t step = from->strides[axis] * (int64_t)item;
@@ -147,7 +147,7 @@ FcTensorObj* fc_tensor_compact(const DLTensor* from) {
   size_t bits = (size_t)from->dtype.bits * from->dtype.lanes;
   bool plain = fc_is_contiguous(from);
   if (!plain && bits % 8) {
-    fc_error_set("BufferError", "a strided tensor whose elements are no whole bytes cannot be copied");
+    fc_error_set("BufferError", "a strided tensor whose elements are not whole bytes cannot be copied");
     return NULL;
   }
   prototype.device = (DLDevice){kDLCPU, 0};
@@ -160,7 +160,7 @@ FcTensorObj* fc_tensor_compact(const DLTensor* from) {
   return copy;
 }
 
-/* ---- managed descriptions in ---- */
+/* ---- from managed tensors ---- */
 
 static void release_managed(FcTensorObj* self) {
   DLManagedTensorVersioned* managed = self->context;
@@ -227,7 +227,7 @@ int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t requ
   return *out ? 0 : -1;
 }
 
-/* ---- managed descriptions out ---- */
+/* ---- to managed tensors ---- */
 
 static void managed_delete(DLManagedTensorVersioned* self) {
   fc_decref(self->manager_ctx);

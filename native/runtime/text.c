@@ -1,4 +1,4 @@
-/* A text that grows. No Python here. */
+/* A growing text buffer. */
 #include "runtime/text.h"
 
 #include <math.h>
@@ -63,8 +63,8 @@ int fc_text_finish(FcText* text, TVMFFIAny* out) {
 
 /* ---- UTF-8 ---- */
 
-/* Bytes of the character at `p`, which is not ASCII; 0 when it is none. The second byte decides what is too long, a
- * surrogate, or beyond U+10FFFF. */
+/* Size of the non-ASCII character at `p`; 0 when it is not valid. The second byte tells overlong forms, surrogates and
+ * characters beyond U+10FFFF. */
 static size_t character(const uint8_t* p, size_t left) {
   size_t n = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
   uint8_t least = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;

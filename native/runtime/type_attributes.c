@@ -1,8 +1,8 @@
 /*
- * Attributes of types, such as how to hash an object: one column for each name, with a place for each type.
+ * Attributes of types, such as an object's hash function: one column per name, with a place for each type.
  *
- * Columns are read without a lock, by code in libraries too, and never freed: one that grows is copied, published, and
- * the old copy stays.
+ * Columns are read without a lock, even by code in libraries, and are never freed: a column that grows is copied and
+ * published, and the old copy stays.
  */
 #include <stdlib.h>
 
@@ -21,8 +21,8 @@ static FcMutex columns_lock = FC_MUTEX_INIT;
 static FcOnce columns_made = FC_ONCE_INIT;
 
 /*
- * The columns that TVM FFI's runtime has from its start. Libraries look for them in their constructors, and end the
- * process where one is missing.
+ * The columns that TVM FFI's runtime has at its start. Libraries look them up in their constructors, and end the
+ * process when one is missing.
  */
 static const char* const first_columns[] = {
     "__any_equal__",
@@ -98,7 +98,7 @@ static bool widen(TVMFFITypeAttrColumn* column, int32_t size) {
   return true;
 }
 
-/* Two copies of a library register two functions that do the same: the first one counts. */
+/* Two copies of a library register two functions that do the same: keeps the first one. */
 static bool same_value(const TVMFFIAny* a, const TVMFFIAny* b) {
   return a->type_index == b->type_index && (fc_any_is_object(a) || a->v_uint64 == b->v_uint64);
 }
@@ -128,8 +128,8 @@ int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* attr_name,
 }
 
 /*
- * A library that is being loaded gets every column that it asks for: without one, its constructors would throw, which
- * ends the process. An empty column says that no type has the attribute.
+ * A library that is being loaded gets every column that it asks for: for a missing one its constructors would throw,
+ * which ends the process. An empty column means that no type has the attribute.
  */
 const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name) {
   lock();

@@ -1,9 +1,9 @@
 /*
- * The registry of types: names and indices, ancestors, and what libraries say about fields and methods; attributes are
- * in runtime/type_attributes.c. No Python here.
+ * The registry of types: names, indices, ancestors, and the fields and methods that libraries register. Attributes are
+ * in runtime/type_attributes.c.
  *
- * Descriptions are read without a lock, by code in libraries too, and never freed: what grows is copied, published,
- * and the old copy stays.
+ * Descriptions are read without a lock, even by code in libraries, and are never freed: a list that grows is copied
+ * and published, and the old copy stays.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@ enum { CHUNK = 256, CHUNKS = 1024 };
 
 typedef struct {
   TVMFFITypeInfo info;
-  int32_t slots;    /* indices from its own on that are its children's */
-  int32_t children; /* of these, the ones in use, its own among them */
+  int32_t slots;    /* number of indices reserved for the type and its children, from its own index on */
+  int32_t children; /* how many of these are in use, including its own */
 } Type;
 
 static _Atomic(Type*) chunks[CHUNKS];
@@ -57,8 +57,8 @@ static const char* const static_names[] = {
 };
 
 /*
- * The first registered types are TVM FFI's own, at the indices that it gives them: a C++ library keeps the index of a
- * class in a variable of which a process has but one, so that both runtimes must say the same.
+ * The first registered types are TVM FFI's, with its indices: a C++ library keeps the index of a class in a variable
+ * that exists once in a process, so both runtimes must use the same number.
  */
 static const struct {
   const char* name;
@@ -84,7 +84,7 @@ static Type* slot_of(int32_t index) {
   return chunk ? &chunk[index % CHUNK] : NULL;
 }
 
-/* A type is known from the moment that it has a name, which is written last. */
+/* A type is known once it has a name, which is written last. */
 static const char* key_of(const Type* type) { return __atomic_load_n(&type->info.type_key.data, __ATOMIC_ACQUIRE); }
 
 static Type* known(int32_t index) {
@@ -154,7 +154,7 @@ static bool has_key(const Type* type, TVMFFIByteArray key) {
          memcmp(type->info.type_key.data, key.data, key.size) == 0;
 }
 
-/* Types are looked up once each, and there are few. */
+/* A linear search: each type is looked up once, and there are few. */
 static int32_t find_key(TVMFFIByteArray key) {
   for (int32_t i = 0; i < next_index; ++i) {
     if (has_key(slot_of(i), key)) return i;
@@ -179,7 +179,7 @@ static int32_t choose_index(int32_t static_index, Type* parent, int32_t slots) {
 int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index, int32_t type_depth,
                                   int32_t num_child_slots, int32_t child_slots_can_overflow,
                                   int32_t parent_type_index) {
-  (void)type_depth, (void)child_slots_can_overflow; /* the parent says the depth; there is room behind all others */
+  (void)type_depth, (void)child_slots_can_overflow; /* the parent sets the depth; any child may overflow */
   lock();
   int32_t index = find_key(*type_key);
   if (index == -2 && parent_type_index != -2 && num_child_slots >= 0 && num_child_slots < CHUNK * CHUNKS / 2) {
@@ -199,7 +199,7 @@ int32_t fc_own_type(int32_t* index, const char* name) {
   int32_t known_index = __atomic_load_n(index, __ATOMIC_RELAXED);
   if (FC_LIKELY(known_index > 0)) return known_index;
   TVMFFIByteArray key = {name, strlen(name)};
-  known_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject); /* of a known name: the same again */
+  known_index = TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 0, kTVMFFIObject); /* a known name keeps its index */
   __atomic_store_n(index, known_index, __ATOMIC_RELAXED);
   return known_index;
 }
@@ -259,7 +259,7 @@ static bool same_text(TVMFFIByteArray a, TVMFFIByteArray b) {
   return a.size == b.size && (!a.size || memcmp(a.data, b.data, a.size) == 0);
 }
 
-/* One more at the end of a list that others may be reading. */
+/* Appends to a list that other threads may be reading. */
 static bool append(const void** list, int32_t* count, size_t size, const void* item) {
   char* longer = malloc(((size_t)*count + 1) * size);
   if (!longer) return false;
@@ -299,12 +299,12 @@ int TVMFFITypeRegisterField(int32_t type_index, const TVMFFIFieldInfo* info) {
   return rc;
 }
 
-/* Overloads have one name, and types of their own in their metadata. */
+/* Overloads have the same name, and differ in the types that their metadata states. */
 static bool same_method(const TVMFFIMethodInfo* a, const TVMFFIMethodInfo* b) {
   return same_text(a->name, b->name) && same_text(a->metadata, b->metadata);
 }
 
-/* The first one counts: two copies of a library bring two functions that do the same. */
+/* Keeps the first one: two copies of a library register two functions that do the same. */
 static int register_method(Type* type, const TVMFFIMethodInfo* info) {
   for (int32_t i = 0; i < type->info.num_methods; ++i) {
     if (same_method(&type->info.methods[i], info)) return 0;

@@ -1,4 +1,4 @@
-/* Equality and hashes of values as a whole. No Python here. */
+/* Recursive equality and hashes of values. */
 #include "runtime/whole.h"
 
 #include <math.h>
@@ -59,11 +59,11 @@ typedef struct {
 static int equal(Equal* e, const TVMFFIAny* a, const TVMFFIAny* b);
 
 static int too_deep(void) {
-  fc_error_set("RecursionError", "the value is nested too deeply, or is in itself");
+  fc_error_set("RecursionError", "the value is nested too deeply, or contains itself");
   return -1;
 }
 
-/* Text and bytes have one kind each, however they are stored. */
+/* Text has one kind however it is stored, and so have bytes. */
 static int32_t kind_of(const TVMFFIAny* any) {
   switch (any->type_index) {
     case kTVMFFIRawStr:
@@ -191,7 +191,7 @@ static int hash_items(Hash* h, const TVMFFISeqCell* cell) {
   return rc;
 }
 
-/* The order does not count: what belongs together is combined, and the pairs are added. */
+/* The order of pairs does not matter: combines each key with its value, and adds up the pairs' hashes. */
 static int hash_pairs(Hash* h, const TVMFFIObject* map) {
   FcMapCursor cursor = {.begun = false};
   uint64_t sum = 0;
@@ -239,7 +239,7 @@ static uint64_t hash_tensor(const DLTensor* tensor, bool skip_contents) {
   return combine(hash, fc_hash_bytes(contents(tensor), (size_t)fc_nbytes(tensor)));
 }
 
-/* Floats that are equal have the same bits here. */
+/* Gives equal floats the same bits. */
 static TVMFFIAny canonical(const TVMFFIAny* value, bool structural) {
   TVMFFIAny out = *value;
   if (isnan(out.v_float64)) out.v_float64 = __builtin_nan("");

@@ -1,4 +1,4 @@
-/* The builtin functions on values as a whole, and JSON. No Python here. */
+/* The builtin functions for recursive comparison, hashes and texts of values, and for JSON. */
 #include "runtime/builtins.h"
 #include "runtime/text.h"
 #include "runtime/whole.h"
@@ -12,7 +12,7 @@ static int equal(const TVMFFIAny* args, FcWholeMode mode, TVMFFIAny* result) {
   return rc;
 }
 
-/* (a, b, map_free_vars, skip_tensor_content): there are no variables in what is compared here. */
+/* (a, b, map_free_vars, skip_tensor_content): map_free_vars has no effect, as farcall's values have no variables. */
 static bool mode_argument(const TVMFFIAny* args, int32_t i, FcWholeMode* mode) {
   int64_t skip = 0;
   if (!fc_int_argument(args, i, &skip)) return false;

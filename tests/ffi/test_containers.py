@@ -103,7 +103,7 @@ def test_values_with_references(call: Callable[..., Any]) -> None:
     array = [1, "a long text that is an object"]
     built = call("ffi.Map", "list", array, "again", array, "list", "replaced")
     assert built == {"list": "replaced", "again": (1, "a long text that is an object")}
-    with pytest.raises(TypeError, match="keys and values in turn, got 1"):
+    with pytest.raises(TypeError, match="alternating keys and values, got 1"):
         call("ffi.Map", 1)
 
 

@@ -267,7 +267,7 @@ class TestEmbedded:
             (bin_of([0, 0], [], [("note", b"1")])[:-1], "longer than its symbol"),
             (bin_of([0, 5], [], [("_lib", None)]), "children are not in the list"),
             (bin_of([1, 0], [0], [("_lib", None)]), "children are not in the list"),
-            (bin_of([0, 1], [9], [("_lib", None)]), "child is no module"),
+            (bin_of([0, 1], [9], [("_lib", None)]), "child is not a module"),
             (bin_of([0, 0], [], [("cubin", b"")]), "no loader for modules of kind `cubin`"),
             (bin_of([0, 1], [0], [("_lib", None)]), "cyclic import"),
         ],
@@ -312,7 +312,7 @@ class TestContext:
 
     def test_functions_of_a_host(self, context: ffi.Module) -> None:
         context.register_host("PyErr_CheckSignals")
-        with pytest.raises(ValueError, match="`system` is no function of a host"):
+        with pytest.raises(ValueError, match="`system` is not a function of the host"):
             context.register_host("system")
 
 

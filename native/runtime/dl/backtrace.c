@@ -1,10 +1,10 @@
 /*
- * The callers of a library that raises: return addresses, which become text only for who looks at them.
- * No Python here.
+ * Backtraces of libraries that raise: return addresses, which become text only on demand.
  *
- * Most errors are caught, and nobody reads where they came from. So addresses stay with the thread until its next
- * error, and are named when somebody looks. Finding all callers costs as much as the rest of an error (2 us for five
- * frames), so that without FARCALL_BACKTRACE=1 in the environment only the innermost is noted.
+ *
+ * Most errors are caught, and their backtraces are never read. So the thread keeps only addresses, until its next
+ * error, and resolves their names on demand. Walking the stack costs as much as the rest of an error (2 us for five
+ * frames), so only the innermost caller is recorded unless FARCALL_BACKTRACE=1 is set in the environment.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -19,12 +19,13 @@ typedef _Unwind_Reason_Code (*Walk)(_Unwind_Trace_Fn, void*);
 typedef _Unwind_Ptr (*AddressOf)(struct _Unwind_Context*);
 
 static Walk walk;
-static AddressOf address_of; /* there where walk is */
-static const char* core_begin; /* where this core is: a call came from there, and above is Python */
+static AddressOf address_of; /* not NULL if walk is not */
+/* The address range of this core. It makes the calls into libraries, so the frames above its own are Python's. */
+static const char* core_begin;
 static const char* core_end;
 static FcOnce prepared = FC_ONCE_INIT;
 
-/* The walk is in the compiler's run time, which not every compiler links by itself. */
+/* The stack walker is in the compiler's runtime library, which not every compiler links by default. */
 static void prepare(void) {
   static const char last;
   Dl_info info;
@@ -36,12 +37,12 @@ static void prepare(void) {
   memcpy(&address_of, &getter, sizeof address_of);
   if (getter) memcpy(&walk, &found, sizeof walk);
   if (dladdr(&last, &info)) core_begin = info.dli_fbase;
-  core_end = &last; /* constants and code: all code is before the data */
+  core_end = &last; /* a constant: the linker places all code before it */
 }
 
 typedef struct {
   FcThreadMore* more;
-  bool left; /* the frames of this core that come first */
+  bool left; /* the walk has left the innermost frames, which are this core's */
 } Capture;
 
 static _Unwind_Reason_Code step(struct _Unwind_Context* context, void* data) {
@@ -63,14 +64,14 @@ void fc_dl_note_callers(FcThreadMore* more, const char* caller) {
   if (!more->address_count) more->addresses[more->address_count++] = caller;
 }
 
-/* ---- looking ---- */
+/* ---- describing ---- */
 
 int fc_backtrace_count(void) { return fc_thread.more ? fc_thread.more->address_count : 0; }
 
 void fc_backtrace_describe(int i, char* out, size_t size) {
   Dl_info info;
   const char* address = fc_thread.more->addresses[i];
-  /* A return address is behind its call, and may be behind its function. */
+  /* A return address follows its call, and may be past the end of the function. */
   if (!dladdr(address - 1, &info) || !info.dli_fname) {
     snprintf(out, size, "%p", (const void*)address);
   } else if (info.dli_sname) {

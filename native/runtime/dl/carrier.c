@@ -1,9 +1,9 @@
 /*
- * Loading a library whose TVMFFI* imports nobody supplies. No Python here.
+ * Loading a library whose TVMFFI* imports are not resolved by the global scope or by the libraries that it needs.
  *
- * The linker looks for a library's imports in the global scope, and then in all that is loaded by the same call. So
- * the library is loaded together with this core: by an empty library that needs both, which is made in memory, and
- * which goes when its work is done. Nothing becomes global, and the imports are bound before any constructor runs.
+ * The dynamic linker looks for a library's imports in the global scope, and then in everything that the same dlopen()
+ * loads. So we load the library together with this core: with a carrier, an empty library made in memory that needs
+ * both, and is closed afterwards. No symbol becomes global, and the imports are bound before any constructor runs.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct {
   ElfW(Phdr) segments[SEGMENTS];
   ElfW(Dyn) dynamic[ENTRIES];
   ElfW(Sym) symbols[1];
-  uint32_t hash[4];                  /* one bucket, one symbol, both empty */
+  uint32_t hash[4];                      /* one bucket, one symbol, both empty */
   char strings[1 + PATHS * PATH_ROOM];   /* the first is empty */
 } Carrier;
 
@@ -38,7 +38,7 @@ static void fill_header(Carrier* carrier, const ElfW(Ehdr) * like) {
   header->e_phnum = SEGMENTS;
 }
 
-/* The third says that no executable stack is needed: without it, one is assumed. */
+/* The third segment says that no executable stack is needed: without it, the linker assumes one. */
 static void fill_segments(Carrier* carrier, size_t size) {
   ElfW(Phdr)* segments = carrier->segments;
   segments[0] =
@@ -54,7 +54,7 @@ static void fill_segments(Carrier* carrier, size_t size) {
   segments[2] = (ElfW(Phdr)){.p_type = PT_GNU_STACK, .p_flags = PF_R | PF_W, .p_align = 16};
 }
 
-/* The size of the whole; 0 when a path is too long. */
+/* Returns the carrier's size in bytes; 0 when a path is too long. */
 static size_t fill(Carrier* carrier, const ElfW(Ehdr) * like, const char* const paths[PATHS]) {
   size_t end = 1;
   ElfW(Dyn)* dynamic = carrier->dynamic;
@@ -98,7 +98,7 @@ void* fc_carrier_open(const char* path, const char* other) {
   size_t size = fill(&carrier, core.dli_fbase, paths);
   void* made = size ? load(&carrier, size) : NULL;
   if (!made) return NULL;
-  /* From here on it is known by its name; the carrier's own name can be used again. */
+  /* The library now has a handle of its own, so the carrier can be closed and its name reused. */
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   dlclose(made);
   return library;

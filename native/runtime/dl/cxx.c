@@ -1,4 +1,4 @@
-/* Meeting the library of C++ names. No Python here. */
+/* Finding and opening the C++ support library: see runtime/cxx.h. */
 #include "runtime/cxx.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ static const FcCxxCore core = {
     .raise_text = fc_error_set,
 };
 
-/* Beside this core. */
+/* The library is in the same folder as this core. */
 static void make_path(void) {
   Dl_info self;
   const char* slash = dladdr(&fc_runtime, &self) ? strrchr(self.dli_fname, '/') : NULL;

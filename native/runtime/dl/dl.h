@@ -1,6 +1,6 @@
 /*
- * Libraries, for programs that have a dynamic loader: modules of files, C++ modules, and life beside another runtime of
- * this ABI. The runtime works without this room. No Python here.
+ * Libraries, for programs that have a dynamic loader: modules from files, C++ modules, and sharing the process with
+ * another runtime of this ABI. The runtime works without this folder.
  */
 #ifndef FARCALL_RUNTIME_DL_DL_H_
 #define FARCALL_RUNTIME_DL_DL_H_
@@ -8,31 +8,31 @@
 #include "runtime/builtins.h"
 #include "runtime/cxx.h"
 
-/* Fills the tables of the runtime that are for this room. At the program's start, before other threads run. */
+/* Registers this folder's functions with the runtime. Call it at the program's start, before other threads run. */
 void fc_dl_start(void);
 
 /*
- * Opens a library and all that it embeds. New reference; NULL with an error, or without one and with `message`.
- * A file whose name ends in something that a loader is registered for is given to that loader.
+ * Opens a library and the modules that it embeds. Returns a new reference; or NULL with either an error or `message`
+ * set. A file whose extension has a registered loader is passed to that loader.
  */
 TVMFFIObject* fc_module_load(const char* path, char* message, size_t size);
-/* The same for a plain library: false, and nothing happened, when the file is not surely one. See runtime/dl/library.h. */
+/* The same for a plain library; false, having done nothing, when the file may not be one: see runtime/dl/library.h. */
 bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, size_t size);
 
-/* The callers of the library that last asked for a backtrace in this thread; each as text, for whoever looks. */
+/* The number of callers recorded by this thread's last backtrace, and caller `i` as text. */
 int fc_backtrace_count(void);
 void fc_backtrace_describe(int i, char* out, size_t size);
 
-/* ---- between the files of this room ---- */
+/* ---- private to this folder ---- */
 
 extern const FcForeign fc_dl_foreign;
 extern const FcBuiltin fc_load_builtins[];
 void fc_dl_note_callers(FcThreadMore* more, const char* caller);
-/* The library of C++ modules; NULL with an error where it is not there. */
+/* The C++ support library; NULL with an error when it cannot be loaded. */
 const FcCxx* fc_dl_cxx(void);
-/* Loads it, so that C++ code can call the methods of modules. Without an error. */
+/* Loads it, so that C++ code can call the methods of modules. Sets no error on failure. */
 void fc_cxx_open(void);
-/* Where it should be; NULL when nobody knows. */
+/* Its expected path; NULL when this core's own path is unknown. */
 const char* fc_cxx_path(void);
 
 #endif /* FARCALL_RUNTIME_DL_DL_H_ */

@@ -1,13 +1,14 @@
 /*
- * Living with another runtime of the same ABI (apache-tvm-ffi) in one process.
+ * Sharing the process with another runtime of the same ABI (apache-tvm-ffi).
  *
- * The TVMFFI* imports of a library are bound to one runtime only, and a file that both load is mapped once. So
- * either may call a library that talks to the other. Objects are compatible; what is not shared is the state of the thread, and that is bridged here:
+ * The TVMFFI* imports of a library are bound to one runtime only, and a file that both runtimes load is mapped once.
+ * So either runtime may call a library that is bound to the other. Objects are compatible, but each runtime has its own
+ * thread state and registry. This file connects them:
  *
- *  - an error that a library raises goes to both slots, and is looked for in both;
- *  - a library that would allocate by the other runtime gets this one's allocator there, for the call;
- *  - global functions and allocators that are unknown here are looked for there, and what is registered here is
- *    registered there too, where the name is free.
+ *  - an error that a library raises goes to both slots, and is taken from both;
+ *  - during a call of a library that is bound to the other runtime, the other runtime uses this one's allocator;
+ *  - global functions and allocators that this runtime does not have are looked up in the other, and functions that
+ *    are registered in this one are also registered in the other if the name is free.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -26,11 +27,11 @@ typedef struct {
 } Foreign;
 
 static Foreign foreign;
-static _Atomic(const Foreign*) present;  /* &foreign once it was found */
-static atomic_ullong loads_seen;         /* libraries loaded by then, plus 1 */
+static _Atomic(const Foreign*) present;  /* &foreign once the other runtime was found */
+static atomic_ullong loads_seen;         /* number of libraries loaded at the last search, plus 1 */
 static FcMutex search_lock = FC_MUTEX_INIT;
 
-/* The address that a global lookup finds, when it is not this core's own. */
+/* Looks up a global symbol; false if there is none, or if it is this core's own. */
 static bool find(const char* name, void* own, void* out) {
   void* found = dlsym(RTLD_DEFAULT, name);
   if (!found || found == own) return false;
@@ -52,7 +53,7 @@ static TVMFFIObject* get_there(const Foreign* other, TVMFFIByteArray name) {
   return NULL;
 }
 
-/* Replaces only what was put there from here: `old`, or NULL. */
+/* Replaces only a function that this runtime registered in the other: `old`, or NULL. */
 static void set_there(const Foreign* other, TVMFFIByteArray name, TVMFFIObject* function, const TVMFFIObject* old) {
   TVMFFIObject* there = get_there(other, name);
   if ((!there || there == old) && other->set_global(&name, function, there != NULL) != 0) drop_error(other);
@@ -128,7 +129,7 @@ static void set_global(const char* name, size_t size, TVMFFIObject* function, co
   if (other) set_there(other, (TVMFFIByteArray){name, size}, function, old);
 }
 
-/* The other one has no C function for this, but one by name. */
+/* The other runtime has no C function to remove a name, but a registered one. */
 static void remove_global(const char* name, size_t size, const TVMFFIObject* function) {
   const Foreign* other = look();
   static const char remover_name[] = "ffi.FunctionRemoveGlobal";
@@ -145,13 +146,13 @@ static void remove_global(const char* name, size_t size, const TVMFFIObject* fun
   if (there) fc_decref(there);
 }
 
-/* On the way of every allocation, so without looking for newcomers. */
+/* Every allocation calls this, so it does not search for another runtime. */
 static DLPackManagedTensorAllocator find_allocator(void) {
   const Foreign* other = atomic_load_explicit(&present, memory_order_acquire);
   return other ? other->get_allocator() : NULL;
 }
 
-/* What the other runtime calls when a library of ours allocates through it. */
+/* The other runtime calls this when a library allocates through it during one of our calls. */
 static int allocate_here(DLTensor* prototype, DLManagedTensorVersioned** out, void* context,
                          void (*set_error)(void*, const char*, const char*)) {
   const DLPackExchangeAPI* exchange = fc_thread.exchange;

@@ -1,9 +1,9 @@
 /*
- * The files of libraries: a look at one before it is loaded, and those that are loaded already. No Python here.
+ * Library files: inspecting a file before it is loaded, and the table of loaded libraries.
  *
- * A library stays until the process ends. So who loads a file again gets what is there, without the linker. A file
- * that was built anew is another one, even under a name that the linker knows: it goes by names, and would give the
- * old one, so it is shown another way to the same place.
+ * A library stays loaded until the process ends. So loading a file again returns the loaded library without asking the
+ * dynamic linker. A rebuilt file is a new library, even at the same path; but the linker identifies libraries by path
+ * and would return the old one, so we pass it a different path to the same file.
  */
 #include "runtime/dl/library.h"
 
@@ -15,7 +15,7 @@
 
 enum { BUCKETS = 1024, PATH_ROOM = 4096 };
 
-/* A file that has the same of all this was not changed. */
+/* A file whose FileId is the same has not changed. */
 typedef struct {
   dev_t device;
   ino_t inode;
@@ -27,14 +27,14 @@ typedef struct Known {
   struct Known* next;
   FileId id;
   FcLibrary library;
-  bool plain; /* the look at it found nothing that needs a closer one */
+  bool plain; /* inspected, and not an artifact: see fc_library_open_plain */
   char path[];
 } Known;
 
 static Known* known[BUCKETS]; /* by path; never removed */
 static FcMutex known_lock = FC_MUTEX_INIT;
 
-/* ---- what is loaded ---- */
+/* ---- loaded libraries ---- */
 
 static bool read_id(const struct stat* s, FileId* id) {
   *id = (FileId){s->st_dev, s->st_ino, s->st_size, s->st_mtim};
@@ -53,7 +53,7 @@ static bool is_same(const FileId* a, const FileId* b) {
 
 static Known** bucket_of(const char* path) { return &known[fc_hash_bytes(path, strlen(path)) % BUCKETS]; }
 
-/* Under the lock. With an id, the entry of that very file; else the first of that path. */
+/* Call with the lock held. With an id, the entry of that exact file; else the first entry for the path. */
 static Known* find(const char* path, const FileId* id) {
   Known* entry = *bucket_of(path);
   while (entry && (strcmp(entry->path, path) != 0 || (id && !is_same(&entry->id, id)))) entry = entry->next;
@@ -76,7 +76,7 @@ static bool find_library(const char* path, const FileId* id, bool must_be_plain,
   return found;
 }
 
-/* Without memory it is not remembered, and the linker is asked again next time. */
+/* When out of memory, the library is not recorded, and the next load asks the linker again. */
 static void remember(const char* path, const FileId* id, const FcLibrary* library, bool plain) {
   fc_mutex_lock(&known_lock);
   Known* entry = find(path, id);
@@ -90,7 +90,7 @@ static void remember(const char* path, const FileId* id, const FcLibrary* librar
   fc_mutex_unlock(&known_lock);
 }
 
-/* "/a/b.so" -> "/a/./b.so" until no other file was loaded by that name. The folder ($ORIGIN) stays the same. */
+/* "/a/b.so" -> "/a/./b.so" until no library was loaded by that path. The folder ($ORIGIN) stays the same. */
 static bool free_name(const char* path, char out[PATH_ROOM]) {
   size_t size = strlen(path) + 1;
   if (size > PATH_ROOM) return false;
@@ -110,11 +110,11 @@ static FcMutex load_lock; /* a library's constructors may load others */
 static FcOnce load_lock_made = FC_ONCE_INIT;
 static void make_load_lock(void) { fc_mutex_init_recursive(&load_lock); }
 
-/* Under the lock, as two files must not get one name. id: NULL where the linker is to find the file. */
+/* Call with the lock held, so that two files cannot get one name. id: NULL when the linker must search for the file. */
 static FcLibrary load_new(const char* path, const FileId* id, bool plain, char* message, size_t size) {
   char room[PATH_ROOM];
   FcLibrary library = {NULL, false};
-  if (id && find_library(path, id, false, &library)) return library; /* another thread was faster */
+  if (id && find_library(path, id, false, &library)) return library; /* another thread loaded it first */
   const char* name = id && free_name(path, room) ? room : path;
   library.handle = fc_link_open(name, &library.bound_here, message, size);
   if (!library.handle || !id) return library;
@@ -139,15 +139,15 @@ FcLibrary fc_library_open(const char* path, char* message, size_t size) {
   return find_library(path, &id, false, &library) ? library : load(path, &id, false, message, size);
 }
 
-/* ---- the look ---- */
+/* ---- inspecting a file ---- */
 
-/* A part of the file that was read. */
+/* A part of the file that has been read. */
 typedef struct {
   uint64_t begin, end;
   _Alignas(8) char data[4096];
 } Window;
 
-/* Names are near the beginning of a small library, and sections at the end of any: two readings often do. */
+/* Names are near the beginning of a small library, and sections at the end of any: two reads often suffice. */
 typedef struct {
   int file;
   uint64_t size;
@@ -164,7 +164,7 @@ static const void* in_window(const Window* window, uint64_t at, uint64_t size) {
   return at >= window->begin && at + size <= window->end ? window->data + (at - window->begin) : NULL;
 }
 
-/* A range of the file: in a window, or in new memory, which is then `*made`. NULL when it is not all there. */
+/* A range of the file: in a window, or in `*made`, new memory that the caller frees. NULL if the file is too short. */
 static const void* range(const Look* look, uint64_t at, uint64_t size, void** made) {
   enum { MOST = 256 << 20 };
   *made = NULL;
@@ -176,7 +176,7 @@ static const void* range(const Look* look, uint64_t at, uint64_t size, void** ma
   return *made && pread(look->file, *made, (size_t)size, (off_t)at) == (ssize_t)size ? *made : NULL;
 }
 
-/* The linker's name for where this core begins: with the header of a library for this machine. */
+/* This core's own ELF header, as the linker names it: an example of a library for this machine. */
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
 static bool is_for_this_machine(const ElfW(Ehdr) * header) {
@@ -184,7 +184,7 @@ static bool is_for_this_machine(const ElfW(Ehdr) * header) {
          header->e_machine == __ehdr_start.e_machine && header->e_type == ET_DYN;
 }
 
-/* Whether a table of names has the text; true as well when it cannot be read. */
+/* Whether a table of names contains the text; also true when it cannot be read. */
 static bool may_have(const Look* look, const ElfW(Shdr) * names, const char* text) {
   void* made;
   const char* data = range(look, names->sh_offset, names->sh_size, &made);
@@ -193,7 +193,7 @@ static bool may_have(const Look* look, const ElfW(Shdr) * names, const char* tex
   return found;
 }
 
-/* What farcall builds from a model has a manifest and this symbol, and is checked by who can read the manifest. */
+/* An artifact has a manifest and this symbol. Python code reads and checks the manifest when it loads an artifact. */
 static bool may_be_artifact(const Look* look, const ElfW(Ehdr) * header, const ElfW(Shdr) * sections) {
   uint32_t count = header->e_shnum;
   if (header->e_shstrndx >= count || may_have(look, &sections[header->e_shstrndx], ".farcall.")) return true;
@@ -205,7 +205,7 @@ static bool may_be_artifact(const Look* look, const ElfW(Ehdr) * header, const E
   return false;
 }
 
-/* The section table ends most files, so that one that is cut off has none. */
+/* The section table is at the end of most files, so a truncated file has none. */
 static bool is_plain(Look* look) {
   const ElfW(Ehdr)* header = in_window(&look->head, 0, sizeof *header);
   void* made;

@@ -1,14 +1,14 @@
 /*
- * Loading a library, and binding its TVMFFI* imports to this core, and to it alone. No Python here.
+ * Loading a library, and binding its TVMFFI* imports to this core only.
  *
- * The dynamic linker supplies symbols from the global scope. Making ours global would be simple, and would
- * capture the symbols of another runtime of this ABI that is loaded later (its own calls to itself go through
- * the same scope). Instead:
+ * The dynamic linker resolves symbols in the global scope. Making this core's symbols global would be simple, but they
+ * would replace those of another runtime of this ABI that is loaded later (which calls itself through the same scope).
+ * Instead:
  *
- *  1. A library that asks for `libtvm_ffi.so` finds this core, which answers to that name.
- *  2. One that asks for nobody is loaded together with it: see runtime/dl/carrier.c.
- *  3. Where another runtime's symbols are global, the linker takes these. The slots of the library's relocations are
- *     then written here, unless it asks for the other by name, or the other has loaded it before.
+ *  1. A library that needs `libtvm_ffi.so` gets this core, which has that name (its SONAME).
+ *  2. A library that needs no runtime by name is loaded together with this core: see runtime/dl/carrier.c.
+ *  3. If another runtime's symbols are global, the linker chooses those. This file then overwrites the library's
+ *     relocation slots, unless the library needs the other runtime by name or was loaded before.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -19,7 +19,7 @@
 #include "runtime/dl/dl.h"
 #include "runtime/dl/link.h"
 
-/* The relocations that hold a function's address. 32-bit machines write them in other tables (DT_REL), or otherwise. */
+/* Relocations that hold a function's address. 32-bit machines use other tables (DT_REL), or other layouts. */
 #if defined(__x86_64__)
 #define IS_POINTER_RELOCATION(t) ((t) == R_X86_64_JUMP_SLOT || (t) == R_X86_64_GLOB_DAT || (t) == R_X86_64_64)
 #elif defined(__aarch64__)
@@ -47,7 +47,7 @@ enum { KNOWS_RELOCATIONS = 0 };
 
 /* ---- the tables of a loaded library ---- */
 
-/* glibc has relocated these addresses in place, musl has not. */
+/* glibc relocates these addresses in place, musl does not. */
 static uintptr_t address(const struct link_map* map, uintptr_t value) {
   return value < map->l_addr ? value + map->l_addr : value;
 }
@@ -71,7 +71,7 @@ bool fc_link_image(void* library, FcImage* image) {
   return image->symbols && image->strings && (image->gnu_hash || image->sysv_hash);
 }
 
-/* A GNU hash table says only implicitly how many symbols there are: the last chain ends with an odd hash. */
+/* A GNU hash table does not store the number of symbols; the last symbol ends the last chain, with an odd hash. */
 uint32_t fc_link_symbol_count(const FcImage* image) {
   if (image->sysv_hash) return image->sysv_hash[1];
   uint32_t buckets = image->gnu_hash[0], first = image->gnu_hash[1], blooms = image->gnu_hash[2], last = 0;
@@ -92,7 +92,7 @@ static void* address_of(const FcImage* image, const ElfW(Sym) * symbol, const ch
   return (void*)(image->base + symbol->st_value);
 }
 
-/* The format's own hash function. */
+/* The hash function of DT_GNU_HASH. */
 static uint32_t hash_of(const char* name) {
   uint32_t hash = 5381;
   while (*name) hash = hash * 33 + (uint8_t)*name++;
@@ -128,7 +128,7 @@ void* fc_link_symbol(void* library, const char* name) {
 
 /* ---- writing slots ---- */
 
-/* What the linker makes read-only when it is done (PT_GNU_RELRO), in whole pages; empty when there is none. */
+/* The pages that the linker makes read-only after relocation (PT_GNU_RELRO); empty when there are none. */
 typedef struct {
   void* library;
   uintptr_t base, begin, end;
@@ -151,7 +151,7 @@ static int find_headers(struct dl_phdr_info* info, size_t size, void* relro) {
   return 1;
 }
 
-/* glibc tells a library's headers since 2.36; going through all that is loaded takes longer the more there is. */
+/* glibc returns a library's headers since 2.36; iterating takes longer the more libraries are loaded. */
 static void know_relro(Relro* relro) {
   enum { DI_PHDR = 11 }; /* RTLD_DI_PHDR */
   const ElfW(Phdr)* headers = NULL;
@@ -169,7 +169,7 @@ static bool protect(Relro* relro, int protection) {
   return mprotect((void*)relro->begin, relro->end - relro->begin, protection) == 0;
 }
 
-/* Most libraries have their slots outside. */
+/* In most libraries the slots are outside these pages. */
 static bool write_slot(Relro* relro, uintptr_t slot, void* value) {
   if (!relro->known) know_relro(relro);
   bool inside = slot >= relro->begin && slot < relro->end;
@@ -197,12 +197,12 @@ static bool is_import_of_ours(const FcImage* image, const ElfW(Rela) * relocatio
          is_ours(image->strings + symbol->st_name);
 }
 
-/* What this core has under the name that a relocation wants. */
+/* This core's symbol of the name that a relocation refers to. */
 static void* own_symbol(const FcImage* image, const ElfW(Rela) * relocation, const FcImage* core) {
   return find_in(core, image->strings + image->symbols[SYMBOL_OF(relocation)].st_name);
 }
 
-/* False where this core does not have what the library wants. */
+/* False when this core lacks a function that the library imports. */
 static bool bind_table(const FcImage* image, int which, const FcImage* core, Relro* relro) {
   const ElfW(Rela)* table = image->tables[which];
   for (size_t i = 0; table && i < image->sizes[which] / sizeof *table; ++i) {
@@ -220,7 +220,7 @@ static bool bind_here(void* library, const FcImage* image, const FcImage* core) 
   return bound;
 }
 
-/* The first relocation that wants a TVMFFI* function; NULL when the library imports none. */
+/* The first relocation of a TVMFFI* function; NULL when the library imports none. */
 static const ElfW(Rela) * first_import(const FcImage* image) {
   for (int which = 0; which < 2; ++which) {
     const ElfW(Rela)* table = image->tables[which];
@@ -248,15 +248,15 @@ static void* fail(char* message, size_t size, const char* text) {
   return NULL;
 }
 
-/* Whether a global lookup finds the runtime of somebody else. */
+/* Whether a global lookup finds another runtime. */
 static bool another_is_global(void) {
   void* found = dlsym(RTLD_DEFAULT, "TVMFFIFunctionGetGlobal");
   return found && found != (void*)TVMFFIFunctionGetGlobal;
 }
 
 /*
- * The linker found everything; where that is another runtime, ours takes its place. On machines whose relocations are
- * not known here, a library stays bound to the other runtime, and its functions are called as such a library's.
+ * After loading: if the linker bound the imports to another runtime, binds them to this core. True if they are bound to
+ * this core. On machines whose relocation types are not listed above, a library stays bound to the other runtime.
  */
 static bool settle(void* library, bool was_loaded) {
   FcImage image, core;
@@ -273,7 +273,7 @@ static int read_additions(struct dl_phdr_info* info, size_t size, void* out) {
   return 1;
 }
 
-/* How many libraries were ever loaded. When it stays the same, nothing was. */
+/* Number of libraries ever loaded: unchanged if a dlopen() loaded nothing new. */
 static unsigned long long additions(void) {
   unsigned long long count = 0;
   dl_iterate_phdr(read_additions, &count);
@@ -285,28 +285,28 @@ static void* open_together(const char* path, const char* other, char* message, s
   return library ? library : fail(message, size, dlerror());
 }
 
-/* The ways to open a library, each for what the one before could not supply. */
+/* Tries several ways to open a library; each supplies imports that the previous one could not. */
 static void* open_by_any_way(const char* path, char* message, size_t size) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) fail(message, size, dlerror());
   if (!library && strstr(message, "undefined symbol") && strstr(message, "TVMFFI")) {
     library = open_together(path, NULL, message, size);
   }
-  /* C++ names of TVM FFI: these are in a library of their own. */
+  /* C++ names of TVM FFI: the C++ support library has these. */
   if (!library && strstr(message, "N3tvm3ffi")) library = open_together(path, fc_cxx_path(), message, size);
-  if (library) message[0] = 0; /* an earlier way may have failed */
+  if (library) message[0] = 0; /* an earlier attempt may have failed */
   return library;
 }
 
 static void* open_and_bind(const char* path, bool* bound_here, char* message, size_t size) {
   unsigned long long before = additions();
   void* library = open_by_any_way(path, message, size);
-  /* One that was there before may be bound to another runtime, which then goes on to use it. */
+  /* A library that was loaded before may be bound to another runtime, which still uses it. */
   if (library) *bound_here = settle(library, additions() == before);
   return library;
 }
 
-/* What a constructor registers in vain makes the loading fail. */
+/* If a library's constructor fails to register something, the load fails with that error. */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size) {
   ++fc_thread.loading;
   message[0] = 0;

@@ -1,4 +1,4 @@
-/* Loading of libraries, and their tables as they stand in memory. No Python here. */
+/* Loading libraries, and reading the ELF tables of loaded ones. */
 #ifndef FARCALL_RUNTIME_DL_LINK_H_
 #define FARCALL_RUNTIME_DL_LINK_H_
 
@@ -18,21 +18,21 @@ typedef struct {
 
 bool fc_link_image(void* library, FcImage* image);
 uint32_t fc_link_symbol_count(const FcImage* image);
-/* Whether the library asks for TVM FFI's by name. */
+/* Whether the library needs TVM FFI's own library by name. */
 bool fc_link_needs_tvm(void* library);
 /*
- * What the library itself exports under a name, or NULL. dlsym() would look at what the library needs, too, and would
- * write a text about each name that is not there, which takes ten times as long.
+ * The library's own export of that name, or NULL. dlsym() would also search the libraries that it needs, and would
+ * format an error message for each missing name, which takes ten times as long.
  */
 void* fc_link_symbol(void* library, const char* name);
 /*
- * dlopen, for good. NULL on failure, with a message, or without one and with an error. `bound_here`: the library's
- * TVMFFI* imports, if it has any, are bound to this core, and not to another runtime. One at a time, for slots are
- * written and pages change their protection: see runtime/dl/library.c.
+ * Opens a library, which stays loaded. NULL on failure, with either a message or an error. `bound_here`: the library's
+ * TVMFFI* imports, if any, are bound to this core rather than to another runtime. Callers must serialise these calls,
+ * which write slots and change page protection: see runtime/dl/library.c.
  */
 void* fc_link_open(const char* path, bool* bound_here, char* message, size_t size);
 
-/* Loads a library together with this core, and with another one (may be NULL). NULL, with dlerror(), on failure. */
+/* Loads a library together with this core and `other`, a path or NULL. On failure NULL; dlerror() says why. */
 void* fc_carrier_open(const char* path, const char* other);
 
 #endif /* FARCALL_RUNTIME_DL_LINK_H_ */

@@ -1,4 +1,4 @@
-/* Modules of library files: what a library embeds is read, and what it wants to be told is told. No Python here. */
+/* Modules from library files: reads the modules that a library embeds, and fills the variables that it exports. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include "runtime/dl/library.h"
 #include "runtime/module.h"
 
-/* ---- what a library brings along ---- */
+/* ---- contents of a library ---- */
 
-/* As the linker knows it; 0 where it does not (hand-written assembly), or cannot be asked (musl). */
+/* The size of a symbol according to the linker; 0 when unknown (hand-written assembly, or musl without dladdr1). */
 static size_t linked_size(const char* data) {
 #ifdef __GLIBC__
   Dl_info info;
@@ -22,7 +22,7 @@ static size_t linked_size(const char* data) {
 #endif
 }
 
-/* The size of a symbol; what its first number says, where the linker says nothing. */
+/* The size of a symbol; when the linker does not know it, the size that the data's first number states. */
 static size_t symbol_size(const char* data) {
   size_t linked = linked_size(data);
   return linked ? linked : fc_module_bin_size(data);
@@ -43,10 +43,10 @@ static void fill_variable(void* library, const char* name, void* symbol) {
   if (variable) *variable = symbol;
 }
 
-/* Fills the variables of a new library that were registered for all. */
+/* Fills a new library's variables from the context symbols. */
 static void fill_context(void* library) { fc_context_each(fill_variable, library); }
 
-/* The variable `__tvm_ffi__library_ctx` of a library says from now on which module it belongs to. */
+/* Makes a library's variable `__tvm_ffi__library_ctx` point to its module. */
 static int set_context(void* library, TVMFFIObject* module) {
   void** variable = fc_link_symbol(library, "__tvm_ffi__library_ctx");
   if (!variable) return 0;
@@ -55,7 +55,7 @@ static int set_context(void* library, TVMFFIObject* module) {
   return 0;
 }
 
-/* What a library has, or what it needs has, under a name. */
+/* A symbol of a library, or of the libraries that it needs. */
 static void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
 
 static TVMFFIObject* plain_module_of(FcLibrary library) {
@@ -79,7 +79,7 @@ static TVMFFIObject* module_of(FcLibrary library) {
   return root;
 }
 
-/* ".so" and its like are the linker's; for another ending, who has registered for it. */
+/* The registered loader for a file's extension; NULL when the dynamic linker loads it (".so" and unknown ones). */
 static TVMFFIObject* loader_of(const char* path, const char** ending) {
   char name[256];
   const char* slash = strrchr(path, '/');
@@ -116,7 +116,7 @@ bool fc_module_load_plain(const char* path, TVMFFIObject** out, char* message, s
   return true;
 }
 
-/* ---- the same by name ---- */
+/* ---- builtin functions ---- */
 
 static int load_from_file(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   TVMFFIAny path;
@@ -124,7 +124,7 @@ static int load_from_file(const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   char message[1024];
   (void)n;
   if (!fc_text_argument(args, 0, &text) || fc_any_from_bytes(kTVMFFIStr, text.data, text.size, &path) != 0) return -1;
-  fc_any_text(&path, &text); /* it ends in NUL here */
+  fc_any_text(&path, &text); /* an owned text ends in NUL */
   TVMFFIObject* module = fc_module_load(text.data, message, sizeof message);
   fc_any_clear(&path);
   if (!module && message[0]) fc_error_format("OSError", "cannot load library: %s", message);

@@ -1,4 +1,4 @@
-/* Makes the runtime know this room. No Python here. */
+/* Registers this folder's functions with the runtime. */
 #include "runtime/dl/dl.h"
 
 void fc_dl_start(void) {

@@ -133,7 +133,7 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
   Reader reader = {data, size}, begins = {data, 0}, children = {data, 0};
   uint64_t nbytes = 0;
   if (read_u64(&reader, &nbytes) != 0) return NULL;
-  if (nbytes > reader.left) return malformed("its stated size exceeds its symbol", &reader), NULL;
+  if (nbytes > reader.left) return malformed("it claims to be longer than its symbol", &reader), NULL;
   reader.left = (size_t)nbytes;
   if (read_list(&reader, &begins) != 0 || read_list(&reader, &children) != 0) return NULL;
   /* Each module takes at least 8 bytes. */

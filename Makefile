@@ -1,4 +1,4 @@
-# farcall: `make demo` shows it at work, `make test` checks it. Both set up all that they need in .venv.
+# farcall: `make demo` shows it at work, `make test` checks it. Both install everything that they need in .venv.
 PYTHON ?= python3
 FUZZ_SECONDS ?= 300
 BIN := .venv/bin
@@ -6,15 +6,15 @@ NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt py
 
 .PHONY: demo test lint unit soak fuzz guarantees bench sanitize clean help
 
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: .venv/.run ## a real model, from ONNX to one artifact, here and in a server
+demo: .venv/.run ## build a real model from ONNX to one artifact; run it locally and in a server
 	$(BIN)/farcall demo $(DEMO_FLAGS)
 
-test: lint unit ## lint, types, room order and all tests
+test: lint unit ## run lint and unit
 
-lint: .venv/.test ## ruff, mypy --strict, stubtest, import contracts, spelling, clang-format, clang-tidy
+lint: .venv/.test ## run ruff, mypy --strict, stubtest, import contracts, spelling, clang-format, clang-tidy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -24,28 +24,28 @@ lint: .venv/.test ## ruff, mypy --strict, stubtest, import contracts, spelling, 
 	git ls-files 'native/*' 'include/*' | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 	PYTHON=$(BIN)/python sh scripts/tidy.sh
 
-unit: .venv/.test ## the tests, with branch coverage
+unit: .venv/.test ## run the tests, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
 
-soak: .venv/.test ## the repetitions that take minutes: a million calls of each kind
+soak: .venv/.test ## run the slow tests (minutes): a million calls of each kind
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)
 
-fuzz: .venv/.test ## every parser on random bytes, FUZZ_SECONDS (300) each
+fuzz: .venv/.test ## fuzz every parser, for FUZZ_SECONDS (300) each
 	$(BIN)/python -m pip install -q --group fuzz
 	for target in tests/fuzz/fuzz_*.py; do \
 		$(BIN)/python -m tests.fuzz.$$(basename $$target .py) -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
 	done
 
-guarantees: .venv/.test ## measure the promises of docs/guarantees.md, and write it
+guarantees: .venv/.test ## measure the guarantees, and write docs/guarantees.md
 	$(BIN)/python -m tests.abuse.guarantees
 
-bench: .venv/.test ## farcall and its pinned rivals, side by side in one run
+bench: .venv/.test ## measure farcall and its pinned rivals side by side
 	$(BIN)/python -m bench $(BENCH_FLAGS)
 
-sanitize: .venv/.test ## the native core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: .venv/.test ## run the native core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	PYTHON=$(BIN)/python sh scripts/sanitize.sh
 
-clean: ## forget everything that was built
+clean: ## remove everything that was built
 	rm -rf .venv build dist
 
 .venv/.run: $(NATIVE)

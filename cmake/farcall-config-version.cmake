@@ -1,4 +1,4 @@
-# Of find_package(farcall VERSION): the major version must be the same, and the rest at least as new.
+# For find_package(farcall VERSION): needs the same major version, and a minor and patch version at least as new.
 set(PACKAGE_VERSION "0.1.0")
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)

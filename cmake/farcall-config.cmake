@@ -4,10 +4,10 @@
 #
 # or, for a target of your own, target_link_libraries(mine PRIVATE farcall::kernel); C++ sources need C++17.
 #
-# Tell CMake where it is by -Dfarcall_DIR=$(farcall config --cmakedir).
+# To let CMake find it, pass -Dfarcall_DIR=$(farcall config --cmakedir).
 cmake_minimum_required(VERSION 3.20)
 
-# In a wheel the headers are beside this folder, and in a checkout, too.
+# Both in a wheel and in a checkout, the headers are beside this folder.
 get_filename_component(_farcall_root "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 set(farcall_INCLUDE_DIR "${_farcall_root}/include")
 if(NOT EXISTS "${farcall_INCLUDE_DIR}/farcall/kernel.hpp")
@@ -21,7 +21,7 @@ if(NOT TARGET farcall::kernel)
   set_target_properties(farcall::kernel PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${farcall_INCLUDE_DIR}")
 endif()
 
-# A module library NAME.so from sources. It links with no runtime: the one that loads it supplies TVMFFI*.
+# Adds a module library NAME.so from sources. It links with no runtime: the runtime that loads it supplies TVMFFI*.
 function(farcall_add_kernels name)
   add_library(${name} MODULE ${ARGN})
   target_link_libraries(${name} PRIVATE farcall::kernel)

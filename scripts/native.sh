@@ -1,7 +1,7 @@
 #!/bin/sh
 # The developer build: compile native/ and put the extension beside the Python sources (src/farcall).
 #
-#   CC                the C compiler; without one in sight, the ziglang package's
+#   CC                the C compiler; when none is found, that of the ziglang package
 #   PYTHON            the interpreter to build for (.venv/bin/python)
 #   FARCALL_SANITIZE  sanitizers, such as address,undefined
 #   FARCALL_DEST      where the extension goes (src/farcall)
@@ -19,7 +19,7 @@ if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null
 fi
 tool() { if [ -x "$bin/$1" ]; then echo "$bin/$1"; else command -v "$1"; fi; }
 
-# One folder a compiler and variant: a cache must not serve another's objects.
+# One build folder per compiler and variant, so that they do not share objects.
 variant=$(printf '%s' "${CC:-default}-${FARCALL_SANITIZE:-plain}-$python" | cksum | cut -d ' ' -f 1)
 build=build/native-$variant
 mkdir -p build
@@ -28,8 +28,8 @@ mkdir -p build
     -DPython_EXECUTABLE="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 "$(tool cmake)" --build "$build"
 for file in "$build"/_core*.so "$build"/libfarcall_cxx.so; do
-    [ -e "$file" ] || continue # without a C++ compiler
-    # Beside, then rename: a process that has the old one mapped keeps it.
+    [ -e "$file" ] || continue # libfarcall_cxx.so needs a C++ compiler
+    # Copies to a new name and renames: a process that has the old file mapped keeps it intact.
     cp "$file" "$dest/.$(basename "$file").new"
     mv -f "$dest/.$(basename "$file").new" "$dest/$(basename "$file")"
 done

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Make .venv and install farcall in it, editable, with the native core built.
 #
-#   setup.sh run     what makes and runs artifacts
-#   setup.sh test    that, and the linters, the oracles and the peers that the tests compare with
+#   setup.sh run     everything to build and run artifacts
+#   setup.sh test    the same, plus linters, and the packages that the tests compare farcall with
 #
-# Needs a Python of 3.11 or later and a package index. Without a C compiler the build uses the ziglang
-# package's; Debian packages that are missing are installed when we are root, else named.
+# Needs Python 3.11 or later and a package index. Without a C compiler, the build uses that of the ziglang
+# package. Installs missing Debian packages when run as root, else prints their names.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-run}
@@ -14,7 +14,7 @@ bin=.venv/bin
 
 say() { echo "setup: $*" >&2; }
 
-debian() { # debian PACKAGE...: install, or say how
+debian() { # debian PACKAGE...: install them, or print the command
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing Debian packages: $*"
         { apt-get install -y -qq "$@" || { apt-get update -qq && apt-get install -y -qq "$@"; }; } >/dev/null
@@ -42,7 +42,7 @@ pip install -q --upgrade 'pip>=25.1'
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
     say "no C compiler here: using the ziglang package's"
     pip install -q ziglang
-    # The program itself: within pip's isolated build, `python -m ziglang` would not be found.
+    # The path of the program: pip's isolated build would not find `python -m ziglang`.
     CC="$($bin/python -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') cc"
     export CC
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
-# clang-tidy (.clang-tidy) over native/, by the commands that cmake would compile with.
+# Run clang-tidy (.clang-tidy) on native/, with the compile commands of cmake.
 #
-#   PYTHON  the interpreter of the environment that has clang-tidy (.venv/bin/python)
+#   PYTHON  the interpreter of the environment that contains clang-tidy (.venv/bin/python)
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}

@@ -1,4 +1,4 @@
-/* Modules as C++ objects: the methods of those that are made here, and calls into those that libraries make. */
+/* Modules as C++ objects: the methods of modules that the core makes, and calls into modules that libraries make. */
 #include "cxx/tvm_types.hpp"
 
 #include <cstring>
@@ -47,19 +47,19 @@ void release(TVMFFIObject* object) noexcept {
   if (object->deleter) object->deleter(object, 2);
 }
 
-/* ---- what a class of a library inherits ---- */
+/* ---- methods that a library's class inherits ---- */
 
 int ModuleObj::GetPropertyMask() const { return 0; }
 bool ModuleObj::ImplementsFunction(const String& name) { return GetFunction(name).get() != nullptr; }
 Optional<String> ModuleObj::GetFunctionDoc(const String&) { return {}; }
 Optional<String> ModuleObj::GetFunctionMetadata(const String&) { return {}; }
 void ModuleObj::WriteToFile(const String&, const String&) const {
-  core->raise_text("RuntimeError", "a module of this kind is not written to files");
+  core->raise_text("RuntimeError", "a module of this kind cannot be written to files");
   throw_raised();
 }
 Array<String> ModuleObj::GetWriteFormats() const { return Array<String>(call("ffi.Array", nullptr, 0).v_obj); }
 Bytes ModuleObj::SaveToBytes() const {
-  core->raise_text("RuntimeError", "a module of this kind is not saved as bytes");
+  core->raise_text("RuntimeError", "a module of this kind cannot be saved as bytes");
   throw_raised();
 }
 String ModuleObj::InspectSource(const String&) const {
@@ -74,7 +74,7 @@ void ModuleObj::ClearImports() {
   if (core->clear_imports(handle()) != 0) throw_raised();
 }
 
-/* ---- what libraries call on any module ---- */
+/* ---- functions that libraries call on any module ---- */
 
 Optional<Function> ModuleObj::GetFunction(const String& name, bool query_imports) {
   return Optional<Function>(ask("ffi.ModuleGetFunction", this, name, query_imports).v_obj);
@@ -112,7 +112,7 @@ void Module::VisitContextSymbols(const TypedFunction<void(String, void*)>& visit
   core->each_context_symbol(visit_symbol, visit.get());
 }
 
-/* ---- modules that are made here: the core has all but the table ---- */
+/* ---- modules that the core makes: all but their table of methods is in the core ---- */
 
 namespace {
 
@@ -140,7 +140,7 @@ class Own final : public ModuleObj {
   }
 };
 
-/* The first word of any such object. */
+/* The table of methods of class Own: the first word of each of its objects. */
 void* const* own_table() noexcept {
   static const Own sample{};
   void* const* table;
@@ -148,7 +148,7 @@ void* const* own_table() noexcept {
   return table;
 }
 
-/* ---- calls into modules that libraries made: what they throw becomes this thread's error ---- */
+/* ---- calls into modules that libraries made: an exception becomes this thread's error ---- */
 
 template <class F>
 int guarded(F&& call_it) noexcept {
@@ -161,12 +161,12 @@ int guarded(F&& call_it) noexcept {
   } catch (const std::exception& error) {
     core->raise_text("RuntimeError", error.what());
   } catch (...) {
-    core->raise_text("RuntimeError", "a C++ module threw what is no std::exception");
+    core->raise_text("RuntimeError", "a C++ module threw something other than a std::exception");
   }
   return -1;
 }
 
-/* A String that somebody else owns, as one that can be passed. */
+/* Borrows a String value as a const String&. */
 const String& string_of(const TVMFFIAny* any) noexcept { return *reinterpret_cast<const String*>(any); }
 
 // NOLINTNEXTLINE(bugprone-throwing-static-initialization): only addresses are taken

@@ -1,6 +1,6 @@
 /*
- * The C++ types in the names that libraries import from TVM FFI: their layouts, and how they are passed, and nothing
- * else. A type that owns something has a destructor, by which a C++ compiler passes and returns it in memory.
+ * The C++ types in the functions that libraries import from TVM FFI: only their layouts, and how they are passed. An
+ * owning type has a destructor, so C++ compilers pass and return it in memory.
  */
 #ifndef FARCALL_CXX_TVM_TYPES_HPP_
 #define FARCALL_CXX_TVM_TYPES_HPP_
@@ -20,7 +20,7 @@ inline void retain(TVMFFIObject* object) noexcept {
 }
 void release(TVMFFIObject* object) noexcept;
 
-/* The header that every object begins with, unless it has virtual methods: their table stands before it. */
+/* The header of every object. In a class with virtual methods, the pointer to their table precedes it. */
 class Object {
  public:
   TVMFFIObject* header() noexcept { return &header_; }
@@ -50,7 +50,7 @@ class ObjectRef {
   TVMFFIObject* object_ = nullptr;
 };
 
-/* A value of 16 bytes; so are String, Bytes, and an Optional of what is no object. */
+/* A value of 16 bytes, as are String, Bytes, and Optional, except for an Optional of an object. */
 class Value {
  public:
   Value() noexcept = default;
@@ -103,7 +103,7 @@ class TypedFunction;
 template <class R, class... P>
 class TypedFunction<R(P...)> : public Function {};
 
-/* What these libraries throw and catch. */
+/* The exception that libraries throw and catch. */
 class Error : public ObjectRef, public std::exception {
  public:
   explicit Error(TVMFFIObject* owned) noexcept : ObjectRef(owned) {}
@@ -113,7 +113,7 @@ class Error : public ObjectRef, public std::exception {
 static_assert(sizeof(ObjectRef) == sizeof(void*) && sizeof(Value) == 16 && sizeof(Error) == 2 * sizeof(void*),
               "the layouts are TVM FFI's");
 
-/* The methods in the order in which their table has them. */
+/* The order of the virtual methods is that of TVM FFI's table. */
 class FC_EXPORTED ModuleObj : public Object {
  public:
   virtual const char* kind() const = 0;
@@ -158,9 +158,9 @@ namespace farcall_cxx {
 
 extern const FcCxxCore* core;
 
-/* Calls a function that the core has under a name; an error of it is thrown. */
+/* Calls a builtin function of the core by name; throws its error. */
 TVMFFIAny call(const char* builtin, const TVMFFIAny* args, int32_t n);
-/* Throws the error that waits in the slot. */
+/* Throws the error in the slot. */
 [[noreturn]] void throw_raised();
 
 inline TVMFFIAny any_object(TVMFFIObject* object) noexcept {

@@ -1,4 +1,4 @@
-/* The C++ functions on values as a whole, and JSON: each is a function that the core has under a name. */
+/* The C++ functions for recursive comparison, hashes and texts of values, and for JSON: each calls a builtin. */
 #include "cxx/tvm_types.hpp"
 
 namespace tvm {
@@ -43,7 +43,7 @@ namespace json {
 FC_EXPORTED Any Parse(const String& text, String* error);
 FC_EXPORTED String Stringify(const Any& value, const Optional<int>& indent);
 
-/* With a place for it, an error is told there, and None is given. Without an error, that place becomes empty. */
+/* If `error` is not NULL, it gets the error's message, or "" without an error; on an error the result is None. */
 Any Parse(const String& text, String* error) {
   TVMFFIAny none{};
   none.type_index = kTVMFFISmallStr;

@@ -1,4 +1,4 @@
-"""Errors that a backend's own code raises: they get the backend's name, and what it was asked."""
+"""Errors that a backend's code raises: adds the backend's name and the method to them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farcall.errors import BackendError, FarcallError
 
 @contextmanager
 def blame(where: Callable[[], str]) -> Iterator[None]:
-    """Raise what the body raises as a BackendError; farcall's own errors pass.
+    """Raise the block's errors as a BackendError; farcall's own errors pass unchanged.
 
     Args:
-        where: Gives the backend, and which of its methods was asked about what.
+        where: Returns the backend's name, its method and the method's subject.
 
     Raises:
-        BackendError: The body raised an error that is not farcall's.
+        BackendError: The block raised an error that is not farcall's.
     """
     try:
         yield

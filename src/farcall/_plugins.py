@@ -1,4 +1,4 @@
-"""What installed packages add to farcall, by entry points."""
+"""Plugins: finds what installed packages add to farcall by entry points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def installed(kind: str) -> Mapping[str, EntryPoint]:
     The first of two with the same name wins, and a warning names the other.
 
     Args:
-        kind: what a package adds, such as ``"backend"``.
+        kind: of plugin, such as ``"backend"``.
     """
     from importlib.metadata import entry_points
 

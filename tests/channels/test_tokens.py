@@ -184,11 +184,11 @@ VALID = (
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "no token file"),
-        (b"[]", "no token file"),
+        (b"", "not a token file"),
+        (b"[]", "not a token file"),
         (b'{"version":3}', "version 3"),
-        (VALID.replace(b'"a"', b'"a.b"'), "its name or sha256 is none"),
-        (VALID.replace(b"0" * 64, b"0" * 63), "its name or sha256 is none"),
+        (VALID.replace(b'"a"', b'"a.b"'), "its name or sha256 is not valid"),
+        (VALID.replace(b"0" * 64, b"0" * 63), "its name or sha256 is not valid"),
         (VALID.replace(b'"call"', b'"root"'), "unknown scope 'root'"),
         (VALID.replace(b'"created"', b'"more":1,"created"'), r"\$.tokens\[0\]"),
         (VALID.replace(b"}]}", b"}," + VALID[23:-2] + b"]}"), "there twice"),

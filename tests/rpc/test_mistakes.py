@@ -39,7 +39,7 @@ Wrong: Any = None  # an argument whose type no checker would let through
         (("127.0.0.1", 9090), {}, r"'127\.0\.0\.1': it names no port; expected tcp://HOST:PORT"),
         (("htp://h:1",), {}, "no channel 'htp'; did you mean `tcp`?; expected tcp://HOST:PORT"),
         ((Wrong,), {}, "None: a server's URL is text, not NoneType"),
-        (("h:1", 9090), {}, "key: expected a word, got 9090; a port belongs into the URL"),
+        (("h:1", 9090), {}, "key: expected a word, got 9090; put a port in the URL"),
         (("h:1",), {"timeout": "1"}, "timeout: expected a positive number of seconds, got '1'"),
         (("h:1",), {"timeout": None}, "timeout: expected a positive number of seconds, got None"),
         (("h:1",), {"call_timeout": -1}, "call_timeout: expected a positive number of seconds, got -1"),

@@ -142,7 +142,7 @@ def test_a_token_file_that_is_half_written_ends_no_session(tmp_path: Path) -> No
         connect(server.url, token=secret, timeout=SECONDS) as session,
     ):
         file.path.write_bytes(content[:40])
-        assert "no token file" in str(events.await_one("fault")["error"])  # the server has looked at it
+        assert "not a token file" in str(events.await_one("fault")["error"])  # the server has looked at it
         assert add(session) == 42
         with pytest.raises(AccessDeniedError, match="cannot read its tokens"):
             connect(server.url, token=secret, timeout=SECONDS)

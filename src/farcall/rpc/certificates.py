@@ -1,4 +1,4 @@
-"""Certificates for a trial: an authority of one's own, a server's certificate and a client's."""
+"""Certificates for a trial: a private authority, a server's certificate and a client's."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def make_certificates(folder: Path, names: Sequence[str], days: int) -> list[Path]:
     """Write ``ca.pem``, ``server.pem``, ``server.key``, ``client.pem`` and ``client.key``.
 
-    The authority's key is not kept: nobody can sign more certificates with it. Make all five again when one
-    is needed, or run a real authority.
+    The authority's key is not kept, so nobody can sign more certificates with it. If you need another, make
+    all five again, or run a real authority.
 
     Args:
-        folder: is made when it is missing.
-        names: of the server: what clients call it by, as names or IP addresses.
+        folder: made if it does not exist.
+        names: the host names or IP addresses by which clients connect to the server.
         days: until the certificates expire.
 
     Raises:
@@ -90,7 +90,7 @@ class _Authority:
             subject_name=subject,
             public_key=public,
             serial_number=x509.random_serial_number(),
-            not_valid_before=now - timedelta(minutes=5),  # clocks differ
+            not_valid_before=now - timedelta(minutes=5),  # the peers' clocks may differ
             not_valid_after=now + timedelta(days=self._days),
         )
         ours = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

@@ -1,8 +1,8 @@
-"""Tokens: who may do what on a server, for how long.
+"""Tokens: what a client may do on a server, and for how long.
 
-A token is shown once, as ``NAME.SECRET``. The file keeps the SHA-256 of the secret, so that who reads the
-file cannot pose as anybody; a fast hash does, because the secret is 256 random bits. A server reads the file
-again when it changes: a token that is revoked ends its sessions.
+A token is shown once, as ``NAME.SECRET``. The file keeps the SHA-256 of the secret, so that a reader of the
+file cannot use the tokens; a fast hash is enough, because the secret is 256 random bits. A server reads the
+file again when it changes: revoking a token ends its sessions.
 """
 
 from __future__ import annotations
@@ -26,31 +26,27 @@ from farcall.errors import AccessDeniedError, UsageError
 from farcall.rpc.channels import Address
 
 SCOPES = ("call", "copy", "load", "files", "relay")
-"""What a token can allow: calls of exported functions, copies of tensors, loading of libraries, files, and
-going on to other servers."""
+"""The scopes of a token: calls of exported functions, copies of tensors, loading of libraries, files, and
+relays to other servers."""
 DEFAULT_DAYS = 30.0
 _VERSION = 2  # of the file
-_SCOPES_1 = {
-    "call",
-    "copy",
-    "load",
-    "files",
-}  # all that version 1 had; every token could go on to other servers
+# All scopes of version 1, in which every token allowed relays.
+_SCOPES_1 = {"call", "copy", "load", "files"}
 _FILE_MAX = 1 << 20
-_GRACE_SECONDS = 10.0  # that sessions go on while the file cannot be used: somebody may be writing it
+_GRACE_SECONDS = 10.0  # sessions go on this long while the file cannot be used: it may be half written
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DAY = 86_400.0
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of a token file.
+    """One entry of a token file.
 
     Attributes:
         name: of the token, for people.
         sha256: of its secret, in hexadecimal digits.
-        scopes: what it allows.
-        expires: when it ends, in seconds since 1970; None: never.
-        created: when it was made.
+        scopes: the rights that it gives, of :data:`SCOPES`.
+        expires: when it expires, in seconds since 1970; None: never.
+        created: when it was made, in seconds since 1970.
     """
 
     name: str
@@ -60,7 +56,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created: float
 
     def expired(self, now: float) -> bool:
-        """Whether it is over at a time (seconds since 1970)."""
+        """Whether the token has expired at the time ``now`` (seconds since 1970)."""
         return self.expires is not None and now >= self.expires
 
 
@@ -71,11 +67,11 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Grant:
-    """What a session may do.
+    """The rights of a session.
 
     Attributes:
         scopes: of :data:`SCOPES`.
-        token: that gave them; None on a server without tokens.
+        token: that gives them; None on a server without tokens.
     """
 
     scopes: frozenset[str] = frozenset(SCOPES)
@@ -83,15 +79,15 @@ class Grant:
 
 
 def default_token_file() -> Path:
-    """Where tokens are kept when no file is named: in the user's folder for configuration."""
+    """The default token file, in the user's configuration folder."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "farcall" / "tokens.json"
 
 
 def check_carrier(presented: str | None, address: Address) -> None:
-    """Refuse a token that came in plain text: whoever was on the way has it now.
+    """Refuse a token that came in plain text, because others may have read it on the way.
 
     Raises:
-        AccessDeniedError: it did.
+        AccessDeniedError: the token came in plain text.
     """
     if presented is not None and not address.secret:
         raise AccessDeniedError(
@@ -105,7 +101,7 @@ class TokenFile:
 
     Args:
         path: of the file; it need not exist yet.
-        clock: seconds that never go back.
+        clock: a monotonic clock, in seconds.
 
     Attributes:
         problem: why the file could not be used when a session was last checked; None: it could.
@@ -119,7 +115,7 @@ class TokenFile:
         self._stamp: tuple[int, ...] | None = None
         self._tokens: dict[str, Token] = {}
 
-    # ---- for those who give tokens out
+    # ---- for the administrator
 
     def create(
         self,
@@ -132,12 +128,12 @@ class TokenFile:
 
         Args:
             name: letters, digits, ``-`` and ``_``, at most 64; not in use.
-            scopes: what it allows, of :data:`SCOPES`.
-            days: until it expires; None: it does not.
+            scopes: the rights that it gives, of :data:`SCOPES`.
+            days: until it expires; None: never.
             now: the time, in seconds since 1970.
 
         Returns:
-            ``NAME.SECRET``, which is kept nowhere: give it to its user now.
+            ``NAME.SECRET``, which is not stored: give it to its user now.
 
         Raises:
             UsageError: an argument is wrong, or the file cannot be used.
@@ -152,10 +148,10 @@ class TokenFile:
         return f"{name}.{secret}"
 
     def revoke(self, name: str) -> None:
-        """Take a token back: sessions with it end within a second.
+        """Revoke a token; its sessions end within a second.
 
         Raises:
-            UsageError: there is none of that name, or the file cannot be used.
+            UsageError: there is no token of that name, or the file cannot be used.
         """
         with self._changing() as tokens:
             if name not in tokens:
@@ -164,7 +160,7 @@ class TokenFile:
             del tokens[name]
 
     def tokens(self) -> list[Token]:
-        """All of them, by name.
+        """All tokens, sorted by name.
 
         Raises:
             UsageError: the file cannot be used.
@@ -174,10 +170,11 @@ class TokenFile:
     # ---- for a server
 
     def admit(self, presented: str | None, now: float | None = None) -> Grant:
-        """What a client that presents a token may do.
+        """The rights of a client that presents a token.
 
         Raises:
-            AccessDeniedError: nothing; neither a wrong name nor a wrong secret is told apart.
+            AccessDeniedError: the token is missing, wrong or expired. The message does not tell a wrong name
+                from a wrong secret.
             UsageError: the file cannot be used.
         """
         if presented is None:
@@ -187,7 +184,7 @@ class TokenFile:
         self._refresh()
         name, _, secret = presented.partition(".")
         token = self._tokens.get(name)
-        # The comparison takes as long for a name that is unknown.
+        # For an unknown name, the comparison takes equally long.
         right = secrets.compare_digest(_digest(secret), token.sha256 if token is not None else _digest(""))
         if token is None or not right:
             raise AccessDeniedError(
@@ -200,8 +197,8 @@ class TokenFile:
     def objection(self, grant: Grant, now: float | None = None) -> str | None:
         """Why a session that was admitted must end; None: it may go on.
 
-        While the file cannot be used, what it said before still counts, for 10 s: it may be half written. It
-        admits nobody meanwhile.
+        While the file cannot be used (it may be half written), its previous content still holds for 10 s.
+        Meanwhile the server admits no client.
         """
         token = grant.token
         if token is None:
@@ -223,7 +220,7 @@ class TokenFile:
         """Read the file again when it has changed.
 
         Raises:
-            UsageError: it cannot be used.
+            UsageError: the file cannot be used.
         """
         stamp = _stamp(self.path)
         if stamp != self._stamp:
@@ -250,7 +247,8 @@ class TokenFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, Token]]:
-        """The tokens, to be changed; written when the block ends well. One process at a time."""
+        """The tokens, for the block to change; written when the block ends without an error. Locks the file
+        against other processes."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             lock = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
@@ -267,17 +265,17 @@ class TokenFile:
 
 
 def parse_tokens(data: bytes, where: str) -> dict[str, Token]:
-    """The tokens of a file's content.
+    """Decode the content of a token file.
 
     Raises:
-        UsageError: it is no token file, or larger than 1 MiB.
+        UsageError: the content is not that of a token file, or larger than 1 MiB.
     """
     if len(data) > _FILE_MAX:
         raise UsageError(f"{where}: a token file has at most {_FILE_MAX} bytes")
     try:
         content = msgspec.json.decode(data, type=_Content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where}: no token file: {error}; make one by `farcall token create`") from None
+        raise UsageError(f"{where}: not a token file: {error}; make one by `farcall token create`") from None
     if content.version not in (1, _VERSION):
         raise UsageError(
             f"{where}: version {content.version} of token files; this farcall reads versions 1 and {_VERSION}"
@@ -291,12 +289,12 @@ def parse_tokens(data: bytes, where: str) -> dict[str, Token]:
 
 
 def _upgraded(token: Token) -> Token:
-    """A token of version 1 as one of this version: who could do everything then can do everything now."""
+    """A token of version 1 in this version: one that allowed everything still allows everything."""
     return msgspec.structs.replace(token, scopes=SCOPES) if set(token.scopes) == _SCOPES_1 else token
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Another one when the file has changed."""
+    """A value that differs when the file has changed."""
     try:
         about = path.stat()
     except OSError:
@@ -307,7 +305,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 def _check_token(token: Token, where: str) -> None:
     unknown = set(token.scopes) - set(SCOPES)
     if not _NAME.fullmatch(token.name) or not re.fullmatch(r"[0-9a-f]{64}", token.sha256):
-        raise UsageError(f"{where}: token {token.name[:80]!r}: its name or sha256 is none")
+        raise UsageError(f"{where}: token {token.name[:80]!r}: its name or sha256 is not valid")
     if unknown:
         raise UsageError(
             f"{where}: token {token.name!r}: unknown scope {min(unknown)[:80]!r}; there are {SCOPES}"

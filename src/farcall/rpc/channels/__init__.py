@@ -1,4 +1,4 @@
-"""Channels: how the bytes of a session travel. A URL names one; all above is the same on each."""
+"""Channels move the bytes of a session. A URL's scheme chooses one; all other code is the same for each."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ __all__ = [
 
 
 def dial(url: str, deadline: float, *, tls: Tls | None = None) -> Connection:
-    """Make a line to a server.
+    """Connect to a server.
 
     Args:
         url: of the server, see :class:`Address`.
-        deadline: time of ``time.monotonic()`` by which the line must stand.
+        deadline: time of ``time.monotonic()`` by which the connection must be open.
         tls: the files for ``tls://`` and ``wss://``; without them the system's trusted certificates count.
 
     Raises:
         UsageError: ``url`` names no server, or a file cannot be used.
-        ConnectError: nobody listens there, or one side does not trust the other.
-        MissingExtraError: what the channel needs is not installed.
+        ConnectError: no server listens at ``url``, or one peer does not trust the other.
+        MissingExtraError: a package that the channel needs is not installed.
     """
     address = parse_address(url)
     return address.kind.dial(address, deadline, tls or Tls())
@@ -53,13 +53,13 @@ def listen(url: str, *, tls: Tls | None = None, insecure: bool = False) -> Liste
     """Listen for clients.
 
     Args:
-        url: where; port 0 takes a free one, see :attr:`Listener.url`.
+        url: to listen at; port 0 takes a free one, see :attr:`Listener.url`.
         tls: the files for ``tls://`` and ``wss://``.
         insecure: whether a public address may be served in plain text.
 
     Raises:
         UsageError: the address cannot be used, or would expose this machine.
-        MissingExtraError: what the channel needs is not installed.
+        MissingExtraError: a package that the channel needs is not installed.
     """
     check_exposure(url, insecure=insecure)
     address = parse_address(url)
@@ -67,10 +67,10 @@ def listen(url: str, *, tls: Tls | None = None, insecure: bool = False) -> Liste
 
 
 def channel_of(descriptors: Sequence[int]) -> Channel:
-    """The channel of what a worker was given: see :attr:`Accepted.descriptors`. They move in.
+    """The channel on a worker's :attr:`Accepted.descriptors`. Takes ownership of them.
 
     Raises:
-        ProtocolError: the client's memory file is none.
+        ProtocolError: the client's memory file is not valid.
     """
     line = Channel(descriptors[0])
     if len(descriptors) == 1:

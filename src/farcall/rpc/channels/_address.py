@@ -1,4 +1,4 @@
-"""Addresses of servers: what a URL names."""
+"""Addresses of servers: parses URLs, and checks which may be listened at."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Address:
             installed package.
         host: a name, or an IPv4 or IPv6 address without brackets.
         port: 0 to 65535.
-        path: of the socket's file (unix, shm), of the resource (ws, wss), or what a package's scheme wants.
+        path: of the socket's file (unix, shm), of the resource (ws, wss), or as a package defines it.
         command: of the child process (pipe), as a list of arguments.
     """
 
@@ -47,12 +47,12 @@ class Address:
 
     @property
     def secret(self) -> bool:
-        """Whether nobody on the way can read what goes there: it is encrypted, or stays in this machine."""
+        """Whether nobody else can read the bytes: they are encrypted, or stay on this machine."""
         return self.kind.secret
 
     @property
     def kind(self) -> Scheme:
-        """What is known of its scheme."""
+        """The scheme's entry in the table."""
         found = find_scheme(self.scheme)
         if found is None:
             hint = did_you_mean(self.scheme, scheme_names())
@@ -60,12 +60,12 @@ class Address:
         return found
 
 
-@functools.lru_cache(maxsize=256)  # one connect asks more than once, and a program has few servers
+@functools.lru_cache(maxsize=256)  # connect() parses a URL several times, and a program has few servers
 def parse_address(url: str) -> Address:
-    """Take a URL apart. ``HOST:PORT`` alone is that of TCP.
+    """Parse a URL. ``HOST:PORT`` alone means TCP.
 
     Raises:
-        UsageError: it names no server; the message has the form that was expected.
+        UsageError: the URL is not valid; the message shows the expected form.
     """
     if not isinstance(url, str):
         raise _nowhere(url, f"a server's URL is text, not {type(url).__name__}")
@@ -152,14 +152,14 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(url: str, *, insecure: bool) -> None:
-    """Refuse to listen where others could run code here in plain text.
+    """Refuse to listen in plain text at an address that other machines can reach: they could run code here.
 
     Args:
         url: to listen on.
-        insecure: whether the user has said that this is wanted.
+        insecure: whether the user wants that.
 
     Raises:
-        UsageError: the URL is not valid, or names an address that others reach and that is not encrypted.
+        UsageError: the URL is not valid, or names an address that is public and not encrypted.
     """
     address = parse_address(url)
     if insecure or address.local or address.secret:
@@ -171,7 +171,7 @@ def check_exposure(url: str, *, insecure: bool) -> None:
 
 
 def _safer(address: Address) -> str:
-    """The beginning of a sentence that names what else to listen on."""
+    """The beginning of a sentence that names safer addresses."""
     if not address.host:
         return "Listen on tls:// or unix://, or "
     secure = "wss" if address.kind.form == "resource" else "tls"

@@ -1,4 +1,4 @@
-"""The two ends of a line that was just made: what a client speaks on, and what a server hands to a worker."""
+"""The two ends of a new connection: the client's, and the server's, which it passes to a worker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """A client's line to a server, on which a session can begin. Made by :func:`farcall.rpc.channels.dial`.
+    """A client's connection to a server, before its session. Made by :func:`farcall.rpc.channels.dial`.
 
     Attributes:
         address: of the server.
-        channel: on which the handshake is spoken.
-        shakes_hands: whether there is a handshake; on a pipe the packets begin at once, as TVM has it.
-        trouble: what ended the line, where more is known than that it ended.
+        channel: carries the handshake.
+        shakes_hands: whether there is a handshake; on a pipe the packets begin at once, as in TVM.
+        trouble: returns the reason why the connection ended, if it is known, else None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Connection:
         return self._packets
 
     def close(self) -> None:
-        """Give everything back; a child process is given a moment to end. Safe to call twice."""
+        """Release all resources; a child process gets a moment to end. Safe to call twice."""
         self._packets.close()
         self.channel.close()
         if self._on_close is not None:
@@ -54,14 +54,14 @@ class Connection:
 
 
 class Accepted:
-    """A server's line to a client. Made by :meth:`farcall.rpc.channels.Listener.open`.
+    """A server's connection to a client. Made by :meth:`farcall.rpc.channels.Listener.open`.
 
     Attributes:
-        address: that the client came to.
-        socket: on which the handshake, last words and (but for shared memory) the packets go: a stream socket
-            that does not block.
-        shared: a memory file with the rings for the packets, or None.
-        peer: who that is, in words.
+        address: the one at which the client connected.
+        socket: a non-blocking stream socket for the handshake, the supervisor's last message and (except with
+            shared memory) the packets.
+        shared: descriptor of the memory file with the rings for the packets, or None.
+        peer: the client's name in messages.
         shakes_hands: whether a handshake comes first.
     """
 
@@ -82,11 +82,11 @@ class Accepted:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a worker needs to serve it: see :func:`farcall.rpc.channels.channel_of`."""
+        """The descriptors that a worker needs: see :func:`farcall.rpc.channels.channel_of`. Borrowed."""
         return [self.socket.fileno(), *([] if self.shared is None else [self.shared])]
 
     def close(self) -> None:
-        """Close what this process holds of it; a worker that was given it goes on. Safe to call twice."""
+        """Close this process's descriptors; a worker that has its own goes on. Safe to call twice."""
         self.socket.close()
         if self.shared is not None:
             os.close(self.shared)

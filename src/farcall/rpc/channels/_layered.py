@@ -1,4 +1,4 @@
-"""Lines over TLS and WebSocket: a socket, a layer on it, and a pump behind it."""
+"""Connections over TLS and WebSocket: a socket, its layers, and a pump."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
-    """A line over TLS, WebSocket or both, as the address says.
+    """Connect over TLS, WebSocket or both, as the address says.
 
     Raises:
-        ConnectError: nobody listens there, or one side does not trust the other.
+        ConnectError: no server listens there, or one peer does not trust the other.
         UsageError: a file of ``tls`` cannot be used.
         MissingExtraError: for WebSocket, websockets is not installed.
     """
@@ -61,7 +61,7 @@ def _combined(web: Layer | None, secure: Layer | None) -> Layer:
 
 
 def layered_listener(address: Address, tls: Tls) -> Listener:
-    """Listens for clients that speak TLS, WebSocket or both.
+    """Listen for clients that speak TLS, WebSocket or both.
 
     Raises:
         UsageError: the address or a file of ``tls`` cannot be used.
@@ -74,7 +74,7 @@ def layered_listener(address: Address, tls: Tls) -> Listener:
         secure = TlsLayer(context) if context is not None else None
         return _combined(WebSocketLayer.server(address.path) if web else None, secure), secure
 
-    new_layers()  # what is missing is missed now
+    new_layers()  # a missing package fails here, before any client connects
     pumps = PumpTasks()
     return Listener(address, _opener(new_layers, pumps), pumps.close)
 

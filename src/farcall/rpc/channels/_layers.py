@@ -1,4 +1,4 @@
-"""What stands between a socket and the bytes of a session: TLS, WebSocket, or both. No I/O here."""
+"""Layers between a socket and the bytes of a session: TLS, WebSocket, or both. Without I/O."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     from websockets.server import ServerProtocol
 
 _PIECE = 262_144  # plain bytes at a time
-_FRAME_MAX = 4 << 20  # bytes of a peer's WebSocket frame, which is kept until it is complete
+_FRAME_MAX = 4 << 20  # bytes of a peer's WebSocket frame, which is buffered until it is complete
 
 
 class Layer(Protocol):
-    """A transformation of a stream, both ways."""
+    """A transformation of a stream in both directions."""
 
     @property
     def ready(self) -> bool:
-        """Whether the layer's own handshake is done; before that nothing may be sent."""
+        """Whether the layer's own handshake is done; before that, :meth:`send` must not be called."""
 
     @property
     def ended(self) -> bool:
-        """Whether the peer has finished: no more bytes will come out."""
+        """Whether the peer has finished: :meth:`feed` will return no more bytes."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take what came from the socket (``b""``: its end); answers the bytes that it carried.
+        """Decode bytes from the socket (``b""``: its end); returns the plain bytes.
 
         Raises:
-            ProtocolError: the peer does not speak this, or broke off.
+            ProtocolError: the peer speaks another protocol, or closed too early.
         """
 
     def send(self, data: bytes) -> None:
-        """Take bytes that are to be carried."""
+        """Encode plain bytes for the peer."""
 
     def finish(self) -> None:
-        """Nothing more is to be carried; the peer is told."""
+        """Tell the peer that no more bytes follow."""
 
     def take(self) -> bytes:
-        """What is to be written to the socket."""
+        """Take the bytes to write to the socket."""
 
 
 # ---- TLS
 
 
 class TlsLayer:
-    """TLS 1.3 over a stream. A client gives the name that the server's certificate must have."""
+    """TLS 1.3 over a stream. A client passes the name that the server's certificate must contain."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         self.ready = False
@@ -63,7 +63,7 @@ class TlsLayer:
 
     @property
     def peer_name(self) -> str:
-        """Whom the peer's certificate names, for people; known once :attr:`ready`."""
+        """The name in the peer's certificate, for messages; known once :attr:`ready`."""
         certificate: dict[str, Any] = self._tls.getpeercert() or {}
         common = [
             value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"
@@ -108,9 +108,8 @@ class TlsLayer:
             self._tls.write(data)
 
     def finish(self) -> None:
-        with contextlib.suppress(
-            ssl.SSLError
-        ):  # it would like the peer's farewell too, for which nobody waits
+        # unwrap() sends our close_notify, and raises because the peer's has not arrived; nobody waits for it.
+        with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
 
     def take(self) -> bytes:
@@ -140,7 +139,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class WebSocketLayer:
-    """Bytes in binary messages, whose borders mean nothing; an empty one says that a side has finished."""
+    """Bytes in binary messages, whose boundaries have no meaning; an empty message ends a direction."""
 
     def __init__(self, protocol: ClientProtocol | ServerProtocol, path: str = "/") -> None:
         self.ready = False
@@ -151,7 +150,7 @@ class WebSocketLayer:
 
     @classmethod
     def client(cls, url: str) -> WebSocketLayer:
-        """The side that asks for ``ws://HOST:PORT/PATH``.
+        """The client's layer, which requests ``ws://HOST:PORT/PATH``.
 
         Raises:
             MissingExtraError: websockets is not installed.
@@ -166,10 +165,10 @@ class WebSocketLayer:
 
     @classmethod
     def server(cls, resource: str = "/") -> WebSocketLayer:
-        """The side that is asked. It refuses browsers: any page that somebody looks at could ask.
+        """The server's layer. It refuses browsers, because any web page that a user opens could connect.
 
         Args:
-            resource: path of the URL that is served, maybe with a query, which does not count.
+            resource: path of the served URL; a query is ignored.
 
         Raises:
             MissingExtraError: websockets is not installed.
@@ -233,9 +232,10 @@ class WebSocketLayer:
 
 
 def require_websockets() -> None:
-    """
+    """Check that websockets is installed.
+
     Raises:
-        MissingExtraError: websockets is not installed.
+        MissingExtraError: it is not.
     """
     try:
         import websockets  # noqa: F401
@@ -245,7 +245,7 @@ def require_websockets() -> None:
         ) from None
 
 
-# ---- one on the other
+# ---- two layers
 
 
 class Stack:

@@ -1,4 +1,4 @@
-"""Where clients arrive: a listening socket, and what turns an arrival into a line for a session."""
+"""Accepts clients: a listening socket, and the function that opens a connection for each arrival."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PEER_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 @dataclass(frozen=True)
 class Arrival:
-    """A client that has connected, and said nothing yet.
+    """A client that has connected, and sent nothing yet.
 
     Attributes:
-        socket: to it; does not block.
-        source: of whom penalties are remembered: an IP address, or a user of this machine.
-        peer: who it is, in words.
+        socket: a non-blocking socket to the client.
+        source: the IP address, or the user of this machine, to which penalties are charged.
+        peer: the client's name in messages.
     """
 
     socket: socket.socket
@@ -39,14 +39,14 @@ Opener = Callable[["Address", Arrival], Awaitable[Accepted]]
 class Listener:
     """One address at which a server listens. Made by the ``listen`` of a scheme.
 
-    :meth:`accept` is quick, and for the loop that accepts; :meth:`open` is for the client's own task, under a
-    deadline: what it waits for (a TLS handshake, say) is the client's business.
+    The accepting loop calls :meth:`accept`, which is quick. The client's own task calls :meth:`open` under a
+    deadline, because it waits for the client (for a TLS handshake, say).
 
     Args:
         address: to listen at; port 0 takes a free one.
-        opener: makes a line of an arrival. It raises ProtocolError or OSError, and then need not close.
-        on_end: ends what the lines still need, when the server ends.
-        listening: a stream socket that listens; without it one is made for the host or path of ``address``.
+        opener: opens the connection of an arrival. If it raises ProtocolError or OSError, it need not close.
+        on_end: ends the connections' tasks when the server ends.
+        listening: a listening stream socket; None makes one for the host or path of ``address``.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Where clients connect, with the port that was taken."""
+        """The URL at which clients connect, with the actual port."""
         return str(self.address)
 
     async def accept(self) -> Arrival:
-        """The next client.
+        """Wait for the next client.
 
         Raises:
-            OSError: out of descriptors, or the client left again; both pass.
+            OSError: out of descriptors, or the client has closed; both are temporary.
         """
         connection, name = await asyncio.get_running_loop().sock_accept(self._listener)
         connection.setblocking(False)
@@ -88,11 +88,11 @@ class Listener:
             raise
 
     async def open(self, arrival: Arrival) -> Accepted:
-        """Make the line on which the client speaks its handshake. Closes the arrival's socket when it fails.
+        """Open the connection for the client's handshake. Closes the arrival's socket on failure.
 
         Raises:
-            ProtocolError: the client speaks something else.
-            OSError: it left.
+            ProtocolError: the client speaks another protocol.
+            OSError: the client has closed.
         """
         try:
             return await self._opener(self.address, arrival)
@@ -101,11 +101,11 @@ class Listener:
             raise
 
     def close(self) -> None:
-        """Listen no more; what was opened goes on. Safe to call twice."""
+        """Stop listening; open connections go on. Safe to call twice."""
         close_listener(self._listener)
 
     async def end(self) -> None:
-        """Close, and end what is left of the lines that were opened."""
+        """Stop listening, and end the tasks of open connections."""
         self.close()
         if self._on_end is not None:
             await self._on_end()

@@ -1,4 +1,4 @@
-"""A child process that speaks on its standard input and output; without a handshake, as TVM has it."""
+"""A child process serves on its standard input and output, without a handshake, as in TVM."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from farcall.rpc.channels._connection import Connection
 if TYPE_CHECKING:
     from farcall.rpc.channels._address import Address
 
-_GRACE_SECONDS = 5.0  # for the child to end by itself once its input has
+_GRACE_SECONDS = 5.0  # for the child to exit after its input has ended
 
 
 def dial_pipe(address: Address) -> Connection:
-    """Start the command; it ends with the session. Real pipes: a shell takes a socket for a remote login.
+    """Start the command, which ends with the session. Uses pipes, because a shell takes a socket for a remote
+    login.
 
     Raises:
-        ConnectError: it cannot be started.
+        ConnectError: the command cannot be started.
     """
     read, child_write = os.pipe()
     child_read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""TCP and Unix sockets as they are."""
+"""TCP and Unix sockets without layers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def dial_plain(address: Address, deadline: float) -> Connection:
-    """A line over a connected socket.
+    """Connect over a plain socket.
 
     Raises:
-        ConnectError: nobody listens there.
+        ConnectError: no server listens there.
     """
     return Connection(address, Channel(open_socket(address, deadline).detach()))
 
 
 def listen_plain(address: Address) -> Listener:
-    """Listens at a socket; an arrival is a line at once.
+    """Listen at a plain socket.
 
     Raises:
         UsageError: the address cannot be used.
@@ -32,5 +32,5 @@ def listen_plain(address: Address) -> Listener:
 
 
 async def open_plain(address: Address, arrival: Arrival) -> Accepted:
-    """The line of an arrival that speaks farcall's protocol from its first byte."""
+    """The connection of an arrival that speaks farcall's protocol from its first byte."""
     return Accepted(address, arrival.socket, arrival.peer)

@@ -1,7 +1,7 @@
-"""What moves bytes between a socket that speaks TLS or WebSocket and a plain one that a session uses.
+"""The pump moves bytes between a socket that speaks TLS or WebSocket and the plain socket of a session.
 
-A session's end of the line is always a plain socket, whose other end is here: neither a worker nor the native
-client knows what is between. At the server the pump is a task of the supervisor, at a client a thread.
+A session always uses a plain socket, whose other end the pump holds: neither a worker nor the native client
+knows of the layers. On a server the pump is a task of the supervisor, on a client a thread.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from farcall.rpc.channels._layers import Layer
 from farcall.rpc.channels._sockets import remaining
 
 _PIECE = 262_144
-_SMALL_PIECE = 4096  # to begin with; also enough for most of a handshake
-_TURN_SECONDS = 0.002  # that one peer's bytes may take, before others have their turn
-_STEP = 65_536  # of writing: less than this in _LINGER_SECONDS is no progress
-_UNSENT_MAX = 1 << 20  # of answers to what a peer asks without reading, such as pings
-_LINGER_SECONDS = 2.0  # without progress, to bring out the last bytes of a side that has closed
-_LOOK_SECONDS = 0.25  # how soon a side that has closed altogether is noticed
+_SMALL_PIECE = 4096  # the first read; also enough for most of a handshake
+_TURN_SECONDS = 0.002  # the time that one peer's bytes may take before other peers have their turn
+_STEP = 65_536  # bytes written at a time; fewer in _LINGER_SECONDS count as no progress
+_UNSENT_MAX = 1 << 20  # bytes of replies to a peer that does not read them, such as pongs
+_LINGER_SECONDS = 2.0  # without progress, to write the last bytes of a session that has closed
+_LOOK_SECONDS = 0.25  # between checks whether the session has closed its socket
 
 
 def shake(layer: Layer, connection: socket.socket, deadline: float) -> bytes:
-    """A layer's handshake on a blocking socket, for a client; answers what came behind it.
+    """A layer's handshake on a blocking socket, for a client; returns the plain bytes that came after it.
 
     Raises:
-        ProtocolError: the server speaks something else; it is told so where the layer can.
+        ProtocolError: the server speaks another protocol; it is told so if the layer can.
         OSError: the connection was lost, or the deadline has passed.
     """
     plain = b""
@@ -39,13 +39,13 @@ def shake(layer: Layer, connection: socket.socket, deadline: float) -> bytes:
             connection.sendall(layer.take())
             plain += _step(layer, connection.recv(_PIECE))
     finally:
-        with contextlib.suppress(OSError):  # what matters is said already, or by what comes next
+        with contextlib.suppress(OSError):  # an earlier error matters more
             connection.sendall(layer.take())
     return plain
 
 
 async def shake_async(layer: Layer, connection: socket.socket) -> bytes:
-    """The same in a loop, for a server."""
+    """The same in an asyncio loop, for a server."""
     loop, plain = asyncio.get_running_loop(), b""
     try:
         while not layer.ready:
@@ -59,20 +59,21 @@ async def shake_async(layer: Layer, connection: socket.socket) -> bytes:
 
 def _step(layer: Layer, data: bytes) -> bytes:
     plain = layer.feed(data)
-    if not data and not layer.ready:  # to ask again would answer at once, for ever
-        raise ProtocolError("the other side closed the line in the handshake")
+    if not data and not layer.ready:  # another read would return b"" at once, for ever
+        raise ProtocolError("the peer closed the connection during the handshake")
     return plain
 
 
 def _next_size(size: int, seconds: float) -> int:
-    """How many bytes to take at a time, when so many took so long: empty frames take a hundred times as long
-    as full ones, and who sends them must not keep others waiting.
+    """The size of the next read, after one of ``size`` bytes took ``seconds``. Empty frames take a hundred
+    times as long as full ones, and a peer that sends them must not keep others waiting.
     """
     return max(size // 4, 512) if seconds > _TURN_SECONDS else min(2 * size, _PIECE)
 
 
 class Pump:
-    """Moves bytes between ``outer``, which speaks ``layer``, and ``inner``, which is plain; both move in.
+    """Moves bytes between ``outer``, which speaks ``layer``, and ``inner``, which is plain. Takes ownership
+    of both.
 
     Args:
         early: plain bytes that came with the layer's handshake.
@@ -88,7 +89,7 @@ class Pump:
         inner.setblocking(False)
 
     async def run(self) -> None:
-        """Until both sides have finished, or one is gone. Closes both."""
+        """Run until both sides have finished, or one is gone; then close both sockets."""
         self._loop = asyncio.get_running_loop()
         self._unsent = bytearray()
         self._written = 0
@@ -108,7 +109,7 @@ class Pump:
             self.close()
 
     def close(self) -> None:
-        """Close both sockets, of a pump that has ended or never ran."""
+        """Close both sockets of a pump that has ended or never ran."""
         self._inner.close()
         self._outer.close()
 
@@ -121,11 +122,11 @@ class Pump:
             done, _ = await asyncio.wait(
                 {*pending, writing}, timeout=look, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in (inward, outward, writing):  # what the peer said is why the others failed
+            for task in (inward, outward, writing):  # inward first: the peer's error is why the others failed
                 if task in done:
                     task.result()
             pending -= done
-            if outward.done() and _is_gone(self._inner):  # who has closed reads no more
+            if outward.done() and _is_gone(self._inner):  # the session reads no more
                 return
 
     async def _inward(self) -> None:
@@ -183,10 +184,10 @@ class Pump:
 
 
 def _is_gone(inner: socket.socket) -> bool:
-    """Whether nobody has the other end of a socket pair any more."""
+    """Whether the other end of a socket pair is closed."""
     poll = select.poll()
     poll.register(inner, 0)
-    return bool(poll.poll(0))  # POLLHUP, which is told unasked
+    return bool(poll.poll(0))  # POLLHUP, which poll reports without being asked
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:
@@ -196,7 +197,7 @@ async def _cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 class PumpThread:
-    """A pump at a client, in a thread of its own."""
+    """A client's pump, which runs in a thread."""
 
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
@@ -207,11 +208,11 @@ class PumpThread:
         asyncio.run(self._pump.run())
 
     def close(self) -> None:
-        """Let the last bytes out; the session's end of the line has been closed."""
+        """Wait until the last bytes are written; the session has closed its socket."""
         self._thread.join(_LINGER_SECONDS)
 
     def trouble(self) -> str | None:
-        """What ended the line, when something did."""
+        """The error that ended the connection, or None."""
         self._thread.join(_LOOK_SECONDS)
         return self._pump.trouble
 
@@ -223,7 +224,7 @@ class PumpTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, pump: Pump) -> None:
-        """Run one in the loop."""
+        """Run a pump in the loop."""
         task = asyncio.get_running_loop().create_task(pump.run())
         self._tasks.add(task)
 
@@ -234,5 +235,5 @@ class PumpTasks:
         task.add_done_callback(done)
 
     async def close(self) -> None:
-        """End those that are left."""
+        """End all remaining pumps."""
         await _cancel(*self._tasks)

@@ -1,4 +1,4 @@
-"""The schemes of URLs: one table with what farcall knows of each channel.
+"""The schemes of URLs: one table with the properties of each channel.
 
 A package adds a channel by an entry point in the group ``farcall.channels``, which names a :class:`Scheme`::
 
@@ -27,20 +27,20 @@ Form = Literal["host", "resource", "socket", "path", "command"]
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """One kind of channel. By default it is taken for one that others reach, and read on the way.
+    """One kind of channel. By default farcall assumes that other machines can reach it and read its bytes.
 
     Attributes:
-        example: the form of its URLs and one of them, for messages.
+        example: the form of its URLs and an example, for messages.
         form: what follows the scheme. ``"host"``: ``//HOST:PORT``; ``"resource"``: ``//HOST:PORT/PATH``;
             ``"socket"``: ``///PATH`` of a Unix socket's file; ``"path"``: ``//`` and any text, which becomes
             :attr:`Address.path`; ``"command"``: a command line without ``//``, for ``pipe`` alone.
-        dial: makes a client's line, as :func:`farcall.rpc.channels.dial`.
-        listen: begins to listen, as :func:`farcall.rpc.channels.listen`; UsageError where nothing can.
+        dial: connects a client, as :func:`farcall.rpc.channels.dial`.
+        listen: begins to listen, as :func:`farcall.rpc.channels.listen`; UsageError if this kind cannot.
         default_port: of a URL that names no port; None: the URL must name one.
-        secret: whether nobody on the way can read what is sent: it is encrypted, or stays in this machine.
-            Other channels carry no tokens, and serve other machines only where the user says ``insecure``.
-        local: whether only processes of this machine reach it, whatever the URL says.
-        may_relay: whether a server may go on to such an address when a client asks it to.
+        secret: whether nobody else can read the bytes: they are encrypted, or stay on this machine. Other
+            channels carry no tokens, and serve other machines only if the user says ``insecure``.
+        local: whether only processes of this machine can reach it, whatever the URL says.
+        may_relay: whether a server may relay to such an address when a client asks for it.
     """
 
     example: str
@@ -57,13 +57,13 @@ def find_scheme(name: str) -> Scheme | None:
     """The scheme of that name, of farcall or of an installed package; None when there is none.
 
     Raises:
-        UsageError: the package's entry point gives no :class:`Scheme`.
+        UsageError: the package's entry point is not a :class:`Scheme`.
     """
     return BUILTIN.get(name) or _installed_scheme(name)
 
 
 def scheme_names() -> list[str]:
-    """All names, those of farcall first."""
+    """The names of all schemes, farcall's first."""
     return [*BUILTIN, *sorted(installed("channel").keys() - BUILTIN.keys())]
 
 
@@ -172,7 +172,7 @@ BUILTIN: Mapping[str, Scheme] = {
         dial=_dial_pipe,
         listen=_listen_pipe,
         secret=True,
-        local=True,  # and never for a relay: it would start a command
+        local=True,  # may_relay stays False: a client could make the server run a command
     ),
     "tls": Scheme(
         example="tls://HOST:PORT, such as tls://board.local:9090",

@@ -1,7 +1,7 @@
 """Shared memory on one host: two rings in a memory file, handed over a Unix socket.
 
 The client makes the file and sends it with its first byte. The handshake goes over the socket; then the
-packets go through the rings (native/session/posix/channel_shm.c), and the socket tells that a side is gone.
+packets go through the rings (native/session/posix/channel_shm.c), and the socket shows when a peer is gone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _GREETING = b"\x5f"
 _HEADER_BYTES = 4096
-_RING_BYTES = 1 << 20  # stays in a cache, and lets each side work for long before it waits for the other
+_RING_BYTES = 1 << 20  # fits into a cache, yet a peer rarely has to wait for the other
 
 
 def make_rings() -> int:
-    """A memory file for both directions; nothing of it is in memory before it is used."""
+    """A memory file with a ring for each direction; its pages are allocated on first use."""
     memory = os.memfd_create("farcall-rings", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, _HEADER_BYTES + 2 * _RING_BYTES)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -35,10 +35,10 @@ def make_rings() -> int:
 
 
 def dial_shared(address: Address, deadline: float) -> Connection:
-    """A line over shared memory.
+    """Connect over shared memory.
 
     Raises:
-        ConnectError: nobody listens there.
+        ConnectError: no server listens there.
     """
     memory = make_rings()
     try:
@@ -53,7 +53,7 @@ def dial_shared(address: Address, deadline: float) -> Connection:
 
 
 def listen_shared(address: Address) -> Listener:
-    """Listens at the Unix socket where clients hand over their memory files.
+    """Listen at the Unix socket over which clients send their memory files.
 
     Raises:
         UsageError: the address cannot be used.
@@ -62,7 +62,7 @@ def listen_shared(address: Address) -> Listener:
 
 
 async def open_shared(address: Address, arrival: Arrival) -> Accepted:
-    """Take the client's memory file."""
+    """Receive the client's memory file."""
     readable = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(arrival.socket, readable.set)

@@ -1,4 +1,4 @@
-"""Plain sockets: TCP over IPv4 and IPv6, and Unix sockets; the ground that other channels stand on."""
+"""Plain sockets: TCP over IPv4 and IPv6, and Unix sockets. Other channels build on these."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 CURE = "is `farcall serve` running there?"
 _BACKLOG = 512
-_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # a silent machine is gone after 20 s
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+}  # detects a dead peer in 20 s
 
 
 def tune(connection: socket.socket) -> None:
-    """What every TCP connection wants: no delay of small packets, and to hear of a machine that is gone."""
+    """Set the options of a TCP connection: send small packets without delay, and detect dead machines."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -31,19 +35,19 @@ def tune(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-# ---- to a server
+# ---- the client
 
 
 def remaining(deadline: float) -> float:
-    """Seconds until a time of ``time.monotonic()``, for a socket's timeout: never 0, which would not wait."""
+    """Seconds until a time of ``time.monotonic()``, for a socket's timeout; never 0, which does not block."""
     return max(deadline - time.monotonic(), 0.001)
 
 
 def open_socket(address: Address, deadline: float) -> socket.socket:
-    """A connected, blocking socket; every address of the host is tried.
+    """A connected, blocking socket; tries every address of the host.
 
     Raises:
-        ConnectError: nobody listens there.
+        ConnectError: no server listens there.
     """
     try:
         candidates = _candidates(address)
@@ -63,9 +67,8 @@ def open_socket(address: Address, deadline: float) -> socket.socket:
 def _candidates(address: Address) -> list[tuple[int, object]]:
     if not address.host:
         return [(socket.AF_UNIX, address.path)]
-    hosts = (
-        ["127.0.0.1", "::1"] if address.host == "localhost" else [address.host]
-    )  # not all tables name both
+    # Not every /etc/hosts lists both addresses of localhost.
+    hosts = ["127.0.0.1", "::1"] if address.host == "localhost" else [address.host]
     return [
         (family, name)
         for host in hosts
@@ -77,7 +80,7 @@ def _connected(family: int, name: object, deadline: float) -> socket.socket:
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         connection.settimeout(remaining(deadline))
-        connection.connect(name)  # type: ignore[arg-type]  # a path or an address, as the family wants
+        connection.connect(name)  # type: ignore[arg-type]  # a path or an address, by the family
         connection.settimeout(None)
         tune(connection)
     except BaseException:
@@ -86,11 +89,11 @@ def _connected(family: int, name: object, deadline: float) -> socket.socket:
     return connection
 
 
-# ---- as a server
+# ---- the server
 
 
 def open_listener(address: Address) -> socket.socket:
-    """A listening socket. A Unix socket that a dead server left is replaced; its file is for this user alone.
+    """A listening socket. Replaces a Unix socket that a dead server left; only this user can access its file.
 
     Raises:
         UsageError: the address cannot be used.
@@ -147,11 +150,11 @@ def _remove_dead(address: Address) -> None:
 
 
 def close_listener(listener: socket.socket) -> None:
-    """Close it; the file of a Unix socket goes with it."""
+    """Close a listening socket, and remove the file of a Unix socket."""
     if listener.fileno() < 0:
         return
     path = listener.getsockname() if listener.family == socket.AF_UNIX else None
-    if isinstance(path, str) and path:  # bytes: a name without a file
+    if isinstance(path, str) and path:  # bytes: an abstract name, without a file
         with contextlib.suppress(OSError):
             Path(path).unlink()
     listener.close()

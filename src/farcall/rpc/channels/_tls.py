@@ -1,4 +1,4 @@
-"""Who one side of a TLS connection is, and whom it trusts."""
+"""The certificates of one peer of a TLS connection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tls:
-    """The files with which one side shows who it is, and knows who the other is. All are PEM.
+    """The files with which one peer proves its identity and checks that of the other. All are PEM.
 
     Attributes:
-        ca: certificates of those who sign the other side's; None, on a client: those that the system trusts.
-        cert: this side's certificate, with what stands between it and the other side's ``ca``. A server needs
-            one, and asks its clients for theirs.
+        ca: certificates of the authorities that sign the other peer's; None, on a client: those that the
+            system trusts.
+        cert: this peer's certificate, with the intermediate ones up to the other peer's ``ca``. A server
+            needs one, and requires one of its clients.
         key: the private key of ``cert``.
     """
 
@@ -36,7 +37,7 @@ class Tls:
         return cls(path.with_name("ca.pem"), Path(f"{path}.pem"), Path(f"{path}.key"))
 
     def client_context(self) -> ssl.SSLContext:
-        """For a client: the server's name is checked.
+        """The context of a client, which checks the server's name.
 
         Raises:
             UsageError: a file cannot be read.
@@ -49,7 +50,7 @@ class Tls:
         return self._load(context)
 
     def server_context(self) -> ssl.SSLContext:
-        """For a server: clients must have a certificate that ``ca`` signed.
+        """The context of a server, which requires a client certificate that ``ca`` signed.
 
         Raises:
             UsageError: a file cannot be read, or is missing.
@@ -82,7 +83,7 @@ class Tls:
 
 
 def _check_readable(name: str, file: str | Path | None) -> None:
-    """OpenSSL does not say which of the files is missing."""
+    """Check a file first, because OpenSSL does not say which file is missing."""
     if file is None:
         return
     try:

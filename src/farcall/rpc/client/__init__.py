@@ -1,1 +1,1 @@
-"""The client of a session: connecting, calls, tensors and modules of the other side."""
+"""The client of a session: connecting, remote calls, tensors and modules."""

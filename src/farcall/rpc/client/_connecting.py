@@ -1,4 +1,4 @@
-"""Opening a session: the line to the server, and the session on it."""
+"""Opens a session: connects to the server, and begins the session on that connection."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def connect(
     """Open a session with a farcall server, or a TVM RPC server.
 
     Args:
-        url: where it listens: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``,
+        url: the server's URL: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``,
             ``"shm:///PATH"`` (shared memory on this machine), ``"tls://HOST:PORT"``, ``"ws://HOST:PORT/PATH"``,
             ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
             standard input and output.
-        key: what the server was started with.
-        via: servers on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
+        key: the key with which the server was started.
+        via: the relays on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
             the session with the next, and forwards; farcall servers and TVM servers can both do that.
-        timeout: seconds until the session must stand.
-        call_timeout: seconds for each call and copy; None waits as long as it takes. A call that takes longer
-            ends the session: see :func:`farcall.deadline`.
-        session_timeout: seconds after which the (nearest) server ends the session, if not before.
-        token: ``NAME.SECRET`` from `farcall token create`, where the server at ``url`` wants one.
-        tls: the files for ``tls://`` and ``wss://``, on the line from here.
+        timeout: maximum seconds until the session is open.
+        call_timeout: maximum seconds for each call and copy; None: no limit. A call that takes longer ends
+            the session: see :func:`farcall.deadline`.
+        session_timeout: maximum duration of the session in seconds, after which the (nearest) server ends it.
+        token: ``NAME.SECRET`` from `farcall token create`, if the server at ``url`` requires one.
+        tls: the files for ``tls://`` and ``wss://``, on the connection from this machine.
 
     Returns:
         The session; use it in a ``with`` statement, or close it.
 
     Raises:
-        UsageError: ``url`` or a number is none, a ``tls`` file cannot be used, or the token would travel in
-            plain text.
-        ConnectError: nobody listens there, the key or token is wrong, or it is no RPC server; its subclass
-            ConnectTimeoutError (a ``TimeoutError``): it did not stand in time.
+        UsageError: ``url`` or a number is not valid, a ``tls`` file cannot be used, or the token would travel
+            in plain text.
+        ConnectError: no server listens at ``url``, the key or token is wrong, or it is not an RPC server; its
+            subclass ConnectTimeoutError (a ``TimeoutError``): the session did not open in time.
         MissingExtraError: the channel needs a package that is not installed.
     """
     limits = {"timeout": timeout, "call_timeout": call_timeout, "session_timeout": session_timeout}
@@ -61,7 +61,7 @@ def connect(
     for hop in hops:
         parse_address(hop.url)
         check_key(hop.key)
-    for i, hop in enumerate(others):  # what is for one server is said to all before it
+    for i, hop in enumerate(others):  # every server before a hop reads that hop's token
         for before in (first, *others[:i]):
             check_token(parse_address(before.url), hop.token)
     connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)

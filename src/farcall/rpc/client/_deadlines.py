@@ -1,4 +1,4 @@
-"""Limits of time for what a thread asks of other machines."""
+"""Deadlines for the remote calls of a thread."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from farcall import _core
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Within the block, remote calls and copies of this thread must have ended after so many seconds in all.
+    """Within the block, all remote calls and copies of this thread together may take ``seconds``.
 
     ::
 
         with fc.deadline(0.5):
             y = far["main"](x)
 
-    A call that takes longer ends its session with :class:`~farcall.errors.DeadlineExceededError`, since a
-    kernel cannot be stopped but with its process. Servers of farcall are told how much time is left, each on
-    the way: the one where the call runs ends its worker then, and says so. A call that such a server comes to
-    too late is refused with the same error, and so is one that would be sent too late; then the session goes
-    on. Blocks nest; the nearest deadline counts. In asyncio code use
+    A call that takes longer ends its session with :class:`~farcall.errors.DeadlineExceededError`, because a
+    kernel can only be stopped by ending its process. Each farcall server of a chain is told how much time is
+    left; the server that runs the call ends its worker at the deadline, and tells the client. A call that
+    would be sent, or would start on a farcall server, after the deadline is refused with the same error; then
+    the session goes on. Blocks nest; the nearest deadline counts. In asyncio code use
     ``connect(call_timeout=...)``, since tasks share their thread.
 
-    To stop waiting, and let a call go on, there are ``Call.result(timeout)`` and ``call_async(timeout=...)``.
+    To stop waiting while the call goes on, use ``Call.result(timeout)`` or ``call_async(timeout=...)``.
 
     Raises:
         ValueError: ``seconds`` is not positive.

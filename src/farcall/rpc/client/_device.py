@@ -1,4 +1,4 @@
-"""Devices of a server: what they are, and the streams on which they work."""
+"""Devices of a server: their attributes and streams."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _POINTER = TYPE_INDICES["pointer"]
 class RemoteDevice:
     """A device of a server. From :meth:`Session.device`.
 
-    ``exist`` says whether it is there; the other attributes are None where the device does not know them:
+    ``exist`` says whether the server has it; the other attributes are None if the device does not know them:
     ``max_threads_per_block``, ``warp_size``, ``max_shared_memory_per_block``, ``compute_version``,
     ``device_name``, ``max_clock_rate``, ``multi_processor_count``, ``max_thread_dimensions``,
     ``max_registers_per_block``, ``gcn_arch``, ``api_version``, ``driver_version``, ``l2_cache_size_bytes``,
     ``total_global_memory``, ``available_global_memory`` (bytes), ``image_pitch_alignment``.
 
     Attributes:
-        device: as the server numbers it. A RemoteDevice can be passed to the server's functions as it is.
+        device: the device by the server's numbers. A RemoteDevice can be passed to the server's functions.
     """
 
     def __init__(self, remote: Remote, device: Device) -> None:
@@ -37,7 +37,7 @@ class RemoteDevice:
         self._remote = remote
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """As tensors there have it: so it can be passed to functions of the server."""
+        """The device as remote tensors give it, so that it can be passed to functions of the server."""
         return self.device.dlpack_device_type() + REMOTE_STEP * (
             self._remote.endpoint.slot + 1
         ), self.device.index
@@ -64,7 +64,7 @@ class RemoteDevice:
         return value
 
     def sync(self, stream: Stream | None = None) -> None:
-        """Wait until the device has done all work of a stream; of the default one without."""
+        """Wait until the device has done all work of a stream; None: of the default stream."""
         self._ask(_SYNC, (_POINTER, stream.handle if stream is not None else 0))
 
     def set_current(self) -> None:
@@ -77,7 +77,7 @@ class RemoteDevice:
 
     @property
     def current_stream(self) -> int:
-        """The handle of the stream that is set; 0 for the default one."""
+        """The handle of the current stream; 0: the default stream."""
         return self._pointer(_CURRENT)
 
     def _pointer(self, code: int) -> int:
@@ -107,7 +107,7 @@ class Stream:
 
     @contextmanager
     def use(self) -> Iterator[Stream]:
-        """Within the block the device works on this stream; afterwards on the one before."""
+        """Make this the device's current stream within the block, and the previous one after it."""
         before = self.device.current_stream
         self.device._ask(_SET, (_POINTER, self.handle))
         try:
@@ -120,7 +120,7 @@ class Stream:
         self.device.sync(self)
 
     def free(self) -> None:
-        """Give it back. Safe to call twice."""
+        """Free the stream. Safe to call twice."""
         if not self._freed:
             self._freed = True
             self.device._ask(_FREE, (_POINTER, self.handle))

@@ -1,7 +1,7 @@
-"""What keeps a session that is idle, with a server that ends silent ones (``farcall serve --lease``).
+"""Keeps an idle session alive on a server that ends silent sessions (``farcall serve --lease``).
 
-The server counts bytes, whatever they are. An empty packet means nothing to it, nor to a TVM server. A
-process that is stopped sends none, and that is the point.
+The server counts all bytes. farcall's and TVM's servers ignore an empty packet. A stopped process sends none,
+so its sessions end, as they should.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _SHORTEST, _LONGEST = 0.02, 3600.0  # seconds
 
 
 def keep(endpoint: _core.Endpoint, lease: object) -> threading.Event | None:
-    """Send empty packets on a line until it is closed or lost, or nothing holds it any more: a session does,
-    and so does everything that came from it.
+    """Send empty packets until the connection is closed or lost, or its last reference is gone: the session
+    and all objects that came from it hold one.
 
     Args:
-        endpoint: of the session to keep.
+        endpoint: of the session to keep alive.
         lease: seconds of silence that its server allows; anything but a positive number means no limit.
 
     Returns:
-        What to set when the session is closed.
+        The event to set when the session is closed; None if the server has no limit.
     """
     if not isinstance(lease, int | float) or not lease > 0:
         return None

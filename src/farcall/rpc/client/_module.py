@@ -21,10 +21,10 @@ _MODULE = _core.TYPE_INDICES["module"]
 class RemoteModule(_core.RemoteRef):
     """A module on a server: functions by name. From :meth:`Session.load_module`, or the result of a call.
 
-    It can be passed to remote functions; the server releases it when the last reference to it goes.
+    It can be passed to remote functions; the server releases it when its last reference here is gone.
 
     Attributes:
-        name: of the file that it came from, where that is known.
+        name: of the file that it came from, if known.
     """
 
     name = "a module"
@@ -37,7 +37,7 @@ class RemoteModule(_core.RemoteRef):
 
     @classmethod
     def loaded(cls, remote: Remote, name: str, file: str, signatures: Mapping[str, Signature]) -> Self:
-        """Load a file of the session's folder, which is called ``file`` here."""
+        """Load a file of the session's folder; ``file`` is its name on the client."""
         module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), file)
         module._remote = remote
         module._signatures = signatures
@@ -45,7 +45,7 @@ class RemoteModule(_core.RemoteRef):
 
     @classmethod
     def renamed(cls, module: object, name: str) -> Self:
-        """What a call gave, with the name that messages say."""
+        """The module that a call returned, under the name that messages use."""
         if not isinstance(module, cls):
             raise ProtocolError(f"{name}: the server answered with {module!r} where a module was expected")
         module.name = name
@@ -61,7 +61,7 @@ class RemoteModule(_core.RemoteRef):
             query_imports: Look also in the modules that it imports.
 
         Raises:
-            AttributeError: the module has none of that name.
+            AttributeError: the module has no function of that name.
         """
         function = self._find(name, query_imports)
         if function is None:
@@ -83,7 +83,7 @@ class RemoteModule(_core.RemoteRef):
         return self._find(name, query_imports) is not None
 
     def function_names(self) -> list[str]:
-        """The names of its functions, sorted; from a farcall server."""
+        """The names of its functions, sorted. Only farcall servers list them."""
         return self._remote.names("farcall.rpc.module_functions", self)
 
     def _find(self, name: str, query_imports: bool) -> Function | None:
@@ -97,19 +97,19 @@ class RemoteModule(_core.RemoteRef):
             self._functions[key] = function
         return self._functions[key]
 
-    # ---- about it
+    # ---- properties
 
     @property
     def kind(self) -> str:
-        """What it is made of: ``"library"``, or the name of another kind."""
+        """The module's kind: ``"library"``, or another."""
         return self._remote.call_for(str, "ffi.ModuleGetKind", self)
 
     def inspect_source(self, format: str = "") -> str:
-        """The source that the module keeps; empty without one."""
+        """The source code that the module keeps; empty if it keeps none."""
         return self._remote.call_for(str, "ffi.ModuleInspectSource", self, format)
 
     def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:
-        """What the library says of a function, read from its JSON; None when it says nothing."""
+        """A function's metadata, read from the library's JSON; None if there is none."""
         helper = "ffi.ModuleGetFunctionMetadata"
         text = self._remote.call(helper, self, name, query_imports)
         return None if text is None else self._remote.parse(dict, helper, text)
@@ -118,21 +118,21 @@ class RemoteModule(_core.RemoteRef):
         """Make another module's functions reachable from this one, on the server.
 
         Raises:
-            RuntimeError: that module imports this one, or is it.
+            RuntimeError: ``module`` is this module, or imports it.
         """
         self._remote.call("tvm.rpc.server.ImportModule", self, module)
         self._functions.clear()
 
     def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
-        """Measure a function of the module where it runs, by the clock of the device.
+        """Measure a function of the module on the server, by the clock of the device.
 
         Args:
             name: of the function.
-            args: for the function; tensors of this process are copied there first.
+            args: the function's arguments; local tensors are copied to the server first.
             options: see :class:`~farcall.rpc.TimingOptions`.
 
         Returns:
-            Seconds a call, once for each repeat.
+            Seconds per call, one number for each repeat.
         """
         return TimingOptions.of(options).run(self._remote, self, name, args)
 
@@ -141,7 +141,7 @@ class RemoteModule(_core.RemoteRef):
 
 
 class RemoteObject(_core.RemoteRef):
-    """Any other object on a server, such as a Map. It can be passed back; its last reference releases it."""
+    """Any other object on a server, such as a Map. You can pass it back; its last reference releases it."""
 
 
 def _wrap(ref: _core.RemoteRef) -> _core.RemoteRef:

@@ -1,4 +1,4 @@
-"""What modules, devices and files of one server have in common: its functions by name."""
+"""A server's functions by name, which sessions, modules and devices share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _POINTER = TYPE_INDICES["pointer"]
 
 
 class Stats(NamedTuple):
-    """Counters of one session, from this side."""
+    """Counters of one session, on the client."""
 
-    calls: int  # of functions, with those of a pipeline
-    round_trips: int  # waits for an answer
+    calls: int  # of functions, including those of pipelines
+    round_trips: int  # waits for a reply
     copies: int  # of tensors, in any direction
     copied_in: int  # bytes to the server
-    copied_out: int  # bytes from it
-    bytes_in: int  # received in all, and
-    bytes_out: int  # sent in all, behind the handshake
+    copied_out: int  # bytes from the server
+    bytes_in: int  # all bytes received after the handshake
+    bytes_out: int  # all bytes sent after the handshake
 
 
 class Remote:
@@ -44,10 +44,10 @@ class Remote:
         return self.endpoint.function(handle, name) if handle else None
 
     def ask(self, code: int, what: str, *values: Any) -> Any:
-        """The one value with which the server answers a syscall.
+        """Send a syscall; returns the one value of the server's answer.
 
         Raises:
-            ProtocolError: there is none, or there are several.
+            ProtocolError: the answer has no value, or several.
         """
         answer = self.endpoint.request(code, what, values)
         if len(answer) != 1:
@@ -55,10 +55,10 @@ class Remote:
         return answer[0]
 
     def pointer(self, code: int, what: str, *values: Any) -> int:
-        """The same where it is a handle; a null pointer (0) may come as None.
+        """Send a syscall whose answer is a handle; returns 0 for a null pointer, which may come as None.
 
         Raises:
-            ProtocolError: it is none.
+            ProtocolError: the answer is not a handle.
         """
         match self.ask(code, what, *values):
             case None:
@@ -72,10 +72,10 @@ class Remote:
         return ProtocolError(f"{self.url} answered `{what}` with {answer!r:.80}, expected {expected}")
 
     def helper(self, name: str) -> Function:
-        """One of the server's own functions, which is looked up once.
+        """One of the server's standard functions, which is looked up once.
 
         Raises:
-            RemoteError: it has none of that name.
+            RemoteError: the server has no function of that name.
         """
         function = self._helpers.get(name) or self.find(name)
         if function is None:
@@ -84,32 +84,32 @@ class Remote:
         return function
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call one of the server's own functions."""
+        """Call one of the server's standard functions."""
         return self.helper(name)(*args)
 
     def call_for(self, kind: type[T], name: str, *args: Any) -> T:
-        """The same for a result of one kind.
+        """Call a standard function whose result is of one type.
 
         Raises:
-            ProtocolError: the server gave another.
+            ProtocolError: the result is of another type.
         """
         return self.check(kind, name, self.call(name, *args))
 
     def check(self, kind: type[T], name: str, result: object) -> T:
-        """What the function ``name`` gave, if it is of this kind.
+        """Return the result of the function ``name`` if it is of this type.
 
         Raises:
-            ProtocolError: it is of another.
+            ProtocolError: it is of another type.
         """
         if not isinstance(result, kind):
             raise self._astray(name, result, kind.__name__)
         return result
 
     def parse(self, kind: type[T], name: str, text: object) -> T:
-        """The same for what comes as JSON.
+        """Decode the JSON result of the function ``name`` if it is of this type.
 
         Raises:
-            ProtocolError: it is no JSON, or that of another kind.
+            ProtocolError: it is not JSON, or of another type.
         """
         try:
             result = json.loads(self.check(str, name, text))
@@ -120,11 +120,11 @@ class Remote:
         return result
 
     def names(self, lister: str, *args: Any) -> list[str]:
-        """What a function of a farcall server lists."""
+        """The names that a function of a farcall server lists."""
         return self.parse(list, lister, self.call(lister, *args))
 
     def did_you_mean(self, name: str, lister: str, *args: Any) -> str:
-        """For an error: which of those names is meant; empty where none is, or the server lists none."""
+        """For an error message: a hint at a similar name; empty if there is none, or no list."""
         with contextlib.suppress(RemoteError):
             return did_you_mean(name, map(str, self.names(lister, *args)))
         return ""

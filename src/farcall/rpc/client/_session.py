@@ -1,4 +1,4 @@
-"""The client's half: a session with a server, and what lives behind it."""
+"""The client's half of a session: its functions, modules, tensors and files on the server."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from farcall.rpc.shared._limits import Limits
 if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
 
-# What the endpoint does differently for a peer that offers it: FC_PEER_* of native/session/client/remote.h.
+# Features of the peer that change the endpoint's behaviour: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
 _PEER_FEATURES = {name: _core.PEER[name] for name in ("callbacks", "promises", "deadlines")}
 
 
 class Session:
-    """A connection to a server, and all that this side holds there. Made by :func:`farcall.connect`.
+    """A connection to a server, and the client's objects on it. Made by :func:`farcall.connect`.
 
-    It may be used by many threads; their calls take turns. What its calls give out (functions, tensors,
-    modules) keeps the connection open.
+    Many threads may use it; their calls take turns. The functions, tensors and modules that its calls return
+    keep the connection open.
 
     Attributes:
-        url: of the server; of the nearest, where the session goes on through others.
-        route: of every server on the way, the nearest first.
-        features: what it offers beyond TVM's protocol, such as ``"callbacks"``; empty for a TVM server.
-        server_limits: what bounds a session there (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
+        url: the server's URL; in a chain, that of the nearest server.
+        route: the URLs of all servers of the chain, the nearest first.
+        features: abilities beyond TVM's protocol that the server offers, such as ``"callbacks"``.
+        server_limits: the server's limits (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
     """
 
     def __init__(
@@ -91,8 +91,9 @@ class Session:
             self._agree(answer)
 
     def _start(self, constructor: tuple[Any, ...]) -> str | None:
-        """Begin, and find out who is on the way: what the server says of itself."""
-        # A farcall server between answers to this name itself; one of TVM's passes the question on, in vain.
+        """Begin the session, and find out if a server of the chain is TVM's; returns the server's hello."""
+        # A farcall server in the middle of the chain answers this name itself; a TVM server forwards the
+        # lookup, and the next server does not find it.
         between = tuple(f"farcall.rpc.clock@{url}" for url in self.route[1:])
         answer, known = self._endpoint.start(constructor, "{}", between)
         self._behind_tvm = known < len(between)
@@ -100,11 +101,11 @@ class Session:
         return answer
 
     def _agree(self, answer: str) -> None:
-        """Take what the server says of itself."""
+        """Read the server's hello: its features and limits."""
         try:
             told = json.loads(answer)
             self.features = frozenset(map(str, told.get("features", ())))
-            if self._behind_tvm:  # which takes what these send for addresses of its own
+            if self._behind_tvm:  # a TVM relay would take these features' numbers for its own handles
                 self.features -= _PEER_FEATURES.keys()
             self.server_limits = dict(told.get("limits", {}))
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -114,7 +115,7 @@ class Session:
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
         bits |= _PEER_BEHIND_TVM * self._behind_tvm
         values = self.server_limits.get("values")
-        # With a promise travel its id and the function, too.
+        # A call with a promise also sends the promise's id and the function.
         args_max = values - 2 if isinstance(values, int) and 2 < values < 1 << 31 else 0
         self._endpoint.set_features(_PEER_FARCALL | bits, args_max)
 
@@ -123,12 +124,12 @@ class Session:
     def get_function(self, name: str) -> Function:
         """The function that the server exports under ``name``; call it like a local one.
 
-        Tensors of this process that are passed to it are copied for the call; results stay on the server
-        (``.numpy()`` brings them here). Callables of this process can be passed to a farcall server, which
-        may call them until the call returns.
+        Local tensors that you pass to it are copied for the call; results stay on the server (``.numpy()``
+        copies them to this process). You can pass callables of this process to a farcall server, which may
+        call them until the call returns.
 
         Raises:
-            AttributeError: the server exports none of that name.
+            AttributeError: the server exports no function of that name.
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
@@ -156,7 +157,7 @@ class Session:
             path: the file on this machine.
 
         Returns:
-            The module there. Functions of an artifact carry their Signatures, as they do here.
+            The module on the server. Functions of an artifact carry their Signatures, as local ones do.
 
         Raises:
             UsageError: there is no such file.
@@ -167,10 +168,10 @@ class Session:
         return RemoteModule.loaded(self._remote, name, file.name, signatures)
 
     def system_lib(self, prefix: str = "") -> RemoteModule:
-        """What is linked into the server's process, as a module.
+        """The functions that are linked into the server's process, as a module.
 
         Args:
-            prefix: of the symbols' names, behind ``__tvm_ffi_``.
+            prefix: the prefix of the symbols' names, after ``__tvm_ffi_``.
         """
         module = self._remote.call("ffi.SystemLib", *([prefix] if prefix else []))
         return RemoteModule.renamed(module, "the system library")
@@ -181,33 +182,33 @@ class Session:
         ::
 
             with session.pipeline() as p:
-                first = p(f, x)           # sent with others; no waiting
-                second = p(g, first, 2)   # takes a result that is not here yet
+                first = p(f, x)           # sent together with others; no waiting
+                second = p(g, first, 2)   # uses a result that has not arrived yet
             print(second.result())
 
-        ``p(function, *args)`` gives a :class:`~farcall.rpc.Call`; ``p.map(function, items)`` gives all
-        results. At the end of the block everything is answered; failures are in the calls. Between farcall
-        peers the result of an earlier call is taken from where it is; at a TVM server it is waited for.
+        ``p(function, *args)`` returns a :class:`~farcall.rpc.Call`; ``p.map(function, items)`` returns all
+        results. At the end of the block all calls are answered; each call holds its error. A farcall server
+        takes the result of an earlier call from its own memory; with a TVM server the client waits for it.
         """
         return _core.Pipeline(self._endpoint, keep="promises" in self.features)
 
     def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
-        """Measure a function of the server there, by the clock of the device.
+        """Measure a function on the server, by the clock of the device.
 
         Args:
             name: of a function that the server exports.
-            args: for the function; tensors of this process are copied there first.
+            args: the function's arguments; local tensors are copied to the server first.
             options: see :class:`~farcall.rpc.TimingOptions`.
 
         Returns:
-            Seconds a call, once for each repeat.
+            Seconds per call, one number for each repeat.
         """
         return TimingOptions.of(options).run(self._remote, None, name, args)
 
     # ---- errors
 
     def keep_tracebacks(self) -> None:
-        """Have the server keep where errors come from, from now on; see :meth:`last_traceback`.
+        """Make the server keep the tracebacks of errors from now on; see :meth:`last_traceback`.
 
         Raises:
             PermissionDeniedError: the token lacks the scope ``load``: tracebacks show the server's code.
@@ -233,7 +234,7 @@ class Session:
         """Copy a tensor (numpy, torch, anything with ``__dlpack__``) to the server.
 
         Returns:
-            The tensor there. ``.numpy()`` copies it back; it is freed when the last reference to it goes.
+            The tensor on the server. ``.numpy()`` copies it back; its last reference frees it.
         """
         return self._endpoint.tensor(x, _plain(device))
 
@@ -243,20 +244,20 @@ class Session:
         dtype: Any = "float32",
         device: str | Device | RemoteDevice = "cpu:0",
     ) -> Tensor:
-        """A tensor on the server whose elements are not set."""
+        """An uninitialized tensor on the server."""
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         return self._endpoint.empty(dims, dtype, _plain(device))
 
     def copy(self, source: Any, target: Any) -> None:
-        """Copy a tensor into one that exists. One of them is on this session, or both are.
+        """Copy a tensor into an existing one. At least one of them is on this session's server.
 
         Args:
             source: a remote tensor, or anything with ``__dlpack__``.
             target: the same; of the source's shape and dtype.
 
-        What lies between the elements of a strided remote target is not touched, so that others may write
-        there meanwhile. There is one exception: a view of more than 16,384 pieces of less than 256 bytes each
-        (every other element of a large matrix, say) is read with what lies between, changed and written back.
+        The bytes between the elements of a strided remote target are not touched, so that others may write to
+        them meanwhile. There is one exception: a view of more than 16,384 pieces of less than 256 bytes each
+        (every other element of a large matrix, say) is read with those bytes, changed and written back.
 
         Raises:
             ValueError: shapes or dtypes differ, neither is remote, or the target is read-only.
@@ -268,24 +269,24 @@ class Session:
 
         Args:
             tensor: a remote tensor.
-            index: ints, slices, None, ``...``; as numpy's basic indexing.
+            index: ints, slices, None and ``...``, as in numpy's basic indexing.
         """
         return views.view(tensor, index)
 
     # ---- files
 
     def upload(self, source: bytes | str | os.PathLike[str], name: str | None = None) -> str:
-        """Store a file in the session's folder on the server; it goes with the session.
+        """Store a file in the session's folder on the server, which removes it at the session's end.
 
-        A farcall server that holds the content already is not sent it again; other files are sent as they are
-        read. A long upload shows its progress when stderr is a terminal.
+        If a farcall server already has the content, the client does not send it again; other files are sent
+        while they are read. A long upload shows its progress when stderr is a terminal.
 
         Args:
-            source: bytes, or the path of a file here.
-            name: its name there; the file's own by default.
+            source: bytes, or the path of a file on this machine.
+            name: the file's name on the server; by default that of ``source``.
 
         Returns:
-            The name.
+            The name on the server.
         """
         if not isinstance(source, bytes):
             source = Path(source)
@@ -304,7 +305,7 @@ class Session:
         self._remote.call("tvm.rpc.server.remove", name)
 
     def listdir(self, name: str = ".") -> list[str]:
-        """Names in (a folder of) the session's folder."""
+        """The names in the session's folder, or in a folder of it."""
         text = self._remote.call_for(str, "tvm.rpc.server.listdir", name)
         return text.split(",") if text else []
 
@@ -312,8 +313,8 @@ class Session:
 
     @property
     def call_timeout(self) -> float | None:
-        """Seconds for each call and copy; None waits as long as it takes. A call that takes longer ends the
-        session: see :func:`farcall.deadline`."""
+        """Maximum duration of each call and copy, in seconds; None: no limit. A call that takes longer ends
+        the session: see :func:`farcall.deadline`."""
         return self._endpoint.timeout
 
     @call_timeout.setter
@@ -322,7 +323,7 @@ class Session:
 
     @property
     def stats(self) -> Stats:
-        """What has travelled so far."""
+        """The session's counters so far."""
         return Stats(*self._endpoint.stats)
 
     @property
@@ -331,12 +332,12 @@ class Session:
         return self._endpoint.closed
 
     def beat(self) -> bool:
-        """Tell the server that this side still runs; False when the connection is lost. A session with a
-        server that ends silent ones does this by itself."""
+        """Tell the server that this client still runs; returns False when the connection is lost. A session
+        with a server that ends silent sessions does this by itself."""
         return self._endpoint.beat()
 
     def close(self) -> None:
-        """End the session; the server frees everything that it held. Safe to call twice."""
+        """End the session; the server frees the session's objects. Safe to call twice."""
         tracing.closing(self)
         if self._over is not None:
             self._over.set()

@@ -1,4 +1,4 @@
-"""How long a function takes, measured where it runs."""
+"""Measures how long a function takes, in the process that runs it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from farcall.errors import ProtocolError
 if TYPE_CHECKING:
     from farcall.rpc.client._remote import Remote
 
-_WIDTH = 40  # of the histogram's longest bar, in characters
+_WIDTH = 40  # characters of the histogram's longest bar
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call, once for each repeat."""
+    """Seconds per call, one number for each repeat."""
 
     results: tuple[float, ...]
 
@@ -44,11 +44,11 @@ class Timing:
 
     @property
     def std(self) -> float:
-        """Standard deviation over the repeats (of the population, as TVM gives it)."""
+        """Standard deviation over the repeats (of the population, as in TVM)."""
         return statistics.pstdev(self.results)
 
     def histogram(self, bins: int = 10) -> str:
-        """The distribution as text, one line a bin.
+        """The distribution as text, one line for each bin.
 
         Raises:
             ValueError: there are no bins.
@@ -72,7 +72,7 @@ class Timing:
         return f"{numbers}  ({len(self.results)} repeats)"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The table that notebooks show."""
         cells = "".join(f"<tr><th>{name}</th><td>{_time(value)}</td></tr>" for name, value in self._numbers())
         return f"<table>{cells}</table><pre>{html.escape(self.histogram())}</pre>"
 
@@ -89,7 +89,7 @@ def _time(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TimingOptions:
-    """How to measure. A first call, which is not counted, warms up.
+    """How to measure. An extra first call warms up and is not counted.
 
     Raises:
         ValueError: a number is out of range.
@@ -97,7 +97,7 @@ class TimingOptions:
 
     number: int = 10  # calls in one measurement; the result is their mean
     repeat: int = 1  # measurements
-    min_repeat_ms: int = 0  # `number` grows until a measurement takes as long
+    min_repeat_ms: int = 0  # `number` grows until a measurement takes this long
     cooldown_interval_ms: int = 0  # a pause between measurements
     repeats_to_cooldown: int = 1  # measurements from one pause to the next
     cache_flush_bytes: int = 0  # memory that is written before each measurement, to empty the caches
@@ -106,7 +106,7 @@ class TimingOptions:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> TimingOptions:
-        """The keywords of a ``benchmark``.
+        """Options from the keywords of a ``benchmark``.
 
         Raises:
             TypeError: there is no such option.
@@ -132,7 +132,7 @@ class TimingOptions:
                 raise ValueError(f"benchmark: {name} must not be negative, got {getattr(self, name)}")
 
     def _numbers(self) -> tuple[int, ...]:
-        """In the order of TVM's ``runtime.RPCTimeEvaluator``."""
+        """The numbers in the argument order of TVM's ``runtime.RPCTimeEvaluator``."""
         return (
             self.number,
             self.repeat,
@@ -144,7 +144,7 @@ class TimingOptions:
         )
 
     def run(self, remote: Remote, module: Any, name: str, args: tuple[Any, ...]) -> Timing:
-        """Measure on a server: a function of a module there, or (None) one that the server exports."""
+        """Measure on a server: a function of a remote module, or (None) one that the server exports."""
         there = tuple(_upload(remote, arg) for arg in args)
         device = _device_of(there)
         evaluator = remote.call_for(
@@ -168,21 +168,21 @@ class TimingOptions:
 
 
 def benchmark(function: Callable[..., Any], *args: Any, **options: Any) -> Timing:
-    """Measure a function of this process; those of a server are measured there by ``session.benchmark``.
+    """Measure a function of this process; ``session.benchmark`` measures those of a server.
 
     Args:
         function: a Function, or any callable.
-        args: for it.
+        args: its arguments.
         options: see :class:`TimingOptions`.
 
     Returns:
-        Seconds a call, once for each repeat. The loop is native: an empty kernel takes about 2 ns.
+        Seconds per call, one number for each repeat. The loop is native: an empty kernel takes about 2 ns.
     """
     return TimingOptions.of(options).run_here(function, args)
 
 
 def _upload(remote: Remote, arg: Any) -> Any:
-    """A tensor of this process is there before the clock starts."""
+    """Copy a local tensor to the server, before the clock starts."""
     if isinstance(arg, _core.Tensor):
         return (
             arg
@@ -193,7 +193,7 @@ def _upload(remote: Remote, arg: Any) -> Any:
 
 
 def _device_of(args: tuple[Any, ...]) -> _core.Device:
-    """Where the first tensor lives, as the server numbers it: that device has the clock."""
+    """The device of the first tensor, by the server's numbers: its clock measures."""
     for arg in args:
         if isinstance(arg, _core.Tensor):
             return _core.Device(arg.device.dlpack_device_type() % _core.REMOTE_STEP, arg.device.index)

@@ -1,4 +1,4 @@
-"""Where the time of remote calls goes, as a picture: a trace in Chrome's format, one track a hop."""
+"""Traces of remote calls: where their time goes, in Chrome's trace format, with one track for each hop."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from farcall.rpc.client._remote import Remote
 
 _CLOCK_PROBES = 5
-_SPANS_MAX = 1 << 20  # that a server may give
-_NS_MAX = 1 << 63  # of a clock, or between two times of it
+_SPANS_MAX = 1 << 20  # that a server may send
+_NS_MAX = 1 << 63  # limit of a time or a duration
 _current: Trace | None = None
 _lock = threading.Lock()
 _sessions: weakref.WeakSet[Traceable] = weakref.WeakSet()
 
 
 class Traceable(Protocol):
-    """What a session is to a trace."""
+    """The part of a session that a trace needs."""
 
     route: tuple[str, ...]
     _remote: Remote
@@ -39,10 +39,10 @@ class Traceable(Protocol):
 
 
 class _Place(NamedTuple):
-    """A server on the way of a session, which notes."""
+    """A server of a session's chain that records spans."""
 
     url: str
-    at: str  # behind the names of its functions: a server between others is found by who follows it
+    at: str  # suffix of its functions' names: "@" and the next server's URL; empty for the last server
     offset: int  # ns to add to its clock
 
 
@@ -55,21 +55,21 @@ class _Span(NamedTuple):
 
 
 def opened(session: Traceable) -> None:
-    """A session begins: a trace that is being made gets what its server notes."""
+    """Called when a session begins: its servers join the current trace."""
     _sessions.add(session)
     if _current is not None:
         _current.join(session)
 
 
 def closing(session: Traceable) -> None:
-    """A session ends: its server is asked for what it noted."""
+    """Called before a session ends: the current trace fetches its servers' spans."""
     if _current is not None:
         _current.leave(session)
 
 
 @contextmanager
 def trace(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Within the block, note what remote calls spend their time on; then write it to a file.
+    """Record where remote calls of the block spend their time, and write that to a file at its end.
 
     ::
 
@@ -77,16 +77,16 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
             far["main"](x)
 
     Open the file with https://ui.perfetto.dev or ``chrome://tracing``. There is one track for this process,
-    and one for each server, also those between: *encode* (arguments into bytes), *wire* (until the answer is
-    here), *queue* (a request waits for those before it), *compute*, and *copy*. Servers other than
-    farcall's tell nothing of themselves. A server's clock is read when its session joins, so tracks fit
-    together within the time of a round trip.
+    and one for each server of the chain: *encode* (arguments into bytes), *wire* (until the reply arrives),
+    *queue* (a request waits for those before it), *compute*, and *copy*. Only farcall servers record spans.
+    A server's clock is read when its session joins the trace, so the tracks agree within the time of a round
+    trip.
 
     Args:
         path: of the JSON file.
 
     Raises:
-        UsageError: a trace is being made already, or the file cannot be written there.
+        UsageError: another trace is being recorded, or the file cannot be written there.
     """
     global _current
     check_folder(path)
@@ -105,7 +105,7 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class Trace:
-    """A trace that is being made."""
+    """A trace that is being recorded."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -113,14 +113,14 @@ class Trace:
         _core.trace_start()
 
     def join(self, session: Traceable) -> None:
-        """Let a session's servers note from now on; the last one first, so that none notes this."""
+        """Make a session's servers record from now on; the last server first, so that none records this."""
         if not session.closed:
             route = zip(session.route, [*(f"@{url}" for url in session.route[1:]), ""], strict=True)
             places = [_begin(session._remote, url, at) for url, at in reversed([*route])]
             self._places[session] = [place for place in reversed(places) if place is not None]
 
     def leave(self, session: Traceable) -> None:
-        """Fetch what its servers noted. A server that is gone has taken it along."""
+        """Fetch the spans of a session's servers. Those of a server that is gone are lost."""
         for url, at, offset in self._places.pop(session, ()):
             if session.closed:
                 return
@@ -138,7 +138,7 @@ class Trace:
 
 
 def _begin(remote: Remote, url: str, at: str) -> _Place | None:
-    """Let one server note from now on; None when it tells nothing of itself, as TVM's."""
+    """Make one server record from now on; None when it cannot, like TVM's."""
     try:
         offset = _clock_offset(remote, at)
         remote.call(f"farcall.rpc.trace_begin{at}")
@@ -148,7 +148,7 @@ def _begin(remote: Remote, url: str, at: str) -> _Place | None:
 
 
 def _clock_offset(remote: Remote, at: str) -> int:
-    """What to add to the server's clock: from the quickest of some readings."""
+    """The nanoseconds to add to the server's clock, from the fastest of several readings."""
     clock, best = f"farcall.rpc.clock{at}", (1 << 62, 0)
     remote.helper(clock)  # its look-up is not timed
     for _ in range(_CLOCK_PROBES):
@@ -160,10 +160,10 @@ def _clock_offset(remote: Remote, at: str) -> int:
 
 
 def _read(data: object, url: str, offset: int) -> list[_Span]:
-    """What a server sent, checked.
+    """Decode and check the spans that a server sent.
 
     Raises:
-        ProtocolError: it is not what a trace looks like.
+        ProtocolError: they are not valid.
     """
     try:
         rows: Any = json.loads(data)  # type: ignore[arg-type]
@@ -175,8 +175,8 @@ def _read(data: object, url: str, offset: int) -> list[_Span]:
 
 
 def _span(url: str, offset: int, hop: object, category: str, name: str, start: int, duration: int) -> _Span:
-    """One row of what a server sent."""
-    del hop  # a server knows itself as 1
+    """Check one row that a server sent."""
+    del hop  # every server calls itself hop 1
     if not (isinstance(category, str) and isinstance(name, str)):
         raise TypeError("a category and a name are texts")
     if not (
@@ -187,13 +187,13 @@ def _span(url: str, offset: int, hop: object, category: str, name: str, start: i
 
 
 def _events(spans: list[_Span]) -> list[dict[str, Any]]:
-    """In Chrome's trace event format: a process for each track, in it a thread for each category.
+    """The spans in Chrome's trace event format: a process for each track, with a thread for each category.
 
-    Spans of one thread must not overlap, as those of pipelined calls do: these get further threads.
+    Spans of one thread must not overlap, so those of pipelined calls, which do, get more threads.
     """
     begin = min((span.start for span in spans), default=0)
     pids = {name: i for i, name in enumerate(dict.fromkeys(["this process", *(s.track for s in spans)]))}
-    lanes: dict[tuple[str, str], list[int]] = {}  # of each thread, when its last span ends
+    lanes: dict[tuple[str, str], list[int]] = {}  # for each thread, the end of its last span
     tids: dict[tuple[str, str, int], int] = {}
     events = []
     for span in sorted(spans, key=lambda span: span.start):

@@ -1,4 +1,4 @@
-"""Files on their way to a server and back: in pieces, and not sent where the content is there."""
+"""Uploads and downloads: files travel in pieces, and are not sent if the server already has the content."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from farcall.rpc.client._remote import Remote
 from farcall.rpc.shared._content_names import HINT_ENDS, hint_of, library_name
 from farcall.rpc.shared._limits import Limits
 
-_WORTH_ASKING = 64 * 1024  # bytes; below, asking costs as much as sending
+_WORTH_ASKING = 64 * 1024  # bytes; for smaller files, asking the server costs as much as sending
 _WORTH_SHOWING = 8 * 1024 * 1024
-_PIECE = 512 * 1024  # of a file: on its way it stays in the processors' caches
+_PIECE = 512 * 1024  # bytes; a piece of this size stays in the processors' caches
 _READ = "farcall.rpc.read"
-_AHEAD = 32  # pieces that are on their way at a time; so many are sent in vain when the disk there is full
+_AHEAD = 32  # pieces in flight; as many are wasted when the server's disk is full
 
 
 def upload_library(
     remote: Remote, file: Path, features: frozenset[str]
 ) -> tuple[str, Mapping[str, Signature]]:
-    """Store a library on the server; answers its name there, and what its manifest says of its functions."""
+    """Store a library on the server; returns its name on the server, and the Signatures of its manifest."""
     with _open(file) as opened:
         data = opened.read()
     sha256 = hashlib.sha256(data).hexdigest()
@@ -41,22 +41,22 @@ def upload_library(
     try:
         return name, read_signatures(data, str(file))
     except ArtifactError:
-        return name, {}  # the server says what is wrong with it
+        return name, {}  # the server reports the problem when it loads the library
 
 
 def upload(
     remote: Remote, source: bytes | Path, name: str, features: frozenset[str], sha256: str | None = None
 ) -> None:
-    """Store bytes, or a file, in the session's folder; where the server has them already, they are not sent.
+    """Store bytes, or a file, in the session's folder. Content that the server already has is not sent.
 
-    A farcall server gets a file as it is read.
+    A file is sent to a farcall server while it is read.
 
     Args:
         remote: the server.
         source: the bytes, or the file's path.
-        name: of the file there.
+        name: of the file on the server.
         features: of the server.
-        sha256: of the content, where it is known.
+        sha256: of the content; None: not known yet.
 
     Raises:
         UsageError: the file cannot be read, or becomes shorter meanwhile.
@@ -76,10 +76,10 @@ def upload(
 
 
 def download(remote: Remote, name: str, features: frozenset[str]) -> bytes:
-    """The bytes of a file in the session's folder; a farcall server sends them as it reads them.
+    """The bytes of a file in the session's folder; a farcall server sends them while it reads them.
 
     Raises:
-        RemoteError: it has more than 1 GiB, as no value of a call may have, or it changed meanwhile.
+        RemoteError: the file has more than 1 GiB, the limit of a call's values, or it changed meanwhile.
     """
     if "files" not in features:
         return remote.call_for(bytes, "tvm.rpc.server.download", name)
@@ -106,12 +106,12 @@ def _read_rest(remote: Remote, name: str, first: bytes, size: int) -> bytes:
     return data.getvalue()
 
 
-# ---- what is sent
+# ---- the content
 
 
 class _Content(NamedTuple):
     size: int
-    part: Callable[[int, int], bytes | memoryview]  # of an offset and a size
+    part: Callable[[int, int], bytes | memoryview]  # part(offset, size)
 
     def parts(self) -> Iterator[tuple[int, bytes | memoryview]]:
         return ((at, self.part(at, min(_PIECE, self.size - at))) for at in range(0, self.size, _PIECE))
@@ -119,7 +119,7 @@ class _Content(NamedTuple):
 
 @contextmanager
 def _content(source: bytes | Path, *, streams: bool) -> Iterator[_Content]:
-    """What a file holds; read at once, unless it ``streams`` and has a size (pipes and /proc have none)."""
+    """A file's content, read at once unless it ``streams`` and has a size (pipes and /proc have none)."""
     if isinstance(source, bytes):
         yield _Content(len(source), _slices(source))
         return
@@ -159,11 +159,11 @@ def _hint(content: _Content) -> str:
     return hint_of(content.size, bytes(first), bytes(last))
 
 
-# ---- on the way
+# ---- the transfer
 
 
 def _there_already(remote: Remote, name: str, content: _Content, hint: str, sha256: str | None) -> bool:
-    """The whole content is hashed only where a file that looks like it is there."""
+    """Whether the server already has the content. Hashes it only if the server has one with the same hint."""
     if not remote.call_for(bool, "farcall.rpc.known", hint):
         return False
     return remote.call_for(bool, "farcall.rpc.have", name, sha256 or _sha256(content), hint)
@@ -177,14 +177,14 @@ def _sha256(content: _Content) -> str:
 
 
 def _send_pieces(remote: Remote, name: str, content: _Content) -> None:
-    """The server writes a piece while the next is on its way, and needs memory for one."""
+    """Send a file in pieces: the server writes one while the next travels, and needs memory for one."""
     pieces = ((name, at, content.size, part) for at, part in content.parts())
     for _ in _in_turn(remote, "farcall.rpc.write", pieces):
         pass
 
 
 def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-    """The results of calls, of which some are ahead. The first failure ends it."""
+    """The results of pipelined calls, in order. The first failure ends the iteration."""
     called, calls = remote.helper(function), deque[_core.Call]()
     with _core.Pipeline(remote.endpoint) as pipeline:
         for item in items:
@@ -197,7 +197,7 @@ def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) ->
 
 @contextmanager
 def _progress(remote: Remote, name: str, size: int) -> Iterator[None]:
-    """A bar on stderr, where that is a terminal and the file is long; it follows the session's counter."""
+    """Show a progress bar on stderr if that is a terminal and the file is long."""
     if size < _WORTH_SHOWING or not sys.stderr.isatty():
         yield
         return

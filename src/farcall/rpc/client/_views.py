@@ -1,6 +1,7 @@
-"""Views of remote tensors, and copies between any two.
+"""Views of remote tensors, and copies from and to them.
 
-What is strided travels as runs of neighbours, many in one round trip, or as the span that it covers.
+A strided tensor travels as runs of adjacent elements, many in one round trip, or as the whole span that it
+covers.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from farcall._core import Tensor
 if TYPE_CHECKING:
     import numpy as np
 
-RUNS_MAX = 16384  # of less than _RUN_LARGE bytes that one write sends
+RUNS_MAX = 16384  # runs of less than _RUN_LARGE bytes that one write sends at most
 _RUN_LARGE = 256
-_RUN_COSTS = 1024  # bytes that travel in the time that a run takes beside its own
+_RUN_COSTS = 1024  # the overhead of a run, as the number of bytes that travel in the same time
 
 
 def is_remote(x: object) -> bool:
@@ -29,7 +30,7 @@ def view(tensor: Tensor, index: Any) -> Tensor:
     """Part of a remote tensor, by numpy's basic indexing; it shares the memory.
 
     Raises:
-        ValueError: ``tensor`` is not remote, or its elements are no whole bytes.
+        ValueError: ``tensor`` is not remote, or its elements are not whole bytes.
         IndexError: the index does not fit, or picks elements one by one.
     """
     if not is_remote(tensor):
@@ -51,7 +52,7 @@ def _slice(tensor: Tensor, index: Any) -> tuple[tuple[int, ...], int, tuple[int,
     if ... not in items:
         items = (*items, ...)
     axes = _axes_of_ints(items, tensor)
-    # Ints keep their axis until here, so that no element of the shape that has no memory is read.
+    # Ints become slices, which keep their axis: numpy would read an element, but this array has no memory.
     part = nowhere[tuple(slice(i, i + 1 or None) if _is_int(i) else i for i in items)]
     shape = tuple(n for axis, n in enumerate(part.shape) if axis not in axes)
     strides = tuple(s for axis, s in enumerate(part.strides) if axis not in axes)
@@ -63,7 +64,7 @@ def _is_int(item: object) -> TypeGuard[int]:
 
 
 def _axes_of_ints(items: tuple[Any, ...], tensor: Tensor) -> set[int]:
-    """Where the ints of an index stand among the axes of its result, as if they kept theirs.
+    """The positions of an index's ints among the axes of its result, counted as if ints kept their axis.
 
     Raises:
         IndexError: one is out of bounds; numpy's slices never are.
@@ -97,16 +98,16 @@ class _Layout(NamedTuple):
     """How the elements of a strided tensor lie in memory: runs of neighbours, with gaps between."""
 
     flips: tuple[slice, ...]  # turns axes whose stride is negative
-    order: tuple[int, ...]  # of the axes, from the one with the longest stride
-    outer: tuple[int, ...]  # those of them that count runs
-    steps: tuple[int, ...]  # strides without a sign, in elements
-    begin: int  # of the first run behind the tensor's own beginning, in elements
-    run: int  # elements
+    order: tuple[int, ...]  # the axes, the longest stride first
+    outer: tuple[int, ...]  # those axes that count runs
+    steps: tuple[int, ...]  # absolute strides, in elements
+    begin: int  # offset of the first run from the tensor's data pointer, in elements
+    run: int  # elements of one run
     span: int  # elements from the first run's beginning to the last one's end
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Layout:
-        """Of a tensor that is not empty."""
+        """The layout of a tensor that is not empty."""
         shape, strides = tensor.shape, tensor.strides
         steps = tuple(map(abs, strides))
         order = sorted(range(tensor.ndim), key=lambda axis: -steps[axis] if shape[axis] > 1 else 0)
@@ -124,7 +125,7 @@ class _Layout(NamedTuple):
         )
 
     def offsets(self, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where the runs begin, in bytes behind the first."""
+        """The runs' offsets from the first run, in bytes."""
         import numpy as np
 
         found = np.zeros(1, np.int64)
@@ -133,16 +134,16 @@ class _Layout(NamedTuple):
         return found * _itemsize(tensor)
 
     def in_memory(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Elements in the tensor's shape, as a view in the order of its memory."""
+        """A view of an array of the tensor's shape, with axes in the order of the tensor's memory."""
         return array[self.flips].transpose(self.order)
 
     def part(self, tensor: Tensor, elements: int) -> Tensor:
-        """So much of the tensor's memory, from the first run's beginning."""
+        """The first ``elements`` elements of the tensor's memory, from the first run on."""
         return _core.remote_view(tensor, (elements,), (1,), self.begin * _itemsize(tensor))
 
 
 def fetch(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """A remote tensor as an array here: what ``.numpy()`` does."""
+    """Copy a remote tensor into a local array; ``.numpy()`` calls this."""
     if tensor.is_contiguous() or not math.prod(tensor.shape):
         return _core.fetch_remote(_packed(tensor)).numpy()
     layout, count = _Layout.of(tensor), math.prod(tensor.shape)
@@ -169,14 +170,14 @@ def _fetch_runs(tensor: Tensor, layout: _Layout) -> np.ndarray[Any, Any]:
 
 
 def _packed(tensor: Tensor) -> Tensor:
-    """A tensor whose strides say nothing (empty, or dims of one element) without them."""
+    """Without its strides, if the tensor is empty: they have no meaning then."""
     if math.prod(tensor.shape):
         return tensor
     return _core.remote_view(tensor, tuple(tensor.shape), (0,) * tensor.ndim, 0)
 
 
 def copy(source: Any, target: Any) -> None:
-    """Copy into a tensor that exists; see :meth:`farcall.rpc.Session.copy`."""
+    """Copy into an existing tensor; see :meth:`farcall.rpc.Session.copy`."""
     if not is_remote(source) and not is_remote(target):
         raise ValueError("copy: neither of the tensors is on a session")
     if not is_remote(target):
@@ -193,11 +194,12 @@ def _copy_out(source: Tensor, target: Any) -> None:
     import numpy as np
 
     packed = source.dtype.bits * source.dtype.lanes % 8 != 0
-    if type(target).__module__.partition(".")[0] in ("jax", "jaxlib"):  # its capsules do not say so
+    # jax's capsules do not tell that they are read-only.
+    if type(target).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise ValueError("copy: the local target is read-only, as all arrays of jax; take source.numpy()")
     if not isinstance(target, np.ndarray):
         target = _core.from_dlpack(target)
-        if packed or source.dtype.lanes > 1:  # types that numpy does not have like that
+        if packed or source.dtype.lanes > 1:  # numpy has no such types
             _core.copy_from_remote(source, target)
             return
         target = target.numpy()
@@ -218,10 +220,10 @@ def _check_alike(there: Tensor, here: np.ndarray[Any, Any]) -> None:
 
 
 def _write_strided(target: Tensor, source: Any) -> None:
-    """Runs of neighbours are written one by one, without what lies between.
+    """Write the runs of a strided target, and not the bytes between them.
 
-    Where they are very many and small, their span is read, changed and written back: what others write to it
-    meanwhile is lost.
+    If the runs are many and small, their span is read, changed and written back instead: what others write to
+    it meanwhile is lost.
     """
     import numpy as np
 

@@ -1,1 +1,1 @@
-"""What both sides of a session use."""
+"""Code that both client and server use."""

@@ -1,13 +1,13 @@
-"""The handshake that opens a TCP connection, without I/O (facts: A.2 of TVM's protocol). It is read by
-include/farcall/handshake.h.
+"""The handshake that opens a TCP connection, without I/O (facts: A.2 of TVM's protocol).
+include/farcall/handshake.h parses it.
 
 ::
 
     connector -> acceptor   i32 magic, i32 n, n bytes of key
     acceptor -> connector   i32 code; when it is the magic: i32 m, m bytes of the acceptor's key
 
-A driver asks :attr:`needed` how many bytes to read next (no more: what follows belongs to the packets), gives
-them to :meth:`feed`, and finds the result when :attr:`needed` is 0.
+The caller reads :attr:`needed` bytes (no more: the next bytes belong to packets) and passes them to
+:meth:`feed`. When :attr:`needed` is 0, the result is known.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CLIENT, _SERVER = "client:", "server:"
 
 @dataclass(frozen=True)
 class Hello:
-    """What a connector asks for."""
+    """The connector's request."""
 
     key: str
-    timeout: float | None = None  # seconds that it wants the session to last at most
+    timeout: float | None = None  # the maximum duration of the session that it wants, in seconds
     token: str | None = None  # NAME.SECRET
 
 
@@ -37,13 +37,13 @@ def _field(value: bytes) -> bytes:
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that no client could name.
+    """Refuse a key that no client could send.
 
     Raises:
-        UsageError: it is no text, or has a blank or a NUL.
+        UsageError: the key is not a text, or has a blank or a NUL.
     """
     if not isinstance(key, str):
-        raise UsageError(f"key: expected a word, got {key!r:.80}; a port belongs into the URL, as HOST:PORT")
+        raise UsageError(f"key: expected a word, got {key!r:.80}; put a port in the URL, as HOST:PORT")
     if _ends_early(key):
         raise UsageError(f"key {key!r}: a key has no blanks and no NUL")
 
@@ -53,12 +53,12 @@ def _ends_early(word: str) -> bool:
 
 
 def client_hello(key: str, token: str | None = None, timeout: float | None = None) -> bytes:
-    """The connector's opening.
+    """The connector's bytes.
 
     Args:
-        key: that the acceptor has.
-        token: that it may want.
-        timeout: seconds after which it is to end the session.
+        key: the acceptor's key.
+        token: the token, if the acceptor requires one.
+        timeout: seconds after which the acceptor should end the session.
 
     Raises:
         UsageError: the key or the token has a blank or a NUL, which would end it early.
@@ -73,7 +73,7 @@ def client_hello(key: str, token: str | None = None, timeout: float | None = Non
 
 
 def server_accept(key: str) -> bytes:
-    """The acceptor's answer to a hello that it takes."""
+    """The acceptor's answer to a hello that it accepts."""
     return _I32.pack(MAGIC) + _field((_SERVER + key).encode())
 
 
@@ -83,7 +83,7 @@ def server_refuse() -> bytes:
 
 
 class _Handshake:
-    """Bytes that have arrived, and how many more belong to the handshake."""
+    """The bytes that have arrived, and the number of further bytes that belong to the handshake."""
 
     def __init__(self, max_key_bytes: int) -> None:
         self.needed = 4
@@ -101,18 +101,17 @@ class _Handshake:
 
 
 class ServerHandshake(_Handshake):
-    """The acceptor's side. After ``needed == 0`` the answer is in :attr:`hello`."""
+    """The acceptor's side. When ``needed`` is 0, :attr:`hello` is the connector's request."""
 
     def __init__(self, max_key_bytes: int = 1024) -> None:
         super().__init__(max_key_bytes)
         self.hello: Hello | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take exactly :attr:`needed` bytes. Options that are not known are passed over: a later client may
-        offer more.
+        """Take exactly :attr:`needed` bytes. Unknown options are ignored, since later clients may send more.
 
         Raises:
-            ProtocolError: the peer speaks something else, or a ``-timeout`` is no number of seconds.
+            ProtocolError: the peer speaks another protocol, or its ``-timeout`` is not a number of seconds.
         """
         outcome, need, key, token, timeout, nanoseconds = _core.read_hello(self._take(data), self._max)
         self.needed = need - len(self._bytes)
@@ -144,7 +143,7 @@ def _text(data: bytes) -> str:
 
 
 class ClientHandshake(_Handshake):
-    """The connector's side, behind :func:`client_hello`. After ``needed == 0`` the server's key is there."""
+    """The connector's side, after :func:`client_hello`. When ``needed`` is 0, :attr:`server_key` is known."""
 
     def __init__(self, key: str, max_key_bytes: int = 65536) -> None:
         super().__init__(max_key_bytes)
@@ -155,7 +154,7 @@ class ClientHandshake(_Handshake):
         """Take exactly :attr:`needed` bytes.
 
         Raises:
-            ConnectError: the server refused, or is none.
+            ConnectError: the server refused, or is not an RPC server.
         """
         outcome, need, key = _core.read_welcome(self._take(data), self._max)
         self.needed = need - len(self._bytes)

@@ -1,4 +1,4 @@
-"""Servers of a chain, as the arguments of kInitServer name them."""
+"""Encodes and decodes the servers of a chain in the arguments of kInitServer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farcall.rpc.channels import parse_address
 
 _TVM = "rpc.Connect"  # host, port, key, logging
 _OURS = "farcall.rpc.Connect"  # url, key, options
-_LOCAL = "rpc.LocalSession"  # the server that is asked
+_LOCAL = "rpc.LocalSession"  # the server that reads this
 
 
 class Hop(NamedTuple):
@@ -23,9 +23,9 @@ class Hop(NamedTuple):
 
 
 def hop_values(hop: Hop) -> tuple[Any, ...]:
-    """A next server as the arguments of kInitServer name it, for :func:`parse_hop`.
+    """The arguments of kInitServer that name a next server; :func:`parse_hop` reads them.
 
-    An address that TVM's servers understand is given in their form, so that they may be hops, too.
+    An address that TVM's servers understand is written in their form, so that they can be relays, too.
     """
     address = parse_address(hop.url)
     if address.scheme == "tcp" and hop.token is None:
@@ -35,12 +35,12 @@ def hop_values(hop: Hop) -> tuple[Any, ...]:
 
 
 def parse_hop(values: Sequence[Any]) -> tuple[Hop, int] | None:
-    """Read the arguments of kInitServer: the next server, and how many of the values name it (those behind
-    are for that server). None: the session is one here.
+    """Read the arguments of kInitServer: the next server, and how many of the values name it (the others are
+    for that server). None: the session ends at this server.
 
     Raises:
-        ProtocolError: they name no server.
-        NotImplementedError: a constructor that is not served.
+        ProtocolError: the arguments name no server.
+        NotImplementedError: the constructor is unknown.
     """
     match values:
         case [] | ["rpc.LocalSession"]:

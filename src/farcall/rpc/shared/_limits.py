@@ -1,4 +1,4 @@
-"""What one server lets a peer ask of it: every number that bounds memory, time or count, in one place."""
+"""The limits of a server: every number that bounds the memory, time or count that a peer can ask for."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ class Limits:
 
     # packets, see fc_wire_limits in include/farcall/wire.h
     control_bytes: int = 64 * KIB  # syscalls and headers of copies
-    call_bytes: int = 1 * GIB  # calls and results: uploads of files are calls
+    call_bytes: int = 1 * GIB  # calls and results; uploads of files are calls
     copy_bytes: int = 16 * GIB  # payload of one copy; streamed, never buffered
     string_bytes: int = 1 * GIB
     values: int = 4096  # arguments of one call
     rank: int = 32  # dims of a tensor; at most 32
 
     # one session
-    tensor_bytes: int = 16 * GIB  # allocated by the client, in all
+    tensor_bytes: int = 16 * GIB  # all tensors that the client allocates
     handles: int = 1 << 20
     memory_bytes: int = 0  # private memory of its worker; 0: as much as the machine has
     file_bytes: int = 16 * GIB  # one file
-    files_bytes: int = 32 * GIB  # all that a client puts into its session's folder
-    output_bytes: int = 16 * MIB  # what it prints; the rest is dropped
+    files_bytes: int = 32 * GIB  # all files in the session's folder
+    output_bytes: int = 16 * MIB  # printed output; the rest is dropped
     open_files: int = 1024
-    session_seconds: float = 0  # it may last; 0: no limit
-    call_seconds: float = 0  # one call may take; 0: no limit
-    lease_seconds: float = 0  # without a byte from the client, between calls; 0: no limit
-    relay: str = "loopback"  # where it may go on to: "off", "loopback", "any", or words HOST:PORT
-    relay_seconds: float = 10.0  # until the next server has answered
+    session_seconds: float = 0  # maximum duration of a session; 0: no limit
+    call_seconds: float = 0  # maximum duration of a call; 0: no limit
+    lease_seconds: float = 0  # silence of the client between calls; 0: no limit
+    relay: str = "loopback"  # servers that it may go on to: "off", "loopback", "any", or words HOST:PORT
+    relay_seconds: float = 10.0  # to wait for the next server's answer
 
     # the server
     key_bytes: int = 1024
     handshake_seconds: float = 5.0
-    pending_peers: int = 64  # in a handshake at the same time; the oldest of the worst source has to go
+    pending_peers: int = 64  # in a handshake at a time; the oldest of the worst source is dropped
     sessions: int = 256
-    sessions_per_token: int = 0  # 0: no bound but that of the server
-    sessions_per_peer: int = 0  # of one IP address, or one user of this machine; 0: no bound but the server's
-    spares: int = 2  # workers that wait for their session
-    abandoned_seconds: float = 10.0  # for a worker to finish when its client has left
-    drain_seconds: float = 5.0  # for calls that run to finish when the server is asked to stop
-    spawn_seconds: float = 60.0  # until the first worker can be had
+    sessions_per_token: int = 0  # 0: only the server's limit
+    sessions_per_peer: int = 0  # of one IP address, or one user of this machine; 0: only the server's limit
+    spares: int = 2  # workers that wait for a session
+    abandoned_seconds: float = 10.0  # for a worker to finish after its client has hung up
+    drain_seconds: float = 5.0  # for running calls to finish when the server is asked to stop
+    spawn_seconds: float = 60.0  # until the first worker is ready
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,4 +1,4 @@
-"""The line to a server: a channel on which the handshake is done."""
+"""Connects to a server: opens a channel and does the handshake on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CURE = "is `farcall serve` running there?"
 def open_line(
     hop: Hop, deadline: float, *, tls: Tls | None = None, session_timeout: float | None = None
 ) -> Connection:
-    """A line to a server on which the handshake is done, so that packets may begin.
+    """Connect to a server and do the handshake, so that packets may begin.
 
     Raises:
         UsageError, ConnectError, MissingExtraError: as :func:`farcall.connect`.

@@ -1,4 +1,4 @@
-"""The native core. Import these names from :mod:`farcall.ffi`; the endpoint's are for :mod:`farcall.rpc`."""
+"""The native core. Import these names from :mod:`farcall.ffi`; :mod:`farcall.rpc` uses those of endpoints."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,12 +19,13 @@ DTypeLike: TypeAlias = Any
 # Numbers of the native core, by name: native/python/constants.h.
 TYPE_INDICES: Mapping[str, int]
 REMOTE_STEP: int
-"""Device types from here on are behind a session; each session has so many."""
+"""The number of device types of each session: a remote device's type is its local type, plus this number
+times (the session's slot + 1)."""
 PACKETS: Mapping[str, int]
 """Codes of requests, see include/farcall/wire.h."""
 PROTOCOL_VERSION: str
 PEER: Mapping[str, int]
-"""What the other side of a session can do, one bit each."""
+"""The features of a peer, one bit each."""
 PAGE: Mapping[str, int]
 """Offsets in the status page of a worker."""
 LEAF_KINDS: Mapping[str, int]
@@ -34,48 +35,48 @@ NODE_KINDS: Mapping[str, int]
 ARRAY_KINDS: Mapping[str, int]
 DIMS: Mapping[str, int]
 OPERATIONS: Mapping[str, int]
-"""Of the program of a Signature, see native/python/abi/abi.h."""
+"""Operations in the program of a Signature, see native/python/abi/abi.h."""
 
 DeviceLike: TypeAlias = Any
 """A Device, a torch.device, a name such as ``"cuda:1"``, or (type, index)."""
 
 @final
 class Function:
-    """A native function, or a Python callable as one.
+    """A native function, or a Python callable wrapped as one.
 
     Arguments are None, bool, int, float, str, bytes, bytearray, memoryview, dtypes, devices, Shapes,
-    callables, tensors of any framework, and lists, tuples and dicts of these, nested; numpy's scalars are
-    what they hold, and a complex number is a tensor without dims. They go by position, and by name where
+    callables, tensors of any framework, and lists, tuples and dicts of these, nested. A numpy scalar is
+    passed as its value, a complex number as a tensor without dims. Arguments are positional, or named if
     the library has metadata (as farcall/kernel.hpp writes it) or the function a :attr:`signature`;
     defaults come from the metadata.
 
-    Tensors are shared, not copied. A torch tensor that requires grad, as a Parameter does, is passed as
-    the memory that it is: the call is not recorded by autograd, and its results do not require grad.
-    Elements of less than a byte (ml_dtypes' int4 and the like) are the exception: numpy keeps one a byte,
-    so the kernel reads a packed copy.
+    Tensors are shared, not copied. A torch tensor that requires grad, such as a Parameter, is passed as
+    plain memory: autograd does not record the call, and its results do not require grad. Tensors with
+    elements of less than a byte (ml_dtypes' int4, for example) are copied: numpy stores one element in
+    each byte, so the kernel reads a packed copy.
 
-    Results: when all tensors among the arguments, also those inside lists, tuples and dicts, belong to
-    one framework, the tensors among the results, also inside containers, are of that framework: numpy,
-    torch (any with DLPack's exchange API), jax (any with an array API namespace). With none, or with
-    several, and for a framework that has neither, they are :class:`Tensor`.
+    Results: if all tensors among the arguments, also those inside lists, tuples and dicts, belong to one
+    framework, the tensors among the results, also inside containers, are of that framework: numpy, torch
+    (any with DLPack's exchange API), jax (any with an array API namespace). Otherwise they are
+    :class:`Tensor`.
 
     Raises:
         TypeError, ValueError, OverflowError: An argument cannot be passed; the message names it.
-        Exception: What the kernel raised, by its kind.
+        Exception: The kernel's error, by its kind.
     """
 
     release_gil: bool
-    """Whether other Python threads run during the call (True). Without, a call is about 30 ns cheaper."""
+    """Whether other Python threads run during the call (default: True). False saves about 30 ns a call."""
     @property
     def signature(self) -> Any:
-        """What the function takes and gives (a farcall.abi.Signature), or None."""
+        """The Signature of the function's arguments and results (a farcall.abi.Signature), or None."""
     @signature.setter
     def signature(self, value: Any) -> None: ...
     @property
     def abi(self) -> Any:
         """How calls are packed and results unpacked: the farcall.abi.FunctionAbi of the signature, or None.
 
-        Set it for other rules than the usual ones, such as which casts are allowed; it brings its Signature.
+        Set it to change the rules, such as which casts are allowed; it includes its Signature.
         """
     @abi.setter
     def abi(self, value: Any) -> None: ...
@@ -83,9 +84,9 @@ class Function:
     def views(self) -> bool:
         """Whether the kernel only borrows its tensors: passed as ``DLTensor*``, else as Tensor objects.
 
-        Known by itself where the library has metadata or the function a signature. Set it for a plain C
-        kernel that takes ``DLTensor*`` and keeps none: a call with three tensors is then about 15 ns
-        cheaper.
+        Set automatically if the library has metadata or the function a signature. Set it for a plain C
+        kernel that takes ``DLTensor*`` and keeps no reference: a call with three tensors is then about
+        15 ns cheaper.
         """
     @views.setter
     def views(self, value: bool) -> None: ...
@@ -95,8 +96,8 @@ class Function:
         """The function at an address, for JIT compilers.
 
         Args:
-            c_symbol: Where code of the universal signature is; it gets NULL as its self.
-            keep_alive_object: Lives as long as the Function: the engine that owns the code.
+            c_symbol: The address of code with the universal signature, which gets NULL as its self.
+            keep_alive_object: Kept alive as long as the Function: the engine that owns the code.
 
         Raises:
             ValueError: The address is 0.
@@ -105,19 +106,19 @@ class Function:
     def __from_mlir_packed_safe_call__(
         mlir_packed_symbol: int, *, keep_alive_object: object = ...
     ) -> Function:
-        """The same for code with MLIR's C interface: ``void f(void** pointers)``.
+        """Like ``__from_extern_c__``, for code with MLIR's C interface: ``void f(void** pointers)``.
 
-        The pointers lead to self, the arguments, their number, the place of the result, and the return code.
+        The pointers point to self, the arguments, their number, the result, and the return code.
         """
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def submit(self, *args: Any) -> Call | Future[Any]:
-        """Begin a call and return at once: on its way to another machine, or in a thread."""
+        """Begin a call and return at once. A remote call is sent; a local call runs in a thread."""
     async def call_async(self, *args: Any, timeout: float | None = None) -> Any:
         """Call without blocking the event loop.
 
         Raises:
-            DeadlineExceededError: it took longer than ``timeout`` seconds, and is given up: the far side may
-                still do the work, and its reply is passed over. The session goes on.
+            DeadlineExceededError: the call took longer than ``timeout`` seconds, and is abandoned: the server
+                may still finish it, and the reply is ignored. The session goes on.
         """
     @property
     def name(self) -> str: ...
@@ -142,12 +143,12 @@ class Shape(tuple[int, ...]):
 class Module:
     """Functions by name: ``mod["f"]`` or ``mod.f``; ``mod(...)`` calls ``main``.
 
-    A library stays in memory until the process ends: what it made may outlive this object.
+    A library stays in memory until the process ends, because its objects may outlive this one.
     """
 
     @property
     def kind(self) -> str:
-        """What the module is made of: ``"library"``, or the name of another kind."""
+        """The module's kind: ``"library"``, or another."""
     @property
     def path(self) -> str:
         """The file that was loaded, or the kind of a module without one."""
@@ -165,7 +166,7 @@ class Module:
             query_imports: Look also in the imported modules, depth first.
 
         Raises:
-            AttributeError: The library exports no ``__tvm_ffi_<name>``; the message names those near.
+            AttributeError: The library exports no ``__tvm_ffi_<name>``; the message suggests similar names.
         """
     def implements_function(self, name: str, /, query_imports: bool = False) -> bool:
         """Whether there is a function of that name."""
@@ -184,19 +185,19 @@ class Module:
         Arguments, result and errors are those of :func:`farcall.ffi._torch_ops.as_torch_op`.
         """
     def get_function_metadata(self, name: str, /, query_imports: bool = False) -> dict[str, Any] | None:
-        """What the library says of a function, read from its JSON; None when it says nothing."""
+        """A function's metadata, read from the library's JSON; None if there is none."""
     def get_function_doc(self, name: str, /, query_imports: bool = False) -> str | None:
         """The function's documentation; None without one."""
     def import_module(self, module: Module, /) -> None:
         """Make another module's functions reachable from this one.
 
         Raises:
-            RuntimeError: That module imports this one, or is it.
+            RuntimeError: ``module`` is this module, or imports it.
         """
     def clear_imports(self) -> None:
-        """Forget all imported modules."""
+        """Remove all imported modules."""
     def save_to_bytes(self) -> bytes:
-        """The bytes from which the loader of the module's kind makes it again.
+        """The bytes from which the loader of the module's kind can make it again.
 
         Raises:
             RuntimeError: The module was made without ``save``.
@@ -213,9 +214,9 @@ class Module:
 
 @final
 class Object:
-    """A native object of a type that Python does not know: held, compared and passed back.
+    """A native object whose type has no Python class: it can be held, compared and passed back.
 
-    Two are equal when they stand for the same native object.
+    Two are equal if they refer to the same native object.
     """
 
     @property
@@ -228,10 +229,10 @@ class Object:
 
 @final
 class Tensor:
-    """An n-dimensional array that owns its memory, here or on another machine.
+    """An n-dimensional array that owns its memory, in this process or on a server.
 
-    Made by :func:`empty`, :func:`from_dlpack` or a function's result. A callback gets the tensors of its
-    caller as Tensors that are lent: they expire when it returns.
+    Made by :func:`empty`, :func:`from_dlpack` or a function's result. A callback borrows the tensors of its
+    caller: they expire when it returns.
     """
 
     __dlpack_c_exchange_api__: ClassVar[Any]
@@ -240,7 +241,7 @@ class Tensor:
     def shape(self) -> Shape: ...
     @property
     def strides(self) -> tuple[int, ...]:
-        """The distance of neighbours along each axis, in elements (not bytes)."""
+        """The distance between adjacent elements along each axis, in elements (not bytes)."""
     @property
     def dtype(self) -> dtype: ...
     @property
@@ -256,7 +257,7 @@ class Tensor:
             IndexError: The tensor has no such axis.
         """
     def data_ptr(self) -> int:
-        """The address of the first element; of a tensor on another machine, the far side's handle."""
+        """The address of the first element; for a remote tensor, the server's handle."""
     def is_contiguous(self) -> bool:
         """Whether the layout is row-major. Dims of size 1 and empty tensors have any layout."""
     def numpy(self) -> npt.NDArray[Any]:
@@ -270,8 +271,8 @@ class Tensor:
         """The tensor on a device: itself when it is there already, unless a copy is asked for.
 
         Raises:
-            BufferError: There is no way between the two devices. On the CPU, and from another machine to it,
-                there is.
+            BufferError: farcall cannot copy between the two devices. It can copy from the CPU to itself, and
+                from another machine to the CPU.
         """
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
     def __dlpack__(
@@ -303,17 +304,17 @@ class dtype:  # noqa: N801 - the name that every array library uses
     def itemsize(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]:
-        """numpy's dtype for it, by which numpy takes a farcall.dtype itself.
+        """The numpy dtype; numpy reads this attribute when it is passed a farcall.dtype.
 
         Raises:
-            TypeError: numpy has none.
+            TypeError: numpy has no such dtype.
         """
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class Opaque:
-    """Any Python object as an argument: native code holds a reference, and gives back the object itself."""
+    """Any Python object as an argument: native code holds a reference, and returns the object unchanged."""
 
     def __new__(cls, value: Any, /) -> Self: ...
     @property
@@ -327,48 +328,49 @@ class SignatureProgram:
     def pack_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The raw arguments of a call, checked: a list with one value for each input.
 
-        Arrays become Tensors that share their memory and keep them alive. What needs a copy or a cast by
-        the rules of farcall.abi gets one, counted in ``copies``.
+        Arrays become Tensors that share their memory and keep them alive. Arrays that need a copy or a cast
+        by the rules of farcall.abi get one, counted in ``copies``.
 
         Raises:
-            ArgumentError: Every wrong argument, with its path. Nothing is packed.
+            ArgumentError: Arguments are wrong; the message lists all, with their paths. Nothing is packed.
         """
     def unpack_results(self, values: Sequence[Any]) -> Any:
         """The structured result from raw values, one for each output.
 
         Raises:
-            ResultError: Every value that is not what the Signature says.
+            ResultError: Values do not match the Signature; the message lists all of them.
         """
     def _build(self, values: list[Any], /) -> Any: ...
 
 @final
 class Device:
-    """Where memory is."""
+    """A device, which has memory."""
 
     def __new__(cls, x: DeviceLike | int, /, index: SupportsIndex | None = None) -> Self: ...
     @property
     def type(self) -> str:
-        """The kind of device by name, such as ``"cuda"``; ``"remote[0]/cuda"`` behind a session."""
+        """The kind of device by name, such as ``"cuda"``; ``"remote[0]/cuda"`` for a session's device."""
     @property
     def index(self) -> int:
-        """Which one of its kind, from 0."""
+        """The device's index among those of its kind, from 0."""
     def dlpack_device_type(self) -> int:
-        """The kind of device, as DLPack numbers it."""
+        """DLPack's number of the kind of device."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def load_module_from_bytes(kind: str, data: bytes, /) -> Module:
-    """A module of a kind from its bytes, by the loader that is registered for it.
+    """Make a module of a kind from its bytes, with the loader that is registered for the kind.
 
     Raises:
-        RuntimeError: Nobody has registered a loader for this kind.
+        RuntimeError: No loader is registered for this kind.
     """
 
 def system_lib(prefix: str = "", /) -> Module:
-    """What is linked into this process, or was registered by ``TVMFFIEnvModRegisterSystemLibSymbol``.
+    """The functions that are linked into this process, or registered by
+    ``TVMFFIEnvModRegisterSystemLibSymbol``.
 
-    A function ``f`` is looked for as ``__tvm_ffi_<prefix>f``, then as ``__tvm_ffi_f``. The module of a prefix
-    is always the same one.
+    A function ``f`` is looked up as ``__tvm_ffi_<prefix>f``, then as ``__tvm_ffi_f``. A prefix always gives
+    the same module object.
     """
 
 def new_module(
@@ -380,10 +382,10 @@ def new_module(
     """A module of callables.
 
     Args:
-        kind: Its kind; a loader of that kind makes such modules again.
-        functions: What it offers, by name.
-        save: Gives the bytes for the loader.
-        source: Gives the source in a format.
+        kind: Its kind; the loader of that kind makes such modules from bytes.
+        functions: Its functions, by name.
+        save: Returns the bytes for the loader.
+        source: Returns the source code in a format.
     """
 
 _L = TypeVar("_L", bound=Callable[[bytes], Module])
@@ -392,20 +394,20 @@ def register_loader(kind: str, fn: _L, extension: str | None = None, override: b
     """Let ``fn(data)`` make the modules of a kind from their bytes.
 
     Args:
-        kind: As libraries embed it, such as ``"cubin"``.
-        fn: Gets the bytes.
-        extension: Files that end so are loaded by it, too.
-        override: Replace a loader that is registered.
+        kind: The kind that libraries embed, such as ``"cubin"``.
+        fn: Called with the bytes.
+        extension: Files with this extension are loaded by it, too.
+        override: Replace a registered loader.
 
     Raises:
-        ValueError: The kind or the extension has a loader.
+        ValueError: The kind or the extension already has a loader.
     """
 
 def last_backtrace() -> list[str]:
     """The native frames of the last error that a C++ library raised in this thread, the innermost first.
 
-    A frame is ``library: function+offset``. Names are looked for only now: raising stays cheap. Without
-    ``FARCALL_BACKTRACE=1`` in the environment there is only the innermost frame.
+    A frame is ``library: function+offset``. Names are looked up only in this call, so raising stays cheap.
+    Without ``FARCALL_BACKTRACE=1`` in the environment there is only the innermost frame.
     """
 
 def _module_from_bin(data: bytes, /) -> Module: ...
@@ -414,22 +416,22 @@ def load_library(path: str | PathLike[str], name: str = ..., /) -> Module:
 
     Args:
         path: The file. A name without a slash is searched as the dynamic linker does.
-        name: What the module and its messages call it; default: ``path``.
+        name: The library's name in the module and in messages; default: ``path``.
 
     Raises:
-        OSError: The file cannot be loaded; the message has the dynamic linker's words.
-        ImportError: The library says that it was built for another version of the ABI.
-        ValueError: What it embeds is malformed, or it registers what is registered already.
+        OSError: The file cannot be loaded; the message contains the dynamic linker's.
+        ImportError: The library was built for another version of the ABI.
+        ValueError: Its embedded modules are malformed, or it registers a name that is already registered.
     """
 
 def load_plain(path: str | PathLike[str], /) -> Module | None:
-    """Load a file that is surely a sound library for this machine, and no artifact of farcall.
+    """Load a file if it is certainly a valid library for this machine, and not an artifact of farcall.
 
     Args:
         path: The file, with a slash.
 
     Returns:
-        None for any other file: nothing was loaded, and who looks closer can say what it is.
+        None for any other file: nothing was loaded, and the caller must inspect the file.
 
     Raises:
         OSError, ImportError, ValueError: As load_library().
@@ -438,7 +440,7 @@ def load_plain(path: str | PathLike[str], /) -> Module | None:
 def empty(
     shape: int | tuple[int, ...] | list[int], dtype: DTypeLike = ..., device: DeviceLike = ...
 ) -> Tensor:
-    """A new row-major Tensor whose elements are not set.
+    """A new, uninitialized row-major Tensor.
 
     Args:
         shape: The dims.
@@ -447,7 +449,7 @@ def empty(
 
     Raises:
         ValueError: A dim is negative, or a name is unknown.
-        MemoryError: There is not that much memory.
+        MemoryError: There is not enough memory.
         RuntimeError: No allocator is known for the device.
     """
 
@@ -460,17 +462,17 @@ def from_dlpack(x: Any, /, *, require_alignment: int = ..., require_contiguous: 
         require_contiguous: The layout must be row-major.
 
     Raises:
-        TypeError: ``x`` is no tensor, or its dtype has no counterpart.
-        BufferError: The framework does not give the memory out, or it is not as required.
+        TypeError: ``x`` is not a tensor, or its dtype has no counterpart.
+        BufferError: The framework does not export the memory, or it does not meet the requirements.
 
     Source: DLPack 1.3, Python array API standard.
     """
 
 def convert(x: Any, /) -> Any:
-    """What native code makes of a value: a Tensor of an array, a Function of a callable, a tuple of a list.
+    """Convert a value as for native code: an array to a Tensor, a callable to a Function, a list to a tuple.
 
     Raises:
-        TypeError, ValueError, OverflowError: It cannot be passed to native code.
+        TypeError, ValueError, OverflowError: The value cannot be passed to native code.
     """
 
 def set_device_memory(device_type: int, memory: object | None, /) -> None:
@@ -480,29 +482,29 @@ def device_attribute(device: DeviceLike, kind: int, /) -> Any:
     """An attribute of a device of this process, by its number in kDevGetAttr; None: not known."""
 
 def synchronize_device(device: DeviceLike, /) -> None:
-    """Return when a device of this process has finished its work.
+    """Wait until a device of this process has finished its work.
 
     Raises:
         ValueError: there is no such device.
     """
 
 def get_stream(device: DeviceLike, /) -> int:
-    """The handle of the stream that is set for a device in this thread; 0 for none. See use_stream."""
+    """The handle of a device's current stream in this thread; 0: none is set. See use_stream."""
 
 def set_stream(device: DeviceLike, handle: int, /) -> int:
-    """Set it, and give the one before. Use farcall.ffi.use_stream."""
+    """Set a device's current stream; returns the previous one. Use farcall.ffi.use_stream."""
 
 @overload
 def register_global_func(name: str, fn: None = ..., override: bool = ...) -> Callable[[_C], _C]:
     """Register a function under a name, for native code and for the sessions that this process serves.
 
     Args:
-        name: Any text; dots make families (``"pkg.op"``).
-        fn: The callable. Left out, a decorator is returned.
-        override: Replace what is registered already.
+        name: Any text; dots group names (``"pkg.op"``).
+        fn: The callable. Without it, a decorator is returned.
+        override: Replace a registered function.
 
     Returns:
-        ``fn`` as it came.
+        ``fn``, unchanged.
 
     Raises:
         ValueError: The name is taken, and ``override`` is false.
@@ -520,20 +522,20 @@ def get_global_func(name: str, allow_missing: Literal[False] = ...) -> Function:
         allow_missing: Return None for an unknown name.
 
     Raises:
-        ValueError: Nothing is registered under the name; the message names those near.
+        ValueError: No function has this name; the message suggests similar names.
     """
 
 @overload
 def get_global_func(name: str, allow_missing: bool) -> Function | None: ...
 def get_global_func_metadata(name: str, /) -> dict[str, Any] | None:
-    """What native code said of a function when it registered it, read from its JSON; None: nothing.
+    """The metadata with which native code registered a function, read from its JSON; None: there is none.
 
     Raises:
         ValueError: Nothing is registered under the name.
     """
 
 def remove_global_func(name: str, /) -> None:
-    """Forget a registered function. Functions that were handed out stay alive.
+    """Remove a registered function. Existing references to it stay valid.
 
     Raises:
         ValueError: Nothing is registered under the name.
@@ -544,12 +546,12 @@ def list_global_func_names() -> list[str]:
 
 @overload
 def register_error(kind: str, cls: _E, /) -> _E:
-    """Raise ``cls(message)`` for native errors of this kind. Python's own exceptions are known already.
+    """Raise ``cls(message)`` for native errors of this kind. Python's own exceptions need no registration.
 
     Also a decorator: ``@register_error("Kind")``, and ``@register_error``, which takes the class's name.
 
     Raises:
-        TypeError: ``cls`` is no exception class.
+        TypeError: ``cls`` is not an exception class.
     """
 
 @overload
@@ -560,16 +562,17 @@ def make_error(kind: str, message: str, /) -> BaseException:
     """The exception that a native error becomes; an unknown kind gives ``RuntimeError("kind: message")``."""
 
 def set_remote_tensor_hook(hook: Callable[[Tensor], np.ndarray[Any, Any]] | None, /) -> None:
-    """What :meth:`Tensor.numpy` calls for a tensor on another machine. For farcall.rpc."""
+    """Set the function that :meth:`Tensor.numpy` calls for a remote tensor. For farcall.rpc."""
 
-# ---- endpoints (native/python/rpc/endpoint.c); farcall.rpc is what uses them
+# ---- endpoints (native/python/rpc/endpoint.c), for farcall.rpc
 
-# None, bool, int, float, str, bytes, dtype and Device are themselves. The rest are tuples that begin with
-# their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape), (9, bytes).
+# None, bool, int, float, str, bytes, dtype and Device stay as they are. Other values are tuples that begin
+# with their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape), (9, bytes).
 _WireValues = tuple[Any, ...]
 
 class Channel:
-    """Bytes in order, both ways: over a socket, or over a descriptor to read and one to write, which move in.
+    """Bytes in order, in both directions: over a socket, or over a descriptor to read and one to write. Takes
+    ownership of the descriptors.
 
     Deadlines are times of ``time.monotonic()``. One thread may receive while another sends; any may close.
     """
@@ -585,17 +588,17 @@ class Channel:
 
 @final
 class SharedChannel(Channel):
-    """A channel over two rings in a memory file; ``line`` is the socket over which the file was handed.
+    """A channel over two rings in a memory file; ``line`` is the socket over which the file was sent.
 
-    The file has a page and two rings of 2^n bytes, and is sealed against shrinking. Its descriptor stays the
-    caller's. ``line`` is closed with the channel. ``accepting``: this is the side that listened.
+    The file has a page and two rings of 2^n bytes, and is sealed against shrinking. The channel borrows its
+    descriptor during the call, and closes ``line`` at its end. ``accepting``: this peer is the server.
     """
 
     def __new__(cls, line: Channel, memory: int, *, accepting: bool = ...) -> Self: ...
 
 @final
 class MemoryChannel(Channel):
-    """A channel without a line: what is fed is received, and what is sent waits to be taken."""
+    """A channel in memory: receives the bytes that are fed to it; keeps sent bytes until they are taken."""
 
     def __new__(cls) -> Self: ...
     def feed(self, data: bytes | bytearray | memoryview, /) -> None: ...
@@ -603,7 +606,7 @@ class MemoryChannel(Channel):
     def take(self) -> bytes: ...
 
 class _WireLimits(Protocol):
-    """What a reader of packets accepts, see fc_wire_limits in include/farcall/wire.h: a Limits."""
+    """The limits of a reader of packets, see fc_wire_limits in include/farcall/wire.h: a Limits."""
 
     @property
     def control_bytes(self) -> int: ...
@@ -620,7 +623,7 @@ class _WireLimits(Protocol):
 
 @final
 class Endpoint:
-    """One end of a connection, over a channel (or a socket's descriptor, which moves in)."""
+    """One end of a connection, over a channel or a socket's descriptor. Takes ownership of a descriptor."""
 
     def __new__(
         cls,
@@ -644,11 +647,11 @@ class Endpoint:
     def close(self) -> None: ...
     # client
     def beat(self) -> bool:
-        """Say that this side still runs, where no exchange does; False when the connection is lost."""
+        """Send an empty packet, unless another exchange runs; False when the connection is lost."""
     def start(
         self, constructor: _WireValues, wishes: str, between: tuple[str, ...], /
     ) -> tuple[str | None, int]:
-        """Begin the session. The hello of a farcall server, and how many of the names are known there."""
+        """Begin the session. Returns a farcall server's hello, and how many names of ``between`` exist."""
     def set_features(self, bits: int, args_max: int, /) -> None: ...
     @property
     def stats(self) -> tuple[int, int, int, int, int, int, int]: ...
@@ -663,7 +666,7 @@ class Endpoint:
     def tensor(self, x: Any, device: DeviceLike, /) -> Tensor: ...
 
 class _Policy(Protocol):
-    """What a server decides: see farcall.rpc.server._dispatch."""
+    """The decisions of a server: see farcall.rpc.server._dispatch."""
 
     def find(self, name: str, /) -> tuple[Function, int, int] | None: ...
     def begin(self, values: _WireValues, /) -> _WireValues | tuple[Endpoint, int]: ...
@@ -671,27 +674,27 @@ class _Policy(Protocol):
 SCOPES: Mapping[str, int]
 """Rights of a session, by name: one bit each."""
 OFFERS: Mapping[str, int]
-"""What a host adds to the features of a server, by name: one bit each."""
+"""Features that a host adds to a server's, by name: one bit each."""
 
 HANDSHAKE: Mapping[str, int]
-"""The numbers that a handshake begins with: ``magic``, and the refusals ``duplicate`` and ``mismatch``."""
+"""The first number of a handshake: ``magic``, or the refusals ``duplicate`` and ``mismatch``."""
 
 def read_hello(
     data: bytes, max_key_bytes: int, /
 ) -> tuple[str, int, bytes | None, bytes | None, bytes | None, int]:
-    """What a connector opens with: (outcome, bytes needed in all, key, token, timeout, timeout in ns).
+    """Parse a connector's handshake: (outcome, bytes needed in all, key, token, timeout, timeout in ns).
 
     The outcome is ``done``, ``more``, ``magic``, ``size``, ``prefix`` or ``timeout``.
     """
 
 def read_welcome(data: bytes, max_key_bytes: int, /) -> tuple[str, int, bytes]:
-    """An acceptor's answer: (outcome, bytes needed in all, key).
+    """Parse an acceptor's answer: (outcome, bytes needed in all, key).
 
     The outcome is ``done``, ``more``, ``magic``, ``size``, ``mismatch`` or ``duplicate``.
     """
 
 def standard_scope(name: str, /) -> int | None:
-    """What a session needs to call a standard function: bits of :data:`SCOPES`. None: no such name."""
+    """The scope that a standard function needs: bits of :data:`SCOPES`. None: there is no such function."""
 
 @final
 class Dispatcher:
@@ -715,7 +718,7 @@ class Dispatcher:
     @property
     def serving(self) -> bool: ...
     def close(self) -> None:
-        """Free what the client holds. Safe to call twice.
+        """Free the objects that the client holds. Safe to call twice.
 
         Raises:
             RuntimeError: :meth:`serve` is running.
@@ -724,18 +727,18 @@ class Dispatcher:
     @property
     def last_error(self) -> BaseException | None: ...
     def keep_errors(self) -> None:
-        """Let ``last_error`` be what the client was last told, from now on."""
+        """From now on, keep the last error that was sent to the client in ``last_error``."""
     def serve(self) -> bool:
         """Serve until the client has left (True), or a MemoryChannel has no more bytes (False).
 
         Raises:
-            ProtocolError: the client sent what cannot be read (it was told).
-            ConnectionLostError: it went away inside a packet.
-            RuntimeError: it runs already.
+            ProtocolError: the client broke the protocol (it has been told).
+            ConnectionLostError: the client hung up inside a packet.
+            RuntimeError: this method is already running.
         """
 
 class RemoteRef:
-    """An object of the far side; farcall.rpc.client._module makes more of it."""
+    """An object on the peer; farcall.rpc.client._module has the subclasses."""
 
     def __new__(cls, ref: RemoteRef, /) -> Self: ...
     @property
@@ -749,7 +752,7 @@ class RemoteRef:
 
 @final
 class Call:
-    """A remote call on its way, in the shape of a :class:`concurrent.futures.Future`.
+    """A pending remote call, with the methods of a :class:`concurrent.futures.Future`.
 
     From a pipeline, or ``Function.submit``. It can be awaited, and be an argument of a later call;
     ``concurrent.futures.wait`` and ``as_completed`` take it.
@@ -761,25 +764,25 @@ class Call:
         """Wait for the result.
 
         Raises:
-            DeadlineExceededError: it is not there within ``timeout`` seconds, and may be asked for again. Or
+            DeadlineExceededError: the result did not arrive within ``timeout`` seconds; you may wait again. Or
                 the call's own deadline has passed, which ends the session; see :func:`farcall.deadline`.
             concurrent.futures.CancelledError: the call was cancelled.
-            Exception: what the call itself failed with.
+            Exception: the error of the call itself.
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait; what the call failed with, or None."""
+        """Wait; returns the call's error, or None."""
     def done(self) -> bool: ...
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool:
-        """Give the result up. A call of a pipeline that was not sent yet never is (unless a later one takes
-        its result); one that was sent is still made, and its reply is passed over. Never waits.
+        """Abandon the result. A call of a pipeline that was not sent yet is never sent (unless a later call
+        uses its result); one that was sent still runs, and its reply is ignored. Never waits.
 
         Returns:
             False when the call has ended.
         """
     def add_done_callback(self, fn: Callable[[Call], object], /) -> None:
-        """``fn(call)`` is called when it has ended, in another thread, or in that of who cancels it."""
+        """Call ``fn(call)`` when the call has ended: in another thread, or in the one that cancels it."""
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 @final
@@ -788,21 +791,21 @@ class Pipeline:
 
     def __new__(cls, endpoint: Endpoint, keep: bool = ...) -> Self: ...
     def __call__(self, function: Function, /, *args: Any) -> Call:
-        """Begin a call. What is sent gathers; a failure is the Call's.
+        """Begin a call. The pipeline collects requests before it sends them; the Call holds the error.
 
         Raises:
-            TypeError: ``function`` is of this process, or an argument cannot travel.
-            ValueError: it is of another session.
+            TypeError: ``function`` is local, or an argument cannot be sent.
+            ValueError: ``function`` belongs to another session.
         """
     def map(self, function: Function, items: Iterable[Any], /) -> list[Any]:
-        """The results of ``function(item)``, in order; an item that is a tuple is several arguments.
+        """The results of ``function(item)``, in order; a tuple is passed as several arguments.
 
-        The first failure ends it, and is raised.
+        The first error ends it, and is raised.
         """
     def flush(self) -> None:
-        """Send what has gathered."""
+        """Send the collected requests."""
     def wait(self) -> None:
-        """Until all calls of the session are answered."""
+        """Wait until all calls of the session are answered."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *error: object) -> None: ...
 
@@ -819,23 +822,23 @@ def remote_view(
 def rename_remote(function: Function, name: str, /) -> Function: ...
 def set_deadline(at: int, /) -> int: ...
 def beat_if_held(serial: int, /) -> bool:
-    """An empty packet on the connection of that Endpoint, which need not be held for it.
+    """Send an empty packet on the Endpoint with this serial number; the caller need not hold a reference.
 
     Returns:
-        False when it has ended, or nothing holds it any more.
+        False when the connection has ended, or the last reference to the Endpoint is gone.
     """
 
 def trace_start() -> None: ...
 def trace_stop() -> list[tuple[int, str, str, int, int]]: ...
 def file_writer(begin: Callable[[str, int, int, int], int], end: Callable[[str, bool], None], /) -> Function:
-    """A Function that writes files: (name, bytes), or (name, offset, total, bytes) for a piece of one.
+    """A Function that writes files: (name, bytes), or (name, offset, total, bytes) for a piece.
 
-    ``begin(name, offset, size, total)`` gives the descriptor that a piece is written to;
-    ``end(name, whether it is whole)`` is called behind the last piece, or one that failed.
+    ``begin(name, offset, size, total)`` returns the descriptor to which a piece is written;
+    ``end(name, whether it is whole)`` is called after the last piece, or one that failed.
     """
 
 def file_is_ours(fd: int, /) -> bool:
-    """Whether nothing else refers to an open file: no other name, descriptor or mapping. False where the file
+    """Whether nothing else refers to an open file: no other name, descriptor or mapping. False if the file
     system cannot tell."""
 
 def time_evaluator(

@@ -1,4 +1,4 @@
-"""Contracts that implementations can be held to, ours and yours.
+"""Contract tests for channels and devices, farcall's and yours.
 
 ::
 

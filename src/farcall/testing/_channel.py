@@ -1,4 +1,4 @@
-"""The contract of a channel: what a session relies on, as rules that run against any implementation."""
+"""The contract of a channel: the properties that sessions need, as rules that test any implementation."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _PAST = 0.0  # a deadline that has passed on any clock
 
 
 class ByteChannel(Protocol):
-    """What moves the bytes of a session: in order, both ways, without borders.
+    """Moves the bytes of a session: in order, in both directions, without message boundaries.
 
     One thread may receive while another sends, and any thread may close. A deadline is a time of the clock
-    that :func:`check_channel` is given (``time.monotonic`` by default); None waits as long as it takes.
+    that is passed to :func:`check_channel` (``time.monotonic`` by default); None: no deadline.
     """
 
     def send(self, data: bytes, deadline: float | None = None, /) -> None:
-        """Take all of ``data``, also none; may wait for the peer to make room.
+        """Send all of ``data``, which may be empty; may wait for the peer to make room.
 
         Raises:
-            DeadlineExceededError: not in time; how much went is not known.
-            ConnectionLostError: the peer has gone, or this side has closed.
+            DeadlineExceededError: not sent in time; how much was sent is not known.
+            ConnectionLostError: the peer is gone, or this channel is closed.
         """
 
     def receive(self, size: int, deadline: float | None = None, /) -> bytes:
         """At least one byte and at most ``size``; ``b""`` once the peer has finished and all was received.
 
         Raises:
-            DeadlineExceededError: nothing came in time; the channel can be used on.
-            ConnectionLostError: the connection broke, or this side has closed.
+            DeadlineExceededError: nothing came in time; the channel stays usable.
+            ConnectionLostError: the connection broke, or this channel is closed.
         """
 
     def finish(self) -> None:
-        """Send no more; the peer finds the end behind what was sent, and may go on sending."""
+        """End this direction; the peer receives the sent bytes, then the end, and may go on sending."""
 
     def close(self) -> None:
-        """End both directions, and what other threads of this side wait for. Safe to call twice."""
+        """End both directions, and the waits of other threads of this process. Safe to call twice."""
 
 
 Pair = tuple[ByteChannel, ByteChannel]
@@ -54,7 +54,7 @@ MakePair = Callable[[], AbstractContextManager[Pair]]
 
 
 class Kit:
-    """What the rules share: deadlines, by which one that hangs fails, and threads that tell of errors."""
+    """Helpers of the rules: deadlines, so that a hanging channel fails, and threads that report errors."""
 
     def __init__(self, clock: Callable[[], float], seconds: float, bulk_bytes: int) -> None:
         self.bulk_bytes = bulk_bytes
@@ -62,7 +62,7 @@ class Kit:
         self._seconds = seconds
 
     def soon(self) -> float:
-        """A deadline that an honest channel never reaches."""
+        """A deadline that a correct channel never reaches."""
         return self._clock() + self._seconds
 
     def receive_exactly(self, channel: ByteChannel, size: int, piece: int = 64 * _KIB) -> bytes:
@@ -82,7 +82,7 @@ class Kit:
 
     @contextlib.contextmanager
     def beside(self, work: Callable[[], object]) -> Iterator[Future[None]]:
-        """Run ``work`` in a thread; what it raises is raised here at the end."""
+        """Run ``work`` in a thread during the block; its error is raised at the end of the block."""
         outcome: Future[None] = Future()
 
         def run() -> None:
@@ -111,14 +111,14 @@ def check_channel(
     seconds: float = 30.0,
     bulk_bytes: int = 64 * _MIB,
 ) -> None:
-    """Hold a channel to its contract (see :class:`ByteChannel`).
+    """Check that a channel keeps its contract (see :class:`ByteChannel`).
 
     Args:
-        make_pair: gives, each time as a context manager, two channels that are connected with each other.
-        rules: which of :data:`CHANNEL_RULES`; all by default.
+        make_pair: returns a context manager that gives two channels connected with each other.
+        rules: the rules to check, of :data:`CHANNEL_RULES`; all by default.
         clock: of the channels' deadlines, in seconds.
         seconds: after which an operation counts as hanging.
-        bulk_bytes: of the largest transfer.
+        bulk_bytes: size of the largest transfer.
 
     Raises:
         AssertionError: a rule is broken; the message names it.
@@ -131,7 +131,7 @@ def _noise(size: int, seed: int) -> bytes:
 
 
 def _pieces(data: bytes, seed: int) -> list[bytes]:
-    """``data`` cut at places that reach from single bytes to tens of kilobytes, some pieces empty."""
+    """``data`` cut into pieces from single bytes to tens of kilobytes, some of them empty."""
     chance, pieces, at = random.Random(seed), [], 0  # noqa: S311
     while at < len(data):
         size = int(2 ** chance.uniform(-1, 16))

@@ -1,4 +1,4 @@
-"""The contract of a device behind a session: what callers rely on, as rules that run against any server."""
+"""The contract of a remote device: the properties that callers need, as rules that test any server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_device(
     rules: Iterable[str] | None = None,
     bulk_bytes: int = 4 << 20,
 ) -> None:
-    """Hold the memory of a device to its contract, through sessions with the server that has it.
+    """Check that a device's memory keeps its contract, through sessions with its server.
 
     ::
 
@@ -36,11 +36,11 @@ def check_device(
             check_device(lambda: farcall.connect(server.url), "ext_dev:0")
 
     Args:
-        make_session: opens, each time as a context manager, a session with the server. The server may be this
-            process's: register the driver in its ``--init`` (:func:`farcall.ffi.register_device_memory`).
-        device: the device, as the server numbers it.
-        rules: which of :data:`DEVICE_RULES`; all by default.
-        bulk_bytes: of the largest transfer; the device must have room for four such blocks.
+        make_session: opens a session with the server, as a context manager. The server may run in this
+            process: register the driver in its ``--init`` (:func:`farcall.ffi.register_device_memory`).
+        device: the device, by the server's numbers.
+        rules: the rules to check, of :data:`DEVICE_RULES`; all by default.
+        bulk_bytes: size of the largest transfer; the device must have room for four such blocks.
 
     Raises:
         AssertionError: a rule is broken; the message names it.
@@ -211,7 +211,7 @@ def _sync(make_session: MakeSession, device: str, bulk_bytes: int) -> None:
 @_rule("the end of a session frees what it held")
 def _end(make_session: MakeSession, device: str, bulk_bytes: int) -> None:
     if device.startswith("cpu"):
-        return  # its free memory is the whole machine's, which other programs use too
+        return  # the CPU's free memory is the machine's, which other programs use too
     before = None
     for _ in range(2):
         with make_session() as session:

@@ -1,4 +1,4 @@
-"""A fake accelerator: the CPU cannot address its memory, so code for devices is tested without hardware."""
+"""A fake accelerator whose memory the CPU cannot address, to test code for devices without hardware."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
     from farcall._core import Tensor
 
-_FIRST = 1 << 40  # far from anything that is mapped: code that follows such an address crashes in its test
+_FIRST = 1 << 40  # far from all mapped memory: code that dereferences such an address crashes in its test
 _ALIGNMENT = 64
 _MIB = 1 << 20
 
 
 class NullDevice:
-    """Devices with memory of their own: a driver for :func:`farcall.ffi.register_device_memory`.
+    """Devices with separate memory: a driver for :func:`farcall.ffi.register_device_memory`.
 
-    It checks what a real device would not survive: an access that begins or ends outside an allocation, a
-    release of what is no allocation, and (by :meth:`check_empty`) memory that nobody released.
+    It detects errors that would crash a real device: an access that begins or ends outside an allocation, a
+    release of an address that is not allocated, and (by :meth:`check_empty`) memory that was never released.
 
     ::
 
         device = NullDevice()
         farcall.ffi.register_device_memory("ext_dev", device)
         x = farcall.from_dlpack(array).to("ext_dev:0")
-        device.array(x)[:] *= 2             # what a kernel there would do
+        device.array(x)[:] *= 2             # as a kernel on the device would do
         assert x.to("cpu").numpy() ...
 
     Args:
-        count: how many devices there are.
+        count: number of devices.
         memory_bytes: of each device.
     """
 
@@ -57,7 +57,7 @@ class NullDevice:
         return "null device" if name == "device_name" else None
 
     def allocate(self, index: int, nbytes: int, /) -> int:
-        """Zeroed bytes at an address that is never given out again."""
+        """Allocate zeroed bytes at an address that is never used again."""
         with self._lock:
             free = self.memory_bytes - self._allocated(index)
             if nbytes > free:
@@ -65,14 +65,14 @@ class NullDevice:
                     f"null device {index}: {nbytes} bytes wanted, {free} of {self.memory_bytes} free"
                 )
             address = self._next
-            # A gap behind each block, so that an access beyond its end hits nothing.
+            # A gap after each block, so that an access beyond its end hits no other block.
             self._next += (nbytes // _ALIGNMENT + 2) * _ALIGNMENT
             self._starts.append(address)
             self._blocks.append((index, bytearray(nbytes)))
             return address
 
     def release(self, index: int, address: int, /) -> None:
-        """Forget a block."""
+        """Free a block."""
         with self._lock:
             at = bisect.bisect_left(self._starts, address)
             if at == len(self._starts) or self._starts[at] != address or self._blocks[at][0] != index:
@@ -82,27 +82,27 @@ class NullDevice:
             del self._starts[at], self._blocks[at]
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
-        """Bytes of the CPU to the device."""
+        """Copy bytes from the CPU to the device."""
         with self._lock:
             self._span(index, address, data.nbytes)[:] = data
 
     def read(self, index: int, address: int, out: memoryview, /) -> None:
-        """Bytes of the device to the CPU."""
+        """Copy bytes from the device to the CPU."""
         with self._lock:
             out[:] = self._span(index, address, out.nbytes)
 
     def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
-        """Bytes within a device."""
+        """Copy bytes within a device."""
         with self._lock:
             self._span(index, to, nbytes)[:] = bytes(self._span(index, source, nbytes))
 
     def synchronize(self, index: int, /) -> None:
-        """Nothing: all its work is done when a call returns."""
+        """Do nothing: each method finishes its work before it returns."""
 
     # ---- for tests
 
     def array(self, tensor: Tensor) -> np.ndarray[Any, Any]:
-        """The memory of a tensor on this device as a numpy array: what a kernel there sees.
+        """The memory of a tensor on this device as a numpy array, as a kernel on the device sees it.
 
         Raises:
             IndexError: the tensor is not inside one allocation.
@@ -116,15 +116,15 @@ class NullDevice:
         return np.frombuffer(span, plain).reshape(shape)
 
     def allocated(self, index: int = 0) -> int:
-        """Bytes that are allocated on a device now."""
+        """The number of bytes that are allocated on a device now."""
         with self._lock:
             return self._allocated(index)
 
     def check_empty(self) -> None:
-        """Everything was released.
+        """Check that all memory was released.
 
         Raises:
-            AssertionError: it was not; the message lists what is left.
+            AssertionError: blocks are left; the message lists them.
         """
         with self._lock:
             left = [

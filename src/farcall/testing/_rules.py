@@ -9,10 +9,10 @@ P = ParamSpec("P")
 
 
 class Contract(Generic[P]):
-    """The rules of one kind of thing, in the order of their definition.
+    """The rules for one kind of implementation, in the order of their definition.
 
     Args:
-        thing: what an error calls it, such as ``"channel"``.
+        thing: its name in errors, such as ``"channel"``.
     """
 
     def __init__(self, thing: str) -> None:
@@ -20,7 +20,7 @@ class Contract(Generic[P]):
         self._thing = thing
 
     def rule(self, text: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-        """Enter a function as the rule that ``text`` states."""
+        """Register the decorated function as the rule that ``text`` states."""
 
         def enter(rule: Callable[P, None]) -> Callable[P, None]:
             self.rules[text] = rule
@@ -32,7 +32,7 @@ class Contract(Generic[P]):
         """Run rules, all by default.
 
         Raises:
-            AssertionError: one is broken; the message names it.
+            AssertionError: a rule is broken; the message names it.
         """
         for name in self.rules if names is None else names:
             try:

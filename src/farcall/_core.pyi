@@ -566,8 +566,9 @@ def set_remote_tensor_hook(hook: Callable[[Tensor], np.ndarray[Any, Any]] | None
 
 # ---- endpoints (native/python/rpc/endpoint.c), for farcall.rpc
 
-# None, bool, int, float, str, bytes, dtype and Device stay as they are. Other values are tuples that begin
-# with their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape), (9, bytes).
+# None, bool, int, float, str, bytes, dtype and Device stay as they are. Other values are tuples that
+# begin with their type index: (4 | 68 | 73 | 115, handle), (7, data, byte_offset, device, dtype, shape),
+# (9, bytes).
 _WireValues = tuple[Any, ...]
 
 class Channel:
@@ -764,8 +765,8 @@ class Call:
         """Wait for the result.
 
         Raises:
-            DeadlineExceededError: the result did not arrive within ``timeout`` seconds; you may wait again. Or
-                the call's own deadline has passed, which ends the session; see :func:`farcall.deadline`.
+            DeadlineExceededError: the result did not arrive within ``timeout`` seconds; you may wait again.
+                Or the call's own deadline has passed, which ends the session; see :func:`farcall.deadline`.
             concurrent.futures.CancelledError: the call was cancelled.
             Exception: the error of the call itself.
         """

@@ -272,7 +272,7 @@ def hidden(code: RegionCode) -> dict[str, str]:
         ({"sources": hidden}, "`__tvm_ffi_stub_0` is hidden"),
         ({"sources": lambda code: {"../x.c": ""}}, r"source file name '\.\./x\.c'"),
         ({"sources": lambda code: {"farcall_main.c": ""}}, "both have a source file 'farcall_main.c'"),
-        ({"constants": {"no identifier": X}}, "constant 'no identifier' is no C identifier"),
+        ({"constants": {"no identifier": X}}, "constant 'no identifier' is not a C identifier"),
         ({"constants": {"w": [1]}}, "constant 'w': expected an array of numbers, got list"),
         ({"constants": {"w": np.array([X])[:0].astype(object)}}, "got array of object"),
         ({"constants": [X]}, "constants: expected names with arrays, got list"),

@@ -1,4 +1,4 @@
-"""The one file that ships."""
+"""The artifact: one library file with code, constants and manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Artifact:
-    """A built library, in a temporary file until :meth:`save` puts it where it is wanted."""
+    """A built library, in a temporary file until :meth:`save` writes it to a path."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self._path = path
@@ -25,40 +25,40 @@ class Artifact:
 
     @classmethod
     def temporary(cls, name: str, manifest: Manifest) -> Artifact:
-        """An artifact whose file, once adopted, lives as long as the object."""
+        """An artifact without a file yet; the file that it adopts lives as long as the object."""
         folder = tempfile.mkdtemp(prefix="farcall-artifact-")
         artifact = cls(Path(folder) / name, manifest)
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
         return artifact
 
     def adopt(self, library: Path) -> None:
-        """Take ``library`` as the content; the file moves away from where it is."""
+        """Take ownership of the file ``library``, which is moved into the artifact's temporary folder."""
         shutil.move(library, self._path)
 
     @property
     def manifest(self) -> Manifest:
-        """What is in it."""
+        """The description of the content: target, Signatures, constants, digest."""
         return self._manifest
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file, in bytes."""
         return self._path.stat().st_size
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the library to ``path``, whole or not at all, and return the path.
+        """Write the library to ``path`` atomically, and return the path.
 
         Raises:
-            UsageError: it cannot be written there.
+            UsageError: the file cannot be written there.
         """
         write_beside(path, self._path.read_bytes(), mode=0o755)
         return Path(path)
 
     def load(self) -> Module:
-        """Load it into this process.
+        """Load the artifact into this process.
 
         Raises:
-            ArtifactError: it was built for another machine.
+            ArtifactError: the artifact was built for another machine.
         """
         return load_module(self._path)
 

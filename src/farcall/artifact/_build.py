@@ -1,4 +1,4 @@
-"""From a plan to one library: generate, compile, link, check, seal."""
+"""Builds one library from a plan: generates code, compiles, links, checks, and writes the digest."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _PREFIX = "__tvm_ffi_"
 
 
 def build(plan: Plan, target: Target) -> Artifact:
-    """Make the artifact of ``plan`` for ``target``. Same plan, same tools: same bytes.
+    """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
 
     Raises:
-        ToolchainError: no compiler for the target, or it refused the code.
-        BackendError: what a backend generated breaks its contract.
+        ToolchainError: there is no compiler for the target, or the compiler rejected the code.
+        BackendError: the code that a backend generated breaks its contract.
         ModelError: a size cannot be computed from the inputs before the model runs.
-        UsageError: a temporary file cannot be written: no space left, say.
+        UsageError: a temporary file cannot be written, for example because no space is left.
     """
     with room_to(f"build {plan.model.name!r}"):
         return _build(plan, target)
@@ -124,7 +124,7 @@ def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list
 def _check_objects(
     regions: Iterable[Region], codes: Mapping[str, RegionCode], objects: Iterable[Path]
 ) -> list[str]:
-    """Check that each region's function is there, and return the flags to link with."""
+    """Check that the objects define each region's function, and return the flags to link with."""
     symbols = {symbol for path in objects for symbol in Elf(path.read_bytes(), path.name).object_symbols()}
     defined = {symbol.name for symbol in symbols if symbol.defined}
     for region in regions:
@@ -142,7 +142,7 @@ def _check_objects(
 
 
 def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
-    """Whoever loads the library will find what the manifest promises: better to see it here than there."""
+    """Check the machine and the exported symbols now, so that a bad library fails to build, not to load."""
     elf = Elf(library.read_bytes(), library.name)
     made = elf.header.architecture
     if target.arch in {*MACHINES.values(), "riscv32", "riscv64"} and made != target.arch:
@@ -163,7 +163,7 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
 
 
 def _seal(library: Path) -> None:
-    """Write the digest of the file into its place in the file."""
+    """Write the digest of the file into the file's digest section."""
     data = bytearray(library.read_bytes())
     section = Elf(bytes(data), library.name).section(DIGEST_SECTION)
     if section is None or section.size != DIGEST_SIZE:

@@ -1,8 +1,8 @@
-"""C text that evaluates dims and notices overflow.
+"""Generates C expressions that evaluate dims and detect overflow.
 
-The sizes of a call come from its caller: an absurd one must end in an error, not in a wrapped number and a
-small buffer. So the entry computes each size by functions that set a flag (``entry_checks.h``), and looks at
-it once.
+The caller chooses the sizes of a call: a huge one must cause an error, not a wrapped number and a buffer that
+is too small. So the entry computes each size with functions that set a flag on overflow
+(``entry_checks.h``), and tests the flag once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from farcall.graph.dims import Dim
 
 
 class CheckedText:
-    """Writes dims as C over ``symbols`` (name -> C text of its value), with the overflow flag ``bad``."""
+    """Turns dims into C over ``symbols`` (name -> C expression), with the overflow flag ``bad``."""
 
     def __init__(self, symbols: Mapping[str, str], bad: str = "&bad") -> None:
         self._symbols = symbols
         self._bad = bad
 
     def __call__(self, dim: Dim) -> str:
-        """C text of ``dim``, an ``int64_t``.
+        """The C expression of ``dim``, of type ``int64_t``.
 
         Raises:
             ModelError: a symbol of ``dim`` is in no input's shape, so its size cannot be known.
@@ -49,7 +49,7 @@ class CheckedText:
             return self._fold(f"fc_mul({self._bad}, ", [e.base] * int(e.exp))
         if e.is_Mul and sympy.fraction(e)[1] == 1:
             return self._fold(f"fc_mul({self._bad}, ", e.args)
-        if sympy.fraction(sympy.together(e))[1] != 1:  # divides without a rest, or it would be inside a floor
+        if sympy.fraction(sympy.together(e))[1] != 1:  # divides exactly: otherwise it would be inside a floor
             return self._divide(e)
         raise ModelError(f"the size {e} cannot be computed when the model is called")
 
@@ -80,10 +80,10 @@ class CheckedText:
 
 
 def integer(value: int) -> str:
-    """C text of an ``int64_t``.
+    """``value`` as a C literal of type ``int64_t``.
 
     Raises:
-        ModelError: it does not fit.
+        ModelError: ``value`` does not fit.
     """
     if not -(2**63) < value < 2**63:
         raise ModelError(f"a size of {value} does not fit into 64 bits")

@@ -1,6 +1,6 @@
-"""The constants of an artifact: stored once each, aligned, and put into the library by the assembler.
+"""The constants of an artifact: each stored once, aligned, and included in the library by the assembler.
 
-Large data never passes through C text: a compiler reads a few megabytes of it in a second, an assembler
+Large data never passes through C source: a compiler reads a few megabytes of it per second, an assembler
 copies gigabytes.
 """
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
     from farcall.graph import Partition
 
-ALIGNMENT = 64  # what the code of a backend may count on
+ALIGNMENT = 64  # bytes; backends may rely on it
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Constants:
-    """Named data; equal data is kept once, whatever regions it comes from."""
+    """Named arrays; equal arrays are stored once, even if they come from several regions."""
 
     def __init__(self, big_endian: bool) -> None:
         self._big_endian = big_endian
         self._owners: dict[str, str] = {}  # name -> region
-        self._data: dict[bytes, np.ndarray[Any, Any]] = {}  # hash -> data, row-major, in the target's order
+        self._data: dict[bytes, np.ndarray[Any, Any]] = {}  # hash -> data, row-major, target's byte order
         self._names: dict[bytes, list[str]] = {}
 
     def add_region(self, region: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Add what the code of ``region`` refers to.
+        """Add the constants that the code of ``region`` refers to.
 
         Raises:
-            BackendError: a name is no C identifier, or another region's.
+            BackendError: a name is not a C identifier, or another region uses it.
         """
         for name, data in constants.items():
             if not _IDENTIFIER.fullmatch(name):
-                raise BackendError(f"region `{region}`: constant {name!r} is no C identifier")
+                raise BackendError(f"region `{region}`: constant {name!r} is not a C identifier")
             if name in self._owners:
                 raise BackendError(
                     f"regions `{self._owners[name]}` and `{region}` both have a constant `{name}`; "
@@ -54,7 +54,7 @@ class Constants:
             self._add(name, data)
 
     def add_outputs(self, partition: Partition) -> dict[ir.Value, str]:
-        """Add the initializers that are graph outputs, and return the names that they get."""
+        """Add the initializers that are graph outputs, and return their C names."""
         found: dict[ir.Value, str] = {}
         for value in partition.model.graph.outputs:
             if value.const_value is not None and value.producer() is None and value not in found:
@@ -71,7 +71,7 @@ class Constants:
         self._names.setdefault(key, []).append(name)
 
     def totals(self) -> tuple[int, int]:
-        """How many there are, and their bytes together."""
+        """The number of constants, and their total size in bytes."""
         return len(self._data), sum(data.nbytes for data in self._data.values())
 
     def write(self, path: Path) -> None:
@@ -94,9 +94,9 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def data_assembly(constants: Constants) -> str:
-    """The assembly text that holds constants and manifest, from ``constants.bin`` and ``manifest.json``.
+    """The assembly source that includes ``constants.bin`` and ``manifest.json``.
 
-    ``%progbits`` rather than ``@progbits``, which is a comment on some machines.
+    It says ``%progbits``, because ``@`` starts a comment in the assembly of some machines.
     """
     lines = ['.section .rodata.farcall,"a",%progbits']
     for names, offset, size in constants.places():

@@ -1,4 +1,4 @@
-"""How the dtypes of ONNX are written in DLPack and in a Signature."""
+"""Converts ONNX dtypes to those of DLPack and of Signatures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farcall.errors import ModelError
 
 _D = ir.DataType
 
-# Those whose elements are whole bytes, and that DLPack has too.
+# The dtypes that DLPack has too and whose elements are whole bytes.
 _KNOWN = frozenset(
     {
         *(_D.INT8, _D.INT16, _D.INT32, _D.INT64, _D.UINT8, _D.UINT16, _D.UINT32, _D.UINT64, _D.BOOL),
@@ -20,10 +20,10 @@ _KNOWN = frozenset(
 
 
 def dlpack(value: ir.Value) -> tuple[int, int]:
-    """DLPack's code and bits of the elements of ``value``.
+    """The DLPack type code and bits of the elements of ``value``.
 
     Raises:
-        ModelError: its dtype is not known, or has no whole number of bytes (text, 4-bit integers).
+        ModelError: the dtype is not known, or its elements are not whole bytes (text, 4-bit integers).
     """
     if value.dtype not in _KNOWN:
         name = value.dtype.name.lower() if value.dtype is not None else "unknown"
@@ -36,5 +36,5 @@ def dlpack(value: ir.Value) -> tuple[int, int]:
 
 
 def itemsize(value: ir.Value) -> int:
-    """The bytes of one element of ``value``."""
+    """The size of one element of ``value``, in bytes."""
     return dlpack(value)[1] // 8

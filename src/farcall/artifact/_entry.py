@@ -1,8 +1,8 @@
-"""The entry of an artifact: ``__tvm_ffi_main`` in C, generated from a partition.
+"""Generates the entry of an artifact, ``__tvm_ffi_main`` in C, from a partition.
 
-It checks the arguments, binds the symbols of symbolic dims, allocates the results, takes working memory, and
-calls the regions in order. What does not depend on the model stands in front: ``entry_checks.h`` and
-``entry_memory.h``.
+The entry checks the arguments, binds the symbols of symbolic dims, allocates the results and working memory,
+and calls the regions in order. The parts that do not depend on the model, ``entry_checks.h`` and
+``entry_memory.h``, stand in front of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Dims = tuple[Dim, ...]
 def main_source(
     partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
 ) -> str:
-    """The C text of the entry.
+    """The C source of the entry.
 
     Args:
         partition: the regions, in the order in which they run.
@@ -48,17 +48,17 @@ def main_source(
 
 
 class _Shapes:
-    """Shapes and strides of the tensors: tables for the static ones, places in the frame for the others."""
+    """Shapes and strides of the tensors: constant tables if static, else arrays in the call's frame."""
 
     def __init__(self, expression: CheckedText) -> None:
         self._expression = expression
-        self._texts: dict[Dims, tuple[str, str]] = {}  # C text of shape and strides
+        self._texts: dict[Dims, tuple[str, str]] = {}  # C expressions of shape and strides
         self.tables: list[str] = []
-        self.steps: list[str] = []  # what computes the places in the frame
-        self.words = 0  # of the frame
+        self.steps: list[str] = []  # C statements that compute the arrays in the frame
+        self.words = 0  # that the arrays in the frame take
 
     def of(self, shape: Dims) -> tuple[str, str]:
-        """C text of ``int64_t*`` to the shape and to its row-major strides, where ``f`` is the frame."""
+        """C expressions (``int64_t*``) of the shape and its row-major strides, where ``f`` is the frame."""
         if shape not in self._texts:
             static = all(isinstance(dim, int) for dim in shape)
             self._texts[shape] = self._table(shape) if static else self._place(shape)
@@ -105,7 +105,7 @@ class _Driver:
         self.places |= {value: f"f->slot[{slot}]" for value, slot in self.slots.of.items()}  # type: ignore[misc]
 
     def text(self) -> str:
-        """Everything behind the support text."""
+        """The generated source, without the two headers."""
         parts = [
             *map(self._parameter_dims, range(len(self.inputs))),
             self._tables(),
@@ -119,9 +119,9 @@ class _Driver:
         return "\n".join([*parts, self._main(allocations, copies)])
 
     def _place_outputs(self) -> None:
-        """A value that a region makes is made in the result itself; anything else is copied there."""
+        """Regions write results in place; a result that is an input or a constant is copied."""
         made = {value for region in self.regions for value in region.outputs}
-        self._copied: dict[int, str] = {}  # output -> C text of where its elements are
+        self._copied: dict[int, str] = {}  # output -> C expression of the source of its copy
         for j, value in enumerate(self.outputs):
             if value in made and value not in self.places:
                 self.places[value] = f"f->out[{j}]"
@@ -185,7 +185,7 @@ class _Driver:
         )
 
     def _derive(self) -> str:
-        """The function that computes every size of the call, and refuses those that cannot be."""
+        """The function that computes every size of the call, and raises on impossible ones."""
         lines = ["bool bad = false;", *self.shapes.steps, "int64_t end = 0, own = 0;"]
         for j, value in enumerate(self.outputs):
             lines.append(f"f->bytes[{j}] = {self.expression(self._bytes(value))};")
@@ -210,7 +210,7 @@ class _Driver:
         return f"return fc_refuse_sizes({c_string(problem)}, f->s, {len(self.symbols)}, symbols);"
 
     def _doubtful_dims(self) -> Iterable[Dim]:
-        """Dims and working memory anywhere in the model that may come out negative: `h - 2` where h is 1."""
+        """Dims and sizes of working memory that can be negative for some inputs: `h - 2` if h is 1."""
         sizes = (code.workspace for code in self.codes.values())
         seen: dict[Dim, None] = {size: None for size in sizes if not isinstance(size, int)}
         for region in self.regions:
@@ -221,7 +221,7 @@ class _Driver:
         return [dim for dim in seen if not dim.is_nonnegative]  # type: ignore[union-attr]
 
     def _tensor(self, value: ir.Value) -> str:
-        """A C initializer of the DLTensor of ``value``."""
+        """The C initializer of a DLTensor for ``value``."""
         code, bits = dlpack(value)
         shape, strides = self.shapes.of(dims(value))
         place = self.places[value]

@@ -1,8 +1,8 @@
-"""Where the tensors between regions live: a few slots of one workspace, shared by liveness.
+"""Assigns the tensors between regions to a few slots of one workspace, which they share by liveness.
 
-Two tensors share a slot when the second is made after the last use of the first. Sizes may be symbolic, so
-a slot is taken by a tensor only when one of their sizes is seen to hold the other for every binding: equal
-expressions, or one a constant multiple of the other.
+Two tensors share a slot if the second is made after the last use of the first. Sizes may be symbolic, so a
+tensor takes a slot only if one of the two sizes is provably the larger for every binding of the symbols:
+equal expressions, or one a constant multiple of the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farcall.graph.dims import Dim
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor between regions: its bytes, the step that makes it, and the last step that reads it."""
+    """A tensor between regions: its size in bytes, the step that makes it, the last step that reads it."""
 
     key: Hashable
     size: Dim
@@ -27,14 +27,14 @@ class Buffer:
 
 @dataclass
 class Slots:
-    """The plan: the slot of each buffer (by its key), and the bytes of each slot."""
+    """The slot of each buffer (by the buffer's key), and the size of each slot in bytes."""
 
     of: dict[Hashable, int]
     sizes: list[Dim]
 
 
 def plan_slots(buffers: Sequence[Buffer]) -> Slots:
-    """Assign buffers, which come in order of ``first``, to slots."""
+    """Assign buffers, sorted by ``first``, to slots."""
     slots = Slots({}, [])
     busy: list[tuple[int, int]] = []  # (last step, slot)
     free: list[int] = []
@@ -53,7 +53,7 @@ def plan_slots(buffers: Sequence[Buffer]) -> Slots:
 
 
 def _pick(size: Dim, free: Sequence[int], sizes: list[Dim]) -> int | None:
-    """The free slot that wastes least for ``size``; grown when it is smaller."""
+    """The free slot that wastes the least memory for ``size``; the caller enlarges one that is smaller."""
     best: tuple[float, int, Dim] | None = None
     for slot in free:
         ratio = _ratio(size, sizes[slot])
@@ -69,7 +69,7 @@ def _pick(size: Dim, free: Sequence[int], sizes: list[Dim]) -> int | None:
 
 
 def _ratio(size: Dim, other: Dim) -> float | None:
-    """``size / other`` when it is the same positive number for every binding of the symbols."""
+    """``size / other``, if it is the same positive number for every binding of the symbols."""
     if isinstance(size, int) and isinstance(other, int):
         return max(size, 1) / max(other, 1)
     if size == other:

@@ -1,4 +1,4 @@
-"""``partition``: a model, and who computes which part of it."""
+"""``partition`` divides a model between backends; a :class:`Plan` is the result."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def partition(model: ModelLike, backends: Sequence[str | Backend] = ("c",)) -> Plan:
-    """Cut a model into regions, each for the first backend that takes it.
+    """Cut a model into regions. The first backend that takes a node computes it.
 
     Args:
         model: an ONNX file, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
-        backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects; most wanted first.
+        backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects, in order of priority.
 
     Returns:
-        What :meth:`Plan.build` makes an artifact of.
+        The plan, from which :meth:`Plan.build` builds an artifact.
 
     Raises:
-        ModelError: no such file, not ONNX, or not a valid model.
+        ModelError: the file does not exist, is not ONNX, or is not a valid model.
         UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
         BackendError: a backend is not installed.
         MissingExtraError: the packages that read models are not installed.
@@ -56,12 +56,12 @@ class Plan:
 
     @property
     def partition(self) -> Partition:
-        """The cut model itself."""
+        """The model, cut into regions."""
         return self._partition
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """The backends by name, most wanted first."""
+        """The backends by name, in order of priority."""
         return self._backends
 
     @property
@@ -71,26 +71,26 @@ class Plan:
 
     @property
     def signature(self) -> Signature:
-        """Inputs and outputs of the model."""
+        """The inputs and outputs of the model."""
         return self._partition.signature
 
     @property
     def model(self) -> ModelInfo:
-        """Which model this is: name, opsets, hash."""
+        """The name, opsets and hash of the model."""
         return self._model
 
     def build(self, target: str | Target | None = None) -> Artifact:
         """Compile every region and link one library.
 
         Args:
-            target: ``arch-linux-abi`` (``aarch64-linux-musl``), with ``:cpu`` behind it if wanted; default:
-                this machine.
+            target: ``arch-linux-abi`` such as ``aarch64-linux-musl``, optionally followed by ``:cpu``;
+                default: this machine.
 
         Raises:
-            ToolchainError: no compiler for the target, or it refused the code.
-            BackendError: what a backend generated breaks its contract.
+            ToolchainError: there is no compiler for the target, or the compiler rejected the code.
+            BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
-            UsageError: a temporary file cannot be written: no space left, say.
+            UsageError: a temporary file cannot be written, for example because no space is left.
         """
         from farcall.artifact._build import build
         from farcall.toolchain import Target

@@ -1,4 +1,4 @@
-"""What a backend gave is what its contract says, before anything is made of it."""
+"""Checks the RegionCode that a backend returns against the contract, before it is compiled."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 
 
 def check_code(code: object, where: str) -> None:
-    """Refuse what is not the code of a region.
+    """Refuse a value that is not a valid RegionCode.
 
     Args:
-        code: What a backend's ``compile`` returned.
+        code: The return value of a backend's ``compile``.
         where: The backend and the region, for messages.
 
     Raises:
-        BackendError: Says which field is wrong, and what is expected there.
+        BackendError: The message names the field that is wrong and the value that it expects.
     """
     if not isinstance(code, RegionCode):
         raise BackendError(f"{where}: its compile() gave {type(code).__name__}; expected a RegionCode")

@@ -1,6 +1,6 @@
 /*
- * What the generated entry of an artifact stands on. The generator puts this text in front of it; nothing here
- * depends on the model. The hot path is inline and reads top to bottom; whatever makes a message is cold.
+ * Checks of arguments and sizes for the generated entry of an artifact. The generator puts this text in front of
+ * the entry; it does not depend on the model. The hot path is inline; functions that format messages are cold.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,8 +13,8 @@
 
 #include <farcall/c_api.h>
 
-/* farcall fills __farcall_runtime when it loads the library. In another runtime it stays NULL, and these
- * symbols are there; weak, because under farcall they may be not. */
+/* farcall fills __farcall_runtime when it loads the library. Another runtime leaves it NULL and defines these
+ * symbols. They are weak, because under farcall they may be undefined. */
 #pragma weak TVMFFIErrorSetRaisedFromCStr
 #pragma weak TVMFFIEnvTensorAlloc
 #pragma weak TVMFFIEnvGetDLPackManagedTensorAllocator
@@ -22,17 +22,17 @@
 
 FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
-/* Tells an artifact that lost its manifest from a kernel library: see farcall/library/_manifest.py. */
+/* Marks an artifact, so that the loader notices when its manifest was stripped: farcall/library/_manifest.py. */
 __attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
 
 #define FC_COLD __attribute__((noinline, cold, unused))
 #define FC_USED_MAYBE __attribute__((unused))
-#define FC_ALIGNMENT 64 /* of every buffer: a cache line, and the widest vector register in use */
+#define FC_ALIGNMENT 64 /* bytes, of every buffer: a cache line, and the widest vector register in use */
 
-/* One parameter of the entry. A dim that is negative is the symbol of index ~dim. */
+/* One parameter of the entry. A negative dim stands for the symbol with index ~dim. */
 struct fc_parameter {
   const char* name;
-  const char* type; /* as the Signature shows it: float32[batch, 8] */
+  const char* type; /* as the Signature prints it: float32[batch, 8] */
   DLDataType dtype;
   int32_t ndim;
   const int64_t* dims;
@@ -40,7 +40,7 @@ struct fc_parameter {
 
 /* ---------------------------------------------------------------------------------------------- errors ---- */
 
-/* A message under construction; what does not fit is left out. */
+/* A message under construction. Text that does not fit is dropped. */
 struct fc_text {
   char data[1024];
   size_t size;
@@ -125,7 +125,7 @@ static inline bool fc_same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-/* Whether the argument is what the parameter wants. Symbols that are unbound (-1) are bound by it. */
+/* Whether the argument matches the parameter. Binds symbols that are still unbound (-1). */
 static inline bool fc_bind(const struct fc_parameter* want, const DLTensor* got, int64_t* symbols) {
   if (!got || !fc_same_dtype(got->dtype, want->dtype) || got->ndim != want->ndim) return false;
   if (got->device.device_type != kDLCPU) return false;
@@ -142,7 +142,7 @@ static inline bool fc_bind(const struct fc_parameter* want, const DLTensor* got,
   return empty || got->data != NULL;
 }
 
-/* A number that stands for a tensor of rank 0. */
+/* A number that was passed for a tensor of rank 0. */
 struct fc_scalar {
   DLTensor tensor;
   union {
@@ -181,7 +181,7 @@ static bool fc_store_float(struct fc_scalar* out, DLDataType dtype, double x) {
   return dtype.bits == 32 || dtype.bits == 64;
 }
 
-/* Takes a number where a tensor of rank 0 is wanted, if the dtype can hold it: an int for any int or float dtype,
+/* Accepts a number for a tensor of rank 0, if the dtype can hold it: an int for any int or float dtype,
  * a float for a float dtype, a bool for bool. */
 static FC_COLD bool fc_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out) {
   bool right = false;
@@ -200,7 +200,7 @@ static FC_COLD bool fc_scalar(const TVMFFIAny* got, const struct fc_parameter* w
   return right;
 }
 
-/* Why a tensor of the right dtype and rank was refused: the dim, the device or the missing memory. */
+/* Explains why a tensor of the right dtype and rank was refused: its device, a dim, or its missing memory. */
 FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_parameter* all, int32_t index,
                                 const DLTensor* got, const int64_t* symbols, const char* const* names) {
   const struct fc_parameter* want = &all[index];
@@ -229,7 +229,7 @@ FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_parameter*
   fc_put(text, " without memory; pass a tensor that holds data");
 }
 
-/* Raises what is wrong with argument `index`. The arguments before it are right. */
+/* Raises the error of argument `index`. The arguments before it are valid. */
 FC_COLD static int fc_refuse(const struct fc_parameter* all, int32_t index, const TVMFFIAny* args,
                              int64_t* symbols, int32_t num_symbols, const char* const* names) {
   const struct fc_parameter* want = &all[index];
@@ -275,7 +275,7 @@ FC_COLD static int fc_refuse_count(const struct fc_parameter* all, int32_t wante
   return fc_raise("TypeError", &text);
 }
 
-/* Raises that the sizes of the arguments do not fit together, or not into memory. */
+/* Raises the error that the sizes of the arguments do not fit together, or need too much memory. */
 FC_COLD static int fc_refuse_sizes(const char* problem, const int64_t* symbols, int32_t num_symbols,
                                    const char* const* names) {
   struct fc_text text = {.size = 0};
@@ -285,7 +285,7 @@ FC_COLD static int fc_refuse_sizes(const char* problem, const int64_t* symbols, 
   return fc_raise("ValueError", &text);
 }
 
-/* --------------------------------------------------------------------- arithmetic that sees its limits ---- */
+/* --------------------------------------------------------------------- arithmetic that detects overflow --- */
 
 static inline int64_t fc_add(bool* bad, int64_t a, int64_t b) {
   int64_t sum = 0;
@@ -312,7 +312,7 @@ static FC_USED_MAYBE inline int64_t fc_max(int64_t a, int64_t b) { return a > b 
 static FC_USED_MAYBE inline int64_t fc_align(bool* bad, int64_t bytes) {
   return fc_add(bad, bytes, FC_ALIGNMENT - 1) & ~(int64_t)(FC_ALIGNMENT - 1);
 }
-/* Row-major strides of a shape; its size in bytes is the result. */
+/* Writes the row-major strides of a shape, and returns its size in bytes. */
 static FC_USED_MAYBE inline int64_t fc_strides(bool* bad, int32_t ndim, const int64_t* shape, int64_t* strides,
                                                int64_t item) {
   int64_t count = 1;

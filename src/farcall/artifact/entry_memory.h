@@ -18,7 +18,7 @@ static inline bool fc_row_major(const DLTensor* tensor) {
   return plain || empty;
 }
 
-/* Copies `tensor`, however it is laid out, to row-major memory. No dim of it is 0. */
+/* Copies `tensor`, which may have any strides but no dim of 0, to row-major memory. */
 FC_COLD static void fc_gather(char* to, const char* from, int32_t ndim, const int64_t* shape, const int64_t* strides,
                               size_t item) {
   if (ndim == 0) {
@@ -46,13 +46,13 @@ FC_COLD static void* fc_pack(const DLTensor* tensor, const char* data, int64_t i
   } else if (tensor->strides && !fc_row_major(tensor)) {
     fc_gather(copy, data, tensor->ndim, tensor->shape, tensor->strides, (size_t)item);
   } else {
-    memcpy(copy, data, (size_t)bytes); /* misaligned only */
+    memcpy(copy, data, (size_t)bytes); /* row-major already, but misaligned */
   }
   return copy;
 }
 
-/* The elements of an argument, row-major and aligned to `item`, their size and a power of two; `*owned` is what is
- * to be freed. False: raised. */
+/* Returns in `*data` the elements of an argument, row-major and aligned to `item`, the size of an element, a power
+ * of two. The caller must free `*owned`. False: raised. */
 static inline bool fc_input(const DLTensor* tensor, int64_t item, void** data, void** owned) {
   char* start = (char*)tensor->data + tensor->byte_offset;
   *data = start;
@@ -64,7 +64,7 @@ static inline bool fc_input(const DLTensor* tensor, int64_t item, void** data, v
   return *data != NULL;
 }
 
-/* A piece of working memory, reused from call to call. As many are kept as calls ran at once, up to a limit. */
+/* A block of working memory, reused by later calls. As many blocks are kept as calls ran at once, up to a limit. */
 struct fc_block {
   size_t size;
 };
@@ -121,11 +121,11 @@ static void fc_release(TVMFFIAny* value) {
   value->v_int64 = 0;
 }
 
-/* A Tensor whose memory is the library's: for a runtime that has no allocator set. */
+/* A Tensor whose memory this library allocates: for a runtime without an allocator. */
 struct fc_own_tensor {
   TVMFFIObject head;
   DLTensor tensor;
-  int64_t dims[]; /* shape, then strides; behind them the elements, aligned */
+  int64_t dims[]; /* shape, then strides; then the elements, aligned */
 };
 
 static void fc_free_object(void* self, int flags) {
@@ -152,7 +152,7 @@ FC_COLD static int fc_new_tensor(const DLTensor* like, size_t bytes, TVMFFIObjec
   return 0;
 }
 
-/* A result like `like`; its elements' place goes to `*data`. False: raised. */
+/* Allocates a result of the shape and dtype of `like`; `*data` points to its elements. False: raised. */
 static inline bool fc_output(DLTensor* like, size_t bytes, TVMFFIAny* out, void** data) {
   TVMFFIObjectHandle made = NULL;
   int status = 0;
@@ -172,7 +172,7 @@ static inline bool fc_output(DLTensor* like, size_t bytes, TVMFFIAny* out, void*
   return true;
 }
 
-/* An Array of the library's own: for a runtime other than farcall. */
+/* An Array that this library implements: for a runtime other than farcall. */
 struct fc_own_array {
   TVMFFIObject head;
   TVMFFISeqCell cell;
@@ -187,7 +187,7 @@ FC_COLD static void fc_free_array(void* self, int flags) {
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(self);
 }
 
-/* Moves `items` into one Array. They are nobody's afterwards, also when it fails (returns -1, raised). */
+/* Makes one Array of `items`, and takes ownership of them, even on failure (returns -1, raised). */
 static FC_USED_MAYBE int fc_results(TVMFFIAny* items, int64_t count, TVMFFIAny* result) {
   TVMFFIObjectHandle made = NULL;
   if (__farcall_runtime) {

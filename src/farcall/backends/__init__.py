@@ -1,6 +1,6 @@
-"""Backends by name: those that are installed, and those that are passed as they are.
+"""Finds backends by name, and accepts Backend objects.
 
-A package offers one by an entry point in the group ``farcall.backends``::
+A package provides a backend by an entry point in the group ``farcall.backends``::
 
     [project.entry-points."farcall.backends"]
     npu = "acme_npu:NpuBackend"
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["get", "names", "resolve"]
 
-_BUILTIN = {"c": "farcall.backends.c:CBackend"}  # works in a checkout too, where no metadata is installed
+_BUILTIN = {"c": "farcall.backends.c:CBackend"}  # found without package metadata, for example in a checkout
 
 
 def names() -> list[str]:
-    """The names that :func:`get` takes, sorted."""
+    """The names that :func:`get` accepts, sorted."""
     return sorted({*_BUILTIN, *installed("backend")})
 
 
@@ -33,7 +33,7 @@ def get(name: str) -> Backend:
     """A backend by its name, or by ``"pkg.mod:Class"``.
 
     Raises:
-        BackendError: There is none of that name, or it cannot be imported or made.
+        BackendError: No backend has that name, or it cannot be imported or constructed.
     """
     if ":" in name:
         return _make(name, name)
@@ -48,10 +48,10 @@ def get(name: str) -> Backend:
 
 
 def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
-    """Backends, most wanted first, from names and objects.
+    """The Backend objects for names and objects, in the given order, which is that of priority.
 
     Raises:
-        BackendError: One is not found or not a backend, two have the same name, or there are none.
+        BackendError: A backend is missing or is not a Backend, two have the same name, or there are none.
     """
     if isinstance(backends, str):
         backends = [item.strip() for item in backends.split(",") if item.strip()]
@@ -67,7 +67,7 @@ def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
 
 
 def _make(name: str, target: str) -> Backend:
-    """Import ``pkg.mod:Class`` and call the class. Whatever a plugin raises becomes one typed error."""
+    """Import ``pkg.mod:Class`` and call the class. Any exception of a plugin becomes a BackendError."""
     module, _, attribute = target.partition(":")
     try:
         made = importlib.import_module(module)
@@ -92,6 +92,6 @@ def _check(backend: object) -> Backend:
     name = getattr(backend, "name", "")
     if not (isinstance(name, str) and name.isascii() and name.isidentifier() and len(name) <= 32):
         raise BackendError(
-            f"{type(backend).__name__}.name is {name!r}; expected a short C identifier, as `npu`"
+            f"{type(backend).__name__}.name is {name!r}; expected a short C identifier, such as `npu`"
         )
     return backend

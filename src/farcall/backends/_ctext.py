@@ -1,4 +1,4 @@
-"""C text of dtypes, dims and constants. Its public names are in :mod:`farcall.backends.c_backend_kit`."""
+"""C source for dtypes, dims and constants. :mod:`farcall.backends.c_backend_kit` exports the public names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farcall.graph.dims import Dim
 
 _D = ir.DataType
 
-# ONNX's bool is a byte that is 0 or 1. It is a uint8_t here, as reading any other byte as _Bool is undefined.
+# ONNX's bool is a byte that is 0 or 1. The C type is uint8_t: reading any other byte as _Bool is undefined.
 _TYPES: dict[ir.DataType, str] = {
     _D.FLOAT: "float",
     _D.DOUBLE: "double",
@@ -44,7 +44,7 @@ def c_type(dtype: ir.DataType | None) -> str:
 
 
 def itemsize(dtype: ir.DataType | None) -> int:
-    """The bytes of one element, for the dtypes that :func:`c_type` takes."""
+    """The size of one element in bytes, for the dtypes that :func:`c_type` accepts."""
     return dtype.bitwidth // 8  # type: ignore[union-attr]
 
 
@@ -54,11 +54,11 @@ def c_symbol(name: str) -> str:
 
 
 def c_expr(dim: Dim) -> str:
-    """C text that computes ``dim`` from the variables :func:`c_symbol`, in int64 arithmetic.
+    """A C expression that computes ``dim`` in int64 from the variables of :func:`c_symbol`.
 
-    ``floor``, ``ceiling`` and ``Mod`` round as Python does. The text may call ``farcall_floordiv``,
+    ``floor``, ``ceiling`` and ``Mod`` round as in Python. The expression may call ``farcall_floordiv``,
     ``farcall_min`` and ``farcall_max``, which :class:`~farcall.backends.c_backend_kit.RegionWriter` defines
-    where they are used.
+    if they are used.
     """
     if isinstance(dim, int):
         return str(dim) if abs(dim) < 2**31 else f"INT64_C({dim})"
@@ -103,7 +103,7 @@ def _fold_pairs(function: str, args: list[sympy.Expr]) -> str:
 
 
 def c_literal(value: object, dtype: ir.DataType | None) -> str:
-    """A C constant that is exactly ``value`` in ``dtype``, infinities, NaN and the smallest int64 too."""
+    """A C constant that is exactly ``value`` in ``dtype``, even infinities, NaN and the smallest int64."""
     if dtype in FLOATS:
         return _float_literal(np.float32(value) if dtype == _D.FLOAT else np.float64(value))  # type: ignore[arg-type]
     number = int(value)  # type: ignore[call-overload]
@@ -122,7 +122,7 @@ def _float_literal(number: np.floating) -> str:
     if math.isinf(number):
         return "INFINITY" if number > 0 else "-INFINITY"
     suffix = "f" if number.dtype == np.float32 else ""
-    text = np.format_float_scientific(number, unique=True, trim="0")  # the shortest that reads back exactly
+    text = np.format_float_scientific(number, unique=True, trim="0")  # shortest text that reads back exactly
     return text + suffix if abs(number) >= 1e5 or 0 < abs(number) < 1e-4 else _plain(number) + suffix
 
 
@@ -131,7 +131,7 @@ def _plain(number: np.floating) -> str:
 
 
 def c_string(text: str) -> str:
-    """A C string literal that is exactly the UTF-8 of ``text``."""
+    """A C string literal whose bytes are the UTF-8 of ``text``."""
     return '"' + "".join(map(_c_char, text.encode())) + '"'
 
 

@@ -1,7 +1,8 @@
-"""The text of a region's exported function: prologue, body, and a body in parts where it is long.
+"""Writes a region's exported function: prologue and body. A long body is split into parts.
 
-Compilers take more than linear time over one function. A body of thousands of calls is cut into static
-functions, which get the addresses of the tensors, the workspace and all sizes, and name what they use.
+The time that compilers take grows faster than the length of a function. So a body of thousands of calls is
+split into static functions. Each takes the addresses of the tensors, the workspace and all sizes, and
+declares the variables that it uses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ static inline int64_t farcall_min(int64_t a, int64_t b) { return a < b ? a : b; 
 static inline int64_t farcall_max(int64_t a, int64_t b) { return a > b ? a : b; }
 """
 
-# The runtime that loaded the library, or the symbols of another one that serves the same ABI.
+# farcall sets the pointer when it loads the library; another runtime of the same ABI defines the symbol.
 _RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
 #pragma weak TVMFFIErrorSetRaisedFromCStr
 static int farcall_raise_text(const char* kind, const char* message) {
@@ -41,7 +42,7 @@ static int farcall_raise_text(const char* kind, const char* message) {
 
 
 def raise_support(region: str) -> str:
-    """What :func:`raise_statement` needs in a region's file: each message begins with the region's name."""
+    """C definitions that :func:`raise_statement` needs. They put the region's name before each message."""
     where = c_string(f"region `{region}`: ")
     return f"{_RAISE}#define farcall_raise(kind, message) farcall_raise_text(kind, {where} message)\n"
 
@@ -55,7 +56,7 @@ def raise_statement(kind: str, message: str) -> str:
 class Pointer:
     """A typed pointer variable: to an argument's elements, or into the workspace."""
 
-    kind: str  # with its qualifiers, as "const float* restrict"
+    kind: str  # with its qualifiers, such as "const float* restrict"
     argument: int | None = None
     offset: str = "0"
 
@@ -68,20 +69,20 @@ class Pointer:
 
 @dataclass
 class Function:
-    """What the function of one region is made of."""
+    """The parts of the function of one region."""
 
     name: str
-    count: int  # of the tensors
+    count: int  # number of tensor arguments
     workspace: bool
-    shaped: Mapping[str, tuple[int, int]]  # symbol -> the argument and the axis that shows its size
-    unbound: Sequence[str]  # symbols that come as arguments of their own
-    sizes: Mapping[str, str]  # size variable -> the text that computes it, over symbols
+    shaped: Mapping[str, tuple[int, int]]  # symbol -> the argument and the axis that give its size
+    unbound: Sequence[str]  # symbols whose sizes are passed as separate arguments
+    sizes: Mapping[str, str]  # size variable -> the C expression that computes it from symbols
     pointers: Mapping[str, Pointer]
-    symbol: Mapping[str, str]  # symbol -> its variable
+    symbol: Mapping[str, str]  # symbol -> its C variable
     parts: Sequence[Sequence[str]] = field(default_factory=tuple)  # lines
 
     def text(self) -> str:
-        """All functions, in an order that C takes."""
+        """All functions, each defined before it is used."""
         if len(self.parts) == 1:
             return self._head() + self._pointers(self.pointers) + _lines(self.parts[0]) + "  return 0;\n}\n"
         return "\n".join([*map(self._part, range(len(self.parts))), self._driver()])
@@ -112,7 +113,7 @@ class Function:
         )
 
     def _part(self, number: int) -> str:
-        """One part of the body; ``a`` are the arguments' addresses, ``d`` the sizes."""
+        """One part of the body; ``a`` holds the addresses of the arguments, ``d`` the sizes."""
         body = _lines(self.parts[number])
         named = set(_NAME.findall(body))
         pointers = {name: item for name, item in self.pointers.items() if name in named}

@@ -1,7 +1,7 @@
-"""What a backend is: it says which nodes it takes, and turns a region into code.
+"""The interface of backends. A backend says which nodes it takes, and turns a region into code.
 
-A third party subclasses :class:`Backend` (or :class:`farcall.backends.c_backend_kit.CBackendKit` to write C),
-and names the class in the entry-point group ``farcall.backends``, or passes an instance to
+Subclass :class:`Backend` (or :class:`farcall.backends.c_backend_kit.CBackendKit` to generate C),
+and name the class in the entry-point group ``farcall.backends``, or pass an instance to
 ``fc.partition(..., backends=[...])``.
 """
 
@@ -23,12 +23,14 @@ class RegionCode:
     """The code of one region, as C.
 
     The sources define one exported function ``__tvm_ffi_<region.name>`` with the universal signature
-    (``include/farcall/c_api.h``). It is called in destination-passing style: the region's inputs, then its
-    outputs, each a ``DLTensor*`` (type index 7, or a Tensor) that is on the CPU, row-major and aligned to
-    its element size, then, if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes,
-    aligned to 64, then, for each name in ``symbols``, an Int: the size of that symbol. Outputs overlap no
-    input and no other output. It returns None, keeps no state between calls, and may run in several threads
-    at once.
+    (``include/farcall/c_api.h``). Its arguments are, in this order:
+
+    * the region's inputs, then its outputs: each a ``DLTensor*`` (type index 7, or a Tensor) on the CPU,
+      row-major and aligned to its element size; outputs overlap no input and no other output;
+    * if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes, aligned to 64;
+    * for each name in ``symbols``, an Int: the size of that symbol.
+
+    The function returns None, keeps no state between calls, and may run in several threads at once.
 
     ``constants`` maps C identifiers to data. The artifact stores them once, aligned to 64 bytes; the sources
     declare them as ``extern const unsigned char <id>[];``.
@@ -37,25 +39,25 @@ class RegionCode:
     sources: Mapping[str, str]  # file name (unique to the region, ends in .c) -> text
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     workspace: Dim = 0  # bytes
-    symbols: Sequence[str] = ()  # those that the code cannot read off the shapes of its arguments
+    symbols: Sequence[str] = ()  # whose sizes the shapes of the arguments do not show
     compile_flags: Sequence[str] = ()
     link_flags: Sequence[str] = ()
 
 
 class Backend(ABC):
-    """Base of all backends. ``name`` is the domain of its regions, and their prefix: a short C identifier."""
+    """Base of all backends. ``name``, a short C identifier, is the domain and the prefix of its regions."""
 
     name: str
     color: str = "#8888cc"  # in pictures of the partition
 
     def patterns(self) -> Sequence[Pattern]:
-        """Groups of nodes that are taken together, most wanted first. None by default."""
+        """Groups of nodes that the backend takes together, in order of priority. Empty by default."""
         return ()
 
     def check(self, node: ir.Node) -> str | None:
-        """Why ``node`` is not taken by itself; ``None`` means that it is taken.
+        """The reason why the backend does not take the single ``node``; ``None`` if it does.
 
-        Shapes and dtypes are inferred before; read dims by :func:`farcall.graph.dims.dims`.
+        Shapes and dtypes are inferred before the call; :func:`farcall.graph.dims.dims` reads dims.
         """
         return f"{self.name} takes no single {node.op_type}"
 

@@ -1,6 +1,6 @@
-"""The kit for backends that write C: everything of a region's function but the loops.
+"""The kit for backends that generate C. It writes a region's function; the backend writes the loops.
 
-:class:`CBackendKit` is a whole backend but for two methods: which nodes, and what C::
+A backend subclasses :class:`CBackendKit` and defines two methods: which nodes it takes, and their C::
 
     class Npu(CBackendKit):
         name = "npu"
@@ -15,10 +15,10 @@
                 out.line(f"{y}[i] = {x}[i] > 0 ? {x}[i] : 0;")
 
 :class:`RegionWriter` unpacks the arguments, binds the symbols of symbolic dims, names pointers, places
-constants and scratch memory, and makes the :class:`~farcall.backends.base.RegionCode`. It looks for its own
-variables in the C that :meth:`CBackendKit.emit` writes, so some names are reserved: those that begin with
-``farcall_``, ``s_`` or the region's name; ``a``, ``d``, ``t`` or ``v`` with a number; ``args``, ``num_args``,
-``result`` and ``ws``.
+constants and scratch memory, and makes the :class:`~farcall.backends.base.RegionCode`. It searches the C that
+:meth:`CBackendKit.emit` writes for the names of its variables, so these names are reserved: those that begin
+with ``farcall_``, ``s_`` or the region's name; ``a``, ``d``, ``t`` or ``v`` followed by a number; ``args``,
+``num_args``, ``result`` and ``ws``.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ __all__ = [
     "product",
 ]
 
-ALIGNMENT = 64  # of every buffer: a cache line, and the widest vector register in use
-PART = 128  # matches or calls in one function: more of them take a compiler more than linear time
-INLINE_ELEMENTS = 64  # a constant with more than this many elements is data of the artifact, not text
+ALIGNMENT = 64  # bytes, of every buffer: a cache line, and the widest vector register in use
+PART = 128  # matches or calls in one function: compile time grows faster than the length of a function
+INLINE_ELEMENTS = 64  # a constant with more elements is data of the artifact, not C source
 
 _HEADERS = """#include <math.h>
 #include <stdbool.h>
@@ -72,7 +72,7 @@ def align(size: Dim, to: int = ALIGNMENT) -> Dim:
 
 
 class Code:
-    """C text under construction: lines, indented by blocks."""
+    """C source under construction: lines, indented by blocks."""
 
     def __init__(self, indent: int = 1) -> None:
         self.lines: list[str] = []
@@ -85,7 +85,7 @@ class Code:
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:
-        """``head {`` ... ``}`` around what is written inside."""
+        """Put ``head {`` and ``}`` around the lines that the ``with`` block writes."""
         self.line(f"{head} {{" if head else "{")
         self._indent += 1
         yield
@@ -98,7 +98,7 @@ class Code:
 
 
 class FunctionWriter(Code, ABC):
-    """Writes the body of one C function, and what it needs before it."""
+    """Writes the body of one C function, and the definitions that it needs at file scope."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,15 +106,15 @@ class FunctionWriter(Code, ABC):
 
     @abstractmethod
     def dim(self, dim: Dim) -> str:
-        """C text for the value of ``dim``: a number, or the name of a variable."""
+        """A C expression for ``dim``: a number, or the name of a variable."""
 
     @abstractmethod
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
-        """The name of a pointer to ``count`` uninitialized elements, aligned, that nothing else uses."""
+        """The name of a pointer to ``count`` uninitialized, aligned elements that nothing else uses."""
 
     @contextmanager
     def loop(self, var: str, count: Dim | str, start: Dim | str = 0, step: int | str = 1) -> Iterator[None]:
-        """A loop of ``var`` from ``start`` up to, not including, ``count``."""
+        """A loop of ``var`` from ``start`` up to ``count``, exclusive."""
         bump = f"++{var}" if step == 1 else f"{var} += {step}"
         head = f"for (int64_t {var} = {self._extent(start)}; {var} < {self._extent(count)}; {bump})"
         with self.block(head):
@@ -133,14 +133,14 @@ class FunctionWriter(Code, ABC):
 
 
 class RegionWriter(FunctionWriter):
-    """Writes the body of ``__tvm_ffi_<region>`` and what belongs around it.
+    """Writes the source file of one region: ``__tvm_ffi_<region>`` and the definitions that it needs.
 
     Args:
         region: The region whose function is written.
-        places: Where a value that is neither an input, an output nor a constant is in the workspace, in
-            bytes. A value without a place gets memory of its own when :meth:`pointer` is asked for it.
-        workspace: The bytes that ``places`` takes up.
-        compile_flags: What the code needs beyond the toolchain's own flags.
+        places: Byte offsets in the workspace of values that are not inputs, outputs or constants. For a
+            value without an offset, the first call of :meth:`pointer` allocates separate memory.
+        workspace: The size in bytes of the memory that ``places`` uses.
+        compile_flags: Compiler flags that the code needs in addition to the toolchain's.
     """
 
     def __init__(
@@ -165,13 +165,13 @@ class RegionWriter(FunctionWriter):
         self._parts: list[list[str]] = []
 
     def pointer(self, value: ir.Value) -> str:
-        """The name of a pointer to the elements of ``value``, row-major; const where it is an input."""
+        """The name of a pointer to the elements of ``value``, row-major; const if it is an input."""
         if value not in self._names:
             self._names[value] = self._declare(value)
         return self._names[value]
 
     def dim(self, dim: Dim) -> str:
-        """C text for the value of ``dim``: a number, or the name of a variable that is computed once."""
+        """A C expression for ``dim``: a number, or the name of a variable that is computed once."""
         if isinstance(dim, int):
             return c_expr(dim)
         if dim not in self._dims:
@@ -179,7 +179,7 @@ class RegionWriter(FunctionWriter):
         return self._dims[dim]
 
     def constant(self, data: np.ndarray) -> str:
-        """An array that holds ``data``: text if it is small, data of the artifact if it is large."""
+        """An array that holds ``data``: C source if it is small, data of the artifact if it is large."""
         name = f"{self.region.name}_k{self._constant_count}"
         self._constant_count += 1
         kind = c_type(ir.DataType.from_numpy(data.dtype))
@@ -191,17 +191,17 @@ class RegionWriter(FunctionWriter):
         return f"((const {kind}*)(const void*){name})"
 
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
-        """The name of a pointer to ``count`` uninitialized elements, that nothing else uses."""
+        """The name of a pointer to ``count`` uninitialized elements that nothing else uses."""
         return self._workspace_pointer(f"{c_type(dtype)}* restrict", self._reserve(count * itemsize(dtype)))
 
     def place(self, offset: Dim) -> str:
-        """The name of an untyped pointer to a byte of the workspace, for those who plan it themselves."""
+        """The name of a ``void*`` to byte ``offset`` of the workspace, for callers with their own plan."""
         if offset not in self._planned:
             self._planned[offset] = self._workspace_pointer("void*", offset)
         return self._planned[offset]
 
     def split(self) -> None:
-        """What follows may be compiled as another function: variables that :meth:`line` declared are gone."""
+        """Allow a new C function to start here; variables that :meth:`line` declared go out of scope."""
         self._parts.append(self.lines)
         self.lines = []
 
@@ -249,13 +249,13 @@ class RegionWriter(FunctionWriter):
             return f"a{index}"
         if value.const_value is not None:
             return self.constant(value.const_value.numpy())
-        if value in self._places:  # planned buffers may share memory: no restrict
+        if value in self._places:  # planned buffers may share memory, so no `restrict`
             return self._workspace_pointer(f"{kind}*", self._places[value])
         size = product(dims(value)) * itemsize(value.dtype)
         return self._workspace_pointer(f"{kind}* restrict", self._reserve(size))
 
     def _needed_symbols(self, parts: Iterable[Iterable[str]]) -> list[str]:
-        """Symbols of the dims that were asked for, and those that a body names by :func:`c_symbol`."""
+        """The symbols of the dims that :meth:`dim` got, and those that a body names by :func:`c_symbol`."""
         needed = dict.fromkeys(symbols(*self._dims))
         body = "\n".join(line for part in parts for line in part)
         named = set(re.findall(rf"\b{c_symbol('')}(\w+)", body))
@@ -265,7 +265,7 @@ class RegionWriter(FunctionWriter):
         return list(needed)
 
     def _symbol_sources(self) -> dict[str, tuple[int, int]]:
-        """Symbol name -> the argument and the axis that shows it."""
+        """Symbol name -> the argument and the axis that give its size."""
         sources: dict[str, tuple[int, int]] = {}
         for value, i in self._arguments.items():
             for axis, dim in enumerate(dims(value)):
@@ -275,14 +275,14 @@ class RegionWriter(FunctionWriter):
 
 
 class CBackendKit(Backend):
-    """A backend that writes C, one match at a time.
+    """Base of backends that generate C, one match at a time.
 
-    A subclass says which nodes it takes (``patterns`` or ``check``), and writes :meth:`emit`.
+    A subclass says which nodes it takes (``patterns`` or ``check``), and defines :meth:`emit`.
     """
 
     @abstractmethod
     def emit(self, match: Match, out: RegionWriter) -> None:
-        """Write the C of one match: read its inputs and write its outputs by ``out.pointer(value)``."""
+        """Write the C of one match. ``out.pointer(value)`` names the pointers to its inputs and outputs."""
 
     def compile(self, region: Region) -> RegionCode:
         out = RegionWriter(region)
@@ -301,5 +301,5 @@ class CBackendKit(Backend):
 
 
 def used(values: Iterable[ir.Value | None]) -> list[ir.Value]:
-    """The values that are there: an optional input or output that is left out is None, or has no name."""
+    """The values without the omitted optional ones, which are None or have no name."""
     return [value for value in values if value is not None and value.name]

@@ -1,4 +1,4 @@
-"""The C backend: whole models as plain C, and the fallback for every other backend."""
+"""The C backend: compiles whole models to plain C, and is the fallback for every other backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CBackend"]
 
 
 class CBackend(Backend):
-    """Takes every operator that it has loops for, in float32, float64, the integer types and bool."""
+    """Takes the operators that it implements, in float32, float64, the integer types and bool."""
 
     name = "c"
     color = "#4c9f70"

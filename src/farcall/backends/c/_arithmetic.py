@@ -49,7 +49,7 @@ def _check_any(node: ir.Node) -> None:
 
 
 def _pair_operands(node: ir.Node) -> Operands:
-    """Before opset 7 the second operand broadcasts only when asked to, from ``axis`` on."""
+    """Before opset 7 the second operand broadcasts only if ``broadcast`` is set, from ``axis`` on."""
     a, b = operand(node, 0), operand(node, 1)
     left, right = dims(a), dims(b)
     if opset(node) < 7 and int_attr(node, "broadcast", 0):
@@ -107,7 +107,7 @@ def _min(node: ir.Node, *items: str) -> str:
 
 
 def _fold(name: str, node: ir.Node, items: tuple[str, ...]) -> str:
-    """A chain of calls."""
+    """Nested calls of ``name`` that fold all items."""
     tag = _tag(_dtype(node))
     return reduce(lambda a, b: f"farcall_{name}_{tag}({a}, {b})", items)
 
@@ -179,7 +179,7 @@ def _leaky_relu(node: ir.Node, x: str) -> str:
 
 
 def _prelu_operands(node: ir.Node) -> Operands:
-    """Before opset 7 a slope with one dim is one for each channel."""
+    """Before opset 7 a slope of rank 1 has one element per channel."""
     x, slope = operand(node, 0), operand(node, 1)
     shape = dims(slope)
     if opset(node) < 7 and len(shape) == 1:

@@ -1,4 +1,4 @@
-"""Which nodes the C backend takes, and why not."""
+"""Decides which nodes the C backend takes, and gives the reason if it refuses one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farcall.backends.c._node import Unsupported, basic_check
 
 
 def reason(node: ir.Node) -> str | None:
-    """Why ``node`` is refused, or None."""
+    """The reason why ``node`` is refused, or None."""
     entry = operator(node)
     if entry is None:
         return f"the C backend has no loops for {node.op_type}"

@@ -1,7 +1,7 @@
 """Conv, over one or more spatial axes.
 
-Many output channels: input windows are laid out as a matrix, some output rows at a time, and multiplied
-(im2col; a 1x1 kernel multiplies the input as it is). Few channels in a group (depthwise): one loop over a row
+Many output channels: the input windows of some output rows are copied into a matrix, which is multiplied
+(im2col; a 1x1 kernel multiplies the input directly). Few channels in a group (depthwise): one loop over a row
 for each tap.
 """
 
@@ -30,7 +30,7 @@ from farcall.backends.c._window import (
 from farcall.graph.dims import Dim, dims, product, same
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
-_COLUMNS = 128  # of the matrix at least, if there are so many
+_COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
 _MOST_COLUMNS = 512
 
 
@@ -46,7 +46,7 @@ def _check(node: ir.Node) -> None:
 
 
 def _check_channels(node: ir.Node) -> None:
-    """What is read must be there: ONNX's own inference leaves these to the backend."""
+    """Refuse channel counts that do not match, which would read out of bounds: ONNX's inference does not."""
     group, outs, ins = int_attr(node, "group", 1), *dims(operand(node, 1))[:2]
     if group < 1 or int(outs) % group:
         raise Unsupported(f"{outs} output channels are not divided by group={group}")
@@ -90,7 +90,7 @@ class _Conv:
         return self.kernel.step()
 
     def _start(self, channel: str) -> None:
-        """One output plane starts as its bias."""
+        """Initialize one output plane with its bias."""
         value = f"{self.b}[{channel}]" if self.b else "0"
         with self.kernel.loop("s", self.kernel.dim(self.out_plane)):
             self.kernel.line(f"out[s] = {value};")
@@ -160,7 +160,7 @@ class _Conv:
             self._multiply(matrix, "columns", out_plane, f"group + r0 * {long} + o0")
 
     def _fill(self, kind: str, matrix: str, plane: str) -> None:
-        """Row ``(c, k0, k1, ...)`` of the matrix: what the windows read by that tap."""
+        """Write row ``(c, k0, k1, ...)`` of the matrix: the elements that the windows read by that tap."""
         kernel, axes = self.kernel, self.axes
         last = len(axes) - 1
         with ExitStack() as stack:
@@ -187,7 +187,7 @@ class _Conv:
                 kernel.line(f"for (int64_t o = {start}; o < {end}; ++o) to[o - o0] = {value};")
 
     def _source_row(self) -> tuple[str, str]:
-        """When output row ``r`` reads beyond the input by the current tap; else which input row it reads."""
+        """C: whether the tap of output row ``r`` is outside the input, and else which input row it reads."""
         kernel, outer = self.kernel, self.axes[:-1]
         outside: list[str] = []
         place = "0"

@@ -1,4 +1,4 @@
-"""Fused elementwise loops: one loop for a group, whose inner values stay in registers."""
+"""Fused elementwise loops: one loop for a group of nodes, whose intermediate values stay in registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Operand = tuple[ir.Value, tuple[Dim, ...]]
 def emit_group(
     nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value], needed: Collection[ir.Value]
 ) -> Step:
-    """One kernel for elementwise nodes over the same dims, which stores the values in ``needed``."""
+    """One kernel for elementwise nodes over the same dims. It stores only the values in ``needed``."""
     return _GroupWriter(nodes, root, needed).write()
 
 
@@ -34,7 +34,7 @@ class _GroupWriter:
         self.kernel = Kernel()
         self.domain = dims(nodes[0].outputs[0])
         self.registers: dict[Operand, str] = {}
-        self.loads: dict[Operand, None] = {}  # operands that come from memory
+        self.loads: dict[Operand, None] = {}  # operands that the loop reads from memory
 
     def write(self) -> Step:
         operands = [self._operands(node) for node in self.nodes]
@@ -74,7 +74,7 @@ class _GroupWriter:
                 self._declare_offsets(nest)
 
     def _declare_offsets(self, nest: Nest) -> None:
-        """Where each operand's row starts: computed once, outside of the innermost loop."""
+        """The offset of each operand's row, computed outside of the innermost loop."""
         for number in range(len(nest.moves)):
             terms = [
                 f"i{axis} * {self.kernel.dim(nest.stride(number, axis))}"
@@ -111,7 +111,7 @@ class _GroupWriter:
 
 
 def _literal(value: ir.Value) -> str | None:
-    """The text of a constant with one element."""
+    """The C literal of a constant with one element, else None."""
     data = constant(value)
     if data is None or data.size != 1:
         return None

@@ -1,8 +1,8 @@
-"""Importing this fills the table of operators."""
+"""Importing this module fills the table of operators."""
 
 from __future__ import annotations
 
-from farcall.backends.c import (  # noqa: F401 - each adds its own
+from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _arithmetic,
     _conv,
     _indexing,

@@ -1,4 +1,4 @@
-"""What the reductions compute, element by element."""
+"""The formulas of the reductions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farcall.backends.c import _scalar as scalar
 
 @dataclass(frozen=True)
 class Formula:
-    """``start``; how an accumulator takes an element ``x`` or another one; what becomes of it."""
+    """C expressions: the initial accumulator, one element's part, two accumulators combined, the result."""
 
     kind: str  # C type of the accumulator
     start: str

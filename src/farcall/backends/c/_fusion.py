@@ -1,9 +1,8 @@
-"""Elementwise fusion: which nodes share one loop, and the order of all steps.
+"""Elementwise fusion: decides which nodes share one loop, and the order of all steps.
 
-The *level* of a node is the number of loop borders on the longest path to it: an edge between two
-elementwise nodes over the same dims is none, every other edge is one. Nodes of one level and the same dims
-that are joined by such edges may share a loop: a path that leaves the group reaches a higher level, so it
-cannot come back.
+The *level* of a node is the largest number of loop borders on a path to it. An edge between two elementwise
+nodes over the same dims is not a loop border; every other edge is. Nodes of one level and the same dims that
+such edges join may share a loop: a path that leaves the group reaches a higher level, so it cannot come back.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from farcall.backends.c._registry import Elementwise, View, operator
 from farcall.graph.dims import Dim, dims
 
 LARGEST_GROUP = (
-    48  # nodes in one loop: beyond it registers spill, and the compiler's time is no longer linear
+    48  # nodes in one loop: with more, registers spill, and compile time grows faster than linearly
 )
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that one step computes: one that is not elementwise, or elementwise ones over the same dims."""
+    """The nodes of one step: one node that is not elementwise, or elementwise nodes over the same dims."""
 
     nodes: tuple[ir.Node, ...]
     elementwise: bool
 
 
 def roots(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
-    """View -> the value whose elements it shows. Values that are no views are not listed."""
+    """View -> the value whose memory it shares. Only views are listed."""
     found: dict[ir.Value, ir.Value] = {}
     for node in nodes:
         if isinstance(operator(node), View) and (source := node.inputs[0]) is not None:
@@ -85,7 +84,7 @@ def _members(nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value]) -> lis
 
 
 def _merge(owner: dict[ir.Node, list[ir.Node]], a: list[ir.Node], b: list[ir.Node]) -> list[ir.Node]:
-    """The smaller list moves into the larger one: a node moves at most log(n) times."""
+    """Append the smaller list to the larger one: a node moves at most log(n) times."""
     small, large = (a, b) if len(a) <= len(b) else (b, a)
     large.extend(small)
     for node in small:
@@ -96,7 +95,7 @@ def _merge(owner: dict[ir.Node, list[ir.Node]], a: list[ir.Node], b: list[ir.Nod
 def _order(
     groups: Sequence[Group], nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value]
 ) -> list[Group]:
-    """A topological order that stays close to the order of the nodes, for the sake of short lives."""
+    """A topological order close to the order of the nodes, so that buffers are in use for a short time."""
     home = {node: i for i, item in enumerate(groups) for node in item.nodes}
     last = {node: i for i, node in enumerate(nodes)}
     waiting: list[set[int]] = [set() for _ in groups]

@@ -1,9 +1,9 @@
-"""The blocked matrix product that Conv, Gemm and MatMul share, as C text for one element type.
+"""The blocked matrix product that Conv, Gemm and MatMul share, as C source for one element type.
 
-``C += A B`` with B's rows contiguous: a tile of up to 6 rows by two vectors stays in registers (12
-accumulators, two of B and one of A: what 16 vector registers hold) while it goes through a block of K;
-panels of B are copied to the stack, where they stay in the first cache for all rows of A. Vector types are
-an extension of gcc and clang, that each lowers to what the target has.
+``C += A B`` with contiguous rows of B. A tile of C, up to 6 rows by two vectors, stays in registers during a
+block of K: 12 accumulators, two vectors of B and one of A fit into 16 vector registers. Panels of B are
+copied to the stack, where they stay in the L1 cache for all rows of A. Vector types are an extension of gcc
+and clang, which lower them to the instructions of the target.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from farcall.backends._ctext import c_type
 from farcall.backends.c._scalar import unsigned
 
 VECTOR_BYTES = 32
-_DEPTH = 256  # of a block of K: a panel of 256 x 16 floats is 16 KB
+_DEPTH = 256  # rows of B in a block of K: a panel of 256 x 16 floats is 16 KB
 _ROWS = (6, 4, 2, 1)
 
 
@@ -30,7 +30,7 @@ def gemm_name(dtype: ir.DataType | None) -> str:
 
 
 def gemm_text(dtype: ir.DataType | None) -> str:
-    """``name(m, n, k, a, a_row, a_column, b, b_row, c, c_row)``: strides are in elements; see the module."""
+    """C source of ``name(m, n, k, a, a_row, a_column, b, b_row, c, c_row)``; strides are in elements."""
     kind = gemm_type(dtype)
     width = 2 * VECTOR_BYTES // (8 if kind in ("double", "uint64_t") else 4)
     parts = [_types(kind), *(_tile(kind, width, rows) for rows in _ROWS), _driver(kind, width)]

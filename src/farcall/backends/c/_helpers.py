@@ -1,7 +1,7 @@
-"""The C functions that expressions and reductions call. Each region's file begins with all of them.
+"""The C functions that expressions and reductions call. The file of each region begins with all of them.
 
-They are static and inline: a compiler drops those that a region does not call, and needs about a millisecond
-to read them.
+They are static and inline: a compiler drops those that a region does not call, and parses them all in about a
+millisecond.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _truncation(bits: int, kind: str, suffix: str) -> str:
 
 
 def _floored(kind: str, suffix: str) -> str:
-    """The rest with the sign of the divisor, as Python has it."""
+    """The remainder with the sign of the divisor, as in Python."""
     libm = "fmodf" if suffix == "f" else "fmod"
     return f"""static inline {kind} farcall_mod{suffix}({kind} a, {kind} b) {{
   const {kind} rest = {libm}(a, b);
@@ -39,7 +39,7 @@ def _floored(kind: str, suffix: str) -> str:
 
 
 def _larger(dtype: ir.DataType) -> str:
-    """``farcall_larger_float`` and its like: a nested conditional would repeat its operands."""
+    """``farcall_larger_float`` etc.: functions, because a nested conditional would repeat its operands."""
     kind, tag = c_type(dtype), dtype.name.lower()
     return f"""static inline {kind} farcall_larger_{tag}({kind} a, {kind} b) {{
   return {larger(dtype, "a", "b")};

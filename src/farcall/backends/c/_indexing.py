@@ -1,4 +1,4 @@
-"""Operators that read or make elements by place: Gather, Slice, Pad, Expand, Shape and the like."""
+"""Operators that address elements by index: Gather, Slice, Pad, Expand, Shape and the like."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _label(node: ir.Node) -> str:
 
 
 def _verify_shape(kernel: Kernel, node: ir.Node, index: int, *, broadcast: bool = False) -> None:
-    """A shape operand that is computed at run time must ask for the dims that were inferred."""
+    """Check at run time that a computed shape operand equals the inferred dims."""
     value = operand(node, index)
     if constant(value) is not None:
         return
@@ -136,7 +136,7 @@ def _check_gather(node: ir.Node) -> None:
 
 @loops("Gather", check=_check_gather)
 def _gather(node: ir.Node) -> Iterator[Step]:
-    """Rows by number; a number outside of the axis is an error, as it would read foreign memory."""
+    """Copy rows by index. An index outside the axis is an error: it would read out of bounds."""
     data, indices = operand(node, 0), operand(node, 1)
     shape = dims(data)
     axis = normalize_axis(int_attr(node, "axis", 0), len(shape))
@@ -175,7 +175,7 @@ def _slices(node: ir.Node) -> dict[int, tuple[int, int]]:
 
 
 def _first(start: int, step: int, size: Dim) -> Dim:
-    """The first element that is taken of an axis; ends are in the inferred dims of the output."""
+    """The first index that a Slice takes of an axis; the inferred dims of the output imply the end."""
     if isinstance(size, int):
         start = start + size if start < 0 else start
         return min(max(start, 0), size) if step > 0 else min(max(start, -1), size - 1)
@@ -204,9 +204,7 @@ def _slice(node: ir.Node) -> Iterator[Step]:
     for axis, dim in enumerate(target):
         if dim == 1:
             continue
-        if lengths and steps[-1] == product(
-            (strides[axis], dim)
-        ):  # the row behind begins where this one ends
+        if lengths and steps[-1] == product((strides[axis], dim)):  # the next row begins where this one ends
             lengths[-1], steps[-1] = product((lengths[-1], dim)), strides[axis]
         else:
             lengths.append(dim)
@@ -239,7 +237,7 @@ def _check_pad(node: ir.Node) -> None:
 
 @loops("Pad", check=_check_pad)
 def _pad(node: ir.Node) -> Iterator[Step]:
-    """One loop over the output: an element of the input where there is one, else the fill."""
+    """One loop over the output: the element of the input, or the fill value outside the input."""
     x, out = operand(node, 0), node.outputs[0]
     pads, shape, target = _pads(node), dims(x), dims(out)
     kernel = Kernel()

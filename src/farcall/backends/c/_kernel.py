@@ -1,6 +1,6 @@
-"""One static C function: a loop nest over a few buffers, whose text does not say which buffers.
+"""Kernels: static C functions, loop nests over buffers that are passed as arguments.
 
-Two instances of an operator with the same attributes and dims have the same text, and become one function.
+Two nodes of one operator with the same attributes and dims have the same source, and share one function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Table:
-    """A constant that the backend made from a constant of the model, in the layout that a kernel wants."""
+    """A constant of the model, copied into the layout that a kernel needs."""
 
     source: ir.Value
     layout: str
@@ -36,7 +36,7 @@ Argument: TypeAlias = "ir.Value | Scratch | Table | Dim"
 
 @dataclass
 class Step:
-    """One call of a kernel: the function's text, whose first ``@`` stands for its name, and its arguments."""
+    """A call of a kernel: the source, whose first ``@`` stands for the function's name, and the arguments."""
 
     text: str
     arguments: list[Argument]
@@ -47,12 +47,12 @@ class Step:
     can_fail: bool = False
 
     def function(self, name: str) -> str:
-        """The function's text under this name. Any further ``@`` belongs to an error message."""
+        """The source with this function name. Any further ``@`` belongs to an error message."""
         return self.text.replace("@", name, 1)
 
 
 class Kernel(FunctionWriter):
-    """A function under construction. Names of parameters are given in the order of first use."""
+    """A function under construction. Parameters are named in the order of first use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,18 +88,18 @@ class Kernel(FunctionWriter):
         return name
 
     def table(self, item: Table) -> str:
-        """The parameter that points to a constant in another layout."""
+        """The parameter that points to the elements of a table."""
         name = f"t{len(self._tables)}"
         self._tables.append(item)
         self._add(f"const {c_type(item.source.dtype)}* restrict {name}", item)
         return name
 
     def dim(self, dim: Dim) -> str:
-        """C text for ``dim``: the number itself, or a parameter."""
+        """A C expression for ``dim``: the number itself, or a parameter."""
         return c_expr(dim) if isinstance(dim, int) else self.dim_parameter(dim)
 
     def dim_parameter(self, dim: Dim) -> str:
-        """A parameter for ``dim``, also where it is a number: the text then serves other sizes too."""
+        """A parameter for ``dim``, even if it is a number, so that the source serves other sizes too."""
         if dim not in self._dims:
             name = self._dims[dim] = f"n{len(self._dims)}"
             self._add(f"int64_t {name}", dim)

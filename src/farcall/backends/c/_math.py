@@ -1,16 +1,16 @@
-"""exp, tanh and erf of a float without calls and branches, so that compilers use vectors.
+"""exp, tanh and erf of a float without calls and branches, so that compilers vectorize them.
 
-At most 2.5 units in the last place from the truth (tests/backends/test_math.py), with the right infinities,
-zeros and NaN. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges named.
-In double libm is called.
+The error is at most 2.5 units in the last place (tests/backends/test_math.py); infinities, zeros and NaN are
+right. Coefficients: minimax fits (least squares, weighted by Lawson's rule) over the ranges named. Code for
+double calls libm.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-# exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, and leaves it in the low bits.
-# 2^n is multiplied in two halves: then the largest and the subnormal results come out right.
+# exp(x) = 2^n exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer, which is in the low bits.
+# 2^n is multiplied in two halves, so that the largest and the subnormal results are right.
 _EXP = """static inline float farcall_scale(int32_t n) {
   const uint32_t bits = (uint32_t)(n + 127) << 23;
   float power;
@@ -36,7 +36,7 @@ static inline float farcall_expf(float x) {
   return p * farcall_scale(half) * farcall_scale(k - half);
 }"""
 
-# x + x^3 P(x^2) where it is smaller than 0.65, else by exp.
+# x + x^3 P(x^2) for |x| < 0.65, else by exp.
 _TANH = """static inline float farcall_tanhf(float x) {
   const float t = fabsf(x), z = x * x;
   float p = -0.0055286246f;
@@ -49,7 +49,7 @@ _TANH = """static inline float farcall_tanhf(float x) {
   return copysignf(t < 0.65f ? small : large, x);
 }"""
 
-# x P(x^2) up to 1, else 1 - exp(log(erfc)), fitted up to 4, from where the result is 1.
+# x P(x^2) for |x| < 1, else 1 - exp(Q(|x|)), where Q fits log(erfc) up to 4; beyond 4 the result is 1.
 _ERF = """static inline float farcall_erff(float x) {
   const float t = fabsf(x), z = x * x;
   float p = 7.853854e-05f;
@@ -77,7 +77,7 @@ FUNCTIONS = f"{_EXP}\n{_TANH}\n{_ERF}"  # a later one may call an earlier one
 
 
 def function(dtype: ir.DataType | None, name: str) -> str:
-    """The function for ``dtype``: of this module, or of libm (``sqrtf``, ``exp``)."""
+    """The C function ``name`` for ``dtype``: of this module, or of libm (``sqrtf``, ``exp``)."""
     if dtype != ir.DataType.FLOAT:
         return name
     return f"farcall_{name}f" if name in _OURS else f"{name}f"

@@ -43,7 +43,7 @@ def call_gemm(
     b: Sequence[str],
     c: Sequence[str],
 ) -> None:
-    """``c += a b``.
+    """Write a call that computes ``c += a b``.
 
     ``sizes`` are m, n and k; ``a`` is pointer, row and column stride; ``b`` and ``c`` are pointer and row
     stride.
@@ -70,7 +70,7 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
     right = [*right, 1] if len(right) == 1 else right
     m, k, n = left[-2], left[-1], right[-1]
     batch = _broadcast(left[:-2], right[:-2])
-    if all(dim == 1 for dim in right[:-2]):  # one matrix for all: the batch is more rows
+    if all(dim == 1 for dim in right[:-2]):  # all batches share B: treat the batch as more rows of A
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
     kernel = Kernel()
     p0, p1, q = kernel.read(a), kernel.read(b), kernel.write(out)
@@ -117,7 +117,7 @@ def _check_gemm(node: ir.Node) -> None:
             if float_attr(node, name, 1.0) != 1.0:
                 raise Unsupported(f"{name} with integers")
     if rank(operand(node, 0)) != 2 or rank(operand(node, 1)) != 2:
-        raise Unsupported("operands that are no matrices")
+        raise Unsupported("operands that are not matrices")
 
 
 @loops("Gemm", check=_check_gemm)
@@ -139,7 +139,7 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
 
 
 def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> None:
-    """The output starts as ``beta * C``."""
+    """Initialize the output with ``beta * C``."""
     out = node.outputs[0]
     if not has_input(node, 2) or (beta := float_attr(node, "beta", 1.0)) == 0.0:
         _zero(kernel, q, product(dims(out)), out)
@@ -165,7 +165,7 @@ def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
 
 
 def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool) -> str:
-    """B with contiguous rows: a constant is turned round now, anything else at run time."""
+    """B with contiguous rows: a constant is transposed now, any other value at run time."""
     if not transposed:
         return kernel.read(value)
     data = constant(value)

@@ -1,9 +1,9 @@
-"""The memory plan of a region: where in one workspace each buffer lives, computed ahead.
+"""The memory plan of a region: the offset of each buffer in one workspace, computed at compile time.
 
 Buffers whose lives do not overlap share memory. Sizes may be symbolic: a size is ``coefficient * key``,
 where the key is an expression over symbols (1 for a static size). Two sizes with the same key compare by
-their coefficients for every binding, so each key has an arena in which offsets are numbers, and arenas lie
-one after the other.
+their coefficients, whatever the symbols' values. So each key has an arena in which offsets are numbers, and
+the workspace holds one arena after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Life(Generic[T]):
-    """A buffer that is written first in step ``start`` and read last in step ``end``."""
+    """A buffer that is first written in step ``start`` and last read in step ``end``."""
 
     buffer: T
     size: Dim  # bytes
@@ -43,7 +43,7 @@ _COARSE = 512  # from this coefficient on, rounding it up to 64 bytes wastes at 
 
 
 def plan(lives: Sequence[Life[T]]) -> MemoryPlan[T]:
-    """Give each buffer its place. Linear in the buffers, but for the search of a best fit."""
+    """Give each buffer its offset, in linear time except for the search of the best fit."""
     arenas: dict[tuple[Dim, bool], list[tuple[Life[T], int]]] = {}
     for life in lives:
         key, coefficient = _split(life.size)
@@ -62,7 +62,7 @@ def plan(lives: Sequence[Life[T]]) -> MemoryPlan[T]:
 
 
 def _split(size: Dim) -> tuple[Dim, int]:
-    """``size`` as key and integer coefficient."""
+    """Split ``size`` into key and integer coefficient."""
     if isinstance(size, int):
         return 1, size
     coefficient, key = sympy.expand(size).as_coeff_Mul() if size.is_Add else size.as_coeff_Mul()
@@ -72,7 +72,7 @@ def _split(size: Dim) -> tuple[Dim, int]:
 
 
 def _place(members: Sequence[tuple[Life[T], int]]) -> tuple[dict[T, int], int]:
-    """Best fit over numbers: the smallest gap that holds a buffer, or the end of the arena."""
+    """Best fit: the smallest gap that holds the buffer, or the end of the arena."""
     arena = _Arena()
     places: dict[T, int] = {}
     living: list[tuple[int, int, int]] = []  # (end, offset, size), by end

@@ -1,4 +1,4 @@
-"""Loop nests over row-major operands that broadcast: adjacent dims that behave alike become one."""
+"""Loop nests over row-major operands that broadcast: adjacent dims that behave alike are merged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from farcall.graph.dims import Dim, product
 
 @dataclass(frozen=True)
 class Nest:
-    """The coalesced dims of a loop nest, and for each operand which of them move it."""
+    """Merged dims of a loop nest; ``moves`` tells which axes an operand has; it broadcasts over others."""
 
     dims: tuple[Dim, ...]
     moves: tuple[tuple[bool, ...], ...]  # [operand][axis]
 
     def stride(self, operand: int, axis: int) -> Dim:
-        """Elements by which ``operand`` moves when the index of ``axis`` grows by one."""
+        """The stride of ``operand`` along ``axis``, in elements."""
         if not self.moves[operand][axis]:
             return 0
         later = range(axis + 1, len(self.dims))
@@ -26,7 +26,7 @@ class Nest:
 def coalesce(domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Nest:
     """The shortest nest for operands with dims ``views``, broadcast over ``domain`` as numpy does.
 
-    A dim of an operand that is not the int 1 is equal to the domain's (see :mod:`farcall.graph.dims`).
+    A dim of an operand that is not the int 1 equals the domain's dim (see :mod:`farcall.graph.dims`).
     """
     rank = len(domain)
     padded = [(1,) * (rank - len(view)) + tuple(view) for view in views]

@@ -1,4 +1,4 @@
-"""Reading nodes: attributes, operands, and the reasons for which the C backend refuses one."""
+"""Reads attributes and operands of nodes, and raises the reason if the C backend refuses a node."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OLDEST_OPSET = 6  # before it, attributes of many operators meant something else
 
 
 class Unsupported(Exception):  # noqa: N818 - a reason on its way to Backend.check, not an error
-    """Why a node is not taken."""
+    """The reason why the C backend refuses a node."""
 
 
 def opset(node: ir.Node) -> int:
-    """The version of the operator set that ``node`` is read by."""
+    """The version of the operator set that ``node`` uses."""
     if node.version is not None:
         return node.version
     graph = node.graph
@@ -51,7 +51,7 @@ def ints_attr(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
 
 
 def refuse_training(node: ir.Node) -> None:
-    """Refuse a node that works as in training: before opset 7 that was the default of ``is_test``."""
+    """Refuse a node in training mode, which before opset 7 was the default of ``is_test``."""
     if opset(node) < 7 and not int_attr(node, "is_test", 0):
         raise Unsupported("is_test=0 (training)")
 
@@ -62,7 +62,7 @@ def has_input(node: ir.Node, index: int) -> bool:
 
 
 def operand(node: ir.Node, index: int) -> ir.Value:
-    """Input ``index``, which is given."""
+    """Input ``index``, which must be given."""
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         raise Unsupported(f"input {index} is missing")
@@ -113,7 +113,7 @@ def want_dtypes(node: ir.Node, allowed: Collection[ir.DataType], *indices: int) 
 
 
 def basic_check(node: ir.Node) -> None:
-    """What every operator needs: a known opset, dtypes that have a C type, and shapes."""
+    """Check the needs of every operator: a known opset, dtypes that have a C type, and known shapes."""
     if opset(node) < OLDEST_OPSET:
         raise Unsupported(f"opset {opset(node)}; versions from {OLDEST_OPSET} on are supported")
     for what, values in (("input", node.inputs), ("output", node.outputs)):
@@ -130,7 +130,7 @@ def basic_check(node: ir.Node) -> None:
 
 
 def known_dims(value: ir.Value) -> tuple[Dim, ...]:
-    """``dims(value)``, where an unknown shape is a reason to refuse."""
+    """``dims(value)``; refuses the node if the shape is not known."""
     try:
         return dims(value)
     except UnknownShapeError as error:

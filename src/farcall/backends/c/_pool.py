@@ -37,7 +37,7 @@ def _check(node: ir.Node) -> None:
 
 
 class _Pool:
-    """The frame of a pool: planes, and rows of windows in each."""
+    """The loops of a pool: over planes, and over rows of windows in each plane."""
 
     def __init__(self, node: ir.Node) -> None:
         self.node = node
@@ -59,7 +59,7 @@ class _Pool:
         self.kernel.line(f"{self.kind}* restrict line = {self.q} + n * {self.out_plane} + {row};")
 
     def accumulate(self, start: str, body: str) -> None:
-        """Every window of the row takes its taps; ``body`` is over ``line[o]`` and ``x``."""
+        """Accumulate the taps of every window of the row; ``body`` adds element ``x`` to ``line[o]``."""
         with self.kernel.loop("o", self.width):
             self.kernel.line(f"line[o] = {start};")
         with taps_of_row(self.kernel, self.axes) as place:
@@ -84,7 +84,7 @@ def _max_pool(node: ir.Node) -> Iterator[Step]:
 
 
 def _max_pool_with_indices(node: ir.Node) -> Step:
-    """One window at a time. Indices count the elements of the whole input, row-major or column-major."""
+    """One window at a time. Indices count the elements of the whole input, in row- or column-major order."""
     pool = _Pool(node)
     kernel, axes, last = pool.kernel, pool.axes, len(pool.axes) - 1
     indices = kernel.write(node.outputs[1])
@@ -129,7 +129,7 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-# How many taps of a window that begins at `start` are at low <= place < high.
+# The number of taps of a window that begins at `start` whose position is in low .. high - 1.
 _COUNT = """static inline int64_t farcall_taps(int64_t start, int64_t low, int64_t high, int64_t taps,
     int64_t dilation) {
   const int64_t first = start < low ? (low - start + dilation - 1) / dilation : 0;
@@ -154,7 +154,7 @@ def _check_lrn(node: ir.Node) -> None:
 
 @loops("LRN", check=_check_lrn)
 def _lrn(node: ir.Node) -> Iterator[Step]:
-    """Divided by a power of the sum of squares over neighbouring channels."""
+    """Divide by a power of the sum of squares over neighbouring channels."""
     x = operand(node, 0)
     dtype, kind, size = x.dtype, c_type(x.dtype), int_attr(node, "size", 1)
     kernel = Kernel()

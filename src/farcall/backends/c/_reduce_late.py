@@ -1,6 +1,6 @@
-"""Reductions whose axes are an operand that is computed at run time; the dims of the output are known.
+"""Reductions whose axes are computed at run time, while the dims of the output are known.
 
-Slower than the loops of :mod:`farcall.backends.c._reduction`: each index is taken apart by divisions.
+They are slower than those of :mod:`farcall.backends.c._reduction`, because they divide to split each index.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farcall.graph.dims import dims
 
 
 def reduce_at_run_time(node: ir.Node) -> Step:
-    """One kernel that reads the axes, checks that they lead to the output's dims, and reduces."""
+    """One kernel that reads the axes, checks that they give the output's dims, and reduces."""
     kernel = Kernel()
     source, out = operand(node, 0), node.outputs[0]
     p, axes, q = kernel.read(source), kernel.read(operand(node, 1)), kernel.write(out)
@@ -83,7 +83,7 @@ def _loops(kernel: Kernel, node: ir.Node, p: str, q: str, rank: int) -> None:
 
 
 def _offset(kernel: Kernel, name: str, index: str, which: str, rank: int) -> None:
-    """``name``: the offset of the element that is number ``index`` along the axes of one sort."""
+    """Declare ``name``: the offset of element ``index`` over the axes for which ``which`` holds."""
     kernel.line(f"int64_t {name} = 0;")
     with kernel.block(f"for (int64_t d = {rank - 1}, rest = {index}, step = 1; d >= 0; step *= size[d--])"):
         kernel.line(f"if ({which}) {name} += rest % size[d] * step, rest /= size[d];")

@@ -1,6 +1,6 @@
 """ReduceSum and its relatives, and GlobalAveragePool, which is a ReduceMean.
 
-Float sums are kept in double, several side by side: exact enough for millions of elements, and fast.
+Float sums accumulate in double, in several lanes: exact enough for millions of elements, and fast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from farcall.graph.dims import Dim, dims, product
 
 _D = ir.DataType
 _LANES = 16  # partial results along a contiguous row
-_TILE = 64  # results side by side, when the row is kept
+_TILE = 64  # results that are computed together if the row is kept
 
 _NAMES = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1",
@@ -42,7 +42,7 @@ _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
 
 
 def _axes(node: ir.Node) -> list[int] | None:
-    """The axes to reduce, sorted; None when they are computed at run time."""
+    """The axes to reduce, sorted; None if they are computed at run time."""
     count = rank(operand(node, 0))
     noop = False
     if opset(node) < _AXES_INPUT_SINCE.get(node.op_type, 18):
@@ -85,7 +85,7 @@ def reduce_step(name: str, source: ir.Value, out: ir.Value, axes: Sequence[int])
 
 
 class _Reduction:
-    """Outer loops over what is kept, inner loops over what is reduced; adjacent axes of one sort are one."""
+    """Outer loops over kept axes, inner loops over reduced axes; adjacent axes of one kind are merged."""
 
     def __init__(self, formula: Formula, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> None:
         self.formula = formula
@@ -140,7 +140,7 @@ class _Reduction:
         self.kernel.line(f"{self.q}[{target}] = ({self.out_type})({result});")
 
     def _row(self) -> None:
-        """The innermost axis is reduced: partial results in lanes, so that the compiler can use vectors."""
+        """Reduce the innermost axis with partial results in lanes, so that the compiler can use vectors."""
         kernel, formula = self.kernel, self.formula
         length = kernel.dim(self.lengths[-1]) if self.lengths else "1"
         kernel.line(f"{formula.kind} lanes[{_LANES}];")
@@ -162,7 +162,7 @@ class _Reduction:
         self._finish("lanes[0]", self._out_offset())
 
     def _columns(self, last: int) -> None:
-        """The innermost axis is kept: a tile of results side by side, so that memory is read in its order."""
+        """Keep the innermost axis: compute a tile of results together, so that memory is read in order."""
         kernel, formula = self.kernel, self.formula
         width = kernel.dim(self.lengths[last])
         with kernel.loop("j", width, step=_TILE):
@@ -180,7 +180,7 @@ class _Reduction:
 
 
 class _LogSumExp(_Reduction):
-    """Shifted by the maximum, so that no exponential overflows; one result at a time."""
+    """Subtracts the maximum, so that no exponential overflows; one result at a time."""
 
     def __init__(self, source: ir.Value, out: ir.Value, axes: Sequence[int]) -> None:
         assert source.dtype is not None  # noqa: S101
@@ -212,7 +212,7 @@ class _LogSumExp(_Reduction):
 
 
 def _runs(shape: Sequence[Dim], axes: set[int]) -> tuple[list[Dim], list[bool]]:
-    """Dims without ones, neighbours of one sort merged, and which of them are reduced."""
+    """The dims without ones, neighbours of one kind merged, and for each whether it is reduced."""
     lengths: list[Dim] = []
     reduced: list[bool] = []
     for axis, dim in enumerate(shape):

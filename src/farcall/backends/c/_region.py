@@ -1,4 +1,4 @@
-"""A region to C: group the nodes, make their kernels, plan the memory, write the calls."""
+"""Turns a region into C: groups the nodes, makes their kernels, plans the memory, writes the calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
 from farcall.graph import Region
 from farcall.graph.dims import dims, product
 
-# A product and the sum that it goes into are rounded once where the processor can: twice the speed of a
-# matrix product. gcc before 14 reads ISO C's per-expression contraction ("on") as none at all.
+# Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
+# doubles the speed of a matrix product. gcc before 14 treats ISO C's setting ("on") as off.
 COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 
@@ -69,7 +69,7 @@ def _readers(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value]) -> dict
 
 
 def _resolve(steps: Iterable[Step], root: Mapping[ir.Value, ir.Value]) -> list[Step]:
-    """Views become the values that they show."""
+    """The steps with views replaced by the values whose memory they share."""
     resolved: list[Step] = []
     for step in steps:
         step.reads = [root.get(value, value) for value in step.reads]
@@ -79,7 +79,7 @@ def _resolve(steps: Iterable[Step], root: Mapping[ir.Value, ir.Value]) -> list[S
 
 
 def _homes(region: Region, root: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
-    """Computed value -> the region's output in whose memory it is made."""
+    """Computed value -> the output of the region whose memory it is written to."""
     made = {out for node in region.nodes for out in node.outputs}
     homes: dict[ir.Value, ir.Value] = {}
     for value in region.outputs:
@@ -92,7 +92,7 @@ def _homes(region: Region, root: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, 
 def lives(
     steps: Sequence[Step], region: Region, home: Mapping[ir.Value, ir.Value]
 ) -> list[Life[ir.Value | Scratch]]:
-    """From the first write to the last read of each buffer that is in the workspace."""
+    """The life of each buffer in the workspace, from the first write to the last read."""
     outside = {*region.inputs, *region.constants, *home}
     first: dict[ir.Value, int] = {}
     last: dict[ir.Value, int] = {}
@@ -160,7 +160,7 @@ def _argument(
 def _copy_view(
     out: RegionWriter, value: ir.Value, home: Mapping[ir.Value, ir.Value], root: Mapping[ir.Value, ir.Value]
 ) -> None:
-    """An output that shows what lies elsewhere (an input, a constant, another output) gets a copy."""
+    """Copy the elements to an output that is a view of an input, a constant or another output."""
     source = root.get(value, value)
     place = home.get(source, source)
     if place is value:

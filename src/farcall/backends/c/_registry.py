@@ -1,4 +1,4 @@
-"""The table of operators. Each module of a family adds its own, by decorators."""
+"""The table of operators. The module of each family registers its operators by decorators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Emit = Callable[[ir.Node], Iterable[Step]]
 class Elementwise:
     """One output element is an expression of one element of each operand.
 
-    ``expression(node, *elements)`` is the C text. ``operands`` are values with the dims by which they
+    ``expression(node, *elements)`` is the C expression. ``operands`` are values with the dims by which they
     broadcast.
     """
 
@@ -33,7 +33,7 @@ class Elementwise:
 class View:
     """The output has the elements of input 0, in the same order.
 
-    ``verify`` makes the steps that test operands which are given at run time.
+    ``verify`` makes the steps that check operands which are known only at run time.
     """
 
     check: Check
@@ -42,7 +42,7 @@ class View:
 
 @dataclass(frozen=True)
 class Loops:
-    """Anything else: ``emit`` makes the kernels."""
+    """Any other operator: ``emit`` makes the kernels."""
 
     check: Check
     emit: Emit
@@ -83,7 +83,7 @@ def loops(*names: str, check: Check) -> Callable[[Emit], Emit]:
 
 
 def view(*names: str, check: Check) -> Callable[[Emit], Emit]:
-    """Register ``verify(node)`` for operators ``names`` that only give the elements other dims."""
+    """Register ``verify(node)`` for the operators ``names``, which only change dims."""
 
     def register(verify: Emit) -> Emit:
         for name in names:

@@ -1,4 +1,4 @@
-"""C of one element: arithmetic without undefined behaviour, with the meaning that ONNX and numpy give it."""
+"""C expressions for one element: arithmetic as in ONNX and numpy, without undefined behaviour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _D = ir.DataType
 
 
 def unsigned(dtype: ir.DataType | None) -> str:
-    """The type in which integers of ``dtype`` add and multiply without overflow: at least 32 bits."""
+    """The unsigned C type in which integers of ``dtype`` add and multiply; it has at least 32 bits."""
     return "uint64_t" if itemsize(dtype) == 8 else "uint32_t"
 
 
@@ -35,17 +35,17 @@ def wrapping(dtype: ir.DataType | None, a: str, op: str, b: str) -> str:
 
 
 def larger(dtype: ir.DataType | None, a: str, b: str) -> str:
-    """The maximum; NaN where one of the two is NaN. ``a`` and ``b`` are names or literals."""
+    """The maximum; NaN if either is NaN. ``a`` and ``b`` are names or literals."""
     return f"({a} > {b} || {a} != {a}) ? {a} : {b}" if dtype in FLOATS else f"{a} > {b} ? {a} : {b}"
 
 
 def smaller(dtype: ir.DataType | None, a: str, b: str) -> str:
-    """The minimum; NaN where one of the two is NaN."""
+    """The minimum; NaN if either is NaN."""
     return f"({a} < {b} || {a} != {a}) ? {a} : {b}" if dtype in FLOATS else f"{a} < {b} ? {a} : {b}"
 
 
 def divide(dtype: ir.DataType | None, a: str, b: str) -> str:
-    """``a / b``; integers truncate, by zero it is 0, and the smallest by -1 wraps around."""
+    """``a / b``. Integers truncate; division by zero gives 0, and the smallest integer by -1 wraps around."""
     if dtype in FLOATS:
         return f"{a} / {b}"
     if dtype in UNSIGNED:
@@ -69,14 +69,14 @@ def convert(source: ir.DataType | None, target: ir.DataType | None, x: str) -> s
 
 
 def lowest(dtype: ir.DataType | None) -> str:
-    """The smallest value of ``dtype``: the maximum of nothing."""
+    """The smallest value of ``dtype``: the maximum of no elements."""
     if dtype in FLOATS:
         return "-INFINITY"
     return f"INT{8 * itemsize(dtype)}_MIN" if dtype in SIGNED else "0"
 
 
 def highest(dtype: ir.DataType | None) -> str:
-    """The largest value of ``dtype``: the minimum of nothing."""
+    """The largest value of ``dtype``: the minimum of no elements."""
     if dtype in FLOATS:
         return "INFINITY"
     if dtype == _D.BOOL:

@@ -1,4 +1,4 @@
-"""Operators that give elements other dims (views) or move them: Reshape, Transpose, Concat and the like."""
+"""Operators that change dims (views) or copy elements: Reshape, Transpose, Concat and the like."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _identity(node: ir.Node) -> Iterable[Step]:
 
 @view("Reshape", check=_check_view)
 def _reshape(node: ir.Node) -> Iterator[Step]:
-    """A shape that is computed at run time must ask for the dims that were inferred."""
+    """Check at run time that a computed shape equals the inferred dims."""
     wanted = operand(node, 1)
     if constant(wanted) is not None:
         return
@@ -65,14 +65,14 @@ def _reshape(node: ir.Node) -> Iterator[Step]:
 
 @view("Squeeze", "Unsqueeze", check=_check_view)
 def _squeeze(node: ir.Node) -> Iterator[Step]:
-    """Axes that are computed at run time must be those that lead to the dims that were inferred."""
+    """Check at run time that computed axes give the inferred dims."""
     if opset(node) < 13 or not has_input(node, 1) or constant(operand(node, 1)) is not None:
         return
     yield _verify_axes(node)
 
 
 def _verify_axes(node: ir.Node) -> Step:
-    """Walk both dims side by side: a named axis is 1 in the longer ones and absent in the shorter ones."""
+    """Compare both shapes: a named axis has size 1 in the longer one, and the shorter one lacks it."""
     short, long = dims(operand(node, 0)), dims(node.outputs[0])
     if node.op_type == "Squeeze":
         short, long = long, short
@@ -118,7 +118,7 @@ def _check_dropout(node: ir.Node) -> None:
 
 @view("Dropout", check=_check_dropout)
 def _dropout(node: ir.Node) -> Iterator[Step]:
-    """In inference nothing is dropped: the mask, where it is wanted, is true everywhere."""
+    """Inference drops nothing: the mask, if it is used, is true everywhere."""
     if output_used(node, 1):
         kernel = Kernel()
         mask, count = kernel.write(node.outputs[1]), kernel.dim(product(dims(node.outputs[1])))
@@ -149,7 +149,7 @@ def _transpose(node: ir.Node) -> Iterator[Step]:
 def _merge_axes(
     shape: Sequence[Dim], strides: Sequence[Dim], perm: Sequence[int]
 ) -> tuple[list[Dim], list[Dim]]:
-    """Dims of the output and their strides in the input; axes that stay neighbours are one."""
+    """Dims of the output and their strides in the input; axes that stay adjacent are merged."""
     lengths: list[Dim] = []
     steps: list[Dim] = []
     previous = -2
@@ -166,13 +166,13 @@ def _merge_axes(
     return lengths, steps
 
 
-_TILE = 16  # elements: a tile of 16 lines of 64 bytes stays in the first cache
+_TILE = 16  # elements: a tile of 16 lines of 64 bytes stays in the L1 cache
 
 
 def strided_copy(
     source: ir.Value, out: ir.Value, lengths: Sequence[Dim], strides: Sequence[Dim], start: Dim = 0
 ) -> Step:
-    """``out``, row-major over ``lengths``, takes the elements of ``source`` that lie ``strides`` apart."""
+    """Copy elements of ``source`` that are ``strides`` apart to ``out``, row-major over ``lengths``."""
     kernel = Kernel()
     read, write = kernel.read(source), kernel.write(out)
     origin = f"{kernel.dim(start)} + " if start != 0 else ""
@@ -195,7 +195,7 @@ def strided_copy(
 def _tiled_copy(
     kernel: Kernel, read: str, write: str, lengths: Sequence[Dim], strides: Sequence[Dim], origin: str
 ) -> Step:
-    """The two last axes swap which one is contiguous: go through them in tiles that fit the cache."""
+    """Transpose the last two axes in tiles that fit the cache."""
     last = len(lengths) - 1
     rows, columns = kernel.dim(lengths[last - 1]), kernel.dim(lengths[last])
     with ExitStack() as stack:
@@ -246,7 +246,7 @@ def _concat(node: ir.Node) -> Iterator[Step]:
 def copy_rows(
     source: ir.Value, out: ir.Value, rows: Dim, length: Dim, read: tuple[Dim, Dim], write: tuple[Dim, Dim]
 ) -> Step:
-    """``rows`` runs of ``length`` elements; ``read`` and ``write`` are distance of rows and first offset."""
+    """Copy ``rows`` runs of ``length`` elements; ``read`` and ``write`` are (row stride, first offset)."""
     kernel = Kernel()
     p, q, size = kernel.read(source), kernel.write(out), itemsize(out.dtype)
     count, run = kernel.dim_parameter(rows), kernel.dim_parameter(length)
@@ -285,7 +285,7 @@ def _split(node: ir.Node) -> Iterator[Step]:
 
 
 def _verify_lengths(node: ir.Node, axis: int) -> Step:
-    """Lengths that are computed at run time must be those that were inferred."""
+    """Check at run time that computed lengths equal the inferred ones."""
     kernel = Kernel()
     given = kernel.read(operand(node, 1))
     refusal = kernel.fail("ValueError", f"{_name(node)}: its lengths are not those that were inferred")

@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax, over one axis (opset 13) or over all from one axis on (before)."""
+"""Softmax and LogSoftmax, over one axis (since opset 13) or over all axes from one on (before)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
 _LANES = 16  # partial results of a row
-_TILE = 64  # neighbours that are reduced side by side, when the axis is not the last
+_TILE = 64  # neighbouring rows that are reduced together if the axis is not the last
 
 
 def _extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
-    """Elements before the axis, along it, and behind it."""
+    """The number of elements before the axis, along it, and after it."""
     shape = dims(operand(node, 0))
     if opset(node) >= 13:
         axis = normalize_axis(int_attr(node, "axis", -1), len(shape))
@@ -28,7 +28,7 @@ def _extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
 
 
 def _flattened_axis(node: ir.Node) -> int:
-    """Before opset 13 the axis may be the rank itself: each element is then a row of its own."""
+    """Before opset 13 the axis may equal the rank: each element is then a separate row."""
     count = rank(operand(node, 0))
     axis = int_attr(node, "axis", 1)
     return axis if axis == count else normalize_axis(axis, count)
@@ -46,10 +46,10 @@ def _softmax(node: ir.Node) -> Iterator[Step]:
 
 
 class _Softmax:
-    """Maximum, exponentials, total, quotient: each a loop of its own over ``lanes`` side by side.
+    """Maximum, exponentials, total, quotient: each is a separate loop over several lanes.
 
-    Where the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
-    memory is read in its order. No loop carries a sum from one step to the next, so compilers use vectors.
+    If the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
+    memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors.
     """
 
     def __init__(self, node: ir.Node, last: bool) -> None:
@@ -89,7 +89,7 @@ class _Softmax:
             kernel.line("out[k] /= total;")
 
     def _partial(self, name: str, start: str, step: str, count: str) -> None:
-        """``name``: the row's maximum or sum, kept in lanes."""
+        """Compute ``name``, the row's maximum or sum, in lanes."""
         kernel = self.kernel
         kernel.line(f"{self.kind} {name} = {start};")
         with kernel.block():

@@ -27,7 +27,7 @@ class Axis:
 
     @property
     def plain(self) -> bool:
-        """Whether each output reads just the input at its own place."""
+        """Whether each output reads only the input element at the same position."""
         return self.taps == 1 and self.stride == 1 and self.begin == 0 and self.end == 0
 
 
@@ -70,19 +70,19 @@ def _pads(
 
 
 def tap_offset(kernel: Kernel, axis: Axis, tap: str) -> str:
-    """Where tap number ``tap`` of window 0 lies, on the input's axis."""
+    """The position on the input's axis of tap ``tap`` of window 0."""
     scaled = tap if axis.dilation == 1 else f"{tap} * {axis.dilation}"
     return scaled if axis.begin == 0 else f"{scaled} - {kernel.dim(axis.begin)}"
 
 
 def position(kernel: Kernel, axis: Axis, out: str, tap: str) -> str:
-    """The place on the input's axis that window ``out`` reads by its tap number ``tap``."""
+    """The position on the input's axis that window ``out`` reads by tap ``tap``."""
     moved = out if axis.stride == 1 else f"{out} * {axis.stride}"
     return f"{moved} + {tap_offset(kernel, axis, tap)}"
 
 
 def declare_bounds(kernel: Kernel, axis: Axis, tap: str) -> None:
-    """``lo`` and ``hi``: the windows ``lo <= o < hi`` of the last axis whose tap lies inside of the input."""
+    """Declare ``lo``, ``hi``: on the last axis, the tap of window ``o`` is inside if ``lo <= o < hi``."""
     size, out, stride = kernel.dim(axis.size), kernel.dim(axis.out), axis.stride
     kernel.line(f"const int64_t shift = {tap_offset(kernel, axis, tap)};")
     if stride == 1:
@@ -96,7 +96,7 @@ def declare_bounds(kernel: Kernel, axis: Axis, tap: str) -> None:
 
 @contextmanager
 def rows_of_windows(kernel: Kernel, axes: Sequence[Axis]) -> Iterator[str]:
-    """Loops over the outer output axes ``o0, o1, ...``; gives the offset of the output row."""
+    """Open loops over the outer output axes ``o0, o1, ...``; yields the offset of the output row."""
     with ExitStack() as stack:
         row = "0"
         for i, axis in enumerate(axes[:-1]):
@@ -107,10 +107,10 @@ def rows_of_windows(kernel: Kernel, axes: Sequence[Axis]) -> Iterator[str]:
 
 @contextmanager
 def taps_of_row(kernel: Kernel, axes: Sequence[Axis]) -> Iterator[str]:
-    """Loops over the taps ``k0, k1, ...`` that lie inside of the input on all outer axes.
+    """Open loops over the taps ``k0, k1, ...`` that are inside the input on all outer axes.
 
     Inside, ``lo`` and ``hi`` bound the windows of the row, and window ``o`` reads the input plane at
-    ``<the text given> + o * stride``.
+    ``<yielded text> + o * stride``.
     """
     with ExitStack() as stack:
         plane = "0"
@@ -126,7 +126,7 @@ def taps_of_row(kernel: Kernel, axes: Sequence[Axis]) -> Iterator[str]:
 
 
 def tap_number(axes: Sequence[Axis]) -> str:
-    """The position of the current tap in a row-major kernel."""
+    """The index of the current tap in a row-major kernel."""
     text = "k0"
     for i, axis in enumerate(axes[1:], start=1):
         text = f"({text}) * {axis.taps} + k{i}"

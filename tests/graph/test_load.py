@@ -65,7 +65,7 @@ def test_what_is_given_is_not_changed() -> None:
         (os.urandom(2000), "is not an ONNX model: its 2,000 bytes"),
         (b"PK\x03\x04" + bytes(50), "is not an ONNX model: it is a zip file.*torch.onnx.export"),
         (b"\x7fELF" + bytes(50), "is not an ONNX model: it is an ELF file.*load_module"),
-        (b"\x08\x0a", "is not an ONNX model: its 2 bytes are no ModelProto with a graph"),
+        (b"\x08\x0a", "is not an ONNX model: its 2 bytes are not a ModelProto with a graph"),
     ],
     ids=["empty", "text", "random", "zip", "elf", "no graph"],
 )

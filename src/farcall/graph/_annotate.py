@@ -1,4 +1,4 @@
-"""Who takes what: each backend, in order of priority, claims matches of its patterns, then single nodes."""
+"""Assigns nodes to backends. Each, by priority, claims matches of its patterns, then single nodes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier
 
 
 class Claims(Protocol):
-    """What partitioning asks of a backend."""
+    """The part of a backend that partitioning uses."""
 
     @property
     def name(self) -> str:
-        """The domain of its regions, and their prefix: a short C identifier."""
+        """The domain and the name prefix of the backend's regions: a short C identifier."""
 
     @property
     def color(self) -> str:
-        """Its colour in pictures, as CSS."""
+        """The backend's colour in pictures, as CSS."""
 
     def patterns(self) -> Sequence[Pattern]:
-        """Groups of nodes that are taken together, most wanted first."""
+        """Groups of nodes that the backend takes together, in order of priority."""
 
     def check(self, node: ir.Node) -> str | None:
-        """Why ``node`` is not taken by itself; None means that it is taken."""
+        """The reason why the backend does not take the single ``node``; None if it does."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A match, and the index of the backend that takes it."""
+    """A match, and the index of the backend that claims it."""
 
     match: Match
     backend: int
@@ -47,20 +47,20 @@ Refusals = dict[ir.Node, list[tuple[str, str]]]  # node -> (backend, reason), in
 def annotate(nodes: Sequence[ir.Node], backends: Sequence[Claims]) -> tuple[list[Claim], Refusals]:
     """Give every node to one backend.
 
-    A backend's patterns go before its single nodes, and one pattern is matched everywhere before the next.
+    A backend's patterns come before its single nodes, and one pattern is matched everywhere before the next.
 
     Args:
         nodes: In topological order.
-        backends: Most wanted first.
+        backends: In order of priority.
 
     Returns:
-        The claims, in the order of their last nodes (a topological order of the claims: only its last
-        node's outputs leave a match); and why nodes were refused on the way.
+        The claims, in the order of their last nodes (a topological order of the claims, because only the
+        outputs of its last node leave a match); and the reasons for which backends refused nodes.
 
     Raises:
-        UnsupportedOperatorError: Nobody takes a node.
-        UsageError: Two backends have one name, or a name is no identifier.
-        BackendError: A backend raised an error of its own; the message names the node.
+        UnsupportedOperatorError: No backend takes a node.
+        UsageError: Two backends have the same name, or a name is not an identifier.
+        BackendError: A backend's code raised an exception; the message names the node.
     """
     _check_names(backends)
     annotator = _Annotator(nodes)
@@ -96,7 +96,7 @@ class _Annotator:
         self.refusals: Refusals = {}
 
     def offer(self, index: int, backend: Claims) -> None:
-        """Let a backend claim what is still free."""
+        """Let a backend claim the nodes that are still free."""
         for pattern in _patterns(backend):
             for root in self._roots(pattern):
                 match = pattern.match(root) if root not in self.claims else None
@@ -134,7 +134,7 @@ def _patterns(backend: Claims) -> Sequence[Pattern]:
 
 
 def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix: str) -> str | None:
-    """What the backend's check says of a match."""
+    """The backend's reason to refuse a match; None if it takes it."""
 
     def where() -> str:
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
@@ -150,11 +150,11 @@ def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix
 
 
 _LISTED = 5  # nodes that an error lists
-_KINDS = 10  # operators that it names of the others
+_KINDS = 10  # operators that it names for the other nodes
 
 
 def describe_node(node: ir.Node, opsets: dict[str, int] | None = None) -> str:
-    """A node as errors name it: its name, its operator with domain and opset, its inputs and outputs."""
+    """A node in error messages: its name, its operator with domain and opset, its inputs and outputs."""
     domain = node.domain or "ai.onnx"
     graph = node.graph
     imports = graph.opset_imports if isinstance(graph, ir.Graph) else {}
@@ -166,7 +166,7 @@ def describe_node(node: ir.Node, opsets: dict[str, int] | None = None) -> str:
 
 
 def describe_value(value: ir.Value) -> str:
-    """A value as errors name it: its name, dtype and dims."""
+    """A value in error messages: its name, dtype and dims."""
     if not isinstance(value.type, ir.TensorType):
         return f"{value.name}: {value.type or 'unknown type'}"
     dims = "..." if value.shape is None else ", ".join(map(_dim, value.shape))

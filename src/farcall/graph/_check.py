@@ -1,4 +1,4 @@
-"""What must hold of a partition, as rules that are checked the slow way: for tests, and new partitioners."""
+"""The rules of a partition, checked in a slow, obvious way: for tests, and for new partitioners."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _connected(region: Region) -> Iterator[str]:
 
 
 def _convex(region: Region, nodes: list[ir.Node]) -> Iterator[str]:
-    """No way leads out of the region and back in."""
+    """No path leaves the region and enters it again."""
     inside = set(region.nodes)
-    tainted: set[ir.Node] = set()  # outside, and reads (at any distance) from inside
+    tainted: set[ir.Node] = set()  # nodes outside that depend on a node inside, directly or not
     for node in nodes:
         sources = set(_producers(node))
         if node in inside:

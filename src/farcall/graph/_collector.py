@@ -1,4 +1,4 @@
-"""The garbage collector, paused while a large graph is built."""
+"""Pauses the garbage collector while a large graph is built."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Pause collection of cycles.
+    """Pause the collection of reference cycles.
 
-    A graph of 10,000 nodes is some 500,000 objects, none of them garbage; walking them again and again while
-    they are made takes 40% of the time.
+    A graph of 10,000 nodes is some 500,000 objects, none of them garbage. If the collector runs while they
+    are created, it walks them again and again, which takes 40% of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

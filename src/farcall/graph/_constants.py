@@ -1,7 +1,7 @@
-"""Nodes that compute from constants alone are computed once, here, and become constants.
+"""Constant folding: computes nodes whose inputs are all constants, and replaces them by constants.
 
-Exporters leave such nodes (weights that are transposed or filled by ConstantOfShape), and no backend should
-have to. The values are those of ONNX's own reference evaluator.
+Exporters leave such nodes (weights that are transposed or filled by ConstantOfShape), and backends should not
+have to handle them. ONNX's reference evaluator computes the values.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import onnx_ir as ir
 
 from farcall.graph._view import PartialDims
 
-MAX_BYTES = 256 << 20  # a larger constant is left to be computed: the artifact would carry it
+MAX_BYTES = 256 << 20  # a node with a larger result stays: the artifact would have to carry the constant
 _GROWTH = 8  # times the model's own constants: int4 weights as float32, or several steps for each weight
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-# What the reference evaluator needs for these is bounded neither by operands nor by results: it pads as far
-# as an attribute says, holds all scores of an attention, and matches any expression.
+# The memory or time of the reference evaluator for these operators is not bounded by operands and results: it
+# pads as far as an attribute says, holds all scores of an attention, and matches any regular expression.
 _WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
 _ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
 _UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
@@ -28,10 +28,10 @@ _KEPT = _RANDOM | _UNBOUNDED
 
 
 class Folder:
-    """Replaces nodes that compute from constants alone by their results, within a budget.
+    """Replaces nodes whose inputs are all constants by their results, within a budget.
 
-    A model of a few hundred bytes can ask for any number of constants, each just below ``MAX_BYTES``, so the
-    sum is bounded too. A node that the budget does not cover stays as it is.
+    A model of a few hundred bytes can define any number of constants, each just below ``MAX_BYTES``, so the
+    sum is bounded too. A node that does not fit in the budget stays as it is.
 
     Args:
         model: Changed in place.
@@ -43,14 +43,14 @@ class Folder:
         self._left = MAX_BYTES + _GROWTH * sum(tensor.nbytes for tensor in own if tensor is not None)
 
     def fold(self, node: ir.Node, found: Sequence[PartialDims | None]) -> dict[ir.Value, ir.Value]:
-        """Compute ``node``, of which :func:`is_constant` holds.
+        """Compute ``node``, for which :func:`is_constant` must hold.
 
         Args:
             node: A node of the graph.
-            found: The dims of its outputs as its operands give them. What the model declares is no bound.
+            found: The dims of its outputs, inferred from its operands. Declared dims do not bound the size.
 
         Returns:
-            Its outputs, and the constants that took their places; empty if the node stays.
+            Each output, and the constant that replaces it; empty if the node stays.
         """
         sizes = [_bytes(*item) for item in zip_longest(node.outputs, found) if item[0].uses()]
         if any(size is None for size in sizes) or sum(size or 0 for size in sizes) > self._left:
@@ -66,15 +66,15 @@ class Folder:
 def replace(
     graph: ir.Graph, node: ir.Node, arrays: Mapping[ir.Value, np.ndarray]
 ) -> dict[ir.Value, ir.Value]:
-    """Remove ``node``, and let constants stand for its outputs, also for those that are the graph's.
+    """Remove ``node``, and replace its outputs, also those that are outputs of the graph, by constants.
 
     Args:
-        graph: The node's.
+        graph: The graph of the node.
         node: A node.
-        arrays: The elements of each of its outputs that anything uses.
+        arrays: The elements of each of its outputs that is used.
 
     Returns:
-        The constant that took the place of each.
+        The constant that replaces each output.
     """
     constants = {value: _constant(value, array) for value, array in arrays.items()}
     for value, constant in constants.items():
@@ -91,7 +91,7 @@ def _constant(value: ir.Value, array: np.ndarray) -> ir.Value:
 
 
 def is_constant(node: ir.Node) -> bool:
-    """Whether a node computes from constants alone, always the same, what only other nodes read."""
+    """Whether a node's inputs are all constants, its results never vary, and none is a graph output."""
     return (
         node.domain in ("", "ai.onnx")
         and node.op_type not in _KEPT
@@ -105,7 +105,7 @@ def is_constant(node: ir.Node) -> bool:
 
 
 def _bytes(value: ir.Value, dims: PartialDims | None) -> float | None:
-    """The size of a constant; None where it is not known, or above the bound."""
+    """The size of a constant in bytes; None if it is not known, or above the bound."""
     if dims is None or value.dtype is None or value.dtype == ir.DataType.STRING:
         return None
     size: float = value.dtype.itemsize  # elements of four bits take half a byte
@@ -117,7 +117,7 @@ def _bytes(value: ir.Value, dims: PartialDims | None) -> float | None:
 
 
 def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
-    """The node's results by name, or None where the reference evaluator cannot give them."""
+    """The node's results by name, or None if the reference evaluator cannot compute them."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
@@ -137,4 +137,4 @@ def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
         results = ReferenceEvaluator(proto).run(names, feeds)
         return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
     except Exception:
-        return None  # an operator that the evaluator lacks, or a dtype: the node stays as it is
+        return None  # the evaluator lacks the operator or the dtype: the node stays as it is

@@ -1,14 +1,14 @@
 """Dims that an operator forces to be equal.
 
-The rule, where two dims must be equal and are not seen to be:
+The rule for two dims that must be equal but are not provably so:
 
-* a symbol and an int: the symbol is that int, in the whole model;
-* two symbols: they are one, in the whole model; the one that appears first in the inputs gives the name;
-* anything else: the pair becomes a constraint, which is checked when the model is entered.
+* a symbol and an int: the symbol becomes that int in the whole model;
+* two symbols: they become one in the whole model, with the name that appears first in the inputs;
+* any other pair: it becomes a constraint, which the entry checks at each call.
 
-So an input's declared dims may get narrower than the file says: ``x[n, 4] + y[m, 4]`` takes inputs of equal
-length only, although ONNX would broadcast a length of 1. A dim that may be 1 at one call and not at the next
-has no fixed code; the signature shows what is taken, and other shapes are refused with a clear message.
+So the dims of an input may become narrower than the file declares: ``x[n, 4] + y[m, 4]`` accepts only inputs
+of equal length, although ONNX would broadcast a length of 1. No fixed code fits a dim that is 1 in one call
+and larger in the next. The Signature shows the accepted shapes, and the error for others names them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from farcall.graph.dims import Dim, fold, same
 
 
 class Equalities:
-    """What is known about the symbols of one model; grows while shapes are inferred.
+    """The known equalities between the symbols of one model; their number grows during shape inference.
 
     Args:
-        order: The symbols of the graph's inputs, first to last: of two equal ones, the first stays.
+        order: The symbols of the graph's inputs, first to last: of two equal symbols, the first stays.
     """
 
     def __init__(self, order: Iterable[sympy.Symbol]) -> None:
@@ -35,25 +35,25 @@ class Equalities:
 
     @property
     def changed(self) -> bool:
-        """Whether any symbol has been given a value."""
+        """Whether any symbol has been replaced by an int or another symbol."""
         return bool(self._values)
 
     @property
     def found(self) -> int:
-        """How many symbols have been given a value."""
+        """The number of symbols that have been replaced."""
         return len(self._values)
 
     def resolve(self, dim: Dim) -> Dim:
-        """``dim`` over the symbols that are left."""
+        """``dim`` over the remaining symbols."""
         if isinstance(dim, int) or not self._values or self._values.keys().isdisjoint(dim.free_symbols):
             return dim
         return fold(dim.xreplace({key: sympy.sympify(value) for key, value in self._values.items()}))
 
     def equate(self, a: Dim, b: Dim, where: str) -> Dim:
-        """Make two dims equal, and return the one to go on with (an int, if either is).
+        """Make two dims equal, and return the one to use from now on (an int, if either is).
 
         Raises:
-            ModelError: They cannot be equal; ``where`` is the node that needs it.
+            ModelError: They cannot be equal; ``where`` is the node that requires it.
         """
         a, b = self.resolve(a), self.resolve(b)
         if same(a, b):
@@ -80,7 +80,7 @@ class Equalities:
         return value
 
     def constraints(self) -> tuple[tuple[Dim, Dim], ...]:
-        """The pairs that are to be checked at entry, over the symbols that are left.
+        """The pairs that the entry must check, over the remaining symbols.
 
         Raises:
             ModelError: A pair turned out to be two different ints.

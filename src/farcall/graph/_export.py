@@ -1,8 +1,8 @@
-"""The partitioned model as ONNX: a call for each region, and each region an ONNX function in its
-backend's domain.
+"""Exports the partitioned model as ONNX: each region is an ONNX function in its backend's domain, which the
+graph calls once.
 
-Any ONNX tool can open, check and run it: a function's body is the region's nodes, unchanged. Weights are the
-function's last inputs, since an ONNX function has no initializers.
+Any ONNX tool can open, check and run it: the body of a function is the region's nodes, unchanged. Weights are
+the function's last inputs, because an ONNX function has no initializers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _FUNCTIONS_SINCE = 8  # ONNX IR version
 _DOMAIN_VERSION = 1
-_ONE_FILE_BYTES = 1 << 30  # a protobuf message ends at 2 GB
+_ONE_FILE_BYTES = 1 << 30  # protobuf limits a message to 2 GB
 
 
 def partitioned_model(partition: Partition) -> ir.Model:
-    """Build the partitioned model. It shares the weights of ``partition.model``, and nothing else."""
+    """Build the partitioned model. It shares only the weights with ``partition.model``."""
     model = partition.model
     graph = model.graph
     values = {value: _copy(value) for value in (*graph.inputs, *graph.initializers.values())}
@@ -97,9 +97,9 @@ def _function(region: Region, imports: dict[str, int]) -> ir.Function:
 
 
 def save_model(model: ir.Model, path: str | os.PathLike[str]) -> None:
-    """Write a model: beside the file first, then renamed, so that no half-written file is left.
+    """Write a model to a temporary file and rename it, so that an error leaves no partial file.
 
-    Weights go into the file; from 1 GB on, into a file beside it that is called ``NAME.data``.
+    Weights of 1 GiB or more go into a separate file ``NAME.data`` in the same folder.
 
     Raises:
         UsageError: The path cannot be written.

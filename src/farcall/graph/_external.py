@@ -1,8 +1,8 @@
-"""Weights in files beside the model: found and measured when the model is loaded, mapped when they are read.
+"""External data: weights in separate files, found and measured at load, mapped when they are read.
 
-The rules are ONNX's ("External data"): a location is relative to the model's folder, and does not lead out of
-it. Model hubs keep the files elsewhere, and links to them: a link may lead to the folder in which the model
-itself really is.
+The rules are ONNX's ("External data"): a location is relative to the model's folder, and must not lead out of
+it. Model hubs store the files elsewhere and keep symbolic links to them, so a link may also lead to the real
+folder of the model file.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def folders_of(path: Path) -> tuple[Path, ...]:
-    """Where the external data of this model may be: beside its name, and beside the file itself."""
+    """The folders that may hold the model's external data: that of its path, and that of the real file."""
     return tuple(dict.fromkeys((path.absolute().parent, path.resolve().parent)))
 
 
 def folders_of_model(model: ir.Model) -> tuple[Path, ...]:
-    """The folder of the external data of a model that has been read before; empty if it has none.
+    """The folder of the external data of a model that was read before; empty if it has none.
 
     Raises:
-        ModelError: There are several.
+        ModelError: The data is in several folders.
     """
     tensors = (value.const_value for value in model.graph.initializers.values())
     found = {
@@ -48,13 +48,13 @@ def check_external_data(proto: onnx.ModelProto, name: str, folders: Sequence[Pat
 
     Args:
         proto: The model.
-        name: What to call it.
-        folders: Where the data may be; locations are relative to the first. Empty: the current folder.
+        name: The name of the model in messages.
+        folders: The allowed folders; locations are relative to the first. Empty: the current folder.
 
     Raises:
-        ModelError: Names the tensor, the file, and what is wrong.
+        ModelError: The message names the tensor, the file, and the fault.
     """
-    sizes: dict[str, tuple[Path, int]] = {}  # by location: most models have one file of many tensors
+    sizes: dict[str, tuple[Path, int]] = {}  # by location: most models have one file for many tensors
     for tensor in filter(is_external, _tensors(proto)):
         entries = {item.key: item.value for item in tensor.external_data}
         where, location = f"{name}: the data of `{tensor.name}`", entries.get("location", "")
@@ -64,12 +64,12 @@ def check_external_data(proto: onnx.ModelProto, name: str, folders: Sequence[Pat
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether the data of the tensor is in a file of its own."""
+    """Whether the data of the tensor is in an external file."""
     return bool(tensor.data_location == type(tensor).EXTERNAL)
 
 
 def map_external_data(model: ir.Model, folders: Sequence[Path]) -> None:
-    """Tell the tensors of a model, which :func:`check_external_data` has passed, where their data is."""
+    """Set the folder of each external tensor of a model that passed :func:`check_external_data`."""
     if not folders:
         return
     ir.external_data.set_base_dir(model.graph, folders[0])
@@ -106,8 +106,8 @@ def _tensors(proto: onnx.ModelProto) -> Iterable[onnx.TensorProto]:
 
 
 def _find(location: str, where: str, folders: Sequence[Path]) -> tuple[Path, int]:
-    """The file, and its size."""
-    local = Path(os.path.normpath(location))  # by its text
+    """The file at a location, and its size in bytes."""
+    local = Path(os.path.normpath(location))  # resolves ".." lexically
     if not local.parts:
         raise ModelError(f"{where}: expected the name of a file as its location, got {location!r}")
     if local.is_absolute() or local.parts[0] == os.pardir:
@@ -120,7 +120,7 @@ def _find(location: str, where: str, folders: Sequence[Path]) -> tuple[Path, int
             return file, os.fstat(opened.fileno()).st_size
     except FileNotFoundError:
         raise ModelError(f"{where} is missing: no such file `{file}`") from None
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL in the name
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a NUL in the name
         raise ModelError(f"{where} cannot be read: `{file}`: {error}") from error
 
 

@@ -1,8 +1,8 @@
-"""After shape inference: arithmetic on shapes that is known now goes away.
+"""After shape inference: removes arithmetic on shapes whose result is known.
 
-Exporters compute the shape that a Reshape gets by nodes (Shape, Gather, Concat). Once the dims are known as
-expressions these nodes say nothing more: known numbers become constants, a Reshape gets ``0`` and ``-1`` in
-place of symbols, and what nobody reads is removed. The model computes the same as before.
+Exporters write nodes (Shape, Gather, Concat) that compute the shape operand of a Reshape. Once the dims are
+known as expressions, these nodes are redundant: known numbers become constants, a Reshape gets ``0`` and
+``-1`` in place of symbols, and unused nodes are removed. The model computes the same results as before.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ def fold_shapes(model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
     """Simplify a model in place.
 
     Args:
-        model: With shapes inferred.
+        model: A model with inferred shapes.
         data: The elements of computed integer tensors, as dims.
     """
     graph = model.graph
     for node in graph:
-        # A shape that is a model's input stays: at run time it may contradict what the model declares.
+        # A shape that is an input of the model stays: its value may contradict the declared dims.
         if node.op_type == "Reshape" and node.domain in ("", "ai.onnx") and node.inputs[1] in data:
             _fix_reshape(graph, node)
     remove_unused(graph)
 
 
 def _fix_reshape(graph: ir.Graph, node: ir.Node) -> None:
-    """Give a Reshape whose output dims are known a constant shape, if 0 (copy) and one -1 can say it."""
+    """Give a Reshape with known output dims a constant shape, if 0 (copy) and one -1 can express it."""
     given, shape = node.inputs[0], node.inputs[1]
     if given is None or shape is None or shape.const_value is not None:
         return
@@ -55,7 +55,7 @@ def _fix_reshape(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _operand(before: tuple[Dim, ...], after: tuple[Dim, ...]) -> list[int] | None:
-    """The shape operand, with 0 where a dim stays and at most one -1; None if that does not say it."""
+    """The shape operand, with 0 for a dim that stays and at most one -1; None if they cannot express it."""
     if any(isinstance(dim, int) and dim == 0 for dim in after):
         return None
     wanted: list[int] = []

@@ -1,7 +1,7 @@
-"""What a small model can make of ONNX's own inference: bounded before it is asked.
+"""Limits that protect ONNX's shape inference from small models that make it use much memory.
 
-A file of 200 bytes can name a tensor of 2**40 elements, or 40 functions that call each other twice. ONNX's
-inference would hold all of them.
+A file of 200 bytes can declare a tensor of 2**40 elements, or 40 functions that each call the next one twice.
+ONNX's inference would hold all of the elements or calls in memory.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-MAX_NODES = 1_000_000  # of a model with its functions inlined; the largest exports have some 100,000
-_EXPAND_IS_BOUNDED = 13  # the opset since which Expand does not take its rank from the length of its operand
+MAX_NODES = 1_000_000  # in a model with inlined functions; the largest exports have some 100,000
+_EXPAND_IS_BOUNDED = 13  # since this opset, Expand does not take its rank from the length of its operand
 
 
 def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
-    """Refuse a model whose functions, inlined, are too many nodes.
+    """Refuse a model that has too many nodes once its functions are inlined.
 
     Args:
-        proto: Has passed ONNX's checker: its functions form no cycle, and call each other 100 deep at most.
-        name: What to call the model.
+        proto: A model that passed ONNX's checker: calls of functions form no cycle and nest at most 100 deep.
+        name: The name of the model in messages.
 
     Raises:
-        ModelError: It is too large.
+        ModelError: The model is too large.
     """
     functions = {(item.domain, item.name): item for item in proto.functions}
     sizes: dict[tuple[str, str], int] = {}
@@ -49,11 +49,11 @@ def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
 
 
 def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or a copy in which old Expand nodes do not show how long their shapes are.
+    """``proto`` itself, or a copy that hides the lengths of the shape operands of old Expand nodes.
 
     Before opset 13, ONNX's inference gives the result of Expand as many dims as its second operand has
-    elements, however many these are. A Reshape of the operand by its own shape changes nothing, and hides
-    the length from that inference. Our own rule finds the dims.
+    elements, without a limit. A Reshape of the operand to its own shape does not change it, but hides the
+    length from that inference. farcall's rule infers the dims instead.
     """
     import onnx
 
@@ -72,7 +72,7 @@ def takes_rank_from_length(node: onnx.NodeProto | ir.Node, opset: int) -> bool:
 
 
 def _all_nodes(proto: onnx.ModelProto) -> Iterable[tuple[int, onnx.NodeProto]]:
-    """The opset, and each node, of the graph and of every function."""
+    """Each node of the graph and of every function, with its opset."""
     for imports, nodes in (
         (proto.opset_import, proto.graph.node),
         *((item.opset_import, item.node) for item in proto.functions),
@@ -99,7 +99,7 @@ def subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:
 
 
 def _hide_lengths(scope: onnx.GraphProto | onnx.FunctionProto, constants: frozenset[str]) -> None:
-    """Put Shape and Reshape before each Expand whose shape is computed, or given by the caller."""
+    """Insert Shape and Reshape before each Expand whose shape is computed, or is an input."""
     import onnx
 
     constants |= {item.name for item in getattr(scope, "initializer", ())}

@@ -1,9 +1,9 @@
-"""A layered layout of a directed acyclic graph: boxes in rows, edges that run downwards between them.
+"""A layered layout of a directed acyclic graph: boxes in rows, with edges that run downwards.
 
-The classic four steps (Sugiyama, Tagawa and Toda 1981): a rank for each vertex; long edges cut by a bend in
-each row they pass; an order in each row, by sweeps to the barycentre of the neighbours, that has few
-crossings; and coordinates. The last step is exact: with the order fixed, the positions nearest to where the
-neighbours want a row's boxes are an isotonic regression, which pooling adjacent violators solves in linear
+The classic four steps (Sugiyama, Tagawa and Toda 1981): assign a rank to each vertex; split long edges by a
+bend in each row that they pass; order each row by sweeps to the barycentre of the neighbours, to reduce
+crossings; assign coordinates. The last step is exact: with a fixed order, the positions of a row's boxes that
+are nearest to their neighbours are an isotonic regression, which pooling adjacent violators solves in linear
 time.
 """
 
@@ -22,13 +22,15 @@ _ROUNDS = 12
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is. ``centers`` and ``tops`` place the boxes, ``routes`` the bends of each edge."""
+    """A layout. ``centers`` and ``tops`` are the positions of the boxes, ``routes`` the points of each edge.
+
+    A route goes from the bottom of the source to that of its row, through the bends, to the top of the
+    target's row and that of the target.
+    """
 
     centers: list[float]
     tops: list[float]
-    routes: list[
-        list[Point]
-    ]  # for each edge: the source's bottom, its row's, bends, the target's row's top, its
+    routes: list[list[Point]]
     width: float
     height: float
 
@@ -47,13 +49,13 @@ def layered(
     Args:
         sizes: Width and height of each box.
         edges: (source, target) pairs of box numbers, without cycles.
-        gap_x: Room between boxes of a row.
-        gap_y: Room between rows.
+        gap_x: Space between boxes of a row.
+        gap_y: Space between rows.
         top: Boxes that must be in the first row (no edge leads to them).
         bottom: Boxes that must be in the last row (no edge leaves them).
 
     Returns:
-        The layout; the whole starts at (0, 0).
+        The layout; its top left corner is (0, 0).
     """
     ranks = _ranks(len(sizes), edges, top, bottom)
     rows, chains, widths, links = _with_bends(sizes, edges, ranks)
@@ -72,7 +74,7 @@ def layered(
 def _ranks(
     count: int, edges: Sequence[tuple[int, int]], top: frozenset[int], bottom: frozenset[int]
 ) -> list[int]:
-    """Longest way from a source; a source that need not be on top stands right above its first reader."""
+    """The longest path from a source; a source that need not be on top goes right above its first reader."""
     targets: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
     for source, target in edges:
@@ -95,13 +97,13 @@ def _ranks(
     return [last if item in bottom else rank for item, rank in enumerate(ranks)]
 
 
-Links = tuple[list[list[int]], list[list[int]]]  # for each vertex, those above and those below
+Links = tuple[list[list[int]], list[list[int]]]  # for each vertex, its neighbours above and below
 
 
 def _with_bends(
     sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]], ranks: Sequence[int]
 ) -> tuple[list[list[int]], list[list[int]], list[float], Links]:
-    """Rows of vertices, the chain of vertices of each edge, the widths, and the links from row to row."""
+    """The rows of vertices, the chain of vertices of each edge, the widths, and the links between rows."""
     rows: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
     for item, rank in enumerate(ranks):
         rows[rank].append(item)
@@ -124,7 +126,7 @@ def _with_bends(
 
 
 def _ordered(rows: list[list[int]], links: Links) -> list[list[int]]:
-    """Sweep down and up; the order with the fewest crossings wins."""
+    """Sweep down and up, and keep the order with the fewest crossings."""
     best, fewest = rows, _crossings(rows, links)
     for sweep in range(_SWEEPS):
         if fewest == 0:
@@ -137,7 +139,7 @@ def _ordered(rows: list[list[int]], links: Links) -> list[list[int]]:
 
 
 def _sweep(rows: list[list[int]], neighbours: list[list[int]], *, downwards: bool) -> list[list[int]]:
-    """Order each row by the mean place of its neighbours in the row before; who has none keeps its place."""
+    """Order each row by the mean place of its neighbours in the row before; without any, keep the place."""
     result: list[list[int]] = []
     place: dict[int, float] = {}
     for row in rows if downwards else reversed(rows):
@@ -166,7 +168,7 @@ def _crossings(rows: list[list[int]], links: Links) -> int:
 
 
 def _placed(rows: list[list[int]], widths: Sequence[float], links: Links, gap: float) -> list[float]:
-    """Centers: packed rows, then pulled towards the neighbours below and above in turn."""
+    """The centers: pack the rows, then move boxes towards the neighbours below and above in turn."""
     centers = [0.0] * len(widths)
     for row in rows:
         offset = 0.0
@@ -182,7 +184,7 @@ def _placed(rows: list[list[int]], widths: Sequence[float], links: Links, gap: f
                 else centers[item]
                 for item in row
             ]
-            # A bend in a long edge pulls harder than a box: long edges get straight.
+            # A bend in a long edge has a larger weight than a box, so that long edges become straight.
             weights = [4.0 if widths[item] == 0 else 1.0 if neighbours[item] else 0.1 for item in row]
             for item, center in zip(row, spread(wishes, weights, [widths[i] for i in row], gap), strict=True):
                 centers[item] = center
@@ -192,11 +194,11 @@ def _placed(rows: list[list[int]], widths: Sequence[float], links: Links, gap: f
 def spread(
     wishes: Sequence[float], weights: Sequence[float], widths: Sequence[float], gap: float
 ) -> list[float]:
-    """Centers in the given order, ``gap`` apart at least, nearest to the wishes (weighted least squares)."""
+    """Centers in the given order, at least ``gap`` apart, nearest to ``wishes`` (weighted least squares)."""
     offsets = [0.0]
     for a, b in pairwise(widths):
         offsets.append(offsets[-1] + (a + b) / 2 + gap)
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, members
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, number of members
     for wish, weight, offset in zip(wishes, weights, offsets, strict=False):
         mean, total, count = wish - offset, weight, 1
         while blocks and blocks[-1][0] > mean:

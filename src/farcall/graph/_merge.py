@@ -1,15 +1,15 @@
-"""Claims of one backend, merged into connected, convex regions, in linear time.
+"""Merges the claims of one backend into connected, convex regions, in linear time.
 
-Every claim gets a level: the most changes of backend on any way to it from the inputs. Then claims of one
-backend and one level that touch are one group. This is convex and free of cycles by construction, since
-along an edge the level never falls, and it rises between any two groups: either the backend changes, or
-the two would be one group. So no test for cycles is needed, which is what makes other partitioners
-quadratic or worse (facts: fx about n^3, TVM Relax up to n^1.7).
+Every claim gets a level: the largest number of changes of backend on a path from the inputs to it. Adjacent
+claims of one backend and one level form a group. Groups are convex and free of cycles by construction: along
+an edge the level never falls, and between two groups it rises, because either the backend changes, or the two
+would be one group. So no test for cycles is needed, which makes other partitioners quadratic or worse
+(facts: fx about n^3, TVM Relax up to n^1.7).
 
-Levels alone are as early as can be, and split some groups that could be one: a branch without foreign nodes
-that joins the others late. So groups are then raised, last first, each as far as its consumers allow, if it
-meets a group of its backend there; and again, as long as groups become fewer. Consumers stay at or above, so
-what holds of levels still holds.
+These levels are the lowest possible ones, which splits some groups that could be one: a branch without
+foreign nodes that joins the others late. So a second step raises groups, last first, each as far as its
+consumers allow, if it meets a group of its backend there; it repeats as long as the number of groups falls.
+Consumers stay at or above, so the properties of levels still hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-_PASSES = 8  # of raising; two or three find all there is, in graphs met so far
+_PASSES = 8  # of raising; two or three were enough in all graphs so far
 
 Graph = Sequence[Sequence[int]]  # for each claim (in topological order), the claims that it reads from
 
@@ -26,11 +26,11 @@ def merge(sources: Graph, backends: Sequence[int]) -> list[list[int]]:
     """Partition the claims ``0 .. n-1``, given in topological order.
 
     Args:
-        sources: For each claim the earlier claims that it reads from.
-        backends: For each claim its backend.
+        sources: For each claim, the earlier claims that it reads from.
+        backends: For each claim, its backend.
 
     Returns:
-        The groups in an order in which they can run, each in ascending order. Every group is connected,
+        The groups in an order in which they can run; the claims of each ascend. Every group is connected,
         of one backend, and convex; and no two groups depend on each other.
     """
     level = _levels(sources, backends)
@@ -53,7 +53,7 @@ def _levels(sources: Graph, backends: Sequence[int]) -> list[int]:
 
 
 def _touching(sources: Graph, backends: Sequence[int], level: Sequence[int]) -> list[int]:
-    """The group of each claim, named by its first member: one backend, one level, connected."""
+    """The group of each claim, named by its first member; a group is connected and has one level."""
     parent = list(range(len(sources)))
 
     def find(item: int) -> int:
@@ -70,11 +70,11 @@ def _touching(sources: Graph, backends: Sequence[int], level: Sequence[int]) -> 
 
 
 def _raised(sources: Graph, backends: Sequence[int], level: Sequence[int], group: Sequence[int]) -> list[int]:
-    """Levels with groups raised to those of their backend that read from them.
+    """The levels after raising groups to readers of the same backend.
 
-    A group may rise to the lowest of its readers' levels (one below, where the reader is of another
-    backend). It does so if it joins a reader of its own backend there; or if it reads from no group of
-    its backend, since then it has nothing to lose below, and it makes room for those that it reads from.
+    A group may rise to the lowest level of its readers (one below a reader of another backend). It rises if
+    it joins a reader of its backend there, or if it reads from no group of its backend: then it cannot lose
+    a connection below, and the groups that it reads from can rise too.
     """
     readers: dict[int, set[int]] = {item: set() for item in group}
     reads_own = set()
@@ -96,7 +96,7 @@ def _raised(sources: Graph, backends: Sequence[int], level: Sequence[int], group
 
 
 def _ordered(sources: Graph, group: Sequence[int]) -> list[list[int]]:
-    """The groups, each after those that it reads from, and otherwise by first member."""
+    """The groups, each after those that it reads from, otherwise in the order of their first members."""
     members: dict[int, list[int]] = {}
     readers: dict[int, set[int]] = {item: set() for item in group}
     for item, reads in enumerate(sources):

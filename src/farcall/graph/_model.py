@@ -1,7 +1,7 @@
-"""Models in: from a file, a ``ModelProto`` or an ``ir.Model`` to one form that the rest of farcall reads.
+"""Loads models from a file, a ``ModelProto`` or an ``ir.Model`` into the one form that farcall works on.
 
-After :func:`load_model`: valid ONNX, functions inlined, Constant nodes and defaulted inputs made
-initializers, nodes in topological order with unique names, every shape known that can be
+A model of :func:`load_model` is valid ONNX without functions, Constant nodes or inputs with defaults (they
+become initializers). Its nodes are in topological order and have unique names, and its shapes are inferred
 (:mod:`farcall.graph._shapes`).
 """
 
@@ -53,7 +53,7 @@ def load_model(source: ModelLike) -> ir.Model:
 
     Raises:
         ModelError: There is no such file, it is not ONNX, or ONNX's checker or shape inference refuses it.
-        UsageError: ``source`` is none of these.
+        UsageError: ``source`` has another type.
     """
     with paused_collector():
         return _load(source)
@@ -71,7 +71,7 @@ def _load(source: ModelLike) -> ir.Model:
         _normalize(model)
         _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
-        # Text that is not UTF-8 is a TypeError or a UnicodeError, here or there.
+        # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
     fold_shapes(model, infer_shapes(model, types))
     return model
@@ -83,7 +83,7 @@ def is_loaded(model: ir.Model) -> bool:
 
 
 def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, tuple[Path, ...]]:
-    """The model's proto, what to call it in messages, and where its external data may be."""
+    """The model's proto, its name in messages, and the folders that may hold its external data."""
     import onnx
 
     if isinstance(source, (str, os.PathLike)):
@@ -128,37 +128,37 @@ def _describe(data: bytes) -> str:
     head = data[:64].decode("utf-8", errors="replace")
     if all(char.isprintable() or char.isspace() for char in head) and "\ufffd" not in head[:-1]:
         return f"it is text, starting with {head.split()[0][:24] if head.split() else head[:8]!r}"
-    return f"its {len(data):,} bytes are no ModelProto with a graph"
+    return f"its {len(data):,} bytes are not a ModelProto with a graph"
 
 
 def _check_texts(model: ir.Model) -> None:
-    """Refuse names that are no UTF-8, which protobuf gives as bytes.
+    """Refuse names that are not UTF-8, which protobuf returns as bytes.
 
     Raises:
-        TypeError: one is none.
+        TypeError: a name is not UTF-8.
     """
     for node in model.graph.all_nodes():
         values = (value.name for value in (*node.inputs, *node.outputs) if value is not None)
         for text in (node.op_type, node.domain, node.name, *node.attributes, *values):
             if isinstance(text, bytes):
-                raise TypeError(f"{text!r} is no UTF-8 text")
+                raise TypeError(f"{text!r} is not UTF-8 text")
 
 
 def _check_opset(proto: onnx.ModelProto, name: str) -> None:
-    """Refuse an opset that is newer than the installed onnx, which reads it as the newest that it knows."""
+    """Refuse an opset newer than the installed onnx, which would read it as the newest that it knows."""
     import onnx
 
     newest = onnx.defs.onnx_opset_version()
     for item in proto.opset_import:
         if item.domain in ("", "ai.onnx") and item.version > newest:
             raise ModelError(
-                f"{name} is of opset {item.version}; expected at most {newest}, the newest that "
+                f"{name} uses opset {item.version}; expected at most {newest}, the newest that "
                 f"the installed onnx {onnx.__version__} knows: update onnx, or export for an older opset"
             )
 
 
 def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
-    """Refuse negative dims, which ONNX's checker lets pass and its inference calculates with."""
+    """Refuse negative dims, which ONNX's checker accepts and its inference uses."""
     for info in proto.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if dim.dim_value < 0:
@@ -168,13 +168,13 @@ def _check_inputs(proto: onnx.ModelProto, name: str) -> None:
                 )
 
 
-_SMALL_BYTES = 1024  # ONNX's inference reads the data of shape operands; nothing larger is one
+_SMALL_BYTES = 1024  # ONNX's inference reads the data of shape operands, which are smaller than this
 
 
 def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` with its large initializers turned into inputs of the same type.
 
-    ONNX's checker and inference serialize the model: this keeps them fast, and below the 2 GB of a proto.
+    ONNX's checker and inference serialize the model: this keeps them fast, and the proto below 2 GB.
     """
     import onnx
 
@@ -203,17 +203,17 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypeProto]:
-    """ONNX's own checker and shape inference: value name -> the type that it finds."""
+    """Run ONNX's checker and shape inference. Returns value name -> inferred type."""
     import onnx
 
-    # Where ONNX's inference is wrong, it contradicts what the model rightly declares: then it is not asked to
-    # be strict.
+    # For nodes that ONNX's inference gets wrong, strict mode would reject the right dims that a model
+    # declares, so it is off then.
     strict = not any(map(_misread, proto.graph.node))
     try:
         onnx.checker.check_model(_with_output_shapes(proto))
         check_inlined_size(proto, name)
-        # It does not follow data: it would hold an entry for each element of every tensor of rank 1, however
-        # long, where our rules (farcall.graph._shape_data) follow small ones only.
+        # Data propagation is off: it would keep an entry for each element of every tensor of rank 1, of any
+        # length. farcall's rules (farcall.graph._shape_data) follow only small tensors.
         inferred = onnx.shape_inference.infer_shapes(
             without_long_shapes(proto), check_type=True, strict_mode=strict
         )
@@ -224,10 +224,10 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
 
 
 def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` itself, or with a shape for each output that declares none.
+    """``proto`` itself, or a copy with a shape for each output that declares none.
 
-    ONNX's checker insists on one, and looks at it no further. Exporters forget it, and other runtimes do not
-    mind.
+    ONNX's checker requires a shape but does not check it further. Exporters omit it, and other runtimes
+    accept that.
     """
     import onnx
 
@@ -243,7 +243,7 @@ def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _misread(node: onnx.NodeProto) -> bool:
-    """A pooling in ceil mode; see :func:`farcall.graph._shape_rules.misread_by_onnx`."""
+    """Whether the node is a pooling in ceil mode; see :func:`farcall.graph._shape_rules.misread_by_onnx`."""
     return node.op_type.endswith("Pool") and any(
         item.name == "ceil_mode" and item.i for item in node.attribute
     )
@@ -258,7 +258,7 @@ def _normalize(model: ir.Model) -> None:
         common.InlinePass()(model)
     graph = model.graph
     inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-    if len(inputs) != len(graph.inputs):  # IR version 3 lists weights as inputs: a default is a constant
+    if len(inputs) != len(graph.inputs):  # IR version 3 lists weights as inputs; those are constants
         graph.inputs[:] = inputs
     for node in graph:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
@@ -271,14 +271,14 @@ _CONSTANT_DTYPES |= {"value_float": ir.DataType.FLOAT, "value_floats": ir.DataTy
 
 
 def _lift_constant(graph: ir.Graph, node: ir.Node) -> None:
-    """Make a Constant node an initializer of the same name (onnx-ir's pass leaves those that are outputs)."""
+    """Make a Constant node an initializer of the same name (onnx-ir's pass skips graph outputs)."""
     (attribute,) = node.attributes.values()
     if attribute.name == "value":
         tensor = attribute.as_tensor()
     elif attribute.name in _CONSTANT_DTYPES:
         tensor = ir.tensor(attribute.value, dtype=_CONSTANT_DTYPES[attribute.name])
     else:
-        return  # text and sparse tensors stay nodes, for backends to refuse
+        return  # text and sparse tensors stay nodes, which backends refuse
     (old,) = node.outputs
     value = ir.Value(
         name=old.name,
@@ -292,7 +292,7 @@ def _lift_constant(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _name_nodes(graph: ir.Graph) -> None:
-    """Give every node a name of its own: messages, pictures and profiles name nodes."""
+    """Give every node a unique name, which messages, pictures and profiles show."""
     taken = {node.name for node in graph if node.name}
     seen: set[str] = set()
     numbers = count()

@@ -1,4 +1,4 @@
-"""The border to ONNX's own shape inference: its types read, and one node inferred by it."""
+"""Access to ONNX's shape inference: reads its types, and infers single nodes with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farcall.graph._view import MAX_DATA, Data
 if TYPE_CHECKING:
     import onnx
 
-# A type, and dims where the rank is known: an int, a name, or None.
+# A type, and the dims (each an int, a name or None) if the rank is known.
 Found: TypeAlias = "tuple[ir.TypeProtocol | None, tuple[int | str | None, ...] | None]"
 
 
@@ -33,12 +33,12 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     """ONNX's inference for one node, from the types and shapes that its inputs have now.
 
     Args:
-        node: Of the default domain; a node with subgraphs is not inferred.
-        model: Whose opset it is.
-        data: Elements of computed integer operands, where they are known.
+        node: A node of the default domain. Nodes with subgraphs are not inferred.
+        model: The node's model, which gives the opset.
+        data: The known elements of computed integer operands.
 
     Returns:
-        What is found, by the name of the output; empty when ONNX finds nothing.
+        Output name -> its inferred type; empty if ONNX infers nothing.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""Cut a model: annotate, merge, regions."""
+"""Cuts a model into regions: assigns nodes to backends, merges them, and builds the regions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Partition:
     """A model, cut into regions.
 
     ``regions`` are in an order in which they can run. ``constraints`` are pairs of dims, over the symbols of
-    the inputs, that must be equal whenever the model is entered. ``refusals`` says, for a node that a more
-    wanted backend did not take, why: (backend, reason) pairs.
+    the inputs, that must be equal in every call of the model. ``refusals`` gives, for a node that a
+    backend of higher priority did not take, the (backend, reason) pairs.
     """
 
     model: ir.Model
@@ -43,7 +43,7 @@ class Partition:
         """The model's inputs and outputs.
 
         Raises:
-            ModelError: One is not a tensor, or its shape is not known.
+            ModelError: An input or output is not a tensor, or its shape is not known.
         """
         graph = self.model.graph
         return Signature(tuple(map(tensor_spec, graph.inputs)), tuple(map(tensor_spec, graph.outputs)))
@@ -55,13 +55,13 @@ class Partition:
         return partitioned_model(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`to_model` to a file: beside it first, then renamed."""
+        """Write :meth:`to_model` to a file, atomically."""
         from farcall.graph._export import save_model
 
         save_model(self.to_model(), path)
 
     def svg(self) -> str:
-        """A picture: nodes in boxes of their regions, each backend in its colour."""
+        """A picture: nodes in the boxes of their regions, in the colour of the backend."""
         from farcall.graph._svg import draw
 
         return draw(self)
@@ -76,11 +76,11 @@ class Partition:
 
 
 def cut(model: ModelLike, backends: Sequence[Claims]) -> Partition:
-    """Decide which backend computes what, and cut the model accordingly.
+    """Assign each node to a backend, and cut the model into regions.
 
     Args:
-        model: What :func:`farcall.graph.load_model` gave, or takes.
-        backends: Most wanted first. The same model and backends give the same partition.
+        model: A result of :func:`farcall.graph.load_model`, or a source that it accepts.
+        backends: In order of priority. The same model and backends give the same partition.
 
     Returns:
         The partition: every node is in one region; every region is connected, convex and of one backend.
@@ -113,7 +113,7 @@ def _cut(model: ir.Model, backends: Sequence[Claims]) -> Partition:
     return Partition(model, tuple(regions), colors, constraints(model), refusals)
 
 
-Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # what each node reads
+Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # the values that each node reads
 
 
 def _sources(claims: Sequence[Claim], read: Reads) -> list[list[int]]:
@@ -148,7 +148,7 @@ def _region(name: str, backend: str, claims: Sequence[Claim], read: Reads) -> Re
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether the value's data is in the model."""
+    """Whether the model holds the value's data."""
     return value.const_value is not None
 
 
@@ -161,7 +161,7 @@ def tensor_spec(value: ir.Value) -> TensorSpec:
     """The name, dtype and dims of a tensor.
 
     Raises:
-        ModelError: It is not a tensor, or its shape is not known.
+        ModelError: The value is not a tensor, or its shape is not known.
     """
     if not isinstance(value.type, ir.TensorType):
         raise ModelError(f"`{value.name}`: expected a tensor, got {value.type or 'an unknown type'}")

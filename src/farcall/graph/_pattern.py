@@ -1,17 +1,17 @@
-"""Patterns: groups of operators that a backend takes together, written as the expression that they compute.
+"""Patterns: groups of operators that a backend takes together, written as expressions.
 
     Pattern("conv_relu", "Relu(Conv(x, w, b?))")
     Pattern("linear", "Add(MatMul(x, w), b)")
     Pattern("silu", "Mul(x, Sigmoid(x))")
     Pattern("join", "Relu|Clip(Concat(parts*))")
 
-An operator is written with a capital letter, ``A|B`` is either, ``domain::Op`` is one of another domain.
-A name with a small letter is any value: the same name twice is the same value, ``b?`` may be absent,
-``parts*`` stands for all further inputs, ``_`` is any value that needs no name. An input that the pattern
-does not mention must be absent. ``Add``, ``Mul`` and other commutative operators match with their two
-operands either way round.
+A name that begins with a capital letter is an operator. ``A|B`` matches either operator, ``domain::Op`` one
+of another domain. A name that begins with a small letter matches any value: the same name twice is the same
+value, ``b?`` may be absent, ``parts*`` matches all further inputs, ``_`` matches any value without naming it.
+An input that the pattern does not mention must be absent. ``Add``, ``Mul`` and other commutative operators
+match with their two operands in either order.
 
-What is inside a match has no other user: only the outermost operator's outputs are seen outside.
+Only the outputs of the outermost operator are used outside the match.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMUTATIVE = frozenset(_COMMUTATIVE.split(" "))
 
 @dataclass(frozen=True)
 class Operand:
-    """A value in a pattern, by name (``_`` for any)."""
+    """A value in a pattern, by name (``_`` for an unnamed one)."""
 
     name: str
     optional: bool = False
@@ -137,13 +137,13 @@ class Pattern:
     """A group of operators that a backend takes together.
 
     Args:
-        name: What the composite is called in regions, e.g. ``"conv_relu"``.
-        text: The expression that it computes; the module's docstring has the language.
-        check: Called with each match that has the form; returns why it is not taken, or None to take it.
-            Shapes and dtypes are inferred before; ``match.values`` has what the pattern's names met.
+        name: The name of the matches in regions, such as ``"conv_relu"``.
+        text: The expression; the module's docstring defines its syntax.
+        check: Called with each match; returns the reason not to take it, or None to take it. Shapes and
+            dtypes are inferred before the call; ``match.values`` maps the pattern's names to values.
 
     Raises:
-        UsageError: The text is no pattern.
+        UsageError: The text is not a valid pattern.
     """
 
     def __init__(self, name: str, text: str, check: Check | None = None) -> None:
@@ -165,7 +165,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """Nodes met so far, outermost first, and what the names stand for."""
+    """The nodes matched so far, outermost first, and the values of the names."""
 
     nodes: tuple[ir.Node, ...]
     values: dict[str, ir.Value | None]
@@ -216,6 +216,6 @@ def _match_part(want: _Part, value: ir.Value | None, attempt: _Attempt) -> Itera
 
 
 def is_interior(node: ir.Node) -> bool:
-    """Whether all that a node computes has one use, so that it can be inside a match."""
+    """Whether a node's results have one use, so that the node can be inside a match."""
     uses = [len(value.uses()) for value in node.outputs]
     return sum(uses) == 1 and not any(value.is_graph_output() for value in node.outputs)

@@ -15,11 +15,11 @@ class Match:
     Only the last node's outputs are used outside the match.
     """
 
-    pattern: str  # the composite's name, e.g. "conv_relu"; of a single node its op type
+    pattern: str  # the pattern's name, such as "conv_relu"; for a single node its op type
     nodes: tuple[ir.Node, ...]  # in topological order
     values: Mapping[str, ir.Value | None] = field(
         default_factory=dict
-    )  # the pattern's names -> what they met
+    )  # the pattern's names -> values of the model
 
     @property
     def root(self) -> ir.Node:
@@ -29,7 +29,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Region:
-    """Nodes, in topological order, and what crosses the border.
+    """The nodes of a region, in topological order, and the values that cross its border.
 
     ``inputs`` and ``outputs`` are the values that enter and leave, each once. ``constants`` are the
     initializers that the nodes read; their data is ``value.const_value.numpy()``. A constant is never
@@ -52,7 +52,7 @@ class Region:
 
 
 def reads(node: ir.Node) -> tuple[ir.Value, ...]:
-    """The values that a node reads: its given inputs, and what its subgraphs take from around them."""
+    """The values that a node reads: its given inputs, and the outer values that its subgraphs use."""
     given = [value for value in node.inputs if value is not None]
     attributes = node.attributes
     if attributes and any(attribute.type in _GRAPH_TYPES for attribute in attributes.values()):

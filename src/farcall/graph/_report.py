@@ -20,7 +20,7 @@ _VALUES = 2  # values that a row describes
 
 
 def table(partition: Partition) -> str:
-    """One row a region: name, backend, nodes, operators, inputs, outputs; below, the constraints."""
+    """One row per region: name, backend, nodes, operators, inputs, outputs; then the constraints."""
     regions = partition.regions
     nodes = sum(len(match.nodes) for region in regions for match in region.matches)
     rows = [("region", "backend", "nodes", "operators", "inputs", "outputs")]
@@ -60,7 +60,7 @@ def _row(region: Region) -> tuple[str, str, str, str, str, str]:
 
 
 def operators(region: Region) -> str:
-    """What a region computes, in short: ``conv_relu x2, MaxPool``."""
+    """The operators of a region, such as ``conv_relu x2, MaxPool``."""
     counts = Counter(match.pattern for match in region.matches)
     parts = [f"{kind} x{number}" if number > 1 else kind for kind, number in counts.items()]
     return ", ".join(parts[:_KINDS]) + (", ..." if len(parts) > _KINDS else "")

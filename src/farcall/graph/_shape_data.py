@@ -1,4 +1,4 @@
-"""Small integer tensors followed as data: what exporters compute from shapes, to feed a Reshape.
+"""Propagates the elements of small integer tensors that exporters compute from shapes, for a Reshape.
 
 PyTorch writes ``x.reshape(x.shape[0], -1)`` as Shape, Gather, Unsqueeze, Concat and Reshape. The rules here
 give the elements of such tensors as dims, so that the Reshape has a shape before the model runs.
@@ -32,7 +32,7 @@ def rule(*operators: str) -> Callable[[DataRule], DataRule]:
 
 
 def array(items: Any) -> Data:
-    """Dims as data (of rank 1, or the rank of a nested list)."""
+    """Dims as data of rank 1, or of the rank of a nested list."""
     return np.asarray(items, dtype=object)
 
 
@@ -71,7 +71,7 @@ def _gather(op: NodeView) -> Data:
 
 @rule("Unsqueeze", "Squeeze", "Reshape")
 def _reshaped(op: NodeView) -> Data:
-    """The elements stay; the driver gives them the output's dims."""
+    """The elements stay the same; the caller gives them the output's dims."""
     return op.data(0)
 
 
@@ -115,7 +115,7 @@ def _expand(op: NodeView) -> Data:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
-    """Integer division, which truncates in ONNX; taken only where it cannot differ from rounding down."""
+    """Integer division, which truncates in ONNX; known only if that equals rounding down."""
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
             raise NotKnownError
@@ -126,7 +126,7 @@ def _quotient(a: Dim, b: Dim) -> Dim:
 
 
 def _remainder(a: Dim, b: Dim) -> Dim:
-    """ONNX's Mod of integers: the sign of the divisor, as Python's. Only over numbers."""
+    """ONNX's Mod of integers, with the sign of the divisor as in Python. Only over numbers."""
     if not isinstance(a, int) or not isinstance(b, int) or b == 0:
         raise NotKnownError
     return a % b
@@ -151,7 +151,7 @@ def _arithmetic(op: NodeView) -> Data:
     for index in range(1, len(op.node.inputs)):
         result = elementwise(_ARITHMETIC[op.node.op_type], result, op.data(index))
     too_large = [item for item in result.flat if isinstance(item, int) and not -(2**63) <= item < 2**63]
-    if too_large:  # wrapped around, it would be the size of something else
+    if too_large:  # ONNX would wrap it around, to a wrong size
         raise ModelError(f"{op.where}: its result does not fit into 64 bits: {too_large[0]}")
     return result
 

@@ -1,9 +1,9 @@
 """The output dims of each operator, over symbolic dims.
 
 Each rule follows the operator's text in the ONNX operator specification (https://onnx.ai/onnx/operators/).
-A rule raises :class:`NotKnownError` when an input that it needs is not known, and returns one tuple of dims
-for each output (a missing tail means: not known). ONNX's own inference has checked the model before: rules
-trust ranks and attributes.
+A rule returns one tuple of dims for each output; if it returns fewer, the others are not known. It raises
+:class:`NotKnownError` if an input that it needs is not known. ONNX's inference has checked the model before,
+so rules trust ranks and attributes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _window(op: NodeView, sizes: Dims, kernel: list[Dim]) -> Dims:
         if ceil_mode and not (isinstance(reach, int) and after + stride <= reach):
             count = minimum(
                 count, floordiv(size + before - 1, stride) + 1
-            )  # none starts in the padding behind
+            )  # no window starts in the end padding
         result.append(count)
     return tuple(result)
 
@@ -89,9 +89,9 @@ def _conv(op: NodeView) -> list[Dims]:
 
 
 def misread_by_onnx(op: NodeView) -> bool:
-    """Whether ONNX's own inference may get a node's dims wrong.
+    """Whether ONNX's inference may get a node's dims wrong.
 
-    Until opset 22 it lets a pooling window in ceil mode start in the padding behind, which neither ONNX's
+    Before opset 22 it lets a pooling window in ceil mode start in the end padding, which neither ONNX's
     reference evaluator nor onnxruntime does at any opset.
     """
     return op.opset < 22 and op.node.op_type in _POOLS and bool(op.attr("ceil_mode", 0))
@@ -191,7 +191,7 @@ def _quotient(op: NodeView, total: Dim, known: Dim) -> Dim:
     if known == 0:
         return 0
     size = floordiv(total, known)
-    if not same(size * known, total):  # not seen to divide: floor would hide a remainder
+    if not same(size * known, total):  # divisibility is not proven, and floor would hide a remainder
         op.equate(size * known, total)
     return size
 
@@ -227,7 +227,7 @@ def _squeeze(op: NodeView) -> list[Dims]:
     axes = _axes(op, 1, since=13)
     if axes is None:
         if not all(isinstance(dim, int) for dim in data):
-            raise NotKnownError  # whether a symbol is 1 decides the rank
+            raise NotKnownError  # the rank depends on whether a symbol is 1
         return [tuple(dim for dim in data if dim != 1)]
     drop = {_axis(axis, len(data)) for axis in axes}
     for axis in drop:
@@ -319,17 +319,17 @@ def _slice(op: NodeView) -> list[Dims]:
 
 
 def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """How many elements ``[start:end:step]`` takes of ``size`` (numpy's rule, which is ONNX's).
+    """The number of elements of ``[start:end:step]`` of ``size`` (numpy's rule, which ONNX uses).
 
     Raises:
-        NotKnownError: The sign of a symbolic bound or a negative step over a symbolic size leaves it open.
+        NotKnownError: It depends on the sign of a symbolic bound, or on a symbolic size with a negative step.
     """
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, _open_end(end, step), step).indices(size)))
     if step < 0:
         raise NotKnownError
     last = _bound(size, end)
-    if isinstance(start, int) and last == size:  # the frequent [k:], in its short form
+    if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
         count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)
     else:
         count = maximum(last - _bound(size, start), 0)
@@ -337,7 +337,7 @@ def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
 
 
 def _open_end(end: int, step: int) -> int | None:
-    """A far negative end with a negative step: up to the first element included."""
+    """The end of a slice; with a negative step, a far negative end includes the first element."""
     return None if step < 0 and end < -(2**30) else end
 
 

@@ -1,13 +1,12 @@
-"""Shape inference to the end: every value gets dims over the symbols of the graph's inputs.
+"""Complete shape inference: every value gets dims over the symbols of the graph's inputs.
 
-ONNX's own inference gives dtypes, and all dims of a static model. It keeps no arithmetic over symbols:
-behind a strided Conv over ``[batch, 1, h, w]`` or a Reshape by a computed shape it knows little. This walk,
-once over the nodes in order, fills that in by the rules of :mod:`farcall.graph._shape_rules`.
+ONNX's inference gives dtypes, and all dims of a static model. It does no arithmetic over symbols, so it knows
+few dims after a strided Conv over ``[batch, 1, h, w]`` or a Reshape to a computed shape. This walk over the
+nodes infers those dims by the rules of :mod:`farcall.graph._shape_rules`.
 
-Who wins where several say something about a dim: an int that ONNX's inference finds, or that the model
-declares for the value, against our expression: both, as an equality (:mod:`farcall.graph._constraints`).
-Declared names of dims inside the graph are not used, unless nothing else is known and they are names of the
-inputs' dims.
+If ONNX's inference finds an int for a dim, or the model declares one, and a rule gives an expression, then
+both hold: they become an equality (:mod:`farcall.graph._constraints`). Declared names of dims in the graph
+are used only if nothing else is known and they are names of the inputs' dims.
 """
 
 from __future__ import annotations
@@ -53,27 +52,28 @@ CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim],
 
 
 def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[ir.Value, Data]:
-    """Write dtypes and dims to every value of ``model`` that they are found for, and compute its constants.
+    """Write the inferred dtypes and dims to the values of ``model``, and fold its constants.
 
-    A node of constants is computed where it stands, since what follows may take its shape from it. Where an
-    operator gives a symbol a value, that may be known at nodes before it: they are visited again, until
-    nothing new is found.
+    A node of constants is computed during the walk, because later nodes may take their shapes from it. If an
+    operator gives a symbol a value, nodes before it may use that: the walk repeats until nothing new is
+    found.
 
     Args:
-        model: Functions inlined, nodes in topological order. Changed in place; its meta gets the constraints.
-        types: What ONNX's own inference found, by value name.
+        model: With inlined functions and nodes in topological order. Changed in place; ``meta`` gets the
+            constraints.
+        types: Value name -> the type that ONNX's inference found.
 
     Returns:
         The elements, as dims, of small integer tensors that nodes compute from shapes.
 
     Raises:
-        ModelError: Dims that an operator needs to be equal are not.
+        ModelError: An operator needs dims to be equal that are not.
     """
     return _Inference(model, types).run()
 
 
 def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
-    """Pairs of dims, over the symbols of the inputs, that must be equal whenever the model is entered."""
+    """Pairs of dims, over the symbols of the inputs, that must be equal in every call of the model."""
     found: tuple[tuple[Dim, Dim], ...] = model.meta.get(CONSTRAINTS, ())
     return found
 
@@ -81,8 +81,8 @@ def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
 def name_inputs(graph: ir.Graph) -> tuple[str, ...]:
     """Make every dim of a graph input an int or a plain symbol, and return the symbols in order.
 
-    A dim without a name is called ``{input}_dim{axis}``; so is one whose name is no identifier but an
-    expression. Other names get their odd characters replaced.
+    A dim without a name becomes ``{input}_dim{axis}``, and so does one whose name is not an identifier but an
+    expression. In other names, invalid characters are replaced.
     """
     declared = {dim.value for value in graph.inputs for dim in value.shape or () if not isinstance(dim, int)}
     taken = {name for name in declared if name and is_identifier(name)}
@@ -124,7 +124,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 class _Inference:
-    """The nodes in order, once or more: the dims and the small integer data known so far."""
+    """Walks the nodes once or more; holds the dims and the small integer data known so far."""
 
     def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> None:
         names = tuple(map(symbol, name_inputs(model.graph)))
@@ -139,7 +139,7 @@ class _Inference:
         self._static = frozenset(value for value in given if _is_static(try_dims(value)))
 
     def run(self) -> dict[ir.Value, Data]:
-        """Visit all nodes until no more is found about the symbols; returns the data."""
+        """Visit all nodes until no new facts about symbols are found; returns the data."""
         while True:
             before = self._equal.found
             self._start()
@@ -152,8 +152,8 @@ class _Inference:
     def _start(self) -> None:
         self._shapes: dict[ir.Value, Dims] = {}
         self._data: dict[ir.Value, Data] = {}
-        self._overruled: set[ir.Value | None] = set()  # ONNX's finding for these was wrong
-        # All that we know of these, ONNX's inference knew too. None is an input that is left out.
+        self._overruled: set[ir.Value | None] = set()  # values for which ONNX's result was wrong
+        # Values of which ONNX's inference knew as much as farcall. None stands for an omitted input.
         self._seen: set[ir.Value | None] = {None, *self._static}
         graph = self._model.graph
         for value in (*graph.inputs, *graph.initializers.values()):
@@ -161,7 +161,7 @@ class _Inference:
                 self._shapes[value] = known
 
     def _visit(self, node: ir.Node) -> None:
-        """Find the dims, dtypes and data of a node's outputs; where they are constants, remove the node."""
+        """Find the dims, dtypes and data of a node's outputs; if they are constants, remove the node."""
         reported = [self._reported(value) for value in node.outputs]
         said = tuple(reported)
         if node.domain in ("", "ai.onnx"):
@@ -181,11 +181,11 @@ class _Inference:
             self._put(self._folder.fold(node, self._by_rule(node) or self._ask_onnx(node)))
 
     def _is_known(self, node: ir.Node, reported: Sequence[PartialDims | None]) -> bool:
-        """Whether ONNX's inference has found all: else its report may be only what the model declares."""
+        """Whether ONNX's inference found all dims; otherwise its result may only repeat declared dims."""
         return all(map(_is_static, reported)) and self._seen.issuperset(node.inputs)
 
     def _overrules(self, node: ir.Node) -> bool:
-        """Whether our rule counts, and ONNX's finding does not."""
+        """Whether farcall's rule replaces the result of ONNX's inference."""
         if self._overruled and not self._overruled.isdisjoint(node.inputs):
             return True
         return node.op_type.endswith("Pool") and misread_by_onnx(self._view(node))
@@ -199,21 +199,21 @@ class _Inference:
                 self._overruled.add(value)
 
     def _reported(self, value: ir.Value) -> PartialDims | None:
-        """ONNX's finding for the model as a whole, which holds the model's own declarations too."""
+        """The result of ONNX's inference for the whole model, which includes the model's declarations."""
         proto = self._types.get(value.name or "")
         if proto is None:
             return None
-        key = proto.SerializeToString()  # a model has few different types: each is read once
+        key = proto.SerializeToString()  # a model has few different types: read each once
         found = self._read.get(key)
         if found is None:
             found = self._read[key] = read_type(proto)
         return self._take(value, found)
 
     def _take(self, value: ir.Value, found: Found) -> PartialDims | None:
-        """Keep a type that ONNX found, and return the dims: a name that is no input's is not known."""
+        """Store a type that ONNX found, and return the dims; names that no input has count as unknown."""
         kind, dims = found
         if isinstance(kind, ir.TensorType):
-            value.type = ir.TensorType(kind.dtype)  # not shared: setting a value's dtype changes its type
+            value.type = ir.TensorType(kind.dtype)  # new: setting a value's dtype changes its type in place
         elif kind is not None:
             value.type = kind
         if dims is None:
@@ -233,7 +233,7 @@ class _Inference:
     def _apply_rule(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
         where = f"node `{node.name}` ({node.op_type})"
         found = self._by_rule(node)
-        if not found:  # a 0 that ONNX finds over symbols is its 0 for "not known" (Attention), or a rarity
+        if not found:  # over symbols, ONNX writes 0 for "not known" (Attention); a real 0 is rare
             reported[:] = [None if said is None else tuple(dim or None for dim in said) for said in reported]
         if not found or any(value.dtype is None for value in node.outputs):
             reported[:] = [_both(a, b, where) for a, b in zip(reported, self._ask_onnx(node), strict=True)]
@@ -256,7 +256,7 @@ class _Inference:
         return [] if any(is_large(dim) for dims in found for dim in dims) else found
 
     def _ask_onnx(self, node: ir.Node) -> list[PartialDims | None]:
-        """ONNX's inference for this node alone, now that more is known of its inputs."""
+        """The result of ONNX's inference for this node, now that more is known about its inputs."""
         for value in node.inputs:
             if value is not None and value in self._shapes and value.const_value is None:
                 set_dims(value, self._shapes[value])
@@ -284,7 +284,7 @@ class _Inference:
             self._seen.discard(output)
 
     def _put(self, constants: Mapping[ir.Value, ir.Value]) -> None:
-        """Go on with constants in place of computed values."""
+        """Record the dims of constants that replaced computed values."""
         for value, constant in constants.items():
             dims = try_dims(constant)
             if dims is not None:
@@ -300,7 +300,7 @@ class _Inference:
             set_dims(value, found)
 
     def _finish(self) -> dict[ir.Value, Data]:
-        """Write what was found to the model; returns the data."""
+        """Write the results to the model; returns the data."""
         for value, dims in self._shapes.items():
             if value.const_value is None or value.shape is None:
                 set_dims(value, map(self._equal.resolve, dims))
@@ -309,16 +309,16 @@ class _Inference:
 
 
 def _fits(items: Data, dtype: ir.DataType) -> bool:
-    """Whether the elements that are numbers are of this dtype; ONNX's arithmetic would wrap around."""
+    """Whether the elements that are numbers fit the dtype; otherwise ONNX's arithmetic would wrap around."""
     low, high = (0, 1) if dtype == ir.DataType.BOOL else (int(dtype.min), int(dtype.max))
     return all(low <= item <= high for item in items.ravel().tolist() if isinstance(item, int))
 
 
 def _both(declared: PartialDims | None, found: PartialDims | None, where: str) -> PartialDims | None:
-    """The two findings together: where one does not know a dim, the other's counts.
+    """Merge two results: if one does not know a dim, the other's is used.
 
     Raises:
-        ModelError: They contradict each other.
+        ModelError: The two results contradict each other.
     """
     if declared is None or found is None:
         return declared if found is None else found

@@ -1,8 +1,7 @@
-"""A partition as an SVG picture: regions in their backend's colour, their nodes inside, values as edges.
+"""Draws a partition as SVG: regions in their backend's colour, with their nodes; values are edges.
 
-Up to :data:`MAX_NODES` nodes every node is drawn. Above that a region is one box, and above
-:data:`MAX_REGIONS` regions only the first ones are drawn, with a note. Hovering shows
-dtypes, shapes and names.
+Up to :data:`MAX_NODES` nodes, every node is drawn. Above that, a region is one box; above
+:data:`MAX_REGIONS` regions, only the first are drawn, with a note. Tooltips show dtypes, shapes and names.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ text { font: 12px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f
 
 
 def draw(partition: Partition) -> str:
-    """The picture, as the text of a stand-alone SVG document."""
+    """The picture as a stand-alone SVG document."""
     return _Picture(partition).text()
 
 
 @dataclass
 class _Shape:
-    """A region, or an input or output of the graph, to be placed: its size, and what to draw inside."""
+    """A box of the layout: a region, or an input or output of the graph, with its size and content."""
 
     width: float
     height: float
@@ -62,11 +61,11 @@ class _Shape:
     inside: Layout | None = None
     entries: dict[ir.Value, float] = field(
         default_factory=dict
-    )  # where values enter and leave: x in the shape
+    )  # where values enter and leave: x relative to the shape
     exits: dict[ir.Value, float] = field(default_factory=dict)
     edges: list[tuple[ir.Value, int]] = field(
         default_factory=list
-    )  # of the inside: value, index of the route
+    )  # inside the shape: value, index of the route
 
 
 class _Picture:
@@ -136,7 +135,7 @@ class _Picture:
         return f"{head} (the first {len(self._regions)} are drawn)" if rest else head
 
     def _legend(self) -> tuple[str, float]:
-        """The heading and the backends' colours, and how wide they are."""
+        """The heading and the backends' colours, and their width."""
         heading = self._heading()
         parts = [f'<text class="head" x="{_MARGIN}" y="{_MARGIN + 12}">{_text(heading)}</text>']
         regions = Counter(region.backend for region in self._partition.regions)
@@ -221,7 +220,7 @@ def _plain_region(region: Region) -> _Shape:
 
 
 def _detailed_region(region: Region) -> _Shape:
-    """Lay out the inside: a box for each match, and a point on the border for each value that crosses it."""
+    """Lay out the inside: a box for each match, a point on the border for each value that crosses it."""
     sizes = [_match_size(match) for match in region.matches]
     owner = {node: index for index, match in enumerate(region.matches) for node in match.nodes}
     entry = {value: len(sizes) + index for index, value in enumerate(region.inputs)}
@@ -297,7 +296,7 @@ def _draw_inside(shape: _Shape) -> list[str]:
 
 
 def _to_border(route: list[Point], shape: _Shape) -> list[Point]:
-    """An edge from the top row starts at the region's border, above the title's line."""
+    """Extend an edge from the top row to the region's border, above the title."""
     x, y = route[0]
     return [(x, -_HEAD), *route] if y == 0 and shape.entries else route
 
@@ -335,7 +334,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _text(text: str) -> str:
-    """Text as XML content; characters that XML 1.0 does not know become U+FFFD."""
+    """Text as XML content; characters that XML 1.0 does not allow become U+FFFD."""
     return escape(_NOT_XML.sub("\ufffd", text))
 
 

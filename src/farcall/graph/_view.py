@@ -1,4 +1,4 @@
-"""One node as the shape rules see it: dims and small integer data of its inputs, attributes with defaults."""
+"""The view of one node for shape rules: dims and small integer data of its inputs, and its attributes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ PartialDims = tuple["Dim | None", ...]  # None: a dim that is not known
 Data = np.ndarray[Any, np.dtype[np.object_]]  # a small integer tensor, each element a Dim
 T = TypeVar("T")
 
-DATA_DTYPES = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)  # of tensors that are followed as data
-MAX_DATA = 64  # elements of an integer tensor that is followed as data: shapes and axes are shorter
+DATA_DTYPES = (
+    ir.DataType.INT64,
+    ir.DataType.INT32,
+    ir.DataType.BOOL,
+)  # of tensors whose data is followed
+MAX_DATA = 64  # most elements of a tensor whose data is followed: shapes and axes have fewer
 
 
 class NotKnownError(Exception):
-    """A rule lacks a shape, or the data of an operand."""
+    """A shape or the data of an operand, which a rule needs, is not known."""
 
 
 class NodeView:
-    """What a rule may ask of a node. ``shapes`` and ``data`` hold what is known so far."""
+    """A node and the facts about it. ``shapes`` and ``data`` hold those that are known so far."""
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class NodeView:
 
     @property
     def where(self) -> str:
-        """The node, for messages."""
+        """The name of the node in messages."""
         return f"node `{self.node.name}` ({self.node.op_type})"
 
     def has(self, index: int) -> bool:

@@ -1,16 +1,16 @@
 """Dims: an int, or a sympy expression over named, integer, non-negative symbols.
 
-DESIGN.md D6: one shape model for static and symbolic models alike; a static model is the case where every
-expression folds to an int. A value keeps its dims in ``value.shape``, as onnx-ir does: an int, or the text of
-an expression, so that they survive a save. :func:`dims` reads them back.
+Static and symbolic models share one shape model; in a static model every expression folds to an int. A value
+keeps its dims in ``value.shape``, as onnx-ir does: each is an int or the text of an expression, so that they
+survive a save. :func:`dims` reads them back.
 
-What holds after :func:`farcall.graph.load_model`:
+After :func:`farcall.graph.load_model`:
 
 * every dim of a graph input is an int or a plain symbol;
 * every other known dim is an int or an expression over those symbols, made of ``+ - * // %``, ``floor``,
   ``Min`` and ``Max``;
-* a dim that is not the int 1 is never broadcast: where an operator needs two dims to be equal, they are the
-  same expression, or the pair is among the model's constraints, which are checked at entry.
+* a dim that is not the int 1 is never broadcast: if an operator needs two dims to be equal, they are the
+  same expression, or the pair is one of the model's constraints, which the entry checks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 def fold(value: Dim) -> Dim:
-    """``value`` as an int where it is one."""
+    """``value`` as an int if it is a number, else unchanged."""
     if isinstance(value, int):
         return value
     return int(value) if value.is_Integer else value
@@ -66,7 +66,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     """``a // b``, rounding down, as an int or an expression.
 
     Equal quotients get equal forms: a constant in ``a`` ends up in ``0 .. b - 1``, so ``(h - 1)//2 + 1`` is
-    ``floor(h/2 + 1/2)``. That also keeps most numerators from being negative, where C rounds the other way.
+    ``floor(h/2 + 1/2)``. That also keeps most numerators from being negative, for which C rounds up.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
@@ -95,7 +95,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 
 def same(a: Dim, b: Dim) -> bool:
-    """Whether two dims are equal for every binding of their symbols (False when that is not seen)."""
+    """Whether two dims are provably equal for every binding of their symbols."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     if a == b:
@@ -105,7 +105,7 @@ def same(a: Dim, b: Dim) -> bool:
 
 
 def _expanded_terms(dim: sympy.Expr) -> int:
-    """At most how many terms an expression has when it is multiplied out: (n + 1)*(m + 1) has four."""
+    """An upper bound for the terms of the expanded expression: (n + 1)*(m + 1) has four."""
     counts = [_expanded_terms(item) for item in dim.args]
     if dim.is_Mul:
         return prod(counts)
@@ -115,7 +115,7 @@ def _expanded_terms(dim: sympy.Expr) -> int:
 
 
 def is_large(dim: Dim) -> bool:
-    """Whether a dim is too large to go on with: each of a chain of operators can double an expression."""
+    """Whether an expression is too large: each of a chain of operators can double it."""
     return not isinstance(dim, int) and _has_many_parts(dim)
 
 
@@ -125,7 +125,7 @@ def _has_many_parts(dim: sympy.Expr) -> bool:
 
 
 def symbols(*dims: Dim) -> tuple[str, ...]:
-    """The names that the dims are over, each once, in order of appearance."""
+    """The names of the symbols in the dims, each once, in order of appearance."""
     found: dict[str, None] = {}
     for dim in dims:
         if not isinstance(dim, int):
@@ -134,7 +134,7 @@ def symbols(*dims: Dim) -> tuple[str, ...]:
 
 
 def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The number that ``dim`` is under ``sizes`` (symbol name -> int).
+    """The value of ``dim`` for ``sizes`` (symbol name -> int).
 
     Raises:
         KeyError: A symbol of ``dim`` has no size.
@@ -145,21 +145,21 @@ def evaluate(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def is_identifier(name: str) -> bool:
-    """Whether ``name`` can name a symbol: an ASCII identifier that is no keyword."""
+    """Whether ``name`` can name a symbol: an ASCII identifier that is not a keyword."""
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def identifier(name: str) -> str:
-    """``name`` made an identifier: other characters become underscores."""
+    """``name`` turned into an identifier: other characters become underscores."""
     clean = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
     clean = f"_{clean}" if clean[0].isdigit() else clean
     return f"{clean}_" if keyword.iskeyword(clean) else clean
 
 
 _SIZE_BITS = 64
-_LONGEST_TEXT = 1000  # a dim is read from files that anybody wrote: neither deep nor astronomical
-_MOST_TERMS = 1000  # that are compared one by one
-_LARGEST = 500  # parts of an expression: its text is longer than that
+_LONGEST_TEXT = 1000  # characters; files are not trusted, so the text and its numbers are bounded
+_MOST_TERMS = 1000  # most terms that are compared one by one
+_LARGEST = 500  # parts of an expression, whose text is longer than this
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
@@ -170,7 +170,7 @@ def _power(a: Any, b: Any) -> Any:
     if not (b.is_Integer and 0 <= int(b) <= LARGEST_POWER):
         raise ValueError(f"not part of a dim: a power of {b}")
     if a.is_Integer and int(a).bit_length() * int(b) > _SIZE_BITS:
-        raise ValueError(f"not part of a dim: {a}**{b}, which is no 64-bit size")
+        raise ValueError(f"not part of a dim: {a}**{b}, which is not a 64-bit size")
     return a**b
 
 
@@ -215,7 +215,7 @@ def parse(text: str) -> Dim:
     """Read a dim from text: an int, a name, or an expression, as ``str(dim)`` and exporters write it.
 
     Raises:
-        ValueError: The text is no dim.
+        ValueError: The text is not a dim.
     """
     if is_identifier(text):
         return symbol(text)
@@ -231,12 +231,12 @@ def parse(text: str) -> Dim:
 
 
 def text(dims: Iterable[Dim]) -> tuple[int | str, ...]:
-    """Dims as plain data: an int stays, an expression becomes text that :func:`parse` reads."""
+    """Dims as plain data: ints stay, expressions become text that :func:`parse` reads."""
     return tuple(dim if isinstance(dim, int) else str(dim) for dim in dims)
 
 
 def try_dims(value: ir.Value) -> tuple[Dim, ...] | None:
-    """The dims of ``value``, or None when its rank or one of its dims is not known."""
+    """The dims of ``value``, or None if its rank or one of its dims is not known."""
     shape = value.shape
     if shape is None:
         return None
@@ -269,7 +269,7 @@ def dims(value: ir.Value) -> tuple[Dim, ...]:
 
 
 def set_dims(value: ir.Value, dims: Iterable[Dim | None]) -> None:
-    """Write dims to ``value.shape``; None is a dim that is not known."""
+    """Write dims to ``value.shape``; None stands for an unknown dim."""
     value.shape = ir.Shape([dim if isinstance(dim, int) or dim is None else str(dim) for dim in dims])
 
 
@@ -277,5 +277,5 @@ _NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
 def dtype_name(dtype: ir.DataType) -> str:
-    """A dtype as numpy and farcall call it: ``float32``, ``bool``, ``bfloat16``."""
+    """The name of a dtype in numpy and farcall: ``float32``, ``bool``, ``bfloat16``."""
     return _NUMPY_NAMES.get(dtype.name, dtype.name.lower())

@@ -152,8 +152,9 @@ def _check_opset(proto: onnx.ModelProto, name: str) -> None:
     for item in proto.opset_import:
         if item.domain in ("", "ai.onnx") and item.version > newest:
             raise ModelError(
-                f"{name} uses opset {item.version}; expected at most {newest}, the newest that "
-                f"the installed onnx {onnx.__version__} knows: update onnx, or export for an older opset"
+                f"{name} uses opset {item.version}; expected at most {newest}, the newest that the "
+                f"installed onnx {onnx.__version__} knows: update the package onnx, or export for an older "
+                "opset"
             )
 
 

@@ -62,7 +62,7 @@ struct FcEndpoint {
   FcChannel* channel;
   const FcSide* side;      /* NULL in a server */
   struct FcClient* client; /* state of the client's half, see session/client/remote.h; NULL in a server */
-  FcMutex lock;    /* one exchange at a time; guards what follows, up to `peer` */
+  FcMutex lock;    /* one exchange at a time; guards the fields below, up to `peer` */
   FcCondition turn;     /* `reading` or `sending` has changed, or a call has ended */
   bool reading, sending;
   bool shared, patient, late;

@@ -183,7 +183,7 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
 
 /* Checks that the packet can be encoded. Requests ahead of it must be sent once they are encoded, so this comes
  * first. */
-static int check_what_follows(const FcEndpoint* ep, const fc_wire_packet* packet) {
+static int check_encodable(const FcEndpoint* ep, const fc_wire_packet* packet) {
   if (FC_LIKELY(ep->client->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
@@ -231,7 +231,7 @@ int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void
   if (drained == FC_INTERRUPTED) return -1;
   if (drained < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
   if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, what);
-  if (send_backlog(ep, what) < 0 || check_what_follows(ep, request) < 0) return -1;
+  if (send_backlog(ep, what) < 0 || check_encodable(ep, request) < 0) return -1;
   int64_t begin = fc_trace_begin(), out_at = 0;
   if (send_behind(ep, request, payload, &ahead, &out_at) < 0) {
     if (fc_endpoint_is_lost(ep) || ahead == 0) return -1;

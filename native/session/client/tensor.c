@@ -199,7 +199,8 @@ static int copy_there_among(FcEndpoint* ep, const fc_wire_tensor* from, const fc
 }
 
 /* Copies through a temporary tensor with offset 0; the server copies between the two, and keeps the offset. */
-static int copy_by_way(FcEndpoint* ep, int32_t code, const fc_wire_tensor* part, uint8_t* place, uint64_t size) {
+static int copy_through_temporary(FcEndpoint* ep, int32_t code, const fc_wire_tensor* part, uint8_t* place,
+                                  uint64_t size) {
   bool in = code == FC_WIRE_COPY_TO_REMOTE;
   fc_wire_tensor way = *part;
   way.byte_offset = 0;
@@ -216,7 +217,7 @@ static int copy_piece(FcEndpoint* ep, const Copy* copy, uint64_t at, uint64_t si
   int64_t dim;
   if (size != copy->nbytes) piece_of(copy->remote, at, size, &dim, &part);
   bool by_way = part.byte_offset != 0 && ep->client->features & FC_PEER_BEHIND_TVM;
-  return (by_way ? copy_by_way : copy_bytes)(ep, copy->code, &part, copy->memory + at, size);
+  return (by_way ? copy_through_temporary : copy_bytes)(ep, copy->code, &part, copy->memory + at, size);
 }
 
 /* Waits for the device's pending work; the CPU has none. */

@@ -144,7 +144,7 @@ static void set_lost_error(const FcRelay* relay) {
 /* ---- requests ---- */
 
 /* Subtracts the time that has passed, since the next server counts from when it receives the request. */
-static void take_off_what_was_spent(const FcRelay* relay, fc_wire_packet* p) {
+static void subtract_elapsed(const FcRelay* relay, fc_wire_packet* p) {
   int64_t left = relay->deadline.until - fc_now_ns();
   if (relay->deadline.until) ((TVMFFIAny*)p->args)[0].v_int64 = left > 0 ? left : 1;
 }
@@ -159,7 +159,7 @@ static int admit(FcRelay* relay, fc_wire_packet* p) {
   entry.deadline = relay->deadline;
   if (rc == 0) rc = push(relay, entry);
   if (rc != 0) fc_relay_drop(&entry);
-  if (rc == 0 && entry.tells) take_off_what_was_spent(relay, p);
+  if (rc == 0 && entry.tells) subtract_elapsed(relay, p);
   fc_mutex_unlock(&relay->lock);
   return rc;
 }

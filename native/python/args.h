@@ -114,7 +114,7 @@ int fc_set_module(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* obj
 /* An element of a container, as an owned value; notes its frameworks in args (may be NULL). */
 int fc_set_element(FcArgs* args, PyObject* object, TVMFFIAny* out);
 
-/* The setter of an object's type, chosen at its first use; `made` is storage for a setter that the table cannot take. */
+/* The setter of an object's type, chosen at its first use; `made` is storage for one that the table has no room for. */
 const FcSetter* fc_setter_of(PyObject* object, FcSetter* made);
 /* Takes ownership of an object and makes it the value; in a call's views it is released after the call. */
 int fc_give_object(FcArgs* args, TVMFFIObject* object, TVMFFIAny* out);

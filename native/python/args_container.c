@@ -1,4 +1,4 @@
-/* Setters of what holds other values: lists, tuples, dicts, Shapes. Elements are values of their own. */
+/* Setters of containers: lists, tuples, dicts, Shapes. Their elements become owned values. */
 #include <stdlib.h>
 
 #include "python/args.h"
@@ -57,14 +57,14 @@ static int set_pair(FcArgs* args, TVMFFIObject* map, PyObject* key, PyObject* va
   return -1;
 }
 
-/* A list of the pairs: converting one may run Python code, which may change the dict. */
+/* Copies the pairs into a list: converting one may run Python code that changes the dict. */
 static int fill_map(FcArgs* args, TVMFFIObject* map, PyObject* dict) {
   PyObject* items = PyMapping_Items(dict);
   int rc = items ? 0 : -1;
   for (Py_ssize_t k = 0; rc == 0 && k < PyList_GET_SIZE(items); ++k) {
     PyObject* pair = PyList_GET_ITEM(items, k);
     if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
-      PyErr_SetString(PyExc_TypeError, "items() of a dict must give pairs");
+      PyErr_SetString(PyExc_TypeError, "items() of a dict must yield pairs");
       rc = -1;
     } else {
       rc = set_pair(args, map, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
@@ -99,7 +99,7 @@ int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* obje
     PyErr_NoMemory();
     return -1;
   }
-  /* A Shape is made of ints that fit, so nothing can fail here. */
+  /* The ints of a Shape fit into 64 bits, so this cannot fail. */
   for (size_t d = 0; d < n; ++d) dims[d] = PyLong_AsLongLong(PyTuple_GET_ITEM(object, (Py_ssize_t)d));
   int rc = fc_shape_new(dims, n, &shape);
   free(dims);

@@ -128,24 +128,25 @@ static PyObject* device_reduce(PyObject* self, PyObject* unused) {
 static PyMethodDef methods[] = {
     {"__reduce__", device_reduce, METH_NOARGS, NULL},
     {"dlpack_device_type", dlpack_device_type, METH_NOARGS,
-     "dlpack_device_type($self, /)\n--\n\nThe kind of device, as DLPack numbers it."},
+     "dlpack_device_type($self, /)\n--\n\nThe DLPack number of the kind of device."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"index", T_INT, offsetof(FcDevice, value.device_id), READONLY, "Which one of its kind, from 0."},
+    {"index", T_INT, offsetof(FcDevice, value.device_id), READONLY, "The index among the devices of its kind, from 0."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef getset[] = {
-    {"type", get_type, NULL, "The kind of device by name, such as \"cuda\".", NULL},
+    {"type", get_type, NULL, "The name of the kind of device, such as \"cuda\".", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 PyTypeObject FcDevice_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Device",
     .tp_doc =
-        "Device(x, /, index=None)\n--\n\nWhere memory is: Device('cuda:1'), Device('cuda', 1), or a torch.device.",
+        "Device(x, /, index=None)\n--\n\nThe device that holds memory: from 'cuda:1', from 'cuda' and 1, or from a "
+        "torch.device.",
     .tp_basicsize = sizeof(FcDevice),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = device_make,

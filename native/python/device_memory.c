@@ -139,10 +139,11 @@ static PyObject* synchronize_device(PyObject* module, PyObject* object) {
 
 PyMethodDef fc_device_memory_functions[] = {
     {"set_device_memory", set_device_memory, METH_VARARGS,
-     "set_device_memory(device_type, memory, /)\n--\n\nSee farcall.ffi.register_device_memory; None removes it."},
+     "set_device_memory(device_type, memory, /)\n--\n\n"
+     "Set the memory driver of a device type; None removes it. See farcall.ffi.register_device_memory."},
     {"device_attribute", device_attribute, METH_VARARGS,
      "device_attribute(device, kind, /)\n--\n\nAn attribute of a device of this process, by its number in "
-     "kDevGetAttr;\nNone where the device does not know it."},
+     "kDevGetAttr;\nNone if the device does not have it."},
     {"synchronize_device", synchronize_device, METH_O,
-     "synchronize_device(device, /)\n--\n\nReturn when a device of this process has finished its work."},
+     "synchronize_device(device, /)\n--\n\nWait until a device of this process has finished its work."},
     {NULL, NULL, 0, NULL}};

@@ -128,7 +128,7 @@ static int check_bit(PyObject* object, const char* method, const char* cure) {
   Py_XDECREF(answer);
   PyErr_Clear(); /* another framework, without such bits */
   if (bit <= 0) return 0;
-  PyErr_Format(PyExc_BufferError, "the tensor's values are not what its memory holds (%s); pass x.%s()", method, cure);
+  PyErr_Format(PyExc_BufferError, "the tensor's values differ from its memory (%s); pass x.%s()", method, cure);
   return -1;
 }
 

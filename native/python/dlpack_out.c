@@ -96,7 +96,7 @@ static int own_allocate(DLTensor* prototype, DLManagedTensorVersioned** out, voi
   *out = tensor ? fc_tensor_to_managed(&tensor->header) : NULL;
   if (tensor) fc_decref(tensor);
   if (*out) return 0;
-  set_error(context, "MemoryError", "farcall allocates CPU tensors only, and as long as there is memory");
+  set_error(context, "MemoryError", "out of memory, or not a CPU device: farcall allocates on the CPU only");
   return -1;
 }
 

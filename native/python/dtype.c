@@ -129,12 +129,12 @@ static PyMethodDef dtype_methods[] = {
 };
 
 static PyGetSetDef dtype_getset[] = {
-    {"code", dtype_code, NULL, "The kind of number, as DLPack numbers it.", NULL},
+    {"code", dtype_code, NULL, "The DLPack code of the kind of number.", NULL},
     {"bits", dtype_bits, NULL, "Bits of one lane.", NULL},
     {"lanes", dtype_lanes, NULL,
-     "Lanes of one element: 1 for a scalar type; -4 is a multiple of 4 that the machine chooses.", NULL},
+     "Lanes of one element: 1 for a scalar type; -4 means a multiple of 4 that the machine chooses.", NULL},
     {"itemsize", dtype_itemsize, NULL, "Bytes of one element, rounded up.", NULL},
-    {"dtype", dtype_numpy, NULL, "numpy's dtype for it, by which numpy takes a farcall.dtype itself.", NULL},
+    {"dtype", dtype_numpy, NULL, "The numpy dtype. numpy reads this attribute of a farcall.dtype.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

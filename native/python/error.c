@@ -248,9 +248,9 @@ static PyObject* make_error(PyObject* module, PyObject* args) {
 
 PyMethodDef fc_error_functions[] = {
     {"register_error", register_error, METH_VARARGS,
-     "register_error(kind, cls=None, /)\n--\n\nRaise `cls` for native errors of this kind; `cls` must accept one str. "
-     "Without `cls` a decorator, and so is register_error on a class alone: its name is the kind."},
+     "register_error(kind, cls=None, /)\n--\n\nRaise `cls` for native errors of this kind; `cls` must accept one str.\n"
+     "Also a decorator: @register_error(kind), or @register_error, whose kind is the name of the class."},
     {"make_error", make_error, METH_VARARGS,
-     "make_error(kind, message, /)\n--\n\nThe exception that a native error of this kind and message becomes."},
+     "make_error(kind, message, /)\n--\n\nMake the exception for a native error of this kind and message."},
     {NULL, NULL, 0, NULL},
 };

@@ -281,22 +281,22 @@ static PyObject* get_doc(PyObject* self, void* closure) {
 
 static PyGetSetDef getset[] = {
     {"__doc__", get_doc, NULL, NULL, NULL},
-    {"signature", get_signature, set_signature, "What the function takes and gives, or None.", NULL},
-    {"abi", get_abi, set_abi, "How calls are packed: the FunctionAbi of the signature, or None.", NULL},
+    {"signature", get_signature, set_signature, "The Signature of arguments and results, or None.", NULL},
+    {"abi", get_abi, set_abi, "The FunctionAbi that packs calls by the signature, or None.", NULL},
     {"views", get_views, set_views,
-     "Whether the function only borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Known by\n"
-     "itself where the library has metadata or the function a signature.",
+     "Whether the function borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Set\n"
+     "automatically if the library has metadata or the function a signature.",
      NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef members[] = {
-    {"name", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, "The name that errors say."},
+    {"name", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, "The name in error messages."},
     {"__name__", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, NULL},
     {"__qualname__", T_OBJECT_EX, offsetof(FcFunction, name), READONLY, NULL},
     {"release_gil", T_BOOL, offsetof(FcFunction, release_gil), 0,
-     "Whether other Python threads run during the call. True by default; a kernel of less than a microsecond is\n"
-     "about 30 ns cheaper without."},
+     "Whether other Python threads run during the call (default: True). False saves about 30 ns a call, for kernels\n"
+     "that take less than a microsecond."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -304,7 +304,7 @@ PyTypeObject FcFunction_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Function",
     .tp_basicsize = sizeof(FcFunction),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .tp_doc = "Function(callable, /)\n--\n\nA native function, or a Python callable as one.",
+    .tp_doc = "Function(callable, /)\n--\n\nA native function; from a callable, one that calls it.",
     .tp_new = function_new,
     .tp_dealloc = function_dealloc,
     .tp_traverse = function_traverse,

@@ -42,7 +42,7 @@ enum {
   FC_PARAM_FIELDS
 };
 
-/* The state of the thread that holds the GIL; from Python 3.12 on this thread's, if it holds the GIL. Public in 3.13. */
+/* The state of the thread that holds the GIL; from Python 3.12 on this thread's, if it does. Public since 3.13. */
 static inline PyThreadState* fc_current_state(void) {
 #if PY_VERSION_HEX >= 0x030D0000
   return PyThreadState_GetUnchecked();

@@ -71,12 +71,13 @@ static PyObject* from_packed(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 PyMethodDef fc_function_methods[] = {
     {"__from_extern_c__", STATIC_WITH_KEYWORDS(from_extern_c),
-     "__from_extern_c__(c_symbol, *, keep_alive_object=None)\n--\n\nThe function at an address, of the universal "
-     "signature; it gets no self. `keep_alive_object` lives as long as the Function."},
+     "__from_extern_c__(c_symbol, *, keep_alive_object=None)\n--\n\n"
+     "A Function of the TVMFFISafeCallType at an address, which is called with self NULL. The Function holds\n"
+     "`keep_alive_object`."},
     {"__from_mlir_packed_safe_call__", STATIC_WITH_KEYWORDS(from_packed),
-     "__from_mlir_packed_safe_call__(mlir_packed_symbol, *, keep_alive_object=None)\n--\n\nThe same for MLIR's C "
-     "interface: the code gets an array of pointers to self, arguments, their number, the result's place and the "
-     "return code."},
+     "__from_mlir_packed_safe_call__(mlir_packed_symbol, *, keep_alive_object=None)\n--\n\n"
+     "The same for MLIR's C interface: the code gets an array of pointers to self, the arguments, their number, the\n"
+     "result and the return code."},
     {"submit", FC_WITH_KEYWORDS(fc_function_submit),
      "submit($self, *args)\n--\n\nBegin a call: a future with result(), exception(), cancel(), add_done_callback()."},
     {"call_async", FC_WITH_KEYWORDS(fc_function_call_async),

@@ -25,7 +25,7 @@ PyObject* fc_identity_compare(PyObject* self, PyObject* other, int operation) {
 Py_hash_t fc_identity_hash(PyObject* self) {
   TVMFFIObject* object = native_of(self);
   if (object) return _Py_HashPointer(object);
-  PyErr_Format(PyExc_TypeError, "%R stands for no native object any more, so it has no hash", self);
+  PyErr_Format(PyExc_TypeError, "%R no longer refers to a native object, so it has no hash", self);
   return -1;
 }
 

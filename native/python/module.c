@@ -1,4 +1,4 @@
-/* Module in Python: functions by name. A library is never unloaded: objects may hold its deleters. */
+/* Module in Python: functions by name. Libraries are never unloaded: objects may hold their deleters. */
 #include "python/args.h"
 #include "python/convert.h"
 #include "python/errors.h"
@@ -65,7 +65,7 @@ static int add_name(PyObject* names, const char* text, size_t size) {
   return rc;
 }
 
-/* `__tvm_ffi__metadata_f` and its like say something of a function, and are none. */
+/* Excluded: `__tvm_ffi__metadata_f` and the like, which describe a function. */
 static int add_exported(PyObject* names, void* library) {
   const size_t prefix = sizeof FARCALL_SYMBOL_PREFIX - 1;
   FcImage image;
@@ -123,7 +123,7 @@ static FC_COLD PyObject* no_function(PyObject* self, PyObject* name) {
   if (near && PyUnicode_GET_LENGTH(near)) {
     PyErr_Format(PyExc_AttributeError, "%U has no function `%U`; it has `%U`", ((FcModule*)self)->path, name, near);
   } else if (near) {
-    PyErr_Format(PyExc_AttributeError, "%U has no function `%U`; it exports none (a function is a symbol %s<name>)",
+    PyErr_Format(PyExc_AttributeError, "%U has no function `%U`; it exports none (functions are symbols %s<name>)",
                  ((FcModule*)self)->path, name, FARCALL_SYMBOL_PREFIX);
   }
   Py_XDECREF(near);
@@ -137,7 +137,7 @@ static TVMFFISafeCallType find_symbol(PyObject* self, const char* name) {
   return native ? fc_module_symbol(native, name, strlen(name)) : NULL;
 }
 
-/* An exported symbol: it is called without a self, and the library may say something of it. */
+/* A Function of an exported symbol, which takes no self and which the library may describe. */
 static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType call) {
   TVMFFIObjectHandle object;
   if (fc_function_new(NULL, call, NULL, &object) != 0) return fc_raise_slot();
@@ -150,7 +150,7 @@ static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType 
   return function;
 }
 
-/* What the module itself has, remembered; what its imports have, made anew, since these may change. */
+/* Caches the module's own functions, but not those of its imports, which may change. */
 static PyObject* make_function(PyObject* self, PyObject* name, bool imports) {
   Py_ssize_t size;
   const char* text = PyUnicode_AsUTF8AndSize(name, &size);
@@ -196,7 +196,8 @@ static PyObject* find_attribute(PyObject* self, PyObject* name) {
   return function;
 }
 
-/* mod.add is mod["add"], unless the name is a method's. Raising and dropping AttributeError costs 400 ns: once. */
+/* mod.add is mod["add"], unless the name is a method's. The attribute is cached, because the AttributeError before the
+ * lookup costs 400 ns. */
 static PyObject* module_getattro(PyObject* self, PyObject* name) {
   PyObject* known = PyDict_GetItemWithError(((FcModule*)self)->attributes, name);
   if (known || PyErr_Occurred()) return Py_XNewRef(known);
@@ -217,7 +218,7 @@ static PyObject* module_repr(PyObject* self) {
 }
 
 static PyMemberDef members[] = {
-    {"path", T_OBJECT_EX, offsetof(FcModule, path), READONLY, "The file that was loaded, or the module's kind."},
+    {"path", T_OBJECT_EX, offsetof(FcModule, path), READONLY, "The path of the loaded file, or the module's kind."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -225,7 +226,7 @@ static PyMappingMethods mapping = {.mp_subscript = subscript};
 
 PyTypeObject FcModule_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Module",
-    .tp_doc = "Functions by name: mod['name'] or mod.name is a Function. Made by load_library() and its like.",
+    .tp_doc = "A set of named Functions: mod['name'] or mod.name. Made by load_library() and others.",
     .tp_basicsize = sizeof(FcModule),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = module_dealloc,

@@ -1,4 +1,4 @@
-/* The Python object Module: what python/module.c and python/module_load.c share. */
+/* The Python type Module, for python/module.c, module_load.c and module_tree.c. */
 #ifndef FARCALL_PYTHON_MODULE_H_
 #define FARCALL_PYTHON_MODULE_H_
 
@@ -7,13 +7,14 @@
 
 typedef struct {
   PyObject_HEAD TVMFFIObject* object; /* owned */
-  PyObject* path;       /* str: the file, or what it is called in messages */
-  PyObject* functions;  /* dict: name -> Function, of its own functions */
-  PyObject* attributes; /* the same, of those that were reached by mod.name */
+  PyObject* path;       /* str: the file, or its name in messages */
+  PyObject* functions;  /* dict: name -> Function, of the module's own functions */
+  PyObject* attributes; /* the same, of the functions read as mod.name */
   PyObject* weakrefs;
 } FcModule;
 
-/* The Module around a module, whose reference moves in, on failure too: always the same one. path may be NULL. */
+/* The Module of a module object, always the same one. Takes ownership of the reference, even on failure. path may be
+ * NULL. */
 PyObject* fc_module_wrap_as(TVMFFIObject* module, PyObject* path);
 
 /* Methods; the tables are in python/module_tree.c. */

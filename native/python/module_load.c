@@ -1,4 +1,4 @@
-/* Making Modules in Python: from files, from bytes, from Python functions, and from what is linked in. */
+/* Making Modules in Python: from files, bytes, Python functions, and functions linked into the process. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/function.h"
@@ -21,7 +21,7 @@ static PyObject* load_library(PyObject* self, PyObject* args) {
   PyObject* encoded = PyUnicode_EncodeFSDefault(path);
   PyObject* out = NULL;
   if (encoded) {
-    /* Constructors in the library may take long, or call Python from another thread. */
+    /* Without the GIL: the library's constructors may take long, or call Python from another thread. */
     PyThreadState* state = PyEval_SaveThread();
     TVMFFIObject* module = fc_module_load(PyBytes_AS_STRING(encoded), message, sizeof message);
     PyEval_RestoreThread(state);
@@ -32,7 +32,7 @@ static PyObject* load_library(PyObject* self, PyObject* args) {
   return out;
 }
 
-/* None when the file is no plain library. */
+/* None if the file is not a plain library. */
 static PyObject* load_plain_named(PyObject* name) {
   PyObject* encoded;
   TVMFFIObject* module = NULL;
@@ -67,7 +67,7 @@ static PyObject* load_from_bytes(PyObject* self, PyObject* args) {
   return module ? fc_module_wrap(module) : fc_raise_slot();
 }
 
-/* For tests: what is done with the bytes that a library embeds. */
+/* For tests: makes the modules of the bytes that a library embeds. */
 static PyObject* from_bin(PyObject* self, PyObject* args) {
   const char* data;
   Py_ssize_t size;
@@ -153,7 +153,7 @@ static PyObject* new_module(PyObject* self, PyObject* args, PyObject* kwargs) {
   return NULL;
 }
 
-/* ---- loaders: global functions of known names ---- */
+/* ---- loaders: global functions under fixed names ---- */
 
 /* load_from_file: `self` is the loader of bytes. */
 static PyObject* load_file(PyObject* self, PyObject* args) {
@@ -203,7 +203,7 @@ static PyObject* register_loader(PyObject* self, PyObject* args, PyObject* kwarg
   return rc == 0 ? Py_NewRef(loader) : NULL;
 }
 
-/* ---- where the last error came from ---- */
+/* ---- the backtrace of the last error ---- */
 
 static PyObject* last_backtrace(PyObject* self, PyObject* unused) {
   char line[1024];
@@ -221,29 +221,30 @@ static PyObject* last_backtrace(PyObject* self, PyObject* unused) {
 
 PyMethodDef fc_module_functions[] = {
     {"load_library", load_library, METH_VARARGS,
-     "load_library(path, name=path, /)\n--\n\nLoad a kernel library; `name` is what messages call it. It stays in "
-     "memory "
-     "until the process ends. A file with another ending than .so is given to the loader of that ending, if any."},
+     "load_library(path, name=path, /)\n--\n\n"
+     "Load a kernel library, which stays in memory until the process ends; messages call it `name`. A file with a\n"
+     "suffix other than .so goes to the loader of that suffix, if one is registered."},
     {"load_plain", load_plain, METH_O,
-     "load_plain(path, /)\n--\n\nLoad a file that is surely a sound library for this machine and no artifact; None for "
-     "any other, which is not loaded."},
+     "load_plain(path, /)\n--\n\n"
+     "Load a file if it is a valid library for this machine and not an artifact; else return None without loading."},
     {"load_module_from_bytes", load_from_bytes, METH_VARARGS,
-     "load_module_from_bytes(kind, data, /)\n--\n\nA module of that kind from its bytes, by the registered loader."},
+     "load_module_from_bytes(kind, data, /)\n--\n\nMake a module of this kind from bytes, by the registered loader."},
     {"last_backtrace", last_backtrace, METH_NOARGS,
-     "last_backtrace()\n--\n\nThe native frames of the last error that a C++ library raised in this thread, the "
-     "innermost "
-     "first; named only now."},
+     "last_backtrace()\n--\n\n"
+     "The native frames of the last error that a C++ library raised in this thread, the innermost first. This call\n"
+     "looks up their names."},
     {"_module_from_bin", from_bin, METH_VARARGS, NULL},
     {"system_lib", system_lib, METH_VARARGS,
-     "system_lib(prefix='', /)\n--\n\nThe functions that are linked into this process, or that libraries registered as "
-     "such. Always the same module for a prefix."},
+     "system_lib(prefix='', /)\n--\n\n"
+     "The module of the functions that are linked into this process, or registered as such by libraries. Always the\n"
+     "same module for a prefix."},
     {"new_module", FC_WITH_KEYWORDS(new_module),
-     "new_module(kind, functions, save=None, source=None)\n--\n\nA module of callables by name. `save()` gives the "
-     "bytes "
-     "from which a loader makes it again, `source(format)` its source."},
+     "new_module(kind, functions, save=None, source=None)\n--\n\n"
+     "Make a module of callables by name. `save()` returns the bytes from which a loader makes it again,\n"
+     "`source(format)` its source."},
     {"register_loader", FC_WITH_KEYWORDS(register_loader),
-     "register_loader(kind, fn, extension=None, override=False)\n--\n\nLet `fn(data: bytes)` make the modules of a "
-     "kind: "
-     "those that libraries embed, and with `extension` files that end so."},
+     "register_loader(kind, fn, extension=None, override=False)\n--\n\n"
+     "Register `fn(data: bytes)` as the loader of a kind of module: of those that libraries embed and, with\n"
+     "`extension`, of files with that suffix."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* Module in Python: imports, descriptions, properties; and the table of its methods. */
+/* Module in Python: imports, descriptions, properties, and the table of methods. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/module.h"
@@ -38,7 +38,7 @@ static PyObject* clear_imports(PyObject* self, PyObject* unused) {
   Py_RETURN_NONE;
 }
 
-/* ---- questions about a function ---- */
+/* ---- metadata and documentation ---- */
 
 static int parse_query(PyObject* args, PyObject* kwargs, const char** name, Py_ssize_t* size, int* imports) {
   static char* names[] = {"", "query_imports", NULL};
@@ -129,34 +129,34 @@ static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {
 PyMethodDef fc_module_methods[] = {
     FC_SAME_AS_METHOD,
     {"get_function", FC_WITH_KEYWORDS(fc_module_get_function),
-     "get_function($self, name, /, query_imports=False)\n--\n\nThe function of that name; AttributeError, with names "
-     "near, when there is none. With `query_imports`, also what the imported modules have, depth first."},
+     "get_function($self, name, /, query_imports=False)\n--\n\n"
+     "The function of that name; else AttributeError, with similar names. With `query_imports`, also searches the\n"
+     "imported modules, depth first."},
     {"implements_function", FC_WITH_KEYWORDS(implements_function),
-     "implements_function($self, name, /, query_imports=False)\n--\n\nWhether there is a function of that name."},
+     "implements_function($self, name, /, query_imports=False)\n--\n\nWhether a function of that name exists."},
     {"function_names", fc_module_function_names, METH_NOARGS,
      "function_names($self, /)\n--\n\nThe names of all functions, sorted."},
     {"get_function_metadata", FC_WITH_KEYWORDS(get_metadata),
-     "get_function_metadata($self, name, /, query_imports=False)\n--\n\nWhat the library says of a function, read from "
-     "its JSON; None when it says nothing."},
+     "get_function_metadata($self, name, /, query_imports=False)\n--\n\n"
+     "The library's metadata of a function, parsed from JSON; None without metadata."},
     {"get_function_doc", FC_WITH_KEYWORDS(get_doc),
      "get_function_doc($self, name, /, query_imports=False)\n--\n\nThe function's documentation; None without one."},
     {"import_module", import_module, METH_O,
-     "import_module($self, module, /)\n--\n\nMake another module's functions reachable from this one. RuntimeError "
-     "when "
-     "that one imports this."},
+     "import_module($self, module, /)\n--\n\n"
+     "Make another module's functions reachable from this one. RuntimeError if that module imports this one."},
     {"clear_imports", clear_imports, METH_NOARGS, "clear_imports($self, /)\n--\n\nForget all imported modules."},
     {"save_to_bytes", save_to_bytes, METH_NOARGS,
-     "save_to_bytes($self, /)\n--\n\nThe bytes from which the loader of its kind makes the module again."},
+     "save_to_bytes($self, /)\n--\n\nThe bytes from which the loader of this kind makes the module again."},
     {"as_torch_op", FC_WITH_KEYWORDS(as_torch_op),
      "as_torch_op($self, namespace, *, functions=None, fake=None, mutates=None)\n--\n\nRegister the functions as "
      "operators torch.ops.<namespace>.<name>: farcall.ffi._torch_ops.as_torch_op."},
     {"inspect_source", inspect_source, METH_VARARGS,
-     "inspect_source($self, format='', /)\n--\n\nThe source that the module keeps; empty without one."},
+     "inspect_source($self, format='', /)\n--\n\nThe source that the module keeps, or an empty str."},
     {NULL, NULL, 0, NULL},
 };
 
 PyGetSetDef fc_module_getset[] = {
-    {"kind", get_kind, NULL, "What the module is made of: 'library', or the name of another kind.", NULL},
+    {"kind", get_kind, NULL, "The kind of module: 'library', or the name of another kind.", NULL},
     {"imports", get_imports, NULL, "The imported modules, in order.", NULL},
     {"property_mask", get_property_mask, NULL, "1: can be saved to bytes; 2: has functions to run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -1,4 +1,4 @@
-/* numpy arrays, read from and made as C structs. numpy is imported when its first object is met, not before. */
+/* numpy arrays, read and made through numpy's C structs. numpy is imported only when its first object appears. */
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include "python/args.h"
 #include "python/convert.h"
@@ -26,7 +26,7 @@ static int number_of(DLDataType dtype) {
   return -1;
 }
 
-/* What to do with an array of a type that native code does not have. */
+/* The cure for an array whose dtype native code does not have. */
 static FC_COLD const char* cure_for(PyArray_Descr* descr) {
   switch (descr->type_num) {
     case NPY_OBJECT: return "; convert it to a dtype of numbers by .astype(...)";
@@ -50,7 +50,7 @@ static FC_COLD int no_counterpart(PyArray_Descr* descr) {
   return -1;
 }
 
-/* Types of other packages (ml_dtypes): their scalar class has the name that we know. */
+/* Types of other packages (ml_dtypes) are recognised by the name of their scalar class. */
 static FC_COLD int read_extension(PyArray_Descr* descr, DLDataType* out) {
   const char* name = descr->typeobj->tp_name;
   const char* dot = strrchr(name, '.');
@@ -86,7 +86,7 @@ static FC_COLD int import_numpy(void) {
   return 0;
 }
 
-/* Without numpy in sys.modules no object can be numpy's. */
+/* No object is numpy's unless numpy is in sys.modules. */
 static bool is_loaded(void) {
   if (imported) return true;
   PyObject* modules = PyImport_GetModuleDict();
@@ -108,17 +108,17 @@ int fc_numpy_read_dtype(PyObject* object, DLDataType* out) {
   return rc;
 }
 
-/* ---- arrays in ---- */
+/* ---- import of arrays ---- */
 
 static FC_COLD int odd_stride(int axis, npy_intp stride, int itemsize) {
   PyErr_Format(PyExc_ValueError,
-               "the array's stride of %zd bytes along axis %d is no multiple of its %d-byte elements; pass "
+               "the array's stride of %zd bytes along axis %d is not a multiple of its %d-byte elements; pass "
                "numpy.ascontiguousarray(...)",
                (Py_ssize_t)stride, axis, itemsize);
   return -1;
 }
 
-/* numpy counts bytes, DLPack elements. The sizes of all dtypes that we take are powers of two. */
+/* numpy's strides count bytes, DLPack's elements. All supported dtypes have a power of two as size. */
 static inline int read_strides(PyArrayObject* array, int bytes, int64_t* strides) {
   int shift = __builtin_ctz((unsigned)bytes);
   const npy_intp* from = PyArray_STRIDES(array);
@@ -141,7 +141,7 @@ static inline int read_array(PyArrayObject* array, DLTensor* dl, int64_t* stride
   return read_strides(array, dl->dtype.bits >> 3, strides);
 }
 
-/* ---- elements of less than a byte: numpy gives each a byte, native code packs them, low bits first ---- */
+/* ---- elements of less than a byte: numpy stores one per byte, native code packs them, low bits first ---- */
 
 static void pack(const uint8_t* from, int64_t n, int bits, uint8_t* to) {
   for (int64_t i = 0, at = 0; i < n; ++i, at += bits) {
@@ -162,7 +162,7 @@ static void unpack(const uint8_t* from, int64_t n, DLDataType dtype, uint8_t* to
   }
 }
 
-/* A copy, which is read-only: what is written to it would not come back. */
+/* A packed copy, which is read-only: writes to it would not reach the array. */
 static TVMFFIObject* pack_array(PyArrayObject* array, DLDataType dtype) {
   PyArrayObject* plain = PyArray_GETCONTIGUOUS(array);
   if (!plain) return NULL;
@@ -200,7 +200,7 @@ static int64_t* strides_for(FcArgs* args, int32_t i, int ndim) {
   return fc_args_keep(args, release_strides, strides) == 0 ? strides : NULL;
 }
 
-/* numpy's dims do not change while somebody else holds the array, but its strides are in bytes. */
+/* Borrows the dims, which numpy does not change while another reference exists; strides are in bytes, so converted. */
 static int lend_array(FcArgs* args, PyObject* object, TVMFFIAny* out) {
   PyArrayObject* array = (PyArrayObject*)object;
   if (FC_UNLIKELY(PyArray_NDIM(array) > FC_INLINE_DIMS)) {
@@ -220,7 +220,7 @@ static int lend_array(FcArgs* args, PyObject* object, TVMFFIAny* out) {
   return fc_lend(args, tensor, object, out);
 }
 
-/* Also where the parameter is a view: the packed copy must live somewhere. */
+/* Also for a parameter that is a view: a Tensor object must own the packed copy. */
 static FC_COLD int set_packed(FcArgs* args, int32_t i, PyArrayObject* array, DLDataType dtype, TVMFFIAny* out) {
   if (fc_has_bit(args->writes, i)) {
     PyErr_Format(PyExc_ValueError,
@@ -261,7 +261,7 @@ int fc_choose_numpy(PyTypeObject* type, PyObject* object, FcSetter* out) {
   return out->set != NULL;
 }
 
-/* ---- arrays out ---- */
+/* ---- export of arrays ---- */
 
 static FC_COLD PyArray_Descr* extension_descr(DLDataType dtype) {
   char name[FC_NAME_MAX];

@@ -1,4 +1,4 @@
-/* Object: a native object of a type that has no counterpart in Python. It can be held, compared and passed back. */
+/* Object: a native object of a type without a Python class, which can be held, compared and passed back. */
 #include "python/args.h"
 #include "python/convert.h"
 
@@ -46,7 +46,7 @@ static PyGetSetDef getset[] = {
 
 PyTypeObject FcObject_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Object",
-    .tp_doc = "A native object of a type that Python does not know. Two are equal when they are the same object.",
+    .tp_doc = "A native object of a type without a Python class. Two are equal if they are the same native object.",
     .tp_basicsize = sizeof(FcObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_dealloc = object_dealloc,

@@ -1,4 +1,4 @@
-/* Opaque: a Python object that travels through native code as a reference, and comes back as itself. */
+/* Opaque: passes a Python object through native code as a reference; the same object comes back. */
 #include "python/args.h"
 #include "python/errors.h"
 #include "python/gil.h"
@@ -33,7 +33,7 @@ static int opaque_traverse(PyObject* self, visitproc visit, void* arg) {
   return 0;
 }
 
-/* No tp_clear: a value is never NULL, and a cycle through it has other objects that can be cleared. */
+/* No tp_clear: the value is never NULL, and a cycle through it contains other objects that can be cleared. */
 static void opaque_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   Py_DECREF(((FcOpaque*)self)->value);
@@ -58,7 +58,7 @@ PyTypeObject FcOpaque_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Opaque",
     .tp_doc =
         "Opaque(value, /)\n--\n\n"
-        "Any Python object as an argument: native code holds a reference, and gives back the object itself.",
+        "Wraps any Python object as an argument: native code holds a reference, and returns the same object.",
     .tp_basicsize = sizeof(FcOpaque),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .tp_new = opaque_new,

@@ -1,10 +1,10 @@
 /*
- * What a Function knows of its parameters: from its library's metadata, or from the Signature that was attached to
- * it. farcall.ffi._describe reads either; the result is kept as a tuple (FC_PARAM_*):
+ * The description of a Function's parameters, from its library's metadata or its Signature. farcall.ffi._describe
+ * reads either, and returns a tuple (FC_PARAM_*):
  *
- *     names (None: they have none), defaults, types, views, writes, text, and what only Python reads
+ *     names (or None), defaults, types, views, writes, text, and fields that only Python reads
  *
- * defaults: a value, Ellipsis (there is none) or NotImplemented (there is one that only the kernel knows).
+ * defaults: a value, Ellipsis (no default) or NotImplemented (only the kernel knows the default).
  */
 #include "python/abi/abi.h"
 #include "python/convert.h"
@@ -12,8 +12,8 @@
 #include "python/function.h"
 
 /*
- * Imports what a first call needs, before there is one: a child that is forked while another thread imports a module waits
- * for that thread forever when it imports the same module.
+ * Imports the modules of a first call early: if another thread of the parent is importing a module during a fork, the
+ * child would wait for that thread forever when it imports the same module.
  */
 int fc_params_prepare(void) {
   PyObject* module = PyImport_ImportModule("farcall.ffi._describe");
@@ -38,7 +38,7 @@ int fc_function_describe(PyObject* self, PyObject* module, FcFindSymbol find) {
   return function->metadata ? fc_params_prepare() : 0;
 }
 
-/* The text that a symbol beside the function gives: str, None without one, NULL with an exception. */
+/* The text from a symbol that describes the function: a str, None without such a symbol, NULL with an exception. */
 static PyObject* text_of(TVMFFISafeCallType symbol) {
   TVMFFIAny result = fc_any_none();
   if (!symbol) Py_RETURN_NONE;
@@ -81,7 +81,7 @@ static void take_description(FcFunction* function, PyObject* description) {
   if (function->program) function->writes |= ((FcProgram*)function->program)->writes;
 }
 
-/* Reading runs Python code: another thread may be faster, or give the function another signature meanwhile. */
+/* Reading runs Python code: meanwhile another thread may have finished first, or set another signature. */
 FC_COLD int fc_params_resolve(FcFunction* function) {
   while (!function->description) {
     PyObject* signature = Py_NewRef(function->signature);
@@ -106,7 +106,7 @@ Py_ssize_t fc_params_count(const FcFunction* function) {
 }
 
 PyObject* fc_params_place(const FcFunction* function, int32_t i) {
-  if (function->program || i >= fc_params_count(function)) return NULL; /* a leaf is no parameter */
+  if (function->program || i >= fc_params_count(function)) return NULL; /* with a Signature, i counts leaves */
   PyObject* names = fc_params_field(function, FC_PARAM_NAMES);
   PyObject* type = PyTuple_GET_ITEM(fc_params_field(function, FC_PARAM_TYPES), i);
   if (names == Py_None) {
@@ -141,7 +141,7 @@ static FC_COLD PyObject* too_many(const FcFunction* function, Py_ssize_t count, 
                       fc_params_field(function, FC_PARAM_TEXT), count, n);
 }
 
-/* The interpreter interns the keywords of a call, and we the names, so most are found without comparing text. */
+/* Keywords of calls and names of parameters are interned, so most are found without comparing text. */
 static Py_ssize_t index_of(PyObject* names, PyObject* keyword) {
   Py_ssize_t count = PyTuple_GET_SIZE(names);
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -192,7 +192,7 @@ static Py_ssize_t bind(FcFunction* function, PyObject* const* objects, Py_ssize_
   return fill_defaults(function, count, bound);
 }
 
-/* Arguments that are missing without any keyword are the kernel's business: it knows best what to say. */
+/* A call without keywords leaves missing arguments to the kernel, which has the best message. */
 static bool can_fill(const FcFunction* function, Py_ssize_t n, Py_ssize_t count) {
   PyObject* defaults = fc_params_field(function, FC_PARAM_DEFAULTS);
   for (Py_ssize_t i = n; i < count; ++i) {

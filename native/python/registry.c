@@ -1,4 +1,4 @@
-/* The global functions, as Python sees them. */
+/* The global functions, for Python. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/function.h"
@@ -35,7 +35,7 @@ int fc_register_global(PyObject* name, PyObject* callable, bool override) {
   return rc;
 }
 
-/* The second half of the decorator: self is (name, override). */
+/* The decorator that register_global returns: self is (name, override). */
 static PyObject* decorate(PyObject* self, PyObject* callable) {
   PyObject* name = PyTuple_GET_ITEM(self, 0);
   bool override = PyTuple_GET_ITEM(self, 1) == Py_True;
@@ -114,7 +114,7 @@ PyObject* fc_read_json(PyObject* text) {
   return out;
 }
 
-/* Native code may register a function together with JSON that says what it takes. */
+/* Native code may register a function with JSON that describes its parameters. */
 static PyObject* get_metadata(PyObject* module, PyObject* name) {
   const char* text;
   Py_ssize_t size;
@@ -142,13 +142,13 @@ static PyObject* remove_global(PyObject* module, PyObject* name) {
 PyMethodDef fc_registry_functions[] = {
     {"register_global_func", FC_WITH_KEYWORDS(register_global),
      "register_global_func(name, fn=None, override=False)\n--\n\n"
-     "Register a function for native code, and for sessions that this process serves. Without `fn`, a decorator."},
+     "Register a function for native code, and for sessions that this process serves. A decorator without `fn`."},
     {"get_global_func", FC_WITH_KEYWORDS(get_global),
-     "get_global_func(name, allow_missing=False)\n--\n\nThe Function that is registered under a name."},
+     "get_global_func(name, allow_missing=False)\n--\n\nThe Function registered under a name."},
     {"get_global_func_metadata", get_metadata, METH_O,
-     "get_global_func_metadata(name, /)\n--\n\nWhat native code said of a function when it registered it; None when it "
-     "said nothing."},
-    {"remove_global_func", remove_global, METH_O, "remove_global_func(name, /)\n--\n\nForget a registered function."},
+     "get_global_func_metadata(name, /)\n--\n\n"
+     "The metadata with which native code registered a function; None without metadata."},
+    {"remove_global_func", remove_global, METH_O, "remove_global_func(name, /)\n--\n\nRemove a registered function."},
     {"list_global_func_names", list_names, METH_NOARGS,
      "list_global_func_names()\n--\n\nThe names of all registered functions, sorted."},
     {NULL, NULL, 0, NULL},

@@ -19,7 +19,7 @@ static PyObject* exchange_wrap(const DLPackExchangeAPI* api, TVMFFIObject* tenso
   return NULL;
 }
 
-/* Some importers ask in the way of DLPack before 1.0, which cannot say read-only: they get a copy. */
+/* Some importers use DLPack before 1.0, which has no read-only flag: they get a copy of a read-only tensor. */
 static TVMFFIObject* writable(TVMFFIObject* tensor) {
   const DLTensor* dl = fc_tensor_dl(tensor);
   if (!(fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) || dl->device.device_type != kDLCPU) return tensor;
@@ -37,7 +37,7 @@ static PyObject* import_wrapped(PyObject* importer, TVMFFIObject* tensor) {
   return theirs;
 }
 
-/* The argument that a lent tensor stands for, borrowed; not when an outer call, of another framework, lent it. */
+/* The argument that a lent tensor represents, borrowed; NULL if an outer call with another framework lent it. */
 static PyObject* argument_of(const FcArgs* args, const TVMFFIObject* tensor) {
   PyObject* object = fc_lender(tensor);
   if (object && PyMemoryView_Check(object)) object = PyMemoryView_GET_BASE(object);
@@ -51,9 +51,9 @@ static PyObject* argument_of(const FcArgs* args, const TVMFFIObject* tensor) {
 }
 
 /*
- * The rule of results: when all tensors among the arguments, also those inside lists, tuples and dicts, are of one
- * framework, the results are of that framework; with none, or with several, they are farcall Tensors. An argument
- * that comes back is the object that was passed.
+ * The framework of results: if all tensors among the arguments, even inside lists, tuples and dicts, belong to one
+ * framework, the results do too; with none, or several, they are farcall Tensors. If the function returns an argument,
+ * the result is the object that was passed.
  */
 static PyObject* framework_tensor(const FcArgs* args, TVMFFIObject* tensor) {
   DLDevice device = fc_tensor_dl(tensor)->device;
@@ -140,14 +140,14 @@ static PyObject* opaque_pointer(void* pointer) {
   return out;
 }
 
-/* Words of 64 bits in the machine's order, the lowest first, in two's complement. */
+/* 64-bit words in this machine's byte order, the lowest first, in two's complement. */
 static PyObject* big_int(TVMFFIObject* object) {
   const TVMFFIAny any = fc_any_object(object);
   TVMFFIByteArray words = TVMFFIBigIntGetContentByteArray(&any);
   return _PyLong_FromByteArray((const unsigned char*)words.data, words.size, PY_LITTLE_ENDIAN, 1);
 }
 
-/* Consumes the reference. */
+/* Takes ownership of the reference. */
 static PyObject* object_to_python(const FcArgs* args, TVMFFIObject* object) {
   PyObject* out = NULL;
   TVMFFIByteArray bytes;
@@ -183,7 +183,7 @@ static FC_COLD PyObject* not_a_value(const TVMFFIAny* any) {
                       fc_type_name(any->type_index));
 }
 
-/* Consumes the value. */
+/* Takes ownership of the value. */
 static PyObject* any_to_python(const FcArgs* args, TVMFFIAny* any) {
   switch (any->type_index) {
     case kTVMFFINone: Py_RETURN_NONE;
@@ -218,12 +218,12 @@ PyObject* fc_args_result(const FcArgs* args, int rc, TVMFFIAny* result, PyObject
     if (error) return fc_raise_error(error);
     return PyErr_Format(PyExc_RuntimeError, "`%U` returned %d without setting an error", name, rc);
   }
-  /* The host's own error is the cause (return code -2 of older kernels, an interrupt): it stays. */
+  /* A Python error is set already (return code -2 of older kernels, an interrupt): it stays. */
   fc_error_drop();
   return NULL;
 }
 
-/* ---- borrowed views: what a callback gets ---- */
+/* ---- borrowed views: the arguments of a callback ---- */
 
 static PyObject* borrowed_tensor(DLTensor* dl) {
   FcTensorObj* tensor = fc_tensor_new(dl, NULL, NULL);
@@ -261,7 +261,7 @@ int fc_view_expire(PyObject* object) {
   if (!leaked) return 0;
   if (!PyErr_Occurred()) {
     PyErr_SetString(PyExc_BufferError,
-                    "a callback kept a view of a tensor that was lent for the call; copy what is kept");
+                    "a callback kept a view of a tensor that was lent for the call; keep a copy instead");
   }
   return -1;
 }

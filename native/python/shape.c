@@ -1,4 +1,4 @@
-/* Shape: the dims of a tensor, a tuple of ints that native code reads as int64. */
+/* Shape: the dims of a tensor, a tuple of ints that fit into int64. */
 #include "python/convert.h"
 
 static bool fits(PyObject* dim) {

@@ -1,13 +1,13 @@
 /*
- * Streams. A kernel asks by TVMFFIEnvGetStream; the answer is, in this order: the stream that was set for the device
- * (use_stream), the one on which the framework of the call's tensors works now, the default one (NULL).
+ * Streams. TVMFFIEnvGetStream returns the stream that was set for the device (use_stream), else the current stream of
+ * the framework of the call's tensors, else the default stream (NULL).
  */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/init.h"
 
-/* The framework may raise, so the GIL is taken; which costs nothing where no kernel asks. */
+/* Takes the GIL, because the framework may raise; calls whose kernel does not ask pay nothing. */
 static TVMFFIStreamHandle framework_stream(int32_t device_type, int32_t device_id) {
   const DLPackExchangeAPI* exchange = fc_thread.exchange;
   void* stream = NULL;
@@ -15,7 +15,7 @@ static TVMFFIStreamHandle framework_stream(int32_t device_type, int32_t device_i
   if (!exchange->current_work_stream || !fc_gil_take(&state)) return NULL;
   FC_BEGIN_STOP_UNWINDING;
   if (exchange->current_work_stream((DLDeviceType)device_type, device_id, &stream) != 0) {
-    PyErr_Clear(); /* it does not know the device: its default stream, then */
+    PyErr_Clear(); /* the framework does not know the device: use the default stream */
     stream = NULL;
   }
   PyGILState_Release(state);
@@ -47,8 +47,9 @@ static PyObject* set_stream(PyObject* module, PyObject* args) {
 
 PyMethodDef fc_stream_functions[] = {
     {"get_stream", get_stream, METH_O,
-     "get_stream(device, /)\n--\n\nThe handle of the stream that is set for a device in this thread; 0 for none."},
+     "get_stream(device, /)\n--\n\nThe handle of the stream that this thread set for a device; 0 if it set none."},
     {"set_stream", set_stream, METH_VARARGS,
-     "set_stream(device, handle, /)\n--\n\nSets it, and gives the one before. Use use_stream()."},
+     "set_stream(device, handle, /)\n--\n\n"
+     "Set this thread's stream of a device, and return the handle of the previous one. Prefer use_stream()."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* Tensor: what Python sees of an owning tensor object. */
+/* Tensor: the Python type of an owning tensor object. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/init.h"
@@ -41,7 +41,7 @@ TVMFFIObject* fc_tensor_copy(const DLTensor* from) {
   Py_END_ALLOW_THREADS return copy ? &copy->header : (TVMFFIObject*)fc_raise_slot();
 }
 
-/* ---- behind a session ---- */
+/* ---- tensors of a session ---- */
 
 static PyObject* remote_hook;
 
@@ -130,7 +130,7 @@ static PyObject* is_contiguous(PyObject* self, PyObject* unused) {
   return dl ? PyBool_FromLong(fc_is_contiguous(dl)) : NULL;
 }
 
-/* ---- as other things ---- */
+/* ---- conversion ---- */
 
 static PyObject* to_numpy(PyObject* self, PyObject* unused) {
   DLTensor* dl = fc_tensor_view(self);
@@ -160,7 +160,7 @@ static FC_COLD PyObject* no_way(DLDevice from, DLDevice to) {
                       here, there);
 }
 
-/* A copy where at least one end is device memory; the CPU's end may be strided. */
+/* A copy between device memory and other memory; a tensor on the CPU may be strided. */
 static FC_COLD TVMFFIObject* copy_to_device(const DLTensor* from, DLDevice to) {
   FcTensorObj *compact = NULL, *copied;
   Py_BEGIN_ALLOW_THREADS if (from->device.device_type == kDLCPU && !fc_is_contiguous(from)) compact =
@@ -230,37 +230,37 @@ static PyObject* dlpack_device(PyObject* self, PyObject* unused) {
   DLTensor* dl = fc_tensor_view(self);
   (void)unused;
   if (!dl) return NULL;
-  /* What __dlpack__ of a remote tensor gives is a copy in this process. */
+  /* __dlpack__ of a remote tensor returns a copy in this process. */
   if (fc_device_is_remote(dl->device)) return Py_BuildValue("(ii)", kDLCPU, 0);
   return Py_BuildValue("(ii)", (int)dl->device.device_type, (int)dl->device.device_id);
 }
 
 static PyMethodDef methods[] = {
     {"numel", numel, METH_NOARGS, "numel($self, /)\n--\n\nThe number of elements."},
-    {"size", size, METH_O, "size($self, axis, /)\n--\n\nOne dim; a negative axis counts from the end."},
+    {"size", size, METH_O, "size($self, axis, /)\n--\n\nThe dim of an axis; a negative axis counts from the end."},
     {"data_ptr", data_ptr, METH_NOARGS,
-     "data_ptr($self, /)\n--\n\nThe address of the first element; on another machine, the far side's handle."},
+     "data_ptr($self, /)\n--\n\nThe address of the first element; for a remote tensor, the server's handle."},
     {"is_contiguous", is_contiguous, METH_NOARGS, "is_contiguous($self, /)\n--\n\nWhether the layout is row-major."},
     {"numpy", to_numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nThe tensor as a numpy array: the same memory on the CPU, a copy from another machine."},
     {"to", FC_WITH_KEYWORDS(to_device),
      "to($self, device, *, copy=False)\n--\n\n"
-     "The tensor on a device: itself when it is there, unless a copy is asked for."},
+     "The tensor on a device: itself if it is already there and `copy` is False, else a copy."},
     {"__array__", FC_WITH_KEYWORDS(as_array), "__array__($self, dtype=None, copy=None)\n--\n\nFor numpy.asarray."},
     {"__dlpack__", FC_WITH_KEYWORDS(fc_tensor_dlpack),
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
      "A DLPack capsule that shares the memory (Python array API standard)."},
     FC_SAME_AS_METHOD,
     {"__dlpack_device__", dlpack_device, METH_NOARGS,
-     "__dlpack_device__($self, /)\n--\n\nDevice type and id, as DLPack numbers them."},
+     "__dlpack_device__($self, /)\n--\n\nDLPack's device type and device id."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef getset[] = {
     {"shape", get_shape, NULL, "The dims, as a tuple.", NULL},
-    {"strides", get_strides, NULL, "The distance of neighbours along each axis, in elements.", NULL},
+    {"strides", get_strides, NULL, "The distance between neighbours along each axis, in elements.", NULL},
     {"dtype", get_dtype, NULL, "The type of the elements.", NULL},
-    {"device", get_device, NULL, "Where the memory is.", NULL},
+    {"device", get_device, NULL, "The device that holds the memory.", NULL},
     {"ndim", get_ndim, NULL, "The number of dims.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -281,7 +281,7 @@ PyTypeObject FcTensor_Type = {
 
 /* ---- making ---- */
 
-enum { MAX_DIMS = 64 }; /* numpy's limit; nobody has more */
+enum { MAX_DIMS = 64 }; /* numpy's limit, the highest of all frameworks */
 
 static int read_shape(PyObject* shape, int64_t* dims) {
   PyObject* items = PyLong_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
@@ -308,7 +308,7 @@ static PyObject* empty(PyObject* module, PyObject* args, PyObject* kwargs) {
   if (device && fc_device_from_python(device, &prototype.device) != 0) return NULL;
   prototype.ndim = read_shape(shape, dims);
   if (prototype.ndim < 0) return NULL;
-  /* On the CPU always ours, also inside a callback of a call whose results belong to another framework. */
+  /* On the CPU always farcall's memory, even in a callback of a call whose results belong to another framework. */
   TVMFFIObjectHandle tensor = NULL;
   if (prototype.device.device_type == kDLCPU) {
     tensor = fc_tensor_alloc(&prototype);
@@ -367,10 +367,10 @@ static PyObject* convert(PyObject* module, PyObject* object) {
 
 PyMethodDef fc_tensor_functions[] = {
     {"empty", FC_WITH_KEYWORDS(empty),
-     "empty(shape, dtype='float32', device='cpu')\n--\n\nA new row-major Tensor; its elements are not set."},
+     "empty(shape, dtype='float32', device='cpu')\n--\n\nMake a row-major Tensor with uninitialised elements."},
     {"convert", convert, METH_O,
      "convert(x, /)\n--\n\n"
-     "What native code makes of a value: a Tensor of an array, a Function of a callable, and so on."},
+     "Convert a value as an argument would be: an array to a Tensor, a callable to a Function, and so on."},
     {"from_dlpack", (PyCFunction)(void (*)(void))from_dlpack, METH_FASTCALL | METH_KEYWORDS,
      "from_dlpack(x, /, *, require_alignment=0, require_contiguous=False)\n--\n\n"
      "A Tensor that shares the memory of `x`: an array of any framework, or a capsule."},

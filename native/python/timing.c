@@ -1,7 +1,7 @@
 /*
- * How long a function takes: the loop of TVM's time evaluator (facts A.9), native, so that an empty kernel shows what
- * the loop costs and no more. The result of a measurement is the mean over its calls, in seconds; a call of the
- * evaluator gives them all, as bytes of little-endian doubles.
+ * Times a function: the loop of TVM's time evaluator (facts A.9), in C, so that its overhead is that of the loop. A
+ * measurement is the mean over its calls, in seconds; a call of the evaluator returns all measurements, as bytes of
+ * little-endian doubles.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -12,7 +12,7 @@
 
 typedef struct Evaluator {
   TVMFFIObject* function;
-  TVMFFIObject* before; /* called with the arguments in front of each measurement; NULL: nothing */
+  TVMFFIObject* before; /* called with the arguments before each measurement; may be NULL */
   TVMFFISafeCallType call;
   void* self;
   int64_t number, repeat, min_repeat_ms, zero_limit, cooldown_ms, repeats_to_cooldown, flush_bytes;
@@ -33,7 +33,7 @@ static int measured_call(const Evaluator* e, const TVMFFIAny* args, int32_t n) {
   return rc;
 }
 
-/* Nanoseconds of `number` calls; -1 when one failed. */
+/* Nanoseconds of `number` calls; -1 if one failed. */
 static int64_t measure(const Evaluator* e, int64_t number, const TVMFFIAny* args, int32_t n) {
   int64_t begin = clock_ns();
   for (int64_t i = 0; i < number; ++i) {
@@ -43,7 +43,7 @@ static int64_t measure(const Evaluator* e, int64_t number, const TVMFFIAny* args
 }
 
 static int prepare(const Evaluator* e, volatile uint8_t* scratch, const TVMFFIAny* args, int32_t n) {
-  for (int64_t i = 0; i < e->flush_bytes; i += 64) scratch[i] += 1; /* one write a cache line */
+  for (int64_t i = 0; i < e->flush_bytes; i += 64) scratch[i] += 1; /* one write per cache line */
   if (!e->before) return 0;
   TVMFFIAny result = fc_any_none();
   int rc = TVMFFIFunctionGetCellPtr(e->before)->safe_call(e->before, args, n, &result);
@@ -51,7 +51,7 @@ static int prepare(const Evaluator* e, volatile uint8_t* scratch, const TVMFFIAn
   return rc;
 }
 
-/* The number of calls that is expected to take long enough; it grows by the golden ratio at least. */
+/* The number of calls that should take min_repeat_ms; grows at least by the golden ratio. */
 static int64_t more(const Evaluator* e, int64_t number, int64_t took) {
   double wanted = (double)e->min_repeat_ms * 1e6 / ((double)took / (double)number) + 1, golden = (double)number * 1.618;
   double next = took > 0 && wanted > golden ? wanted : golden + 1;
@@ -154,7 +154,7 @@ static PyObject* time_evaluator(PyObject* module, PyObject* args) {
   TVMFFIObjectHandle made = NULL;
   if (!e) return PyErr_NoMemory();
   *e = wanted;
-  /* As the Function itself calls: an exported symbol without a hop. */
+  /* Calls an exported symbol directly, as the Function does. */
   e->call = ((FcFunction*)function)->call;
   e->self = ((FcFunction*)function)->self;
   fc_incref(e->function);
@@ -172,6 +172,6 @@ static PyObject* time_evaluator(PyObject* module, PyObject* args) {
 PyMethodDef fc_timing_functions[] = {
     {"time_evaluator", time_evaluator, METH_VARARGS,
      "time_evaluator(function, before, number, repeat, min_repeat_ms, limit_zero_time_iterations, "
-     "cooldown_interval_ms,\n               repeats_to_cooldown, cache_flush_bytes, /)\n--\n\nA Function that measures "
-     "another with its own arguments: bytes of doubles, seconds a call."},
+     "cooldown_interval_ms,\n               repeats_to_cooldown, cache_flush_bytes, /)\n--\n\n"
+     "A Function that times `function` with its arguments, and returns seconds per call as bytes of doubles."},
     {NULL, NULL, 0, NULL}};

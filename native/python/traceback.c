@@ -1,6 +1,6 @@
 /*
- * Tracebacks in both directions: the lines that an Error carries become frames of a Python traceback, and a traceback
- * becomes such lines. A line is `  File "f", line n, in fn`; the innermost comes first.
+ * Converts the backtrace lines of an Error to frames of a Python traceback, and back. A line is
+ * `  File "f", line n, in fn`; the innermost comes first.
  */
 #include "python/errors.h"
 
@@ -11,7 +11,7 @@ enum { MAX_FRAMES = 64 };
 
 /* ---- lines -> frames ---- */
 
-/* The same places throw again and again: the code objects of their lines are kept, in a table that forgets. */
+/* A cache of code objects, because the same lines throw again and again; a new entry may evict an old one. */
 typedef struct {
   char* line;
   size_t size;
@@ -20,7 +20,7 @@ typedef struct {
 enum { PLACES = 256 };
 static Place places[PLACES];
 
-/* Copies the text up to a mark; where the text goes on behind it, or NULL. */
+/* Copies the text up to a mark; returns the rest after the mark, or NULL. */
 static const char* take_until(const char* at, const char* end, const char* mark, char* out, size_t room) {
   size_t size = strlen(mark);
   const char* stop = at < end ? memmem(at, (size_t)(end - at), mark, size) : NULL;
@@ -47,7 +47,7 @@ static FC_COLD PyCodeObject* read_line(const char* line, size_t size) {
 static FC_COLD PyCodeObject* learn_line(Place* place, const char* line, size_t size) {
   PyCodeObject* code = read_line(line, size);
   char* copy = code ? PyMem_Malloc(size) : NULL;
-  if (!copy) return code; /* for once */
+  if (!copy) return code; /* not cached */
   memcpy(copy, line, size);
   PyMem_Free(place->line);
   Py_XSETREF(place->code, code);
@@ -56,7 +56,7 @@ static FC_COLD PyCodeObject* learn_line(Place* place, const char* line, size_t s
   return (PyCodeObject*)Py_NewRef(code);
 }
 
-/* New reference; NULL for a line that is not understood. */
+/* New reference; NULL for a line of another form. */
 static PyCodeObject* code_of(const char* line, size_t size) {
   Place* place = &places[fc_hash_bytes(line, size) % PLACES];
   if (place->size == size && place->line && memcmp(place->line, line, size) == 0) {
@@ -94,7 +94,7 @@ void fc_traceback_add(TVMFFIByteArray lines) {
 
 static PyObject* line_of(PyTracebackObject* traceback) {
   PyCodeObject* code = PyFrame_GetCode(traceback->tb_frame);
-  PyObject* number = PyObject_GetAttrString((PyObject*)traceback, "tb_lineno"); /* worked out when it is asked for */
+  PyObject* number = PyObject_GetAttrString((PyObject*)traceback, "tb_lineno"); /* computed when read */
   PyObject* line = NULL;
   if (number) {
     line = PyUnicode_FromFormat("  File \"%U\", line %S, in %U\n", code->co_filename, number, code->co_name);

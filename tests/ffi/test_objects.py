@@ -246,5 +246,5 @@ class TestIdentity:
         borrowing_call(kept.append, np.ones(2))
         assert kept[0] == kept[0]
         assert kept[0] != ffi.empty(2)
-        with pytest.raises(TypeError, match="no native object any more"):
+        with pytest.raises(TypeError, match="no longer refers to a native object"):
             hash(kept[0])

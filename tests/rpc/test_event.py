@@ -462,7 +462,7 @@ def test_a_function_cannot_serve_its_own_session(client: Client) -> None:
     fc.ffi.remove_global_func("event.again")
     fc.ffi.remove_global_func("event.close")
     assert "cannot feed it" in error(client.call(again))
-    assert "being served just now" in error(client.call(close))
+    assert "being served already" in error(client.call(close))
     client.server.close()
     assert client.server.handles == 0
 

@@ -1,10 +1,11 @@
 /*
  * Calls by a Signature: pack_inputs, unpack_results, and a Function that has one.
  *
- * farcall.abi.FunctionAbi is a subclass of the type here, and brings the typed rules as two methods:
+ * farcall.abi.FunctionAbi is a subclass of SignatureProgram, and supplies the typed rules as two methods, which raise
+ * on failure:
  *
- *     _resolve(args, kwargs, name) -> list           one value for each input, converted; or it raises
- *     _restore(values, name, sizes) -> object        the result from raw values; or it raises
+ *     _resolve(args, kwargs, name) -> list           one converted value for each input
+ *     _restore(values, name, sizes) -> object        the result from raw values
  */
 #include "python/abi/abi.h"
 #include "python/convert.h"
@@ -33,7 +34,7 @@ static FC_COLD PyObject* resolve(FcProgram* program, PyObject* name, PyObject* c
   return NULL;
 }
 
-/* `binding`: the sizes of the names that the arguments gave; NULL: none. */
+/* `binding` has the sizes of the names, from the arguments; may be NULL. */
 static FC_COLD PyObject* restore(FcProgram* program, PyObject* name, PyObject* values, const FcBinding* binding) {
   PyObject* sizes = PyTuple_New(binding ? program->n_symbols : 0);
   for (Py_ssize_t i = 0; sizes && i < PyTuple_GET_SIZE(sizes); ++i) {
@@ -49,12 +50,12 @@ static FC_COLD PyObject* restore(FcProgram* program, PyObject* name, PyObject* v
 
 /* ---- arguments ---- */
 
-/* Native values of the leaves that are plainly right. 1, 0 or -1: see fc_binding_begin. `args` are begun with 1. */
+/* Converts the leaves if all are plainly right. 1, 0 or -1: see fc_binding_begin. On 1 the caller must end `args`. */
 static inline int convert(FcArgs* args, const FcProgram* program, const FcBinding* binding,
                           const FcFunction* function) {
   int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
                     : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
-  if (FC_UNLIKELY(rc != 0)) { /* the rules meet it again, and say where */
+  if (FC_UNLIKELY(rc != 0)) { /* the rules fail on it again, and report its path */
     if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
     PyErr_Clear();
     return 0;
@@ -65,13 +66,13 @@ static inline int convert(FcArgs* args, const FcProgram* program, const FcBindin
       return 0;
     }
   }
-  /* Some importers' arrays must not be written, and do not say so. */
+  /* Arrays of some importers must not be written, but are not marked read-only. */
   if (FC_LIKELY(!program->writes || !(args->seen & FC_SEEN_IMPORTER))) return 1;
   fc_args_end(args);
   return 0;
 }
 
-/* The leaves become what the rules made of the call. */
+/* Converts the leaves by the typed rules. */
 static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* binding, const FcFunction* function,
                                  PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   PyObject* values = resolve(program, function ? function->name : Py_None, objects, n, kwnames);
@@ -89,7 +90,7 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
   return rc;
 }
 
-/* Bound, checked and converted: 0. On failure nothing is left of `args`; the binding is to be ended in any case. */
+/* Binds, checks and converts the arguments. On failure it ends `args`; the caller must end the binding in any case. */
 static inline int begin(FcArgs* args, FcProgram* program, FcBinding* binding, const FcFunction* function,
                         PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   Py_ssize_t room = function && program->destinations ? program->n_outputs : 0;
@@ -99,7 +100,7 @@ static inline int begin(FcArgs* args, FcProgram* program, FcBinding* binding, co
   return rc < 0 ? -1 : take_resolved(args, program, binding, function, objects, n, kwnames);
 }
 
-/* What native code made of a leaf, as Python; values that it takes as they are stay the caller's. */
+/* The Python form of a converted leaf; the caller's object itself where no conversion was needed. */
 static PyObject* packed_value(TVMFFIAny* any, PyObject* object) {
   if (any->type_index == kTVMFFIFunction && !Py_IS_TYPE(object, &FcFunction_Type)) {
     return PyObject_CallOneArg((PyObject*)&FcFunction_Type, object); /* it keeps the callable's name */
@@ -132,7 +133,7 @@ static PyObject* pack_inputs(PyObject* self, PyObject* const* objects, Py_ssize_
 
 /* ---- results ---- */
 
-/* A borrowed native value of a raw result; one that holds something else is released by fc_any_clear. */
+/* A borrowed native value of a raw result; an owned one must be released by fc_any_clear. */
 static bool raw_value(PyObject* object, TVMFFIAny* any, bool* owned) {
   *owned = false;
   if (Py_IS_TYPE(object, &FcTensor_Type)) {
@@ -146,7 +147,7 @@ static bool raw_value(PyObject* object, TVMFFIAny* any, bool* owned) {
   return false;
 }
 
-/* 1 with the value of a result as the caller wants it, 0 when it is the rules' business, -1 with an exception. */
+/* 1 with the value of a result; 0 if the typed rules must restore it; -1 with an exception. */
 static int unpack_one(const FcProgram* program, const FcLeaf* leaf, PyObject* object, int64_t* symbols,
                       PyObject** out) {
   TVMFFIAny any;
@@ -198,7 +199,7 @@ static PyObject* unpack_results(PyObject* self, PyObject* const* objects, Py_ssi
 
 /* ---- a Function ---- */
 
-/* The raw results that a native function gave: nothing, one value, or a sequence of them. Borrowed. */
+/* The raw results that a native function returned: none, one value, or a sequence. Borrowed. */
 static TVMFFIAny* raw_results(const FcProgram* program, TVMFFIAny* result) {
   if (program->n_outputs == 1) return result;
   if (program->n_outputs == 0) return result->type_index == kTVMFFINone ? result : NULL;
@@ -216,7 +217,7 @@ static bool accepts_results(const FcProgram* program, TVMFFIAny* result, int64_t
   return raw != NULL;
 }
 
-/* `value` is the result in Python, consumed: one bare, several as a tuple or list. */
+/* Takes ownership of `value`, the result in Python: one value, or a tuple or list of several. */
 static PyObject* structured(const FcProgram* program, PyObject* value) {
   PyObject* out;
   if (program->n_outputs == 1) {
@@ -232,7 +233,7 @@ static PyObject* structured(const FcProgram* program, PyObject* value) {
   return out;
 }
 
-/* The same by the rules: None stands for no results. */
+/* The same by the typed rules: None means no results. */
 static FC_COLD PyObject* restored(FcProgram* program, PyObject* name, PyObject* value, const FcBinding* binding) {
   PyObject* values = program->n_outputs == 1                       ? PyTuple_Pack(1, value)
                      : program->n_outputs == 0 && value == Py_None ? PyTuple_New(0)
@@ -243,7 +244,7 @@ static FC_COLD PyObject* restored(FcProgram* program, PyObject* name, PyObject* 
   return out;
 }
 
-/* A function that writes its results, and returns nothing, or else all of them, which it made itself. */
+/* A function that writes its results into destinations and returns nothing, or returns all of them itself. */
 static int invoke_into(FcFunction* function, FcProgram* program, FcArgs* args, FcBinding* binding, TVMFFIAny* result,
                        TVMFFIObject** made) {
   if (fc_destinations_place(program, args, binding, made) != 0) return -1;
@@ -321,20 +322,20 @@ static PyMethodDef methods[] = {
     {"_build", build_result, METH_O, "_build($self, values, /)\n--\n\nThe structured result from restored values."},
     {"pack_inputs", (PyCFunction)(void (*)(void))pack_inputs, METH_FASTCALL | METH_KEYWORDS,
      "pack_inputs($self, /, *args, **kwargs)\n--\n\n"
-     "The raw arguments of a call, checked: a list with one value for each input.\n\n"
-     "Arrays become Tensors that share their memory and keep them alive. What needs a copy or a cast by the rules of\n"
-     "farcall.abi gets one, counted in `copies`.\n\n"
-     "Raises:\n    ArgumentError: every wrong argument, with its path. Nothing is packed."},
+     "Check the arguments of a call, and return its raw arguments: a list with one value for each input.\n\n"
+     "Arrays become Tensors that share their memory and keep them alive. Values that the rules of farcall.abi copy or\n"
+     "cast are counted in `copies`.\n\n"
+     "Raises:\n    ArgumentError: lists every wrong argument, with its path. Nothing is packed."},
     {"unpack_results", (PyCFunction)(void (*)(void))unpack_results, METH_FASTCALL | METH_KEYWORDS,
      "unpack_results($self, /, values)\n--\n\n"
      "The structured result from a list of raw values, one for each output.\n\n"
-     "Raises:\n    ResultError: every value that is not what the Signature says."},
+     "Raises:\n    ResultError: lists every value that does not match the Signature."},
     {NULL, NULL, 0, NULL},
 };
 
 PyTypeObject FcProgram_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.SignatureProgram",
-    .tp_doc = "A Signature, compiled: the base of farcall.abi.FunctionAbi.",
+    .tp_doc = "A compiled Signature: the base class of farcall.abi.FunctionAbi.",
     .tp_basicsize = sizeof(FcProgram),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,

@@ -1,4 +1,4 @@
-/* farcall._core.Call: a remote call on its way, in the shape of a concurrent.futures.Future. */
+/* farcall._core.Call: a pending remote call, with the interface of a concurrent.futures.Future. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/rpc/remote.h"
@@ -25,7 +25,7 @@ static PyObject* futures_error(const char* name) {
   return NULL;
 }
 
-/* An Array is fetched when it is first asked for. */
+/* Fetches an Array result at its first use. */
 static int finish(FcCall* call) {
   int rc;
   Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_lock(call->ep, 0);
@@ -51,7 +51,7 @@ PyObject* fc_call_value(FcCall* call) {
   return fc_any_to_python(&value);
 }
 
-/* Waits; 0 when the call has ended. */
+/* Waits until the call has ended: 0. */
 static int join(FcCall* call, PyObject* timeout) {
   int rc;
   if (fc_call_state(call) != FC_CALL_WAITING) return 0;
@@ -79,7 +79,7 @@ static PyObject* call_result(PyCall* self, PyObject* args, PyObject* kwargs) {
   if (!self->value) {
     PyObject* value = fc_call_value(self->call);
     if (!value) return NULL;
-    if (self->value) Py_DECREF(value); /* another thread was here meanwhile */
+    if (self->value) Py_DECREF(value); /* another thread set it meanwhile */
     else self->value = value;
   }
   return Py_NewRef(self->value);
@@ -118,7 +118,7 @@ static PyObject* call_cancelled(PyCall* self, PyObject* none) {
   return PyBool_FromLong(state_of(self) == FC_CALL_CANCELLED);
 }
 
-/* ---- what is done in Python: farcall.ffi._async ---- */
+/* ---- methods that farcall.ffi._async implements ---- */
 
 static PyObject* in_python(const char* function, PyObject* self, PyObject* more) {
   PyObject* module = PyImport_ImportModule("farcall.ffi._async");
@@ -142,15 +142,15 @@ static PyObject* call_add_done_callback(PyObject* self, PyObject* function) {
 
 static PyObject* call_await(PyObject* self) { return in_python("await_call", self, NULL); }
 
-/* What concurrent.futures.wait and as_completed look at. */
+/* The attributes that concurrent.futures.wait and as_completed read. */
 static PyObject* get_shape(PyCall* self, void* closure) {
   PyObject* shape = self->shape ? NULL : in_python("shape_of", (PyObject*)self, NULL);
-  if (!self->shape) self->shape = Py_XNewRef(shape); /* unless another thread was here meanwhile */
+  if (!self->shape) self->shape = Py_XNewRef(shape); /* unless another thread set it meanwhile */
   Py_XDECREF(shape);
   return self->shape ? PyObject_GetAttrString(self->shape, closure) : NULL;
 }
 
-/* Where its replies arrive: calls of one endpoint end in the order in which they began. */
+/* The endpoint that receives the replies: calls of one endpoint end in the order in which they began. */
 static PyObject* get_slot(PyCall* self, void* closure) {
   (void)closure;
   return PyLong_FromLong(self->call->ep->client->slot);
@@ -166,7 +166,7 @@ static void call_dealloc(PyCall* self) {
 }
 
 static PyObject* call_repr(PyCall* self) {
-  static const char* const states[] = {"on its way", "done", "failed", "cancelled"};
+  static const char* const states[] = {"pending", "done", "failed", "cancelled"};
   return PyUnicode_FromFormat("<farcall call of remote `%s`, %s>", fc_remote_function_of(self->call->function)->name,
                               states[state_of(self)]);
 }
@@ -188,23 +188,24 @@ int fc_choose_remote(PyTypeObject* type, PyObject* object, FcSetter* out) {
 
 static PyMethodDef methods[] = {
     {"result", FC_WITH_KEYWORDS(call_result),
-     "result($self, timeout=None)\n--\n\nWait for the result; the call's own exception when it failed, "
-     "DeadlineExceededError "
-     "when it is not there in time (it may be asked for again), CancelledError when it was cancelled."},
+     "result($self, timeout=None)\n--\n\n"
+     "Wait for the result. Raises the call's exception if it failed, DeadlineExceededError at the timeout (the call\n"
+     "goes on), CancelledError if it was cancelled."},
     {"exception", FC_WITH_KEYWORDS(call_exception),
-     "exception($self, timeout=None)\n--\n\nWait; the exception, or None when the call succeeded."},
-    {"done", (PyCFunction)call_done, METH_NOARGS, "done($self, /)\n--\n\nWhether it has ended."},
-    {"running", (PyCFunction)call_running, METH_NOARGS, "running($self, /)\n--\n\nWhether it is on its way."},
+     "exception($self, timeout=None)\n--\n\nWait; return the exception, or None if the call succeeded."},
+    {"done", (PyCFunction)call_done, METH_NOARGS, "done($self, /)\n--\n\nWhether the call has ended."},
+    {"running", (PyCFunction)call_running, METH_NOARGS, "running($self, /)\n--\n\nWhether the call is pending."},
     {"cancelled", (PyCFunction)call_cancelled, METH_NOARGS, "cancelled($self, /)\n--\n\nWhether it was cancelled."},
     {"cancel", (PyCFunction)call_cancel, METH_NOARGS,
-     "cancel($self, /)\n--\n\nGive the result up. What was not sent yet never is; else the far side still does the "
-     "work, and its reply is passed over. False when the call has ended."},
+     "cancel($self, /)\n--\n\n"
+     "Give up the result; return False if the call has ended. A request that was not sent yet is dropped; otherwise\n"
+     "the server still runs the call, and the client ignores its reply."},
     {"add_done_callback", call_add_done_callback, METH_O,
-     "add_done_callback($self, fn, /)\n--\n\nfn(call) is called when the call has ended, in another thread, or by who "
-     "cancels it."},
+     "add_done_callback($self, fn, /)\n--\n\n"
+     "Call fn(call) when the call has ended: in another thread, or in the thread that cancels it."},
     {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef getset[] = {{"slot", (getter)get_slot, NULL, "The session's number in this process.", NULL},
+static PyGetSetDef getset[] = {{"slot", (getter)get_slot, NULL, "The number of the session in this process.", NULL},
                                {"_condition", (getter)get_shape, NULL, NULL, "condition"},
                                {"_waiters", (getter)get_shape, NULL, NULL, "waiters"},
                                {"_state", (getter)get_shape, NULL, NULL, "state"},
@@ -214,7 +215,7 @@ static PyAsyncMethods async_methods = {.am_await = call_await};
 
 PyTypeObject FcCall_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Call",
-    .tp_doc = "A remote call on its way: result(), exception(), done(), cancel(), add_done_callback(), await.",
+    .tp_doc = "A pending remote call: result(), exception(), done(), cancel(), add_done_callback(), await.",
     .tp_basicsize = sizeof(PyCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = (destructor)call_dealloc,

@@ -1,4 +1,4 @@
-/* farcall._core.Channel: channels for Python, which hands them to endpoints, and speaks handshakes over them. */
+/* farcall._core.Channel: channels for Python code, which runs handshakes over them and passes them to endpoints. */
 #include "python/errors.h"
 #include "python/rpc/channel.h"
 #include "session/posix/channels.h"
@@ -36,10 +36,10 @@ FcChannel* fc_channel_of(PyObject* object) {
 
 static PyObject* failed(int error) {
   switch (error) {
-    case EINTR: break; /* the handler's own error is there */
+    case EINTR: break; /* a signal handler raised, and its error is set */
     case ETIMEDOUT: fc_error_set("DeadlineExceededError", "the deadline of the transfer has passed"); break;
-    case ECANCELED: fc_error_set("ConnectionLostError", "this side closed the channel"); break;
-    case ECHILD: fc_error_set("ConnectionLostError", "the channel is that of the process which forked this one"); break;
+    case ECANCELED: fc_error_set("ConnectionLostError", "this process closed the channel"); break;
+    case ECHILD: fc_error_set("ConnectionLostError", "the channel belongs to the process that forked this one"); break;
     case EPIPE: fc_error_set("ConnectionLostError", "the peer takes no more bytes: it has closed the channel"); break;
     case EAGAIN: fc_error_set("BlockingIOError", "the memory channel was fed no more bytes"); break;
     default: fc_error_format("ConnectionLostError", "the channel broke: %s", strerror(error));
@@ -47,7 +47,7 @@ static PyObject* failed(int error) {
   return fc_raise_slot();
 }
 
-/* A deadline in seconds, as time.monotonic() counts them; None: none. False with an exception. */
+/* A deadline in seconds of time.monotonic(), or None. False with an exception. */
 static bool read_deadline(PyObject* value, int64_t* out) {
   *out = 0;
   if (!value || value == Py_None) return true;
@@ -145,14 +145,14 @@ static PyMethodDef channel_methods[] = {{"receive", (PyCFunction)channel_receive
                                         {"close", (PyCFunction)channel_close, METH_NOARGS, NULL},
                                         {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef channel_getset[] = {{"closed", (getter)get_closed, NULL, "Whether this side closed it.", NULL},
+static PyGetSetDef channel_getset[] = {{"closed", (getter)get_closed, NULL, "Whether this process closed it.", NULL},
                                        {NULL, NULL, NULL, NULL, NULL}};
 
 static PyTypeObject Channel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Channel",
     .tp_basicsize = sizeof(PyChannel),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_doc = "Bytes in order, both ways: over a socket, or over one descriptor to read and one to write.",
+    .tp_doc = "A byte stream in both directions: over a socket, or over one descriptor to read and one to write.",
     .tp_new = channel_new,
     .tp_dealloc = (destructor)channel_dealloc,
     .tp_methods = channel_methods,
@@ -177,7 +177,7 @@ static PyTypeObject SharedChannel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.SharedChannel",
     .tp_basicsize = sizeof(PyChannel),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A channel over two rings in a memory file; `line` is the socket over which the file was handed.",
+    .tp_doc = "A channel over two rings in a memory file; `line` is the socket over which the file was sent.",
     .tp_base = &Channel_Type,
     .tp_new = shared_new,
 };
@@ -221,7 +221,7 @@ static PyTypeObject MemoryChannel_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.MemoryChannel",
     .tp_basicsize = sizeof(PyChannel),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "A channel without a line: what is fed is received, and what is sent waits to be taken.",
+    .tp_doc = "A channel in memory: receive() returns the bytes of feed(), and take() returns those of send().",
     .tp_base = &Channel_Type,
     .tp_new = memory_new,
     .tp_methods = memory_methods,

@@ -6,7 +6,7 @@
 #include "python/types.h"
 
 int fc_channel_types_init(PyObject* module);
-/* The channel of a Channel, or one over the descriptor that an int names, which moves in. A new reference; NULL with
+/* The channel of a Channel, or one over a descriptor (an int), of which it takes ownership. A new reference; NULL with
  * an exception. */
 FcChannel* fc_channel_of(PyObject* object);
 

@@ -44,7 +44,7 @@ static const FcNumber page[] = {{"sending", FC_PAGE_SENDING},
                                 {"size", FC_PAGE_SIZE},
                                 {NULL, 0}};
 
-/* Adds the bits of a mask, named in their order; NULL ends the names. */
+/* Adds the bits of a mask under names in order; NULL ends the names. */
 static int add_bits(PyObject* module, const char* name, const char* const* names) {
   FcNumber bits[33] = {{NULL, 0}};
   for (int i = 0; i < 32 && names[i]; ++i) bits[i] = (FcNumber){names[i], 1LL << i};

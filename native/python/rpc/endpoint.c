@@ -1,6 +1,6 @@
 /*
- * farcall._core.Endpoint: the endpoint for Python. The session uses its client half; a Dispatcher
- * (python/rpc/serve.c) serves what comes in.
+ * farcall._core.Endpoint: the endpoint for Python. A client session uses its client half; a Dispatcher
+ * (python/rpc/serve.c) serves the requests that arrive.
  */
 #include "python/errors.h"
 #include "python/rpc/endpoint.h"
@@ -11,7 +11,7 @@
 
 /* ---- limits ---- */
 
-/* An attribute that is an int from 0 to `most`; -1 with an exception otherwise. */
+/* Reads an attribute that must be an int from 0 to `most`; else -1 with an exception. */
 static int read_limit(PyObject* limits, const char* name, uint64_t most, uint64_t* out) {
   PyObject* value = PyObject_GetAttrString(limits, name);
   if (!value) return -1;
@@ -76,7 +76,7 @@ fail:
   return NULL;
 }
 
-/* What it gave out (functions, tensors) keeps the connection; the last of them closes it. */
+/* Functions and tensors of the session keep the connection open; releasing the last of them closes it. */
 static void endpoint_dealloc(PyEndpoint* self) {
   if (self->ep) {
     self->ep->channel->sending = NULL;
@@ -98,7 +98,7 @@ static PyObject* endpoint_beat(PyEndpoint* self, PyObject* Py_UNUSED(none)) {
   Py_END_ALLOW_THREADS return PyBool_FromLong(goes_on);
 }
 
-/* beat_if_held(serial): for who must not hold it. */
+/* beat_if_held(serial): for callers that must not keep the endpoint alive. */
 static PyObject* beat_if_held(PyObject* Py_UNUSED(module), PyObject* serial) {
   unsigned long long number = PyLong_AsUnsignedLongLong(serial);
   bool goes_on = false;
@@ -144,9 +144,9 @@ static PyMethodDef endpoint_methods[] = {{"close", (PyCFunction)endpoint_close, 
                                          {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef endpoint_getset[] = {
-    {"timeout", (getter)get_timeout, (setter)set_timeout, "Seconds for one call, or None.", NULL},
-    {"slot", (getter)get_slot, NULL, "Number of this session in this process.", NULL},
-    {"serial", (getter)get_serial, NULL, "Number of no other client's endpoint of this process; 0 for a server's.",
+    {"timeout", (getter)get_timeout, (setter)set_timeout, "The timeout of a call, in seconds, or None.", NULL},
+    {"slot", (getter)get_slot, NULL, "The number of the session in this process.", NULL},
+    {"serial", (getter)get_serial, NULL, "A number unique among this process's client endpoints; 0 for a server's.",
      NULL},
     {"closed", (getter)get_closed, NULL, "Whether the connection has ended.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
@@ -155,7 +155,7 @@ PyTypeObject FcEndpoint_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Endpoint",
     .tp_basicsize = sizeof(PyEndpoint),
     .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "One end of a connection, over a Channel (or a descriptor, which moves in).",
+    .tp_doc = "One end of a connection, over a Channel, or over a descriptor, of which it takes ownership.",
     .tp_new = endpoint_new,
     .tp_dealloc = (destructor)endpoint_dealloc,
     .tp_methods = endpoint_methods,
@@ -170,7 +170,6 @@ FcEndpoint* fc_endpoint_of_python(PyObject* object) {
 
 PyMethodDef fc_endpoint_functions[] = {
     {"beat_if_held", beat_if_held, METH_O,
-     "beat_if_held(serial): an empty packet on the connection of that endpoint; False "
-     "when it has ended, or when nothing "
-     "holds it any more."},
+     "beat_if_held(serial): send an empty packet on the connection of that endpoint; False if the connection has "
+     "ended or the endpoint no longer exists."},
     {NULL, NULL, 0, NULL}};

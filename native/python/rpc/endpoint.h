@@ -1,4 +1,4 @@
-/* farcall._core.Endpoint: what its two halves share. */
+/* farcall._core.Endpoint: declarations for its two halves. */
 #ifndef FARCALL_PYTHON_RPC_ENDPOINT_H_
 #define FARCALL_PYTHON_RPC_ENDPOINT_H_
 

@@ -1,6 +1,6 @@
 /*
- * Files that a server is sent: from the packet to the disk without a copy. Python decides where a file goes; the bytes
- * do not pass through it.
+ * Writes uploaded files from the packet to the disk without a copy. Python code chooses the path, but does not handle
+ * the bytes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,14 +14,14 @@
 #include "python/errors.h"
 #include "python/init.h"
 
-/* Part of a file of `total` bytes: all of it, or what comes at `offset`. */
+/* A whole file of `total` bytes, or the piece of it at `offset`. */
 typedef struct Piece {
   TVMFFIAny name;
-  TVMFFIByteArray text, data; /* the name again, for messages */
+  TVMFFIByteArray text, data; /* the text of the name, and the bytes */
   int64_t offset, total;
 } Piece;
 
-/* The Functions that know of files: begin(name, offset, size, total) -> descriptor, end(name, whether all went well). */
+/* The Functions of the store: begin(name, offset, size, total) -> descriptor, end(name, whether it succeeded). */
 typedef struct Writer {
   TVMFFIObject *begin, *end;
 } Writer;
@@ -64,7 +64,7 @@ static int call(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, TVMFFI
   return TVMFFIFunctionGetCellPtr(function)->safe_call(function, args, n, result);
 }
 
-/* Behind the last piece, or one that failed, whose error is kept. */
+/* After the last piece, or a failed one, whose error it keeps. */
 static int end_file(const Writer* writer, const Piece* piece, int rc) {
   TVMFFIObject* error = rc != 0 ? fc_error_take() : NULL;
   TVMFFIAny none = fc_any_none(), args[2] = {piece->name, {.type_index = kTVMFFIBool, .v_int64 = rc == 0}};
@@ -127,8 +127,8 @@ static PyObject* file_writer(PyObject* module, PyObject* args) {
 
 /* ---- whether a file may be overwritten ---- */
 
-/* Where the kernel's count of who has a file open also counts who has it mapped. (In overlayfs it does not: there a
- * mapping is of the file below.) */
+/* Whether the file system's lease check counts mappings as well as open descriptors. (overlayfs does not: there a
+ * mapping belongs to the file of the lower layer.) */
 static bool counts_users(int fd) {
   static const unsigned long known[] = {0xEF53 /* ext */, 0x58465342 /* xfs */, 0x9123683E /* btrfs */,
                                         0x01021994 /* tmpfs */, 0xF2F52010 /* f2fs */};
@@ -140,9 +140,9 @@ static bool counts_users(int fd) {
   return false;
 }
 
-/* A lease for writing is given to who alone has a file open, or mapped; fcntl(2). */
+/* The kernel grants a write lease only if no other descriptor or mapping of the file exists; fcntl(2). */
 static bool is_alone(int fd) {
-  /* Were the file opened meanwhile, we would be told: by a signal that nobody heeds, not by one that ends us. */
+  /* An open during the lease sends a signal: SIGURG, which is ignored by default, in place of SIGIO, which kills. */
   if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0) return false;
   return fcntl(fd, F_SETLEASE, F_UNLCK) == 0;
 }
@@ -158,9 +158,8 @@ static PyObject* file_is_ours(PyObject* module, PyObject* number) {
 
 PyMethodDef fc_file_functions[] = {
     {"file_writer", file_writer, METH_VARARGS,
-     "file_writer(begin, end, /)\n--\n\nA Function (name, bytes), or (name, offset, total, bytes) for a piece, that "
-     "writes a "
-     "file."},
+     "file_writer(begin, end, /)\n--\n\n"
+     "A Function that writes a file from (name, bytes), or a piece of it from (name, offset, total, bytes)."},
     {"file_is_ours", file_is_ours, METH_O,
-     "file_is_ours(fd, /)\n--\n\nWhether nothing else refers to an open file: no other name, descriptor or mapping."},
+     "file_is_ours(fd, /)\n--\n\nWhether an open file has no other name, descriptor or mapping."},
     {NULL, NULL, 0, NULL}};

@@ -34,9 +34,8 @@ static PyObject* read_welcome(PyObject* Py_UNUSED(module), PyObject* args) {
 
 PyMethodDef fc_handshake_functions[] = {
     {"read_hello", read_hello, METH_VARARGS,
-     "read_hello(data, max_key_bytes, /)\n--\n\nWhat a connector opens with: (outcome, bytes needed in all, key, "
-     "token, "
-     "timeout, timeout in ns)."},
+     "read_hello(data, max_key_bytes, /)\n--\n\n"
+     "Read a connector's hello: (outcome, bytes needed in all, key, token, timeout, timeout in ns)."},
     {"read_welcome", read_welcome, METH_VARARGS,
-     "read_welcome(data, max_key_bytes, /)\n--\n\nAn acceptor's answer: (outcome, bytes needed in all, key)."},
+     "read_welcome(data, max_key_bytes, /)\n--\n\nRead an acceptor's answer: (outcome, bytes needed in all, key)."},
     {NULL, NULL, 0, NULL}};

@@ -1,4 +1,4 @@
-/* The session's part of farcall._core. Its other files do not know this one. */
+/* The session's part of farcall._core. No other file depends on this one. */
 #include "python/init.h"
 #include "python/rpc/channel.h"
 #include "python/rpc/remote.h"

@@ -1,4 +1,4 @@
-/* farcall._core.Pipeline: calls of one session that do not wait for each other; and submit, a single such call. */
+/* farcall._core.Pipeline sends calls of one session without waiting for replies; submit sends one such call. */
 #include <stdlib.h>
 
 #include "python/errors.h"
@@ -7,7 +7,7 @@
 typedef struct {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyEndpoint* endpoint; /* owned */
-  char keep;            /* results are kept there, so that later calls can take them unseen */
+  char keep;            /* results stay on the server as promises, which later calls can take */
 } PyPipeline;
 
 /* ---- beginning a call ---- */
@@ -18,11 +18,11 @@ static FcFunction* remote_function(PyObject* object) {
   if (function && function->object && fc_remote_function_of(function->object)) return function;
   return (FcFunction*)PyErr_Format(PyExc_TypeError,
                                    "expected a Function of a session, got %R; "
-                                   "session.get_function(name) and module[name] give some",
+                                   "session.get_function(name) and module[name] return one",
                                    object);
 }
 
-/* Without waiting where that is possible; without the GIL where not. */
+/* Sends without waiting if possible; otherwise waits without the GIL. */
 static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
   FcArgs args;
   if (fc_args_begin_for(&args, objects, n, function) != 0) return NULL;
@@ -39,7 +39,7 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
   return call;
 }
 
-/* Sends what has gathered. resume: also what a signal handler kept from going out, which the far side did not take. */
+/* Sends the queued requests. resume: also the bytes whose sending a signal handler interrupted. */
 static int flush(FcEndpoint* ep, bool resume) {
   int rc;
   Py_BEGIN_ALLOW_THREADS rc = fc_endpoint_lock(ep, 0);
@@ -111,7 +111,7 @@ static PyObject* pipeline_flush(PyPipeline* self, PyObject* none) {
   Py_RETURN_NONE;
 }
 
-/* Until all is answered. */
+/* Waits until all calls are answered. */
 static PyObject* pipeline_wait(PyPipeline* self, PyObject* none) {
   FcEndpoint* ep = self->endpoint->ep;
   int rc;
@@ -127,11 +127,11 @@ static PyObject* pipeline_wait(PyPipeline* self, PyObject* none) {
 
 /* ---- map: the calls need no object each ---- */
 
-enum { WINDOW = 4096 }; /* calls on their way: enough to keep both sides busy */
+enum { WINDOW = 4096 }; /* pending calls: enough to keep both peers busy */
 
 typedef struct Window {
   FcCall* calls[WINDOW];
-  size_t begun, taken; /* the places are these, modulo WINDOW */
+  size_t begun, taken; /* counts; modulo WINDOW they are indices */
   PyObject* results;
 } Window;
 
@@ -195,7 +195,7 @@ static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
     rc = map_all(window, function, items);
     while (window->taken != window->begun) {
       FcCall* call = window->calls[window->taken++ % WINDOW];
-      fc_call_cancel(call); /* after a failure: nobody will ask */
+      fc_call_cancel(call); /* after a failure: its result is not needed */
       fc_decref(&call->header);
     }
   }
@@ -212,7 +212,7 @@ static PyObject* pipeline_enter(PyObject* self, PyObject* none) {
   return Py_NewRef(self);
 }
 
-/* What was begun is answered at the end of the block; when that raises, nobody waits. */
+/* The end of the block waits for all calls, unless the block raised. */
 static PyObject* pipeline_exit(PyPipeline* self, PyObject* args) {
   PyObject* kind = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : Py_None;
   if (kind == Py_None) return pipeline_wait(self, NULL);
@@ -226,18 +226,18 @@ static PyObject* pipeline_repr(PyPipeline* self) {
 
 static PyMethodDef methods[] = {
     {"map", (PyCFunction)pipeline_map, METH_VARARGS,
-     "map($self, function, items, /)\n--\n\nThe results of function(item) for each item (a tuple is several "
-     "arguments), "
-     "in order. The first exception ends it."},
-    {"flush", (PyCFunction)pipeline_flush, METH_NOARGS, "flush($self, /)\n--\n\nSend what has gathered."},
-    {"wait", (PyCFunction)pipeline_wait, METH_NOARGS, "wait($self, /)\n--\n\nUntil all calls are answered."},
+     "map($self, function, items, /)\n--\n\n"
+     "The results of function(item) for each item (a tuple is several arguments), in order. Stops at the first\n"
+     "exception."},
+    {"flush", (PyCFunction)pipeline_flush, METH_NOARGS, "flush($self, /)\n--\n\nSend the queued requests."},
+    {"wait", (PyCFunction)pipeline_wait, METH_NOARGS, "wait($self, /)\n--\n\nWait until all calls have ended."},
     {"__enter__", pipeline_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)pipeline_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
 PyTypeObject FcPipeline_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Pipeline",
-    .tp_doc = "Calls of one session that do not wait for each other: p(function, *args) gives a Call.",
+    .tp_doc = "Sends calls of one session without waiting for replies: p(function, *args) returns a Call.",
     .tp_basicsize = sizeof(PyPipeline),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = pipeline_new,
@@ -249,7 +249,6 @@ PyTypeObject FcPipeline_Type = {
 };
 
 PyMethodDef fc_call_functions[] = {{"submit", submit, METH_VARARGS,
-                                    "submit(function, args, keep=False, /)\n--\n\nBegin a call of a remote Function: a "
-                                    "Call, or None for a function of "
-                                    "this process."},
+                                    "submit(function, args, keep=False, /)\n--\n\nBegin a call of a remote Function; "
+                                    "return a Call, or None for a function of this process."},
                                    {NULL, NULL, 0, NULL}};

@@ -35,12 +35,12 @@ static PyObject* endpoint_request(PyEndpoint* self, PyObject* args) {
 
 /* ---- the beginning of a session ---- */
 
-/* What a session begins with. */
+/* The reply to the first requests of a session. */
 typedef struct Beginning {
   fc_wire_packet init;
-  FcWireArgs between;  /* names of functions that the servers between have, one each, when they are farcall's */
-  int32_t known;       /* how many of these there are */
-  uint64_t hello;      /* handle of the server's function; 0: it is a TVM server */
+  FcWireArgs between;  /* names of functions, one for each relay, which the relay knows if it is farcall's */
+  int32_t known;       /* how many of these names are known */
+  uint64_t hello;      /* handle of the server's hello function; 0: a TVM server */
 } Beginning;
 
 static int encode_lookup(FcEndpoint* ep, const TVMFFIAny* name, size_t* used) {
@@ -48,7 +48,7 @@ static int encode_lookup(FcEndpoint* ep, const TVMFFIAny* name, size_t* used) {
   return fc_endpoint_encode(ep, &lookup, used);
 }
 
-/* The handle; 0 when there is no such function, or this client may not have it. */
+/* The handle; 0 if the function does not exist or this client may not use it. */
 static int read_lookup(FcEndpoint* ep, uint64_t* handle) {
   fc_wire_packet reply;
   *handle = 0;
@@ -63,8 +63,8 @@ static int read_lookup(FcEndpoint* ep, uint64_t* handle) {
 }
 
 /*
- * kInitServer, and in the same write the question for a function that only farcall's servers have: what they can do
- * beyond the protocol costs no round trip to learn, and a TVM server answers with a null pointer.
+ * Sends kInitServer, and in the same write a lookup of a function that only farcall servers have: learning their
+ * features costs no round trip. A TVM server answers the lookup with a null pointer.
  */
 static int begin_session(FcEndpoint* ep, Beginning* begin) {
   static const char name[] = "farcall.rpc.hello";
@@ -158,20 +158,20 @@ static PyObject* endpoint_function(PyEndpoint* self, PyObject* args) {
   if (!function) return fc_raise_slot();
   PyObject* text = PyUnicode_FromString(name);
   PyObject* wrapped = text ? fc_function_wrap(function, text) : NULL;
-  /* Tensors are read during the call: a view is enough. */
+  /* The call reads tensors while it runs: views suffice. */
   if (wrapped) ((FcFunction*)wrapped)->views = ~UINT64_C(0);
   Py_XDECREF(text);
   return wrapped;
 }
 
-/* rename_remote(function, name): what messages call it. */
+/* rename_remote(function, name): sets the function's name in messages. */
 static PyObject* rename_remote(PyObject* Py_UNUSED(module), PyObject* args) {
   PyObject *object, *name;
   if (!PyArg_ParseTuple(args, "O!U:rename_remote", &FcFunction_Type, &object, &name)) return NULL;
   TVMFFIObject* function = ((FcFunction*)object)->object;
   FcRemoteFunction* remote = function ? fc_remote_function_of(function) : NULL;
   const char* text = PyUnicode_AsUTF8(name);
-  if (!remote) return PyErr_Format(PyExc_TypeError, "rename_remote: %R is no function of a session", object);
+  if (!remote) return PyErr_Format(PyExc_TypeError, "rename_remote: %R is not a function of a session", object);
   if (!text) return NULL;
   snprintf(remote->name, sizeof remote->name, "%s", text);
   fc_incref(function);
@@ -187,7 +187,7 @@ static PyObject* endpoint_release(PyEndpoint* self, PyObject* handle) {
   Py_RETURN_NONE;
 }
 
-/* ---- limits of time, counters ---- */
+/* ---- deadlines and counters ---- */
 
 static PyObject* set_deadline(PyObject* Py_UNUSED(module), PyObject* at) {
   long long value = PyLong_AsLongLong(at), before = fc_deadline;
@@ -204,7 +204,7 @@ static PyObject* get_stats(PyEndpoint* self, void* Py_UNUSED(closure)) {
                        (unsigned long long)c->copied_out, (unsigned long long)in, (unsigned long long)out);
 }
 
-/* ---- entering it all ---- */
+/* ---- registration ---- */
 
 static PyMethodDef methods[] = {{"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
                                 {"set_features", (PyCFunction)endpoint_set_features, METH_VARARGS, NULL},
@@ -215,19 +215,19 @@ static PyMethodDef methods[] = {{"start", (PyCFunction)endpoint_start, METH_VARA
 
 static PyObject* get_peer(PyEndpoint* self, void* Py_UNUSED(closure)) { return PyUnicode_FromString(self->ep->peer); }
 
-/* Read by the thread of a progress bar while another sends. */
+/* The thread of a progress bar reads it while another thread sends. */
 static PyObject* get_sent(PyEndpoint* self, void* Py_UNUSED(closure)) {
   return PyLong_FromUnsignedLongLong(__atomic_load_n(&self->ep->bytes_out, __ATOMIC_RELAXED));
 }
 
 static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see farcall.rpc.Stats.", NULL},
-                               {"peer", (getter)get_peer, NULL, "Who the other side is.", NULL},
+                               {"peer", (getter)get_peer, NULL, "The address of the peer.", NULL},
                                {"sent", (getter)get_sent, NULL, "Bytes sent so far.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
 PyMethodDef fc_remote_functions[] = {
-    {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same one by another name."},
-    {"set_deadline", set_deadline, METH_O, "When this thread's remote calls must have ended; answers the one before."},
+    {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same function by another name."},
+    {"set_deadline", set_deadline, METH_O, "Set the deadline of this thread's remote calls; return the previous one."},
     {NULL, NULL, 0, NULL}};
 
 static int add(PyObject* descriptor, const char* name) {

@@ -1,8 +1,8 @@
-/* farcall._core.RemoteRef: an object of the far side that has no form here. */
+/* farcall._core.RemoteRef: an object on the server that has no Python class in this process. */
 #include "python/convert.h"
 #include "python/rpc/remote.h"
 
-/* Makes something more useful of a fresh RemoteRef: set by farcall.rpc. */
+/* Makes a more specific Python object of a new RemoteRef: set by farcall.rpc. */
 static PyObject* hook;
 
 static PyObject* make(PyTypeObject* type, FcRemoteObj* object) {
@@ -21,7 +21,7 @@ PyObject* fc_remote_wrap_object(TVMFFIObject* object) {
   return better;
 }
 
-/* From another: subclasses are made of what a call gave. */
+/* Makes a subclass instance from another RemoteRef, which a call returned. */
 static PyObject* ref_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyObject* other;
   (void)kwargs;
@@ -52,7 +52,7 @@ int fc_set_remote_ref(FcArgs* args, const FcSetter* setter, int32_t i, PyObject*
   return 0;
 }
 
-/* ---- what Python sees ---- */
+/* ---- the type ---- */
 
 static PyObject* get_kind(PyObject* self, void* closure) {
   (void)closure;
@@ -94,15 +94,15 @@ PyMethodDef fc_remote_ref_functions[] = {
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef getset[] = {
-    {"type_index", get_kind, NULL, "What the far side says it is, as the C ABI numbers it.", NULL},
-    {"type_name", get_type_name, NULL, "The same as a name, such as ffi.Map.", NULL},
-    {"handle", get_handle, NULL, "The far side's number for it.", NULL},
-    {"endpoint", get_endpoint, NULL, "The connection that it lives behind.", NULL},
+    {"type_index", get_kind, NULL, "The type index of the C ABI that the server states.", NULL},
+    {"type_name", get_type_name, NULL, "The name of that type, such as ffi.Map.", NULL},
+    {"handle", get_handle, NULL, "The server's handle of the object.", NULL},
+    {"endpoint", get_endpoint, NULL, "The endpoint of the object's session.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
 PyTypeObject FcRemoteRef_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.RemoteRef",
-    .tp_doc = "An object of the far side. It can be passed to functions there; it is released with its last reference.",
+    .tp_doc = "An object on the server, for its functions to take. Dropping the last reference releases it.",
     .tp_basicsize = sizeof(PyRemoteRef),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = ref_new,

@@ -1,4 +1,4 @@
-/* What Python does with tensors of a session: copies, views, and where they are. */
+/* Remote tensors for Python: copies, views, and their devices. */
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/rpc/remote.h"
@@ -28,7 +28,7 @@ static PyObject* endpoint_empty(PyEndpoint* self, PyObject* args) {
   Py_END_ALLOW_THREADS return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
 }
 
-/* ---- copies between here and there ---- */
+/* ---- copies between local and remote ---- */
 
 /* The tensor behind any Python tensor; FcArgs keeps it until fc_args_end. */
 static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* what) {
@@ -41,7 +41,7 @@ static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* 
   if (dl && fc_device_is_remote(dl->device)) {
     PyErr_Format(PyExc_ValueError,
                  "%s: the tensor is on a session already; session.copy copies among the tensors of one, "
-                 "and .numpy() brings it here",
+                 "and .numpy() fetches it",
                  what);
   } else if (dl) {
     PyErr_Format(PyExc_ValueError,
@@ -185,7 +185,7 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
 
 /* ---- views ---- */
 
-/* A view of a remote tensor: its data is a handle, so where it begins is said by byte_offset alone. */
+/* A view of a remote tensor: its data is a handle, so only byte_offset can say where it begins. */
 static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
   PyObject *base, *dims, *steps;
   long long byte_offset;
@@ -216,10 +216,10 @@ PyMethodDef fc_remote_tensor_methods[] = {{"empty", (PyCFunction)endpoint_empty,
                                           {NULL, NULL, 0, NULL}};
 
 PyMethodDef fc_remote_tensor_functions[] = {
-    {"fetch_remote", fetch_remote, METH_O, "Copies a remote Tensor into a local one."},
-    {"copy_to_remote", copy_to_remote, METH_VARARGS, "copy_to_remote(remote, local): the local one into the remote."},
-    {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): the other way."},
+    {"fetch_remote", fetch_remote, METH_O, "Copy a remote Tensor into a new local one."},
+    {"copy_to_remote", copy_to_remote, METH_VARARGS, "copy_to_remote(remote, local): copy local into remote."},
+    {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): copy remote into local."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
-    {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): parts of remote memory."},
-    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset) of a remote Tensor."},
+    {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): copy parts of remote memory."},
+    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset): view a remote Tensor."},
     {NULL, NULL, 0, NULL}};

@@ -1,8 +1,8 @@
 /*
  * farcall._core.Dispatcher: the server for Python. Its policy is a Python object with two methods:
  *   find(name) -> None | (Function, scope, naming)      see FcExport
- *   begin(values) -> values                             what kInitServer is answered; (Endpoint, number of values)
- *                                                       names the next hop
+ *   begin(values) -> values                             the reply to kInitServer, or (Endpoint, number of values) for
+ *                                                       the next hop
  */
 #include "python/convert.h"
 #include "python/errors.h"
@@ -16,7 +16,7 @@ typedef struct {
   PyObject_HEAD PyObject* endpoint;
   PyObject* policy;
   PyObject* limits;  /* a str, which the server borrows */
-  PyObject* entropy; /* NULL: the system's */
+  PyObject* entropy; /* NULL: the system's random source */
   FcServer server;
   bool serving; /* under the GIL */
   PyObject* weakrefs;
@@ -37,7 +37,7 @@ static int found(PyObject* answer, TVMFFIByteArray name, FcExport** out) {
   return 0;
 }
 
-/* Bytes that are no text are the name of nothing. */
+/* Bytes that are not UTF-8 name no function. */
 static PyObject* ask_for(PyDispatcher* self, TVMFFIByteArray name) {
   PyObject* text = PyUnicode_DecodeUTF8(name.data, (Py_ssize_t)name.size, "replace");
   return text ? PyObject_CallMethod(self->policy, "find", "N", text) : NULL;
@@ -56,7 +56,7 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
 
 static int reply_python(FcServer* server, PyObject* values) {
   FcWireArgs wire;
-  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "begin() gives a tuple, got %R", values), -1;
+  if (!PyTuple_Check(values)) return PyErr_Format(PyExc_TypeError, "begin() must return a tuple, got %R", values), -1;
   if (fc_wire_args_from_py(values, &wire) < 0) return -1;
   int rc = fc_server_reply(server, wire.any, wire.n);
   PyMem_Free(wire.any);
@@ -64,7 +64,7 @@ static int reply_python(FcServer* server, PyObject* values) {
   return rc;
 }
 
-/* (Endpoint, int): the session goes on there, and so many of the values of kInitServer said so. */
+/* (Endpoint, int): the next hop of the session, and how many values of kInitServer named it. */
 static int go_on(FcServer* server, PyObject* values) {
   int taken;
   PyObject* endpoint;
@@ -183,7 +183,7 @@ static void dispatcher_dealloc(PyDispatcher* self) {
   Py_TYPE(self)->tp_free((PyObject*)self);
 }
 
-/* Functions of Python that are called below find the thread's state at once. */
+/* Sets the thread state, so that Python functions called during serving need not look it up. */
 static int run(FcServer* server) {
   PyThreadState* state = PyEval_SaveThread();
   void* outer = fc_thread.python_state;
@@ -198,9 +198,9 @@ static int run(FcServer* server) {
   return rc;
 }
 
-/* A function that is served must not serve, nor take away what it was given. */
+/* A function that is being served must not call serve() or close(). */
 static bool is_serving(const PyDispatcher* self) {
-  if (self->serving) PyErr_SetString(PyExc_RuntimeError, "this session is being served just now");
+  if (self->serving) PyErr_SetString(PyExc_RuntimeError, "this session is being served already");
   return self->serving;
 }
 
@@ -245,7 +245,7 @@ static PyObject* get_serving(PyDispatcher* self, void* Py_UNUSED(closure)) { ret
 
 static PyGetSetDef getset[] = {{"last_error", (getter)get_last_error, NULL, "See keep_errors.", NULL},
                                {"serving", (getter)get_serving, NULL, "Whether serve() runs.", NULL},
-                               {"handles", (getter)get_handles, NULL, "How many handles the client holds.", NULL},
+                               {"handles", (getter)get_handles, NULL, "The number of the client's handles.", NULL},
                                {NULL, NULL, NULL, NULL, NULL}};
 
 PyTypeObject FcDispatcher_Type = {
@@ -273,5 +273,5 @@ static PyObject* standard_scope(PyObject* Py_UNUSED(module), PyObject* name) {
 
 PyMethodDef fc_dispatcher_functions[] = {
     {"standard_scope", standard_scope, METH_O,
-     "standard_scope(name, /)\n--\n\nWhat a session needs to call a standard function; None: `name` is not of one."},
+     "standard_scope(name, /)\n--\n\nThe scope that a standard function requires; None if `name` is not one."},
     {NULL, NULL, 0, NULL}};

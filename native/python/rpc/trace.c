@@ -1,4 +1,4 @@
-/* Spans of the session's trace, as Python sees them (farcall.rpc.trace). */
+/* Spans of the session's trace for Python (farcall.rpc.trace). */
 #include "session/trace.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static PyObject* trace_stop(PyObject* module, PyObject* none) {
 }
 
 PyMethodDef fc_trace_functions[] = {
-    {"trace_start", trace_start, METH_NOARGS, "trace_start()\n--\n\nNote from now on what takes how long."},
+    {"trace_start", trace_start, METH_NOARGS, "trace_start()\n--\n\nStart recording spans."},
     {"trace_stop", trace_stop, METH_NOARGS,
-     "trace_stop()\n--\n\nWhat was noted: (track, category, name, start_ns, duration_ns)."},
+     "trace_stop()\n--\n\nStop; return the spans: (track, category, name, start_ns, duration_ns)."},
     {NULL, NULL, 0, NULL}};

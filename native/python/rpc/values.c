@@ -103,7 +103,7 @@ static int tagged_from_py(PyObject* tuple, PySlot* slot, TVMFFIAny* out) {
       slot->string = (TVMFFIByteArray){PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes)};
       out->v_ptr = &slot->string;
       return 0;
-    default: PyErr_Format(PyExc_TypeError, "%R is no tagged wire value", tuple); return -1;
+    default: PyErr_Format(PyExc_TypeError, "%R is not a tagged wire value", tuple); return -1;
   }
 }
 

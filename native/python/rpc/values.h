@@ -1,6 +1,6 @@
 /*
- * How values of packets look to Python code. None, bool, int, float, str, bytes, dtype and Device are themselves;
- * the rest are tuples that begin with the type index of their wire value:
+ * The Python forms of values in packets. None, bool, int, float, str, bytes, dtype and Device stay as they are; other
+ * values are tuples that begin with the type index of their wire value:
  *   (4 | 68 | 73 | 115, handle)                        opaque pointer, function, module, object
  *   (7, data, byte_offset, device, dtype, (dim, ...))  tensor
  *   (9, bytes)                                         bytes as a server returns them
@@ -11,7 +11,7 @@
 #include "python/types.h"
 #include "session/endpoint.h"
 
-/* Arguments on their way out; they borrow from the Python values. */
+/* The arguments of a packet to send, which borrow from the Python values. */
 typedef struct {
   TVMFFIAny* any; /* release with PyMem_Free */
   int32_t n;

@@ -1,7 +1,7 @@
 """Calls by a Signature, beside IREE's Python runtime: packing, unpacking, nesting, parsing; no kernel runs.
 
-IREE's packer copies every array into a buffer of its device, and checks no dims; farcall's checks them all,
-and shares the memory.
+IREE's packer copies every array into a device buffer and checks no dims; farcall's checks all dims and
+shares the memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Call = Callable[[], object]
 
 
 def run() -> list[Row]:
-    """The rows of issue 5, and what a Function's call costs with and without a Signature."""
+    """Rows for packing, nesting and parsing; and for calls of a Function with and without a Signature."""
     return [*_flat(), *_nested(), *_sizes(), *_parse(), *_functions()]
 
 
@@ -95,7 +95,7 @@ def _row(work: str, ours: Call, rival: Call, seconds: float) -> list[Row]:
 
 
 def _sizes() -> Iterator[Row]:
-    """Packing shares memory, so its cost does not depend on how much there is."""
+    """Packing shares memory, so its cost does not depend on the size of the arrays."""
     abi, theirs = FunctionAbi(FLAT), Iree([["ndarray", "f32", 1, None]] * 2, [])
     small, large = _arrays(1, 4)[0], _arrays(1, 16 << 20)[0]
     calls = {
@@ -108,7 +108,7 @@ def _sizes() -> Iterator[Row]:
 
 
 def _parse() -> Iterator[Row]:
-    """100 arguments, in IREE's raw form of 2020 and in its JSON of today."""
+    """100 arguments, in IREE's raw encoding of 2020 and in its JSON of today."""
     attributes = {"f": f"I{100 * 11 + 1}!{'B9!t6d1d384' * 100}R1!", "fv": "1"}
     text = json.dumps({"a": [["ndarray", "f32", 2, i + 1, None] for i in range(100)], "r": [], "v": 1})
 
@@ -139,7 +139,7 @@ def _alone(work: str, call: Call, seconds: float) -> Row:
 
 
 def _functions() -> Iterator[Row]:
-    """The same kernel with a Signature and without: what the checks of two arrays cost."""
+    """The same kernel with and without a Signature: the cost of checking two arrays."""
     plain, signed = ffi.Function(_nothing), ffi.Function(_nothing)
     signed.signature = Signature.of({"a": "float32[n]", "b": "float32[n]"})
     a, b = _arrays(2)

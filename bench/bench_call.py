@@ -63,10 +63,10 @@ BATCH = 200
 
 
 def run() -> list[Row]:
-    """Calls by kind of argument, results, callbacks, errors, and tensors taken over."""
+    """Rows by kind of argument; results, callbacks, errors, and tensors whose ownership is transferred."""
     with tempfile.TemporaryDirectory() as folder:
         ours = ffi.load_library(build_kernels(Path(folder), "ours"))
-        # A file of its own: one that is loaded twice is mapped once, and bound to one runtime.
+        # A separate file: a file that is loaded twice is mapped once, and bound to one runtime only.
         theirs = tvm_ffi.load_module(str(build_kernels(Path(folder), "theirs")))
         lent = ffi.load_library(build_kernels(Path(folder), "lent"))["nothing"]
         lent.views = True
@@ -91,7 +91,7 @@ def build_kernels(folder: Path, name: str) -> Path:
 
 
 def _batch(function: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], None]:
-    """BATCH calls written as a user writes them: no wrapper around the call takes part in the time."""
+    """BATCH calls written as a user writes them, so that the time includes no wrapper around the call."""
     scope = {"f": function, "repeat": range(BATCH)} | {f"a{i}": arg for i, arg in enumerate(args)}
     actual = ", ".join(f"a{i}" for i in range(len(args)))
     local = ", ".join(f"{name}={name}" for name in scope)
@@ -250,7 +250,7 @@ def _errors(ours: Any, theirs: Any, bound: Any) -> list[Row]:
 
 
 def _throwers() -> dict[str, Callable[[], object]]:
-    """The same function by either library's headers; compiled once, and taken from their caches later."""
+    """The same function with each library's headers; compiled once, then taken from the libraries' caches."""
     mine = 'void fail() { throw farcall::Error("ValueError", "as it was asked to"); }'
     rival = 'void fail() { TVM_FFI_THROW(ValueError) << "as it was asked to"; }'
     return {

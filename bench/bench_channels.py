@@ -1,8 +1,8 @@
-"""Sessions over the other channels: Unix sockets and shared memory beside what they allow, TLS beside TCP.
+"""Sessions over the other channels: Unix sockets and shared memory beside their limits, TLS beside TCP.
 
-The sides of shared memory spin for a moment before they sleep. On cores of their own the kernel has no part
-in a round trip, and what is left of a null call is encoding, decoding and the function itself. Its limit is a
-C program over two slots whose sides wait in the same way, in the same place.
+Both peers of a shared-memory channel spin for a moment before they sleep. On separate cores the kernel takes
+no part in a round trip: a null call costs only encoding, decoding and the function itself. Its limit is
+measured by a C program over two slots, whose processes wait in the same way on the same cores.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _unix(folder: Path, limits: Limits) -> list[Row]:
 
 
 def _shared_calls(folder: Path, limits: Limits, peer: int) -> list[Row]:
-    """The far sides run on the core ``peer``, the near ones on the last."""
+    """The servers run on the core ``peer``, the clients on the last core."""
     start, numbers = limits.started, (CALLS, REQUEST, REPLY, peer)
     with ExitStack() as stack:
         with on_core(peer):

@@ -1,4 +1,4 @@
-"""Compiling a kernel of one line: what an author waits for, by our header and by the rival's."""
+"""The time to compile a kernel of one line, with our header and with the rival's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THEIRS = f"#include <tvm/ffi/tvm_ffi.h>\n{FUNCTION}TVM_FFI_DLL_EXPORT_TYPED_FUNC
 
 
 def run() -> list[Row]:
-    """A row for each level of optimisation; processor time, since the compiler is a process of its own."""
+    """A row for each level of optimisation, in processor time of the compiler's process."""
     return [_row(level) for level in ("-O0", "-O2")]
 
 

@@ -1,7 +1,7 @@
-"""Sessions that go on through other servers: what a hop costs, and what a pipeline saves.
+"""Sessions through other servers: the cost of a hop, and the time that a pipeline saves.
 
-The calls that are compared take turns one by one. The processes of a round trip work one after the other; see
-rpc_ends for why they share a core.
+The compared calls alternate one by one. The processes of a round trip work one after the other; see rpc_ends
+for why they share a core.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run() -> list[Row]:
 
 
 def _chain(session: fc.Session, function: fc.ffi.Function) -> None:
-    """Each call takes the result of the one before, which is not here yet."""
+    """Each call takes the result of the previous one, which has not arrived yet."""
     with session.pipeline() as pipeline:
         call: object = 1
         for _ in range(DEPENDENT):

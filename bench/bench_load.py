@@ -1,4 +1,4 @@
-"""Importing farcall, and loading a library: what a program pays before its first call."""
+"""Importing farcall, and loading a library: a program's costs before its first call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run() -> list[Row]:
 
 
 def _import() -> Row:
-    """In processes of their own; the interpreter's start does not count. Without numpy and torch."""
+    """Each import in a new process, without the interpreter's start, and without numpy and torch."""
     script = (
         "import sys, time; start = time.perf_counter(); import farcall, farcall.ffi; "
         "took = time.perf_counter() - start; assert not {'numpy', 'torch'} & set(sys.modules); print(took)"
@@ -51,7 +51,7 @@ def _load() -> list[Row]:
 
 
 def _pairs(ours: list[Path], theirs: list[Path]) -> tuple[list[float], list[float]]:
-    """Seconds of each load. The two take turns, also in who begins: the second finds the linker warm."""
+    """Seconds of each load. The libraries take turns to be first, because the second finds a warm linker."""
     mine: list[float] = []
     rivals: list[float] = []
     for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -83,7 +83,7 @@ def _row(work: str, mine: list[float], rivals: list[float]) -> Row:
 
 
 def _inline() -> list[Row]:
-    """What each start of a program pays that has kernels in its source: they are built, and found again."""
+    """The cost of kernels in a program's source at each later start, which finds the cached build."""
     mine = "int64_t one_more(int64_t x) { return x + 1; }"
     contenders = {
         "farcall": lambda: cpp.load_inline("bench_inline", cpp_sources=mine, functions=["one_more"]),

@@ -61,7 +61,7 @@ def _session(model: bytes) -> onnxruntime.InferenceSession:
 
 
 def _fused(folder: Path, flags: str) -> Callable[..., object]:
-    """The hand-fused loop, by the system compiler, called through ctypes; it writes to memory that it has."""
+    """The hand-fused loop, built by the system compiler, called through ctypes with a preallocated result."""
     (folder / "fused.c").write_text(FUSED)
     compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("gcc") or "cc"]
     library = folder / f"fused{flags.replace(' ', '')}.so"

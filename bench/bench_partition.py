@@ -20,7 +20,7 @@ _ROUNDS = 7
 
 
 class _Claims:
-    """A backend that claims by operator."""
+    """A backend that takes nodes by operator."""
 
     def __init__(self, name: str, operators: frozenset[str] | None) -> None:
         self.name = name
@@ -92,7 +92,7 @@ _GRAPHS: dict[str, Callable[[int], onnx.ModelProto]] = {
 def _measure(proto: onnx.ModelProto) -> tuple[float, float]:
     """Seconds to load (parse, check, infer shapes), and to load and cut.
 
-    Of CPU time: one thread does it all, so on an idle machine it is the time on the clock.
+    CPU time: one thread does all the work, so on an idle machine this equals elapsed time.
     """
     start = time.process_time()
     model = load_model(proto)

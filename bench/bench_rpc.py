@@ -1,6 +1,6 @@
-"""Sessions over TCP beside Apache TVM's, and beside C programs that move the same bytes.
+"""Sessions over TCP, beside Apache TVM's and beside C programs that move the same bytes.
 
-Every row's contenders take turns in short blocks. See rpc_ends for where their processes run, and why.
+The contenders of a row alternate in short blocks. See rpc_ends for the cores on which their processes run.
 """
 
 from __future__ import annotations
@@ -119,15 +119,15 @@ def _copies(ends: Ends) -> list[Row]:
 
 
 def _file(ends: Ends) -> list[Row]:
-    """A developer's loop: one name, each time another content, none of which the server has.
+    """A developer's loop: uploads under one name, each time with content that the server does not have.
 
-    From the third upload on a server writes over what it stored the time before the last; two uploads come
-    before those that count, for us and for the program that stores files like that ("channel into a file").
+    From the third upload on, the server overwrites the content before the previous one. So two
+    untimed uploads come first, for farcall and for the C program that stores so ("channel into a file").
     """
     data, numbers = os.urandom(FILE), iter(range(1 << 30))
 
     def ours() -> float:
-        fresh = data[:-8] + next(numbers).to_bytes(8, "little")  # the server has none of this content
+        fresh = data[:-8] + next(numbers).to_bytes(8, "little")  # content that the server does not have
         return once(lambda: ends.session.upload(fresh, "bench.bin"))
 
     ours()  # and once more by blocks
@@ -162,7 +162,7 @@ def _connect(ends: Ends) -> list[Row]:
 
 
 def _many_sessions() -> list[Row]:
-    """One of many sessions is called while the others do nothing."""
+    """Calls in one of many sessions while the others are idle."""
     with ExitStack() as stack:
         url = stack.enter_context(serve())
         nop = stack.enter_context(fc.connect(url)).get_function("bench.nop")

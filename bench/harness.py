@@ -1,9 +1,9 @@
-"""How everything here is measured: rounds in turn, medians, ratios.
+"""How the benchmarks measure: alternating rounds, medians, ratios.
 
-The machines are noisy, so one absolute time means little. All contenders of a row run in turn within each
-round; the rounds are left out in which the machine had other work, which are those that took all
-contenders together the longest; the median over the other half counts, and what is quoted is the ratio.
-The spread is (third quartile - first quartile) / median of our own rounds.
+The machines are noisy, so an absolute time means little. In each round, all contenders of a row run in turn.
+The slower half of the rounds, by the sum over all contenders, is left out, because the machine was then busy
+with other work. The result is the ratio of the medians over the other half. The spread is (third quartile -
+first quartile) / median of farcall's rounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the limit is kept in this run; None without a limit."""
+        """Whether this run kept the limit; None without a limit."""
         if self.reach_ratio is not None and self.ratio is not None:
             return self.ratio <= self.reach_ratio
         if self.reach_seconds is not None:
@@ -45,7 +45,7 @@ class Row:
 
 
 def loops(call: Callable[[], object], seconds: float = 0.01) -> int:
-    """How many calls take about ``seconds``. The first, which may import and learn, does not count."""
+    """How many calls take about ``seconds``. The first call, which may import modules, is not timed."""
     call()
     count = 1
     while True:
@@ -59,7 +59,7 @@ def loops(call: Callable[[], object], seconds: float = 0.01) -> int:
 
 
 def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 61) -> dict[str, list[float]]:
-    """Seconds a call, by contender and round, of the quieter half; contenders take turns within a round."""
+    """Seconds per call, by contender and round, of the quieter half; contenders alternate in each round."""
     counts = {name: loops(call) for name, call in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     gc.disable()
@@ -77,7 +77,7 @@ def in_turn(contenders: Mapping[str, Callable[[], object]], rounds: int = 61) ->
 
 
 def blocks(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """As :func:`in_turn`, of contenders that measure themselves, maybe in another process."""
+    """As :func:`in_turn`, for contenders that measure themselves, perhaps in another process."""
     for measure in contenders.values():
         measure()  # warms up
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -105,7 +105,7 @@ def median_call(call: Callable[[], object], count: int) -> float:
 
 
 def quieter_half(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    """The rounds that took all contenders together the least, each measured by its own median."""
+    """The half of the rounds with the least total time, each contender relative to its own median."""
     medians = {name: statistics.median(samples) for name, samples in times.items()}
     rounds = range(len(next(iter(times.values()))))
     loads = [sum(samples[i] / medians[name] for name, samples in times.items()) for i in rounds]
@@ -114,7 +114,7 @@ def quieter_half(times: Mapping[str, list[float]]) -> dict[str, list[float]]:
 
 
 def spread(samples: list[float]) -> float:
-    """Quartile distance as a share of the median."""
+    """Interquartile range divided by the median."""
     low, middle, high = statistics.quantiles(samples, n=4)
     return (high - low) / middle
 
@@ -145,7 +145,7 @@ def rows_of(
     ratios: Mapping[str, float] | None = None,
     seconds: float | None = None,
 ) -> list[Row]:
-    """The rows of what was measured; see :func:`rows`. ``times`` is what the functions above give."""
+    """Rows from measured ``times``, as the functions above return them; see :func:`rows`."""
     medians = {name: statistics.median(samples) for name, samples in times.items()}
     rivals = [name for name in times if name != "farcall"]
     ours, ours_spread = medians["farcall"], spread(times["farcall"])

@@ -1,4 +1,4 @@
-"""The same work through nanobind, where it is installed: an extension that is compiled once, and kept."""
+"""The same work through nanobind, if installed: an extension that is compiled once and cached."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load() -> ModuleType | None:
 
 
 def _build(nanobind: Path, path: Path) -> None:
-    """As its guide for other build systems says: its sources are compiled along."""
+    """Compiles nanobind's sources into the extension, as its guide for other build systems says."""
     path.parent.mkdir(parents=True, exist_ok=True)
     (path.parent / "kernels.cpp").write_text(SOURCE)
     folders = [

@@ -1,12 +1,12 @@
-"""The ends of the lines that are measured: our server, TVM's client and server, and C programs.
+"""The peers of the measured connections: our server, TVM's client and server, and C programs.
 
-What a small round trip takes is decided by where its two processes run. On one core the kernel switches from
-one to the other. On two it wakes a core that sleeps, which takes several times as long, differs from moment
-to moment, and hides what the programs do. Left alone, each pair of processes settles in one state or the
-other for seconds. So all ends of a row of round trips are put on the *same* core: in this state a channel is
-the quickest, our own share of the time the largest, and ratios repeat to some percent. Shared memory, whose
-sides spin, is measured on two cores also. What moves many bytes or many calls at once keeps both ends busy,
-and is left to the scheduler. All processes live as long as their row: none is started for a round.
+The time of a small round trip depends on where its two processes run. On one core the kernel switches between
+them. On two cores it wakes a sleeping core, which takes several times as long, varies from moment to moment,
+and hides the cost of the programs. Without control, each pair of processes settles in one state or the other
+for seconds. So all processes of a row of round trips run on the *same* core: there a channel is the fastest,
+our share of the time the largest, and ratios repeat within a few percent. Shared memory, whose peers spin, is
+also measured on two cores. Work that moves many bytes or many calls at once keeps both peers busy, and is
+left to the scheduler. All processes live as long as their row: no round starts one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What runs here, and what is started here, stays on one core."""
+    """Keeps this process, and the processes that it starts in the block, on one core."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -39,7 +39,7 @@ def on_core(core: int) -> Iterator[None]:
 
 @contextmanager
 def serve(listen: str = "tcp://127.0.0.1:0", *options: str) -> Iterator[str]:
-    """A `farcall serve` with the functions of the bench; its URL."""
+    """Runs a `farcall serve` with the benchmark's functions; gives its URL."""
     command = [sys.executable, "-m", "farcall", "serve", "--listen", listen, "--init", EXPORTS, *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -54,7 +54,7 @@ Ask = Callable[..., float]
 
 @contextmanager
 def _asked(*command: str | Path) -> Iterator[Ask]:
-    """A process that measures itself on request: a line in, seconds out. It ends with its input."""
+    """Runs a process that measures on request: a line in, seconds out. The process ends with its input."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
 
@@ -70,13 +70,13 @@ def _asked(*command: str | Path) -> Iterator[Ask]:
 
 @contextmanager
 def tvm(calls: int) -> Iterator[Ask]:
-    """TVM's client with a session at TVM's server, see rpc_tvm.py. A block of small works has so many."""
+    """TVM's client with a session at TVM's server: see rpc_tvm.py. ``calls``: per block of small work."""
     with _asked(sys.executable, "-m", "bench.rpc_tvm", str(calls)) as ask:
         yield ask
 
 
 class Limits:
-    """The C programs that move the bytes and nothing else, compiled."""
+    """The compiled C programs that only move the bytes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,6 +86,6 @@ class Limits:
 
     @contextmanager
     def started(self, program: str, *words: str | int) -> Iterator[Ask]:
-        """One of them, with its arguments; see there. Each request measures a block."""
+        """Runs one program with its arguments, which its source explains. Each request measures a block."""
         with _asked(self._folder / program, *map(str, words)) as ask:
             yield ask

@@ -1,4 +1,4 @@
-"""What the servers of bench_rpc export: ``bench.nop``, which does nothing, in C."""
+"""The function that bench_rpc's servers export: ``bench.nop``, in C, which does nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import farcall as fc
 from farcall.toolchain import find_compiler
 
-LIBRARY = "FARCALL_BENCH_RPC"  # variable of the environment: the library, for the server's workers
+LIBRARY = "FARCALL_BENCH_RPC"  # environment variable: the library's path, for the server's workers
 NOP = "#include <farcall/c_api.h>\nFARCALL_KERNEL(nop) { return 0; }\n"
 
 
 def build(folder: Path) -> None:
-    """Compile it, and say where it is."""
+    """Compile the library, and set its path in the environment."""
     (folder / "nop.c").write_text(NOP)
     flags = ["-O2", "-shared", "-fPIC", f"-I{fc.ffi.include_dir()}"]
     find_compiler().run([*flags, "nop.c", "-o", "nop.so"], folder, "the benchmark's kernel")

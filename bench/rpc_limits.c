@@ -1,15 +1,15 @@
 /*
- * What a channel of this machine allows: `rpc_limits tcp|unix pingpong|send|store|receive COUNT A B`. For every line
+ * The limits of this machine's channels: `rpc_limits tcp|unix pingpong|send|store|receive COUNT A B`. For every line
  * on stdin it measures once, and prints the seconds.
  *
  *   pingpong   a request of A bytes, an answer of B bytes, COUNT times: the median round trip
  *   send       A bytes to the peer, which answers with one byte, COUNT times: the median time
- *   store      the same, and the peer writes them to a file in the folder for temporary files, over what it wrote the
- *              time before the last: as our server, which keeps a name's last content until the next is whole
+ *   store      the same, and the peer writes them to a temporary file, over the content before the previous one, as our
+ *              server does, which keeps a name's last content until the next is complete
  *   receive    one byte to the peer, which answers with A bytes
  *
- * The peer is a process of its own. Reads and writes are what the endpoint's are: one send for a request, recv until all
- * is there.
+ * The peer is a separate process. Reads and writes are those of the endpoint: one send for a request, recv until all
+ * bytes have arrived.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -70,10 +70,10 @@ static void no_delay(int fd) {
 }
 
 enum { PIECE = 512 << 10 };
-static int stores; /* whether the peer writes what it takes to a file */
+static int stores; /* whether the peer writes the bytes to a file */
 static FILE* files[2];
 
-/* The files' memory is there before the first of them is timed: to make it costs more than the bytes' way. */
+/* Allocates the files' memory before timing starts: allocating it costs more than moving the bytes. */
 static void make_files(const char* memory, size_t n) {
   for (int i = 0; i < 2; ++i) {
     files[i] = tmpfile();

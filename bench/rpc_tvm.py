@@ -1,6 +1,6 @@
-"""``python -m bench.rpc_tvm CALLS``: TVM's client and server: a name a line on stdin, seconds on stdout.
+"""``python -m bench.rpc_tvm CALLS``: TVM's client and server. Reads a name per line, prints seconds.
 
-A small work's seconds are the median of CALLS.
+The seconds of small work are the median of CALLS.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CALLS = int(sys.argv[1])
 
 
 def works(remote: Any) -> dict[str, Callable[[], float]]:
-    """By name: what gives the seconds of one unit."""
+    """By name: functions that return the seconds of one unit of work."""
     device = remote.cpu(0)
     nop = remote.get_function("testing.nop")
     here, small = np.zeros(64 << 20, "uint8"), np.zeros(1024, "uint8")
@@ -43,7 +43,7 @@ def main() -> None:
         return rpc.connect("127.0.0.1", server.port, key="k")
 
     def connect() -> float:
-        """One session at a time: that of the other works is closed for it."""
+        """TVM's server has one session at a time, so this closes the session of the other work."""
         nonlocal remote, known
         known = {}
         remote = None

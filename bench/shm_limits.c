@@ -1,14 +1,14 @@
 /*
- * What memory that two processes share allows: `shm_limits sleep|spin COUNT A B CORE`, `shm_limits copy COUNT A`.
+ * The limits of shared memory between two processes: `shm_limits sleep|spin COUNT A B CORE`, `shm_limits copy COUNT A`.
  * For every line on stdin it measures once, and prints the seconds.
  *
- *   sleep   a request of A bytes, an answer of B bytes, COUNT times: the median round trip, when a side that waits
+ *   sleep   a request of A bytes, an answer of B bytes, COUNT times: the median round trip, when a waiting process
  *           sleeps on a futex
- *   spin    the same when it spins and lets others run for a while before it sleeps
+ *   spin    the same when it spins and yields for a while before it sleeps
  *   copy    memcpy of A bytes, COUNT times: the median time
  *
- * The peer runs on CORE. The bytes are copied into the shared memory, and out of it. How a side spins is how ours does
- * (native/session/posix/channel_shm.c): it learns whether that is of use, or the other side waits for this very processor.
+ * The peer runs on CORE. The bytes are copied into the shared memory and out of it. Processes spin as our channel does
+ * (native/session/posix/channel_shm.c): they learn whether spinning helps, or the peer needs this very processor.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>

@@ -1,7 +1,7 @@
-"""An example accelerator, as a third party would write it: it computes Conv+Relu pairs, and nothing else.
+"""An example backend, as a third party would write it, for an accelerator that only computes Conv+Relu pairs.
 
-What it generates is plain C; a real one would emit its own instructions or call its library. Try it with
-``farcall demo``, or ``fc.partition(model, backends=[NpuBackend(), "c"])``.
+It generates plain C; a real backend would emit the accelerator's instructions or call its library. Try it
+with ``farcall demo``, or ``fc.partition(model, backends=[NpuBackend(), "c"])``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from farcall.graph.dims import dims
 
 
 def limits(match: Match) -> str | None:
-    """Why this Conv+Relu is not for us: the hardware convolves planes of known size, in float32."""
+    """Why the accelerator cannot compute this Conv+Relu: it convolves planes of known size, in float32."""
     conv, x, w = match.nodes[0], match.values["x"], match.values["w"]
     if x.dtype != ir.DataType.FLOAT or len(dims(x)) != 4:
         return "only float32 in two spatial dims"
@@ -26,7 +26,7 @@ def limits(match: Match) -> str | None:
 
 
 class NpuBackend(CBackendKit):
-    """Takes ``Relu(Conv(x, w, b))``: all filters at one pixel, with weights laid out for that."""
+    """Takes ``Relu(Conv(x, w, b))``: computes all filters at one pixel, with weights laid out for that."""
 
     name = "npu"
     color = "#e8883a"

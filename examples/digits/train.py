@@ -1,6 +1,6 @@
 """Train the demo's model: a small CNN for the handwritten digits that scikit-learn ships.
 
-Run once; what it writes (``digits.onnx``, ``test.npz``) is in the repository, so that the demo needs neither
+The files that it writes (``digits.onnx``, ``test.npz``) are in the repository, so that the demo needs neither
 PyTorch nor scikit-learn::
 
     pip install torch==2.13.0 onnxscript onnx scikit-learn

@@ -78,7 +78,7 @@ struct Traits<std::string> : Traits<std::string_view> {
 
 template <>
 struct Traits<const char*> : detail::CharsTraits<false> {
-  /* Who reads up to a NUL must not see less than was checked by its length, as of a path. */
+  /* A text with a NUL inside is refused: a reader that stops there would use less than was checked, as of a path. */
   static const char* get(const TVMFFIAny& any) {
     std::string_view chars = detail::chars_of(any, false);
     bool whole = any.type_index == kTVMFFIRawStr || std::memchr(chars.data(), 0, chars.size()) == nullptr;

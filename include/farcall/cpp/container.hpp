@@ -50,7 +50,7 @@ inline bool is_seq(const TVMFFIAny& any) noexcept {
   return any.type_index == kTVMFFIArray || any.type_index == kTVMFFIList;
 }
 
-/* The place of the first item that is no T, or the size. */
+/* The index of the first item that is not a T, or the size. */
 template <class T>
 int64_t first_misfit(const TVMFFISeqCell& seq) noexcept {
   int64_t i = 0;
@@ -76,7 +76,7 @@ struct SeqTraits : TraitsBase {
 
 namespace detail {
 
-/* What Array and List can be asked. Items are converted as they are read. */
+/* Read access to Array and List. Items are converted as they are read. */
 template <class T>
 class SeqReader : public ObjectRef {
  public:
@@ -127,7 +127,7 @@ class SeqReader : public ObjectRef {
 
 }  // namespace detail
 
-/* A list that is not changed once others have it. Copies share it; who changes one gets a list of its own. */
+/* An immutable list, which copies share; changing one of them copies the list first. */
 template <class T = Any>
 class Array : public detail::SeqReader<T> {
  public:

@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/env.hpp - what surrounds a call: streams, signals; and libraries that are linked in statically.
+ * farcall/cpp/env.hpp - the environment of a call: streams and signals; and statically linked libraries.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -16,7 +16,7 @@ extern "C" __attribute__((weak)) int TVMFFIEnvModRegisterSystemLibSymbol(const c
 
 namespace farcall {
 
-/* The stream that the caller's framework works on, on this device; NULL is the device's default. */
+/* The current stream of the caller's framework on this device; NULL is the device's default stream. */
 inline TVMFFIStreamHandle EnvGetStream(DLDevice device) noexcept {
   return TVMFFIEnvGetStream(static_cast<int32_t>(device.device_type), device.device_id);
 }
@@ -26,7 +26,7 @@ Stream EnvGetStream(DLDevice device) noexcept {
   return static_cast<Stream>(EnvGetStream(device));
 }
 
-/* Sets this thread's stream on a device, and puts the old one back when it goes. */
+/* Sets this thread's stream on a device, and restores the previous one at the end of the scope. */
 class StreamScope {
  public:
   StreamScope(DLDevice device, TVMFFIStreamHandle stream) : device_(device) {

@@ -110,7 +110,7 @@ class Error : public std::exception {
   std::string_view message() const noexcept { return object_ ? detail::view_of(cell()->message) : what(); }
   /* One line a frame, the most recent call first. */
   std::string_view backtrace() const noexcept { return object_ ? detail::view_of(cell()->backtrace) : ""; }
-  /* What led to this one, as `__cause__` in Python; nothing when there is none. */
+  /* The error that caused this one (`__cause__` in Python); empty without a cause. */
   std::optional<Error> cause() const noexcept {
     if (!object_ || !cell()->cause_chain) return std::nullopt;
     return Error(ObjectRef::share(cell()->cause_chain));
@@ -156,14 +156,14 @@ class Error : public std::exception {
 namespace detail {
 
 /*
- * A value that a function found wrong while it ran. Where the function ends it is known which argument that was: the
- * message gets a place in front.
+ * A value that a function found wrong while it ran. The wrapper of the function knows which argument it came from, and
+ * puts that before the message.
  */
 class Misfit : public Error {
  public:
   /* Without a place of its own in the traceback, which would be in these headers. */
   Misfit(std::string_view kind, std::string_view message) : Error(kind, message, nullptr, std::string()) {}
-  /* Which argument the value is, or comes from; -1 when nobody knows. */
+  /* The argument that the value is, or comes from; -1 if unknown. */
   virtual int32_t find(const TVMFFIAny*, int32_t) const noexcept { return -1; }
   Error at(const std::string& place) const {
     return Error(kind(), text(place, message()), nullptr, std::string(backtrace()));

@@ -91,9 +91,9 @@ inline constexpr bool kAllNamed = Named::value == 0 || Named::value == TypeOf<st
  *     FARCALL_EXPORT(scale, scale_rows, farcall::doc("Multiplies."), farcall::arg("x"), farcall::arg("by", 2.0),
  *                    farcall::like("x"));
  *
- * Give an `arg` for every parameter or for none. At namespace scope, but not in an unnamed one, whose symbols
- * nobody else sees; once for each name in a library. A lambda whose text has commas outside of parentheses, such
- * as those of Map<K, V>, is better a function with a name: to a macro they separate arguments.
+ * Give an `arg` for every parameter or for none. Use it at namespace scope, but not in an unnamed namespace, which
+ * hides its symbols; once for each name in a library. In place of a lambda with commas outside of parentheses, such as
+ * those of Map<K, V>, use a named function: to a macro, commas separate arguments.
  */
 #define FARCALL_EXPORT(name, ...) FARCALL_EXPORT_(name, __VA_ARGS__, ::farcall::detail::End{})
 

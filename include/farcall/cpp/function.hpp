@@ -12,7 +12,7 @@ namespace farcall {
 
 namespace detail {
 
-/* An argument of a call that goes out, for as long as the call lasts. */
+/* Holds an argument of an outgoing call until the call ends. */
 template <class T, bool kBorrows>
 class Held {
  public:
@@ -74,7 +74,7 @@ class Function : public ObjectRef {
     if (!out) return std::nullopt;
     return Function(adopt(out));
   }
-  /* The same; ValueError when there is none. */
+  /* The same; ValueError if the name is not registered. */
   static Function GetGlobalRequired(std::string_view name) {
     Optional<Function> found = GetGlobal(name);
     FARCALL_CHECK(found, "ValueError", "no global function is registered as `", name, "`");

@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/invoke.hpp - from the universal signature to a typed function, and what is said when they differ.
+ * farcall/cpp/invoke.hpp - calls a typed function with arguments of the C ABI, and reports arguments that do not fit.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -22,7 +22,7 @@ namespace detail {
 
 }  // namespace detail
 
-/* An argument: a value that knows its place. */
+/* An argument: a value with its index. */
 class PackedArg : public AnyView {
  public:
   PackedArg(const TVMFFIAny& raw, int32_t i) noexcept : AnyView(raw), i_(i) {}
@@ -35,7 +35,7 @@ class PackedArg : public AnyView {
   int32_t i_;
 };
 
-/* The arguments as they came: the only parameter of a function that checks them itself. */
+/* The raw arguments: the only parameter of a function that checks them itself. */
 class PackedArgs {
  public:
   PackedArgs(const TVMFFIAny* args, int32_t n) noexcept : args_(args), size_(n) {}
@@ -56,8 +56,8 @@ class PackedArgs {
 namespace detail {
 
 /*
- * What cold code needs to know of a type and of a function's types: tables, so that all of it compiles once, not
- * once for each function.
+ * Tables that describe a type and a function's types for cold code, which therefore compiles once, not once for each
+ * function.
  */
 struct TypeInfo {
   std::string (*name)();
@@ -163,7 +163,7 @@ FARCALL_COLD inline std::string signature_of(const Callee& callee) {
   return text(out, ") -> ", callee.info->result.name());
 }
 
-/* The beginning of what is said about an argument. */
+/* The beginning of a message about an argument. */
 FARCALL_COLD inline std::string argument_text(const Callee& callee, size_t i) {
   std::string name = callee.info->parameters ? text(" `", parameter_name(callee.get_options(), i), "`") : "";
   return text("argument ", i + 1, name, " of `", signature_of(callee), "`: ");
@@ -182,7 +182,7 @@ FARCALL_COLD inline int raise_misfit(const Misfit& misfit, const Callee& callee,
 
 /* ---- the call: hot code is one test of all tags, the conversions, and the function itself ---- */
 
-/* What is missing at the end comes from the defaults. */
+/* Fills in missing arguments at the end from the defaults. */
 FARCALL_COLD inline std::vector<TVMFFIAny> with_defaults(const Callee& callee, const TVMFFIAny* args, int32_t n) {
   const Options& options = callee.get_options();
   size_t given = static_cast<size_t>(n), arity = callee.info->arity;
@@ -218,7 +218,7 @@ constexpr bool is_parameter() noexcept {
   return true;
 }
 
-/* `own` keeps what is not as it came: defaults that were filled in, references that were followed. */
+/* `own` holds arguments that were replaced: defaults that were filled in, references that were followed. */
 template <class F, class R, class... P, size_t... I>
 FARCALL_INLINE void call_typed(F& function, const Callee& callee, FunctionType<R, P...>, const TVMFFIAny* args,
                                TVMFFIAny* result, std::vector<TVMFFIAny>& own, std::index_sequence<I...>) {
@@ -267,7 +267,7 @@ ShortCalls short_calls(const C& callable) {
   }};
 }
 
-/* The whole of an exported function: throws nothing but a thread's end, and leaves an error where it returns -1. */
+/* The body of an exported function: throws only to end a thread, and sets the thread's error when it returns -1. */
 template <class F>
 FARCALL_INLINE int invoke(F& function, const Callee& callee, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   using Type = typename TypeOf<std::decay_t<F>>::Type;

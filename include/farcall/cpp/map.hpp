@@ -12,7 +12,7 @@ namespace farcall {
 
 namespace detail {
 
-/* What Map and Dict can be asked, in the order of insertion. Keys and values are converted as they are read. */
+/* Read access to Map and Dict, in the order of insertion. Keys and values are converted as they are read. */
 template <class K, class V>
 class MapReader : public ObjectRef {
  public:
@@ -28,7 +28,7 @@ class MapReader : public ObjectRef {
     if (!found) return std::nullopt;
     return found->template cast<V>();
   }
-  /* KeyError when there is no such key. */
+  /* KeyError if the key is missing. */
   V at(const K& key) const {
     Optional<V> found = find(key);
     FARCALL_CHECK(found, "KeyError", describe(Any(key).raw()));
@@ -90,7 +90,7 @@ std::vector<Any> flatten(const Items& items) {
 
 }  // namespace detail
 
-/* A dict that is not changed once others have it. Copies share it. */
+/* An immutable dict, which copies share. */
 template <class K = Any, class V = Any>
 class Map : public detail::MapReader<K, V> {
  public:
@@ -107,7 +107,7 @@ class Map : public detail::MapReader<K, V> {
     detail::put(flat, Any(key), Any(value));
     ObjectRef::operator=(detail::make_map(flat));
   }
-  /* Takes a key out; whether it was there. */
+  /* Removes a key; returns whether it was there. */
   bool erase(const K& key) {
     Any wanted(key);
     std::vector<Any> flat = items();
@@ -132,7 +132,7 @@ class Map : public detail::MapReader<K, V> {
   }
 };
 
-/* ---- how they travel ---- */
+/* ---- as arguments and results ---- */
 
 namespace detail {
 

@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/map_layout.hpp - Map and Dict as they stand in memory, and what a kernel leaves to the runtime.
+ * farcall/cpp/map_layout.hpp - the memory layout of Map and Dict; the runtime searches hashed ones.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -85,7 +85,7 @@ inline bool same_key(const TVMFFIAny& a, const TVMFFIAny& b) noexcept {
   return a.type_index == b.type_index && a.v_uint64 == b.v_uint64;
 }
 
-/* The value of a key, or NULL. In a row that is what the runtime does, too. */
+/* The value of a key, or NULL, by linear search, as the runtime does in a row. */
 inline const TVMFFIAny* map_find_linear(const TVMFFIObject* object, const TVMFFIAny& key) noexcept {
   for (MapCursor cursor(object); !cursor.done(); cursor.next()) {
     if (same_key(cursor.item().key, key)) return &cursor.item().value;
@@ -93,7 +93,7 @@ inline const TVMFFIAny* map_find_linear(const TVMFFIObject* object, const TVMFFI
   return nullptr;
 }
 
-/* A hashed map is the runtime's to search: its hash is no business of a kernel. */
+/* Only the runtime searches a hashed map, so that kernels need not compute its hash. */
 inline Optional<Any> map_find(const ObjectRef& map, const TVMFFIAny& key) {
   if (!map || (map_of(map.get()).slots & kSmallMap)) {
     const TVMFFIAny* found = map_find_linear(map.get(), key);
@@ -121,7 +121,7 @@ struct MapObject {
     if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) std::free(handle);
   }
 
-  /* All room for a row is there: another library may put in more. */
+  /* Allocates the full row, because another library may add items. */
   static ObjectRef make(const std::vector<Any>& flat) {
     auto* object = static_cast<MapObject*>(std::malloc(sizeof(MapObject) + kMaxSmall * sizeof(MapItem)));
     if (!object) throw std::bad_alloc();

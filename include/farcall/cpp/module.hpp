@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/module.hpp - Module: functions by name, from another library or whatever makes modules.
+ * farcall/cpp/module.hpp - Module: functions by name, from another library or another loader of modules.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -10,13 +10,13 @@
 
 namespace farcall {
 
-/* A module, as Python passes one, or as it is loaded here. What it cannot do is an exception, as in Python. */
+/* A module that Python passed or that this library loaded. Unsupported operations throw, as in Python. */
 class Module : public ObjectRef {
  public:
   Module() noexcept = default;
   explicit Module(ObjectRef ref) noexcept : ObjectRef(std::move(ref)) {}
 
-  /* The module of a file: a shared library, or what a loader is registered for. */
+  /* The module of a file: a shared library, or a file with a registered loader. */
   static Module LoadFromFile(const std::string& path) {
     static const detail::RuntimeFunction load = "ffi.ModuleLoadFromFile";
     return Module(load(path).cast<ObjectRef>());
@@ -27,12 +27,12 @@ class Module : public ObjectRef {
     return Module(load(prefix).cast<ObjectRef>());
   }
 
-  /* A function of its own or, when asked for, of the modules that it imports. */
+  /* A function of the module or, with query_imports, of the modules that it imports. */
   Optional<Function> GetFunction(std::string_view name, bool query_imports = false) const {
     static const detail::RuntimeFunction get = "ffi.ModuleGetFunction";
     return get(*this, name, query_imports).cast<Optional<Function>>();
   }
-  /* The same; AttributeError when there is none. */
+  /* The same; AttributeError if the function is missing. */
   Function operator[](std::string_view name) const {
     Optional<Function> found = GetFunction(name);
     FARCALL_CHECK(found, "AttributeError", "the module has no function `", name, "`");
@@ -42,7 +42,7 @@ class Module : public ObjectRef {
     static const detail::RuntimeFunction implements = "ffi.ModuleImplementsFunction";
     return implements(*this, name, query_imports).cast<bool>();
   }
-  /* JSON that describes a function, where there is some. */
+  /* The JSON that describes a function, if any. */
   Optional<String> GetFunctionMetadata(std::string_view name, bool query_imports = false) const {
     static const detail::RuntimeFunction get = "ffi.ModuleGetFunctionMetadata";
     return get(*this, name, query_imports).cast<Optional<String>>();
@@ -56,7 +56,7 @@ class Module : public ObjectRef {
     static const detail::RuntimeFunction get = "ffi.ModuleGetKind";
     return get(*this).cast<String>();
   }
-  /* What it was made from, where it says so; else empty. */
+  /* The source of the module, or an empty string. */
   String InspectSource(std::string_view format = "") const {
     static const detail::RuntimeFunction inspect = "ffi.ModuleInspectSource";
     return inspect(*this, format).cast<String>();

@@ -30,7 +30,7 @@ DLDevice parse_device(std::string_view name);
 
 namespace detail {
 
-/* For messages: what a value is, as a Python user would say it. */
+/* For messages: describes a value in Python's terms. */
 std::string describe(const TVMFFIAny& any);
 
 /* The text of tags 8, 11 and 65, or the bytes of 9, 12 and 66; borrows from `any`. */
@@ -74,14 +74,14 @@ inline std::string schema_of(std::string_view key, std::string_view args) {
   return text("{\"type\":\"", key, "\",\"args\":[", args, "]}");
 }
 
-/* What a specialisation of Traits has unless it says otherwise. */
+/* The defaults of a specialisation of Traits. */
 struct TraitsBase {
   static constexpr bool kBorrows = true;
   static constexpr bool kReadOnly = false; /* a parameter of this type never writes to the tensor */
   static std::string got(const TVMFFIAny& any) { return describe(any); }
 };
 
-/* Why `any` is no T: "expected int, got ..."; `kind` becomes that of the error. */
+/* Why `any` is not a T: "expected int, got ..."; sets `kind` to the kind of the error. */
 template <class T>
 FARCALL_COLD std::string mismatch_text(const TVMFFIAny& any, const char** kind) {
   *kind = "TypeError";
@@ -251,7 +251,7 @@ bool parses(const TVMFFIAny& any) noexcept {
 
 }  // namespace detail
 
-/* A text that names one is taken, too. */
+/* Also accepts the name as text. */
 template <>
 struct Traits<DLDataType> : detail::TraitsBase {
   static bool accepts(const TVMFFIAny& any) noexcept {

@@ -2,9 +2,8 @@
  * A Signature as a small program, compiled once: it walks Python's nested values, checks each leaf, and builds
  * nested results.
  *
- * It only ever accepts: a call that is not plainly right - a wrong one, but also one that needs a copy or a cast -
- * goes to the typed rules in farcall.abi, which either convert or report every problem. So no rule is here twice;
- * what is here is a subset, which tests/abi compares with them.
+ * It never refuses: a call that is not plainly right (wrong, or in need of a copy or a cast) goes to the typed rules in
+ * farcall.abi, which convert it or report every problem. The rules here are a subset of those; tests/abi compares them.
  */
 #ifndef FARCALL_PYTHON_ABI_ABI_H_
 #define FARCALL_PYTHON_ABI_ABI_H_
@@ -16,7 +15,7 @@ enum {
   FC_LEAF_SCALAR,
   FC_LEAF_REF,
   FC_LEAF_LIST,
-  FC_LEAF_RULES /* always the typed rules' business */
+  FC_LEAF_RULES /* always left to the typed rules */
 };
 
 enum {
@@ -136,8 +135,8 @@ typedef struct {
 } FcBinding;
 
 /*
- * 1: bound; 0: not plainly right, without an exception; -1: with one. The binding is to be ended in any case. Behind
- * the leaves is room for as many more values, which are None.
+ * 1: bound; 0: not plainly right, without an exception; -1: with one. The caller must end the binding in any case.
+ * After the leaves is room for `room` more values, which are None.
  */
 int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t room, PyObject* const* objects,
                      Py_ssize_t n, PyObject* kwnames);
@@ -146,15 +145,15 @@ PyObject* fc_tuple_of(PyObject* const* objects, Py_ssize_t n);
 /* Room for n leaves, none of which is set yet. */
 int fc_binding_reserve(FcBinding* binding, const FcProgram* program, Py_ssize_t n);
 
-/* Whether a value is plainly what the leaf wants. An int for a floating-point number becomes one. */
+/* Whether a value plainly matches the leaf. Converts an int to float where the leaf is a float. */
 bool fc_leaf_accepts(const FcLeaf* leaf, TVMFFIAny* value, int64_t* symbols);
 
 /* The names of sizes in a leaf's dims, from a value that the typed rules found right. */
 void fc_leaf_learn(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols);
 
-/* Whether a dim has this size. Names that are not known get theirs. */
+/* Whether a dim has this size. Sets the size of a name that is not known yet. */
 bool fc_dim_accepts(const FcLeaf* leaf, int32_t axis, int64_t size, int64_t* symbols);
-/* The size of a dim; -1 when the names do not say. */
+/* The size of a dim; -1 if its names are not known. */
 int64_t fc_dim_size(const FcLeaf* leaf, int32_t axis, const int64_t* symbols);
 
 /* The result from the values of the leaves, which are borrowed. New reference. */

@@ -1,4 +1,4 @@
-/* Whether a native value is plainly what a leaf of a Signature wants. */
+/* Whether a native value plainly matches a leaf of a Signature. */
 #include <float.h>
 #include <math.h>
 
@@ -15,7 +15,7 @@ static bool accepts_dims(const FcLeaf* leaf, const DLTensor* dl, int64_t* symbol
   return true;
 }
 
-/* What the address of memory elsewhere means is not ours to judge. */
+/* Alignment is checked only for memory with addresses in this process. */
 static bool accepts_memory(const FcLeaf* leaf, const DLTensor* dl) {
   if (leaf->flags & FC_LEAF_ON_DEVICE) {
     if (dl->device.device_type != leaf->device.device_type || dl->device.device_id != leaf->device.device_id)
@@ -108,7 +108,7 @@ static const TVMFFISeqCell* list_of(const FcLeaf* leaf, const TVMFFIAny* value) 
   return leaf->flags & FC_LEAF_REPEATED || cell->size == leaf->n_items ? cell : NULL;
 }
 
-/* Items stay as they are; those that become something else are the rules' business. */
+/* Accepts only items that need no conversion; the typed rules convert others. */
 static bool accepts_list(const FcLeaf* leaf, const TVMFFIAny* value, int64_t* symbols) {
   const TVMFFISeqCell* cell = list_of(leaf, value);
   for (int64_t i = 0; cell && i < cell->size; ++i) {

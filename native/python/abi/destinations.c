@@ -2,7 +2,7 @@
 #include "python/abi/abi.h"
 #include "python/errors.h"
 
-/* The dims of a result from the sizes of the call; false when they do not say. */
+/* The dims of a result from the sizes of the call; false if a size is not known. */
 static bool known_shape(const FcLeaf* leaf, const int64_t* symbols, int64_t* shape) {
   if (leaf->kind != FC_LEAF_TENSOR || leaf->flags & (FC_LEAF_ANY_RANK | FC_LEAF_ANY_DTYPE)) return false;
   if (leaf->ndim > FC_INLINE_DIMS) return false;
@@ -39,7 +39,7 @@ static FC_COLD PyObject* allocate_by_rules(FcProgram* program, const FcBinding* 
   return PyErr_Format(PyExc_SystemError, "_allocate: expected a list of %zd values", program->n_outputs);
 }
 
-/* The reference moves into the call's keeps. A result that the function allocates itself stays None. */
+/* Takes ownership of the tensor until the call ends. A result that the function allocates itself stays None. */
 static int place(FcArgs* args, int32_t i, TVMFFIObject* tensor) {
   if (fc_args_keep(args, fc_release_object, tensor) != 0) return -1;
   if (fc_owned_mode(args)) fc_incref(tensor);

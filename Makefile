@@ -24,8 +24,8 @@ lint: .venv/.test ## run ruff, mypy --strict, stubtest, import contracts, spelli
 	git ls-files 'native/*' 'include/*' | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 	PYTHON=$(BIN)/python sh scripts/tidy.sh
 
-unit: .venv/.test ## run the tests, with branch coverage
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
+unit: .venv/.test ## run the tests on all processors, with branch coverage
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
 
 soak: .venv/.test ## run the slow tests (minutes): a million calls of each kind
 	$(BIN)/python -m pytest -m slow $(PYTEST_FLAGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,23 @@ settings.register_profile("farcall", deadline=None, suppress_health_check=[Healt
 settings.load_profile("farcall")
 
 
+MOST_WORKERS = 8  # each has torch, jax and onnxruntime in its memory
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: the processors that we may use; the usual answer counts those of the machine."""
+    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _object_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _object_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests build in a cache of their own: an object that an older version left cannot hide a fault."""
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # one cache for the workers of a run
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FARCALL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FARCALL_CACHE_DIR", str(folder / "farcall-cache"))
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from farcall.library._elf import Elf, Symbol
 
-from ..conftest import ROOT
+from ..tree import ROOT
 
 NATIVE = ROOT / "native"
 WARNINGS = ("-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Wno-format-truncation")

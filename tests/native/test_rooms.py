@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import ROOT
+from ..tree import ROOT
 from .rooms import NATIVE, Compiled, all_rooms, compile_room, compiled, files_of
 
 # Room -> the rooms whose headers it may include and whose functions it may call, beside its own.

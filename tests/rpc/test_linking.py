@@ -75,6 +75,7 @@ def test_objects_are_linked_and_loaded(session: Session, kernel_object: Path, mo
         (b"no archive", "not a complete tar archive"),
         (b"", "not a complete tar archive"),
     ],
+    ids=["a source", "nothing in it", "cut", "text", "no bytes"],
 )
 def test_what_is_no_archive_of_objects(session: Session, content: bytes, complaint: str) -> None:
     session.upload(content, "lib.tar")

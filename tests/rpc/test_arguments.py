@@ -154,7 +154,7 @@ def test_lists_that_cannot_travel(session: Session) -> None:
     echo = session.get_function("test.echo")
     limit = session.server_limits["values"]
     for wrong, kind, words in (
-        ([0, lambda: 1], TypeError, r"argument 1\[1\] of remote `test.echo`: a function of this process"),
+        ([0, lambda: 1], TypeError, r"argument 1\[1\] of remote `test.echo`: a list cannot contain"),
         ({"a": 1, "b": [lambda: 1]}, TypeError, r"argument 1\[value 1\]\[0\] of remote"),
         (["a\0"], ValueError, r"argument 1\[0\].*NUL"),
         ({"a\0": 1}, ValueError, r"argument 1\[key 0\].*NUL"),

@@ -1,4 +1,4 @@
-"""Time that stands still until a test moves it."""
+"""A clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 
 from .waiting import SECONDS
 
-_ROUNDS = 8  # of the loop, after which all that a timer has started without waiting is done
+_ROUNDS = 8  # of the loop: enough to finish everything that a timer starts and that does not wait
 
 
 class ManualClock:
-    """The clock of one event loop: ``Server(loop_factory=clock.loop)`` decides its limits of time by it."""
+    """The clock of one event loop. ``Server(loop_factory=clock.loop)`` measures its time limits with it."""
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -25,17 +25,17 @@ class ManualClock:
         return self._loop
 
     def time(self) -> float:
-        """What the clock shows, in seconds."""
+        """The time of the clock, in seconds."""
         passed = 0.0 if self._running_since is None else time.monotonic() - self._running_since
         return self._now + passed
 
     def advance(self, seconds: float) -> None:
-        """Move the clock on, and return when the loop has done what was due then."""
+        """Advance the clock, and return when the loop has run the timers that were due."""
         self._now += seconds
         self._settle()
 
     def run(self) -> None:
-        """From now on it runs as other clocks do."""
+        """From now on the clock follows real time."""
         self._running_since = time.monotonic()
         self._settle()
 

@@ -1,4 +1,4 @@
-"""What every room's tests share."""
+"""Fixtures that the tests of all rooms share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from .terminal import Cli, Outcome
 from .tree import ROOT
 
-# How long an example takes is no property of ours: it depends on what else the machine does.
+# No deadline: the duration of an example depends on the load of the machine, not on farcall.
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("farcall")
 
@@ -23,13 +23,13 @@ MOST_WORKERS = 8  # each has torch, jax and onnxruntime in its memory
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: the processors that we may use; the usual answer counts those of the machine."""
+    """The workers for `-n auto`: one per usable processor; the default would count all of the machine."""
     return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _object_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests build in a cache of their own: an object that an older version left cannot hide a fault."""
+    """Tests use a separate object cache: an object from an older version cannot hide a fault."""
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # one cache for the workers of a run
         folder = folder.parent
@@ -46,7 +46,7 @@ def digits() -> Path:
 
 @pytest.fixture(scope="session")
 def digits_artifact(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That model as an artifact for this machine; not to be written."""
+    """That model as an artifact for this machine. Tests must not write to the file."""
     import farcall
 
     path: Path = tmp_path_factory.mktemp("built") / "digits.so"

@@ -1,4 +1,4 @@
-"""Programs in Python that tests start, and guides as such programs."""
+"""Starts Python programs for tests, and runs the code of the guides."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WITHOUT_TORCH = Path(__file__).with_name("without_torch")
 
 
 def hiding_torch() -> dict[str, str]:
-    """The environment, but there is no torch: apache-tvm-ffi imports it where it is, which takes seconds."""
+    """The environment with torch hidden, because apache-tvm-ffi would import torch, which takes seconds."""
     paths = filter(None, (str(WITHOUT_TORCH), os.environ.get("PYTHONPATH")))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def output_of(*arguments: str | Path, seconds: float = 300, **options: object) -> str:
-    """What ``python ARGUMENTS`` prints; it must end well.
+    """The output of ``python ARGUMENTS``, which must succeed.
 
     Args:
-        options: of ``subprocess.run``.
+        options: options for ``subprocess.run``.
     """
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(  # type: ignore[call-overload]
@@ -34,7 +34,7 @@ def output_of(*arguments: str | Path, seconds: float = 300, **options: object) -
 
 
 def blocks_of(guide: str) -> list[str]:
-    """The blocks of Python in ``docs/GUIDE`` (or ``README.md``), in their order."""
+    """The Python blocks of ``docs/GUIDE`` (or ``README.md``), in order."""
     page = ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
     found = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert found, f"{page} shows no Python"
@@ -42,12 +42,12 @@ def blocks_of(guide: str) -> list[str]:
 
 
 def run_guide(guide: str, folder: Path) -> str:
-    """What a guide prints whose blocks are one program, typed as they stand; warnings are errors."""
+    """The output of a guide whose blocks form one program, unchanged. Warnings are errors."""
     script = folder / f"{Path(guide).stem}_guide.py"
     script.write_text("\n".join(blocks_of(guide)), encoding="utf-8")
     return output_of("-W", "error", script)
 
 
 def run_guide_here(guide: str) -> None:
-    """The same in this process, where what it imports is there already."""
+    """Run a guide in this process, which has its imports loaded already."""
     exec(compile("\n".join(blocks_of(guide)), guide, "exec"), {"__name__": "guide"})  # noqa: S102 - our own text

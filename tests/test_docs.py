@@ -1,4 +1,4 @@
-"""The documents name what there is: every public name, every limit and option, every file of the house."""
+"""The documents are complete: they list every public name, limit, option, and file of the layout."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DOCS = ROOT / "docs"
 
 
 def names_in(text: str) -> set[str]:
-    """What stands in back quotes, word by word."""
+    """The words in back quotes."""
     return set(re.findall(r"`(\w+)`", text))
 
 
 def section(page: str, title: str) -> str:
-    """A section of a page, without those below it."""
+    """A section of a page, without its subsections."""
     _, _, rest = (DOCS / page).read_text().partition(f"\n## {title}\n")
     assert rest, f"{page} has no section {title}"
     return rest.partition("\n## ")[0]

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 FILES = sorted((SOURCE / "farcall").rglob("*.py"))
 
-# An import by the module's name as text is not in the graph that `lint-imports` checks: each has a reason.
+# `lint-imports` does not see imports by a module name as text. Each one has a reason here.
 BY_TEXT = {
     "farcall/__init__.py": "the table of public names: `import farcall` stays light",
     "farcall/cli/__init__.py": "a command is the module of its name",
@@ -33,7 +33,7 @@ def module_of(file: Path) -> str:
 
 
 def public_modules() -> set[str]:
-    """Those that docs/reference.md lists."""
+    """The modules that docs/reference.md lists."""
     _, _, rest = (ROOT / "docs/reference.md").read_text().partition("\n## Modules\n")
     return set(re.findall(r"`(farcall[\w.]*)`", rest.partition("\n## ")[0]))
 
@@ -79,5 +79,5 @@ VALUE_BINDINGS = sorted(
     "file", [f for f in VALUE_BINDINGS if f.name != "init.c"], ids=lambda file: file.name
 )
 def test_value_bindings_include_nothing_of_a_session(file: Path) -> None:
-    """They ask through python/session_hooks.h; only init.c, which puts the module together, knows both."""
+    """They reach sessions by python/session_hooks.h; only init.c, which assembles the module, knows both."""
     assert not re.findall(r'#include "(?:session|python/rpc)/.*', file.read_text())

@@ -16,7 +16,7 @@ ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 
 
 def patterns() -> Iterator[tuple[str, str]]:
-    """Each pattern that is written out in a call such as ``re.compile("...")``, with its place."""
+    """Each pattern that is a literal in a call such as ``re.compile("...")``, with its file and line."""
     for path in sorted((ROOT / "src" / "farcall").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
@@ -48,7 +48,7 @@ def test_possessive_groups_are_found(pattern: str, count: int) -> None:
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:
-    """CPython before 3.11.5 matches too much where an item of such a group fails half-way (gh-106052)."""
+    """CPython before 3.11.5 matches too much if an item of such a group fails half-way (gh-106052)."""
     found = list(patterns())
     assert len(found) > 10
     wrong = [(place, text) for place, text in found if any(possessive_groups(_parser.parse(text)))]

@@ -1,4 +1,4 @@
-"""The public surface: what is promised exists, and costs nothing until it is used."""
+"""The public names exist, and import nothing heavy until they are used."""
 
 from __future__ import annotations
 

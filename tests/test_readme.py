@@ -1,4 +1,4 @@
-"""What the README shows of Signatures and of sessions runs."""
+"""The README's examples of Signatures and of sessions run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_signatures() -> None:
 
 
 def test_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On plain lines, and with a library that has functions of these names."""
+    """Over unencrypted connections, and with a library that has functions of these names."""
     library = Path(fc.cpp.build_inline("model", cpp_sources=KERNEL))
     text, lines = re.subn(r"connect\(.*\) as", "connect(url, via=[gateway]) as", block("two hops"))
     assert lines == 1

@@ -1,4 +1,4 @@
-"""Where the working tree is."""
+"""The path of the working tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long tests wait for what must happen."""
+"""How long tests wait for an event that must happen."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-SECONDS = 120.0  # a test that would hang fails after this; on a quiet machine nothing takes one
+SECONDS = 120.0  # a test that hangs fails after this time; on a quiet machine no wait takes one second
 
 
 def soon() -> float:
-    """A deadline that nothing reaches which does not hang."""
+    """A deadline so late that only a test that hangs reaches it."""
     return time.monotonic() + SECONDS
 
 
 def at_some_speed(attempt: Callable[[float], T], failures: type[Exception] = TimeoutError) -> T:
-    """What ``attempt(scale)`` gives, where real time decides: in the kernel, or in another process.
+    """The result of ``attempt(scale)``, for tests that depend on real time in the kernel or another process.
 
     Its times are multiples of ``scale``, which grows until the machine keeps up.
     """
@@ -31,7 +31,7 @@ def at_some_speed(attempt: Callable[[float], T], failures: type[Exception] = Tim
 
 
 def has_ended(pid: int) -> bool:
-    """Wait until a process has ended (ours or not)."""
+    """Wait until a process, a child or not, has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

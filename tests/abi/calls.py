@@ -1,4 +1,4 @@
-"""Random signatures with values that fit them, and values that are known to be wrong at known paths."""
+"""Random Signatures, with values that fit them and values that are wrong at known paths."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Point:
 
 @dataclasses.dataclass
 class Spot:
-    """One leaf of a call: its path, its value, and a value that is wrong in its place."""
+    """One leaf of a call: its path, its value, and a value that is wrong for it."""
 
     path: str
     value: Any
@@ -57,7 +57,7 @@ class Spot:
 
 
 class Built(NamedTuple):
-    """A tree of types, and of the values for it, from a list of values for its spots in order."""
+    """A type, and a function that builds its value from the list of the spots' values."""
 
     types: Any
     fill: Callable[[list[Any]], Any]
@@ -128,7 +128,7 @@ leaves = st.one_of(tensors(), scalars(), st.sampled_from(REFS))
 
 @st.composite
 def trees(draw: st.DrawFn, spots: list[Spot], path: str, depth: int = 0) -> Built:
-    """A structure below ``path``; its leaves are added to ``spots`` in order."""
+    """A structure below ``path``. Appends its leaves to ``spots`` in order."""
     kind = draw(st.sampled_from(["leaf", "leaf", "list", "tuple", "dict", "pair", "point", "many", "none"]))
     if kind == "leaf" or depth > 2:
         text, value, wrong = draw(leaves)
@@ -170,7 +170,7 @@ def _joined(parts: list[Built], make: Callable[[list[Any]], Any]) -> Built:
 
 
 def _many(draw: st.DrawFn, spots: list[Spot], path: str) -> Built:
-    """A list of any length, of one type."""
+    """A list of any length, with items of one type."""
     text, value, wrong = draw(leaves)
     count = draw(st.integers(0, 3))
     spots += [Spot(f"{path}[{i}]", value, wrong) for i in range(count)]
@@ -178,7 +178,7 @@ def _many(draw: st.DrawFn, spots: list[Spot], path: str) -> Built:
 
 
 class Call(NamedTuple):
-    """A signature, how to call it with values for its spots, and the spots."""
+    """A Signature, a function that calls it with values for its spots, and the spots."""
 
     signature: Signature
     arguments: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -189,7 +189,7 @@ class Call(NamedTuple):
 def calls(draw: st.DrawFn) -> Call:
     count = draw(st.integers(0, 4))
     names = [f"p{i}" for i in range(count)]
-    by_name = draw(st.integers(0, count))  # from here on
+    by_name = draw(st.integers(0, count))  # arguments from this one on are passed by name
     spots: list[Spot] = []
     parts = [draw(trees(spots, name)) for name in names]
     kinds = ["keyword_only" if i >= by_name and draw(st.booleans()) else "" for i in range(count)]

@@ -1,4 +1,4 @@
-"""The real IREE runtime behind FunctionAbi: packed values to its buffers and lists, its results back."""
+"""The real IREE runtime behind FunctionAbi: converts packed values to its buffers and lists, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from farcall.abi import FunctionAbi, Leaf, ListSpec, ScalarSpec, Signature, TensorSpec
 
-# the names of DLPack's dtypes in HalElementType; where it has none, the bits travel in an integer's place
+# the names of DLPack's dtypes in HalElementType; a dtype that it lacks is passed as an integer of its size
 _ELEMENTS = {
     "bool": "BOOL_8",
     **{f"int{bits}": f"INT_{bits}" for bits in (8, 16, 32, 64)},
@@ -37,7 +37,7 @@ class IreeModule:
         return IreeFunction(self, self._module.lookup_function(name))
 
     def original(self, name: str) -> Any:
-        """IREE's own way to call it."""
+        """The function as IREE calls it, without FunctionAbi."""
         return rt.FunctionInvoker(self.context, self.config.device, self._module.lookup_function(name))
 
 
@@ -79,7 +79,7 @@ class IreeFunction:
             made.push_int(int(value))
 
     def _shared(self, value: Any) -> Any:
-        """A view of the caller's own memory, which has to be aligned to 16 bytes: IREE crashes on others."""
+        """A view of the caller's memory, which must be aligned to 16 bytes: otherwise IREE crashes."""
         array = value if isinstance(value, np.ndarray) else value.numpy()
         assert array.ctypes.data % 16 == 0
         buffer = self._module.config.device.allocator.import_host_allocation(
@@ -119,7 +119,7 @@ class IreeFunction:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's dtype, of ml_dtypes where numpy has none."""
+    """The numpy dtype, from ml_dtypes if numpy lacks it."""
     import ml_dtypes
 
     return np.dtype(getattr(ml_dtypes, name, name))

@@ -10,14 +10,14 @@ F4 = ["ndarray", "f32", 1, 4]
 
 
 def source() -> str:
-    """The module in MLIR, with the metadata that IREE's compiler does not write by itself."""
+    """The module in MLIR, with the metadata that IREE's compiler does not generate."""
     return "module @calls {\n" + "\n".join([*_ARITHMETIC, *_SHAPES, *_SCALARS, *_STRUCTURES]) + "\n}\n"
 
 
 def _function(
     name: str, arguments: str, results: str, body: str, a: Records | None = None, r: Records | None = None
 ) -> str:
-    """``return`` of the body's last line gets the types of the results."""
+    """A function in MLIR; the result types are appended to the ``return`` in the last line of the body."""
     attributes = ""
     if a is not None:
         metadata = json.dumps({"a": a, "r": r or [], "v": 1}).replace('"', '\\"')
@@ -47,7 +47,7 @@ def _complex_sum(name: str, element: str) -> str:
 
 
 def _same(name: str, types: str, records: Records) -> str:
-    """A function that gives its arguments back."""
+    """A function that returns its arguments."""
     names = [f"%a{i}" for i in range(len(types.split(", ")))]
     arguments = ", ".join(f"{one}: {kind}" for one, kind in zip(names, types.split(", "), strict=True))
     return _function(name, arguments, types, f"return {', '.join(names)}", records, records)

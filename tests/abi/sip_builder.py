@@ -1,4 +1,4 @@
-"""Builds SIP trees as the original's builder did, from raw indices and the paths at which they lie."""
+"""Builds SIP trees as the original builder did, from raw indices and their paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SipBuilder:
         self._results = Branch("list")
 
     def add_input(self, index: int, path: Sequence[Key]) -> bool:
-        """Place a raw argument; an empty path is the root. False: there is no place, and nothing changed."""
+        """Place a raw argument at ``path`` (empty: the root). False: it does not fit, and nothing changed."""
         return _place(self._inputs, index, path)
 
     def add_result(self, index: int, path: Sequence[Key]) -> bool:
@@ -23,7 +23,7 @@ class SipBuilder:
         return _place(self._results, index, path)
 
     def build(self) -> Sip:
-        """What was placed so far."""
+        """The tree of the arguments and results placed so far."""
         return Sip(self._inputs.children.get(0), self._results.children.get(0))
 
 
@@ -45,7 +45,7 @@ def _place(top: Branch, index: int, path: Sequence[Key]) -> bool:
 
 
 def _chain(keys: Sequence[Key], index: int) -> Tree:
-    """The tree with one leaf, at the end of these keys."""
+    """The tree with one leaf at the path ``keys``."""
     tree: Tree = index
     for key in reversed(keys):
         tree = Branch(_kind_of(key), {key: tree})

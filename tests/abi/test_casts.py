@@ -1,4 +1,4 @@
-"""The rule of safe casts, compared with casting every value."""
+"""The rule of safe casts agrees with casting every value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FunctionAbi: what is checked in packing, and how nested values and results go."""
+"""FunctionAbi: the checks of packing, and the way of nested values and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that have a Signature, of Python and of a kernel library, and what they show of it."""
+"""Functions with a Signature, from Python and from kernel libraries, and their help and repr."""
 
 from __future__ import annotations
 

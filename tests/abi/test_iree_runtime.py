@@ -1,4 +1,4 @@
-"""What the real IREE compiled, called through FunctionAbi: IREE's values, or right ones where it fails."""
+"""Modules of the real IREE compiler, called through FunctionAbi: IREE's values, or right ones if it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields: any bytes are fields, or an error that says where they stop being so."""
+"""Fields: any bytes give fields, or an error with the position at which they are not valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that travel as one list, and further positional ones: the core takes what is plainly right."""
+"""Arguments that are passed as one list, and variadic ones: the core accepts the plainly valid ones."""
 
 from __future__ import annotations
 

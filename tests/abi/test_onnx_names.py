@@ -1,4 +1,4 @@
-"""Signatures of ONNX models: names that are no identifiers, dims without names, tensors without dims."""
+"""Signatures of ONNX models: names that are not identifiers, dims without names, tensors without dims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw signatures: every row of the original's vectors, or a listed error; what is written is read back."""
+"""Raw signatures: every row of the original's vectors, or a listed error; round trips."""
 
 from __future__ import annotations
 

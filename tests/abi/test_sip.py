@@ -1,4 +1,4 @@
-"""SIP: the original's builder byte for byte; trees read and written; what is broken is refused."""
+"""SIP: the original's builder byte for byte; trees read and written; broken ones refused."""
 
 from __future__ import annotations
 

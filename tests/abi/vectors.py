@@ -1,4 +1,4 @@
-"""What the original parser of IREE's 2020 signatures gave, row by row (tests/data/iree_abi)."""
+"""The results of the original parser of IREE's 2020 signatures, row by row (tests/data/iree_abi)."""
 
 from __future__ import annotations
 

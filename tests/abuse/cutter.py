@@ -1,4 +1,4 @@
-"""A proxy that cuts a connection after a number of bytes: either side dies at any byte of any packet."""
+"""A proxy that cuts a connection after a number of bytes, so that a peer dies at any byte of any packet."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Cutter:
     """Stands between one client and a server.
 
     Args:
-        server: where to go on.
-        up: bytes that pass from the client before both lines are closed.
-        down: the same, from the server.
+        server: the address of the server.
+        up: number of bytes from the client that pass before the proxy closes both connections.
+        down: the same for bytes from the server.
     """
 
     def __init__(self, server: Address, up: int = _NEVER, down: int = _NEVER) -> None:
@@ -57,6 +57,6 @@ class Cutter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):  # nobody came: let the thread go on
+        with contextlib.suppress(OSError):  # no client came: wake the thread, so that it ends
             socket.create_connection(self._listener.getsockname(), timeout=1).close()
         self._thread.join()

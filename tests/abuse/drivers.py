@@ -1,4 +1,4 @@
-"""Two servers to abuse, each in a process of its own: ours, and the real ``tvm.rpc.server``."""
+"""Starts the two servers to abuse, each in a separate process: farcall's, and the real ``tvm.rpc.server``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ sys.stdin.read()
 
 
 class Address(NamedTuple):
-    """What a raw peer connects to."""
+    """The address that a raw peer connects to."""
 
     host: str
     port: int
 
 
 def environment() -> dict[str, str]:
-    """Child processes find what we find, and the tests."""
+    """An environment in which child processes can import the same packages, and the tests."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
 
 
@@ -48,7 +48,7 @@ def has_tvm() -> bool:
 
 
 def family(pid: int) -> set[int]:
-    """The process and all that came from it and still lives."""
+    """The process and its descendants that still run."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -65,17 +65,17 @@ def family(pid: int) -> set[int]:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Whether a process runs (zombies do not count)."""
     return pid in family(pid)
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory in use."""
+    """Resident memory, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    """Whether something becomes true in time."""
+    """Whether a condition becomes true in time."""
     until = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > until:
@@ -85,7 +85,7 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 
 
 class Driver:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Driver:
                 pipe.close()
 
     def pids(self) -> set[int]:
-        """Its processes."""
+        """The processes of the server."""
         return family(self.process.pid)
 
     def honest(self, seconds: float = 1.0) -> bool:
@@ -131,7 +131,7 @@ class Driver:
             return False
 
     def client(self) -> tuple[subprocess.Popen[str], int]:
-        """A client in a process of its own, with a session open; and the process that serves it."""
+        """A client in a separate process, with an open session; and the id of the process that serves it."""
         client = subprocess.Popen(
             [sys.executable, "-c", _CLIENT, self.url, KEY],
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from .probes import PROBES
 
 
 def stands(start: Callable[[], Driver], name: str) -> bool:
-    """Whether a fresh server stands a probe; one that even keeps the probe from ending does not."""
+    """Whether a fresh server survives a probe. A server that makes the probe hang does not."""
     with start() as server:
         try:
             return PROBES[name](server)
@@ -18,7 +18,7 @@ def stands(start: Callable[[], Driver], name: str) -> bool:
 
 
 def table() -> list[tuple[str, str, bool, bool | None]]:
-    """Name and text of each probe; whether ours stood it, and the incumbent (None: not installed)."""
+    """The name and text of each probe; whether farcall's server stood it, and TVM's (None: not installed)."""
     return [
         (
             name,
@@ -31,7 +31,7 @@ def table() -> list[tuple[str, str, bool, bool | None]]:
 
 
 def words(stood: bool | None) -> str:
-    """For a cell of the table."""
+    """The text of a cell of the table."""
     return {True: "stands", False: "falls", None: "not installed"}[stood]
 
 

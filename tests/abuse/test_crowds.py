@@ -1,4 +1,4 @@
-"""Many peers at once, and many crashes one after the other: what others do is nobody's business."""
+"""Many peers at once, and many crashes in a row: one session does not disturb another."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_silent_peers_keep_nobody_out(server: Server, count: int) -> None:
     with contextlib.ExitStack() as stack:
         for i in range(count):
             peer = stack.enter_context(Peer(server))
-            with contextlib.suppress(OSError):  # it had to make room already
+            with contextlib.suppress(OSError):  # the server has closed it already, to make room
                 peer.send(beginning[: i % 9])
         for _ in range(5):
             assert works(server)
@@ -58,7 +58,7 @@ def test_no_silent_peer_stays_behind(server: Server) -> None:
     before = descriptors()
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server)) for _ in range(100)]
-        for peer in peers[:30]:  # the oldest were sent away: 64 may wait
+        for peer in peers[:30]:  # the server closed the oldest: at most 64 may wait
             assert peer.rest() == b""
     assert within(SECONDS, lambda: descriptors() <= before + 2)
 
@@ -114,7 +114,7 @@ CRASHES = ["segfault", f"kill {signal.SIGABRT:d}", f"kill {signal.SIGKILL:d}", "
 
 
 def _crashes(server: Server, count: int, hangs: int) -> None:
-    """``count`` sessions that crash, of which each ``hangs``th never returns; then one that works."""
+    """``count`` sessions crash, and every ``hangs``th hangs instead; then one works."""
     assert works(server)
     before, family_before = descriptors(), len(family(os.getpid()))
     chance = random.Random(count)  # noqa: S311

@@ -1,4 +1,4 @@
-"""Either side dies at any byte of any packet: the other has a typed error in time, and the server lives."""
+"""A peer dies at any byte of any packet: the other raises a typed error in time, and the server lives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Server]:
 
 
 def visit(url: str) -> None:
-    """A session with packets of every kind that a client sends."""
+    """A session that sends every kind of packet of a client."""
     with connect(url, key="k", timeout=SECONDS, call_timeout=SECONDS) as session:
         assert session.get_function("test.add")(20, 22) == 42
         assert session.get_function("test.echo")("text") == "text"
@@ -39,14 +39,14 @@ def visit(url: str) -> None:
 
 
 def whole(server: Server) -> list[int]:
-    """Bytes of such a session, up and down."""
+    """The number of bytes of such a session, up and down."""
     with Cutter(Address(server.host, server.port)) as cutter:
         visit(cutter.url)
     return cutter.passed
 
 
 def cut(server: Server, way: str, size: int) -> None:
-    """Visit through a line that ends after ``size`` bytes."""
+    """Visit over a connection that is cut after ``size`` bytes."""
     with (
         Cutter(Address(server.host, server.port), **{way: size}) as cutter,
         pytest.raises(RemoteError) as caught,
@@ -59,7 +59,7 @@ def cut(server: Server, way: str, size: int) -> None:
 def test_a_line_that_ends_at_some_bytes(server: Server, way: str) -> None:
     total = whole(server)[WAYS.index(way)]
     assert total > 300
-    for size in range(1, total - 12, 11):  # the last packet is the farewell, which nobody answers
+    for size in range(1, total - 12, 11):  # the last packet is the farewell, which has no reply
         cut(server, way, size)
     visit(server.url)
 

@@ -1,4 +1,4 @@
-"""The eight probes of the scoreboard, on our server; and, for the README's table, on the incumbent."""
+"""The eight probes of the scoreboard, against farcall's server and, for the README's table, TVM's."""
 
 from __future__ import annotations
 

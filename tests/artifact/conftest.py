@@ -1,4 +1,4 @@
-"""Artifacts of this folder's tests are called in both runtimes that may load them."""
+"""Fixtures that call an artifact in both runtimes that can load it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture(params=["farcall", "tvm_ffi"])
 def main_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Artifact], Call]:
-    """Loads an artifact in one of the two runtimes, and gives its ``main`` on numpy arrays."""
+    """Loads an artifact in one of the two runtimes, and returns its ``main`` for numpy arrays."""
     if request.param == "farcall":
         return lambda artifact: artifact.load()["main"]
     return lambda artifact: _tvm_main(artifact, tmp_path)

@@ -1,4 +1,4 @@
-"""A backend whose C is written by hand, so that these tests look at the artifact room alone."""
+"""A backend with hand-written C, so that these tests test only the artifact room."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stub(Backend):
         return None if node.op_type in self.ops else f"only {', '.join(self.ops)}"
 
     def compile(self, region: Region) -> RegionCode:
-        """Each value inside the region gets its own piece of the workspace."""
+        """Each value inside the region gets a separate part of the workspace."""
         arguments = [*region.inputs, *region.outputs]
         text = {value: f"DATA({i})" for i, value in enumerate(arguments)}
         constants: dict[str, np.ndarray] = {}
@@ -91,7 +91,7 @@ def model(
 
 
 def plan(proto: onnx.ModelProto, *backends: Backend) -> Plan:
-    """A plan of ``proto`` for stub backends (no entry points looked at)."""
+    """A plan of ``proto`` for stub backends, without looking at entry points."""
     from farcall.artifact._plan import _describe
 
     chosen = backends or (Stub(),)

@@ -1,4 +1,4 @@
-"""Plans become files: deterministic, for several targets, checked, saved whole or not at all."""
+"""Plans become artifacts: deterministic, for several targets, checked, saved atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated entry: what it computes, and what it refuses, in farcall and in the real tvm_ffi."""
+"""The generated entry: its results and its errors, in farcall and in the real tvm_ffi."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: one-operator models, and what the ONNX reference evaluator makes of them."""
+"""Test cases: models of one operator, compared with the ONNX reference evaluator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPSET = 21
 
 @dataclass
 class Case:
-    """A node, its operands (data, in order), and which of them are constants of the model."""
+    """A node, the data of its operands in order, and which operands are constants of the model."""
 
     op: str
     operands: Sequence[np.ndarray | None]
@@ -52,7 +52,7 @@ class Case:
         for result, found in zip(model.graph.output, inferred.graph.output, strict=True):
             result.type.CopyFrom(found.type)
             shape = self.shapes.get(outs.index(result.name))
-            if shape is not None:  # operands that are no constants decide it
+            if shape is not None:  # operands that are not constants decide it
                 result.CopyFrom(helper.make_tensor_value_info(result.name, self._kind(found), shape))
         return model
 
@@ -72,7 +72,10 @@ class Case:
     def expected(self, values: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
         values = self.operands if values is None else values
         feeds = {f"x{i}": v for i, v in enumerate(values) if v is not None and i not in self.constants}
-        with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):  # numpy's, in the reference
+        with (
+            np.errstate(all="ignore"),
+            warnings.catch_warnings(action="ignore"),
+        ):  # of the reference
             return [np.asarray(item) for item in ReferenceEvaluator(self.model()).run(None, feeds)]
 
 
@@ -87,7 +90,7 @@ def check(cases: Sequence[Case], flags: Sequence[str] = ("-O1",)) -> list[Compil
 
 
 def compare(case: Case, got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
-    """The same dtypes, dims and values."""
+    """Assert equal dtypes, dims and values."""
     shapes = [getattr(item, "shape", None) for item in case.operands]
     what = f"{case.op} {dict(case.attributes)} opset {case.opset} {shapes}"
     assert len(got) == len(expected), what
@@ -98,7 +101,7 @@ def compare(case: Case, got: Sequence[np.ndarray], expected: Sequence[np.ndarray
 
 
 def refusal(case: Case) -> str:
-    """Why the backend does not take the case's node."""
+    """The reason why the backend refuses the case's node."""
     from farcall.backends.c import CBackend
     from farcall.graph import load_model
 

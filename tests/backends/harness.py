@@ -1,4 +1,4 @@
-"""Compile regions with the system compiler, many in one library, and call them destination-passing."""
+"""Compiles regions with the system compiler, many in one library, and calls them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WholeRegion(Region):
 
 @dataclass
 class Compiled:
-    """A region's code, and where it landed in a library."""
+    """A region's code, and its function in the loaded library."""
 
     region: Region
     code: RegionCode
@@ -63,14 +63,14 @@ class Compiled:
 
     @property
     def folded(self) -> list[ir.Value]:
-        """Outputs of the model that were known when it was loaded."""
+        """The outputs of the model that constant folding computed at load."""
         graph = self.region.graph if isinstance(self.region, WholeRegion) else None
         return (
             [value for value in graph.outputs if value.const_value is not None] if graph is not None else []
         )
 
     def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        """Run on ``inputs``; the workspace is filled with garbage first, and guarded at its end."""
+        """Run on ``inputs``. The workspace is filled with garbage before, and guarded at its end."""
         sizes: dict[str, int] = {}
         for value, array in zip(self.region.inputs, inputs, strict=True):
             for dim, size in zip(dims(value), array.shape, strict=True):
@@ -105,7 +105,7 @@ def _tensor(array: np.ndarray) -> tuple[DLTensor, object]:
 
 
 def whole_region(model: onnx.ModelProto, backend: Backend | None = None, name: str = "c_0") -> Region:
-    """The model as one region, when the backend takes all of it; the model's own errors otherwise."""
+    """The model as one region, if the backend takes all of it; otherwise raises the partitioning error."""
     backend = backend or CBackend()
     partition = cut(model, [backend])
     graph = partition.model.graph
@@ -124,7 +124,7 @@ def whole_region(model: onnx.ModelProto, backend: Backend | None = None, name: s
 def compile_regions(
     regions: Sequence[Region], backend: Backend | None = None, flags: Sequence[str] = ("-O1",)
 ) -> list[Compiled]:
-    """Compile regions (with names of their own) into one library and load it."""
+    """Compile regions, which must have different names, into one library and load it."""
     backend = backend or CBackend()
     compiled = [Compiled(region, backend.compile(region)) for region in regions]
     with tempfile.TemporaryDirectory() as name:
@@ -155,7 +155,7 @@ def compile_regions(
 
 
 def _constants(constants: Mapping[str, np.ndarray], folder: Path) -> str:
-    """Large constants, as the artifact would link them."""
+    """Large constants as an object, as an artifact would link them."""
     lines: list[str] = []
     for name, data in constants.items():
         data.tofile(folder / f"{name}.bin")

@@ -7,7 +7,7 @@ from farcall.graph import Match, Pattern
 
 
 class Npu(CBackendKit):
-    """Takes Conv+Relu pairs with a kernel that is as large as the step: the windows do not overlap."""
+    """Takes Conv+Relu pairs whose strides equal the kernel's size, so that windows do not overlap."""
 
     name = "npu"
 

@@ -1,4 +1,4 @@
-"""The list of operators that users read is the table that the backend has."""
+"""The documented list of operators equals the backend's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shares a loop, in which order steps run, and what a region's memory looks like."""
+"""Fusion: the nodes that share a loop, the order of steps, and the memory plan of a region."""
 
 from __future__ import annotations
 

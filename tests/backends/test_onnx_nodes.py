@@ -1,4 +1,4 @@
-"""ONNX's own backend tests, for every model that is made of operators which the C backend has loops for.
+"""ONNX's backend tests, for every model whose operators the C backend implements.
 
 A model passes, or is listed with a reason in ``tests/onnx_node_xfails.txt``. A listed model that passes,
 and a refused model that is not listed, is a failure: the list only shrinks.

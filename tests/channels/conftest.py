@@ -1,4 +1,4 @@
-"""Pairs of channels of every kind: dialed by a client, listened for by a loop as a server has it."""
+"""Pairs of channels of every kind: a client dials, and an event loop listens as a server does."""
 
 from __future__ import annotations
 

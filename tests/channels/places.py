@@ -1,4 +1,4 @@
-"""Pairs of channels of every kind: dialed by a client, listened for by a loop as a server has it."""
+"""Pairs of channels of every kind: a client dials, and an event loop listens as a server does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("tcp", "unix", "shm", "tls", "ws", "wss")
 
 
 class Loop:
-    """An asyncio loop in a thread, as a supervisor runs one."""
+    """An asyncio loop in a thread, like the supervisor's."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -42,7 +42,7 @@ class Loop:
 
 
 class Certificates:
-    """An authority, a server's certificate and a client's, and a stranger's of another authority."""
+    """A certificate authority, certificates of a server and a client, and one of another authority."""
 
     def __init__(self, folder: Path) -> None:
         authority, other = trustme.CA(), trustme.CA()
@@ -63,14 +63,14 @@ async def accept(listener: Listener) -> Accepted:
 
 
 def take(accepted: Accepted) -> Channel:
-    """The channel that a worker would make of it."""
+    """The channel that a worker would make of an accepted connection."""
     channel = channel_of([os.dup(number) for number in accepted.descriptors])
     accepted.close()
     return channel
 
 
 class Place:
-    """A listener of one kind, and clients for it."""
+    """A listener of one kind, and its clients."""
 
     def __init__(self, kind: str, loop: Loop, client: Tls, server: Tls, folder: Path) -> None:
         self.loop = loop
@@ -79,7 +79,7 @@ class Place:
         self.listener = listen(url, tls=server)
 
     def meet(self) -> tuple[Connection, Accepted]:
-        """A client's line and the server's end of it."""
+        """A new connection: the client's end and the server's end."""
         arriving: Future[Accepted] = self.loop.start(accept(self.listener))
         try:
             connection = dial(self.listener.url, soon(), tls=self.tls)

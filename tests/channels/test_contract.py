@@ -1,4 +1,4 @@
-"""Every channel keeps the contract of farcall.testing.check_channel; and the contract can be broken."""
+"""Every channel keeps the contract of farcall.testing.check_channel, which detects faults."""
 
 from __future__ import annotations
 

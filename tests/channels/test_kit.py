@@ -1,4 +1,4 @@
-"""The contract catches channels that break it: each rule fails for one with the fault that it is about."""
+"""The contract detects faulty channels: each rule fails for a channel with the fault that it is about."""
 
 from __future__ import annotations
 

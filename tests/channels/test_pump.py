@@ -1,4 +1,4 @@
-"""Pumps: no peer of one keeps the others waiting, or stays behind when its session has ended."""
+"""Pumps: no peer blocks the others, and none remains after its session has ended."""
 
 from __future__ import annotations
 

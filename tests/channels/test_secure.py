@@ -1,4 +1,4 @@
-"""TLS and WebSocket: who is trusted, what is refused, and that nothing readable is on the line."""
+"""TLS and WebSocket: trusted and refused certificates, and that the bytes on the wire are encrypted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared memory: a peer that writes what it likes into the file, dies, or hands over no such file."""
+"""Shared memory: a peer that writes garbage into the file, dies, or passes another kind of file."""
 
 from __future__ import annotations
 

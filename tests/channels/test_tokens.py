@@ -1,4 +1,4 @@
-"""Tokens: what is stored, who is admitted, and that a revoked one ends."""
+"""Tokens: the stored form, admission, and that revoking a token ends its sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``farcall token`` and ``farcall cert``, and what is made by them in use."""
+"""``farcall token`` and ``farcall cert``, and the use of their tokens and certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mistyped on the command line: one message, which says what is wrong and what to type instead."""
+"""Mistakes on the command line: one message, which names the mistake and the cure."""
 
 from __future__ import annotations
 

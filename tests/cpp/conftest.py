@@ -22,5 +22,5 @@ def library() -> str:
 
 @pytest.fixture(scope="session")
 def kernels(library: str) -> Module:
-    """That library, in farcall."""
+    """That library, loaded by farcall."""
     return load_library(library)

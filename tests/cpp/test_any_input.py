@@ -1,4 +1,4 @@
-"""Whatever is passed to a typed function: a value or a Python exception, and the process lives."""
+"""Any argument of a typed function gives a value or a Python exception, and the process survives."""
 
 from __future__ import annotations
 

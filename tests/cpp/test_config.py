@@ -1,4 +1,4 @@
-"""farcall config and the CMake package: what other builds need."""
+"""farcall config and the CMake package, for other build systems."""
 
 from __future__ import annotations
 

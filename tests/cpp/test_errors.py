@@ -1,4 +1,4 @@
-"""What is said when arguments do not fit, and how exceptions travel."""
+"""The messages for arguments that do not fit, and exceptions across the boundary."""
 
 from __future__ import annotations
 

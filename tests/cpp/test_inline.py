@@ -1,4 +1,4 @@
-"""fc.cpp: building from text and from files, and what a cache must not get wrong."""
+"""fc.cpp: building from text and from files, and the cases in which the cache must build again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exported function says about itself."""
+"""The metadata of exported functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that ends while a kernel is on its stack: C++ has `catch (...)` and `noexcept` in the way."""
+"""A thread that ends while a kernel is on its stack: unwinding passes `catch (...)` and `noexcept`."""
 
 from __future__ import annotations
 

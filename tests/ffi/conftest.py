@@ -16,7 +16,7 @@ Compile = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def compile_kernels(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """(name, C source, flags...) -> a shared library, by the compiler that farcall itself would use."""
+    """(name, C source, flags...) -> a shared library, built by the compiler that farcall would use."""
     folder = tmp_path_factory.mktemp("kernels")
     compiler = find_compiler()
 

@@ -1,4 +1,4 @@
-"""What users of TVM FFI complained about, each as a test here. The numbers are those of its public threads.
+"""A test for each complaint of TVM FFI's users. The numbers are those of its public issue threads.
 
 Not here is what this machine has not: macOS on ARM (#697), Windows (#727), ROCm's streams (#466), other
 builds of Python (#703), a free-threaded one (#528: its cause is tested), a launch that fails on a GPU

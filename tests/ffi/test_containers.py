@@ -1,4 +1,4 @@
-"""Array, List, Map, Dict, Shape, big integers, types: what libraries share, and the functions on it."""
+"""Array, List, Map, Dict, Shape, big integers, types: shared by libraries, and their functions."""
 
 from __future__ import annotations
 

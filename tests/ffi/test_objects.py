@@ -1,4 +1,4 @@
-"""What has no class of its own in Python, and classes that say themselves how they are passed."""
+"""Objects without a Python class, and classes that define how they are passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters by name, defaults, and what inspect and help say: from metadata, and from a Signature."""
+"""Parameters by name, defaults, inspect and help: from metadata, and from a Signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is passed: a value comes back equal, or a Python exception says which argument was wrong."""
+"""Any argument comes back equal, or a Python exception names the argument that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: what a kernel gets that asks for one."""
+"""Streams: the stream that a kernel gets when it asks for one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``farcall stubgen``: what the stubs say, that type checkers take them, and the command."""
+"""``farcall stubgen``: the content of the stubs, that type checkers accept them, and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors in and out: numpy, torch, our own, anything with __dlpack__."""
+"""Tensors as arguments and results: of numpy, torch, farcall, and any class with __dlpack__."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error that somebody left in the other runtime is not taken for one of ours."""
+"""An error that was left pending in the other runtime is not raised by farcall's calls."""
 
 from __future__ import annotations
 

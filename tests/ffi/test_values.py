@@ -1,4 +1,4 @@
-"""Arguments and results that are no tensors."""
+"""Arguments and results that are not tensors."""
 
 from __future__ import annotations
 

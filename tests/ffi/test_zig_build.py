@@ -1,4 +1,4 @@
-"""The core as a machine without a compiler builds it: ziglang links no compiler run time by itself."""
+"""The core as a machine without a compiler builds it: ziglang does not link a compiler runtime by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in several threads at the same time."""
+"""Runs work in several threads at the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> None:
-    """Run ``work(i)`` in ``count`` threads that start together; the first exception is raised here."""
+    """Run ``work(i)`` in ``count`` threads that start together. Raises the first exception of a thread."""
     failures: list[BaseException] = []
     gate = threading.Barrier(count)
 

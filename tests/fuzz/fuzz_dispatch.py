@@ -1,8 +1,8 @@
-"""The server behind the codec: any packets are answered, in order, whatever they name, in any pieces.
+"""The server behind the codec: it answers any packets in order, whatever they name, however they are split.
 
-An input says ``HANDLE_0`` to ``HANDLE_7`` where it means a handle of its session: functions (0 to 4), memory
-(5), a returned tensor's data and its owner (6, 7). Every session draws its handles from the same random
-numbers: a mutation may move a handle into the length of a packet, where another handle is another input.
+In an input, ``HANDLE_0`` to ``HANDLE_7`` stand for handles of its session: functions (0 to 4), memory (5),
+a returned tensor's data and its owner (6, 7). Every session draws its handles from the same random numbers,
+because a mutation may move a handle into the length of a packet, where its value changes the input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from farcall.rpc.server._scopes import Scope
 
 from . import harness
 
-_HERE = Path(__file__).parent  # no file is touched: the token does not allow it
+_HERE = Path(__file__).parent  # not used: the token allows no access to files
 _LIMITS = Limits(
     call_bytes=1 << 16, copy_bytes=1 << 16, string_bytes=1 << 16, tensor_bytes=1 << 16, handles=40
 )
@@ -53,7 +53,7 @@ def _split(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _open() -> tuple[EventServer, list[int]]:
-    """A session, and the handles that an input may name."""
+    """A session, and the handles that an input can name."""
     entropy = random.Random(0).randbytes  # noqa: S311
     server = EventServer(workdir=_HERE, limits=_LIMITS, rights=_RIGHTS, entropy=entropy)
     server.feed(_INIT)
@@ -75,7 +75,7 @@ def _open() -> tuple[EventServer, list[int]]:
 
 
 def _answers(data: bytes, piece: int) -> tuple[list[str], bool]:
-    """What kinds of replies there are, in order, and whether the session is over then."""
+    """The kinds of the replies, in order, and whether the session has ended."""
     server, handles = _open()
     with server:
         for i, handle in enumerate(handles):
@@ -88,7 +88,7 @@ def _answers(data: bytes, piece: int) -> tuple[list[str], bool]:
 
 
 def _kind(code: int, body: bytes) -> str:
-    """Of a reply: its code, or the class of the error that it tells."""
+    """The kind of a reply: its code, or the class of its error."""
     assert code in _CODES
     if code != 5:
         return str(code)
@@ -99,7 +99,7 @@ def _kind(code: int, body: bytes) -> str:
 
 
 def one_input(data: bytes) -> None:
-    """The same replies to the bytes at once and in pieces. (Their values may differ: free memory is one.)"""
+    """Bytes in one piece and in several get the same kinds of replies; values (free memory) may differ."""
     assert _answers(data, max(len(data), 1)) == _answers(data, 7)
 
 

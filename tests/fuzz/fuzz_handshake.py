@@ -1,4 +1,4 @@
-"""The two machines of the handshake: any bytes are read, or refused with one error."""
+"""Both state machines of the handshake: they accept any bytes, or refuse them with one error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _drive(machine: ServerHandshake | ClientHandshake, data: bytes) -> object:
 
 
 def one_input(data: bytes) -> None:
-    """Both sides, twice."""
+    """Feed both sides, twice."""
     assert _drive(ServerHandshake(), data) == _drive(ServerHandshake(), data)
     assert _drive(ClientHandshake("k"), data) == _drive(ClientHandshake("k"), data)
 

@@ -1,6 +1,6 @@
-"""What describes functions: raw, SIP and both together, `iree.abi`, declarations, and farcall's own JSON.
+"""The encodings of Signatures: raw, SIP, both together, `iree.abi`, declarations, and farcall's JSON.
 
-The first byte says which. Any bytes are a Signature or one error; and what is written is read back the same.
+The first byte selects one. Any bytes give a Signature or one error; a Signature survives writing and reading.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PARSERS = (_raw, _sip, _reflection, _iree_json, _declaration, _own_json)
 
 
 def one_input(data: bytes) -> None:
-    """A Signature or one of these errors."""
+    """The bytes give a Signature or one of these errors."""
     try:
         _PARSERS[data[0] % len(_PARSERS) if data else 0](data[1:])
     except (SignatureError, msgspec.MsgspecError, UnicodeDecodeError):

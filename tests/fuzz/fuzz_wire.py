@@ -1,4 +1,4 @@
-"""The packet codec (include/farcall/wire.h), compiled for this: ``wire_target.c`` has the oracle."""
+"""The packet codec (include/farcall/wire.h), compiled for fuzzing; ``wire_target.c`` has the oracle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COVERAGE = "-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp"
 
 
 def _compile(folder: Path, *, covered: bool) -> Path:
-    """Two steps: a compiler that is told of coverage at the link would add a fuzzer of its own."""
+    """Compile and link in two steps: with the coverage flags at the link, clang would add its own fuzzer."""
     from ..wire.building import FLAGS, compiler
 
     zig = [sys.executable, "-m", "ziglang", "cc"]
@@ -32,7 +32,7 @@ def _compile(folder: Path, *, covered: bool) -> Path:
 
 
 def _shows_coverage() -> bool:
-    """Whether atheris runs us, and its coverage can be had by C code: make its symbols visible."""
+    """Whether atheris runs this target and C code can use its coverage; makes its symbols visible."""
     core = sys.modules.get("atheris.core_with_libfuzzer")
     if core is None or importlib.util.find_spec("ziglang") is None:
         return False
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
 
 
 def one_input(data: bytes) -> None:
-    """Whole and in pieces (the first byte says how) the bytes give the same events; else it aborts."""
+    """The bytes give the same events whole and in pieces (the first byte chooses them); else it aborts."""
     _library().LLVMFuzzerTestOneInput(data, ctypes.c_size_t(len(data)))
 
 

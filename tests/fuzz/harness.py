@@ -1,18 +1,19 @@
-"""How fuzz targets are run.
+"""Runs fuzz targets.
 
-A target is a module ``tests/fuzz/fuzz_NAME.py`` with ``one_input(data: bytes) -> None``, which fails (by any
-exception that it does not expect itself, or by a crash) only where something was found, and with seeds in
-``tests/fuzz/corpus/fuzz_NAME/``. All targets are run
+A target is a module ``tests/fuzz/fuzz_NAME.py`` with a function ``one_input(data: bytes) -> None``, which
+fails (by an unexpected exception or a crash) only if it found a defect, and with seeds in
+``tests/fuzz/corpus/fuzz_NAME/``. There are two ways to run targets:
 
-* briefly by ``make test`` (``test_fuzz.py``): every seed, then the mutations below, the same ones in every
-  run, until a number or a time is reached. This does without atheris, which has wheels for few versions and
-  machines and takes seconds to instrument; and its failures can be repeated;
-* for long by ``make fuzz``: ``python -m tests.fuzz.fuzz_NAME -max_total_time=SECONDS`` uses atheris, guided
-  by coverage, where it is installed (``pip install --group fuzz``), else (and with ``-atheris=0``) mutations.
+* ``make test`` (``test_fuzz.py``) runs them briefly: every seed, then mutations of seeds, the same in every
+  run, up to a number or a time. This does not use atheris, which has wheels for few versions and machines and
+  takes seconds to instrument; and failures can be reproduced;
+* ``make fuzz`` runs them for long: ``python -m tests.fuzz.fuzz_NAME -max_total_time=SECONDS`` uses atheris,
+  guided by coverage, if it is installed (``pip install --group fuzz``), else (and with ``-atheris=0``)
+  mutations.
 
-What a long run finds becomes a seed: ``tests/fuzz/corpus`` has the inputs that failed once, and a few that
-together reach what the long runs reached. ``python -m tests.fuzz.fuzz_NAME -set_cover_merge=1`` adds those of
-the last long run, by atheris.
+Inputs that a long run found become seeds: ``tests/fuzz/corpus`` has the inputs that once failed, and a few
+that together reach the coverage of the long runs. ``python -m tests.fuzz.fuzz_NAME -set_cover_merge=1`` adds
+those of the last long run, with atheris.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ def mutants(seeds: list[bytes], chance: random.Random) -> Iterator[bytes]:
 def briefly(
     name: str, one_input: OneInput, count: int, seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Every seed, then at most ``count`` mutants, the same ones each time, as long as ``seconds`` allow.
+    """Run every seed, then at most ``count`` mutants, the same ones each time, for at most ``seconds``.
 
     Returns:
-        How many mutants there were.
+        The number of mutants.
     """
     seeds = corpus(name)
     for seed in seeds:
@@ -133,7 +134,7 @@ def _atheris(name: str, one_input: OneInput, seconds: float, merging: list[str])
 
 
 def main(name: str, one_input: OneInput) -> None:
-    """What a target does as a program."""
+    """Run a target as a program."""
     wishes = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("-max_total_time=")]
     seconds = float(wishes[-1]) if wishes else 60.0
     if "-atheris=0" not in sys.argv and importlib.util.find_spec("atheris"):

@@ -1,4 +1,4 @@
-"""Models to partition: the graphs that byoc.md E measures, and backends that claim by operator."""
+"""Models to partition, chosen to be hard for partitioners, and backends that claim nodes by operator."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def diamonds(count: int) -> onnx.ModelProto:
 
 
 def random_dag(count: int, foreign: float = 0.15, seed: int = 0) -> onnx.ModelProto:
-    """Each node reads recent values; a share of them is foreign; what nobody reads is an output."""
+    """Each node reads recent values; a share of the nodes is foreign; unread values are outputs."""
     chance = random.Random(seed)  # noqa: S311
     names = ["v0", "v1"]
     nodes: list[onnx.NodeProto] = []

@@ -1,4 +1,4 @@
-"""What load_model takes, what it refuses, and the form that it gives."""
+"""load_model: accepted sources, refused ones, and the form of the result."""
 
 from __future__ import annotations
 

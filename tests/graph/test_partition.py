@@ -1,4 +1,4 @@
-"""Cutting models: who takes what, and what crosses the borders."""
+"""Cutting models: the assignment of nodes to backends, and the values that cross region borders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pattern language: what is read, what is refused, what matches."""
+"""The pattern language: valid texts, refused texts, and matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of a few hundred bytes that name a great deal: nothing of it is made when they are loaded."""
+"""Models of a few hundred bytes that declare huge tensors or many nodes: loading does not build them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of native/: their files, and the objects that zig compiles of them."""
+"""The rooms of native/: their files, and the object files that zig compiles from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ WARNINGS = ("-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Wno-format-
 
 
 def files_of(room: str, *endings: str) -> list[Path]:
-    """The files of a room itself, without the rooms below it."""
+    """The files of a room, without those of the rooms below it."""
     return sorted(path for ending in endings for path in (NATIVE / room).glob(f"*{ending}"))
 
 
 def all_rooms() -> list[str]:
-    """Every folder below native/ that has files."""
+    """Every folder below native/ that contains files."""
     folders = {path.parent for path in NATIVE.rglob("*") if path.is_file()}
     return sorted(str(folder.relative_to(NATIVE)) for folder in folders)
 
@@ -46,12 +46,12 @@ class Compiled:
         return {symbol.name for symbols in self.objects for symbol in symbols if symbol.defined}
 
     def wanted(self) -> set[str]:
-        """What the room's objects want, of each other or of other rooms."""
+        """The undefined symbols of the room's objects, whether the room or another one defines them."""
         return {symbol.name for symbols in self.objects for symbol in symbols if not symbol.defined}
 
 
 def compile_room(room: str, target: str, folder: Path, *flags: str) -> Path:
-    """An archive of the room's objects, without Python's headers in sight. zig keeps what it has made."""
+    """An archive of the room's objects, compiled without Python's headers. zig caches its results."""
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("needs the ziglang package")
     archive = folder / f"{room.replace('/', '_')}.{target}.a"
@@ -65,7 +65,7 @@ def compile_room(room: str, target: str, folder: Path, *flags: str) -> Path:
 
 
 def members(archive: bytes) -> Iterator[bytes]:
-    """The objects of an archive of Unix: each behind a header of 60 bytes, at an even place."""
+    """The members of a Unix archive: each follows a header of 60 bytes and starts at an even offset."""
     at = len(b"!<arch>\n")
     while at + 60 <= len(archive):
         size = int(archive[at + 48 : at + 58])

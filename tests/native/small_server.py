@@ -26,13 +26,13 @@ FLAGS = [
     "-Wno-missing-field-initializers",
     "-Wno-format-truncation",
 ]
-# Sizes of the wire have 64 bits, and those of memory here 32. What is checked against the limits fits.
+# Wire sizes have 64 bits, memory sizes here 32. Sizes that passed the check against the limits fit.
 NARROW = ["-Wshorten-64-to-32"]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """An instruction set: how its compiler is called, and what runs its programs here."""
+    """An instruction set: the target for its compiler, and the emulator that runs its programs here."""
 
     name: str
     target: str
@@ -50,13 +50,13 @@ MACHINES = (
 
 
 def sources() -> list[Path]:
-    """The files that the server is made of."""
+    """The source files of the server."""
     lines = (NATIVE / "server/sources.txt").read_text().splitlines()
     return [NATIVE / line for line in lines if not line.startswith("#")]
 
 
 def compile_server(command: list[str], output: Path, *flags: str) -> Path:
-    """Compile the server with the functions of the tests. Whatever is missing fails at the link."""
+    """Compile the server with the functions of the tests. A missing symbol is a link error."""
     things = [*sources(), HERE / "functions.c"]
     built = subprocess.run(
         [*command, *FLAGS, *flags, *things, "-o", output], capture_output=True, text=True, check=False
@@ -66,7 +66,7 @@ def compile_server(command: list[str], output: Path, *flags: str) -> Path:
 
 
 def cross_compile(machine: Machine, folder: Path) -> list[str]:
-    """How the server for another machine is started here. Skips the test where the tools are missing."""
+    """The command that starts the server for another machine. Skips the test if the tools are missing."""
     emulator = shutil.which(machine.emulator) or shutil.which(f"{machine.emulator}-static")
     if not emulator or importlib.util.find_spec("ziglang") is None:
         pytest.skip(f"needs {machine.emulator} and the ziglang package")

@@ -1,4 +1,4 @@
-"""What a server on one socket is made of: computed from linked symbols and from #include."""
+"""The files of a server on one socket, computed from linked symbols and from #include."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walls between the rooms of native/: who may include whom, and what each may want of the system.
+"""The walls between the rooms of native/: which room may include which, and which system headers it may use.
 
 The rules are held by the text of the files, and by the symbols of the objects that zig makes of them. A
 violation that is known stands in a list with its reason. The lists only shrink: an entry too many fails.

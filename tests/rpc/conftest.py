@@ -1,4 +1,4 @@
-"""Servers and raw peers for the tests. Loopback only; everything that is started is ended."""
+"""Servers and raw peers for the tests: on loopback only, and all are stopped at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def servers(server: Server) -> Iterator[list[Server]]:
-    """Three; the first is everybody's."""
+    """Three servers; the first is the one that all tests share."""
     with Server(init=INIT, key="second") as second, Server(init=INIT, key="third") as third:
         yield [server, second, third]
 

@@ -1,4 +1,4 @@
-"""What the test servers export: ``register`` is their ``--init``."""
+"""The functions that the test servers export. ``register`` is their ``--init``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _call_kept(x: Any) -> Any:
 
 
 def _offer(f: Any) -> int:
-    """Gives a tensor and a function to a function of the client; the size of the tensor that comes back."""
+    """Pass a tensor and a function to a function of the client; return the size of its result."""
     return len(f(np.arange(3, dtype="float32"), _adder(10)))
 
 
@@ -67,19 +67,19 @@ def _truncate_page() -> None:
 
 
 def _stay(name: str) -> None:
-    """Says by a file beside the session's folder that the call has begun, which never ends."""
+    """Create a file beside the session's folder, to show that the call has begun; never return."""
     Path("..", name).touch()
     threading.Event().wait()
 
 
 def _meet(name: str) -> None:
-    """The same, and ends when there is another file."""
+    """The same, but return when another file exists."""
     Path("..", f"{name}.in").touch()
     _wait_for(f"{name}.out")
 
 
 def _wait_for(name: str) -> None:
-    """Until there is a file of that name beside the session's folder."""
+    """Wait until a file of that name exists beside the session's folder."""
     while not Path("..", name).exists():
         time.sleep(0.001)
 
@@ -94,7 +94,7 @@ def _grab(mib: int) -> int:
 
 
 def _start(way: str) -> int:
-    """Starts a process that would live for ever; its id."""
+    """Start a process that would live for ever, and return its id."""
     if way == "daemon":
         command = "setsid sleep 1000 >&2 & echo $!"
         return int(subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, check=True).stdout)
@@ -136,7 +136,7 @@ def register() -> None:
         "first": lambda x: x[0],
         "get": lambda x, key: x[key],
         "grab": _grab,
-        "hang": lambda: ctypes.PyDLL(None).pause(),  # and nobody else gets the GIL
+        "hang": lambda: ctypes.PyDLL(None).pause(),  # it keeps the GIL
         "forever": lambda: threading.Event().wait(),
         "here": os.getcwd,
         "hold": HELD.append,
@@ -179,7 +179,7 @@ def broken() -> None:
 
 
 def hang() -> None:
-    """An ``--init`` that never ends; it says on standard error that it has begun."""
+    """An ``--init`` that never ends; it prints to standard error when it begins."""
     os.write(2, b"begun\n")
     threading.Event().wait()
 
@@ -192,7 +192,7 @@ def register_with_a_thread() -> None:
 
 
 def register_without_processes() -> None:
-    """On a machine without room for a process, but for the one that tries whether there are threads."""
+    """As on a machine that cannot fork, except for the process that checks for threads."""
     register()
     forks = iter([os.fork])
 
@@ -205,6 +205,6 @@ def register_without_processes() -> None:
 
 
 def register_with_small_packets() -> None:
-    """A server whose packets must not be larger than 1,024 bytes, as small devices have it."""
+    """A server with packets of at most 1,024 bytes, as on small devices."""
     register()
     fc.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: 1024)

@@ -1,4 +1,4 @@
-"""Servers of bytes: what no honest server would answer."""
+"""Raw servers, which send answers that no honest server would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCEPT = struct.pack("<ii", 0xFF271, 8) + b"server:k"
 
 @contextlib.contextmanager
 def impostor(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does what ``serve`` does with its first connection; gives its address."""
+    """A server that passes its first connection to ``serve``; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""Clients of bytes: packets as they travel, and a peer that sends what no honest client would."""
+"""Raw clients: they build packets byte by byte, and send some that no honest client would."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def device(kind: int = 1, index: int = 0) -> bytes:
 
 
 def dl_tensor(data: int, shape: tuple[int, ...], byte_offset: int = 0, kind: int = 1) -> bytes:
-    """uint8."""
+    """The bytes of a DLTensor of uint8."""
     return struct.pack(f"<QiiiBBH{len(shape)}qQ", data, kind, 0, len(shape), 1, 8, 1, *shape, byte_offset)
 
 
 class Place(Protocol):
-    """Where a peer connects."""
+    """The address that a peer connects to."""
 
     @property
     def host(self) -> str: ...
@@ -54,7 +54,7 @@ class Place(Protocol):
 
 
 class Peer:
-    """A client of bytes: for what no honest client would send."""
+    """A raw client, which can send bytes that no honest client would."""
 
     def __init__(self, server: Place) -> None:
         self.socket = socket.create_connection((server.host, server.port), timeout=SECONDS)
@@ -80,7 +80,7 @@ class Peer:
         return data
 
     def is_answered(self) -> bool:
-        """Whether there are bytes of the server, or its end."""
+        """Whether the server has sent bytes, or has closed the connection."""
         return bool(select.select([self.socket], [], [], 0.01)[0])
 
     def rest(self) -> bytes:
@@ -97,14 +97,14 @@ class Peer:
         self.send(struct.pack("<ii", 0xFF271, len(key)) + key)
 
     def shake(self, key: bytes = b"client:k") -> bytes:
-        """The handshake; answers the server's key."""
+        """Perform the handshake, and return the server's key."""
         self.hello(key)
         code, size = struct.unpack("<ii", self.receive(8))
         assert code == 0xFF271
         return self.receive(size)
 
     def reply(self) -> tuple[int, bytes]:
-        """Code and body of the next packet."""
+        """The code and the body of the next packet."""
         size, code = struct.unpack("<Qi", self.receive(12))
         return code, self.receive(size - 4)
 
@@ -116,7 +116,7 @@ class Peer:
         return self.ask(2, struct.pack("<Q", len(version)) + version.encode() + sequence())
 
     def handle(self, code: int, *values: bytes) -> int:
-        """A syscall that answers with a pointer."""
+        """The result of a syscall that returns a handle."""
         kind, body = self.ask(code, sequence(*values))
         assert (kind, struct.unpack_from("<ii", body)) == (4, (1, POINTER)), body
         return int(struct.unpack_from("<Q", body, 8)[0])
@@ -151,7 +151,7 @@ def constructor(server: Server, key: str) -> bytes:
 
 
 def go_on(raw: Peer, *hops: tuple[Server, str]) -> tuple[int, bytes]:
-    """Begin a session that goes on."""
+    """Begin a session that continues to further servers."""
     raw.shake()
     values = b"".join(constructor(*hop) for hop in hops)
     return raw.ask(2, struct.pack("<Q", 5) + b"0.8.0" + struct.pack("<i", 5 * len(hops)) + values)

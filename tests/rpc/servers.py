@@ -1,4 +1,4 @@
-"""Servers of the tests: what they export, how they are started, and what they tell."""
+"""Servers for the tests: their exports, how to start them, and their logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"
 
 
 def works(server: Server, key: str = "k") -> bool:
-    """Whether an honest client is served."""
+    """Whether the server serves an honest client."""
     with connect(server.url, key=key, timeout=SECONDS) as honest:
         return honest.get_function("test.add")(20, 22) == 42
 
@@ -35,12 +35,12 @@ NEVER = 1e9  # seconds
 def timeless_server(
     *, log: Log | None = None, fork_seconds: float = NEVER, **limits: Any
 ) -> Iterator[tuple[Server, ManualClock]]:
-    """A server whose limits see no time pass but by ``advance`` of the clock.
+    """A server for whose limits time passes only by ``advance`` of the clock.
 
     Args:
-        log: of the server.
-        fork_seconds: after which it takes its zygote for hung. Processes start in real time, however far the
-            test moves the clock meanwhile, so they may take for ever.
+        log: the log of the server.
+        fork_seconds: the time after which the server treats its zygote as hung; unlimited by default, because
+            processes start in real time, however far the test advances the clock meanwhile.
         limits: fields of Limits.
     """
     clock = ManualClock()
@@ -55,7 +55,7 @@ def timeless_server(
 
 
 def stay(session: Session, server: Server) -> Call:
-    """A call of `test.stay` that has begun, and never ends."""
+    """A call of `test.stay` that has begun and never returns."""
     call = session.get_function("test.stay").submit("begun")
     with connect(server.url, timeout=SECONDS) as other:
         other.get_function("test.wait_for")("begun")
@@ -63,7 +63,7 @@ def stay(session: Session, server: Server) -> Call:
 
 
 class Events:
-    """A log that can be waited for."""
+    """A log that lets a test wait for an event."""
 
     def __init__(self) -> None:
         self.seen: list[dict[str, object]] = []

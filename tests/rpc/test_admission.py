@@ -1,4 +1,4 @@
-"""Who waits in a handshake, for how long, and who goes first; the clock is the test's."""
+"""Admission: which peers may wait in a handshake, how long, and which goes first; on a manual clock."""
 
 from __future__ import annotations
 

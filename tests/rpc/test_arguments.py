@@ -1,4 +1,4 @@
-"""What may be an argument of a remote function: every kind of result, and lists and dicts by value."""
+"""Arguments of remote functions: every kind of result, and lists and dicts by value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client does beyond plain calls, at real TVM servers."""
+"""Features of the client beyond plain calls, with real TVM servers."""
 
 from __future__ import annotations
 

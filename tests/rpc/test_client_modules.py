@@ -1,4 +1,4 @@
-"""Modules on a server: loaded, imported, looked into, given out by calls."""
+"""Modules on a server: loaded, imported, inspected, and returned by calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of time for calls: here, on the server where they run, and on those between."""
+"""Time limits of calls: in the client, on the server that runs them, and on the hops between."""
 
 from __future__ import annotations
 

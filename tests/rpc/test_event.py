@@ -1,4 +1,4 @@
-"""The server without a line: every request, in any pieces, and what a client may not do."""
+"""The server without a connection: every request, however it is split, and forbidden requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be copied to a session: any tensor of any framework, or an error that says what to do."""
+"""Copies to a session: any tensor of any framework, or an error with the cure."""
 
 from __future__ import annotations
 

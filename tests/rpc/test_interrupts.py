@@ -1,4 +1,4 @@
-"""What a signal handler raises, such as Ctrl-C, comes out of all that waits for a server; sessions go on."""
+"""Exceptions of signal handlers, such as Ctrl-C, end any wait for a server; sessions remain usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server may answer with anything: that is its fault, by a typed error, and what can go on goes on."""
+"""Any wrong answer of a server raises a typed error that blames the server; the client survives."""
 
 from __future__ import annotations
 

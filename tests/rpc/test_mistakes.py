@@ -1,4 +1,4 @@
-"""What users mistype: each error says what was wrong, where, and the cure."""
+"""Mistakes of users: each error says what was wrong, where, and the cure."""
 
 from __future__ import annotations
 

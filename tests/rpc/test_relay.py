@@ -1,4 +1,4 @@
-"""Sessions that go on through other servers: everything works there, and each error says on which hop."""
+"""Sessions through relays: everything works over several hops, and each error names its hop."""
 
 from __future__ import annotations
 

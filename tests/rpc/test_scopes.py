@@ -1,4 +1,4 @@
-"""What a token must allow for each function that every server has; a new one must be named here."""
+"""The scope that a token needs for each function that every server has; new functions must be added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a process: how it starts, what it refuses, and that nothing of it stays."""
+"""The server as a process: its start, the options that it refuses, and that it leaves nothing behind."""
 
 from __future__ import annotations
 

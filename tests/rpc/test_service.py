@@ -1,4 +1,4 @@
-"""What a whole server does: places to listen, tokens, logs, limits, and workers that come from a zygote."""
+"""A whole server: addresses to listen on, tokens, logs, limits, and workers that are forked from a zygote."""
 
 from __future__ import annotations
 
@@ -90,11 +90,12 @@ def test_a_pipe_serves_the_process_that_starts_it() -> None:
         folder = Path(session.get_function("test.here")())
         session.upload(b"x", "file")
         assert (folder / "file").exists()
-        assert "deadlines" not in session.features  # nobody would say why this process has ended
+        # Without a supervisor, nothing reports why the process ended.
+        assert "deadlines" not in session.features
     assert not folder.exists()
 
 
-# ---- who
+# ---- tokens
 
 
 @pytest.fixture

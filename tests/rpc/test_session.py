@@ -1,4 +1,4 @@
-"""What a session does when all is well, against a real server process."""
+"""Sessions without errors, with a real server process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of contents: what it keeps, what it writes over, and that no session sees another's bytes."""
+"""The store: the files that it keeps and overwrites, and that no session sees another's bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring functions where they run, and how results look."""
+"""Timing functions on the machine that runs them, and the printed results."""
 
 from __future__ import annotations
 

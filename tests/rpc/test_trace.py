@@ -1,4 +1,4 @@
-"""Traces: what remote calls spend their time on."""
+"""Traces: where remote calls spend their time."""
 
 from __future__ import annotations
 

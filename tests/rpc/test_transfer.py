@@ -1,4 +1,4 @@
-"""Files on their way: any size, from bytes and from files, whole or not at all."""
+"""File transfers: any size, from bytes and from files, complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With the real Apache TVM: its client and our server, our client and its server."""
+"""Sessions with the real Apache TVM: its client with farcall's server, and the reverse."""
 
 from __future__ import annotations
 

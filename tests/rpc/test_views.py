@@ -1,4 +1,4 @@
-"""Strided parts of remote tensors, read and written: any layout, as numpy has it, and nothing between."""
+"""Views of remote tensors, read and written: any strides, as in numpy; elements between stay unchanged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Build a library with Apache TVM's own compiler: ``python tvm_build.py FILE``."""
 
-# ruff: noqa: N805, N806, N812  (TVMScript is written so)
+# ruff: noqa: N805, N806, N812  (names that TVMScript requires)
 
 from __future__ import annotations
 

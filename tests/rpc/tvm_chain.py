@@ -1,4 +1,4 @@
-"""A real TVM client of a session that goes on to another server; imports nothing of farcall.
+"""A real TVM client of a session that continues to another server; it does not import farcall.
 
 ``python tvm_chain.py HOST PORT KEY NEXT_PORT NEXT_KEY``.
 """
@@ -16,7 +16,7 @@ from tvm_client import caught
 
 
 def through(host: str, port: int, key: str, next_port: int, next_key: str) -> dict[str, Any]:
-    """What the client sees through the hop."""
+    """The results that the client gets over two hops."""
     hop = ["rpc.Connect", "127.0.0.1", next_port, next_key, False]
     remote = rpc.connect(host, port, key=key, session_constructor_args=hop)
     x = np.arange(3_000_000, dtype="uint8")

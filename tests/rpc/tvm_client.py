@@ -1,4 +1,4 @@
-"""A real TVM client, in a process of its own, without farcall: ``tvm_client.py HOST PORT KEY``."""
+"""A real TVM client in a separate process, without farcall: ``tvm_client.py HOST PORT KEY``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def caught(call: Any) -> str:
 
 
 def tensors(remote: Any) -> dict[str, Any]:
-    """Arrays up and down."""
+    """Upload and download arrays."""
     same = {}
     for dtype in ("float32", "float64", "float16", "int8", "int32", "int64", "uint8", "uint64", "bool"):
         for shape in ((1,), (5,), (2, 3), (0, 4)):
@@ -32,7 +32,7 @@ def tensors(remote: Any) -> dict[str, Any]:
 
 
 def call(host: str, port: int, key: str) -> dict[str, Any]:
-    """What a TVM client sees of a farcall server."""
+    """The results that a TVM client gets from a farcall server."""
     remote = rpc.connect(host, port, key=key)
     function = remote.get_function
     echo = function("test.echo")

@@ -1,4 +1,4 @@
-"""What a TVM client gets for objects that it uploads: ``tvm_linked.py HOST PORT KEY ARCHIVE OBJECT``."""
+"""A TVM client uploads objects and calls them: ``tvm_linked.py HOST PORT KEY ARCHIVE OBJECT``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_client import caught
 
 
 def loaded(remote: Any, path: str) -> dict[str, Any]:
-    """The file's kernel, called there."""
+    """The result of the file's kernel on the server."""
     name = Path(path).name
     remote.upload(path)
     module = remote.load_module(name)

@@ -1,4 +1,4 @@
-"""Programs of the real Apache TVM, each in a process of its own."""
+"""Programs of the real Apache TVM, each in a separate process."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ needs_tvm = pytest.mark.skipif(
 
 
 def runtime_only() -> dict[str, str]:
-    """An environment in which TVM is its runtime alone, which has all of RPC: its compiler takes seconds."""
+    """An environment in which TVM loads only its runtime, which includes RPC: the compiler takes seconds."""
     return hiding_torch() | {"TVM_USE_RUNTIME_LIB": "1"}
 
 
 def seen_by(script: str, *arguments: object) -> dict[str, Any]:
-    """What a client of TVM saw: the last line that the script prints."""
+    """The results of a TVM client: the last line that the script prints, as JSON."""
     printed = output_of(HERE / script, *map(str, arguments), env=runtime_only(), seconds=120)
     return dict(json.loads(printed.splitlines()[-1]))
 
 
 @contextmanager
 def tvm_server(**environment: str) -> Iterator[str]:
-    """The address of a new server of TVM. It serves one client at a time; its key is ``k``."""
+    """The address of a new TVM server. It serves one client at a time; its key is ``k``."""
     script = HERE / "tvm_server.py"
     with subprocess.Popen(
         [sys.executable, script],

@@ -1,7 +1,7 @@
-"""A real TVM RPC server in a process of its own: ``[MAX_PACKET=n] python tvm_server.py``.
+"""A real TVM RPC server in a separate process: ``[MAX_PACKET=n] python tvm_server.py``.
 
-The port is the first line on stdout; it serves until stdin closes. With MAX_PACKET it is one that takes
-packets of at most so many bytes, as servers for microcontrollers are.
+It prints its port as the first line, and serves until stdin closes. With MAX_PACKET it accepts packets of at
+most so many bytes, as servers for microcontrollers do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm import rpc
 
 
 def register() -> None:
-    """What it exports."""
+    """Register the functions that the server exports."""
 
     def array(*items: Any) -> Any:
         return tvm.runtime.convert(list(items))
@@ -47,7 +47,7 @@ def register() -> None:
     }
     for name, function in exports.items():
         tvm.register_global_func(f"test.{name}", function, override=True)
-    if limit := int(os.environ.get("MAX_PACKET", "0")):  # the server is yet another process
+    if limit := int(os.environ.get("MAX_PACKET", "0")):  # the server runs in a further process
         tvm.register_global_func("tvm.rpc.server.GetCRTMaxPacketSize", lambda: limit, override=True)
 
 

@@ -1,4 +1,4 @@
-"""More of what a TVM client asks of a farcall server: ``tvm_sweep.py HOST PORT KEY BYTES LIBRARY OTHER``."""
+"""More requests of a TVM client to a farcall server: ``tvm_sweep.py HOST PORT KEY BYTES LIBRARY OTHER``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES += ["float16", "float32", "float64"]
 
 
 def sweep(remote: Any) -> list[str]:
-    """Dtypes and sizes that do not come back as they went."""
+    """The dtypes and sizes for which a download differs from the upload."""
     wrong = []
     for dtype in DTYPES:
         for size in (0, 1, 3, 1001):
@@ -29,13 +29,13 @@ def sweep(remote: Any) -> list[str]:
 
 
 def large(remote: Any, size: int) -> bool:
-    """So many bytes up and down."""
+    """Whether ``size`` bytes survive an upload and a download."""
     x = np.random.default_rng(7).integers(0, 255, size, dtype="uint8")
     return bool((tvm.runtime.tensor(x, remote.cpu(0)).numpy() == x).all())
 
 
 def library(remote: Any, path: str) -> dict[str, Any]:
-    """A library, which is called and timed."""
+    """The results of calling and timing a library's function."""
     remote.upload(path, "kernels.so")
     module = remote.load_module("kernels.so")
     same = bytes(remote.download_linked_module("kernels.so")) == Path(path).read_bytes()
@@ -65,7 +65,7 @@ def own_library(remote: Any, path: str) -> dict[str, Any]:
 
 
 def many(host: str, port: int, key: str) -> list[int]:
-    """As many sessions as a TVM client can have, less the one that is open."""
+    """Open as many sessions as a TVM client can have, minus the one that is open."""
     sessions = [rpc.connect(host, port, key=key) for _ in range(30)]
     return [session.get_function("test.add")(i, 1) for i, session in enumerate(sessions)]
 

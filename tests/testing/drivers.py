@@ -1,4 +1,4 @@
-"""Drivers for a server: a sound one, and others with one fault each. ``register`` is its ``--init``."""
+"""Drivers for a server: a correct one, and others with one fault each. ``register`` is the ``--init``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOUND = NullDevice(count=2, memory_bytes=32 << 20)
 
 
 class Dirty(NullDevice):
-    """New memory shows what was in it."""
+    """New memory is not zeroed."""
 
     def allocate(self, index: int, nbytes: int, /) -> int:
         address = super().allocate(index, nbytes)
@@ -23,7 +23,7 @@ class Dirty(NullDevice):
 
 
 class Flipping(NullDevice):
-    """One bit in a large transfer turns."""
+    """Flips one bit in a large transfer."""
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
         changed = bytearray(data)
@@ -33,7 +33,7 @@ class Flipping(NullDevice):
 
 
 class Aliasing(NullDevice):
-    """Every small allocation is the same one."""
+    """Returns the same memory for every small allocation."""
 
     same: int | None = None
 
@@ -50,7 +50,7 @@ class Aliasing(NullDevice):
 
 
 class Rounding(NullDevice):
-    """Writes whole words, and so what is beside them."""
+    """Writes whole words, and so overwrites adjacent bytes."""
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
         padded = bytes(data) + bytes(-len(data) % 4) if len(data) < 64 else bytes(data)
@@ -58,7 +58,7 @@ class Rounding(NullDevice):
 
 
 class Starting(NullDevice):
-    """Reads an allocation from its start, whatever is asked for."""
+    """Reads from the start of an allocation and ignores the offset."""
 
     def read(self, index: int, address: int, out: memoryview, /) -> None:
         super().read(index, self._starts[self._at(address)], out)
@@ -68,35 +68,35 @@ class Starting(NullDevice):
 
 
 class Idle(NullDevice):
-    """Its copies do nothing."""
+    """Copies do nothing."""
 
     def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
         pass
 
 
 class Endless(NullDevice):
-    """Promises memory that it does not have."""
+    """Succeeds for allocations that are larger than its memory."""
 
     def allocate(self, index: int, nbytes: int, /) -> int:
         return super().allocate(index, min(nbytes, 1 << 20))
 
 
 class Leaking(NullDevice):
-    """Never gives memory back."""
+    """Never releases memory."""
 
     def release(self, index: int, address: int, /) -> None:
         pass
 
 
 class Everywhere(NullDevice):
-    """Claims every index."""
+    """Accepts every device index."""
 
     def attribute(self, index: int, name: str, /) -> int | str | None:
         return super().attribute(0, name)
 
 
 class Hung(NullDevice):
-    """Fails when it is asked to finish."""
+    """Fails to synchronize."""
 
     def synchronize(self, index: int, /) -> None:
         raise TimeoutError("the device does not answer")
@@ -127,7 +127,7 @@ def _made(n: int) -> Any:
 
 
 def register() -> None:
-    """``--init`` of the server under test."""
+    """The ``--init`` of the server under test."""
     fc.ffi.register_device_memory("ext_dev", SOUND)
     for kind, driver in FAULTY.items():
         fc.ffi.register_device_memory(kind, driver(memory_bytes=32 << 20))

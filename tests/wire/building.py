@@ -28,7 +28,7 @@ def compile_c(command: list[str], source: str, output: Path, *flags: str) -> Pat
 
 
 def packed(cases: list[bytes]) -> bytes:
-    """Cases as the driver program reads them."""
+    """The cases in the format that the driver program reads."""
     return b"".join(len(case).to_bytes(4, "little") + case for case in cases)
 
 
@@ -37,7 +37,7 @@ class Wire:
     library: ctypes.CDLL
 
     def run(self, data: bytes, chunk: int = 0, in_place: bool = False) -> tuple[str, bytes]:
-        """The text of the events, and the packets encoded again."""
+        """The events as text, and the packets after encoding them again."""
         log, again = ctypes.c_void_p(), ctypes.c_void_p()
         sizes = ctypes.c_uint64(), ctypes.c_uint64()
         self.library.wire_run(
@@ -56,7 +56,7 @@ class Wire:
         return texts[0].decode(), texts[1]
 
     def nbytes(self, shape: list[int], bits: int = 32, lanes: int = 1) -> int | None:
-        """fc_wire_tensor_nbytes; None when it does not fit."""
+        """The result of fc_wire_tensor_nbytes; None if it overflows."""
         out = ctypes.c_uint64()
         dims = (ctypes.c_int64 * len(shape))(*shape)
         status = self.library.wire_tensor_nbytes(

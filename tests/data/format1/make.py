@@ -1,4 +1,4 @@
-"""Built affine.so, once: the artifact that every later version must read."""
+"""The script that built affine.so, once: every later version must read that artifact."""
 
 from __future__ import annotations
 

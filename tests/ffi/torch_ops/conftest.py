@@ -1,4 +1,4 @@
-"""Libraries whose functions are operators of torch."""
+"""Libraries whose functions are registered as operators of torch."""
 
 from __future__ import annotations
 

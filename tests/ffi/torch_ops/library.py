@@ -1,4 +1,4 @@
-"""What the operators of kernels.cpp need, and names of which torch has not heard."""
+"""Builds the library of the operators of kernels.cpp, and makes names that torch does not know yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of torch, inferred from what a function says of itself, and dims that are known at a call."""
+"""torch schemas inferred from a function's metadata, and dims that are known only at a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// One library with a function for each kind of argument, result and error. Loaded in farcall and in tvm_ffi.
+// One library with a function for each kind of argument, result and error. farcall and tvm_ffi load it.
 #include <farcall/kernel.hpp>
 
 #include <functional>
@@ -55,7 +55,7 @@ FARCALL_EXPORT(options, [](int64_t n, const std::string& mode, double by, Option
 
 // ---- tensors
 
-// Everything that a tensor can be asked.
+// All accessors of a tensor.
 std::string asked(TensorView x) {
   std::string out = text(x.dim(), "|");
   for (int64_t dim : x.sizes()) out += text(dim, ",");
@@ -99,7 +99,7 @@ Tensor columns(int64_t rows, int64_t columns) {
 
 int64_t live = 0;
 
-// A user's allocator: counts what is alive, and takes a value to fill with.
+// A user's allocator: counts live allocations, and fills new memory with a value.
 struct Counting {
   void AllocData(DLTensor* tensor, float value) {
     int64_t n = ShapeView(tensor->shape, static_cast<size_t>(tensor->ndim)).numel();
@@ -119,7 +119,7 @@ Tensor filled(Shape shape, float value) {
   return Tensor::FromNDAlloc(Counting(), shape, dtype_of<float>, {kDLCPU, 0}, value);
 }
 
-// Around and back: the memory stays the same, and is released once.
+// A round trip: the memory stays the same, and is released once.
 Tensor through_dlpack(Tensor x, bool versioned, int64_t alignment, bool contiguous, bool checked_by_receiver) {
   auto align = static_cast<size_t>(alignment);
   size_t out_alignment = checked_by_receiver ? 0 : align;

@@ -1,4 +1,4 @@
-"""Run by test_tvm_ffi.py in a process of its own: the same library in the real tvm_ffi.
+"""Run by test_tvm_ffi.py in a separate process: the same library in the real tvm_ffi.
 
 usage: tvm_ffi_checks.py LIBRARY [before | after]
 

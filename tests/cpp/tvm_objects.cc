@@ -1,4 +1,4 @@
-// What the real tvm_ffi.cpp.load_inline builds into a library that imports more than C functions: classes that derive
+// Built by the real tvm_ffi.cpp.load_inline into a library that imports more than C functions: classes that derive
 // from ModuleObj, JSON, whole values, types with fields. Built and loaded by test_tvm_objects.py.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/extra/dataclass.h>
@@ -46,7 +46,7 @@ class BareObj : public ffi::ModuleObj {
 ffi::Module make_table(int64_t base) { return ffi::Module(ffi::make_object<TableObj>(base)); }
 ffi::Module make_bare() { return ffi::Module(ffi::make_object<BareObj>()); }
 
-// ---- any module, also one that farcall made
+// ---- any module, also one that farcall created
 
 ffi::Any call_in(ffi::Module m, ffi::String name, ffi::Any x) { return m->GetFunction(name, true).value()(x); }
 bool implements(ffi::Module m, ffi::String name) { return m->ImplementsFunction(name, true); }

@@ -1,4 +1,4 @@
-/* What the ffi tests call: written as a kernel author would, against c_api.h alone. */
+/* The functions that the ffi tests call, written as a kernel author would, with c_api.h only. */
 #include <farcall/c_api.h>
 
 #include <stdatomic.h>
@@ -77,7 +77,7 @@ static int copy_tensor(DLTensor* from, TVMFFIAny* result) {
   return give_object(result, kTVMFFITensor, out);
 }
 
-/* Any value comes back; of a borrowed tensor a copy, in memory of the caller's framework. */
+/* Returns its argument; for a borrowed tensor, a copy in memory of the caller's framework. */
 FARCALL_KERNEL(echo) {
   if (num_args < 1) return fail("TypeError", "echo: expected a value");
   if (args[0].type_index == kTVMFFIDLTensorPtr) return copy_tensor(tensor_of(&args[0]), result);
@@ -102,7 +102,7 @@ FARCALL_KERNEL(set_first) {
   return 0;
 }
 
-/* An empty tensor with the dtype and rank of the first and a first dim of the second. */
+/* Returns an empty tensor with the dtype and rank of the first argument; the second is its first dim. */
 FARCALL_KERNEL(alloc) {
   DLTensor prototype = *tensor_of(&args[0]);
   int64_t shape[16];
@@ -176,7 +176,7 @@ FARCALL_KERNEL(call) {
   return TVMFFIFunctionCall(args[0].v_obj, (TVMFFIAny*)args + 1, num_args - 1, result);
 }
 
-/* Takes the error out, looks at it, and raises it again. */
+/* Takes the pending error, inspects it, and raises it again. */
 FARCALL_KERNEL(call_and_reraise) {
   if (TVMFFIFunctionCall(args[0].v_obj, NULL, 0, result) == 0) return 0;
   TVMFFIObjectHandle error;
@@ -215,7 +215,7 @@ FARCALL_KERNEL(raise_chain) {
   return -1;
 }
 
-/* Calls, and adds a frame of its own to the error. */
+/* Calls its argument, and adds a frame to the error. */
 FARCALL_KERNEL(call_with_frame) {
   if (TVMFFIFunctionCall(args[0].v_obj, (TVMFFIAny*)args + 1, num_args - 1, result) == 0) return 0;
   TVMFFIObjectHandle error;
@@ -234,7 +234,7 @@ static int cause_kinds(TVMFFIObjectHandle error, char* text) {
   return 0;
 }
 
-/* The kinds of an error and of its causes. */
+/* Returns the kinds of an error and of its causes. */
 FARCALL_KERNEL(call_or_kinds) {
   char text[512] = "";
   if (TVMFFIFunctionCall(args[0].v_obj, NULL, 0, result) == 0) return 0;
@@ -309,7 +309,7 @@ FARCALL_KERNEL(wait_for_signal) {
 
 FARCALL_KERNEL(name_dtype) { return TVMFFIDataTypeToString(&args[0].v_dtype, result); }
 
-/* ---- the rest of the C functions; each gives the line of the first thing that is wrong, or 0 ---- */
+/* ---- the other C functions; each check returns the line that failed first, or 0 ---- */
 
 #define EXPECT(condition) \
   if (!(condition)) return give_int(result, __LINE__)
@@ -382,7 +382,7 @@ FARCALL_KERNEL(check_objects) {
   return give_int(result, 0);
 }
 
-/* An object may be taken out of the slot of an rvalue reference, once. */
+/* An object can be moved out of the slot of an rvalue reference, once. */
 FARCALL_KERNEL(check_moves) {
   TVMFFIByteArray text = {"longer than seven", 17};
   TVMFFIAny value, moved, view;

@@ -1,4 +1,4 @@
-/* Checks of what only native code sees of the runtime; each gives 0, or the line that failed. */
+/* Checks of the runtime that only native code can make; each returns 0, or the line that failed. */
 #include <farcall/c_api.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ FARCALL_KERNEL(check_types) {
   EXPECT(index_of("checks.Parent", -1, 3, kTVMFFIObject) == parent && index_of("checks.Parent", -1, 0, -2) == parent);
   int32_t first = index_of("checks.First", -1, 1, parent), second = index_of("checks.Second", -1, 0, parent);
   EXPECT(first == parent + 1 && second == parent + 3);
-  EXPECT(index_of("checks.Third", -1, 0, parent) > other); /* no room behind the parent any more */
+  EXPECT(index_of("checks.Third", -1, 0, parent) > other); /* no free index after the parent's */
   int32_t deep = index_of("checks.Deep", -1, 0, first);
   EXPECT(deep == first + 1);
   const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(deep);
@@ -56,7 +56,7 @@ FARCALL_KERNEL(check_types) {
   EXPECT(TVMFFIGetTypeInfo(kTVMFFIMap)->type_depth == 1 && TVMFFIGetTypeInfo(kTVMFFIInt)->type_depth == 0);
   const int32_t strange[] = {-5, 100, 1 << 17, 1 << 30};
   for (int i = 0; i < 4; ++i) EXPECT(strcmp(TVMFFIGetTypeInfo(strange[i])->type_key.data, "(unregistered type)") == 0);
-  /* Two that want the same number: the second gets another. */
+  /* Two types that ask for the same index: the second gets another. */
   EXPECT(index_of("checks.Fixed", 120, 0, kTVMFFIObject) == 120);
   EXPECT(index_of("checks.Late", 120, 0, kTVMFFIObject) >= kTVMFFIDynObjectBegin);
   return give(result, 0);
@@ -141,14 +141,14 @@ FARCALL_KERNEL(check_views) {
   int64_t row[1] = {3};
   DLTensor part = {data + 3, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, row, NULL, 0};
   EXPECT(TVMFFITensorCreateUnsafeView(tensor, &part, &view) == 0);
-  TVMFFIObjectDecRef(tensor); /* the view keeps it */
+  TVMFFIObjectDecRef(tensor); /* the view keeps it alive */
   EXPECT(((float*)TVMFFITensorGetDLTensorPtr(view)->data)[2] == 5);
   EXPECT(TVMFFITensorGetDLTensorPtr(view)->strides[0] == 1 && TVMFFITensorGetDLTensorPtr(view)->shape != row);
   TVMFFIObjectDecRef(view);
   return give(result, 0);
 }
 
-/* ---- a List and a Dict that live through many operations: (op, key, value) in a row, then what they hold ---- */
+/* ---- a List and a Dict that live through many operations: a list of (op, key, value), then the content ---- */
 
 static TVMFFIAny integer(int64_t value) { return (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = value}; }
 

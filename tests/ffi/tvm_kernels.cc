@@ -1,5 +1,5 @@
-// What a user of the real apache-tvm-ffi package writes: tvm_ffi.cpp.load_inline builds this, and test_tvm_kernels.py
-// loads the result where that package is not.
+// Kernels of a user of the real apache-tvm-ffi package: tvm_ffi.cpp.load_inline builds them, and test_tvm_kernels.py
+// loads the library without that package.
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -95,7 +95,7 @@ ffi::Array<ffi::Any> map_keys(AnyMap m) {
   for (auto item : m) a.push_back(item.first);
   return a;
 }
-// Inlined code of the package changes an object that farcall made.
+// Inlined code of the package changes an object that farcall created.
 AnyMap map_set(AnyMap m, ffi::Any k, ffi::Any v) {
   m.Set(k, v);
   return m;

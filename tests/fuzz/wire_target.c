@@ -1,7 +1,7 @@
 /*
  * The codec under a fuzzer. The oracle: any bytes either parse or end in one typed error; whole and in any
- * chunking they give the same events; and what was parsed encodes to what was read. The handshake beside it: what is
- * decided stands, and no more is asked for than the limit allows.
+ * chunking they give the same events; and parsed packets encode to the bytes that were read. For the handshake:
+ * a decision is final, and the reader asks for no more bytes than the limit allows.
  *
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/wire_target.c && ./a.out CORPUS
  *
@@ -17,8 +17,8 @@ static void check(int holds) {
   if (!holds) abort();
 }
 
-/* The bytes are packets of which the last may be broken: those that parsed were encoded again. Empty packets
- * mean nothing, and small text is encoded as text: then the bytes differ, but their events do not. */
+/* The bytes are packets, of which the last may be broken; those that parsed were encoded again. Empty packets are
+ * dropped, and small text is always encoded as text: then the bytes differ, but the events are equal. */
 static void check_again(const buffer* again) {
   buffer log = {0}, twice = {0};
   run_case((const uint8_t*)again->text, again->size, 0, 0, &log, &twice);
@@ -28,7 +28,7 @@ static void check_again(const buffer* again) {
   free(twice.text);
 }
 
-/* What a reader of the handshake has decided stands, whatever comes behind; until then it asks for more than it has. */
+/* A decision of the handshake's reader is final, whatever bytes follow. Before it, the reader asks for more bytes. */
 static void check_prefixes(const uint8_t* data, size_t n) {
   fc_handshake_status decided[2] = {FC_HANDSHAKE_MORE, FC_HANDSHAKE_MORE};
   for (size_t have = 0; have <= n; ++have) {
@@ -48,7 +48,7 @@ static void check_prefixes(const uint8_t* data, size_t n) {
   }
 }
 
-/* Any bytes, and the same behind the magic and a size that is right: that far chance does not get. */
+/* Any bytes, and the same after a valid magic number and size, which random bytes would not contain. */
 static void check_handshake(const uint8_t* data, size_t n) {
   uint8_t opening[8 + 64] = {0x71, 0xf2, 0x0f, 0x00};
   size_t size = n < 64 ? n : 64;

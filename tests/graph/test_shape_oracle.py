@@ -44,7 +44,7 @@ def cases() -> dict[str, list[TestCase]]:
 
 
 def is_operand(position: int, array: np.ndarray[Any, Any]) -> bool:
-    """Axes, shapes, pads: they come as data in a real model, and tests give them as inputs."""
+    """Axes, shapes, pads: initializers in a real model, inputs in ONNX's tests."""
     return position > 0 and array.dtype == np.int64 and array.ndim <= 1
 
 

@@ -1,4 +1,4 @@
-/* What the small server exports in the tests. */
+/* The functions that the small server exports in the tests. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static int twice(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result
   return 0;
 }
 
-/* A new tensor: the sizes of x, as int64. */
+/* Returns a new tensor: the shape of x, as int64. */
 static int sizes(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   const DLTensor* x = floats_of(args, n);
   (void)self;
@@ -60,7 +60,7 @@ static const DLTensor* tensor_of(const TVMFFIAny* args, int32_t n) {
   return t;
 }
 
-/* The numbers of a tensor in hex, with blanks between, as this machine loads them. */
+/* Returns the numbers of a tensor, as this machine loads them, in hex, separated by blanks. */
 static int numbers(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   const DLTensor* t = tensor_of(args, n);
   (void)self;

@@ -1,4 +1,4 @@
-/* What native/platform promises, checked on the port that this program is compiled with. */
+/* Checks the contract of native/platform on the port that this program is compiled with. */
 #include "platform/port.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void check_locks(void) {
   fc_mutex_unlock(&mutex);
   CHECK(fc_mutex_trylock(&mutex));
   fc_mutex_unlock(&mutex);
-  CHECK(fc_mutex_lock_until(&mutex, 1)); /* nobody holds it: a deadline that has passed does not matter */
+  CHECK(fc_mutex_lock_until(&mutex, 1)); /* the mutex is free: an expired deadline does not matter */
   fc_mutex_unlock(&mutex);
   fc_mutex_init_recursive(&again);
   fc_mutex_lock(&again);
@@ -41,7 +41,7 @@ static void check_conditions(void) {
   FcCondition condition;
   fc_condition_init(&condition);
   fc_mutex_lock(&mutex);
-  CHECK(!fc_condition_wait_until(&condition, &mutex, fc_now_ns())); /* it has come */
+  CHECK(!fc_condition_wait_until(&condition, &mutex, fc_now_ns())); /* the deadline has passed */
   fc_mutex_unlock(&mutex);
   fc_condition_destroy(&condition);
 }
@@ -74,7 +74,7 @@ typedef struct {
   bool ready; /* guarded by the gate */
 } Meeting;
 
-/* The mutex is held by the other thread; then it comes free, and a word is passed. */
+/* The other thread holds the mutex, releases it, and signals the condition. */
 static void* meet(void* context) {
   Meeting* meeting = context;
   own_number = 2;

@@ -1,4 +1,4 @@
-/* A client in C on standard input and output, for instruction sets that the tests have no Python for.
+/* A client in C on standard input and output, for instruction sets for which the tests have no Python.
  *
  *   any_host TYPES...     of a server that has test.hex; "CODE,BITS,LANES" each; it reports on stderr
  */
@@ -34,7 +34,7 @@ static TVMFFIObject* begin(FcEndpoint* ep) {
   return fc_remote_function(ep, handle, "test.hex");
 }
 
-/* What the server sees of a tensor, as text on stderr. */
+/* Prints to stderr the elements of a tensor as the server loads them. */
 static void show(TVMFFIObject* function, const char* what, const DLTensor* tensor) {
   TVMFFIAny arg = {.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)tensor}, result = fc_any_none();
   TVMFFIByteArray text;

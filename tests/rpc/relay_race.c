@@ -135,7 +135,7 @@ int main(void) {
   client = endpoint(near[0], "relay");
   FcEndpoint* onward = endpoint(far[0], "server");
   FcServer relay = make(endpoint(near[1], "client"), onward), server = make(endpoint(far[1], "relay"), NULL);
-  client->before_wait = NULL; /* the thread that sends looks after its queue */
+  client->before_wait = NULL; /* the sending thread empties its queue itself */
   pthread_create(&threads[0], NULL, serve, &server);
   pthread_create(&threads[1], NULL, serve, &relay);
 

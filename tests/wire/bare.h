@@ -1,11 +1,11 @@
 /*
- * What driver.c wants of a C library, for Linux without one. A program for another instruction set is then
- * compiled in a moment (zig would first compile all of musl for it), and shows that wire.h needs no C library.
+ * The parts of a C library that driver.c needs, for Linux without one. Programs for other instruction sets then
+ * compile fast (zig would compile all of musl first), and prove that wire.h needs no C library.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-/* The system call's instruction; the registers of its number and of three arguments; what else it may change. */
+/* The system call instruction; the registers of the number and of three arguments; the registers that it clobbers. */
 #if defined(__aarch64__)
 #define SYSTEM_CALL "svc 0", "x8", "x0", "x1", "x2", "cc"
 #elif defined(__arm__)
@@ -55,7 +55,7 @@ static _Noreturn void _exit(int status) {
 
 static _Noreturn void abort(void) { _exit(134); }
 
-/* Blocks one behind the other; the memory is empty again when the last of them is freed. */
+/* A bump allocator: it resets when the last block is freed. */
 static _Alignas(16) uint8_t memory[64 << 20];
 static size_t memory_used, blocks;
 
@@ -71,7 +71,7 @@ static void free(void* block) {
   if (block && --blocks == 0) memory_used = 0;
 }
 
-/* The compiler calls these three by itself. */
+/* The compiler generates calls of these three. */
 void* memcpy(void* to, const void* from, size_t n) {
   for (size_t i = 0; i < n; ++i) ((uint8_t*)to)[i] = ((const uint8_t*)from)[i];
   return to;
@@ -98,7 +98,7 @@ static size_t strlen(const char* text) {
 int main(void);
 
 #if defined(__i386__)
-__attribute__((force_align_arg_pointer)) /* the kernel aligns the stack otherwise than a caller does */
+__attribute__((force_align_arg_pointer)) /* the kernel aligns the stack differently from a caller */
 #endif
 _Noreturn void _start(void) {
   _exit(main());

@@ -1,9 +1,9 @@
 /*
- * Drives wire.h for the tests: bytes in, a text of events and the same packets encoded again out.
+ * Drives wire.h for the tests: from bytes to the events as text, and the packets encoded again.
  *
- * As a shared library it is called through ctypes. With -DWIRE_MAIN it is a program: its input is a list of
- * cases (u32 little-endian length, bytes); for each it prints the events, and fails when another chunking
- * gives other events. So one program serves the sanitizers and other instruction sets.
+ * The tests load it as a shared library. With -DWIRE_MAIN it is a program for sanitizers and other instruction
+ * sets: its input is a list of cases (u32 little-endian length, bytes); for each it prints the events, and it
+ * fails if another chunking gives other events.
  */
 #if defined(WIRE_BARE)
 #include "bare.h"
@@ -40,7 +40,7 @@ __attribute__((unused)) static int equal(const buffer* a, const buffer* b) {
 
 static void say(buffer* b, const char* text) { append(b, text, strlen(text)); }
 
-/* Without a division: that of 64 bits is a function of the compiler's run time on 32-bit machines. */
+/* Does not divide: on 32-bit machines, 64-bit division is a function of the compiler's runtime. */
 static void say_number(buffer* b, const char* before, uint64_t number) {
   say(b, before);
   uint64_t powers[20] = {1};
@@ -125,7 +125,7 @@ static void say_failure(buffer* b, const fc_wire_reader* reader) {
 static void encode_again(buffer* again, const fc_wire_packet* p) {
   uint64_t size = 0, written = 0;
   if (fc_wire_encode(p, NULL, 0, &size) != FC_WIRE_OK) abort();
-  uint8_t* bytes = malloc(size); /* exactly: the sanitizer sees one byte too many */
+  uint8_t* bytes = malloc(size); /* the exact size, so that the sanitizer detects a read of one byte more */
   if (!bytes || fc_wire_encode(p, bytes, size, &written) != FC_WIRE_OK || written != size) abort();
   append(again, bytes, size);
   free(bytes);
@@ -198,7 +198,7 @@ static int feed(run* r, const uint8_t* bytes, uint64_t n) {
   }
 }
 
-/* What an endpoint does that receives straight into place. */
+/* The same as an endpoint that receives payloads directly into their destination. */
 static uint64_t put_in_place(run* r, const uint8_t* bytes, uint64_t n) {
   uint8_t* to = NULL;
   uint64_t room = fc_wire_room(&r->reader, &to);

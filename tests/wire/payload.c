@@ -1,5 +1,5 @@
-/* Payloads on this machine: numbers that it stores as they go on the line, and numbers from there as it loads them. Input:
- * types, of 4 bytes each, as on the line. Output for each: 64 bytes of payload, and the numbers, the lowest byte first. */
+/* Converts payloads on this machine: stores numbers in wire format, and loads numbers from it. Input: types of 4
+ * bytes each, as on the wire. Output for each: 64 bytes of payload, and the numbers, lowest byte first. */
 #ifdef WIRE_BARE
 #include "bare.h"
 #else
@@ -9,7 +9,7 @@
 
 enum { SIZE = 64 };
 
-/* The bytes of what a machine loads at once, which wire.h is to find. */
+/* The size of the unit that a machine loads at once, which wire.h must compute. */
 static unsigned width(DLDataType type) {
   unsigned bits = type.code == kDLComplex ? type.bits / 2u : type.bits;
   return bits == 16 || bits == 32 || bits == 64 ? bits / 8 : 1;

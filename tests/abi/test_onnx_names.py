@@ -70,7 +70,7 @@ def test_errors_name_what_is_wrong(main: Any) -> None:
 
 
 def test_python_can_show_it(main: Any) -> None:
-    """There are no such parameter names in Python: it says that they go by position."""
+    """Such names are not valid in Python, so the signature shows these parameters as positional."""
     shown = inspect.signature(main).parameters
     assert [(name, one.kind.name) for name, one in shown.items()] == [
         ("arg1", "POSITIONAL_ONLY"),

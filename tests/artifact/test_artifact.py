@@ -294,7 +294,7 @@ def test_what_a_backend_does_wrong_is_named(changes: dict[str, object], message:
 
 
 class Raising(Stub):
-    """Its ``compile`` gives or raises what a test wants."""
+    """A backend whose ``compile`` returns or raises the test's value."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()

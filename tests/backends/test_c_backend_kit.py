@@ -127,7 +127,7 @@ def test_a_broken_plugin_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def run_c(tmp_path: Path, expressions: list[str], declarations: str, kind: str) -> list[float]:
-    """What a C compiler makes of constant text."""
+    """The value of a C constant, computed by a compiled program."""
     lines = "\n".join(f"out[{i}] = {text};" for i, text in enumerate(expressions))
     from farcall.backends._function import FLOORDIV
 

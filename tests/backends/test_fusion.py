@@ -140,7 +140,7 @@ def test_long_chains_are_cut_and_their_text_is_linear() -> None:
 
 @pytest.mark.parametrize("outputs", [1, 150])
 def test_long_bodies_are_cut_into_functions(outputs: int) -> None:
-    """With memory of its own for what lies between, and with none, where everything is an output."""
+    """With a workspace for intermediate values, and without one if every value is an output."""
     if outputs == 1:
         names = ["x", *(f"t{i}" for i in range(299)), "y"]
         lines = [

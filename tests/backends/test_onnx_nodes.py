@@ -30,7 +30,7 @@ FOREIGN = {"Constant"}  # becomes an initializer
 
 @dataclass
 class Outcome:
-    """What became of the cases of one kind."""
+    """The outcomes of the cases of one kind."""
 
     passed: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)

@@ -84,7 +84,7 @@ class Boundless(Faulty):
 
 
 class Rounding(Faulty):
-    """Drops what comes behind the last multiple of four bytes."""
+    """Drops the bytes after the last multiple of four."""
 
     def send(self, data: bytes, deadline: float | None = None) -> None:
         super().send(data[: len(data) & ~3], deadline)

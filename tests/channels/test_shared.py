@@ -135,7 +135,7 @@ def test_a_file_that_can_shrink_is_refused() -> None:
 
 
 def test_last_words_come_over_the_socket_behind_the_ring(hostile: Hostile) -> None:
-    """A supervisor says there why a worker is gone."""
+    """The supervisor sends over the socket the reason why a worker has ended."""
     hostile.memory[4096 + RING : 4096 + RING + 5] = b"reply"
     hostile.poke(LANE + WRITTEN, 5)
     hostile.line.sendall(b" and last words")
@@ -160,7 +160,7 @@ channel.receive(1)
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_a_peer_that_is_killed_is_noticed(place: MakePlace, asleep: bool) -> None:
-    """By the socket: nobody can write `I am dead` into shared memory."""
+    """By the socket: a dead process cannot write its death into shared memory."""
     at = place("shm")
     arriving = at.loop.start(accept(at.listener))
     child = subprocess.Popen([sys.executable, "-c", CHILD, at.listener.url], stdout=subprocess.PIPE)

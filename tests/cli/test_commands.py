@@ -20,7 +20,7 @@ from ..waiting import SECONDS
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A `farcall serve` in a process of its own."""
+    """A `farcall serve` in a separate process."""
     process = subprocess.Popen(
         [sys.executable, "-m", "farcall", "serve", "--key", "desk"], stdout=subprocess.PIPE, text=True
     )

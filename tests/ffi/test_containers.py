@@ -52,7 +52,7 @@ keys = st.one_of(
 @settings(max_examples=150)
 @given(items=st.dictionaries(keys, st.integers(0, 100), max_size=60), others=st.lists(keys, max_size=10))
 def test_map_is_a_dict(call: Callable[..., Any], items: dict[Any, int], others: list[Any]) -> None:
-    """Whatever the keys, a Map finds what a dict finds, in the same order."""
+    """For any keys, a Map finds the same entries as a dict, in the same order."""
     built = call("ffi.Map", *[part for item in items.items() for part in item])
     assert list(built.items()) == list(items.items())
     for key in [*items, *others]:
@@ -70,7 +70,7 @@ operations = st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 1, 2]), keys, st.in
 @settings(max_examples=150)
 @given(steps=operations)
 def test_dict_lives_through_anything(checks: ffi.Module, steps: list[tuple[int, Any, int]]) -> None:
-    """Set, erase and clear in any order leave what they leave in a Python dict."""
+    """Set, erase and clear in any order leave the same entries as in a Python dict."""
     model: dict[Any, int] = {}
     for op, key, value in steps:
         if op == 0:
@@ -174,7 +174,7 @@ def test_wrong_arguments_are_named(call: Callable[..., Any]) -> None:
 
 
 def test_sessions_cannot_reach_them() -> None:
-    """They are native code's: a server offers what was registered, and these load libraries."""
+    """Only native code may call them: they load libraries, and a server exports every registered function."""
     assert ffi.get_global_func("ffi.ModuleLoadFromFile", allow_missing=True) is None
     assert not [name for name in ffi.list_global_func_names() if name.startswith("ffi.Array")]
 

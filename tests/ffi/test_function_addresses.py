@@ -33,7 +33,7 @@ MAKERS = {
 
 
 class Engine:
-    """Who owns the code."""
+    """The owner of the code."""
 
 
 @pytest.fixture(scope="module")

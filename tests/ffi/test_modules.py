@@ -244,7 +244,7 @@ class TestLoaders:
 
 
 class TestEmbedded:
-    """`__tvm_ffi__library_bin`: what the library brings along."""
+    """`__tvm_ffi__library_bin`: modules that are embedded in the library."""
 
     def test_a_tree(self, embedding: Any, note_loader: str) -> None:
         data = bin_of([0, 2, 3, 3], [1, 2, 2], [("_lib", None), ("note", b"8"), ("note", b"9")])

@@ -14,7 +14,7 @@ from .threads import in_threads
 
 
 def test_gil_is_released_around_the_kernel(kernels: ffi.Module) -> None:
-    """One thread waits inside a kernel for what only another Python thread can do."""
+    """One thread waits inside a kernel for an action of another Python thread."""
     kernels["set_flag"](0)
     waiter = threading.Thread(target=kernels["wait_flag"])
     waiter.start()

@@ -34,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mode", ["alone", "ours first", "theirs first"])
 def test_kernels_of_tvm_ffi(library: Path, mode: str) -> None:
-    """The cases are in tvm_cases.py; each mode is a process of its own."""
+    """The cases are in tvm_cases.py; each mode runs in a separate process."""
     env = {
         **os.environ,
         "FARCALL_TEST_MODE": mode,

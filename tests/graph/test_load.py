@@ -339,7 +339,7 @@ def test_what_no_output_needs_is_removed() -> None:
 
 
 def test_dead_second_outputs_and_control_flow_load() -> None:
-    """Nobody here refuses them: that is for backends to do, by name."""
+    """load_model accepts them; a backend refuses them by name."""
     branch = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "b", [], [value("b")])
     node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])

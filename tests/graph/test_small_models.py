@@ -53,7 +53,7 @@ def test_a_tensor_of_2_to_the_40_elements_is_not_made(tmp_path: Path) -> None:
 
 
 def test_the_shape_of_an_old_expand_is_found_as_before() -> None:
-    """What hides its length from ONNX's inference hides it neither from our rule nor in the model."""
+    """Its length is hidden from ONNX's inference only, not from farcall's rule or in the loaded model."""
     source = """g (float[1,4] x, float[n,4] t) => (float[?,?] y, float[?,?,?] z) <int64[3] size = {2, 3, 4}> {
         s = Shape(t)  y = Expand(x, s)  z = Expand(x, size) }"""
     model = load_model(text_model(source, opset=11))
@@ -159,7 +159,7 @@ def test_functions_that_call_each_other_twice_are_counted_before_they_are_inline
 
 
 def test_a_shape_behind_an_output_without_one_is_found_from_data() -> None:
-    """ONNX's checker wants one for each output; here none is known before data is followed."""
+    """ONNX's checker requires a shape for each output; this one is known only after data propagation."""
     model = text_model("g (float[n,4] x) => (float[?] y) { s = Size(x) z = Shape(x) y = Reshape(x, z) }")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     assert [str(dim) for dim in dims(load_model(model).graph.outputs[0])] == ["n", "4"]

@@ -228,7 +228,7 @@ def test_a_machine_of_32_bits(room: str, target: str, tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_system(tmp_path: Path) -> None:
-    """FARCALL_BARE: one thread, no locks, and a server wants nothing but the C library."""
+    """FARCALL_BARE: one thread, no locks, and a server that needs only the C library."""
     wanted, defined = set(), set()
     for room in ("platform", "runtime", "session", "session/server"):
         archive = compile_room(room, "arm-linux-musleabihf", tmp_path, "-DFARCALL_BARE", "-Werror")

@@ -91,7 +91,7 @@ def bytes_of(tensor: fc.Tensor) -> bytes:
 
 
 def numbers(data: bytes, dtype: str) -> list[int]:
-    """What a machine loads of memory, if it is that of a little-endian one."""
+    """The numbers in the memory of a little-endian machine."""
     return [int(n) for n in np.frombuffer(data, f"<u{WIDTHS[dtype]}")]
 
 
@@ -178,7 +178,7 @@ def test_a_piece_that_ends_inside_a_number(server: list[str]) -> None:
 
 
 def test_a_client(client: list[str]) -> None:
-    """What a client copies, and passes, is what a server of this machine sees."""
+    """The server on this machine gets the values that the client copies and passes."""
     fc.register_global_func("test.hex", lambda x: bytes_of(x).hex(), override=True)
     types = [fc.dtype(name) for name in WIDTHS]
     words = [f"{type_.code},{type_.bits},{type_.lanes}" for type_ in types]

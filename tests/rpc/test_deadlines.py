@@ -377,7 +377,7 @@ with fc.deadline(seconds):
     [pytest.param(0.1, 1e6, id="after a moment"), pytest.param(1e6, 1.0, id="in time")],
 )
 def test_a_client_that_vanished_holds_nothing(abandoned: float, deadline: float) -> None:
-    """Behind two servers, its call ends as the last one allows, or when its own time is over."""
+    """Over two hops, its call ends when the last server's limit, or the call's deadline, expires."""
     with (
         Server() as first,
         Server() as second,

@@ -215,7 +215,7 @@ def test_a_million_guesses_name_nothing(client: Client) -> None:
 
 
 class Handles(RuleBasedStateMachine):
-    """Two sessions; what each holds is the model."""
+    """Two sessions; the model is the set of handles of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ def test_a_returned_tensor_goes_with_its_owner(client: Client) -> None:
 
 
 def test_no_address_travels(client: Client) -> None:
-    """What is an object here is a small slot there."""
+    """The peer gets a slot number for an object, never an address."""
     for name, args in [("event.array", [integer(3)]), ("event.items", []), ("event.adder", [integer(1)])]:
         body = client.call(client.function(name), *args)[1]
         handle = struct.unpack_from("<Q", body, len(body) - 8)[0]

@@ -25,7 +25,7 @@ CAPTURED = Path(__file__).parents[1] / "data/tvm_rpc/packets.txt"
 
 
 def drive(machine: ServerHandshake | ClientHandshake, data: bytes) -> bytes:
-    """Feed as a socket would; answers what is left over."""
+    """Feed bytes as a socket would, and return those that are left over."""
     while machine.needed and len(data) >= machine.needed:
         size = machine.needed
         machine.feed(data[:size])

@@ -24,12 +24,12 @@ TICKS = 5  # until the handler raises: by then whoever waits does wait
 
 
 class Interrupted(BaseException):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 @contextlib.contextmanager
 def interrupted() -> Iterator[None]:
-    """The block waits, and ends by what a signal handler raises, once."""
+    """The block waits, and ends with the exception of a signal handler, which runs once."""
     ticks, done, main = [0], threading.Event(), threading.main_thread().ident
     assert main is not None
 

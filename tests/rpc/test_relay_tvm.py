@@ -93,7 +93,7 @@ def test_views_behind_a_tvm_server(behind_tvm: Session) -> None:
 
 
 def test_errors_behind_a_tvm_server(behind_tvm: Session) -> None:
-    """It wraps what it passes on (facts A.11): class and place are those of the server that failed."""
+    """TVM wraps errors that it forwards (facts A.11): class and place are those of the server that failed."""
     hop, url = len(behind_tvm.route), behind_tvm.route[-1]
     with pytest.raises(ValueError, match=f"^hop {hop} \\({url}\\): not today$"):
         behind_tvm.get_function("test.fail")("not today")

@@ -34,7 +34,7 @@ serve(init=sys.argv[1], limits=Limits(drain_seconds=3600), on_listening=lambda u
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own, whose temporary files go to tmp_path; its address."""
+    """The address of a server in a separate process, whose temporary files are in tmp_path."""
     paths = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": paths}
     with subprocess.Popen(
@@ -180,7 +180,7 @@ def test_nothing_stays_when_the_terminal_of_a_server_is_closed(tmp_path: Path) -
 
 
 def has_stopped_listening(url: str) -> bool:
-    """Wait until nobody is served any more."""
+    """Wait until the server accepts no more clients."""
     host, port = url.removeprefix("tcp://").rsplit(":", 1)
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:

@@ -40,7 +40,7 @@ def hint(data: bytes) -> str:
 
 
 class Peer:
-    """A session's folder, and what its client does."""
+    """A session's folder, and the actions of its client."""
 
     def __init__(self, root: Path, store: ContentStore) -> None:
         root.mkdir()
@@ -87,7 +87,7 @@ def kept(root: Path) -> list[bytes]:
 
 @pytest.fixture
 def reuses(tmp_path: Path) -> None:
-    """Skips where the file system cannot tell who uses a file."""
+    """Skips the test if the file system cannot tell whether a file is in use."""
     with (tmp_path / "probe").open("wb") as probe:
         if not _core.file_is_ours(probe.fileno()):
             pytest.skip("this file system does not count who has a file open")
@@ -260,7 +260,7 @@ def test_where_the_file_system_cannot_tell_nothing_is_written_over(
 
 
 class Sessions(RuleBasedStateMachine):
-    """Sessions come and go; what each has is what its client uploaded last."""
+    """Sessions start and end; each has the files that its client uploaded last."""
 
     NAMES = st.sampled_from(["a", "b", "dir/c", "net-0123456789abcdef.so", "net-fedcba9876543210.so"])
     WHO = st.integers(0, 2)

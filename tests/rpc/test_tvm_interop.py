@@ -22,7 +22,7 @@ pytestmark = needs_tvm
 
 @pytest.fixture(scope="module")
 def seen(server: Server) -> dict[str, Any]:
-    """What the TVM client saw."""
+    """The results of the TVM client."""
     return seen_by("tvm_client.py", server.host, server.port, "k")
 
 

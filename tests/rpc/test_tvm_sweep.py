@@ -33,7 +33,7 @@ def sweep(server: Server, key: str, size: int, *libraries: Path) -> dict[str, An
 
 @pytest.fixture(scope="module")
 def seen(server: Server, kernels: Path, built_by_tvm: Path) -> dict[str, Any]:
-    """What a TVM client saw of our server."""
+    """The results of a TVM client of a farcall server."""
     return sweep(server, "k", 64 << 20, kernels, built_by_tvm)
 
 

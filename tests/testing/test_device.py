@@ -216,7 +216,7 @@ class TestHere:
 
 
 class TestNullDevice:
-    """It catches what hardware would not survive."""
+    """The null device detects accesses that would damage real hardware."""
 
     def test_an_access_beyond_an_allocation(self) -> None:
         null = NullDevice()

@@ -292,7 +292,7 @@ MACHINES = {
 
 @pytest.fixture(scope="module")
 def said_here(captured: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What this machine says of all cases."""
+    """The output of this machine for all cases."""
     program = compile_c(compiler(), "driver.c", tmp_path_factory.mktemp("here") / "driver", "-DWIRE_MAIN")
     done = subprocess.run([program], input=packed(cases(captured)), capture_output=True, check=True)
     return done.stdout

@@ -17,7 +17,7 @@ import sympy
 from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._entry import main_source
+from farcall.artifact._entry import main_source, support_source
 from farcall.backends.base import RegionCode
 from farcall.errors import (
     ArtifactError,
@@ -269,7 +269,6 @@ def hidden(code: RegionCode) -> dict[str, str]:
     ("changes", "message"),
     [
         ({"sources": renamed}, "region `stub_0` does not define `__tvm_ffi_stub_0`.*FARCALL_KERNEL"),
-        ({"sources": hidden}, "`__tvm_ffi_stub_0` is hidden"),
         ({"sources": lambda code: {"../x.c": ""}}, r"source file name '\.\./x\.c'"),
         ({"sources": lambda code: {"farcall_main.c": ""}}, "both have a source file 'farcall_main.c'"),
         ({"constants": {"no identifier": X}}, "constant 'no identifier' is not a C identifier"),
@@ -291,6 +290,21 @@ def test_what_a_backend_does_wrong_is_named(changes: dict[str, object], message:
     with pytest.raises(BackendError, match=message) as caught:
         plan(proto, Broken(**changes)).build()
     assert "stub" in str(caught.value)
+
+
+def test_a_region_s_function_may_be_hidden() -> None:
+    """The entry calls it inside the library. What is exported under its name is an entry of its own."""
+    module = plan(model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]}), Broken(sources=hidden)).build().load()
+    np.testing.assert_array_equal(module["main"](X[0]), -X[0])
+    np.testing.assert_array_equal(module["stub_0"](X[0]), -X[0])
+
+
+def test_a_flag_that_hides_a_region_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "exports"
+    script.write_text("{ global: __tvm_ffi_main; __farcall_runtime; local: *; };")
+    hiding = Broken(link_flags=[f"-Wl,--version-script={script}"])
+    with pytest.raises(BackendError, match="does not export `__tvm_ffi_stub_0`; look at the link flags"):
+        plan(model([("Neg", "x", "y")], {"x": [4]}, {"y": [4]}), hiding).build()
 
 
 class Raising(Stub):
@@ -387,9 +401,11 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     nodes = [[("Neg", "w", "z")], [("Neg", "x", "z")], [("Neg", "x", "a"), ("Add", "a y", "z")]][inputs]
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
     codes = {r.name: made.backends[r.backend].compile(r) for r in made.regions}
-    text = main_source(made.partition, codes, {})
+    texts = {"main": main_source(made.partition, codes, {}), "entry": support_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
-    compile_sources(find_compiler(), Target.host(), [Source(f"warn{inputs}.c", text, flags)])
+    compile_sources(
+        find_compiler(), Target.host(), [Source(f"{k}{inputs}.c", v, flags) for k, v in texts.items()]
+    )
 
 
 def test_little_is_exported(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from farcall import __version__
 from farcall._blame import blame
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._entry import main_source
+from farcall.artifact._entry import main_source, support_source
 from farcall.artifact._region_code import check_code
+from farcall.artifact._region_entry import RegionEntry, region_function
 from farcall.errors import BackendError, ToolchainError
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._manifest import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from farcall.backends.base import Backend, RegionCode
     from farcall.graph import Region
 
+_OWN = ("farcall_entry.c", "farcall_main.c")
 _LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
@@ -72,8 +74,9 @@ def _build(plan: Plan, target: Target) -> Artifact:
         constants.add_region(name, code.constants)
     outputs = constants.add_outputs(plan.partition)
     sources = _sources(plan.regions, codes)
+    sources.append(Source("farcall_entry.c", support_source()))
     sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
-    manifest = _manifest(plan, target, compiler, constants)
+    manifest = _manifest(plan, target, compiler, constants, codes)
 
     artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
@@ -110,14 +113,15 @@ def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list
     for region in regions:
         code = codes[region.name]
         for name, text in code.sources.items():
-            if name in owners or name == "farcall_main.c":
+            if name in owners or name in _OWN:
                 other = owners[name].name if name in owners else "main"
                 raise BackendError(
                     f"backend `{region.backend}`: regions `{other}` and `{region.name}` both have a source "
                     f"file {name!r}; put the region's name into it"
                 )
             owners[name] = region
-            sources.append(Source(name, text, tuple(code.compile_flags)))
+            renamed = f"-D{_PREFIX}{region.name}={region_function(region)}"
+            sources.append(Source(name, text, (*code.compile_flags, renamed)))
     return sources
 
 
@@ -128,12 +132,12 @@ def _check_objects(
     symbols = {symbol for path in objects for symbol in Elf(path.read_bytes(), path.name).object_symbols()}
     defined = {symbol.name for symbol in symbols if symbol.defined}
     for region in regions:
-        if (wanted := _PREFIX + region.name) not in defined:
+        if region_function(region) not in defined:
             near = sorted(name for name in defined if region.name in name)
+            others = " but " + ", ".join(near) if near else ""
             raise BackendError(
                 f"backend `{region.backend}`: its code for region `{region.name}` does not define "
-                f"`{wanted}`{' but ' + ', '.join(near) if near else ''}; begin the function with "
-                f"FARCALL_KERNEL({region.name})"
+                f"`{_PREFIX}{region.name}`{others}; begin the function with FARCALL_KERNEL({region.name})"
             )
     flags = dict.fromkeys(flag for code in codes.values() for flag in code.link_flags)
     if any(symbol.name.startswith("TVMFFI") and not symbol.defined and not symbol.weak for symbol in symbols):
@@ -154,8 +158,8 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
     for region in regions:
         if _PREFIX + region.name not in exported:
             raise BackendError(
-                f"backend `{region.backend}`: `{_PREFIX}{region.name}` is hidden in the library; "
-                f"begin the function with FARCALL_KERNEL({region.name})"
+                f"backend `{region.backend}`: the linked library does not export `{_PREFIX}{region.name}`; "
+                "look at the link flags"
             )
     for name in (_PREFIX + "main", RUNTIME_SYMBOL):
         if name not in exported:
@@ -172,7 +176,13 @@ def _seal(library: Path) -> None:
     library.write_bytes(data)
 
 
-def _manifest(plan: Plan, target: Target, compiler: Compiler, constants: Constants) -> Manifest:
+def _manifest(
+    plan: Plan,
+    target: Target,
+    compiler: Compiler,
+    constants: Constants,
+    codes: Mapping[str, RegionCode],
+) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
     return Manifest(
         format=FORMAT,
@@ -186,6 +196,7 @@ def _manifest(plan: Plan, target: Target, compiler: Compiler, constants: Constan
                 region.backend,
                 len(region.nodes),
                 dict(Counter(node.op_type for node in region.nodes)),
+                RegionEntry(region, codes[region.name], ()).signature,
             )
             for region in plan.regions
         ),

@@ -2,7 +2,7 @@
 
 The caller chooses the sizes of a call: a huge one must cause an error, not a wrapped number and a buffer that
 is too small. So the entry computes each size with functions that set a flag on overflow
-(``entry_checks.h``), and tests the flag once.
+(``entry.h``), and tests the flag once.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Generates the entry of an artifact, ``__tvm_ffi_main`` in C, from a partition.
 
 The entry checks the arguments, binds the symbols of symbolic dims, allocates the results and working memory,
-and calls the regions in order. The parts that do not depend on the model, ``entry_checks.h`` and
-``entry_memory.h``, stand in front of it.
+and calls the regions in order. The parts that do not depend on the model are in ``entry.h`` and the C files
+beside it. Each region has an entry of its own: :mod:`farcall.artifact._region_entry`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from farcall.artifact._checked import CheckedText, integer
 from farcall.artifact._dtypes import dlpack, itemsize
+from farcall.artifact._entry_parameters import Parameters, negative_dims
 from farcall.artifact._memory import Buffer, plan_slots
-from farcall.backends._ctext import c_string
+from farcall.artifact._region_entry import RegionEntry, region_function
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol
 
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 Dims = tuple[Dim, ...]
 
+_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_region.c")
+_KERNEL = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
+_HIDDEN = '__attribute__((visibility("hidden")))'
+
 
 def main_source(
     partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
 ) -> str:
-    """The C source of the entry.
+    """The C source of the entry, and of the entries of the regions.
 
     Args:
         partition: the regions, in the order in which they run.
@@ -40,18 +44,26 @@ def main_source(
     Raises:
         ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
     """
-    folder = resources.files(__package__)
-    parts = [
-        folder.joinpath(name).read_text(encoding="utf-8") for name in ("entry_checks.h", "entry_memory.h")
-    ]
-    return "\n".join([*parts, _Driver(partition, codes, constants).text()])
+    regions = [RegionEntry(r, codes[r.name], partition.constraints).text() for r in partition.regions]
+    functions = [f"{_HIDDEN} int {region_function(region)}({_KERNEL});" for region in partition.regions]
+    main = _Driver(partition, codes, constants).text()
+    return "\n".join([_support("entry.h"), *functions, main, *regions])
+
+
+def support_source() -> str:
+    """The C text that all entries share; it is the same for every artifact."""
+    return "\n".join(map(_support, ("entry.h", *_SUPPORT)))
+
+
+def _support(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 class _Shapes:
     """Shapes and strides of the tensors: constant tables if static, else arrays in the call's frame."""
 
-    def __init__(self, expression: CheckedText) -> None:
-        self._expression = expression
+    def __init__(self, size: Callable[[Dim], str]) -> None:
+        self._size = size
         self._texts: dict[Dims, tuple[str, str]] = {}  # C expressions of shape and strides
         self.tables: list[str] = []
         self.steps: list[str] = []  # C statements that compute the arrays in the frame
@@ -69,7 +81,7 @@ class _Shapes:
             return "NULL", "NULL"
         strides: list[Dim] = [product(shape[i + 1 :]) for i in range(len(shape))]
         k = len(self.tables)
-        values = ", ".join(map(self._expression, (*shape, *strides)))
+        values = ", ".join(map(self._size, (*shape, *strides)))
         self.tables.append(f"static const int64_t table_{k}[] = {{{values}}};")
         return f"(int64_t*)table_{k}", f"(int64_t*)table_{k} + {len(shape)}"
 
@@ -77,7 +89,7 @@ class _Shapes:
         start, rank = self.words, len(shape)
         self.words += 2 * rank
         for i, dim in enumerate(shape):
-            self.steps.append(f"f->dims[{start + i}] = {self._expression(dim)};")
+            self.steps.append(f"f->dims[{start + i}] = {self._size(dim)};")
         self.steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
         return f"f->dims + {start}", f"f->dims + {start + rank}"
 
@@ -88,30 +100,20 @@ class _Driver:
     ) -> None:
         graph = partition.model.graph
         self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
-        self.signature = partition.signature
         self.regions: Sequence[Region] = partition.regions
         self.constraints = partition.constraints
         self.codes, self.constants = codes, constants
-        self.symbols: dict[str, int] = {}
-        for value in self.inputs:
-            for dim in dims(value):
-                if not isinstance(dim, int):
-                    self.symbols.setdefault(dim.name, len(self.symbols))
-        self.expression = CheckedText({name: f"f->s[{i}]" for name, i in self.symbols.items()})
-        self.shapes = _Shapes(self.expression)
+        self.parameters = Parameters("main", self.inputs, "f->s")
+        self.size = self.parameters.size
+        self.shapes = _Shapes(self.size)
         self.places: dict[ir.Value, str] = {value: f"f->in[{i}]" for i, value in enumerate(self.inputs)}
         self._place_outputs()
         self.slots = plan_slots(self._buffers())
         self.places |= {value: f"f->slot[{slot}]" for value, slot in self.slots.of.items()}  # type: ignore[misc]
 
     def text(self) -> str:
-        """The generated source, without the two headers."""
-        parts = [
-            *map(self._parameter_dims, range(len(self.inputs))),
-            self._tables(),
-            *(f"FARCALL_VISIBLE {_prototype(region)};" for region in self.regions),
-            *self._constant_declarations(),
-        ]
+        """The generated source of the entry alone."""
+        parts = [self.parameters.tables(), *self._constant_declarations()]
         calls = [self._call(region) for region in self.regions]
         allocations = [self._allocate(j) for j in range(len(self.outputs))]
         copies = [self._copy(j) for j in self._copied]
@@ -143,33 +145,13 @@ class _Driver:
     def _bytes(value: ir.Value) -> Dim:
         return product((*dims(value), itemsize(value)))
 
-    def _parameter_dims(self, i: int) -> str:
-        shape = dims(self.inputs[i])
-        numbers = [dim if isinstance(dim, int) else ~self.symbols[dim.name] for dim in shape]
-        values = map(integer, numbers)
-        return f"static const int64_t parameter_{i}[] = {{{', '.join(values) or '0'}}};"
-
-    def _tables(self) -> str:
-        rows = []
-        for i, (value, spec) in enumerate(zip(self.inputs, self.signature.inputs, strict=True)):
-            code, bits = dlpack(value)
-            rank = len(dims(value))
-            name, kind = c_string(spec.name), c_string(spec.type)
-            rows.append(f"  {{{name}, {kind}, {{{code}, {bits}, 1}}, {rank}, parameter_{i}}},\n")
-        names = ", ".join(map(c_string, self.symbols)) or "NULL"
-        table = "".join(rows) or '  {"", "", {0, 0, 1}, 0, NULL},\n'
-        return (
-            f"static const struct fc_parameter parameters[] = {{\n{table}}};\n"
-            f"static const char* const symbols[] = {{{names}}};\n"
-        )
-
     def _constant_declarations(self) -> list[str]:
         names = dict.fromkeys(self.constants[value] for value in self.outputs if value in self.constants)
         return [f"extern const unsigned char {name}[];" for name in names]
 
     def _frame(self) -> str:
         fields = [
-            ("int64_t", "s", len(self.symbols), "sizes of the symbols"),
+            ("int64_t", "s", len(self.parameters.names), "sizes of the symbols"),
             ("int64_t", "dims", self.shapes.words, "shapes and strides of tensors with symbolic dims"),
             ("int64_t", "offset", len(self.slots.sizes) + 1, "of the slots, and of the region's own memory"),
             ("int64_t", "bytes", len(self.outputs), "of the results"),
@@ -188,37 +170,20 @@ class _Driver:
         """The function that computes every size of the call, and raises on impossible ones."""
         lines = ["bool bad = false;", *self.shapes.steps, "int64_t end = 0, own = 0;"]
         for j, value in enumerate(self.outputs):
-            lines.append(f"f->bytes[{j}] = {self.expression(self._bytes(value))};")
+            lines.append(f"f->bytes[{j}] = {self.size(self._bytes(value))};")
         for k, size in enumerate(self.slots.sizes):
             lines.append(f"f->offset[{k}] = end;")
-            lines.append(f"end = fc_add(&bad, end, fc_align(&bad, {self.expression(size)}));")
+            lines.append(f"end = fc_add(&bad, end, fc_align(&bad, {self.size(size)}));")
         own = dict.fromkeys(code.workspace for code in self.codes.values())
-        lines += [f"own = fc_max(own, {self.expression(size)});" for size in own if size != 0]
+        lines += [f"own = fc_max(own, {self.size(size)});" for size in own if size != 0]
         lines.append(f"f->offset[{len(self.slots.sizes)}] = end;")
         lines.append("f->need = fc_add(&bad, end, fc_align(&bad, own));")
-        problem = "a size would be negative"
-        checks = [f"{self.expression(dim)} < 0" for dim in self._doubtful_dims()]
-        lines += [f"if (!bad && {check}) {self._refuse_sizes(problem)}" for check in checks]
-        for a, b in self.constraints:
-            condition = f"{self.expression(a)} != {self.expression(b)}"
-            lines.append(f"if (!bad && {condition}) {self._refuse_sizes(f'expected {a} == {b}')}")
-        lines.append(f"if (__builtin_expect(bad, 0)) {self._refuse_sizes('the sizes are too large')}")
+        negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
+        checks = [(f"{self.size(dim)} < 0", "a size would be negative") for dim in negative]
+        checks += [(f"{self.size(a)} != {self.size(b)}", f"expected {a} == {b}") for a, b in self.constraints]
+        lines += self.parameters.refusals(checks)
         lines.append("return 0;")
         return _function("static int derive(struct frame* f)", lines)
-
-    def _refuse_sizes(self, problem: str) -> str:
-        return f"return fc_refuse_sizes({c_string(problem)}, f->s, {len(self.symbols)}, symbols);"
-
-    def _doubtful_dims(self) -> Iterable[Dim]:
-        """Dims and sizes of working memory that can be negative for some inputs: `h - 2` if h is 1."""
-        sizes = (code.workspace for code in self.codes.values())
-        seen: dict[Dim, None] = {size: None for size in sizes if not isinstance(size, int)}
-        for region in self.regions:
-            for node in region.nodes:
-                for value in node.outputs:
-                    if value.shape is not None:
-                        seen.update((dim, None) for dim in dims(value) if not isinstance(dim, int))
-        return [dim for dim in seen if not dim.is_nonnegative]  # type: ignore[union-attr]
 
     def _tensor(self, value: ir.Value) -> str:
         """The C initializer of a DLTensor for ``value``."""
@@ -235,13 +200,13 @@ class _Driver:
         if code.workspace != 0:
             values.append("{.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace}")
         for name in code.symbols:
-            size = self.expression(symbol(name))
+            size = self.size(symbol(name))
             values.append(f"{{.type_index = kTVMFFIInt, .v_int64 = {size}}}")
         lines = [
             f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
             f"const TVMFFIAny args[] = {{\n    {_rows(values)}\n  }};",
             "TVMFFIAny none = {.type_index = kTVMFFINone};",
-            f"return __tvm_ffi_{region.name}(NULL, args, {len(values)}, &none);",
+            f"return {region_function(region)}(NULL, args, {len(values)}, &none);",
         ]
         return _function(f"static int call_{region.name}(struct frame* f)", lines)
 
@@ -252,7 +217,7 @@ class _Driver:
         lines = [
             f"DLTensor like = {{NULL, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, "
             f"{shape}, {strides}, 0}};",
-            f"if (!fc_output(&like, (size_t)f->bytes[{j}], &results[{j}], &f->out[{j}])) goto done;",
+            f"if (!fc_output(about, &like, (size_t)f->bytes[{j}], &results[{j}], &f->out[{j}])) goto done;",
         ]
         return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
@@ -260,16 +225,17 @@ class _Driver:
         return f"  if (f->bytes[{j}] > 0) memcpy(f->out[{j}], {self._copied[j]}, (size_t)f->bytes[{j}]);\n"
 
     def _main(self, allocations: Sequence[str], copies: Sequence[str]) -> str:
-        ins, outs, names = len(self.inputs), len(self.outputs), len(self.symbols)
+        ins, outs = len(self.inputs), len(self.outputs)
         items = ", ".join(str(itemsize(value)) for value in self.inputs) or "1"
         slots = len(self.slots.sizes)
         runs = "".join(f"  if (call_{region.name}(f) != 0) goto done;\n" for region in self.regions)
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
         if outs != 1:
-            result = f"  if (fc_results(results, {outs}, result) != 0) goto done;\n"
+            result = f"  if (farcall_results(about, results, {outs}, result) != 0) goto done;\n"
         return f"""
 FARCALL_KERNEL(main) {{
   static const int64_t items[] = {{{items}}};
+  const struct fc_function* const about = &main_function;
   struct frame frame, *const f = &frame;
   const DLTensor* given[{max(ins, 1)}] = {{NULL}};
   void* owned[{max(ins, 1)}] = {{NULL}};
@@ -277,23 +243,13 @@ FARCALL_KERNEL(main) {{
   TVMFFIAny results[{max(outs, 1)}] = {{{{.type_index = kTVMFFINone}}}};
   struct fc_block* block = NULL;
   int status = -1;
-  if (num_args != {ins}) return fc_refuse_count(parameters, {ins}, num_args);
-  for (int32_t k = 0; k < {names}; ++k) f->s[k] = -1;
-  for (int32_t i = 0; i < {ins}; ++i) {{
-    given[i] = fc_tensor(&args[i]);
-    if (__builtin_expect(!fc_bind(&parameters[i], given[i], f->s), 0)) {{
-      if (!fc_scalar(&args[i], &parameters[i], &numbers[i])) {{
-        return fc_refuse(parameters, i, args, f->s, {names}, symbols);
-      }}
-      given[i] = &numbers[i].tensor;
-    }}
-  }}
+  if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
   if (derive(f) != 0) return -1;
   for (int32_t i = 0; i < {ins}; ++i) {{
-    if (!fc_input(given[i], items[i], &f->in[i], &owned[i])) goto done;
+    if (!fc_input(about, given[i], items[i], &f->in[i], &owned[i])) goto done;
   }}
 {"".join(allocations)}  if (f->need > 0) {{
-    block = fc_take_block((size_t)f->need);
+    block = fc_take_block(about, (size_t)f->need);
     if (!block) goto done;
     for (int32_t k = 0; k < {slots}; ++k) f->slot[k] = fc_block_data(block) + f->offset[k];
     f->workspace = fc_block_data(block) + f->offset[{slots}];
@@ -308,11 +264,6 @@ done:
   return status;
 }}
 """
-
-
-def _prototype(region: Region) -> str:
-    parameters = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
-    return f"int __tvm_ffi_{region.name}({parameters})"
 
 
 def _function(head: str, lines: Iterable[str]) -> str:

@@ -16,8 +16,11 @@ def signatures_of(manifest: Manifest | None) -> Mapping[str, Signature]:
 
     The entry code of an artifact accepts strides: it gathers tensors that are not row-major by itself.
     """
-    functions = manifest.functions if manifest else {}
-    return {name: _with_strides(function.signature) for name, function in functions.items()}
+    if manifest is None:
+        return {}
+    found = {name: function.signature for name, function in manifest.functions.items()}
+    found |= {region.name: region.signature for region in manifest.regions if region.signature is not None}
+    return {name: _with_strides(signature) for name, signature in found.items()}
 
 
 def read_signatures(data: bytes, what: str) -> Mapping[str, Signature]:

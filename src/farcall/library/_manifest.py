@@ -20,7 +20,7 @@ MANIFEST_SECTION = ".farcall.manifest"
 DIGEST_SECTION = ".farcall.digest"
 DIGEST_SIZE = 32
 RUNTIME_SYMBOL = "__farcall_runtime"  # every artifact exports it
-# Texts that only artifacts contain: one in the manifest, and one in the entry's code (entry_checks.h).
+# Texts that only artifacts contain: one in the manifest, and one in the entry's code (entry_errors.c).
 _MARKS = (b'"producer":"farcall ', b"farcall: the entry of an artifact\0")
 
 _LARGEST = 64 << 20
@@ -41,12 +41,16 @@ class FunctionInfo(msgspec.Struct, frozen=True):
 
 
 class RegionInfo(msgspec.Struct, frozen=True):
-    """One region: its backend, its number of nodes, and each operator with its count."""
+    """One region: its backend, its number of nodes, and each operator with its count.
+
+    ``signature`` is that of the region's function; None in artifacts of earlier versions of farcall.
+    """
 
     name: str
     backend: str
     nodes: int
     operators: dict[str, int]
+    signature: Signature | None = None
 
 
 class ConstantsInfo(msgspec.Struct, frozen=True):

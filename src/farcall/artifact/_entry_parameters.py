@@ -1,0 +1,148 @@
+"""The parameters of an entry: C tables that describe them, and the symbols that their dims bind.
+
+The dims of a model's inputs are numbers and plain symbols. The dims of a region's inputs may be expressions:
+an axis of ``floor(h/2)`` elements does not show ``h``. Such a dim has its own place among the symbols, and the
+entry checks it if it knows ``h``. If the code of a region needs a symbol that no dim shows, the entry has a
+parameter for it, an int.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from farcall import _core
+from farcall.abi import TensorSpec
+from farcall.artifact._checked import CheckedText, integer
+from farcall.artifact._dtypes import dlpack
+from farcall.backends._ctext import c_string
+from farcall.errors import ModelError
+from farcall.graph import Region
+from farcall.graph.dims import Dim, dims, dtype_name, symbols, text
+
+_SIZE = _core.dtype("int64")  # of a parameter for a size
+
+
+class Parameters:
+    """The parameters of one entry.
+
+    Args:
+        name: The name of the entry, and the prefix of its tables.
+        inputs: The tensors that it takes.
+        array: The C expression of the array that holds the sizes of the symbols.
+        needed: The dims that its code computes with.
+    """
+
+    def __init__(self, name: str, inputs: Sequence[ir.Value], array: str, needed: Iterable[Dim] = ()) -> None:
+        self.name, self.inputs, self._array = name, tuple(inputs), array
+        shown = dict.fromkeys(dim for value in inputs for dim in dims(value) if not isinstance(dim, int))
+        plain = [dim.name for dim in shown if dim.is_Symbol]
+        self._expressions = [dim for dim in shown if not dim.is_Symbol]
+        wanted = symbols(*(dim for dim in needed if dim not in self._expressions))
+        self.sizes = [name for name in wanted if name not in plain]
+        self.first_size = len(plain)
+        self.names = [*plain, *self.sizes, *map(str, self._expressions)]
+        self._places = {name: f"{array}[{i}]" for i, name in enumerate(self.names)}
+        self._known = frozenset((*plain, *self.sizes))
+        self._checked = CheckedText({name: self._places[name] for name in self._known})
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """The inputs of the entry's Signature."""
+        tensors = tuple(map(spec_of, self.inputs))
+        taken = {spec.name for spec in tensors}
+        names = (f"size of {name}" if name in taken else name for name in self.sizes)
+        return (*tensors, *(TensorSpec(name, "int64", ()) for name in names))
+
+    def knows(self, dim: Dim) -> bool:
+        """Whether the entry knows the sizes of all symbols in a dim."""
+        return self._known.issuperset(symbols(dim))
+
+    def shows(self, dim: Dim) -> bool:
+        """Whether a dim is a known symbol, or the size of an axis of an input."""
+        return str(dim) in self._places
+
+    def size(self, dim: Dim) -> str:
+        """The C expression of a dim. It sets the flag ``bad`` on overflow.
+
+        Raises:
+            ModelError: The arguments do not determine the dim.
+        """
+        return self._places[str(dim)] if self.shows(dim) else self._checked(dim)
+
+    def checks(self) -> list[tuple[str, str]]:
+        """C conditions that hold if the sizes of the arguments are wrong, each with the problem."""
+        negative = [(f"{self._places[name]} < 0", "a size would be negative") for name in self.sizes]
+        return negative + [
+            (f"{self._checked(dim)} != {self._places[str(dim)]}", f"expected a dimension of {dim}")
+            for dim in filter(self.knows, self._expressions)
+        ]
+
+    def refusals(self, checks: Iterable[tuple[str, str]]) -> list[str]:
+        """C statements that return an error if a condition holds or the flag ``bad`` is set."""
+        lines = [f"if (!bad && {check}) {self._refuse(problem)}" for check, problem in checks]
+        return [*lines, f"if (__builtin_expect(bad, 0)) {self._refuse('the sizes are too large')}"]
+
+    def _refuse(self, problem: str) -> str:
+        return f"return farcall_refuse_sizes(&{self.name}_function, {c_string(problem)}, {self._array});"
+
+    def tables(self) -> str:
+        """The C tables of the parameters and of the names of symbols, and the ``fc_function`` of both."""
+        name, specs = self.name, self.specs
+        sizes = [_row(spec, _SIZE.code, _SIZE.bits, "NULL") for spec in specs[len(self.inputs) :]]
+        names = ", ".join(map(c_string, self.names)) or "NULL"
+        tabled = f"{name}_parameters, {len(specs)}, {name}_symbols, {len(self.names)}"
+        return (
+            f"{tensor_table(f'{name}_parameters', self.inputs, self.names, sizes)}"
+            f"static const char* const {name}_symbols[] = {{{names}}};\n"
+            f"static const struct fc_function {name}_function = {{{c_string(name)}, {tabled}}};\n"
+        )
+
+
+def tensor_table(
+    name: str, values: Sequence[ir.Value], symbols: Sequence[str], more: Sequence[str] = ()
+) -> str:
+    """The C table of ``fc_parameter`` rows for tensors.
+
+    Args:
+        name: The name of the table, and the prefix of the tables of dims.
+        values: The tensors.
+        symbols: The texts of symbolic dims; a table of dims refers to their indexes.
+        more: Further rows, for parameters that are not tensors.
+    """
+    lines, rows = [], []
+    for i, value in enumerate(values):
+        shape = [dim if isinstance(dim, int) else ~symbols.index(str(dim)) for dim in dims(value)]
+        lines.append(f"static const int64_t {name}_{i}[] = {{{', '.join(map(integer, shape)) or '0'}}};\n")
+        rows.append(_row(spec_of(value), *dlpack(value), f"{name}_{i}"))
+    table = "".join(f"  {row},\n" for row in [*rows, *more] or ['{"", "", {0, 0, 1}, 0, NULL}'])
+    return f"{''.join(lines)}static const struct fc_parameter {name}[] = {{\n{table}}};\n"
+
+
+def _row(spec: TensorSpec, code: int, bits: int, shape: str) -> str:
+    rank = len(spec.shape or ())
+    return f"{{{c_string(spec.name)}, {c_string(spec.type)}, {{{code}, {bits}, 1}}, {rank}, {shape}}}"
+
+
+def spec_of(value: ir.Value) -> TensorSpec:
+    """The leaf of a Signature for an input or output of a region.
+
+    Raises:
+        ModelError: The value is not a tensor, its dtype cannot cross the border of a region, or its shape is
+            unknown.
+    """
+    if value.dtype is None or not dlpack(value):
+        raise ModelError(f"`{value.name}`: expected a tensor, got {value.type or 'an unknown type'}")
+    return TensorSpec(value.name or "", dtype_name(value.dtype), text(dims(value)))
+
+
+def negative_dims(regions: Iterable[Region], workspaces: Iterable[Dim]) -> list[Dim]:
+    """Dims and sizes of working memory that can be negative for some inputs: `h - 2` if h is 1."""
+    seen: dict[Dim, None] = {size: None for size in workspaces if not isinstance(size, int)}
+    for region in regions:
+        for node in region.nodes:
+            for value in node.outputs:
+                if value.shape is not None:
+                    seen.update((dim, None) for dim in dims(value) if not isinstance(dim, int))
+    return [dim for dim in seen if not dim.is_nonnegative]  # type: ignore[union-attr]

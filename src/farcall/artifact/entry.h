@@ -1,0 +1,280 @@
+/*
+ * Checks of arguments and sizes, and memory, for the generated entries of an artifact. The generator puts this text in
+ * front of the entries; it does not depend on the model. The hot path is inline. The functions that format messages,
+ * allocate or are rarely called are in the .c files of this folder. These are one object for all models, so that the
+ * cache of objects keeps it.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <farcall/c_api.h>
+
+/* farcall fills __farcall_runtime when it loads the library. Another runtime leaves it NULL and defines these
+ * symbols. They are weak, because under farcall they may be undefined. */
+#pragma weak TVMFFIErrorSetRaisedFromCStr
+#pragma weak TVMFFIEnvTensorAlloc
+#pragma weak TVMFFIEnvGetDLPackManagedTensorAllocator
+#pragma weak TVMFFIObjectDecRef
+
+extern FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
+
+#define FC_COLD __attribute__((noinline, cold))
+#define FC_INLINE static inline __attribute__((unused))
+#define FC_ALIGNMENT 64 /* bytes, of every buffer: a cache line, and the widest vector register in use */
+
+/* One parameter of an entry. A negative dim stands for the symbol with index ~dim. */
+struct fc_parameter {
+  const char* name;
+  const char* type; /* as the Signature prints it: float32[batch, 8] */
+  DLDataType dtype;
+  int32_t ndim;
+  const int64_t* dims;
+};
+
+/* An entry, for messages: what it takes, and the names of the symbols in the dims. */
+struct fc_function {
+  const char* name;
+  const struct fc_parameter* parameters;
+  int32_t count;
+  const char* const* symbols;
+  int32_t num_symbols;
+};
+
+/* A number that was passed for a tensor of rank 0. */
+struct fc_scalar {
+  DLTensor tensor;
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    int64_t i64;
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+    float f32;
+    double f64;
+  } value;
+};
+
+typedef int fc_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+
+struct fc_region {
+  const struct fc_function* about; /* the parameters are tensors, then sizes */
+  int32_t num_inputs;       /* how many of them are tensors */
+  int32_t first_size;       /* the symbol that the first of the others is */
+  int32_t num_derived;      /* symbols behind those of the parameters, that `derive` computes */
+  const struct fc_parameter* outputs;
+  int32_t num_outputs;
+  const int32_t* wanted; /* the symbols whose sizes the region's own function takes */
+  int32_t num_wanted;
+  int64_t workspace;                                   /* bytes; not 0 where `derive` computes them */
+  int (*derive)(int64_t* symbols, int64_t* workspace); /* computes and checks sizes; NULL where there are none */
+  fc_kernel* function;
+};
+
+struct fc_block;
+
+/* ---------------------------------------------------------------------------------------- in the .c files ---- */
+
+/* Accepts a number for a tensor of rank 0, if the dtype can hold it: an int for any int or float dtype, a float for a
+ * float dtype, a bool for bool. */
+FC_COLD bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out);
+/* Raise an error: of argument `index`, where those before it are valid; of the number of arguments; of sizes that do not
+ * fit together, or need too much memory. */
+FC_COLD int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIAny* args, int64_t* symbols);
+FC_COLD int farcall_refuse_count(const struct fc_function* about, int32_t got);
+FC_COLD int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols);
+/* A row-major copy of a tensor, in new memory; NULL: raised. */
+FC_COLD void* farcall_pack(const struct fc_function* about, const DLTensor* tensor, const char* data, int64_t item);
+/* Frees `old`, and returns a block of that size; NULL: raised. */
+FC_COLD struct fc_block* farcall_new_block(const struct fc_function* about, struct fc_block* old, size_t size);
+/* Makes a Tensor whose memory this library allocates: for a runtime without an allocator. */
+FC_COLD int farcall_new_tensor(const struct fc_function* about, const DLTensor* like, size_t bytes,
+                               TVMFFIObjectHandle* out);
+/* Makes one Array of `items`, and takes ownership of them, even on failure (returns -1, raised). */
+int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t count, TVMFFIAny* result);
+/* The entry of a region. */
+FC_COLD int farcall_call_region(const struct fc_region* region, const TVMFFIAny* args, int32_t num_args,
+                                TVMFFIAny* result);
+
+/* ------------------------------------------------------------------------------------------- arguments ---- */
+
+FC_INLINE const DLTensor* fc_tensor(const TVMFFIAny* value) {
+  if (value->type_index == kTVMFFIDLTensorPtr) return (const DLTensor*)value->v_ptr;
+  if (value->type_index == kTVMFFITensor) return TVMFFITensorGetDLTensorPtr(value->v_obj);
+  return NULL;
+}
+
+FC_INLINE bool fc_same_dtype(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+/* Whether the argument matches the parameter. Binds symbols that are still unbound (-1). */
+FC_INLINE bool fc_bind(const struct fc_parameter* want, const DLTensor* got, int64_t* symbols) {
+  if (!got || !fc_same_dtype(got->dtype, want->dtype) || got->ndim != want->ndim) return false;
+  if (got->device.device_type != kDLCPU) return false;
+  bool empty = false;
+  for (int32_t i = 0; i < want->ndim; ++i) {
+    int64_t dim = want->dims[i], size = got->shape[i];
+    if (dim < 0) {
+      if (symbols[~dim] < 0) symbols[~dim] = size;
+      dim = symbols[~dim];
+    }
+    if (size != dim || size < 0) return false;
+    empty |= size == 0;
+  }
+  return empty || got->data != NULL;
+}
+
+/* Checks the arguments, and binds the symbols. `given` gets the tensors; `numbers` holds those that were passed as
+ * numbers. */
+FC_INLINE int fc_take(const struct fc_function* about, const TVMFFIAny* args, int32_t num_args, int64_t* symbols,
+                      const DLTensor** given, struct fc_scalar* numbers) {
+  if (num_args != about->count) return farcall_refuse_count(about, num_args);
+  for (int32_t k = 0; k < about->num_symbols; ++k) symbols[k] = -1;
+  for (int32_t i = 0; i < about->count; ++i) {
+    given[i] = fc_tensor(&args[i]);
+    if (__builtin_expect(fc_bind(&about->parameters[i], given[i], symbols), 1)) continue;
+    if (!farcall_scalar(&args[i], &about->parameters[i], &numbers[i])) return farcall_refuse(about, i, args, symbols);
+    given[i] = &numbers[i].tensor;
+  }
+  return 0;
+}
+
+/* --------------------------------------------------------------------- arithmetic that detects overflow --- */
+
+FC_INLINE int64_t fc_add(bool* bad, int64_t a, int64_t b) {
+  int64_t sum = 0;
+  *bad |= __builtin_add_overflow(a, b, &sum);
+  return sum;
+}
+FC_INLINE int64_t fc_mul(bool* bad, int64_t a, int64_t b) {
+  int64_t product = 0;
+  *bad |= __builtin_mul_overflow(a, b, &product);
+  return product;
+}
+FC_INLINE int64_t fc_floordiv(bool* bad, int64_t a, int64_t b) {
+  if (b == 0 || (a == INT64_MIN && b == -1)) {
+    *bad = true;
+    return 0;
+  }
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+FC_INLINE int64_t fc_mod(bool* bad, int64_t a, int64_t b) {
+  return fc_add(bad, a, -fc_mul(bad, b, fc_floordiv(bad, a, b)));
+}
+FC_INLINE int64_t fc_min(int64_t a, int64_t b) { return a < b ? a : b; }
+FC_INLINE int64_t fc_max(int64_t a, int64_t b) { return a > b ? a : b; }
+FC_INLINE int64_t fc_align(bool* bad, int64_t bytes) {
+  return fc_add(bad, bytes, FC_ALIGNMENT - 1) & ~(int64_t)(FC_ALIGNMENT - 1);
+}
+/* Writes the row-major strides of a shape, and returns its size in bytes. */
+FC_INLINE int64_t fc_strides(bool* bad, int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item) {
+  int64_t count = 1;
+  bool empty = false, wide = false;
+  for (int32_t i = ndim - 1; i >= 0; --i) {
+    strides[i] = count;
+    empty |= shape[i] == 0;
+    count = fc_mul(&wide, count, shape[i]);
+  }
+  count = fc_mul(&wide, count, item);
+  *bad |= wide && !empty;
+  return empty ? 0 : count;
+}
+
+/* ---------------------------------------------------------------------------------------------- memory ---- */
+
+FC_INLINE bool fc_row_major(const DLTensor* tensor) {
+  if (!tensor->strides) return true;
+  uint64_t expected = 1;
+  bool plain = true, empty = false;
+  for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
+    plain &= tensor->shape[i] == 1 || tensor->strides[i] == (int64_t)expected;
+    empty |= tensor->shape[i] == 0;
+    expected *= (uint64_t)tensor->shape[i];
+  }
+  return plain || empty;
+}
+
+/* Returns in `*data` the elements of an argument, row-major and aligned to `item`, the size of an element, a power
+ * of two. The caller must free `*owned`. False: raised. */
+FC_INLINE bool fc_input(const struct fc_function* about, const DLTensor* tensor, int64_t item, void** data,
+                        void** owned) {
+  char* start = (char*)tensor->data + tensor->byte_offset;
+  *data = start;
+  if (__builtin_expect(fc_row_major(tensor) && ((uintptr_t)start & (uintptr_t)(item - 1)) == 0, 1)) return true;
+  for (int32_t i = 0; i < tensor->ndim; ++i) {
+    if (tensor->shape[i] == 0) return true;
+  }
+  *data = *owned = farcall_pack(about, tensor, start, item);
+  return *data != NULL;
+}
+
+/* A block of working memory, reused by later calls. As many blocks are kept as calls ran at once, up to a limit. */
+struct fc_block {
+  size_t size;
+};
+#define FC_BLOCKS 16
+extern _Atomic(struct fc_block*) farcall_blocks[FC_BLOCKS];
+
+FC_INLINE char* fc_block_data(struct fc_block* block) { return (char*)block + FC_ALIGNMENT; }
+
+FC_INLINE struct fc_block* fc_take_block(const struct fc_function* about, size_t size) {
+  struct fc_block* block = NULL;
+  for (int i = 0; i < FC_BLOCKS && !block; ++i) {
+    block = atomic_exchange_explicit(&farcall_blocks[i], NULL, memory_order_acquire);
+  }
+  if (__builtin_expect(block && block->size >= size, 1)) return block;
+  return farcall_new_block(about, block, size);
+}
+
+FC_INLINE void fc_give_block(struct fc_block* block) {
+  for (int i = 0; i < FC_BLOCKS; ++i) {
+    struct fc_block* none = NULL;
+    if (atomic_compare_exchange_strong_explicit(&farcall_blocks[i], &none, block, memory_order_release,
+                                                memory_order_relaxed)) {
+      return;
+    }
+  }
+  free(block);
+}
+
+/* --------------------------------------------------------------------------------------------- results ---- */
+
+FC_INLINE void fc_release(TVMFFIAny* value) {
+  if (value->type_index < kTVMFFIStaticObjectBegin) return;
+  if (__farcall_runtime) {
+    (void)__farcall_runtime->object_dec_ref(value->v_obj);
+  } else if (TVMFFIObjectDecRef) {
+    (void)TVMFFIObjectDecRef(value->v_obj);
+  }
+  value->type_index = kTVMFFINone;
+  value->v_int64 = 0;
+}
+
+/* Allocates a result of the shape and dtype of `like`; `*data` points to its elements. False: raised. */
+FC_INLINE bool fc_output(const struct fc_function* about, DLTensor* like, size_t bytes, TVMFFIAny* out, void** data) {
+  TVMFFIObjectHandle made = NULL;
+  int status = 0;
+  if (__builtin_expect(__farcall_runtime != NULL, 1)) {
+    status = __farcall_runtime->env_tensor_alloc(like, &made);
+  } else if (TVMFFIEnvTensorAlloc && TVMFFIEnvGetDLPackManagedTensorAllocator &&
+             TVMFFIEnvGetDLPackManagedTensorAllocator()) {
+    status = TVMFFIEnvTensorAlloc(like, &made);
+  } else {
+    status = farcall_new_tensor(about, like, bytes, &made);
+  }
+  if (status != 0) return false;
+  out->type_index = kTVMFFITensor;
+  out->v_obj = made;
+  DLTensor* tensor = TVMFFITensorGetDLTensorPtr(made);
+  *data = (char*)tensor->data + tensor->byte_offset;
+  return true;
+}

@@ -1,0 +1,202 @@
+/* Error messages of an artifact's entries, and numbers that are passed for tensors: see entry.h. */
+
+FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
+
+/* Marks an artifact, so that the loader notices when its manifest was stripped: farcall/library/_manifest.py. */
+__attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
+
+/* A message under construction. Text that does not fit is dropped. */
+struct fc_text {
+  char data[1024];
+  size_t size;
+};
+
+__attribute__((format(printf, 2, 3))) FC_COLD static void fc_put(struct fc_text* text, const char* format, ...) {
+  if (text->size >= sizeof text->data) return;
+  va_list values;
+  va_start(values, format);
+  int n = vsnprintf(text->data + text->size, sizeof text->data - text->size, format, values);
+  va_end(values);
+  if (n > 0) text->size += (size_t)n;
+}
+
+FC_COLD static int fc_raise(const char* kind, const struct fc_text* text) {
+  if (__farcall_runtime) {
+    __farcall_runtime->error_set_raised_from_cstr(kind, text->data);
+  } else if (TVMFFIErrorSetRaisedFromCStr) {
+    TVMFFIErrorSetRaisedFromCStr(kind, text->data);
+  }
+  return -1;
+}
+
+FC_COLD static int fc_no_memory(const struct fc_function* about, const char* what, size_t bytes) {
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "`%s`: no memory for %s of %zu bytes; pass smaller arguments", about->name, what, bytes);
+  return fc_raise("MemoryError", &text);
+}
+
+FC_COLD static void fc_put_dtype(struct fc_text* text, DLDataType dtype) {
+  static const char* const names[] = {
+      [kDLInt] = "int",       [kDLUInt] = "uint",       [kDLFloat] = "float", [kDLOpaqueHandle] = "handle",
+      [kDLBfloat] = "bfloat", [kDLComplex] = "complex", [kDLBool] = "bool",
+  };
+  if (dtype.code >= sizeof names / sizeof *names) {
+    fc_put(text, "dtype(code %d, %d bits)", dtype.code, dtype.bits);
+  } else if (dtype.code == kDLBool && dtype.bits == 8) {
+    fc_put(text, "bool");
+  } else {
+    fc_put(text, "%s%d", names[dtype.code], dtype.bits);
+  }
+  if (dtype.lanes != 1) fc_put(text, "x%d", dtype.lanes);
+}
+
+FC_COLD static void fc_put_tensor(struct fc_text* text, const DLTensor* tensor) {
+  fc_put_dtype(text, tensor->dtype);
+  fc_put(text, "[");
+  for (int32_t i = 0; i < tensor->ndim; ++i) {
+    if (i == 16) {
+      fc_put(text, ", ... (rank %" PRId32 ")", tensor->ndim);
+      break;
+    }
+    fc_put(text, "%s%" PRId64, i ? ", " : "", tensor->shape[i]);
+  }
+  fc_put(text, "]");
+}
+
+FC_COLD static void fc_put_kind(struct fc_text* text, const TVMFFIAny* value) {
+  static const char* const below[] = {"None",     "int", "bool",  "float",     "a pointer", "a dtype", "a device",
+                                      "a tensor", "str", "bytes", "an object", "str",       "bytes"};
+  static const char* const above[] = {"an object",       "str",      "bytes",    "an error", "a function",
+                                      "a shape",         "a tensor", "an array", "a map",    "a module",
+                                      "a Python object", "a list",   "a dict"};
+  int32_t i = value->type_index;
+  if (i >= 0 && (size_t)i < sizeof below / sizeof *below) {
+    fc_put(text, "%s", below[i]);
+  } else if (i >= 64 && (size_t)(i - 64) < sizeof above / sizeof *above) {
+    fc_put(text, "%s", above[i - 64]);
+  } else {
+    fc_put(text, "a value of type index %" PRId32, i);
+  }
+}
+
+static bool fc_store_int(struct fc_scalar* out, DLDataType dtype, int64_t x) {
+  switch (dtype.bits) {
+    case 8: return dtype.code == kDLInt ? (out->value.i8 = (int8_t)x) == x : (out->value.u8 = (uint8_t)x) == x;
+    case 16: return dtype.code == kDLInt ? (out->value.i16 = (int16_t)x) == x : (out->value.u16 = (uint16_t)x) == x;
+    case 32: return dtype.code == kDLInt ? (out->value.i32 = (int32_t)x) == x : (out->value.u32 = (uint32_t)x) == x;
+    case 64: out->value.i64 = x; return dtype.code == kDLInt || x >= 0;
+    default: return false;
+  }
+}
+
+static bool fc_store_float(struct fc_scalar* out, DLDataType dtype, double x) {
+  if (dtype.bits == 32) out->value.f32 = (float)x;
+  if (dtype.bits == 64) out->value.f64 = x;
+  return dtype.bits == 32 || dtype.bits == 64;
+}
+
+bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out) {
+  bool right = false;
+  if (want->ndim != 0 || want->dtype.lanes != 1) return false;
+  if (got->type_index == kTVMFFIBool && want->dtype.code == kDLBool) {
+    out->value.u8 = got->v_int64 != 0;
+    right = want->dtype.bits == 8;
+  } else if (got->type_index == kTVMFFIFloat && want->dtype.code == kDLFloat) {
+    right = fc_store_float(out, want->dtype, got->v_float64);
+  } else if (got->type_index == kTVMFFIInt && want->dtype.code == kDLFloat) {
+    right = fc_store_float(out, want->dtype, (double)got->v_int64);
+  } else if (got->type_index == kTVMFFIInt && (want->dtype.code == kDLInt || want->dtype.code == kDLUInt)) {
+    right = fc_store_int(out, want->dtype, got->v_int64);
+  }
+  out->tensor = (DLTensor){.data = &out->value, .device = {kDLCPU, 0}, .dtype = want->dtype};
+  return right;
+}
+
+/* Explains why a tensor of the right dtype and rank was refused: its device, a dim, or its missing memory. */
+FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_function* about, int32_t index,
+                                const DLTensor* got, const int64_t* symbols) {
+  const struct fc_parameter* all = about->parameters;
+  const struct fc_parameter* want = &all[index];
+  if (got->device.device_type != kDLCPU) {
+    fc_put(text, " on a device of type %d; copy it to the CPU", (int)got->device.device_type);
+    return;
+  }
+  for (int32_t i = 0; i < want->ndim; ++i) {
+    int64_t dim = want->dims[i] < 0 ? symbols[~want->dims[i]] : want->dims[i];
+    if (got->shape[i] < 0) {
+      fc_put(text, "; a size cannot be negative");
+      return;
+    }
+    if (dim == got->shape[i]) continue;
+    fc_put(text, "; dimension %" PRId32 " must be %" PRId64, i, dim);
+    if (want->dims[i] >= 0) return;
+    for (int32_t j = 0; j <= index; ++j) {
+      for (int32_t k = 0; k < all[j].ndim; ++k) {
+        if (all[j].dims[k] != want->dims[i]) continue;
+        fc_put(text, ", the `%s` of argument %" PRId32 " `%s`", about->symbols[~want->dims[i]], j + 1, all[j].name);
+        return;
+      }
+    }
+    return;
+  }
+  fc_put(text, " without memory; pass a tensor that holds data");
+}
+
+int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIAny* args, int64_t* symbols) {
+  const struct fc_parameter* all = about->parameters;
+  const struct fc_parameter* want = &all[index];
+  const DLTensor* got = fc_tensor(&args[index]);
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "argument %" PRId32 " `%s` of `%s`: expected %s", index + 1, want->name, about->name, want->type);
+  for (int32_t k = 0; k < about->num_symbols; ++k) symbols[k] = -1;
+  for (int32_t j = 0; j < index; ++j) (void)fc_bind(&all[j], fc_tensor(&args[j]), symbols);
+  const char* separator = " with ";
+  for (int32_t k = 0; k < about->num_symbols; ++k) {
+    bool used = false;
+    for (int32_t i = 0; i < want->ndim; ++i) used |= want->dims[i] == ~(int64_t)k;
+    if (!used || symbols[k] < 0) continue;
+    fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
+    separator = ", ";
+  }
+  fc_put(&text, ", got ");
+  if (!got) {
+    fc_put_kind(&text, &args[index]);
+    fc_put(&text, "; pass an array or a tensor");
+    return fc_raise("TypeError", &text);
+  }
+  fc_put_tensor(&text, got);
+  if (!fc_same_dtype(got->dtype, want->dtype)) {
+    fc_put(&text, "; convert it to ");
+    fc_put_dtype(&text, want->dtype);
+    return fc_raise("TypeError", &text);
+  }
+  if (got->ndim != want->ndim) {
+    fc_put(&text, "; reshape it to rank %" PRId32, want->ndim);
+    return fc_raise("ValueError", &text);
+  }
+  (void)fc_bind(want, got, symbols);
+  fc_put_cure(&text, about, index, got, symbols);
+  return fc_raise("ValueError", &text);
+}
+
+int farcall_refuse_count(const struct fc_function* about, int32_t got) {
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "`%s`: expected %" PRId32 " argument%s (", about->name, about->count, about->count == 1 ? "" : "s");
+  for (int32_t i = 0; i < about->count; ++i) {
+    fc_put(&text, "%s%s: %s", i ? ", " : "", about->parameters[i].name, about->parameters[i].type);
+  }
+  fc_put(&text, "), got %" PRId32, got);
+  return fc_raise("TypeError", &text);
+}
+
+int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
+  struct fc_text text = {.size = 0};
+  const char* separator = " with ";
+  fc_put(&text, "`%s`: %s", about->name, problem);
+  for (int32_t k = 0; k < about->num_symbols; ++k) {
+    fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
+    separator = ", ";
+  }
+  fc_put(&text, "; pass arguments of other sizes");
+  return fc_raise("ValueError", &text);
+}

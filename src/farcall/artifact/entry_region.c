@@ -1,0 +1,105 @@
+/*
+ * The entry of a region: it does for any region, with tables, what the generated text of `main` does for the model. Users
+ * call a region alone to measure or to debug it, so this code is short rather than fast: see entry.h.
+ */
+
+/* The size that an argument of its own gives: rank 0, int64. */
+static int64_t fc_size(const DLTensor* tensor) {
+  int64_t size = 0;
+  memcpy(&size, (const char*)tensor->data + tensor->byte_offset, sizeof size);
+  return size;
+}
+
+/* Writes the shape and strides of `tensor` to `*dims`, advances that, and returns the bytes of the tensor. */
+static int64_t fc_shape(bool* bad, DLTensor* tensor, const int64_t* shape, const int64_t* symbols, int64_t** dims) {
+  tensor->shape = *dims;
+  tensor->strides = *dims + tensor->ndim;
+  *dims += 2 * (ptrdiff_t)tensor->ndim;
+  for (int32_t i = 0; i < tensor->ndim; ++i) tensor->shape[i] = shape[i] < 0 ? symbols[~shape[i]] : shape[i];
+  return fc_strides(bad, tensor->ndim, tensor->shape, tensor->strides, tensor->dtype.bits / 8);
+}
+
+static int32_t fc_words(const struct fc_parameter* parameters, int32_t count) {
+  int32_t words = 0;
+  for (int32_t i = 0; i < count; ++i) words += 2 * parameters[i].ndim;
+  return words;
+}
+
+/* Allocates the results. `out` describes them as the region's function expects them. */
+static bool fc_make_outputs(const struct fc_region* r, const int64_t* symbols, DLTensor* out, TVMFFIAny* results,
+                            int64_t* dims) {
+  bool bad = false;
+  for (int32_t j = 0; j < r->num_outputs; ++j) {
+    const struct fc_parameter* like = &r->outputs[j];
+    out[j] = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->ndim, .dtype = like->dtype};
+    int64_t bytes = fc_shape(&bad, &out[j], like->dims, symbols, &dims);
+    if (bad) return farcall_refuse_sizes(r->about, "the sizes are too large", symbols) == 0;
+    if (!fc_output(r->about, &out[j], (size_t)bytes, &results[j], &out[j].data)) return false;
+  }
+  return true;
+}
+
+/* The arguments as the region's function expects them: row-major. The caller must free `owned`. */
+static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* given, DLTensor* in, void** owned,
+                           int64_t* dims) {
+  bool bad = false;
+  for (int32_t i = 0; i < r->num_inputs; ++i) {
+    in[i] = *given[i];
+    in[i].byte_offset = 0;
+    (void)fc_shape(&bad, &in[i], given[i]->shape, NULL, &dims);
+    if (!fc_input(r->about, given[i], in[i].dtype.bits / 8, &in[i].data, &owned[i])) return false;
+  }
+  return true;
+}
+
+static int fc_run_region(const struct fc_region* r, DLTensor* tensors, const int64_t* symbols, int64_t workspace) {
+  int32_t count = r->num_inputs + r->num_outputs;
+  TVMFFIAny args[count + 1 + r->num_wanted], none = {.type_index = kTVMFFINone};
+  for (int32_t i = 0; i < count; ++i) args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
+  struct fc_block* block = workspace > 0 ? fc_take_block(r->about, (size_t)workspace) : NULL;
+  if (workspace > 0 && !block) return -1;
+  if (r->workspace != 0) {
+    void* space = block ? fc_block_data(block) : NULL;
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_ptr = space};
+  }
+  for (int32_t k = 0; k < r->num_wanted; ++k) {
+    args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = symbols[r->wanted[k]]};
+  }
+  int status = r->function(NULL, args, count, &none);
+  if (block) fc_give_block(block);
+  return status;
+}
+
+static int fc_give_results(const struct fc_region* r, TVMFFIAny* results, TVMFFIAny* result) {
+  if (r->num_outputs != 1) return farcall_results(r->about, results, r->num_outputs, result);
+  *result = results[0];
+  results[0] = (TVMFFIAny){.type_index = kTVMFFINone};
+  return 0;
+}
+
+int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  const int32_t ins = r->num_inputs, outs = r->num_outputs, taken = r->about->count;
+  const int32_t in_words = fc_words(r->about->parameters, ins);
+  int64_t symbols[r->about->num_symbols + r->num_derived + 1], dims[in_words + fc_words(r->outputs, outs) + 1];
+  const DLTensor* given[taken + 1];
+  struct fc_scalar numbers[taken + 1];
+  DLTensor tensors[ins + outs + 1];
+  void* owned[ins + 1];
+  TVMFFIAny results[outs + 1];
+  int64_t workspace = r->workspace;
+  int status = -1;
+  memset(symbols, 0, sizeof symbols);
+  if (fc_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
+  for (int32_t i = ins; i < taken; ++i) symbols[r->first_size + i - ins] = fc_size(given[i]);
+  if (r->derive && r->derive(symbols, &workspace) != 0) return -1;
+  for (int32_t i = 0; i < ins; ++i) owned[i] = NULL;
+  for (int32_t j = 0; j < outs; ++j) results[j] = (TVMFFIAny){.type_index = kTVMFFINone};
+  if (fc_make_inputs(r, given, tensors, owned, dims) &&
+      fc_make_outputs(r, symbols, tensors + ins, results, dims + in_words) &&
+      fc_run_region(r, tensors, symbols, workspace) == 0) {
+    status = fc_give_results(r, results, result);
+  }
+  for (int32_t i = 0; i < ins; ++i) free(owned[i]);
+  for (int32_t j = 0; j < outs; ++j) fc_release(&results[j]);
+  return status;
+}

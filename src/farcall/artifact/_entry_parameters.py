@@ -1,9 +1,9 @@
 """The parameters of an entry: C tables that describe them, and the symbols that their dims bind.
 
 The dims of a model's inputs are numbers and plain symbols. The dims of a region's inputs may be expressions:
-an axis of ``floor(h/2)`` elements does not show ``h``. Such a dim has its own place among the symbols, and the
-entry checks it if it knows ``h``. If the code of a region needs a symbol that no dim shows, the entry has a
-parameter for it, an int.
+an axis of ``floor(h/2)`` elements does not show ``h``. Such a dim has its own place among the symbols, and
+the entry checks it if it knows ``h``. If the code of a region needs a symbol that no dim shows, the entry has
+a parameter for it, an int.
 """
 
 from __future__ import annotations

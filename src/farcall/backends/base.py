@@ -23,8 +23,8 @@ class RegionCode:
     """The code of one region, as C.
 
     The sources define one exported function ``__tvm_ffi_<region.name>`` with the universal signature
-    (``include/farcall/c_api.h``). An artifact gives it another name, which is hidden; what the artifact exports
-    under the region's name checks the arguments first. The arguments are, in this order:
+    (``include/farcall/c_api.h``). An artifact gives it another name, which is hidden; what the artifact
+    exports under the region's name checks the arguments first. The arguments are, in this order:
 
     * the region's inputs, then its outputs: each a ``DLTensor*`` (type index 7, or a Tensor) on the CPU,
       row-major and aligned to its element size; outputs overlap no input and no other output;

@@ -7,6 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from farcall.backends.c import CBackend
+from farcall.toolchain import Source, Target, compile_sources, find_compiler
+
 from .cases import Case, check, refusal
 from .harness import compile_regions, whole_region
 
@@ -39,6 +42,17 @@ def test_matmul() -> None:
             Case("MatMul", [whole(5, 9, dtype=dtype), whole(9, 20, dtype=dtype, seed=1)])
         )  # wraps around
     check(cases)
+
+
+@pytest.mark.parametrize("rows", range(27, 33))
+def test_products_of_known_sizes_compile_without_warnings(rows: int) -> None:
+    """31 and 32 rows leave none for a band of four: gcc found an overflow in that loop, which never runs."""
+    code = CBackend().compile(
+        whole_region(Case("MatMul", [normal(rows, 128), normal(128, 729)]).model(), name=f"c_{rows}")
+    )
+    flags = ("-Wall", "-Wextra", "-Werror", *code.compile_flags)
+    target = Target.host()
+    compile_sources(find_compiler(), target, [Source(*item, flags) for item in code.sources.items()])
 
 
 def test_gemm() -> None:

@@ -73,13 +73,15 @@ def _driver(kind: str, width: int) -> str:
     bands = "\n".join(
         f"      for (; i + {rows} <= m; i += {rows}) farcall_tile{rows}_{kind}({args});" for rows in _ROWS
     )
+    # A variable, since gcc warns of overflow in (i + r) * c_row where a known m leaves a band empty.
     edge = "\n".join(
         f"        for (; i + {rows} <= m; i += {rows}) {{\n"
+        f"          {kind}* corner = c + i * c_row + j0;\n"
         f"          memset(rim, 0, sizeof rim);\n"
         f"          farcall_tile{rows}_{kind}(k1, a0 + i * a_row, a_row, a_column,\n"
         f"              packed, {width}, rim, {width});\n"
         f"          for (int64_t r = 0; r < {rows}; ++r)\n"
-        f"            for (int64_t j = 0; j < n1; ++j) c[(i + r) * c_row + j0 + j] += rim[r * {width} + j];\n"
+        f"            for (int64_t j = 0; j < n1; ++j) corner[r * c_row + j] += rim[r * {width} + j];\n"
         f"        }}"
         for rows in _ROWS
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
 import os
+import select
 import shlex
 import shutil
 import signal
@@ -33,6 +35,7 @@ from farcall.errors import (
 from farcall.rpc import Limits, Server, connect
 from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
+from farcall.rpc.server import _session_runner
 from farcall.rpc.server import _supervisor as supervisor
 from farcall.rpc.tokens import TokenFile
 
@@ -403,6 +406,27 @@ def test_a_client_that_still_sends_hears_why_its_session_ends(way: str) -> None:
             length(data) if way == "plain" else length.submit(data).result()
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_peer_that_sends_on_and_on_is_reset(monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
+    """A close in good order would leave it waiting for room, with the words unread."""
+    monkeypatch.setattr(_session_runner, "_LINGER_SECONDS", SECONDS if stops else 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer = socket.create_connection(listener.getsockname())
+        connection, _ = listener.accept()
+    with peer:
+        with connection:
+            if stops:
+                peer.shutdown(socket.SHUT_WR)
+            asyncio.run(_session_runner.last_words(connection, "ValueError: why"))
+            reset = struct.unpack("ii", connection.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8))
+            assert reset == ((0, 0) if stops else (1, 0))
+        peer.settimeout(SECONDS)
+        assert b"ValueError: why" in peer.recv(1000)
+        if not stops:
+            with pytest.raises(ConnectionError):
+                peer.sendall(b"more")
+
+
 def test_without_memory_sessions_go_before_their_server() -> None:
     def score(pid: int | str) -> int:
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
@@ -468,6 +492,28 @@ def test_a_server_goes_on_though_nobody_reads_what_its_sessions_print() -> None:
     log._thread.join(SECONDS)
     assert not log._thread.is_alive()
     os.close(write)
+
+
+def test_output_that_has_ended_stays_ended_while_another_process_holds_the_pipe() -> None:
+    """A process that is being forked has every descriptor of this one for a moment."""
+    read, write = os.pipe()
+    log = output.OutputLog(1 << 20, write)
+    with log.pipe("session 1") as (first, descriptor):
+        held = os.dup(first.fd)
+        os.write(descriptor, b"one\n")
+    while first.fd in log._sources:
+        os.sched_yield()
+    with log.pipe("session 2") as (_, descriptor):
+        os.write(descriptor, b"two\n")
+        printed = b""
+        while b"two" not in printed:
+            assert select.select([read], [], [], SECONDS)[0], printed
+            printed += os.read(read, 100)
+        assert printed == b"session 1: one\nsession 2: two\n"
+    log.close()
+    log._thread.join(SECONDS)
+    for fd in (held, read, write):
+        os.close(fd)
 
 
 @given(st.lists(st.binary(max_size=30)), st.integers(0, 60))

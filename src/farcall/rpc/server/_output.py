@@ -121,7 +121,10 @@ class OutputLog:
     def _end(self, source: Source) -> None:
         if self._sources.pop(source.fd, None) is not None:
             self._write(source.take(b""))
-            os.close(source.fd)  # which also removes it from the epoll object
+            # Closing alone is not enough: a process that is being forked at this moment has a copy of the
+            # descriptor, and the epoll object would go on reporting this one.
+            self._poll.unregister(source.fd)
+            os.close(source.fd)
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the reader of the file is gone

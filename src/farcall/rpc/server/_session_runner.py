@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import shutil
 import socket
+import struct
 import sys
 import termios
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
 from farcall.rpc.tokens import Grant
 
+_LOOK_SECONDS = 0.01  # between two looks at a connection that gives an end though its peer has not finished
+_TCP_OPEN = (1, 4, 5)  # tcpi_state: established, and the two states in which only this side has finished
+_RESET = struct.pack("ii", 1, 0)  # struct linger: on, no seconds
 _LINGER_SECONDS = 1.0  # for the peer to read the last message: a close could discard it unread
 
 
@@ -240,5 +244,33 @@ async def last_words(connection: socket.socket, text: str | None, *, linger: boo
             if text is not None:
                 await loop.sock_sendall(connection, exception_packet(text))
             connection.shutdown(socket.SHUT_WR)
-            while linger and await loop.sock_recv(connection, 65536):
-                pass
+            if linger:
+                await _drain(connection)
+            return
+    # The peer still sends. An orderly close could leave it waiting for room in the connection, for minutes; a
+    # reset ends its send at once, and it can still read what it has received.
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+async def _drain(connection: socket.socket) -> None:
+    """Drop what the peer sends until it has closed its side."""
+    loop = asyncio.get_running_loop()
+    while True:
+        if await loop.sock_recv(connection, 65536):
+            continue
+        if _peer_has_finished(connection):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _peer_has_finished(connection: socket.socket) -> bool:
+    """Whether the peer has closed its side of a connection from which nothing more can be read.
+
+    The worker may have shut the connection down, after which reading gives an end though the peer goes on.
+    """
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except OSError:  # not TCP: what gives an end has ended
+        return True
+    return info[0] not in _TCP_OPEN

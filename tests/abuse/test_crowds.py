@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import struct
@@ -14,18 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from farcall.errors import RemoteError
+from farcall.errors import DeadlineExceededError, RemoteError
 from farcall.rpc import Limits, Server, Session, connect
 
+from ..clock import ManualClock
 from ..rpc.peers import Peer
-from ..rpc.servers import INIT
+from ..rpc.servers import INIT, stay, timeless_server
 from ..waiting import SECONDS, has_ended
 from .drivers import KEY, Driver, family, within
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(init=INIT, limits=Limits(call_seconds=0.3, memory_bytes=256 << 20)) as running:
+    with Server(init=INIT, limits=Limits(memory_bytes=256 << 20)) as running:
         yield running
 
 
@@ -113,28 +113,35 @@ def _crash(session: Session, how: str) -> None:
 CRASHES = ["segfault", f"kill {signal.SIGABRT:d}", f"kill {signal.SIGKILL:d}", "exit 0", "exit 7", "grab 999"]
 
 
-def _crashes(server: Server, count: int, hangs: int) -> None:
-    """``count`` sessions crash, and every ``hangs``th hangs instead; then one works."""
-    assert works(server)
-    before, family_before = descriptors(), len(family(os.getpid()))
+def _hang(session: Session, server: Server, clock: ManualClock) -> None:
+    call = stay(session, server)
+    clock.advance(1)
+    clock.advance(60)
+    assert isinstance(call.exception(SECONDS), DeadlineExceededError)
+
+
+@pytest.mark.parametrize(("count", "hangs"), [(24, 12), pytest.param(1000, 50, marks=pytest.mark.slow)])
+def test_crashes_leave_the_server_whole(count: int, hangs: int) -> None:
+    """Each ``hangs``th session never returns, the others crash. Without spares, the zygote has children only
+    while there are sessions.
+    """
     chance = random.Random(count)  # noqa: S311
-    for i in range(count):
+    with timeless_server(call_seconds=60, memory_bytes=256 << 20, spares=0) as (server, clock):
         with connect(server.url, timeout=SECONDS) as session:
-            pid = session.get_function("test.pid")()
-            _crash(session, "forever" if i % hangs == hangs - 1 else chance.choice(CRASHES))
-        assert has_ended(pid)
-    assert works(server)
-    assert within(SECONDS, lambda: descriptors() <= before + 2)
-    assert within(SECONDS, lambda: len(family(os.getpid())) <= family_before)
-
-
-def test_crashes_leave_the_server_whole(server: Server) -> None:
-    _crashes(server, count=24, hangs=12)
-
-
-@pytest.mark.slow
-def test_a_thousand_crashes_leave_the_server_whole(server: Server) -> None:
-    _crashes(server, count=1000, hangs=50)
+            zygote = session.get_function("test.parent")()
+        assert within(SECONDS, lambda: family(zygote) == {zygote})
+        before = descriptors()
+        for i in range(count):
+            with connect(server.url, timeout=SECONDS) as session:
+                pid = session.get_function("test.pid")()
+                if i % hangs == hangs - 1:
+                    _hang(session, server, clock)
+                else:
+                    _crash(session, chance.choice(CRASHES))
+            assert has_ended(pid)
+        assert works(server)
+        assert within(SECONDS, lambda: family(zygote) == {zygote})
+        assert within(SECONDS, lambda: descriptors() <= before + 2)
 
 
 def test_a_crash_in_one_session_is_not_felt_in_another(server: Server) -> None:

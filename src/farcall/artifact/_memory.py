@@ -69,9 +69,10 @@ def _pick(size: Dim, free: Sequence[int], sizes: list[Dim]) -> int | None:
 
 
 def _ratio(size: Dim, other: Dim) -> float | None:
-    """``size / other``, if it is the same positive number for every binding of the symbols."""
+    """``size / other``, if it is the same positive number for every binding of the symbols. Numbers count one
+    byte more, since they may be 0."""
     if isinstance(size, int) and isinstance(other, int):
-        return max(size, 1) / max(other, 1)
+        return (size + 1) / (other + 1)
     if size == other:
         return 1.0
     if isinstance(size, int) or isinstance(other, int):

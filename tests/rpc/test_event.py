@@ -394,7 +394,7 @@ def test_promises_that_are_refused(client: Client) -> None:
         assert "between 1 and" in error(client.call(keep, integer(id), function_value(echo), integer(5)))
     assert "takes an id" in error(client.call(keep))
     assert "takes an id" in error(client.call(keep, text("x"), function_value(echo)))
-    assert "no function" in error(client.call(keep, integer(2), promise(1), integer(5)))
+    assert "not a function" in error(client.call(keep, integer(2), promise(1), integer(5)))
     assert "InvalidHandleError" in error(client.call(keep, integer(3), function_value(1), integer(5)))
     assert "only a client" in error(client.call(keep, integer(4), function_value(keep), integer(9)))
     few = Client(limits=Limits(handles=3))

@@ -694,25 +694,6 @@ def test_what_breaks_the_protocol_is_logged_and_not_printed(capfd: pytest.Captur
     assert capfd.readouterr() == ("", "")
 
 
-def test_output_goes_on_though_a_child_has_a_copy_of_a_pipe_that_has_ended() -> None:
-    """A process that is forked beside a session keeps copies of all descriptors until its exec."""
-    read, target = os.pipe()
-    log = output.OutputLog(limit=1000, target=target)
-
-    def printed(label: str, text: bytes) -> bytes:
-        with log.pipe(label) as (source, write):
-            copies.append(os.dup(source.fd))
-            os.write(write, text)
-        assert select.select([read], [], [], SECONDS)[0]
-        return os.read(read, 1000)
-
-    copies: list[int] = []
-    assert [printed(f"{i}", b"text") for i in range(20)] == [b"%d: text\n" % i for i in range(20)]
-    log.close()
-    for fd in (*copies, read, target):
-        os.close(fd)
-
-
 @pytest.mark.parametrize("deepest", [1, 10_000])
 def test_a_client_that_leaves_while_its_function_is_called_is_no_crash(deepest: int) -> None:
     events = Events()

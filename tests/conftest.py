@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .terminal import Cli, Outcome
 from .tree import ROOT
+
+if TYPE_CHECKING:
+    from farcall.rpc import Server
 
 # No deadline: the duration of an example depends on the load of the machine, not on farcall.
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,6 +40,17 @@ def _object_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FARCALL_CACHE_DIR", str(folder / "farcall-cache"))
         yield
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A server that exports the functions of tests/rpc/exports.py."""
+    from farcall.rpc import Server
+
+    from .rpc.servers import INIT
+
+    with Server(init=INIT, key="k") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from farcall.errors import RemoteError
 from farcall.rpc import Server, connect
 
-from ..rpc.servers import INIT
 from ..waiting import SECONDS
 from .cutter import Cutter
 from .drivers import Address
 
 WAYS = ("up", "down")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(init=INIT, key="k") as running:
-        yield running
 
 
 def visit(url: str) -> None:

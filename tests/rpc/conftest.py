@@ -20,12 +20,6 @@ from .tvm_processes import tvm_server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with Server(init=INIT, key="k") as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
 def servers(server: Server) -> Iterator[list[Server]]:
     """Three servers; the first is the one that all tests share."""
     with Server(init=INIT, key="second") as second, Server(init=INIT, key="third") as third:

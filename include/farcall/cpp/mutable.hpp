@@ -11,8 +11,8 @@
 namespace farcall {
 
 /*
- * A list that all native code that has it sees change. It does not lock: who shares one between threads does. A list of
- * Python's arrives as a new one, and what comes back to Python is a list of its own.
+ * A list that all its holders in native code share: each sees the others' changes. It has no lock; code that shares
+ * one between threads must lock. A Python list is copied when it arrives, and copied again when it returns to Python.
  */
 template <class T = Any>
 class List : public detail::SeqReader<T> {
@@ -30,7 +30,7 @@ class List : public detail::SeqReader<T> {
     static const detail::RuntimeFunction append = "ffi.ListAppend";
     append(*this, item);
   }
-  /* Negative indices count from the end. An index that is not there is an IndexError. */
+  /* Negative indices count from the end. An index out of range raises IndexError. */
   void insert(int64_t i, const T& item) {
     static const detail::RuntimeFunction insert = "ffi.ListInsert";
     insert(*this, i == this->size() ? i : place(i), item);
@@ -70,7 +70,7 @@ struct Traits<List<T>> : detail::SeqTraits<T> {
   static std::string schema() { return detail::schema_of("ffi.List", Traits<T>::schema()); }
 };
 
-/* A dict that all native code that has it sees change. A dict of Python's arrives as a new one. */
+/* A dict that all its holders in native code share. A Python dict is copied when it arrives. */
 template <class K = Any, class V = Any>
 class Dict : public detail::MapReader<K, V> {
  public:
@@ -84,7 +84,7 @@ class Dict : public detail::MapReader<K, V> {
     static const detail::RuntimeFunction set = "ffi.DictSetItem";
     set(*this, key, value);
   }
-  /* Takes a key out; whether it was there. */
+  /* Removes a key. Returns whether it was there. */
   bool erase(const K& key) {
     static const detail::RuntimeFunction erase = "ffi.DictErase";
     bool there = this->contains(key);

@@ -58,7 +58,7 @@ FARCALL_COLD inline std::string dtype_name(DLDataType dtype) {
   TVMFFIAny out{};
   if (dtype.code == kDLOpaqueHandle && dtype.bits == 0 && dtype.lanes == 0) return "void"; /* the runtime says "" */
   if (TVMFFIDataTypeToString(&dtype, &out) == 0) return String(Any::adopt(out)).str();
-  TVMFFIObjectHandle unknown = nullptr; /* some runtimes have no word for complex */
+  TVMFFIObjectHandle unknown = nullptr; /* some runtimes have no name for complex types */
   TVMFFIErrorMoveFromRaised(&unknown);
   ObjectRef::adopt(unknown);
   if (dtype.code == kDLComplex) return text("complex", dtype.bits);
@@ -99,7 +99,7 @@ inline std::string describe_tensor(const DLTensor& tensor) {
   return out;
 }
 
-/* The length of a text that is shown is bounded; so is what a caller may have put into it. */
+/* Bounds the length of a text that an error shows: callers may have put anything into it. */
 inline std::string quoted(std::string_view value) {
   constexpr size_t kLimit = 40;
   return text("\"", value.substr(0, kLimit), value.size() > kLimit ? "\"..." : "\"");

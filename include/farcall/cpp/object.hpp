@@ -31,7 +31,7 @@ namespace farcall {
  *     static std::string name();                        // for people, as in Python: "int", "list[str]"
  *     static std::string schema();                      // for programs: JSON, with TVM FFI's type keys
  *
- * and inherits what is left from detail::TraitsBase. Specialise it for types of your own.
+ * and inherits the rest from detail::TraitsBase. Specialise it for types of your own.
  */
 template <class T, class Enable = void>
 struct Traits;
@@ -92,7 +92,7 @@ inline TVMFFIAny any_pointer(int32_t type_index, const void* value) noexcept {
   return any;
 }
 
-/* None for NULL, else the object by its own tag. */
+/* None for NULL, else a value with the object's own type index. */
 inline TVMFFIAny any_object(TVMFFIObject* object) noexcept {
   return object ? any_pointer(object->type_index, object) : any_none();
 }
@@ -123,24 +123,24 @@ class ObjectRef {
     if (object_) detail::release(object_);
   }
 
-  /* The reference that `handle` stands for becomes this one's. */
+  /* Takes ownership of the reference that `handle` holds. */
   static ObjectRef adopt(TVMFFIObjectHandle handle) noexcept {
     ObjectRef ref;
     ref.object_ = static_cast<TVMFFIObject*>(handle);
     return ref;
   }
-  /* One reference more. */
+  /* Takes a new reference. */
   static ObjectRef share(TVMFFIObjectHandle handle) noexcept {
     if (handle) detail::retain(static_cast<TVMFFIObject*>(handle));
     return adopt(handle);
   }
 
   TVMFFIObject* get() const noexcept { return object_; }
-  /* Gives the reference away. */
+  /* Gives up the reference; the caller owns it. */
   TVMFFIObject* release() noexcept { return std::exchange(object_, nullptr); }
   explicit operator bool() const noexcept { return object_ != nullptr; }
   bool same_as(const ObjectRef& other) const noexcept { return object_ == other.object_; }
-  /* Strong references, this one included. Another thread may change it at any time. */
+  /* The number of strong references, with this one. Another thread may change it at any time. */
   uint32_t use_count() const noexcept {
     return object_ ? static_cast<uint32_t>(__atomic_load_n(&object_->combined_ref_count, __ATOMIC_RELAXED)) : 0;
   }
@@ -151,7 +151,7 @@ class ObjectRef {
 
 class Any;
 
-/* A borrowed value of any type: what a function's argument is. It owns nothing. */
+/* A borrowed value of any type, such as a function's argument. */
 class AnyView {
  public:
   AnyView() noexcept = default;
@@ -162,7 +162,7 @@ class AnyView {
   bool is_none() const noexcept { return raw_.type_index == kTVMFFINone; }
   const TVMFFIAny& raw() const noexcept { return raw_; }
 
-  /* The value as a T; TypeError (or OverflowError) when it is none, with both named. */
+  /* The value as a T. TypeError (or OverflowError) if it is not a T; the error names both types. */
   template <class T>
   T cast() const;
   /* The value as a T, or nothing. */
@@ -200,13 +200,13 @@ class Any {
   }
   ~Any() { detail::any_release(raw_); }
 
-  /* What `raw` owns becomes this one's. */
+  /* Takes ownership of `raw`. */
   static Any adopt(const TVMFFIAny& raw) noexcept {
     Any any;
     any.raw_ = raw;
     return any;
   }
-  /* Gives the value away. */
+  /* Gives up the value; the caller owns it. */
   TVMFFIAny release() noexcept { return std::exchange(raw_, detail::any_none()); }
 
   int32_t type_index() const noexcept { return raw_.type_index; }
@@ -230,7 +230,7 @@ static_assert(sizeof(ObjectRef) == sizeof(void*), "a reference has 8 bytes");
 
 inline AnyView::AnyView(const Any& any) noexcept : raw_(any.raw()) {}
 
-/* Whether there is nothing: None, or a reference that holds no object. */
+/* Whether it is empty: None, or a reference without an object. */
 inline bool operator==(AnyView value, std::nullptr_t) noexcept { return value.is_none(); }
 inline bool operator!=(AnyView value, std::nullptr_t) noexcept { return !value.is_none(); }
 inline bool operator==(const ObjectRef& ref, std::nullptr_t) noexcept { return !ref; }

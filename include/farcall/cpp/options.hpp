@@ -1,5 +1,5 @@
 /*
- * farcall/cpp/options.hpp - what is known of an exported function beyond its types: names, defaults, texts.
+ * farcall/cpp/options.hpp - the description of an exported function beyond its types: names, defaults, texts.
  *
  * Part of <farcall/kernel.hpp>; include that.
  */
@@ -16,18 +16,18 @@ namespace detail {
 
 struct Callee;
 
-/* A default that stands in the function's declaration alone: such a parameter is left out of the call. */
+/* A default that only the C++ declaration has. A call without the argument leaves it to the function. */
 struct OwnDefault {};
 
 }  // namespace detail
 
-/* A parameter: its name, and the value that it takes when the caller leaves it out. */
+/* A parameter: its name, and its default. */
 struct Parameter {
   std::string name;
   bool has_default = false;
   Any value;
   std::string doc;
-  bool own_default = false; /* without a value here */
+  bool own_default = false; /* the default is in the C++ declaration only */
 };
 
 /* `arg("x")`, `arg("scale", 1.0)`, `arg("scale", 1.0, "what it is for")`. */
@@ -49,8 +49,8 @@ struct Doc {
 inline Doc doc(const char* text) { return {text}; }
 
 /*
- * The result is a new tensor of the shape and dtype of this parameter, on its device. torch.compile and torch.export
- * know then what an operator gives, without running it.
+ * The result is a new tensor with the shape, dtype and device of this parameter. So torch.compile and torch.export
+ * know the result of an operator without running it.
  */
 struct Like {
   std::string parameter;
@@ -61,7 +61,7 @@ namespace detail {
 
 struct End {}; /* closes the list of options, so that it is never empty */
 
-/* Names that a tool read from the source: dropped where they are not as many as there are parameters. */
+/* Names that a tool read from the source. They are dropped if their number differs from the parameters'. */
 struct Guess {
   std::vector<Parameter> parameters;
 };
@@ -81,7 +81,7 @@ struct Options {
   std::string shape_like; /* a parameter's name, or empty */
   ShortCalls short_calls = {nullptr};
 
-  /* Whether n arguments are a call that leaves defaults to the function. */
+  /* Whether a call with n arguments leaves defaults to the function. */
   bool leaves_out(size_t n) const noexcept {
     bool own = false;
     for (size_t i = n; i < parameters.size(); ++i) {
@@ -142,7 +142,7 @@ inline std::string json_string(std::string_view value) {
   return out + "\"";
 }
 
-/* JSON has no words for infinities and NaN; Python's reader and others take these. */
+/* JSON has no infinities and NaN; Python's reader and others accept these words. */
 inline std::string json_float(double value) {
   if (value != value) return "NaN";
   if (value > std::numeric_limits<double>::max()) return "Infinity";

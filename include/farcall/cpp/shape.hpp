@@ -25,12 +25,12 @@ inline int64_t checked_index(int64_t index, int64_t size, const char* what) {
 
 }  // namespace detail
 
-/* A borrowed run of integers: dims or strides. Valid while what it was taken from is. */
+/* Borrowed integers: dims or strides. Valid as long as their owner. */
 class ShapeView {
  public:
   ShapeView() noexcept = default;
   ShapeView(const int64_t* data, size_t size) noexcept : data_(data), size_(size) {}
-  /* For arguments only: the list ends with the call. */
+  /* For arguments only: the list lives until the call ends. */
   ShapeView(std::initializer_list<int64_t> dims) noexcept : ShapeView(std::data(dims), dims.size()) {}
   ShapeView(const std::vector<int64_t>& dims) noexcept : ShapeView(dims.data(), dims.size()) {}
 
@@ -45,7 +45,7 @@ class ShapeView {
   int64_t at(int64_t i) const { return data_[detail::checked_index(i, static_cast<int64_t>(size_), "dimension")]; }
   int64_t front() const { return at(0); }
   int64_t back() const { return at(-1); }
-  /* The product of all: 1 when there are none. */
+  /* The product of all dims; 1 if there are none. */
   int64_t numel() const noexcept {
     int64_t n = 1;
     for (int64_t dim : *this) n *= dim;
@@ -67,7 +67,7 @@ class ShapeView {
   size_t size_ = 0;
 };
 
-/* The strides of a tensor: borrowed from it, or computed where it has none because it is row-major. */
+/* The strides of a tensor: borrowed from it, or computed if it is row-major and has none. */
 class Strides : public ShapeView {
  public:
   explicit Strides(ShapeView borrowed) noexcept : ShapeView(borrowed) {}
@@ -134,7 +134,7 @@ class Shape : public ObjectRef {
   }
 };
 
-/* A list of ints is taken, too. */
+/* Accepts a list of ints, too. */
 template <>
 struct Traits<Shape> : detail::TraitsBase {
   static bool accepts(const TVMFFIAny& any) noexcept {

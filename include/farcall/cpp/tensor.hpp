@@ -83,7 +83,7 @@ class WrongDtype : public Misfit {
   throw WrongDtype(expected, tensor);
 }
 
-/* What all tensors can be asked, in at::Tensor's words and meaning. Derived has `const DLTensor& dl() const`. */
+/* The methods of all tensors, with at::Tensor's names and meanings. Derived has `const DLTensor& dl() const`. */
 template <class Derived>
 class TensorMethods {
  public:
@@ -91,7 +91,7 @@ class TensorMethods {
   ShapeView sizes() const noexcept { return {dl().shape, static_cast<size_t>(dl().ndim)}; }
   /* Of one axis; a negative one counts from the end. */
   int64_t size(int64_t axis) const { return dl().shape[checked_index(axis, dim(), "dimension")]; }
-  /* In elements. Row-major where the tensor comes without. */
+  /* In elements. Those of row-major order if the tensor has none. */
   Strides strides() const {
     if (dl().strides || dim() == 0) return Strides(ShapeView(dl().strides, static_cast<size_t>(dl().ndim)));
     return Strides(Strides::row_major(sizes()));
@@ -142,14 +142,14 @@ class TensorMethods {
 class Tensor;
 
 /*
- * A borrowed tensor, as a parameter: any tensor is taken, none is copied, and nothing is allocated. It is valid
- * until the function returns. A parameter that is only read is better a ConstTensorView.
+ * A borrowed tensor, for parameters: accepts any tensor without a copy or an allocation. It is valid until the
+ * function returns. Use ConstTensorView for a parameter that the function only reads.
  */
 class TensorView : public detail::TensorMethods<TensorView> {
  public:
   explicit TensorView(const DLTensor* tensor) noexcept : dl_(*tensor) {}
   TensorView(const Tensor& tensor) noexcept;
-  TensorView(Tensor&& tensor) = delete;       /* it would view what is about to go */
+  TensorView(Tensor&& tensor) = delete;       /* the view would outlive the tensor */
 
   const DLTensor& dl() const noexcept { return dl_; }
   /* The first element. */
@@ -166,7 +166,7 @@ class TensorView : public detail::TensorMethods<TensorView> {
 
 static_assert(sizeof(TensorView) == sizeof(DLTensor), "a view is a DLTensor");
 
-/* A TensorView that is only read: takes read-only arrays, too. */
+/* A TensorView for reading only. Accepts read-only arrays, too. */
 class ConstTensorView : public detail::TensorMethods<ConstTensorView> {
  public:
   explicit ConstTensorView(const DLTensor* tensor) noexcept : dl_(*tensor) {}
@@ -261,7 +261,7 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
     detail::check_call(TVMFFITensorToDLPackVersioned(object_, &out), "TVMFFITensorToDLPackVersioned");
     return out;
   }
-  /* DLPACK_FLAG_BITMASK_*: whether it is read-only, or was copied. Costs an allocation. */
+  /* DLPACK_FLAG_BITMASK_*: whether the tensor is read-only, or was copied. Allocates memory. */
   uint64_t flags() const {
     DLManagedTensorVersioned* managed = ToDLPackVersioned();
     uint64_t flags = managed->flags;
@@ -269,7 +269,7 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
     return flags;
   }
 
-  /* The same memory under other dims and strides, `offset` elements on. Nothing is checked against its size. */
+  /* A tensor in the same memory, `offset` elements on, with other dims and strides. Does not check the size. */
   Tensor as_strided(ShapeView shape, ShapeView strides, int64_t offset = 0) const;
 
  private:
@@ -289,7 +289,7 @@ inline ConstTensorView::ConstTensorView(const Tensor& tensor) noexcept : dl_(ten
 
 namespace detail {
 
-/* A view can be passed on to a function that is called, not kept. */
+/* A view can be passed to another function; it cannot be kept. */
 template <class View>
 struct ViewTraits : TraitsBase {
   static bool accepts(const TVMFFIAny& any) noexcept { return is_tensor(any); }

@@ -11,7 +11,7 @@
 
 #include "runtime/runtime.h"
 
-/* Attributes of a device, numbered as kDevGetAttr numbers them (facts A.7, A.13). */
+/* Attributes of a device, numbered as kDevGetAttr numbers them (facts A.7). */
 enum { FC_DEVICE_EXISTS = 0, FC_DEVICE_ATTRIBUTES = 17 };
 
 /* `index` is the device_id. Functions that return int return 0, or -1 with an error in the thread's slot. */

@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit soak fuzz guarantees bench sanitize clean help
+.PHONY: demo test lint unit soak fuzz docs linkcheck guarantees bench sanitize clean help
 
 help: ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,12 @@ fuzz: .venv/.test ## fuzz every parser, for FUZZ_SECONDS (300) each
 	for target in tests/fuzz/fuzz_*.py; do \
 		$(BIN)/python -m tests.fuzz.$$(basename $$target .py) -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
 	done
+
+docs: .venv/.test ## build the site in build/docs; warnings are errors
+	$(BIN)/python -m sphinx -q -b html -W --keep-going docs build/docs
+
+linkcheck: .venv/.test ## visit every outside link of the site
+	$(BIN)/python -m sphinx -q -b linkcheck -W --keep-going docs build/linkcheck
 
 guarantees: .venv/.test ## measure the guarantees, and write docs/guarantees.md
 	$(BIN)/python -m tests.abuse.guarantees

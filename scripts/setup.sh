@@ -2,7 +2,7 @@
 # Make .venv and install farcall in it, editable, with the native core built.
 #
 #   setup.sh run     everything to build and run artifacts
-#   setup.sh test    the same, plus linters, and the packages that the tests compare farcall with
+#   setup.sh test    the same, plus linters, Sphinx, and the packages that the tests compare farcall with
 #
 # Needs Python 3.11 or later and a package index. Without a C compiler, the build uses that of the ziglang
 # package. Installs missing Debian packages when run as root, else prints their names.
@@ -49,7 +49,7 @@ fi
 
 say "building and installing farcall"
 if [ "$what" = test ]; then
-    pip install -q --group test --group lint -e '.[all]'
+    pip install -q --group test --group lint --group docs -e '.[all]'
     for tool in qemu-s390x:qemu-user; do
         command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
     done

@@ -1,0 +1,50 @@
+"""How Sphinx builds the site: ``make docs`` writes it to build/docs, and warnings are errors."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+import farcall
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SOURCE = PROJECT["urls"]["Source"]
+
+project = "farcall"
+author = PROJECT["authors"][0]["name"]
+copyright = author
+release = version = farcall.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+nitpicky = True
+
+myst_enable_extensions = ["deflist", "fieldlist", "colon_fence"]
+myst_heading_anchors = 4  # pages link to each other's sections by GitHub's anchors
+suppress_warnings = ["myst.header"]  # a page's Python blocks may show headings of one level
+
+html_theme = "furo"
+html_title = f"farcall {release}"
+html_theme_options = {"source_repository": SOURCE, "source_branch": "main", "source_directory": "docs/"}
+html_copy_source = False
+
+
+def link_files_of_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
+    """Links that lead out of docs/ lead to the files in the public repository."""
+    folder = Path(app.srcdir, page).parent
+
+    def public(link: re.Match[str]) -> str:
+        file = (folder / link[1]).resolve()
+        if file.is_relative_to(ROOT / "docs"):
+            return link[0]
+        kind = "tree" if file.is_dir() else "blob"
+        return f"]({SOURCE}/{kind}/main/{file.relative_to(ROOT).as_posix()})"
+
+    source[0] = re.sub(r"\]\((\.\./[^)#\s]+)\)", public, source[0])
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", link_files_of_the_repository)

@@ -6,12 +6,11 @@ cheap, and imports neither numpy nor onnx.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # Type checkers take it for true. It costs less than an import of typing.
 
 __version__ = "0.1.0"
 
-# name -> the module that defines it
+# Each public name, and the module that has it. The imports below tell type checkers the same.
 _LAZY = {
     "convert": "farcall.ffi",
     "Device": "farcall.ffi",
@@ -45,6 +44,21 @@ _LAZY = {
     "RemoteError": "farcall.errors",
     "UsageError": "farcall.errors",
 }
+
+_ROOMS = (
+    "abi",
+    "artifact",
+    "backends",
+    "cli",
+    "cpp",
+    "errors",
+    "ffi",
+    "graph",
+    "library",
+    "rpc",
+    "testing",
+    "toolchain",
+)
 
 __all__ = [
     "Array",
@@ -82,6 +96,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from farcall import abi as abi
+    from farcall import artifact as artifact
+    from farcall import backends as backends
+    from farcall import cli as cli
+    from farcall import cpp as cpp
+    from farcall import errors as errors
+    from farcall import ffi as ffi
+    from farcall import graph as graph
+    from farcall import library as library
+    from farcall import rpc as rpc
+    from farcall import testing as testing
+    from farcall import toolchain as toolchain
     from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, partition
     from farcall.errors import FarcallError, RemoteError, UsageError
@@ -108,18 +134,21 @@ if TYPE_CHECKING:
     from farcall.rpc import Session, benchmark, connect, deadline, trace
 
 
-def __getattr__(name: str) -> Any:
-    if module := _LAZY.get(name):
-        value = getattr(importlib.import_module(module), name)
-        globals()[name] = value
-        return value
-    try:
-        return importlib.import_module(f"farcall.{name}")  # a room, as in `fc.rpc.Server`
-    except ModuleNotFoundError as error:
-        if error.name != f"farcall.{name}":
-            raise
-        raise AttributeError(f"module 'farcall' has no attribute {name!r}") from None
-
-
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return [*__all__, *_ROOMS]
+
+
+if not TYPE_CHECKING:  # checkers then know that there are no other names
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _ROOMS:
+            return import_module(f"farcall.{name}")
+        if module := _LAZY.get(name):
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+        from farcall._suggest import did_you_mean
+
+        meant = did_you_mean(name, __dir__())
+        raise AttributeError(f"module 'farcall' has no attribute {name!r}{meant}", name=name)

@@ -15,6 +15,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+__all__ = [
+    "AccessDeniedError",
+    "ArgumentError",
+    "ArtifactError",
+    "BackendError",
+    "ConnectError",
+    "ConnectTimeoutError",
+    "ConnectionLostError",
+    "DeadlineExceededError",
+    "FarcallError",
+    "InvalidHandleError",
+    "MissingExtraError",
+    "ModelError",
+    "PermissionDeniedError",
+    "ProtocolError",
+    "RemoteError",
+    "ResultError",
+    "SignatureError",
+    "ToolchainError",
+    "UnsupportedOperatorError",
+    "UsageError",
+    "WorkerCrashedError",
+]
+__dir__ = __all__.copy
+
 
 class FarcallError(Exception):
     """The base class of all errors that farcall defines. Catch it to catch all of them."""

@@ -30,3 +30,4 @@ __all__ = [
     "parse_leaf",
     "register_class",
 ]
+__dir__ = __all__.copy

@@ -5,3 +5,4 @@ from farcall.artifact._plan import Plan, partition
 from farcall.library import Manifest, inspect, load_module
 
 __all__ = ["Artifact", "Manifest", "Plan", "inspect", "load_module", "partition"]
+__dir__ = __all__.copy

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from farcall.backends.base import Backend
 
 __all__ = ["get", "names", "resolve"]
+__dir__ = __all__.copy
 
 _BUILTIN = {"c": "farcall.backends.c:CBackend"}  # found without package metadata, for example in a checkout
 

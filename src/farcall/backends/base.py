@@ -17,6 +17,12 @@ import onnx_ir as ir
 from farcall.graph import Pattern, Region
 from farcall.graph.dims import Dim
 
+__all__ = [
+    "Backend",
+    "RegionCode",
+]
+__dir__ = __all__.copy
+
 
 @dataclass(frozen=True)
 class RegionCode:

@@ -50,6 +50,7 @@ __all__ = [
     "itemsize",
     "product",
 ]
+__dir__ = __all__.copy
 
 ALIGNMENT = 64  # bytes, of every buffer: a cache line, and the widest vector register in use
 PART = 128  # matches or calls in one function: compile time grows faster than the length of a function

@@ -3,3 +3,6 @@
 from __future__ import annotations
 
 from farcall.backends.c_backend_kit import *  # noqa: F403 - its __all__
+from farcall.backends.c_backend_kit import __all__
+
+__dir__ = __all__.copy

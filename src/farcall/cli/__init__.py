@@ -11,6 +11,9 @@ import click
 import farcall
 from farcall.errors import FarcallError
 
+__all__ = ["main"]
+__dir__ = __all__.copy
+
 _COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "token", "cert", "config")
 
 

@@ -14,3 +14,4 @@ from __future__ import annotations
 from farcall.cpp._api import build, build_inline, load, load_inline
 
 __all__ = ["build", "build_inline", "load", "load_inline"]
+__dir__ = __all__.copy

@@ -70,6 +70,7 @@ __all__ = [
     "system_lib",
     "use_stream",
 ]
+__dir__ = __all__.copy
 
 
 def include_dir() -> str:

@@ -21,3 +21,4 @@ __all__ = [
     "cut",
     "load_model",
 ]
+__dir__ = [*__all__, "dims"].copy

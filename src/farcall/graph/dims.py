@@ -31,6 +31,31 @@ import sympy
 from farcall.errors import ModelError
 from farcall.ffi._dims import LARGEST_POWER
 
+__all__ = [
+    "Dim",
+    "UnknownShapeError",
+    "ceildiv",
+    "dims",
+    "dtype_name",
+    "evaluate",
+    "floordiv",
+    "fold",
+    "identifier",
+    "is_identifier",
+    "is_large",
+    "maximum",
+    "minimum",
+    "parse",
+    "product",
+    "same",
+    "set_dims",
+    "symbol",
+    "symbols",
+    "text",
+    "try_dims",
+]
+__dir__ = __all__.copy
+
 Dim: TypeAlias = "int | sympy.Expr"
 
 

@@ -6,3 +6,4 @@ from farcall.library._loading import inspect, load_module
 from farcall.library._manifest import Manifest
 
 __all__ = ["Manifest", "inspect", "load_module"]
+__dir__ = __all__.copy

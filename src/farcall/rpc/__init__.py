@@ -38,3 +38,4 @@ __all__ = [
     "serve_stdio",
     "trace",
 ]
+__dir__ = [*__all__, "channels", "tokens"].copy

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.x509 import Certificate, CertificateBuilder, Name
 
+__all__ = [
+    "make_certificates",
+]
+__dir__ = __all__.copy
+
 
 def make_certificates(folder: Path, names: Sequence[str], days: int) -> list[Path]:
     """Write ``ca.pem``, ``server.pem``, ``server.key``, ``client.pem`` and ``client.key``.

@@ -25,6 +25,18 @@ from farcall._files import write_beside
 from farcall.errors import AccessDeniedError, UsageError
 from farcall.rpc.channels import Address
 
+__all__ = [
+    "DEFAULT_DAYS",
+    "SCOPES",
+    "Grant",
+    "Token",
+    "TokenFile",
+    "check_carrier",
+    "default_token_file",
+    "parse_tokens",
+]
+__dir__ = __all__.copy
+
 SCOPES = ("call", "copy", "load", "files", "relay")
 """The scopes of a token: calls of exported functions, copies of tensors, loading of libraries, files, and
 relays to other servers."""

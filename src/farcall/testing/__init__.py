@@ -18,3 +18,4 @@ from farcall.testing._device import DEVICE_RULES, check_device
 from farcall.testing._null_device import NullDevice
 
 __all__ = ["CHANNEL_RULES", "DEVICE_RULES", "ByteChannel", "NullDevice", "check_channel", "check_device"]
+__dir__ = __all__.copy

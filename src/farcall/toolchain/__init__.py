@@ -30,3 +30,4 @@ __all__ = [
     "include_dir",
     "link_shared",
 ]
+__dir__ = __all__.copy

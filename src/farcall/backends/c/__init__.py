@@ -8,6 +8,7 @@ from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region
 
 __all__ = ["CBackend"]
+__dir__ = __all__.copy
 
 
 class CBackend(Backend):

@@ -30,6 +30,7 @@ __all__ = [
     "open_plain",
     "parse_address",
 ]
+__dir__ = __all__.copy
 
 
 def dial(url: str, deadline: float, *, tls: Tls | None = None) -> Connection:

@@ -79,5 +79,5 @@ VALUE_BINDINGS = sorted(
     "file", [f for f in VALUE_BINDINGS if f.name != "init.c"], ids=lambda file: file.name
 )
 def test_value_bindings_include_nothing_of_a_session(file: Path) -> None:
-    """They reach sessions by python/session_hooks.h; only init.c, which assembles the module, knows both."""
+    """They reach sessions through python/session_hooks.h; only init.c, the module's start, knows both."""
     assert not re.findall(r'#include "(?:session|python/rpc)/.*', file.read_text())

@@ -120,7 +120,7 @@ _EXPRESSIONS = st.recursive(
 
 @given(_EXPRESSIONS, st.integers(0, 5), st.integers(0, 5), st.integers(0, 20))
 def test_the_core_accepts_what_the_rules_accept(text: str, n: int, m: int, size: int) -> None:
-    """The rules are asked by a layout that the core does not take: of the same dims, and a copy."""
+    """A layout that the core does not accept makes the rules in Python decide: the same dims, and a copy."""
     if not dims.is_expression(text):
         return
     signature = Signature((TensorSpec("a", "int8", ("n", "m")), TensorSpec("b", "int8", (text,))), ())

@@ -1,4 +1,4 @@
-"""FunctionAbi: the checks of packing, and the way of nested values and results."""
+"""FunctionAbi: the checks of packing, and nested values and results."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class TestInPlace:
 
 
 class TestBuffers:
-    """Whatever lends its memory as Python's buffers do is an array."""
+    """Objects with Python's buffer protocol are arrays."""
 
     @pytest.mark.parametrize(
         "make", [lambda x: x.data, lambda x: arrays.array("f", x), lambda x: (ctypes.c_float * 3)(*x)]

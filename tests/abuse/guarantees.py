@@ -37,7 +37,7 @@ class Promise(NamedTuple):
 
 @contextlib.contextmanager
 def opened(server: Server, count: int) -> Iterator[list[Session]]:
-    """So many sessions."""
+    """The given number of open sessions."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(connect(server.url, timeout=SECONDS)) for _ in range(count)]
 

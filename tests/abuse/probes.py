@@ -1,4 +1,4 @@
-"""Probes: one abuse each, then an honest client. True where the server stood it."""
+"""Probes: one abuse each, then an honest client. True if the server survived it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def stands(start: Callable[[], Driver], name: str) -> bool:
 
 
 def table() -> list[tuple[str, str, bool, bool | None]]:
-    """The name and text of each probe; whether farcall's server stood it, and TVM's (None: not installed)."""
+    """The name and text of each probe; whether farcall's server survived it, and TVM's (None: no TVM)."""
     return [
         (
             name,

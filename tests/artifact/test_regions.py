@@ -35,7 +35,7 @@ def artifact() -> Artifact:
 
 @pytest.fixture(params=["farcall", "tvm_ffi"])
 def function_of(request: pytest.FixtureRequest, artifact: Artifact, tmp_path: Path) -> Callable[[str], Any]:
-    """A function of the artifact by its name, in either of two runtimes, on numpy arrays."""
+    """A function of the artifact by its name, in either of the two runtimes, on numpy arrays."""
     if request.param == "farcall":
         return lambda name: artifact.load()[name]
     tvm_ffi = pytest.importorskip("tvm_ffi")

@@ -68,7 +68,7 @@ def test_conv_without_elements() -> None:
 
 
 def test_conv_long_rows_and_many_channels() -> None:
-    """More columns than a block holds, more depth than one block of K, channels that fill no tile."""
+    """More columns than a block holds, more depth than one block of K, channels that do not fill a tile."""
     check(
         [
             Case("Conv", [normal(1, 3, 2000), normal(7, 3, 5)], {"pads": [2, 2]}, rtol=1e-4, atol=1e-4),

@@ -70,7 +70,7 @@ def take(accepted: Accepted) -> Channel:
 
 
 class Place:
-    """A listener of one kind, and its clients."""
+    """A listener of one kind, and connections to it."""
 
     def __init__(self, kind: str, loop: Loop, client: Tls, server: Tls, folder: Path) -> None:
         self.loop = loop

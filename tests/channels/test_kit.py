@@ -66,7 +66,7 @@ class FinishCloses(Faulty):
 
 
 class Generous(Faulty):
-    """Waits beyond a deadline, up to a moment; then says that nothing more comes."""
+    """Waits a little beyond the deadline, then reports the end of the stream."""
 
     def receive(self, size: int, deadline: float | None = None) -> bytes:
         try:
@@ -76,7 +76,7 @@ class Generous(Faulty):
 
 
 class Boundless(Faulty):
-    """Takes anything at once, and lets it fall."""
+    """Accepts any number of bytes at once, and discards them."""
 
     def send(self, data: bytes, deadline: float | None = None) -> None:
         with contextlib.suppress(DeadlineExceededError, ConnectionLostError):
@@ -98,19 +98,19 @@ class Sticky(Faulty):
 
 
 FAULTS = {
-    "bytes arrive in order, however they are cut": Swapping,
-    "a request is answered, both ways, many times": Answerless,
-    "no bytes are no end": EmptyIsEnd,
-    "who has finished can still receive": FinishCloses,
-    "a deadline that has passed is told at once, and the channel can be used on": Generous,
-    "a send for which there is no room ends at its deadline": Boundless,
+    "bytes arrive in order, whatever the sizes of the pieces": Swapping,
+    "both peers can send requests and replies, many times": Answerless,
+    "sending zero bytes does not end the stream": EmptyIsEnd,
+    "a peer that has finished sending can still receive": FinishCloses,
+    "receiving past the deadline fails at once, and the channel stays usable": Generous,
+    "a send that finds no room ends at its deadline": Boundless,
     "nothing is lost when the receiver is slow": Losing,
     "both sides can send a lot at the same time": Losing,
     "a large transfer arrives whole": Losing,
-    "a peer that goes at any byte leaves the bytes before it, and an end": Rounding,
-    "who sends to a peer that has gone is told": Boundless,
-    "closing ends what another thread waits for": Sticky,
-    "a closed channel says so, and can be closed again": Sticky,
+    "when a peer closes after any byte, the bytes before it arrive, then the end": Rounding,
+    "sending to a peer that has closed fails": Boundless,
+    "closing ends the waits of other threads": Sticky,
+    "a closed channel refuses transfers, and can be closed again": Sticky,
 }
 
 

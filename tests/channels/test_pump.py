@@ -19,7 +19,7 @@ PLENTY = 8 << 20  # bytes; more than the buffers of a socket pair hold
 
 
 class Plain:
-    """A layer that changes nothing. What it is fed may cost time, by the clock of the loop."""
+    """A layer that changes nothing. Feeding it may take time on the clock of the loop."""
 
     def __init__(self, seconds_a_byte: float = 0.0) -> None:
         self.ready = True

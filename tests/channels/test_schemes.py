@@ -44,7 +44,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 def forget() -> None:
-    """What was found before is looked for again."""
+    """Entry points that were cached before are looked up again."""
     importlib.invalidate_caches()
     _plugins.installed.cache_clear()
     _schemes._installed_scheme.cache_clear()

@@ -27,7 +27,7 @@ from .places import Certificates, MakePlace, Place, accept, take
 
 
 def refusal(at: Place, tls: Tls) -> str:
-    """What the client says when its handshake fails, or its first bytes are refused; the server fails too."""
+    """The client's error when its handshake fails or its first bytes are refused; the server fails too."""
     arriving: Future[Accepted] = at.loop.start(accept(at.listener))
     with pytest.raises(ConnectError) as caught:
         connection = dial(at.listener.url, soon(), tls=tls)
@@ -55,30 +55,27 @@ def test_the_clients_certificate_names_it_for_the_log(place: MakePlace, kind: st
 def test_a_server_of_another_name(place: MakePlace, certificates: Certificates) -> None:
     at = place("tls", certificates.elsewhere)
     text = refusal(at, at.tls)
-    assert "the certificate of the other side is not accepted: IP address mismatch" in text
+    assert "the peer's certificate is not accepted: IP address mismatch" in text
 
 
 def test_a_server_that_nobody_vouches_for(place: MakePlace, certificates: Certificates) -> None:
     at = place("tls")
     text = refusal(at, replace(at.tls, ca=None))
-    assert (
-        "the certificate of the other side is not accepted: self-signed certificate in certificate chain"
-        in text
-    )
+    assert "the peer's certificate is not accepted: self-signed certificate in certificate chain" in text
 
 
 def test_a_client_without_a_certificate(place: MakePlace, certificates: Certificates) -> None:
     at = place("tls")
     text = refusal(at, Tls(ca=certificates.ca))
     assert (
-        "certificate required: the other side wants to see one of this side; pass Tls(ca, cert, key)" in text
+        "certificate required: the peer asks for a certificate of this side; pass Tls(ca, cert, key)" in text
     )
 
 
 def test_a_client_of_another_authority(place: MakePlace, certificates: Certificates) -> None:
     at = place("tls")
     text = refusal(at, certificates.stranger)
-    assert "unknown ca: the other side does not accept this side's certificate; pass one that" in text
+    assert "unknown ca: the peer does not accept this side's certificate; pass one that" in text
 
 
 def test_an_old_tls_is_refused(place: MakePlace, certificates: Certificates) -> None:
@@ -89,7 +86,7 @@ def test_an_old_tls_is_refused(place: MakePlace, certificates: Certificates) -> 
     address = ("127.0.0.1", at.listener.address.port)
     with socket.create_connection(address, timeout=SECONDS) as line, pytest.raises(ssl.SSLError):
         context.wrap_socket(line, server_hostname="127.0.0.1")
-    with pytest.raises(ProtocolError, match="does the other side speak TLS 1"):
+    with pytest.raises(ProtocolError, match="does the peer speak TLS 1"):
         arriving.result(SECONDS)
 
 
@@ -159,7 +156,7 @@ def test_any_bytes_to_tls_are_refused_or_awaited(data: bytes) -> None:
 
 
 def test_a_browser_is_refused(place: MakePlace) -> None:
-    """A page that somebody looks at could connect to their machine; a browser says whose page it is."""
+    """Any web page that a user opens could connect to local servers; browsers send the page's origin."""
     at = place("ws")
     arriving = at.loop.start(accept(at.listener))
     with pytest.raises(InvalidStatus, match="403"):
@@ -169,7 +166,7 @@ def test_a_browser_is_refused(place: MakePlace) -> None:
 
 
 def test_an_independent_client(place: MakePlace) -> None:
-    """Fragments, pings and the borders of messages mean nothing."""
+    """Fragments, pings and message boundaries have no meaning."""
     at = place("ws")
     arriving = at.loop.start(accept(at.listener))
     with ws_connect(at.listener.url, open_timeout=SECONDS) as client:
@@ -220,7 +217,7 @@ def test_without_websockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened() -> WebSocketLayer:
-    """The server's side behind its handshake."""
+    """The server's layer after its handshake."""
     layer = WebSocketLayer.server()
     client = ClientProtocol(parse_uri("ws://127.0.0.1/"))
     client.send_request(client.connect())

@@ -58,7 +58,7 @@ def test_copies(session: Session, size: int) -> None:
 
 
 def test_a_crash_is_told_over_every_channel(session: Session) -> None:
-    """The supervisor's last words find their way, also where the packets had another."""
+    """The supervisor's last words reach the client, even if packets bypass the supervisor."""
     with pytest.raises(WorkerCrashedError, match=r"SIGKILL .* in `test.kill`"):
         session.get_function("test.kill")(int(signal.SIGKILL))
 

@@ -31,7 +31,7 @@ RING = 1 << 20
 
 
 class Hostile:
-    """A peer that has the file and the socket, and keeps to nothing."""
+    """A peer that has the file and the socket, and breaks every rule."""
 
     def __init__(self) -> None:
         ours, self.line = socket.socketpair()
@@ -119,7 +119,7 @@ def test_a_file_of_another_size_is_refused(size: int) -> None:
 
 
 def test_a_file_that_can_shrink_is_refused() -> None:
-    """Were it cut off, to touch it would be a crash."""
+    """If the file could be truncated, accessing it would crash this process."""
     ours, theirs = socket.socketpair()
     line = Channel(ours.detach())
     memory = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -160,7 +160,7 @@ channel.receive(1)
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_a_peer_that_is_killed_is_noticed(place: MakePlace, asleep: bool) -> None:
-    """By the socket: a dead process cannot write its death into shared memory."""
+    """The socket shows it: a dead process cannot write to shared memory."""
     at = place("shm")
     arriving = at.loop.start(accept(at.listener))
     child = subprocess.Popen([sys.executable, "-c", CHILD, at.listener.url], stdout=subprocess.PIPE)

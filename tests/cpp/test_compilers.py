@@ -75,7 +75,7 @@ def test_c_by_gcc(tmp_path: Path, standard: str) -> None:
 @with_zig
 @pytest.mark.parametrize("target", TARGETS)
 def test_c_for_other_machines(tmp_path: Path, target: str) -> None:
-    """32-bit pointers and the other byte order among them: the layouts are pinned for these, too."""
+    """The targets include 32-bit pointers and big-endian machines, for which the layouts are pinned too."""
     compile_with((*ZIG, "cc", "-target", target), written(tmp_path, "use.c", C_SOURCE), "-std=c11")
 
 
@@ -87,7 +87,7 @@ def test_cpp_by_gcc(tmp_path: Path, standard: str) -> None:
 
 @with_gcc
 def test_every_header_by_itself(tmp_path: Path) -> None:
-    """Whichever is included first."""
+    """In either order of inclusion."""
     headers = sorted(path.name for path in (Path(include_dir()) / "farcall" / "cpp").glob("*.hpp"))
     for header in headers:
         source = written(tmp_path, f"{header}.cpp", f"#include <farcall/cpp/{header}>\n")

@@ -267,7 +267,7 @@ def defaults() -> Module:
 
 
 def test_defaults_that_only_the_source_knows(defaults: Module) -> None:
-    """A call leaves them to the function; one behind them that is given needs them all."""
+    """A call may omit trailing optional arguments; passing a later one requires all before it."""
     assert defaults["of_containers"](1) == 1
     assert defaults["of_containers"](1, [2, 3]) == 3
     assert defaults["of_containers"](a=1, v=[2, 3], m={"x": 1}) == 4

@@ -48,7 +48,7 @@ def test_maps_of_the_standard_library(kernels: Module) -> None:
 
 
 def test_one_of_several_types(kernels: Module) -> None:
-    """The value's own type comes before what it could be converted to."""
+    """The exact type of the value is preferred to a conversion."""
     values = (1, 2.5, True, "a", [1], np.zeros(2))
     assert [kernels["which"](x) for x in values] == ["int", "float", "float", "str", "list[int]", "Tensor"]
     assert (kernels["either"](2), kernels["either"](0)) == (2, "not positive")

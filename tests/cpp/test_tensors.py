@@ -72,7 +72,7 @@ def test_a_const_view_takes_read_only_arrays(kernels: Module) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])  # bfloat16 has no buffer: it comes by DLPack
 def test_an_array_of_jax_is_never_written_to(kernels: Module, dtype: str) -> None:
-    """Its framework counts on that: it hands the same memory to other computations."""
+    """The framework relies on it: it shares the same memory with other computations."""
     x = pytest.importorskip("jax.numpy").zeros(3, dtype)
     for argument in (x, from_dlpack(x), (owned := Function(lambda y: y)(x))):
         with pytest.raises(

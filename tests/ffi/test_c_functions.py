@@ -29,7 +29,7 @@ def test_no_check_is_forgotten(kernels: ffi.Module) -> None:
 
 
 def test_thread_local_variables_are_few() -> None:
-    """glibc keeps 1.6 KB for those of all libraries that are loaded late; torch needs most of it."""
+    """glibc reserves 1.6 KB of static TLS for libraries that are loaded late; torch needs most of it."""
     data = Path(_core.__file__).read_bytes()
     offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     headers = [struct.unpack_from("<IIQQQQQQ", data, offset + i * size) for i in range(count)]

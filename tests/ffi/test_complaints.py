@@ -113,7 +113,7 @@ def in_c(compile_kernels: Compile) -> ffi.Module:
 
 
 def in_a_process(script: str, *args: str, **environment: str) -> str:
-    """What a new interpreter prints; it must end well."""
+    """The output of a new interpreter, which must exit successfully."""
     return output_of("-W", "error", "-c", script, *args, env=os.environ | environment)
 
 
@@ -156,7 +156,7 @@ class TestOneAbi:
     def test_307_592_20094_a_kernel_wants_nothing_of_cpp_from_the_runtime(
         self, mod: ffi.Module, prefix: str
     ) -> None:
-        """Neither methods nor tables of them: what is compiled in belongs to the kernel alone."""
+        """Neither methods nor method tables: compiled-in code belongs to the kernel alone."""
         wanted = [s.name for s in Elf(Path(mod.path).read_bytes()).dynamic_symbols() if not s.defined]
         assert any(name.startswith("TVMFFI") for name in wanted)
         ours = [
@@ -358,7 +358,7 @@ class TestBuilding:
         assert ffi.load_library(self.build(tmp_path)).one() == 1
 
     def test_667_nothing_is_ever_written_in_place(self, tmp_path: Path) -> None:
-        """Who has the library open, on whatever file system, keeps it: a later build has another name."""
+        """A process that has the library open keeps it on any file system: a later build has another name."""
         first = Path(self.build(tmp_path))
         before = first.stat()
         second = Path(self.build(tmp_path, "int64_t one() { return 2; }"))

@@ -99,7 +99,7 @@ def test_large_dict(checks: ffi.Module, n: int) -> None:
 
 
 def test_values_with_references(call: Callable[..., Any]) -> None:
-    """Objects as keys are themselves; as values they live as long as the map."""
+    """Objects as keys are compared by identity; as values they live as long as the map."""
     array = [1, "a long text that is an object"]
     built = call("ffi.Map", "list", array, "again", array, "list", "replaced")
     assert built == {"list": "replaced", "again": (1, "a long text that is an object")}
@@ -127,7 +127,7 @@ list_steps = st.lists(st.tuples(st.integers(0, 6), st.integers(-6, 6), st.intege
 @settings(max_examples=150)
 @given(steps=list_steps)
 def test_list_is_a_list(checks: ffi.Module, steps: list[tuple[int, int, int]]) -> None:
-    """Each operation does what Python's does, or raises where Python's has no such place."""
+    """Each operation acts as Python's, or raises for an index that does not exist."""
     model: list[int] = []
     expected: type[Exception] | None = None
     for op, a, b in steps:

@@ -41,7 +41,7 @@ def strided(make: Callable[[Any], Any]) -> Any:
 
 
 class TestLending:
-    """A Tensor object that stands for an argument, and what becomes of it when the kernel keeps it."""
+    """A Tensor object made for an argument, and its lifetime when the kernel keeps it."""
 
     @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
     def test_kept_tensor_keeps_the_argument(self, kernels: ffi.Module, make: Callable[[Any], Any]) -> None:
@@ -87,7 +87,7 @@ class TestLending:
         assert type(mixed) is ffi.Tensor
 
     def test_outer_calls_tensor_as_an_inner_result(self, kernels: ffi.Module) -> None:
-        """The inner call is numpy's, so what it gives is numpy's, also the outer call's torch tensor."""
+        """The inner call has numpy arguments, so it returns numpy arrays, also of the outer call's tensor."""
         seen: list[type] = []
 
         def inner(x: ffi.Tensor) -> None:
@@ -210,7 +210,7 @@ class TestJax:
         assert kernels["echo"](x) is x
 
     def test_read_only_result(self, kernels: ffi.Module, jnp: Any) -> None:
-        """Kept from an earlier call, so that it is no argument of this one."""
+        """A tensor kept from an earlier call, which is not an argument of this one."""
         kernels["keep"](jnp.arange(3.0))
         assert kernels["give_back"](jnp.ones(1)).tolist() == [0, 1, 2]
 

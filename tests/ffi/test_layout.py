@@ -30,7 +30,7 @@ def test_a_wrong_layout_is_refused(tmp_path: Path) -> None:
 
 
 def test_dlpack_of_another_header_may_come_first(tmp_path: Path) -> None:
-    """The real dlpack.h has the same guard and the same names: ours steps back."""
+    """The real dlpack.h has the same include guard and names, so farcall's copy yields to it."""
     header = (Path(ffi.include_dir()) / "farcall" / "c_api.h").read_text()
     _, _, rest = header.partition("#define DLPACK_DLPACK_H_")
     section, _, _ = rest.partition("#endif /* DLPACK_DLPACK_H_ */")

@@ -37,7 +37,7 @@ def torch_parameter() -> Any:
 
 
 class Says:
-    """A tensor that a method gives, made anew for each call."""
+    """An object whose method returns a new tensor for each call."""
 
     def __tvm_ffi_value__(self) -> Any:
         return [np.ones(3), "a text of some length"]
@@ -181,6 +181,6 @@ def test_errors_are_released(kernels: ffi.Module) -> None:
 
 
 def test_classes_without_end(kernels: ffi.Module) -> None:
-    """Only so many types are remembered; the rest works as well."""
+    """The cache of types is bounded; types beyond it work too."""
     for i in range(9000):
         assert kernels["add"](type("I", (int,), {})(i), 0) == i

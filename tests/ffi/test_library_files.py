@@ -1,4 +1,4 @@
-"""Libraries by their files: the quick look before loading, loading again, and files that were built anew."""
+"""Library files: the quick check before loading, loading twice, and files that were rebuilt."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestTheLook:
         assert _core.load_plain(compile_kernels("marked", SOURCE % 1 + mark)) is None
 
     def test_a_kernel_library_may_ask_for_the_runtime(self, compile_kernels: Compile) -> None:
-        """As farcall/c_api.h invites to: such a library is looked at closely, and is no artifact."""
+        """farcall/c_api.h allows this symbol: the library is inspected closely, and is not an artifact."""
         raising = """
 FARCALL_KERNEL(fails) {
   __farcall_runtime->error_set_raised_from_cstr("KeyError", "of the table");
@@ -133,7 +133,7 @@ class TestAgain:
     def test_a_file_that_was_built_anew(
         self, library: Path, compile_kernels: Compile, load: Callable[[Path], ffi.Module]
     ) -> None:
-        """The dynamic linker by itself gives the old one, whose name it knows."""
+        """The dynamic linker alone would return the old library, because the name is the same."""
         modules = [load(library)]
         for number in (2, 3):
             new = Path(

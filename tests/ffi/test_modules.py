@@ -332,7 +332,7 @@ class TestRefusals:
             ffi.load_library(compile_kernels("importing_version9", late))
 
     def test_constructors_that_register_in_vain(self, compile_kernels: Compile) -> None:
-        """In C++ an error there ends the process; here loading fails, and the next load is none the worse."""
+        """In the C++ runtime this error ends the process; in farcall the load fails, the next one works."""
         source = """
 #include <farcall/c_api.h>
 static int f(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
@@ -352,7 +352,7 @@ __attribute__((constructor)) static void begin(void) {
         subprocess.run([sys.executable, "-c", REGISTERS_IN_VAIN, *map(str, paths)], check=True)
 
     def test_constructors_that_look_for_attributes(self, compile_kernels: Compile) -> None:
-        """In C++ a missing column ends the process, so a library that is being loaded finds an empty one."""
+        """With the C++ runtime a missing column ends the process, so farcall provides an empty one."""
         paths = [compile_kernels("looking", LOOKS_FOR_A_COLUMN)]
         subprocess.run([sys.executable, "-c", FINDS_A_COLUMN, *map(str, paths)], check=True)
 
@@ -402,7 +402,7 @@ assert ffi.load_library(sys.argv[2]).who() == 2
 
 @given(st.binary(max_size=40), st.integers(0, 200), st.binary(max_size=9))
 def test_any_bytes_give_a_module_or_an_error(head: bytes, cut: int, patch: bytes) -> None:
-    """The parser itself, on bytes that are almost right."""
+    """The parser alone, on bytes that are almost valid."""
     good = bin_of([0, 1, 1], [1], [("_lib", None), ("_lib", None)])
     at = cut % len(good)
     for data in (head, good[:at], good[:at] + patch + good[at + len(patch) :]):

@@ -124,7 +124,7 @@ class TestProtocols:
 
     @pytest.mark.parametrize(("method", "value"), POINTERS)
     def test_pointers(self, kernels: ffi.Module, method: str, value: Any) -> None:
-        """The last is torch's: an attribute."""
+        """The last is torch's attribute; the others are methods."""
         stream = Says(method, value) if value else type("Stream", (), {"cuda_stream": 4096})()
         got = kernels["echo"](stream)
         assert isinstance(got, ctypes.c_void_p)
@@ -141,9 +141,14 @@ class TestProtocols:
     @pytest.mark.parametrize(
         ("method", "value", "error", "text"),
         [
-            ("__tvm_ffi_int__", "x", TypeError, r"argument 1 of `echo`: __tvm_ffi_int__\(\) gave a `str`"),
-            ("__tvm_ffi_float__", None, TypeError, r"__tvm_ffi_float__\(\) gave a `NoneType`"),
-            ("__dlpack_data_type__", 3, TypeError, "must give a tuple of ints, got `int`"),
+            (
+                "__tvm_ffi_int__",
+                "x",
+                TypeError,
+                r"argument 1 of `echo`: __tvm_ffi_int__\(\) returned a `str`",
+            ),
+            ("__tvm_ffi_float__", None, TypeError, r"__tvm_ffi_float__\(\) returned a `NoneType`"),
+            ("__dlpack_data_type__", 3, TypeError, "must return a tuple of ints, got `int`"),
             ("__dlpack_device__", (1,), TypeError, "exactly 2"),
             ("__cuda_stream__", (), IndexError, "out of range"),
             ("__tvm_ffi_opaque_ptr__", "x", TypeError, "int"),
@@ -201,7 +206,7 @@ def test_metadata_of_the_registry(things: ffi.Module) -> None:
 
 
 class TestIdentity:
-    """Each result is another wrapper, so `is` says nothing: two wrappers of one native object are equal."""
+    """Each result is a new wrapper, so `is` has no meaning: two wrappers of one native object are equal."""
 
     @pytest.fixture(params=["function", "tensor", "module", "object"])
     def twins(

@@ -196,7 +196,7 @@ class TestTexts:
 
 
 class TestViewOrOwner:
-    """A borrowed DLTensor is tag 7, a Tensor object 70."""
+    """A borrowed DLTensor has type index 7, a Tensor object 70."""
 
     def test_metadata_says_which(self, lib: ffi.Module) -> None:
         assert lib["unnamed"](X, X, X) == "t7 t70 t7 "

@@ -21,7 +21,7 @@ def array(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
 
 
 class Foreign:
-    """A tensor of a framework that we do not know: only __dlpack__."""
+    """A tensor of an unknown framework: it has only __dlpack__."""
 
     def __init__(self, data: np.ndarray[Any, Any], legacy: bool) -> None:
         self.data, self.legacy = data, legacy

@@ -85,5 +85,5 @@ def test_the_columns_of_attributes_are_there_from_the_start() -> None:
 
 
 def test_a_library_whose_constructors_use_attributes() -> None:
-    """TVM FFI's own: it has static enumerations and columns, which ended the process."""
+    """TVM FFI's own library: its static enumerations and columns used to end the process."""
     assert output_of("-c", TESTING, tvm_library("libtvm_ffi_testing.so")) == "done\n"

@@ -256,7 +256,7 @@ class TestDtype:
 
     @pytest.mark.parametrize(("text", "lanes"), [("int32xvscalex4", -4), ("boolxvscalex8", -8)])
     def test_scalable_vectors(self, kernels: ffi.Module, text: str, lanes: int) -> None:
-        """The machine that runs the code chooses a multiple of these lanes; DLPack has them negative."""
+        """At run time the machine multiplies these lanes; DLPack writes them as negative numbers."""
         x = ffi.dtype(text)
         assert (str(x), x.lanes, str(kernels["echo"](x))) == (text, lanes, text)
         with pytest.raises(ValueError, match=f"{text} has no itemsize"):

@@ -101,14 +101,14 @@ def test_sequences() -> None:
 
 @pytest.mark.parametrize("n", SIZES)
 def test_their_maps(n: int) -> None:
-    """What their inlined code built is read here, in its order."""
+    """Containers built by TVM FFI's inlined code are read by farcall, in the same order."""
     assert list(module.make_map(n).items()) == [(f"key number {i}", i) for i in range(n)]
     assert list(module.make_dict(n).items()) == [(i * 7, f"v{i}") for i in range(n)]
 
 
 @pytest.mark.parametrize("n", SIZES)
 def test_our_maps(n: int) -> None:
-    """What was built here is searched and changed by their inlined code."""
+    """Containers built by farcall are searched and changed by TVM FFI's inlined code."""
     keys: list[Any] = [f"name {i}" if i % 3 else i for i in range(n)]
     ours = {key: i for i, key in enumerate(keys)}
     assert module.map_size(ours) == n
@@ -170,7 +170,7 @@ def builtin(name: str, *args: Any) -> Any:
 
 
 class TestGlobalFunctions:
-    """The functions that native code finds by name without anybody registering them."""
+    """The functions that native code finds by name although no user registered them."""
 
     def test_sequences(self) -> None:
         call = builtin

@@ -69,14 +69,14 @@ SCALE = "float[2] scale = {0.5, 2.0}"
 
 
 def test_a_computed_constant_gives_what_follows_its_shape() -> None:
-    """The shape goes through float32, which is not followed as data: it is known once it is computed."""
+    """The shape passes through float32, which data propagation does not follow: folding makes it known."""
     model = load_model(text_model(f"g (float[6,4] x) => (float[?,?] y) <{SCALE}> {{ {HALVES} }}"))
     assert dims(model.graph.outputs[0]) == (3, 8)
     assert _operators(model) == ["Reshape"]
 
 
 def test_one_constant_after_another_gives_a_shape() -> None:
-    """Each of three Reshapes takes its shape from the one before, by arithmetic that is not followed."""
+    """Each of three Reshapes gets its shape from the previous one; data propagation does not follow it."""
     chain = "".join(
         f"s{i} = Shape(x{i}) f{i} = Cast<to=1>(s{i}) h{i} = Mul(f{i}, scale) i{i} = Cast<to=7>(h{i}) "
         f"x{i + 1} = Reshape(x{i}, i{i}) "
@@ -124,7 +124,7 @@ def test_a_declaration_that_a_computed_operand_contradicts_is_refused() -> None:
 def test_a_declaration_behind_a_computed_shape_is_not_believed(
     node: str, declared: str, message: str
 ) -> None:
-    """ONNX's inference does not know the shape of ``y``: of ``z`` it reports what the model declares."""
+    """ONNX's inference does not find the shape of ``y``, so it reports the declared shape of ``z``."""
     constants = f"{SCALE}, int64[1] one = {{1}}"
     node = node.replace("z =", "z, i =") if "TopK" in node else node
     source = f"g (float[6,4] x) => (float[{declared}] z) <{constants}> {{ {HALVES}  {node} }}"

@@ -26,7 +26,7 @@ def graphs(draw: st.DrawFn) -> tuple[Sources, list[int]]:
 
 
 def edges(sources: Sources, group: dict[int, int]) -> dict[int, set[int]]:
-    """Which groups each group reads from."""
+    """For each group, the groups that it reads from."""
     result: dict[int, set[int]] = {name: set() for name in group.values()}
     for item, reads in enumerate(sources):
         result[group[item]] |= {group[source] for source in reads} - {group[item]}
@@ -93,7 +93,7 @@ def test_a_diamond_around_a_foreign_node_is_two_regions() -> None:
 
 
 def test_a_late_branch_joins_its_reader() -> None:
-    """3 reads nothing foreign, yet its reader is behind a foreign node: it is raised to it."""
+    """Node 3 reads nothing foreign, but its reader follows a foreign node: 3 is raised to that level."""
     sources = [[], [0], [], [1, 2]]  # 0 -> 1 (foreign) -> 3 <- 2
     assert merge(sources, [0, 1, 0, 0]) == [[0], [1], [2, 3]]
 
@@ -124,7 +124,7 @@ def test_large_graphs_need_no_recursion(shape: str) -> None:
 
 @given(graphs())
 def test_the_group_graph_sorts(graph: tuple[Sources, list[int]]) -> None:
-    """graphlib, which we did not write, finds no cycle among the groups."""
+    """An independent implementation, graphlib, finds no cycle among the groups."""
     sources, backends = graph
     group = {item: number for number, members in enumerate(merge(sources, backends)) for item in members}
     list(graphlib.TopologicalSorter(edges(sources, group)).static_order())

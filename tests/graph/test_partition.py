@@ -44,7 +44,7 @@ def test_patterns_go_to_their_backend_and_the_rest_to_the_next() -> None:
 
 
 class Faulty(OpBackend):
-    """Does one thing wrong; ``act`` is called in place of its check, or of its patterns."""
+    """A backend with one fault: ``act`` is called instead of its check, or of its patterns."""
 
     def __init__(self, act: Callable[[], object], where: str = "check") -> None:
         patterns = [Pattern("two", "Exp(Relu(x))", check=lambda _: act())] if where == "pattern" else ()

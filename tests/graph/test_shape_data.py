@@ -1,6 +1,6 @@
 """Integer tensors followed as data, against ONNX's reference evaluator.
 
-``s`` is the shape of ``x``, and ``y`` what the nodes make of it. ConstantOfShape turns ``y`` into dims.
+``s`` is the shape of ``x``, and ``y`` the result of the nodes. ConstantOfShape turns ``y`` into dims.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def test_integer_arithmetic_truncates_and_takes_remainders_as_onnx_does() -> Non
 
 
 def test_expand_by_where_and_equal_is_followed() -> None:
-    """How PyTorch's exporter writes expand(-1, 5): ConstantOfShape, Equal and Where."""
+    """PyTorch's exporter writes expand(-1, 5) as ConstantOfShape, Equal and Where."""
     model = load_model(
         text_model("""g (float[n, 1] x) => (float[?, ?] y)
     <int64[2] want = {-1, 5}, int64[2] no = {-1, -1}> {

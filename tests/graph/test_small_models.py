@@ -119,7 +119,7 @@ def test_a_range_of_all_numbers_is_not_followed() -> None:
 
 
 def test_a_symbol_as_a_condition_is_not_known() -> None:
-    """It is false where the dim is 0."""
+    """The condition is false if the dim is 0."""
     source = """g (float[n] x) => (float[k] y) <int64[1] one = {1}, int64[1] two = {2}> {
         s = Shape(x)  c = Cast<to=9>(s)  w = Where(c, one, two)  y = ConstantOfShape(w) }"""
     assert try_dims(load_model(text_model(source)).graph.outputs[0]) is None

@@ -29,7 +29,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def read_all(data: bytes) -> None:
-    """Everything that the reader can be asked for."""
+    """Calls every method of the reader."""
     elf = Elf(data)
     elf.dynamic_symbols()
     elf.object_symbols()

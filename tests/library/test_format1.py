@@ -1,7 +1,7 @@
 """An artifact that the first version wrote is read, and run, by every later one.
 
 ``tests/data/format1/affine.so`` is never built again; ``make.py`` beside it says what it holds. A field that
-came into the manifest later has a default: what it means for artifacts that do not have it.
+came into the manifest later has a default: the value for artifacts without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The manifest: what it holds, and that nothing damaged, newer or foreign gets to dlopen."""
+"""The manifest: its content, and that no damaged, newer or foreign file reaches dlopen."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def symbols(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[set[str], set[str]]]:
-    """Of each file of the server, the names that it defines and those that it needs."""
+    """For each file of the server, the names that it defines and those that it needs."""
     if shutil.which("nm") is None:
         pytest.skip("needs nm")
     folder = tmp_path_factory.mktemp("closure")
@@ -53,7 +53,7 @@ def _included(files: list[Path]) -> set[Path]:
 
 
 def _closure(symbols: dict[Path, tuple[set[str], set[str]]], *files: str) -> set[Path]:
-    """The files, and all that they link with."""
+    """The files, and all files that they link with."""
     home = {name: file for file, (defined, _) in symbols.items() for name in defined}
     reached: set[Path] = set()
     todo = [NATIVE / file for file in files]

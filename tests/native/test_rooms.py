@@ -57,7 +57,7 @@ KNOWN_DECLARATIONS: dict[str, str] = {}
 
 
 def is_new(found: set[tuple[str, ...]] | set[str], known: object) -> None:
-    """No violation but those that are known, and none of these is gone."""
+    """The violations are exactly the known ones."""
     assert isinstance(known, dict)
     assert found - known.keys() == set(), "new violations"
     assert known.keys() - found == set(), "these are mended: take them off the list"

@@ -1,4 +1,4 @@
-"""Functions of the client, as a raw client serves them: nested, with handles, and never after their call."""
+"""Callbacks to a raw client: nested, with handles, and never after their call has ended."""
 
 from __future__ import annotations
 

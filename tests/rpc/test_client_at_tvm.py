@@ -48,7 +48,7 @@ def test_it_is_a_plain_peer(tvm: Session) -> None:
 
 
 def acknowledging(url: str) -> dict[int, bool]:
-    """The ports of this process's connections to a server: whether they acknowledge at once."""
+    """For each port of this process's connections to a server, whether it acknowledges at once."""
     found = {}
     for entry in Path("/proc/self/fd").iterdir():
         if not entry.is_socket():
@@ -140,12 +140,12 @@ def test_lists_travel_by_value(tvm: Session) -> None:
 
 
 def overwrite(session: Session, n: int) -> list[fc.Tensor]:
-    """Memory that was given back is used again."""
+    """Released memory is reused."""
     return [session.tensor(np.full(n, 7.0)) for _ in range(20)]
 
 
 def check_lent(session: Session) -> None:
-    """A function that returns its argument: TVM's server keeps nothing for us (facts A.8)."""
+    """A function that returns its argument: TVM's server keeps no reference for the client (facts A.8)."""
     echo, x = session.get_function("test.echo"), np.arange(100.0)
     far = session.tensor(x)
     with session.pipeline() as p:

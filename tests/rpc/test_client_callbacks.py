@@ -46,7 +46,7 @@ def test_tensors_of_a_callback(session: Session) -> None:
 
 
 def test_calls_that_nest_too_deep_are_a_recursion_error(session: Session) -> None:
-    """Also where it is so deep that no exception can be made."""
+    """Even at a depth where no exception can be created."""
     apply = call(session)
 
     def deeper(n: int) -> Any:

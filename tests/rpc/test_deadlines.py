@@ -42,7 +42,7 @@ def through(servers: list[Server], hops: int, **options: Any) -> Session:
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("name", ["forever", "hang"])
 def test_a_deadline_ends_a_call(servers: list[Server], hops: int, name: str) -> None:
-    """Whatever the function does; `hang` keeps the GIL of its process."""
+    """Whatever the function does: `hang` holds the GIL of its process."""
     for attempt in range(50):  # on a machine that is busy, the client may not hear the server's word in time
         with through(servers, hops) as session:
             pid, endless = session.get_function("test.pid")(), session.get_function(f"test.{name}")
@@ -63,7 +63,7 @@ def test_a_deadline_ends_a_call(servers: list[Server], hops: int, name: str) -> 
 
 
 def test_a_server_that_says_nothing_is_not_waited_for() -> None:
-    """The process that would tell the client is stopped."""
+    """The process that would report the deadline to the client is stopped."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [*COMMAND, "--init", INIT]
     events = Events()
@@ -144,7 +144,7 @@ def test_an_earlier_call_may_take_the_time_of_a_plain_one(server: Server, sessio
 
 
 def test_what_a_deadline_costs(session: Session) -> None:
-    """Nothing without one; with one, a request more where it is new."""
+    """A call without a deadline sends nothing more; a new deadline costs one more request."""
     add = session.get_function("test.add")
 
     def sent() -> int:

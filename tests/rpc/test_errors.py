@@ -148,7 +148,7 @@ def test_replies_that_are_none(reply: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["ConnectionLostError", "WorkerCrashedError"])
 def test_a_function_that_lost_a_session_of_its_own(server: Server, kind: str) -> None:
-    """Such a text, from the server itself, says that this session is over."""
+    """This text, from the server itself, means that the session is over."""
     with connect(server.url, key="k", timeout=SECONDS) as session:
         with pytest.raises(fc.RemoteError, match=f"^{kind}: the board is gone$"):
             session.get_function("test.fail")(kind, "the board is gone")
@@ -257,7 +257,7 @@ def test_a_call_can_be_interrupted(server: Server) -> None:
 @pytest.mark.parametrize(
     "hello", [b"", b"[]", b"7", b"{", b'{"features": 1}', b'{"limits": 3}', b"[" * 100_000, b"\xff"]
 )
-def test_a_hello_that_is_none(hello: bytes) -> None:
+def test_a_hello_that_is_invalid(hello: bytes) -> None:
     pointer = packet(4, sequence(struct.pack("<iQ", 4, 5)))
     said = struct.pack("<iQ", 8, len(hello)) + hello
     answer = packet(4, sequence(struct.pack("<iq", 1, 65), said))
@@ -271,7 +271,7 @@ def test_a_hello_that_is_none(hello: bytes) -> None:
         until_closed(connection)
 
     with impostor(serve) as url:
-        assert re.search("its hello is no |hello` gave a text that is not UTF-8", refused(url, "k"))
+        assert re.search("its hello is not |hello` gave a text that is not UTF-8", refused(url, "k"))
 
 
 @pytest.mark.parametrize("code", [3, 10])

@@ -317,7 +317,7 @@ def test_no_address_travels(client: Client) -> None:
 
 
 def test_the_same_random_numbers_give_the_same_handles() -> None:
-    """Over the first growth of the table, too; the system's numbers differ in each session."""
+    """Even after the table has grown; the random numbers of the system differ in each session."""
 
     def handles(entropy: Callable[[int], bytes] | None) -> list[int]:
         with EventServer(workdir=HERE, entropy=entropy) as server:
@@ -468,7 +468,7 @@ def test_a_function_cannot_serve_its_own_session(client: Client) -> None:
 
 
 class Held:
-    """Counts those that live."""
+    """Counts the live objects."""
 
     count = 0
 
@@ -492,7 +492,7 @@ def test_closing_frees_what_the_client_held(client: Client) -> None:
 
 
 def test_a_packet_that_no_memory_could_hold_is_refused_at_its_header() -> None:
-    """Whatever the limits say: a size of the wire has 64 bits, and one of memory may have fewer."""
+    """Independent of the limits: sizes on the wire have 64 bits, and those of memory may have fewer."""
     client = Client(limits=Limits(call_bytes=2**64 - 1))
     said = client.server.feed(struct.pack("<Qi", 2**63 + 100, 3))
     ((code, body),) = split(said)

@@ -34,7 +34,7 @@ OUTSIDE = [
 
 
 def write(files: Workdir, name: str, data: bytes) -> None:
-    """As the server's upload does."""
+    """Writes a file as the server's upload does."""
     Uploads(files, None).writer()(name, data)
 
 

@@ -119,7 +119,7 @@ def test_options_that_are_not_known_are_passed_over() -> None:
 
 @given(st.floats(1e-6, 1e9, exclude_max=True))
 def test_seconds_are_read_as_they_are_written(seconds: float) -> None:
-    """To the nanosecond; what Python writes as 1e-05, too."""
+    """To the nanosecond, including numbers that Python writes as 1e-05."""
     told = read(f"client:k -timeout={seconds!r}".encode())
     assert told is not None
     assert told.timeout == pytest.approx(seconds, rel=1e-15, abs=1e-9)

@@ -55,7 +55,7 @@ def interrupted() -> Iterator[None]:
 
 
 class Board:
-    """A session whose server works until it is let go."""
+    """A session whose server runs a call until the test releases it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -121,7 +121,7 @@ def test_objects_count_among_the_files_of_a_session(kernel_object: Path) -> None
 
 @pytest.fixture(scope="module")
 def tvm_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What its compiler exports for a device without a linker here."""
+    """An archive that TVM's compiler exports for a device whose linker this machine lacks."""
     path = tmp_path_factory.mktemp("tvm") / "lib.tar"
     output_of(HERE / "tvm_build.py", path, env=hiding_torch())
     return path

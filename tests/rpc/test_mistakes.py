@@ -213,7 +213,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def test_last_words_reach_a_client_that_releases_something(tmp_path: Path) -> None:
-    """They come as the reply to the release, which goes in front of the request."""
+    """The errors are the replies to releases, which are sent before the request."""
     tokens = TokenFile(tmp_path / "tokens.json")
     token = tokens.create("alice")
     urls = [f"unix://{tmp_path}/u"]

@@ -93,7 +93,7 @@ def test_tensors_of_this_process_in_a_pipeline(session: Session) -> None:
 
 
 def test_both_directions_full(session: Session) -> None:
-    """Large arguments and large results: whoever only sends, or only reads, would wait for ever."""
+    """Large arguments and large results: a client that only sent, or only read, would wait for ever."""
     echo, block = session.get_function("test.echo"), b"x" * 200_000
     with session.pipeline() as p:
         results = p.map(echo, [block] * 200)

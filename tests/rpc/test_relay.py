@@ -118,7 +118,7 @@ def test_files(far: Session) -> None:
 
 
 def test_requests_do_not_wait_for_replies(peer: Peer) -> None:
-    """All that may be on its way is on its way: refusals of the hop between come in their place."""
+    """The pipeline is full, and refusals of the relay arrive in the order of the requests."""
     add, data = peer.function("test.add"), peer.alloc(8)
     good = [packet(3, struct.pack("<Q", add) + sequence(integer(i), integer(0))) for i in range(300)]
     forged = packet(3, struct.pack("<Q", 12345) + sequence())
@@ -418,7 +418,7 @@ def test_options_that_are_none(options: str) -> None:
 
 
 def test_a_token_of_a_far_server_does_not_cross_an_open_line(server: Server) -> None:
-    """It is said to the first server, which says it on."""
+    """The client tells the first server, which passes it on."""
     with pytest.raises(UsageError, match=r"would travel in plain text"):
         connect("tls://127.0.0.1:1", token="a.b", via=[(server.url, "k")], timeout=SECONDS)
     with pytest.raises(UsageError, match=r"would travel in plain text"):
@@ -493,7 +493,7 @@ def test_a_large_copy_is_not_stored_on_the_way() -> None:
 
 @pytest.mark.parametrize(("limit", "ends"), [("lease_seconds", False), ("call_seconds", True)])
 def test_a_forwarded_call_is_work_of_this_server(server: Server, limit: str, ends: bool) -> None:
-    """A client that waits for the far side is not silent; its calls may take what this server allows."""
+    """A client that waits for the last server is not silent; this server's limit of calls still holds."""
     with (
         timeless_server(**{limit: 60}) as (first, clock),
         connect(server.url, "k", via=[first.url], timeout=SECONDS) as session,

@@ -80,7 +80,7 @@ def behind_tvm(
 
 
 def test_views_behind_a_tvm_server(behind_tvm: Session) -> None:
-    """It takes the offset of a copy for 0, and silently copies other bytes (facts A.10)."""
+    """TVM treats the byte offset of a copy as 0, and silently copies other bytes."""
     x = np.arange(60, dtype="int32").reshape(6, 10)
     there = behind_tvm.tensor(x)
     for index in (np.s_[2:4], np.s_[3], np.s_[::2, 1:9:3], np.s_[5:, ::-1]):
@@ -93,7 +93,7 @@ def test_views_behind_a_tvm_server(behind_tvm: Session) -> None:
 
 
 def test_errors_behind_a_tvm_server(behind_tvm: Session) -> None:
-    """TVM wraps errors that it forwards (facts A.11): class and place are those of the server that failed."""
+    """TVM wraps errors that it forwards: class and place are still those of the server that failed."""
     hop, url = len(behind_tvm.route), behind_tvm.route[-1]
     with pytest.raises(ValueError, match=f"^hop {hop} \\({url}\\): not today$"):
         behind_tvm.get_function("test.fail")("not today")
@@ -102,7 +102,7 @@ def test_errors_behind_a_tvm_server(behind_tvm: Session) -> None:
 
 
 def test_pipelines_behind_a_tvm_server(behind_tvm: Session) -> None:
-    """Numbers of the client's own would be addresses to it: they are not used."""
+    """TVM would take numbers that the client chooses for addresses, so promises are not used."""
     assert not behind_tvm.features & {"callbacks", "promises"}
     add = behind_tvm.get_function("test.add")
     with behind_tvm.pipeline() as p:

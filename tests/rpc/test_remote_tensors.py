@@ -183,9 +183,11 @@ def test_devices_are_values(session: Session, server: Server) -> None:
     with connect(server.url, key="k", timeout=SECONDS) as other:
         for named in (device, session.cpu(0)):
             for use in (other.get_function("test.echo"), lambda d: other.empty((2,), "int8", d)):
-                with pytest.raises(ValueError, match=r"is of another session than that with tcp://"):
+                with pytest.raises(
+                    ValueError, match=r"belongs to another session, not to the one with tcp://"
+                ):
                     use(named)
-        with pytest.raises(ValueError, match="is of another session"):
+        with pytest.raises(ValueError, match="belongs to another session"):
             other.device(device)
 
 

@@ -112,7 +112,7 @@ def test_a_call_that_runs_may_finish_and_idle_sessions_end_at_once(
 
 
 def test_a_hangup_that_is_ignored_stays_ignored() -> None:
-    """As ``nohup`` starts it."""
+    """The process is started as by ``nohup``."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         program = subprocess.Popen(

@@ -294,7 +294,7 @@ def test_limits_are_kept_while_a_client_lingers_after_a_crash() -> None:
 
 
 def test_many_short_calls_are_no_long_one() -> None:
-    """Each takes nearly what a call may take, and whenever the supervisor looks, one runs."""
+    """Each call takes nearly the allowed time, and one runs whenever the supervisor checks."""
     with (
         timeless_server(call_seconds=60) as (server, clock),
         connect(server.url, timeout=SECONDS) as session,
@@ -325,7 +325,7 @@ def test_a_client_that_is_heard_keeps_its_session() -> None:
 
 
 def test_what_came_from_a_session_keeps_it() -> None:
-    """A client of a server with a lease beats while it has a function; without anything, the line closes."""
+    """A client sends heartbeats for the lease while it holds a function; then the connection closes."""
     beats, closed = threading.Semaphore(0), threading.Event()
 
     hello = sequence(integer(65), text(json.dumps({"limits": {"lease_seconds": 0.06}})))  # 65: a text
@@ -359,7 +359,7 @@ def test_what_came_from_a_session_keeps_it() -> None:
 
 
 def test_a_silent_client_loses_its_session_after_the_lease() -> None:
-    """It is to beat every 20 minutes, so it does not before this test is over."""
+    """Its heartbeat is due every 20 minutes, so none is sent during this test."""
     with (
         timeless_server(lease_seconds=3600) as (server, clock),
         connect(server.url, timeout=SECONDS) as session,
@@ -408,7 +408,7 @@ def test_a_client_that_still_sends_hears_why_its_session_ends(way: str) -> None:
 
 @pytest.mark.parametrize("stops", [True, False])
 def test_a_peer_that_sends_on_and_on_is_reset(monkeypatch: pytest.MonkeyPatch, stops: bool) -> None:
-    """A close in good order would leave it waiting for room, with the words unread."""
+    """An orderly close would leave the peer waiting for room, with the server's last words unread."""
     monkeypatch.setattr(_session_runner, "_LINGER_SECONDS", SECONDS if stops else 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = socket.create_connection(listener.getsockname())
@@ -495,7 +495,7 @@ def test_a_server_goes_on_though_nobody_reads_what_its_sessions_print() -> None:
 
 
 def test_output_that_has_ended_stays_ended_while_another_process_holds_the_pipe() -> None:
-    """A process that is being forked has every descriptor of this one for a moment."""
+    """A process that is being forked shares all descriptors with this one for a moment."""
     read, write = os.pipe()
     log = output.OutputLog(1 << 20, write)
     with log.pipe("session 1") as (first, descriptor):

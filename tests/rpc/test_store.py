@@ -31,7 +31,7 @@ PIECE = 50_000
 
 
 def content(number: int, size: int = 3 * ENDS) -> bytes:
-    """Contents of different numbers differ everywhere."""
+    """Contents with different numbers differ in every byte."""
     return bytes([number % 256]) * (size - 8) + number.to_bytes(8, "little")
 
 
@@ -188,7 +188,7 @@ def test_a_content_that_a_session_has_is_copied(peer: Peer, other: Peer) -> None
 def test_a_file_that_is_in_use_is_not_written_over(
     peer: Peer, other: Peer, tmp_path: Path, held: str
 ) -> None:
-    """Where its session has removed it, too: a library stays mapped."""
+    """Even if its session has removed the file: the library stays mapped."""
     peer.upload("a", content(1))
     path = peer.files.existing("a")
     if held == "name":
@@ -298,7 +298,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(who=WHO, name=NAMES)
     def scribble(self, who: int, name: str) -> None:
-        """As native code may: in place."""
+        """In place, as native code may."""
         if (data := self.expected[who].get(name)) is not None:
             with self.peers[who].files.existing(name).open("r+b") as file:
                 file.write(b"scribble")
@@ -327,7 +327,7 @@ TestSessions.settings = settings(max_examples=25, stateful_step_count=20, deadli
 
 
 def test_sessions_that_upload_the_same_names_at_the_same_time(tmp_path: Path) -> None:
-    """Each with its own objects, as processes have them."""
+    """Two stores with separate objects, as in two processes."""
     wrong: list[str] = []
 
     def work(who: int) -> None:

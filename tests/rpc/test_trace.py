@@ -90,7 +90,7 @@ def test_spans_of_a_thread_do_not_overlap(session: Session, tmp_path: Path) -> N
 
 
 def test_calls_within_calls(session: Session, tmp_path: Path) -> None:
-    """What arrives within a call does not move when the call's own request arrived."""
+    """Packets that arrive during a call do not change the time at which the call's request arrived."""
     call, add = session.get_function("test.call"), session.get_function("test.add")
     with fc.trace(tmp_path / "t.json"):
         assert call(lambda n: add(n, call(lambda m: m + 1, 1)), 40) == 42

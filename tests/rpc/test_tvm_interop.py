@@ -53,7 +53,7 @@ def test_tensors(seen: dict[str, Any]) -> None:
 
 
 def test_time_evaluator(seen: dict[str, Any]) -> None:
-    """Its client reads our results; ours has the same statistics of them."""
+    """TVM's client reads our results; our client computes the same statistics from them."""
     results, statistics = seen["timing"][:4], seen["timing"][4:]
     assert all(0 < seconds < 1 for seconds in results)
     ours = Timing(tuple(results))

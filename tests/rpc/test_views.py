@@ -69,7 +69,7 @@ def overlaps(array: np.ndarray[Any, Any]) -> bool:
 
 
 def raw(memory: np.ndarray[Any, Any], layout: Any) -> Any:
-    """As bytes without a meaning, which numpy copies as they are (a NaN keeps its payload)."""
+    """As raw bytes, which numpy copies unchanged (a NaN keeps its payload)."""
     array = strided(memory, layout)
     return np.ndarray(array.shape, f"V{array.itemsize}", memory, layout[1], array.strides)
 
@@ -159,7 +159,7 @@ def test_very_many_small_runs_go_at_once(session: Session) -> None:
 
 @pytest.mark.parametrize("runs", [3, 1000])
 def test_runs_beyond_the_memory(session: Session, runs: int) -> None:
-    """Each is refused by itself, and all replies are read."""
+    """Each is refused separately, and all replies are read."""
     there = session.tensor(np.arange(1000, dtype="int64"))
     beyond = _core.remote_view(there, (runs, 2), (999, 1), 0)
     for copy in (beyond.numpy, lambda: session.copy(np.ones((runs, 2), "int64"), beyond)):

@@ -21,7 +21,7 @@ lint: .venv/.test ## run ruff, mypy --strict, stubtest, import contracts, spelli
 	$(BIN)/python -m mypy.stubtest farcall._core --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt
 	$(BIN)/lint-imports
 	git ls-files | xargs $(BIN)/codespell
-	git ls-files 'native/*' 'include/*' | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files native include src | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 	PYTHON=$(BIN)/python sh scripts/tidy.sh
 
 unit: .venv/.test ## run the tests on all processors, with branch coverage

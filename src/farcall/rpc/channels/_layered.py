@@ -47,9 +47,14 @@ def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
 
 
 def _client_layer(address: Address, tls: Tls) -> Layer:
-    secure = TlsLayer(tls.client_context(), address.host) if address.scheme in ("tls", "wss") else None
-    web = WebSocketLayer.client(str(address)) if address.scheme in ("ws", "wss") else None
+    secure = TlsLayer(tls.client_context(), address.host) if address.secret else None
+    web = WebSocketLayer.client(str(address)) if _has_resource(address) else None
     return _combined(web, secure)
+
+
+def _has_resource(address: Address) -> bool:
+    """Whether the URL names a resource, as only those of WebSocket do."""
+    return address.kind.form == "resource"
 
 
 def _combined(web: Layer | None, secure: Layer | None) -> Layer:
@@ -67,8 +72,8 @@ def layered_listener(address: Address, tls: Tls) -> Listener:
         UsageError: the address or a file of ``tls`` cannot be used.
         MissingExtraError: for WebSocket, websockets is not installed.
     """
-    web = address.scheme in ("ws", "wss")
-    context = tls.server_context() if address.scheme in ("tls", "wss") else None
+    web = _has_resource(address)
+    context = tls.server_context() if address.secret else None
 
     def new_layers() -> tuple[Layer, TlsLayer | None]:
         secure = TlsLayer(context) if context is not None else None

@@ -1,6 +1,6 @@
 /*
- * Classes that say by a method how they are passed: those of TVM FFI, of CUDA's Python packages and of DLPack.
- * A method is looked for in the class, once; it is called for each argument.
+ * Objects whose class has a method that converts them for a call: methods of TVM FFI, CUDA's Python packages and
+ * DLPack. The method is looked up once for each class, and called for each argument.
  */
 #include "python/args.h"
 #include "python/convert.h"
@@ -8,7 +8,7 @@
 #define SETTER(name) static int name(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out)
 #define UNUSED (void)args, (void)setter, (void)i
 
-/* What the method gave goes in the object's place, and is held until the call is over. */
+/* Passes the method's result instead of the object. Takes ownership of `value`, and keeps it until the call ends. */
 static int set_instead(FcArgs* args, int32_t i, PyObject* value, TVMFFIAny* out) {
   FcSetter made;
   if (!value) return -1;
@@ -57,7 +57,7 @@ SETTER(set_stream) {
   return put_pointer(handle, out);
 }
 
-/* torch's streams, of which older ones have only this. */
+/* torch's streams; older versions have only this attribute. */
 SETTER(set_stream_attribute) {
   UNUSED;
   return put_pointer(PyObject_GetAttrString(object, "cuda_stream"), out);
@@ -66,7 +66,7 @@ SETTER(set_stream_attribute) {
 static int read_tuple(PyObject* tuple, const char* format, const char* method, int* a, int* b, int* c) {
   int rc = -1;
   if (tuple && !PyTuple_Check(tuple)) {
-    PyErr_Format(PyExc_TypeError, "%s() must give a tuple of ints, got `%s`", method, Py_TYPE(tuple)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s() must return a tuple of ints, got `%s`", method, Py_TYPE(tuple)->tp_name);
   } else if (tuple) {
     rc = PyArg_ParseTuple(tuple, format, a, b, c) ? 0 : -1;
   }
@@ -94,10 +94,10 @@ SETTER(set_device) {
   return 0;
 }
 
-/* Their number must be one of Python's: another object with the same method would go on without end. */
+/* Accepts only Python's own numbers: another object with the same method could recurse for ever. */
 static int set_number(FcArgs* args, int32_t i, PyObject* number, bool good, const char* method, TVMFFIAny* out) {
   if (number && !good) {
-    PyErr_Format(PyExc_TypeError, "%s() gave a `%s`", method, Py_TYPE(number)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s() returned a `%s`", method, Py_TYPE(number)->tp_name);
     Py_DECREF(number);
     return -1;
   }
@@ -132,14 +132,14 @@ static int choose(const Protocol* protocols, size_t n, PyTypeObject* type, FcSet
   return 0;
 }
 
-/* Before anything else that the class may be. */
+/* Tried before all other setters. */
 int fc_choose_object_protocol(PyTypeObject* type, PyObject* object, FcSetter* out) {
   static const Protocol protocols[] = {{"__tvm_ffi_object__", set_object}};
   (void)object;
   return choose(protocols, 1, type, out);
 }
 
-/* For a class that is no tensor and no value of Python's. The order is TVM FFI's. */
+/* Tried for classes that are neither tensors nor Python's values. The order is that of TVM FFI. */
 int fc_choose_protocol(PyTypeObject* type, PyObject* object, FcSetter* out) {
   static const Protocol protocols[] = {
       {"__cuda_stream__", set_stream},         {"cuda_stream", set_stream_attribute},

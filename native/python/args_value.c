@@ -1,4 +1,4 @@
-/* Setters of everything that is no tensor: numbers, text, bytes, dtypes, devices, functions. */
+/* Setters for every argument that is not a tensor: numbers, text, bytes, dtypes, devices, functions. */
 #include <stdlib.h>
 
 #include "python/args.h"
@@ -76,7 +76,7 @@ SETTER(set_str) {
   Py_ssize_t size;
   const char* text = PyUnicode_AsUTF8AndSize(object, &size);
   if (!text) return -1;
-  /* The UTF-8 form stays with the str; a text with a NUL inside would end early as a C string. */
+  /* The str owns its UTF-8 form. A C string would end at a NUL in the text, so such texts become objects. */
   if (FC_UNLIKELY(fc_owned_mode(args)) || memchr(text, 0, (size_t)size)) {
     return give_bytes(args, kTVMFFIStr, text, size, out);
   }
@@ -100,7 +100,7 @@ static void release_buffer(void* what) {
   free(what);
 }
 
-/* bytearray and memoryview: the buffer is held, so that nobody resizes it while the GIL is released. */
+/* bytearray and memoryview: the call exports the buffer, which prevents a resize while the GIL is released. */
 SETTER(set_buffer) {
   Py_buffer* buffer = malloc(sizeof *buffer);
   if (!buffer) {
@@ -137,7 +137,7 @@ SETTER(set_device) {
 SETTER(set_function) {
   TVMFFIObject* function = ((FcFunction*)object)->object;
   if (FC_UNLIKELY(!function)) {
-    PyErr_SetString(PyExc_ValueError, "the Function was collected already");
+    PyErr_SetString(PyExc_ValueError, "the Function was already freed by the garbage collector");
     return -1;
   }
   *out = fc_any_object(function);
@@ -145,7 +145,7 @@ SETTER(set_function) {
   return 0;
 }
 
-/* The argument itself keeps its Tensor object alive during the call. */
+/* The caller's argument keeps the Tensor object alive during the call. */
 SETTER(set_tensor) {
   TVMFFIObject* tensor = ((FcTensor*)object)->object;
   if (FC_UNLIKELY(!tensor)) return fc_tensor_view(object) ? 0 : -1;
@@ -208,7 +208,7 @@ static bool is_numpy_complex(PyTypeObject* type) {
          fc_type_is(type, "numpy", "clongdouble");
 }
 
-/* The ABI has no tag for a complex number: it travels as a tensor without dims. */
+/* The ABI has no type for complex numbers: they are passed as tensors without dims. */
 static int give_complex(FcArgs* args, uint8_t bits, Py_complex value, TVMFFIAny* out) {
   DLTensor prototype = {.device = {kDLCPU, 0}, .dtype = {kDLComplex, bits, 1}};
   FcTensorObj* tensor = fc_tensor_alloc(&prototype);
@@ -234,7 +234,7 @@ SETTER(set_complex) {
   return give_complex(args, fc_type_is(Py_TYPE(object), "numpy", "complex64") ? 64 : 128, value, out);
 }
 
-/* `type` objects are no setter's business as a whole: only numpy's scalar classes, which name a dtype. */
+/* Chooses by what an object can do; classes are left to set_class. */
 static FcSetFunction other_setter(PyTypeObject* type, PyObject* object) {
   DLDataType dtype;
   if (PyType_IsSubtype(type, &PyTuple_Type) || PyType_IsSubtype(type, &PyList_Type)) return fc_set_sequence;
@@ -254,7 +254,7 @@ static FcSetFunction other_setter(PyTypeObject* type, PyObject* object) {
   return PyCallable_Check(object) ? set_callable : NULL;
 }
 
-/* jax.numpy.float32 is a class that numpy does not know, with its dtype as an attribute. */
+/* jax.numpy.float32 is a class that numpy does not know; its attribute `dtype` is numpy's. */
 static int read_class_dtype(PyObject* object, DLDataType* out) {
   PyObject* attribute = PyObject_GetAttrString(object, "dtype");
   PyErr_Clear();
@@ -263,7 +263,7 @@ static int read_class_dtype(PyObject* object, DLDataType* out) {
   return rc;
 }
 
-/* A class: numpy.float32 names a dtype; another class is a callable like any other. */
+/* A class such as numpy.float32 names a dtype; any other class is passed as a callable. */
 SETTER(set_class) {
   DLDataType dtype;
   int rc = fc_numpy_read_dtype(object, &dtype);

@@ -328,7 +328,7 @@ int TVMFFITypeRegisterMethod(int32_t type_index, const TVMFFIMethodInfo* info) {
 static int register_metadata(Type* type, const TVMFFITypeMetadata* metadata) {
   const TVMFFITypeMetadata* old = type->info.metadata;
   if (old && old->total_size != metadata->total_size) {
-    return taken(type, "description of", (TVMFFIByteArray){"its size", 8});
+    return taken(type, "size in", (TVMFFIByteArray){"its metadata", 12});
   }
   TVMFFITypeMetadata* copy = old ? NULL : malloc(sizeof *copy);
   if (!copy) return finish(old != NULL);

@@ -127,13 +127,13 @@ class Function:
     @property
     def __qualname__(self) -> str: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both stand for one native object, as ``==`` has it."""
+        """Whether both refer to one native object, as ``==`` does."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
 class Shape(tuple[int, ...]):
-    """The dims of a tensor: a tuple of ints, which native code gets as a Shape."""
+    """The dims of a tensor: a tuple of ints, passed to native code as a Shape."""
 
     def __new__(cls, dims: Iterable[int] = ..., /) -> Self: ...
     def numel(self) -> int:
@@ -148,18 +148,18 @@ class Module:
 
     @property
     def kind(self) -> str:
-        """The module's kind: ``"library"``, or another."""
+        """The kind of module: ``"library"``, or the name of another kind."""
     @property
     def path(self) -> str:
-        """The file that was loaded, or the kind of a module without one."""
+        """The path of the loaded file, or the module's kind if it has no file."""
     @property
     def imports(self) -> tuple[Module, ...]:
         """The imported modules, in order."""
     @property
     def property_mask(self) -> int:
-        """1: it can be saved to bytes; 2: it has functions to run."""
+        """Bits: 1 if the module can be saved to bytes, 2 if it has functions to run."""
     def get_function(self, name: str, /, query_imports: bool = False) -> Function:
-        """The function ``name``; one of the module's own is always the same object.
+        """The function of that name. For the module's own functions, always the same object.
 
         Args:
             name: The function.
@@ -169,7 +169,7 @@ class Module:
             AttributeError: The library exports no ``__tvm_ffi_<name>``; the message suggests similar names.
         """
     def implements_function(self, name: str, /, query_imports: bool = False) -> bool:
-        """Whether there is a function of that name."""
+        """Whether a function of that name exists."""
     def function_names(self) -> list[str]:
         """The names of all functions, sorted."""
     def as_torch_op(
@@ -197,18 +197,18 @@ class Module:
     def clear_imports(self) -> None:
         """Remove all imported modules."""
     def save_to_bytes(self) -> bytes:
-        """The bytes from which the loader of the module's kind can make it again.
+        """The bytes from which the loader of this kind makes the module again.
 
         Raises:
-            RuntimeError: The module was made without ``save``.
+            RuntimeError: The module has no ``save`` function.
         """
     def inspect_source(self, format: str = "", /) -> str:
-        """The source that the module keeps; empty without one."""
+        """The source that the module keeps, or an empty str."""
     def __call__(self, *args: Any) -> Any: ...
     def __getitem__(self, name: str, /) -> Function: ...
     def __getattr__(self, name: str, /) -> Function: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both stand for one native object, as ``==`` has it."""
+        """Whether both refer to one native object, as ``==`` does."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -225,7 +225,7 @@ class Object:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both stand for one native object, as ``==`` has it."""
+        """Whether both refer to one native object, as ``==`` does."""
 
 @final
 class Tensor:
@@ -241,7 +241,7 @@ class Tensor:
     def shape(self) -> Shape: ...
     @property
     def strides(self) -> tuple[int, ...]:
-        """The distance between adjacent elements along each axis, in elements (not bytes)."""
+        """The distance between neighbours along each axis, in elements (not bytes)."""
     @property
     def dtype(self) -> dtype: ...
     @property
@@ -251,7 +251,7 @@ class Tensor:
     def numel(self) -> int:
         """The number of elements."""
     def size(self, axis: int, /) -> int:
-        """One dim; a negative axis counts from the end.
+        """The dim of an axis; a negative axis counts from the end.
 
         Raises:
             IndexError: The tensor has no such axis.
@@ -268,7 +268,7 @@ class Tensor:
             TypeError: numpy has no such dtype (``pip install ml_dtypes`` adds bfloat16 and 8-bit floats).
         """
     def to(self, device: DeviceLike, *, copy: bool = ...) -> Tensor:
-        """The tensor on a device: itself when it is there already, unless a copy is asked for.
+        """The tensor on a device: itself if it is already there and ``copy`` is False, else a copy.
 
         Raises:
             BufferError: farcall cannot copy between the two devices. It can copy from the CPU to itself, and
@@ -285,7 +285,7 @@ class Tensor:
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both stand for one native object, as ``==`` has it."""
+        """Whether both refer to one native object, as ``==`` does."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -322,7 +322,7 @@ class Opaque:
         """The object."""
 
 class SignatureProgram:
-    """A Signature, compiled: the base of farcall.abi.FunctionAbi, which documents the methods."""
+    """A compiled Signature: the base class of farcall.abi.FunctionAbi, which documents the methods."""
 
     def __new__(cls, *spec: Any) -> Self: ...
     def pack_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
@@ -344,7 +344,7 @@ class SignatureProgram:
 
 @final
 class Device:
-    """A device, which has memory."""
+    """A device that holds memory: from ``"cuda:1"``, from ``"cuda"`` and 1, or from a torch.device."""
 
     def __new__(cls, x: DeviceLike | int, /, index: SupportsIndex | None = None) -> Self: ...
     @property
@@ -354,19 +354,19 @@ class Device:
     def index(self) -> int:
         """The device's index among those of its kind, from 0."""
     def dlpack_device_type(self) -> int:
-        """DLPack's number of the kind of device."""
+        """The DLPack number of the kind of device."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 def load_module_from_bytes(kind: str, data: bytes, /) -> Module:
-    """Make a module of a kind from its bytes, with the loader that is registered for the kind.
+    """Make a module of this kind from bytes, with the registered loader.
 
     Raises:
         RuntimeError: No loader is registered for this kind.
     """
 
 def system_lib(prefix: str = "", /) -> Module:
-    """The functions that are linked into this process, or registered by
+    """The module of the functions that are linked into this process, or registered by
     ``TVMFFIEnvModRegisterSystemLibSymbol``.
 
     A function ``f`` is looked up as ``__tvm_ffi_<prefix>f``, then as ``__tvm_ffi_f``. A prefix always gives
@@ -515,7 +515,7 @@ def register_global_func(name: str, fn: None = ..., override: bool = ...) -> Cal
 def register_global_func(name: str, fn: _C, override: bool = ...) -> _C: ...
 @overload
 def get_global_func(name: str, allow_missing: Literal[False] = ...) -> Function:
-    """The function that is registered under a name.
+    """The Function registered under a name.
 
     Args:
         name: As it was registered.
@@ -683,13 +683,13 @@ HANDSHAKE: Mapping[str, int]
 def read_hello(
     data: bytes, max_key_bytes: int, /
 ) -> tuple[str, int, bytes | None, bytes | None, bytes | None, int]:
-    """Parse a connector's handshake: (outcome, bytes needed in all, key, token, timeout, timeout in ns).
+    """Read a connector's hello: (outcome, bytes needed in all, key, token, timeout, timeout in ns).
 
     The outcome is ``done``, ``more``, ``magic``, ``size``, ``prefix`` or ``timeout``.
     """
 
 def read_welcome(data: bytes, max_key_bytes: int, /) -> tuple[str, int, bytes]:
-    """Parse an acceptor's answer: (outcome, bytes needed in all, key).
+    """Read an acceptor's answer: (outcome, bytes needed in all, key).
 
     The outcome is ``done``, ``more``, ``magic``, ``size``, ``mismatch`` or ``duplicate``.
     """
@@ -739,7 +739,7 @@ class Dispatcher:
         """
 
 class RemoteRef:
-    """An object on the peer; farcall.rpc.client._module has the subclasses."""
+    """An object on the server; farcall.rpc.client._module has the subclasses."""
 
     def __new__(cls, ref: RemoteRef, /) -> Self: ...
     @property
@@ -771,7 +771,7 @@ class Call:
             Exception: the error of the call itself.
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait; returns the call's error, or None."""
+        """Wait; return the exception, or None if the call succeeded."""
     def done(self) -> bool: ...
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
@@ -780,10 +780,10 @@ class Call:
         uses its result); one that was sent still runs, and its reply is ignored. Never waits.
 
         Returns:
-            False when the call has ended.
+            False if the call has already ended.
         """
     def add_done_callback(self, fn: Callable[[Call], object], /) -> None:
-        """Call ``fn(call)`` when the call has ended: in another thread, or in the one that cancels it."""
+        """Call ``fn(call)`` when the call has ended: in another thread, or in the thread that cancels it."""
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 @final
@@ -804,7 +804,7 @@ class Pipeline:
         The first error ends it, and is raised.
         """
     def flush(self) -> None:
-        """Send the collected requests."""
+        """Send the queued requests."""
     def wait(self) -> None:
         """Wait until all calls of the session are answered."""
     def __enter__(self) -> Self: ...
@@ -839,7 +839,7 @@ def file_writer(begin: Callable[[str, int, int, int], int], end: Callable[[str, 
     """
 
 def file_is_ours(fd: int, /) -> bool:
-    """Whether nothing else refers to an open file: no other name, descriptor or mapping. False if the file
+    """Whether an open file has no other name, descriptor or mapping. False if the file
     system cannot tell."""
 
 def time_evaluator(

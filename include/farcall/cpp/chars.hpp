@@ -82,7 +82,7 @@ struct Traits<const char*> : detail::CharsTraits<false> {
   static const char* get(const TVMFFIAny& any) {
     std::string_view chars = detail::chars_of(any, false);
     bool whole = any.type_index == kTVMFFIRawStr || std::memchr(chars.data(), 0, chars.size()) == nullptr;
-    FARCALL_CHECK(whole, "ValueError", "the text has a NUL inside, and a `const char*` would end there");
+    FARCALL_CHECK(whole, "ValueError", "the text contains a NUL, where a `const char*` would end");
     return chars.data();
   }
   static TVMFFIAny view(const char* value) noexcept {

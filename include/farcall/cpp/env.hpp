@@ -48,7 +48,7 @@ class StreamScope {
 inline void EnvCheckSignals() {
   if (__builtin_expect(TVMFFIEnvCheckSignals() == 0, 1)) return;
   /* The host has the exception already; an error of this kind says so (tvm_ffi's convention). */
-  throw Error("EnvErrorAlreadySet", "the host was interrupted");
+  throw Error("EnvErrorAlreadySet", "the caller was interrupted");
 }
 
 namespace detail {

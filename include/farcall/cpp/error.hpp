@@ -217,7 +217,7 @@ FARCALL_COLD inline int raise_current() noexcept {
   } catch (const std::exception& error) {
     return raise("RuntimeError", error);
   } catch (...) {
-    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "an exception that is no std::exception was thrown");
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "an exception that is not a std::exception was thrown");
     return -1;
   }
 }

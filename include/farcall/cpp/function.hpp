@@ -97,7 +97,7 @@ class Function : public ObjectRef {
   }
   /* With arguments that are values already. */
   Any call_packed(const TVMFFIAny* args, int32_t n) const {
-    FARCALL_CHECK(object_, "TypeError", "a Function that holds nothing was called");
+    FARCALL_CHECK(object_, "TypeError", "an empty Function was called");
     TVMFFIAny result{};
     detail::check_call(TVMFFIFunctionGetCellPtr(object_)->safe_call(object_, args, n, &result), "the function");
     return Any::adopt(result);

@@ -214,7 +214,7 @@ FARCALL_COLD void require(const Callee& callee, size_t i, const TVMFFIAny& any) 
 template <class P>
 constexpr bool is_parameter() noexcept {
   static_assert(!std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>,
-                "a parameter is a value or a const reference: nobody sees what is written into it");
+                "declare the parameter as a value or a const reference: the caller would not see changes");
   return true;
 }
 

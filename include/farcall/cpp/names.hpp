@@ -135,7 +135,7 @@ FARCALL_COLD inline std::string describe(const TVMFFIAny& any) {
     case kTVMFFIDataType: return text("dtype ", dtype_name(any.v_dtype));
     case kTVMFFIDevice: return text("Device ", device_name(any.v_device));
     case kTVMFFIDLTensorPtr: return text("borrowed Tensor ", describe_tensor(*static_cast<DLTensor*>(any.v_ptr)));
-    default: return is_object(any) && any.v_obj ? describe_object(any) : text("a value of tag ", any.type_index);
+    default: return is_object(any) && any.v_obj ? describe_object(any) : text("a value of type index ", any.type_index);
   }
 }
 

@@ -62,9 +62,8 @@ inline const DLTensor* tensor_of(const TVMFFIAny& any) noexcept {
 class WrongDtype : public Misfit {
  public:
   WrongDtype(DLDataType expected, const DLTensor& tensor)
-      : Misfit("TypeError",
-               text("expected a tensor of ", dtype_name(expected), ", got ", describe_tensor(tensor),
-                    "; convert it to ", dtype_name(expected), ", as x.astype(\"", dtype_name(expected), "\") does")),
+      : Misfit("TypeError", text("expected a tensor of ", dtype_name(expected), ", got ", describe_tensor(tensor),
+                                 "; convert it, for example with x.astype(\"", dtype_name(expected), "\")")),
         tensor_(tensor) {}
   int32_t find(const TVMFFIAny* args, int32_t n) const noexcept override {
     int32_t i = 0;
@@ -275,7 +274,7 @@ class Tensor : public ObjectRef, public detail::TensorMethods<Tensor> {
  private:
   /* Memory without addresses has its first element at the offset. */
   void check_fits(size_t alignment, bool contiguous) const {
-    FARCALL_CHECK(!contiguous || is_contiguous(), "RuntimeError", "the tensor has gaps, and must be contiguous");
+    FARCALL_CHECK(!contiguous || is_contiguous(), "RuntimeError", "the tensor has gaps; expected a contiguous one");
     uint64_t at = detail::has_addresses(device()) ? reinterpret_cast<uintptr_t>(data_ptr()) : byte_offset();
     FARCALL_CHECK(alignment == 0 || at % alignment == 0, "RuntimeError", "the first element is not at a multiple of ",
                   alignment, " bytes");
@@ -323,7 +322,8 @@ struct Traits<Tensor> : detail::ObjectTraits<Tensor, kTVMFFITensor> {
   static std::string schema() { return detail::schema_of("ffi.Tensor"); }
   static std::string got(const TVMFFIAny& any) {
     bool borrowed = any.type_index == kTVMFFIDLTensorPtr;
-    return text(detail::describe(any), borrowed ? ", which cannot be kept; declare the parameter a TensorView" : "");
+    return text(detail::describe(any),
+                borrowed ? ", which the function cannot keep; declare the parameter as a TensorView" : "");
   }
 };
 

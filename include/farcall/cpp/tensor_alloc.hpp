@@ -62,7 +62,7 @@ struct Borrow {
 
 inline void check_layout(ShapeView shape, ShapeView strides) {
   FARCALL_CHECK(shape.size() == strides.size(), "ValueError", "a shape of ", shape.size(), " dims with ",
-                strides.size(), " strides; expected as many");
+                strides.size(), " strides; expected one stride for each dim");
   for (int64_t dim : shape) FARCALL_CHECK(dim >= 0, "ValueError", "a dimension is ", dim, "; expected 0 or more");
 }
 

@@ -1,9 +1,9 @@
-/* Python's arguments -> the leaves of a Signature, and the values of leaves -> Python's result. */
+/* Finds the leaves of a Signature in the Python arguments, and builds the Python result from its leaves. */
 #include "python/abi/abi.h"
 
 /* ---- one argument for each parameter ---- */
 
-/* The interpreter interns the keywords of a call, and farcall.abi the names, so most are found by their address. */
+/* Both the keywords of a call and the names of parameters are interned, so most are found by their address. */
 static Py_ssize_t index_of(const FcProgram* program, PyObject* keyword) {
   for (Py_ssize_t i = 0; i < program->n_parameters; ++i) {
     if (program->parameters[i].name == keyword) return i;
@@ -29,10 +29,10 @@ PyObject* fc_tuple_of(PyObject* const* objects, Py_ssize_t n) {
   return out;
 }
 
-/* 1: each has its value, borrowed; 0: not plainly; -1 with an exception. */
+/* Returns 1: every parameter has a value, borrowed; 0: the rules in Python must decide; -1 with an exception. */
 static int bind(const FcProgram* program, FcBinding* binding, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames,
                 PyObject** bound) {
-  Py_ssize_t by_position = n < program->n_positional ? n : program->n_positional; /* these come first */
+  Py_ssize_t by_position = n < program->n_positional ? n : program->n_positional; /* positional parameters come first */
   if (n > by_position && program->rest < 0) return 0;
   for (Py_ssize_t i = 0; i < program->n_parameters; ++i) bound[i] = i < by_position ? objects[i] : NULL;
   if (program->rest >= 0) {
@@ -51,7 +51,7 @@ static int bind(const FcProgram* program, FcBinding* binding, PyObject* const* o
 
 static bool walk(const FcProgram* program, const FcNode* node, PyObject* object, PyObject** leaves);
 
-/* The reference moves in: looking up the next one may run Python code, which may drop this one elsewhere. */
+/* Takes ownership of `object`: finding the next one may run Python code that drops all other references to it. */
 static bool walk_owned(const FcProgram* program, const FcNode* node, PyObject* object, PyObject** leaves) {
   if (!object) return false;
   bool fits = walk(program, node, object, leaves);
@@ -156,7 +156,7 @@ int fc_binding_begin(FcBinding* binding, const FcProgram* program, Py_ssize_t ro
   for (Py_ssize_t i = program->n_inputs; i < binding->n; ++i) binding->leaves[i] = Py_NewRef(Py_None);
   if (program->cleared) return 0;
   int rc = begin(binding, program, objects, n, kwnames);
-  if (rc == 0 && PyErr_Occurred()) { /* of a property, a comparison: the rules meet it again */
+  if (rc == 0 && PyErr_Occurred()) { /* raised by a property or a comparison: the rules will raise it again */
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
     PyErr_Clear();
   }

@@ -1,4 +1,4 @@
-/* The program of a Signature, compiled from what farcall.abi.program writes; see python/abi/abi.h. */
+/* Reads the program of a Signature, as farcall.abi.calls._program writes it; see python/abi/abi.h. */
 #include "python/abi/abi.h"
 #include "python/convert.h"
 
@@ -11,7 +11,7 @@ static int64_t* read_dims(PyObject* dims, FcLeaf* leaf, int64_t* out) {
   return out;
 }
 
-/* What is not used yet of the memory for leaves and for dims. */
+/* The unused parts of the memory for leaves and for dims. */
 typedef struct {
   const FcProgram* program;
   FcLeaf* leaves;
@@ -56,7 +56,7 @@ static int read_leaves(FcProgram* program, PyObject* inputs, PyObject* outputs) 
   return 0;
 }
 
-/* ---- nodes: (kind, slot, keys, class, children), breadth first, so that children stand together ---- */
+/* ---- nodes: (kind, slot, keys, class, children), breadth first, so that siblings are adjacent ---- */
 
 static int read_node(PyObject* spec, FcNode* node, PyObject** children) {
   if (!PyArg_ParseTuple(spec, "biO!OO!", &node->kind, &node->slot, &PyTuple_Type, &node->keys, &node->class,
@@ -109,7 +109,7 @@ static int read_parameters(FcProgram* program, PyObject* specs) {
   return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- the program ---- */
 
 static int read_code(FcProgram* program, PyObject* code) {
   Py_ssize_t n = PyTuple_GET_SIZE(code);
@@ -123,8 +123,8 @@ static int read_code(FcProgram* program, PyObject* code) {
 }
 
 static int allocate(FcProgram* program, Py_ssize_t n_leaves, Py_ssize_t n_nodes, Py_ssize_t n_dims) {
-  program->inputs =
-      PyMem_Calloc((size_t)n_leaves + 1, sizeof *program->inputs); /* outputs, and items of lists, behind */
+  /* Inputs, then outputs, then the items of lists. */
+  program->inputs = PyMem_Calloc((size_t)n_leaves + 1, sizeof *program->inputs);
   program->parameters = PyMem_Calloc((size_t)program->n_parameters + 1, sizeof *program->parameters);
   program->nodes = PyMem_Calloc((size_t)n_nodes, sizeof *program->nodes);
   program->dims = PyMem_Calloc((size_t)n_dims + 1, sizeof *program->dims);
@@ -152,7 +152,7 @@ int fc_program_init(PyObject* self, PyObject* args, PyObject* kwargs) {
   Py_ssize_t n_leaves, n_nodes, n_dims;
   int destinations;
   if (program->spec) {
-    PyErr_SetString(PyExc_TypeError, "a program is compiled once");
+    PyErr_SetString(PyExc_TypeError, "this program is already compiled");
     return -1;
   }
   if (kwargs && PyDict_GET_SIZE(kwargs)) {

@@ -1,4 +1,4 @@
-/* The numbers of a Signature's program: farcall.abi.calls._program and farcall.abi._dims write it with them. */
+/* Exports the numbers in a Signature's program to farcall.abi.calls._program and farcall.abi._dims, which write it. */
 #include "python/abi/abi.h"
 #include "python/constants.h"
 

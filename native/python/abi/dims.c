@@ -1,4 +1,4 @@
-/* Dims of a tensor in a Signature: sizes, names that a call binds to sizes, and expressions over names. */
+/* Dims of a tensor in a Signature: numbers, names that a call binds to sizes, and expressions over names. */
 #include "python/abi/abi.h"
 
 static bool floor_divide(int64_t a, int64_t b, int64_t* out) {
@@ -18,7 +18,7 @@ static bool apply(int64_t op, int64_t a, int64_t b, int64_t* out) {
   }
 }
 
-/* False where a symbol is not known, or a number leaves the range: the typed rules count without bounds. */
+/* Returns false if a symbol has no size yet, or on overflow; then the rules in Python, which never overflow, decide. */
 static bool evaluate(const int64_t* code, const int64_t* symbols, int64_t* out) {
   int64_t stack[FC_OP_MAX_STACK + 1];
   int32_t n = 0;
@@ -37,7 +37,7 @@ static bool evaluate(const int64_t* code, const int64_t* symbols, int64_t* out) 
   return true;
 }
 
-/* The symbol of a linear expression from its size. */
+/* Solves a linear expression for its symbol, given the size of the dim. */
 static bool solve(const int64_t* code, int64_t size, int64_t* symbols) {
   int64_t *symbol = &symbols[code[0]], at_0, at_1, slope, rest;
   *symbol = 0;

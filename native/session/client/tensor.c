@@ -25,7 +25,7 @@ int fc_remote_own_device(const FcEndpoint* ep, DLDevice* device) {
   if (fc_device_is_remote(*device) && (int)device->device_type / FC_REMOTE_STEP - 1 != ep->client->slot) {
     char text[FC_NAME_MAX];
     fc_device_print(*device, text);
-    fc_error_format("ValueError", "device %s is of another session than that with %s", text, ep->peer);
+    fc_error_format("ValueError", "device %s belongs to another session, not to the one with %s", text, ep->peer);
     return -1;
   }
   *device = fc_remote_unmasked(*device);

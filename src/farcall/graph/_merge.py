@@ -4,7 +4,7 @@ Every claim gets a level: the largest number of changes of backend on a path fro
 claims of one backend and one level form a group. Groups are convex and free of cycles by construction: along
 an edge the level never falls, and between two groups it rises, because either the backend changes, or the two
 would be one group. So no test for cycles is needed, which makes other partitioners quadratic or worse
-(facts: fx about n^3, TVM Relax up to n^1.7).
+(measured on 1,000 to 10,000 nodes: torch.fx about n^3, TVM Relax up to n^1.7).
 
 These levels are the lowest possible ones, which splits some groups that could be one: a branch without
 foreign nodes that joins the others late. So a second step raises groups, last first, each as far as its

@@ -143,7 +143,7 @@ def _pieces(data: bytes, seed: int) -> list[bytes]:
 # ---- the rules
 
 
-@_rule("bytes arrive in order, however they are cut")
+@_rule("bytes arrive in order, whatever the sizes of the pieces")
 def _order(kit: Kit, make_pair: MakePair) -> None:
     data = _noise(2 * _MIB, 1)
     for seed, piece in enumerate((1 * _KIB, 7, 64 * _KIB, 3 * _MIB)):
@@ -159,7 +159,7 @@ def _order(kit: Kit, make_pair: MakePair) -> None:
                 assert kit.receive_rest(b, piece) == share
 
 
-@_rule("a request is answered, both ways, many times")
+@_rule("both peers can send requests and replies, many times")
 def _requests(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, b):
         for round_number in range(200):
@@ -169,7 +169,7 @@ def _requests(kit: Kit, make_pair: MakePair) -> None:
                 assert kit.receive_exactly(receiver, len(text)) == text
 
 
-@_rule("no bytes are no end")
+@_rule("sending zero bytes does not end the stream")
 def _nothing(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, b):
         a.send(b"", kit.soon())
@@ -179,7 +179,7 @@ def _nothing(kit: Kit, make_pair: MakePair) -> None:
         _expect_late(lambda: b.receive(10, _PAST))
 
 
-@_rule("who has finished can still receive")
+@_rule("a peer that has finished sending can still receive")
 def _half_close(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, b):
         a.send(b"question", kit.soon())
@@ -191,7 +191,7 @@ def _half_close(kit: Kit, make_pair: MakePair) -> None:
         assert kit.receive_rest(a) == b"answer"
 
 
-@_rule("a deadline that has passed is told at once, and the channel can be used on")
+@_rule("receiving past the deadline fails at once, and the channel stays usable")
 def _late_receive(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, b):
         _expect_late(lambda: b.receive(1, _PAST))
@@ -199,7 +199,7 @@ def _late_receive(kit: Kit, make_pair: MakePair) -> None:
         assert b.receive(1, kit.soon()) == b"x"
 
 
-@_rule("a send for which there is no room ends at its deadline")
+@_rule("a send that finds no room ends at its deadline")
 def _late_send(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, _):
         piece = bytes(_MIB)
@@ -258,7 +258,7 @@ def _bulk(kit: Kit, make_pair: MakePair) -> None:
         assert hashlib.sha256(received).digest() == hashlib.sha256(data).digest()
 
 
-@_rule("a peer that goes at any byte leaves the bytes before it, and an end")
+@_rule("when a peer closes after any byte, the bytes before it arrive, then the end")
 def _death(kit: Kit, make_pair: MakePair) -> None:
     data = _noise(20, 6)
     for size in range(len(data) + 1):
@@ -271,7 +271,7 @@ def _death(kit: Kit, make_pair: MakePair) -> None:
             assert received == data[:size], f"{len(received)} of {size} bytes came"
 
 
-@_rule("who sends to a peer that has gone is told")
+@_rule("sending to a peer that has closed fails")
 def _send_to_the_dead(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, b):
         b.close()
@@ -283,7 +283,7 @@ def _send_to_the_dead(kit: Kit, make_pair: MakePair) -> None:
         raise AssertionError("64 MiB went to a peer that had closed")
 
 
-@_rule("closing ends what another thread waits for")
+@_rule("closing ends the waits of other threads")
 def _close_unblocks(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, _):
 
@@ -306,7 +306,7 @@ def _close_unblocks(kit: Kit, make_pair: MakePair) -> None:
             a.close()
 
 
-@_rule("a closed channel says so, and can be closed again")
+@_rule("a closed channel refuses transfers, and can be closed again")
 def _closed(kit: Kit, make_pair: MakePair) -> None:
     with make_pair() as (a, _):
         a.close()

@@ -120,19 +120,19 @@ def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = error.verify_message.rstrip(".")
         cure = (
-            "it needs a new one (`farcall cert`, for a trial)"
+            "it needs a new one (`farcall cert` makes one for tests)"
             if "expired" in problem
-            else "name who signed it (Tls(ca=...), --ca), and the server by a name that stands in it"
+            else "name the CA that signed it (Tls(ca=...), --ca), and use a server name that it contains"
         )
-        return f"the certificate of the other side is not accepted: {problem}; {cure}"
+        return f"the peer's certificate is not accepted: {problem}; {cure}"
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "certificate required" in reason:
-        return f"{reason}: the other side wants to see one of this side; pass Tls(ca, cert, key), or --cert"
+        return f"{reason}: the peer asks for a certificate of this side; pass Tls(ca, cert, key), or --cert"
     if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
         return (
-            f"{reason}: the other side does not accept this side's certificate; pass one that its ca signed"
+            f"{reason}: the peer does not accept this side's certificate; pass one that the peer's CA signed"
         )
-    return f"{reason}; does the other side speak TLS 1.3, with a certificate that this side's ca signed?"
+    return f"{reason}; does the peer speak TLS 1.3, with a certificate that this side's CA signed?"
 
 
 # ---- WebSocket
@@ -204,7 +204,7 @@ class WebSocketLayer:
         if not isinstance(event, Frame) or event.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
             return b""  # a ping, say: the protocol has answered it
         if event.opcode is Opcode.TEXT:
-            raise ProtocolError("WebSocket: a text message; sessions speak in binary ones")
+            raise ProtocolError("WebSocket: the peer sent a text message; sessions use binary messages")
         self.ended = self.ended or (event.opcode is Opcode.BINARY and event.fin and not event.data)
         return bytes(event.data)
 

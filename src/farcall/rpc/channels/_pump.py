@@ -139,7 +139,7 @@ class Pump:
             size = _next_size(size, self._loop.time() - began)
             self._collect()  # what it answers must not wait for the peer to read: it may wait for us
             if len(self._unsent) > 2 * _PIECE + _UNSENT_MAX:
-                raise ProtocolError("the other side asks and asks, and reads no answers")
+                raise ProtocolError("the peer keeps sending requests, and does not read the answers")
             await self._loop.sock_sendall(self._inner, plain)
             if not data:
                 break
@@ -168,7 +168,7 @@ class Pump:
                     await self._idle.wait()
             except TimeoutError:
                 if self._written == before and _is_gone(self._inner):
-                    raise ProtocolError("the other side reads nothing of what it asked for") from None
+                    raise ProtocolError("the peer does not read the answers to its requests") from None
 
     async def _write(self) -> None:
         while True:

@@ -32,7 +32,7 @@ class RemoteDevice:
     def __init__(self, remote: Remote, device: Device) -> None:
         session, kind = divmod(device.dlpack_device_type(), REMOTE_STEP)
         if session and session - 1 != remote.endpoint.slot:
-            raise ValueError(f"device {device} is of another session than that with {remote.url}")
+            raise ValueError(f"device {device} belongs to another session, not to the one with {remote.url}")
         self.device = Device(kind, device.index)
         self._remote = remote
 

@@ -110,7 +110,7 @@ class Session:
             self.server_limits = dict(told.get("limits", {}))
         except (ValueError, TypeError, AttributeError, RecursionError):
             self.close()
-            raise ConnectError(f"{self.url}: its hello is no JSON object: {answer[:80]!r}") from None
+            raise ConnectError(f"{self.url}: its hello is not a JSON object: {answer[:80]!r}") from None
         self._over = heartbeat.keep(self._endpoint, self.server_limits.get("lease_seconds"))
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
         bits |= _PEER_BEHIND_TVM * self._behind_tvm

@@ -118,7 +118,7 @@ class ServerHandshake(_Handshake):
         if outcome == "more":
             return
         if outcome == "magic":
-            raise ProtocolError(f"the first four bytes are {data.hex()}, no RPC client's")
+            raise ProtocolError(f"the first four bytes are {data.hex()}, which no RPC client sends")
         if outcome == "size":
             raise ProtocolError(
                 f"a key field of {self._field_size()} bytes; allowed are {len(_CLIENT)} to {self._max}"

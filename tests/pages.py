@@ -1,10 +1,10 @@
 """Runs a page as its reader would: in an empty folder, block by block, and compares what the blocks print.
 
-Each ``python`` block is a program of its own; the files that it leaves are there for the next block. A ``text``
-block right after it shows everything that it prints. A ``console`` block has commands (``$ ...``), each with its
-output below; a command that ends in ``&`` runs until the page ends. In shown output, ``...`` stands for what
-differs from run to run. A block after "Save this as `NAME`:" becomes that file. Where a page says port 9090, the
-tests take a free one. Other blocks are shown, and not run.
+Each ``python`` block is a program of its own; the files that it leaves are there for the next block. A
+``text`` block right after it shows everything that it prints. A ``console`` block has commands (``$ ...``),
+each with its output below; a command that ends in ``&`` runs until the page ends. In shown output, ``...``
+stands for what differs from run to run. A block after "Save this as `NAME`:" becomes that file. Where a
+page says port 9090, the tests take a free one. Other blocks are shown, and not run.
 
 ``python -m tests.pages PAGE...`` writes into the pages what they print now, where they show something else.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -19,8 +20,27 @@ author = PROJECT["authors"][0]["name"]
 copyright = author
 release = version = farcall.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.insert(0, str(Path(__file__).parent))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "_api", "_commands", "_docstrings"]
 nitpicky = True
+# Types without a page: those of other packages (the build uses no network), and names for unions of types.
+OTHERS = (
+    "asyncio collections concurrent ir jax numpy np npt onnx onnx_ir os pathlib socket ssl sympy torch typing"
+)
+UNIONS = (
+    "C Callable DTypeLike DeviceLike Form Future Hop MakeSession ModelLike Opener Remote RemoteRef Rights "
+    "TorchOps"
+)
+nitpick_ignore_regex = [
+    ("py:.*", rf"({OTHERS.replace(' ', '|')})\..*"),
+    ("py:.*", rf"(.*\.)?({UNIONS.replace(' ', '|')})(\[.*)?"),
+    ("py:.*", r"(.*\.)?_\w+"),
+]
+
+autodoc_typehints_format = "short"
+autodoc_member_order = "groupwise"
+python_maximum_signature_line_length = 80
+add_module_names = False
 
 myst_enable_extensions = ["deflist", "fieldlist", "colon_fence"]
 myst_heading_anchors = 4  # pages link to each other's sections by GitHub's anchors

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import click
 import pytest
 
+from farcall.cli import cli
+
 from .test_docs import DOCS, PROJECT
+from .test_house import public_modules
 from .tree import ROOT
 
 DOCUMENTATION = PROJECT["urls"]["Documentation"]
@@ -105,6 +111,43 @@ def test_a_link_needs_its_page_and_its_section(
     link: str, right: bool, site: Path, pages: dict[Path, Page]
 ) -> None:
     assert (lost([from_the_index(link)], site / "index.html", pages) == []) is right
+
+
+@pytest.mark.parametrize("module", sorted(public_modules() - {"farcall.cli", "farcall.backends.ckit"}))
+def test_every_public_name_is_described(module: str, site: Path) -> None:
+    described = {name for kind in inventory(site).values() for name in kind}
+    names = getattr(importlib.import_module(module), "__all__", ())
+    last = {name.rpartition(".")[2] for name in described}
+    assert {name for name in names if not name.startswith("_")} <= last
+    assert module in described
+
+
+def inventory(site: Path) -> dict[str, set[str]]:
+    """The names that the site describes, by kind, such as `py:class`."""
+    content = (site / "objects.inv").read_bytes()
+    found: dict[str, set[str]] = {}
+    for line in zlib.decompress(content.split(b"\n", 4)[4]).decode().splitlines():
+        name, kind, *_ = line.split(" ")
+        found.setdefault(kind, set()).add(name)
+    return found
+
+
+def commands_below(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if (below := command.get_command(context, name)) and not below.hidden:
+                yield from commands_below(below, f"{path} {name}")
+
+
+def test_every_command_and_option_is_described(site: Path, pages: dict[Path, Page]) -> None:
+    text = (site / "cli.html").read_text()
+    for path, command in commands_below(cli, "farcall"):
+        assert path.replace(" ", "-") in pages[site / "cli.html"].anchors
+        for option in command.params:
+            if not getattr(option, "hidden", False) and isinstance(option, click.Option):
+                assert option.opts[-1] in text, (path, option)
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:

@@ -86,9 +86,12 @@ class SignatureError(UsageError, ValueError):
 class ArgumentError(UsageError, TypeError, ValueError):
     """The arguments of a call do not match the function's Signature. The function did not run.
 
-    The message names every wrong leaf by its path; :attr:`problems` lists them one by one. The error is
-    both a ``TypeError`` and a ``ValueError``, since one call may have both faults. Change the values, or
-    allow more casts with ``function.abi = farcall.abi.FunctionAbi(signature, casting="same_kind")``.
+    The message names every wrong leaf by its path. The error is both a ``TypeError`` and a ``ValueError``,
+    since one call may have both faults. Change the values, or allow more casts with
+    ``function.abi = farcall.abi.FunctionAbi(signature, casting="same_kind")``.
+
+    Attributes:
+        problems: one text for each wrong argument.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -99,7 +102,10 @@ class ArgumentError(UsageError, TypeError, ValueError):
 class ResultError(FarcallError, ValueError):
     """The results of a function do not match its Signature: the function or the Signature is wrong.
 
-    The message names every wrong leaf by its path; :attr:`problems` lists them one by one.
+    The message names every wrong leaf by its path.
+
+    Attributes:
+        problems: one text for each wrong result.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:

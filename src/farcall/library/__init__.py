@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from farcall.library._loading import inspect, load_module
-from farcall.library._manifest import Manifest
+from farcall.library._manifest import ConstantsInfo, FunctionInfo, Manifest, ModelInfo, RegionInfo, TargetInfo
 
-__all__ = ["Manifest", "inspect", "load_module"]
+__all__ = [
+    "ConstantsInfo",
+    "FunctionInfo",
+    "Manifest",
+    "ModelInfo",
+    "RegionInfo",
+    "TargetInfo",
+    "inspect",
+    "load_module",
+]
 __dir__ = __all__.copy

@@ -41,6 +41,7 @@ SCOPES = ("call", "copy", "load", "files", "relay")
 """The scopes of a token: calls of exported functions, copies of tensors, loading of libraries, files, and
 relays to other servers."""
 DEFAULT_DAYS = 30.0
+"""After so many days a token expires, unless its owner asks for another time."""
 _VERSION = 2  # of the file
 # All scopes of version 1, in which every token allowed relays.
 _SCOPES_1 = {"call", "copy", "load", "files"}

@@ -20,6 +20,7 @@ __all__ = [
     "ArgumentError",
     "ArtifactError",
     "BackendError",
+    "CertificateError",
     "ConnectError",
     "ConnectTimeoutError",
     "ConnectionLostError",
@@ -32,6 +33,7 @@ __all__ = [
     "ProtocolError",
     "RemoteError",
     "ResultError",
+    "ServerBusyError",
     "SignatureError",
     "ToolchainError",
     "UnsupportedOperatorError",
@@ -131,7 +133,22 @@ class ConnectError(RemoteError):
 
 
 class AccessDeniedError(ConnectError):
-    """The server demands a token, or does not accept the one passed. Ask the server's owner for a token."""
+    """The server demands a token or a key, or does not accept the one passed. Ask its owner for one."""
+
+
+class CertificateError(ConnectError):
+    """One side of a TLS connection does not accept the certificate of the other.
+
+    The message says which side, and why: an unknown authority, another name, an expired certificate. Name the
+    authority with ``Tls(ca=...)`` or ``--ca``; ``farcall cert`` makes certificates for a trial.
+    """
+
+
+class ServerBusyError(ConnectError):
+    """The server has as many sessions open as its limits allow. Retry later.
+
+    ``farcall sessions URL`` lists them; ``farcall serve --sessions`` raises the limit.
+    """
 
 
 class ConnectionLostError(RemoteError):

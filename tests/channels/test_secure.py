@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect as ws_connect
 from websockets.uri import parse_uri
 
-from farcall.errors import ConnectError, MissingExtraError, ProtocolError, UsageError
+from farcall.errors import CertificateError, ConnectError, MissingExtraError, ProtocolError, UsageError
 from farcall.rpc.channels import Accepted, Tls, dial, listen
 from farcall.rpc.channels._layers import TlsLayer, WebSocketLayer
 
@@ -37,7 +37,7 @@ def refusal(at: Place, tls: Tls) -> str:
             raise ConnectError(connection.trouble() or "no reason")
         finally:
             connection.close()
-    with pytest.raises((ProtocolError, OSError)):
+    with pytest.raises((CertificateError, OSError)):
         arriving.result(SECONDS)
     return str(caught.value)
 

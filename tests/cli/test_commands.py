@@ -129,13 +129,13 @@ BAD = {
     "truncated": (["inspect", "cut.so"], 1, "cut.so"),
     "server unreachable": (
         ["run", "{artifact}", "--input", "image=x.npy", "--on", "tcp://127.0.0.1:1"],
-        1,
+        3,
         "serve",
     ),
     "bad address": (["run", "{artifact}", "--input", "image=x.npy", "--on", "board"], 1, "tcp://"),
     "wrong key": (
         ["run", "{artifact}", "--input", "image=x.npy", "--on", "{server}", "--key", "x"],
-        1,
+        5,
         "key",
     ),
     "no such command": (["biuld"], 2, "biuld"),

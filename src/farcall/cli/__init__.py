@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import NoReturn
 
 import click
 
 import farcall
+from farcall.cli import _exit, _talk
 from farcall.errors import FarcallError
 
 __all__ = ["main"]
 __dir__ = __all__.copy
 
-_COMMANDS = ("demo", "build", "run", "inspect", "stubgen", "serve", "token", "cert", "config")
+# The names and their lines of `--help`, which imports none of the modules.
+_COMMANDS = {
+    "demo": "Take a real model through all steps.",
+    "build": "Build an ONNX model into one file.",
+    "run": "Run a model or an artifact on .npy files.",
+    "inspect": "Show what an artifact, a library or a model is.",
+    "stubgen": "Write typed stubs of a library's functions.",
+    "serve": "Offer this machine to sessions.",
+    "token": "Manage the tokens that admit clients to a server.",
+    "cert": "Make certificates for a trial of TLS.",
+    "config": "Show settings, and the flags for a build of kernels.",
+}
 
 
 class _Commands(click.Group):
@@ -32,13 +45,17 @@ class _Commands(click.Group):
                 f"no command `{cmd_name}`{meant}; the commands are {', '.join(_COMMANDS)}", ctx
             )
         command: click.Command = importlib.import_module(f"farcall.cli.{cmd_name}").command
-        return command
+        return _talk.with_options(command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_exit.epilog())
 @click.version_option(farcall.__version__, prog_name="farcall")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Call compiled kernels across every boundary.
 
     \b
@@ -48,13 +65,21 @@ def cli(debug: bool) -> None:
     farcall serve                                  offer this machine to sessions
     farcall run model.so --input x=x.npy --on tcp://board:9090
     """
+    from farcall.cli import _settings
+
+    files = _settings.from_files()
+    ctx.default_map = _settings.default_map(files)
+    _talk.set_color(files["color"].value if "color" in files else None)
+    if "cache-dir" in files:
+        os.environ.setdefault("FARCALL_CACHE_DIR", files["cache-dir"].value)
+
+
+_talk.with_options(cli)
 
 
 def main() -> NoReturn:
-    """Run the command line. The exit code is 0 for success, 1 for a failure, and 2 for wrong usage."""
-    debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")  # the user may write it anywhere
+    """Run the command line. ``farcall --help`` lists the exit codes."""
+    debug = "--debug" in sys.argv[1:]  # known before click reads the options, since that may fail too
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as error:
@@ -62,18 +87,22 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(_exit.INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)  # the reader of the output has closed the pipe, as `| head` does
     except Exception as error:
         if debug:
             raise
         click.echo(_explain(error), err=True)
-        sys.exit(1)
+        sys.exit(_exit.exit_code(error))
 
 
 def _explain(error: Exception) -> str:
-    """The text for the user. An unexpected error also shows its type, and how to see the traceback."""
+    """The text for the user: the error and the page about it, or that it is a bug."""
     if isinstance(error, FarcallError | TypeError | ValueError | OSError):
-        return f"error: {error}"
-    return f"error: {type(error).__name__}: {error} (--debug shows where)"
+        page = getattr(error, "url", None)
+        return f"error: {error}" + (f"\nsee: {page}" if page else "")
+    return (
+        f"error: this is a bug in farcall: {type(error).__name__}: {error}\n"
+        "Run the command again with --debug, and report the traceback that it shows."
+    )

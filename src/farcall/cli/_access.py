@@ -1,4 +1,4 @@
-"""The options by which a command that opens a session identifies itself to the server."""
+"""The options by which a command that opens a session reaches the server, and identifies itself to it."""
 
 from __future__ import annotations
 
@@ -8,37 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+from farcall.cli import _recent
+from farcall.cli._settings import setting
+from farcall.errors import UsageError
 
 if TYPE_CHECKING:
     from farcall.rpc import Session
 
-_File = click.Path(dir_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option("--key", default="", help="Key of the server, if it has one."),
-    click.option(
-        "--token",
-        default=None,
-        envvar="FARCALL_TOKEN",
-        help="Token for the server. The variable FARCALL_TOKEN hides it from `ps`.",
-    ),
-    click.option(
-        "--ca",
-        type=_File,
-        default=None,
-        help="Certificate of the authority that signed the server's certificate (tls://, wss://).",
-    ),
-    click.option("--cert", type=_File, default=None, help="Your own certificate."),
-    click.option("--cert-key", type=_File, default=None, help="Private key of your certificate."),
-)
+_OPTIONS = ("via", "timeout", "key", "token", "token-file", "ca", "cert", "cert-key")
 
 
 @dataclass(frozen=True)
 class Access:
     """The values of the options."""
 
+    via: tuple[str, ...]
+    timeout: float | None
     key: str
     token: str | None
+    token_file: Path | None
     ca: Path | None
     cert: Path | None
     cert_key: Path | None
@@ -47,25 +35,38 @@ class Access:
         """Open a session, as :func:`farcall.connect` does."""
         from farcall.rpc import Tls, connect
 
-        tls = Tls(self.ca, self.cert, self.cert_key)
-        return connect(url, self.key, token=self.token, tls=tls)
+        session = connect(
+            url,
+            self.key,
+            via=self.via,
+            timeout=self.timeout or 10.0,
+            call_timeout=self.timeout,
+            token=self.token or self._token_of_file(),
+            tls=Tls(self.ca, self.cert, self.cert_key),
+        )
+        _recent.remember(url)
+        return session
+
+    def _token_of_file(self) -> str | None:
+        if self.token_file is None:
+            return None
+        try:
+            return self.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise UsageError(
+                f"token file {str(self.token_file)!r}: {why}; write a token of `farcall token create` into it"
+            ) from None
 
 
 def access_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, which gets their values as its argument ``access``."""
 
     @functools.wraps(command)
-    def with_access(
-        *args: Any,
-        key: str,
-        token: str | None,
-        ca: Path | None,
-        cert: Path | None,
-        cert_key: Path | None,
-        **rest: Any,
-    ) -> None:
-        command(*args, access=Access(key, token, ca, cert, cert_key), **rest)
+    def with_access(*args: Any, **values: Any) -> None:
+        access = Access(**{name: values.pop(name) for name in Access.__dataclass_fields__})
+        command(*args, access=access, **values)
 
-    for option in reversed(_OPTIONS):
-        with_access = option(with_access)
+    for name in reversed(_OPTIONS):
+        with_access = setting(name)(with_access)
     return with_access

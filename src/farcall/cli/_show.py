@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from farcall.cli import _talk
+from farcall.cli._talk import note
+
+__all__ = ["as_json", "note", "size", "table"]
+
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table on stdout. A ``>`` at the end of a column's name aligns the column to the right."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table on stdout. A ``>`` at the end of a column's name aligns the column to the right.
 
+    A pipe gets the same cells as plain text, one line a row: a pipe has no width, and cells that are folded
+    would break ``grep``.
+    """
+    right = [name.endswith(">") for name in columns]
+    cells = [[name.rstrip(">") for name in columns], *([str(cell) for cell in row] for row in rows)]
+    if not _talk.rich_output() or not _rich_table(title, right, cells):
+        click.echo(f"{title}\n{_plain_table(right, cells)}")
+
+
+def _plain_table(right: Sequence[bool], cells: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def _rich_table(title: str, right: Sequence[bool], cells: Sequence[Sequence[str]]) -> bool:
+    """Print a table by rich; False: rich is not installed."""
+    try:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
     grid = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        grid.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
-    for row in rows:
-        grid.add_row(*(Text(str(cell)) for cell in row))  # no markup: `float32[n, 10]` is text
-    console = Console()
-    # A pipe has no width. Cells that are folded at 80 columns would break `grep`.
-    (console if console.is_terminal else Console(width=200)).print(grid)
+    for name, is_right in zip(cells[0], right, strict=True):
+        grid.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for row in cells[1:]:
+        grid.add_row(*map(Text, row))  # no markup: `float32[n, 10]` is text
+    _talk.console().print(grid)
+    return True
 
 
-def as_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    click.echo(json.dumps(value, indent=2))
+def as_json(name: str, value: Mapping[str, Any], version: int = 1) -> None:
+    """Print one JSON object on stdout. It says which schema of docs/schemas it follows.
+
+    Args:
+        name: of the command, such as ``"token list"``.
+        value: the object.
+        version: of the schema. A new field keeps it; a field that goes or changes its meaning raises it.
+    """
+    click.echo(json.dumps({"schema": schema(name, version), **value}, indent=2))
 
 
-def note(text: str) -> None:
-    """Print a note for the user on stderr, so that stdout holds only the result."""
-    click.echo(text, err=True)
+def schema(name: str, version: int = 1) -> str:
+    """The name of a command's schema: ``farcall.token-list/1``."""
+    return f"farcall.{name.replace(' ', '-')}/{version}"
 
 
-def size(nbytes: int) -> str:
+def size(nbytes: float) -> str:
     """``nbytes`` in a readable unit: ``183.4 KiB``."""
     amount = float(nbytes)
     for unit in ("B", "KiB", "MiB"):

@@ -8,21 +8,16 @@ from typing import Any
 import click
 
 from farcall.cli import _show
+from farcall.cli._settings import setting
 
 
-@click.command("build", short_help="Build an ONNX model into one file.")
+@click.command("build")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Path of the artifact.")
-@click.option(
-    "--backends", default="c", show_default=True, help="Names of backends, in order of priority: a,b,c."
-)
-@click.option(
-    "--target",
-    default=None,
-    help="Machine to compile for, such as aarch64-linux-musl. [default: this machine]",
-)
+@setting("backends")
+@setting("target")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@setting("json")
 def command(
     model: Path, output: Path, backends: str, target: str | None, svg: Path | None, json_: bool
 ) -> None:
@@ -49,7 +44,7 @@ def command(
         "regions": region_rows(plan.regions),
     }
     if json_:
-        _show.as_json(report)
+        _show.as_json("build", report)
         return
     _show.note(str(plan))
     _show.note(f"main{plan.signature}")

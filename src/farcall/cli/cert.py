@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from farcall.cli import _show
+from farcall.cli._settings import setting
 
 
-@click.command("cert", short_help="Make certificates for a trial of TLS.")
+@click.command("cert")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--name",
@@ -18,7 +19,7 @@ from farcall.cli import _show
     help="Name or IP address of the server; repeat it for several. [default: localhost and 127.0.0.1]",
 )
 @click.option("--days", default=90, show_default=True, help="Days until the certificates expire.")
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@setting("json")
 def command(folder: Path, names: tuple[str, ...], days: int, json_: bool) -> None:
     """Make a certificate authority, a server's certificate and a client's certificate in FOLDER.
 
@@ -32,7 +33,7 @@ def command(folder: Path, names: tuple[str, ...], days: int, json_: bool) -> Non
 
     files = [str(path) for path in make_certificates(folder, names or ("localhost", "127.0.0.1"), days)]
     if json_:
-        _show.as_json({"files": files})
+        _show.as_json("cert", {"files": files})
         return
     for file in files:
         click.echo(file)

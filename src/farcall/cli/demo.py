@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.cli import _show
+from farcall.cli._settings import setting
 from farcall.cli.build import region_rows
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ REPEATS = 30
 Route = Callable[["np.ndarray"], "np.ndarray"]
 
 
-@click.command("demo", short_help="Take a real model through all steps.")
+@click.command("demo")
 @click.option(
     "--output",
     default="farcall-demo",
@@ -37,7 +38,7 @@ Route = Callable[["np.ndarray"], "np.ndarray"]
     show_default=True,
     help="Folder for the files that the demo writes.",
 )
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@setting("json")
 def command(output: Path, json_: bool) -> None:
     """Cut a model between an example accelerator and the C backend; run it here and in a server.
 
@@ -67,7 +68,7 @@ def command(output: Path, json_: bool) -> None:
         "svg": str(output / "partition.svg"),
     }
     if json_:
-        _show.as_json(report)
+        _show.as_json("demo", report)
     else:
         _print(report, str(plan), artifact)
 

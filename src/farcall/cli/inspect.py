@@ -11,11 +11,12 @@ import msgspec
 from farcall.abi import Signature, TensorSpec
 from farcall.abi._structure import slots
 from farcall.cli import _show
+from farcall.cli._settings import setting
 
 
-@click.command("inspect", short_help="Show the contents of an artifact.")
+@click.command("inspect")
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object: the whole manifest.")
+@setting("json", help="Print one JSON object: the whole manifest.")
 def command(artifact: Path, json_: bool) -> None:
     """Show functions, Signatures, regions, constants, target and versions of ARTIFACT.
 
@@ -29,7 +30,7 @@ def command(artifact: Path, json_: bool) -> None:
 
     manifest = inspect(artifact)
     if json_:
-        _show.as_json({"artifact_bytes": artifact.stat().st_size, **msgspec.to_builtins(manifest)})
+        _show.as_json("inspect", {"artifact_bytes": artifact.stat().st_size, **msgspec.to_builtins(manifest)})
         return
     click.echo(f"{artifact}: {_show.size(artifact.stat().st_size)}")
     facts = [

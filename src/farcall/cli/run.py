@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from farcall.cli import _show
 from farcall.cli._access import Access, access_options
-from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
-from farcall.toolchain._room import room_to
+from farcall.cli._settings import setting
 
 if TYPE_CHECKING:
     import numpy as np
 
     from farcall.abi import Signature
 
+_CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and seconds
 
-@click.command("run", short_help="Run a model or an artifact on .npy files.")
+
+@click.command("run")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--input",
@@ -31,21 +33,16 @@ if TYPE_CHECKING:
     help="One input; repeat it for each. A nested input has a path (tokens.ids.1=FILE.npy), and a number may "
     "replace the file (scale=0.5).",
 )
-@click.option("--on", "url", default=None, metavar="URL", help="Run on the server at this address.")
+@setting("on", metavar="URL", help="Run on the server at this address.")
 @access_options
-@click.option(
-    "--backends",
-    default="c",
-    show_default=True,
-    help="For an ONNX model: names of backends, in order of priority.",
-)
+@setting("backends")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy files.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path),
     help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@setting("json")
 def command(
     model: Path,
     inputs: tuple[str, ...],
@@ -66,6 +63,7 @@ def command(
     """
     import farcall as fc
     from farcall.artifact import inspect
+    from farcall.cli._arguments import read_inputs, result_arrays
 
     with ExitStack() as stack:
         if trace is not None:
@@ -73,21 +71,26 @@ def command(
         artifact = _artifact(model, backends, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
-        result, seconds = _call(artifact, signature, values, url, access, stack)
+        timed = _call(artifact, signature, values, url, access, stack, once=trace is not None)
+        result = timed.result
         results = result_arrays(signature, result)
     rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
         for row, array in zip(rows, results.values(), strict=True):
             row["file"] = str(_save(output, str(row["name"]), array))
     if json_:
-        _show.as_json({"on": url or "this process", "seconds": seconds, "outputs": rows})
+        _show.as_json("run", {"on": url or "this process", **timed.facts(), "outputs": rows})
         return
-    columns = ("name", "dtype", "shape", "min>", "mean>", "max>", "file")
+    columns = ("name", "dtype", "shape", "min>", "mean>", "max>", *(("file",) if output else ()))
     _show.table(
-        f"main on {url or 'this process'}: {seconds * 1e3:.3f} ms",
+        f"main on {url or 'this process'}: {timed}",
         columns,
-        [[row.get(column.rstrip(">"), "") for column in columns] for row in rows],
+        [[_cell(row.get(column.rstrip(">"), "")) for column in columns] for row in rows],
     )
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
@@ -95,6 +98,7 @@ def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
     if model.suffix != ".onnx":
         return model
     import farcall as fc
+    from farcall.toolchain._room import room_to
 
     plan = fc.partition(model, backends=[name.strip() for name in backends.split(",") if name.strip()])
     with room_to(f"build {str(model)!r}"):
@@ -109,9 +113,12 @@ def _call(
     url: str | None,
     access: Access,
     stack: ExitStack,
-) -> tuple[Any, float]:
-    """Call ``main``; returns the result, and the seconds that the call took."""
+    *,
+    once: bool,
+) -> _Timed:
+    """Call ``main``, several times if it is quick, so that the time is not that of a cold first call."""
     import farcall as fc
+    from farcall.cli._arguments import call_arguments
 
     main: Any
     if url is None:
@@ -124,9 +131,38 @@ def _call(
             for index, value in values.items()
         }
     args, kwargs = call_arguments(signature, values)
-    start = time.perf_counter()
-    result = main(*args, **kwargs)
-    return result, time.perf_counter() - start
+    once = once or any(getattr(leaf, "access", "in") != "in" for leaf in signature.inputs)
+    seconds: list[float] = []
+    while not seconds or (not once and len(seconds) < _CALLS and sum(seconds) < _SECONDS):
+        start = time.perf_counter()
+        result = main(*args, **kwargs)
+        seconds.append(time.perf_counter() - start)
+    return _Timed(result, seconds)
+
+
+class _Timed(NamedTuple):
+    """A result, and the seconds of each call."""
+
+    result: Any
+    seconds: list[float]
+
+    def facts(self) -> dict[str, object]:
+        """The times for ``--json``."""
+        first, *warm = self.seconds
+        return {
+            "seconds": statistics.median(warm) if warm else first,
+            "first_call_seconds": first,
+            "calls": len(self.seconds),
+        }
+
+    def __str__(self) -> str:
+        first, *warm = self.seconds
+        if not warm:
+            return f"{first * 1e3:.3f} ms (one call)"
+        return (
+            f"{statistics.median(warm) * 1e3:.3f} ms (median of {len(warm)} calls; "
+            f"the first took {first * 1e3:.3f} ms)"
+        )
 
 
 def _row(name: str, array: np.ndarray) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _Seconds = click.FloatRange(min=0)
 _STDIO = ("stdio", "init", "relay", "memory")  # the options that apply to one session on a pipe
 
 
-@click.command("serve", short_help="Offer this machine to sessions.")
+@click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",

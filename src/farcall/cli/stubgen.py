@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from farcall.ffi._exported import Exported
 
 
-@click.command("stubgen", short_help="Write typed stubs of a library's functions.")
+@click.command("stubgen")
 @click.argument("library", type=click.Path(path_type=Path))
 @click.option(
     "-o",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.cli import _show
+from farcall.cli._settings import setting
 
 if TYPE_CHECKING:
     from farcall.rpc.tokens import Token, TokenFile
@@ -21,10 +22,10 @@ _file_option = click.option(
     default=None,
     help="Token file of the server. [default: ~/.config/farcall/tokens.json]",
 )
-_json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+_json_option = setting("json")
 
 
-@click.group("token", short_help="Manage the tokens that admit clients to a server.")
+@click.group("token")
 def command() -> None:
     """Manage tokens. A server that runs with `--tokens FILE` demands a token from every client.
 
@@ -63,7 +64,7 @@ def create(name: str, scopes: tuple[str, ...], days: float, path: Path | None, j
     file = _token_file(path)
     text = file.create(name, scopes or _SCOPES, days if days != 0 else None)
     if json_:
-        _show.as_json({"token": text, "file": str(file.path)})
+        _show.as_json("token create", {"token": text, "file": str(file.path)})
         return
     click.echo(text)
     _show.note(f"Keep this token secret. It is not stored; {file.path} has only its hash.")
@@ -83,7 +84,7 @@ def list_(path: Path | None, json_: bool) -> None:
         raise UsageError(f"{path}: no such token file; `farcall token create NAME --file {path}` makes one")
     rows = [_row(token, now) for token in file.tokens()]
     if json_:
-        _show.as_json({"file": str(file.path), "tokens": rows})
+        _show.as_json("token list", {"file": str(file.path), "tokens": rows})
         return
     columns = ("name", "scopes", "created", "expires", "state")
     cells = [[" ".join(row["scopes"]) if c == "scopes" else row[c] for c in columns] for row in rows]

@@ -20,7 +20,7 @@ class Connection:
         address: of the server.
         channel: carries the handshake.
         shakes_hands: whether there is a handshake; on a pipe the packets begin at once, as in TVM.
-        trouble: returns the reason why the connection ended, if it is known, else None.
+        trouble: returns the error that ended the connection, if it is known, else None.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Connection:
         shakes_hands: bool = True,
         packets: Channel | None = None,
         on_close: Callable[[], object] | None = None,
-        trouble: Callable[[], str | None] = lambda: None,
+        trouble: Callable[[], Exception | None] = lambda: None,
     ) -> None:
         self.address = address
         self.channel = channel

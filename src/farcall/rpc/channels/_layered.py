@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from farcall._core import Channel
-from farcall.errors import ConnectError, ConnectTimeoutError, ProtocolError
+from farcall.errors import CertificateError, ConnectError, ConnectTimeoutError, ProtocolError
 from farcall.rpc.channels._connection import Accepted, Connection
 from farcall.rpc.channels._layers import Layer, Stack, TlsLayer, WebSocketLayer
 from farcall.rpc.channels._listener import Arrival, Listener, Opener
@@ -32,9 +32,10 @@ def dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
     outer = open_socket(address, deadline)
     try:
         early = shake(layer, outer, deadline)
-    except ProtocolError as error:
+    except (ProtocolError, CertificateError) as error:
         outer.close()
-        raise ConnectError(f"{address}: {error}") from None
+        kind = CertificateError if isinstance(error, CertificateError) else ConnectError
+        raise kind(f"{address}: {error}") from None
     except TimeoutError:
         outer.close()
         raise ConnectTimeoutError(f"{address}: no answer in time{where}") from None

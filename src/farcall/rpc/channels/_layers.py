@@ -7,7 +7,7 @@ import ssl
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from farcall.errors import MissingExtraError, ProtocolError
+from farcall.errors import CertificateError, MissingExtraError, ProtocolError
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
@@ -34,6 +34,7 @@ class Layer(Protocol):
 
         Raises:
             ProtocolError: the peer speaks another protocol, or closed too early.
+            CertificateError: one side does not accept the certificate of the other.
         """
 
     def send(self, data: bytes) -> None:
@@ -82,7 +83,7 @@ class TlsLayer:
                 self._advance()
             return self._read() if self.ready else b""
         except ssl.SSLError as error:
-            raise ProtocolError(f"TLS: {_reason(error)}") from None
+            raise _tls_error(error) from None
 
     def _advance(self) -> None:
         try:
@@ -116,7 +117,7 @@ class TlsLayer:
         return self._outgoing.read()
 
 
-def _reason(error: ssl.SSLError) -> str:
+def _tls_error(error: ssl.SSLError) -> CertificateError | ProtocolError:
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = error.verify_message.rstrip(".")
         cure = (
@@ -124,15 +125,19 @@ def _reason(error: ssl.SSLError) -> str:
             if "expired" in problem
             else "name the CA that signed it (Tls(ca=...), --ca), and use a server name that it contains"
         )
-        return f"the peer's certificate is not accepted: {problem}; {cure}"
+        return CertificateError(f"TLS: the peer's certificate is not accepted: {problem}; {cure}")
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "certificate required" in reason:
-        return f"{reason}: the peer asks for a certificate of this side; pass Tls(ca, cert, key), or --cert"
-    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
-        return (
-            f"{reason}: the peer does not accept this side's certificate; pass one that the peer's CA signed"
+        return CertificateError(
+            f"TLS: {reason}: the peer asks for a certificate of this side; pass Tls(ca, cert, key), or --cert"
         )
-    return f"{reason}; does the peer speak TLS 1.3, with a certificate that this side's CA signed?"
+    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+        return CertificateError(
+            f"TLS: {reason}: the peer does not accept this side's certificate; "
+            "pass one that the peer's CA signed"
+        )
+    kind = CertificateError if "certificate" in reason else ProtocolError
+    return kind(f"TLS: {reason}; does the peer speak TLS 1.3, with a certificate that this side's CA signed?")
 
 
 # ---- WebSocket

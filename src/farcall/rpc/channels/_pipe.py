@@ -38,10 +38,10 @@ def dial_pipe(address: Address) -> Connection:
         os.close(child_write)
     channel = Channel(read, write)
 
-    def trouble() -> str | None:
+    def trouble() -> ConnectError | None:
         code = process.poll()
         ended = f"`{address.command[0]}` ended with status {code} before a session began"
-        return None if code is None else f"{ended}; run it in a shell to see why"
+        return None if code is None else ConnectError(f"{ended}; run it in a shell to see why")
 
     return Connection(address, channel, shakes_hands=False, on_close=lambda: _end(process), trouble=trouble)
 

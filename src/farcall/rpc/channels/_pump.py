@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 
-from farcall.errors import ProtocolError
+from farcall.errors import CertificateError, ProtocolError
 from farcall.rpc.channels._layers import Layer
 from farcall.rpc.channels._sockets import remaining
 
@@ -80,7 +80,7 @@ class Pump:
     """
 
     def __init__(self, layer: Layer, outer: socket.socket, inner: socket.socket, early: bytes = b"") -> None:
-        self.trouble: str | None = None
+        self.trouble: Exception | None = None
         self._layer = layer
         self._outer = outer
         self._inner = inner
@@ -99,11 +99,11 @@ class Pump:
         outward = asyncio.create_task(self._outward())
         try:
             await self._until_done(inward, outward, writing)
-        except (ProtocolError, OSError) as error:
-            self.trouble = str(error)
+        except (ProtocolError, CertificateError, OSError) as error:
+            self.trouble = error
         finally:
             if not writing.done():
-                with contextlib.suppress(TimeoutError, ProtocolError):
+                with contextlib.suppress(TimeoutError, ProtocolError, CertificateError):
                     await asyncio.wait_for(self._flush(), _LINGER_SECONDS)
             await _cancel(inward, outward, writing)
             self.close()
@@ -211,7 +211,7 @@ class PumpThread:
         """Wait until the last bytes are written; the session has closed its socket."""
         self._thread.join(_LINGER_SECONDS)
 
-    def trouble(self) -> str | None:
+    def trouble(self) -> Exception | None:
         """The error that ended the connection, or None."""
         self._thread.join(_LOOK_SECONDS)
         return self._pump.trouble

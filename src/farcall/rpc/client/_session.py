@@ -29,6 +29,7 @@ from farcall.rpc.client._remote import Remote, Stats
 from farcall.rpc.client._timing import Timing, TimingOptions
 from farcall.rpc.shared._hops import Hop, hop_values
 from farcall.rpc.shared._limits import Limits
+from farcall.rpc.shared._lines import kind_of
 
 if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
@@ -75,14 +76,14 @@ class Session:
     def _begin(self, constructor: tuple[Any, ...]) -> None:
         try:
             answer = self._start(constructor)
-        except errors.AccessDeniedError as error:
+        except (errors.AccessDeniedError, errors.CertificateError, errors.ServerBusyError) as error:
             self.close()
-            raise errors.AccessDeniedError(f"{self.url}: {error}") from None
+            raise type(error)(f"{self.url}: {error}") from None
         except errors.RemoteError as error:
             self.close()
             lost, late = (isinstance(error, kind) for kind in (ConnectionLostError, DeadlineExceededError))
             reason = self._connection.trouble() if lost else None
-            kind = ConnectTimeoutError if late else ConnectError
+            kind = ConnectTimeoutError if late else kind_of(reason)
             raise kind(f"{self.url}: no session: {reason or error}") from None
         except BaseException:
             self.close()

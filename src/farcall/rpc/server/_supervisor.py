@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 
-from farcall.errors import AccessDeniedError, ProtocolError, UsageError
+from farcall.errors import AccessDeniedError, CertificateError, ProtocolError, UsageError
 from farcall.rpc.channels import Accepted, Arrival, Listener
 from farcall.rpc.server._admission import Admission
 from farcall.rpc.server._hangup import HangupWatch
@@ -211,7 +211,7 @@ class Supervisor:
                     hello = await self._handshake(line.socket)
                     grant = await self._admit(line, hello)
                     stack.pop_all()
-        except (TimeoutError, ProtocolError, AccessDeniedError, OSError) as error:
+        except (TimeoutError, ProtocolError, AccessDeniedError, CertificateError, OSError) as error:
             self._admission.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
             self._tell("refused", peer=arrival.peer, reason=str(error) or type(error).__name__)
             return
@@ -283,7 +283,7 @@ class Supervisor:
         token = None if grant is None or grant.token is None else grant.token.name
         if (full := self._full(token, source)) is not None:
             self._tell("refused", peer=line.peer, reason=full)
-            await last_words(line.socket, f"ConnectionLostError: {full}")
+            await last_words(line.socket, f"ServerBusyError: {full}")
             return
         session = SessionRunner(next(self._numbers), line, grant, self._limits, source)
         self._sessions[session.number] = session

@@ -16,7 +16,7 @@ import struct
 from dataclasses import dataclass
 
 from farcall import _core
-from farcall.errors import ConnectError, ProtocolError, UsageError
+from farcall.errors import AccessDeniedError, ConnectError, ProtocolError, UsageError
 
 MAGIC = _core.HANDSHAKE["magic"]
 _I32 = struct.Struct("<i")
@@ -159,7 +159,7 @@ class ClientHandshake(_Handshake):
         outcome, need, key = _core.read_welcome(self._take(data), self._max)
         self.needed = need - len(self._bytes)
         if outcome == "mismatch":
-            raise ConnectError(
+            raise AccessDeniedError(
                 f"the server refused the key {self._key!r}; pass the one that it was started with (key=...)"
             )
         if outcome == "duplicate":

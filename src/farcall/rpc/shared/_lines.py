@@ -57,13 +57,19 @@ def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshak
         while handshake.needed:
             handshake.feed(_receive(connection, handshake.needed, deadline))
     except ConnectError as error:
-        raise ConnectError(f"{url}: {connection.trouble() or error}") from None
+        trouble = connection.trouble() or error
+        raise kind_of(trouble)(f"{url}: {trouble}") from None
     except DeadlineExceededError:
         text = "it accepts connections, but did not answer in time"
         raise ConnectTimeoutError(f"{url}: {text}; {_CURE}") from None
     except ConnectionLostError as error:
-        reason = connection.trouble() or f"{error} in the handshake; {_CURE}"
-        raise ConnectError(f"{url}: {reason}") from None
+        cause = connection.trouble()
+        raise kind_of(cause)(f"{url}: {cause or f'{error} in the handshake; {_CURE}'}") from None
+
+
+def kind_of(reason: Exception | None) -> type[ConnectError]:
+    """The class of the error that says why no session could be opened."""
+    return type(reason) if isinstance(reason, ConnectError) else ConnectError
 
 
 def _receive(connection: Connection, size: int, deadline: float) -> bytes:

@@ -13,14 +13,14 @@ bin=$(dirname "$python")
 dest=${FARCALL_DEST:-src/farcall}
 
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
-    CC="$python -m ziglang cc"
-    CXX="$python -m ziglang c++"
-    export CC CXX
+    FARCALL_ZIG=$("$python" -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))')
+    CMAKE_TOOLCHAIN_FILE=$PWD/scripts/zig.cmake
+    export FARCALL_ZIG CMAKE_TOOLCHAIN_FILE
 fi
 tool() { if [ -x "$bin/$1" ]; then echo "$bin/$1"; else command -v "$1"; fi; }
 
 # One build folder per compiler and variant, so that they do not share objects.
-variant=$(printf '%s' "${CC:-default}-${FARCALL_SANITIZE:-plain}-$python" | cksum | cut -d ' ' -f 1)
+variant=$(printf '%s' "${CC:-default}-${CMAKE_TOOLCHAIN_FILE:-}-${FARCALL_SANITIZE:-plain}-$python" | cksum | cut -d ' ' -f 1)
 build=build/native-$variant
 mkdir -p build
 "$(tool cmake)" -S . -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$(tool ninja)" \

@@ -39,12 +39,10 @@ header=$($bin/python -c 'import sysconfig; print(sysconfig.get_path("include") +
 
 pip() { $bin/python -m pip --disable-pip-version-check "$@"; }
 pip install -q --upgrade 'pip>=25.1'
+extras=compile
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
-    say "no C compiler here: using the ziglang package's"
-    pip install -q ziglang
-    # The path of the program: pip's isolated build would not find `python -m ziglang`.
-    CC="$($bin/python -c 'import os, ziglang; print(os.path.join(os.path.dirname(ziglang.__file__), "zig"))') cc"
-    export CC
+    say "no C compiler here: using that of the ziglang package"
+    extras=compile,zig
 fi
 
 say "building and installing farcall"
@@ -55,6 +53,6 @@ if [ "$what" = test ]; then
     done
     touch .venv/.test
 else
-    pip install -q -e '.[compile]'
+    pip install -q -e ".[$extras]"
 fi
 touch .venv/.run

@@ -72,7 +72,7 @@ def test_without_a_system_compiler_ziglang_is_taken(monkeypatch: pytest.MonkeyPa
 def test_no_compiler_at_all_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("farcall.toolchain._compiler._zig_command", lambda word: None)
-    with pytest.raises(ToolchainError, match=r"pip install 'farcall\[compile\]'"):
+    with pytest.raises(ToolchainError, match=r"pip install 'farcall\[zig\]'"):
         find_compiler()
     with pytest.raises(ToolchainError, match="no compiler for s390x-linux-musl"):
         find_compiler(Target.parse("s390x-linux-musl"))

@@ -126,7 +126,7 @@ def find_compiler(target: Target | None = None, language: str = "c") -> Compiler
     what = f"no {where.title} compiler found (looked for {looked} and ziglang)"
     if not target.is_host:
         what = f"no compiler for {target.triple} found (this machine is {Target.host().triple})"
-    raise ToolchainError(f"{what}; run: pip install 'farcall[compile]'")
+    raise ToolchainError(f"{what}; run: pip install 'farcall[zig]'")
 
 
 def compiler_identity(language: str) -> str:

@@ -29,6 +29,7 @@ _LAZY = {
     "system_lib": "farcall.ffi",
     "Tensor": "farcall.ffi",
     "use_stream": "farcall.ffi",
+    "Progress": "farcall._progress",
     "Array": "farcall.abi",
     "Signature": "farcall.abi",
     "TensorSpec": "farcall.abi",
@@ -67,6 +68,7 @@ __all__ = [
     "Function",
     "Module",
     "Plan",
+    "Progress",
     "RemoteError",
     "Session",
     "Shape",
@@ -108,6 +110,7 @@ if TYPE_CHECKING:
     from farcall import rpc as rpc
     from farcall import testing as testing
     from farcall import toolchain as toolchain
+    from farcall._progress import Progress
     from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, partition
     from farcall.errors import FarcallError, RemoteError, UsageError

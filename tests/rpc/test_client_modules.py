@@ -114,23 +114,6 @@ def test_hints_that_are_none(session: Session, hint: str) -> None:
             session.get_function(f"farcall.rpc.{name}")(*args)
 
 
-def test_a_long_upload_shows_its_progress(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-    import sys
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    session.upload(bytes(9 << 20), "zeros.bin")
-    assert "upload zeros.bin" in terminal.getvalue()
-    session.upload(b"short", "short.bin")
-    assert "short.bin" not in terminal.getvalue()
-
-
 # ---- the session
 
 

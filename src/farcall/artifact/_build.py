@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from farcall import __version__
 from farcall._blame import blame
+from farcall._progress import Phase, Report
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
@@ -53,8 +54,10 @@ _LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
 
-def build(plan: Plan, target: Target) -> Artifact:
+def build(plan: Plan, target: Target, progress: Report | None = None) -> Artifact:
     """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
+
+    ``progress`` is told about the phases ``generate``, ``compile`` and ``link``.
 
     Raises:
         ToolchainError: there is no compiler for the target, or the compiler rejected the code.
@@ -63,12 +66,12 @@ def build(plan: Plan, target: Target) -> Artifact:
         UsageError: a temporary file cannot be written, for example because no space is left.
     """
     with room_to(f"build {plan.model.name!r}"):
-        return _build(plan, target)
+        return _build(plan, target, progress)
 
 
-def _build(plan: Plan, target: Target) -> Artifact:
+def _build(plan: Plan, target: Target, progress: Report | None) -> Artifact:
     compiler = find_compiler(target)
-    codes = {region.name: _generate(plan.backends[region.backend], region) for region in plan.regions}
+    codes = _generate_all(plan, progress)
     constants = Constants(target.big_endian)
     for name, code in codes.items():
         constants.add_region(name, code.constants)
@@ -83,17 +86,28 @@ def _build(plan: Plan, target: Target) -> Artifact:
     artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         folder = Path(name)
-        objects = compile_sources(compiler, target, sources)
+        objects = compile_sources(compiler, target, sources, progress)
         flags = _check_objects(plan.regions, codes, objects)
         constants.write(folder / "constants.bin")
         (folder / "manifest.json").write_bytes(encode(manifest))
         objects.append(assemble(compiler, target, data_assembly(constants), folder, "farcall_data"))
         library = folder / "library.so"
-        link_shared(compiler, target, objects, library, flags)
+        link_shared(compiler, target, objects, library, flags, progress)
         _check_library(library, plan.regions, target, compiler)
         _seal(library)
         artifact.adopt(library)
     return artifact
+
+
+def _generate_all(plan: Plan, progress: Report | None) -> dict[str, RegionCode]:
+    """The code of each region, by the region's name."""
+    regions = plan.regions
+    phase = Phase(progress, "generate", len(regions), "regions", "generating code")
+    codes = {}
+    for region in regions:
+        codes[region.name] = _generate(plan.backends[region.backend], region)
+        phase.step(f"{len(codes)} of {len(regions)} regions")
+    return codes
 
 
 def _generate(backend: Backend, region: Region) -> RegionCode:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farcall._progress import Phase
 from farcall.library._manifest import ModelInfo
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from farcall._progress import Report
     from farcall.abi import Signature
     from farcall.artifact._artifact import Artifact
     from farcall.backends.base import Backend
@@ -21,12 +24,15 @@ if TYPE_CHECKING:
     from farcall.toolchain import Target
 
 
-def partition(model: ModelLike, backends: Sequence[str | Backend] = ("c",)) -> Plan:
+def partition(
+    model: ModelLike, backends: Sequence[str | Backend] = ("c",), *, progress: Report | None = None
+) -> Plan:
     """Cut a model into regions. The first backend that takes a node computes it.
 
     Args:
         model: an ONNX file, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects, in order of priority.
+        progress: called with each :class:`farcall.Progress` of the phases ``read`` and ``partition``.
 
     Returns:
         The plan, from which :meth:`Plan.build` builds an artifact.
@@ -42,8 +48,21 @@ def partition(model: ModelLike, backends: Sequence[str | Backend] = ("c",)) -> P
     from farcall.graph import cut, load_model
 
     chosen = resolve(backends)
+    reading = Phase(progress, "read", 1, "models", "reading the model")
     loaded = load_model(model)
-    return Plan(cut(loaded, chosen), {backend.name: backend for backend in chosen}, _describe(model, loaded))
+    nodes = len(loaded.graph)
+    reading.end(f"{nodes:,} nodes")
+    cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {nodes:,} nodes")
+    parts = cut(loaded, chosen)
+    cutting.end(_summary(parts.regions))
+    return Plan(parts, {backend.name: backend for backend in chosen}, _describe(model, loaded))
+
+
+def _summary(regions: Sequence[Region]) -> str:
+    """``3 regions: npu 2, c 1``."""
+    counts = Counter(region.backend for region in regions)
+    each = ", ".join(f"{backend} {count}" for backend, count in counts.items())
+    return f"{len(regions)} region{'s' * (len(regions) != 1)}: {each}"
 
 
 class Plan:
@@ -79,12 +98,14 @@ class Plan:
         """The name, opsets and hash of the model."""
         return self._model
 
-    def build(self, target: str | Target | None = None) -> Artifact:
+    def build(self, target: str | Target | None = None, *, progress: Report | None = None) -> Artifact:
         """Compile every region and link one library.
 
         Args:
             target: ``arch-linux-abi`` such as ``aarch64-linux-musl``, optionally followed by ``:cpu``;
                 default: this machine.
+            progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
+                ``link``.
 
         Raises:
             ToolchainError: there is no compiler for the target, or the compiler rejected the code.
@@ -95,7 +116,7 @@ class Plan:
         from farcall.artifact._build import build
         from farcall.toolchain import Target
 
-        return build(self, Target.parse(target))
+        return build(self, Target.parse(target), progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.

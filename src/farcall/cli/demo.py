@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.cli import _show
+from farcall.cli._progress import Show, quiet_option, shown
 from farcall.cli._settings import setting
 from farcall.cli.build import region_rows
 
@@ -38,8 +39,9 @@ Route = Callable[["np.ndarray"], "np.ndarray"]
     show_default=True,
     help="Folder for the files that the demo writes.",
 )
+@quiet_option
 @setting("json")
-def command(output: Path, json_: bool) -> None:
+def command(output: Path, quiet: bool, json_: bool) -> None:
     """Cut a model between an example accelerator and the C backend; run it here and in a server.
 
     The model, a small CNN, classifies 360 held-out scans of handwritten digits. The demo compares its
@@ -51,11 +53,13 @@ def command(output: Path, json_: bool) -> None:
     """
     model, accelerator, images, labels = _ingredients()
     _show.note("1. partition: decide which backend computes which nodes")
-    plan = _partition(model, accelerator, output)
+    with shown(quiet=quiet) as progress:
+        plan = _partition(model, accelerator, output, progress)
     _show.note("2. build: compile the regions into one file")
     artifact = output / "digits.so"
     start = time.perf_counter()
-    plan.build().save(artifact)
+    with shown(quiet=quiet) as progress:
+        plan.build(progress=progress).save(artifact)
     build_seconds = time.perf_counter() - start
     _show.note(
         f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
@@ -73,7 +77,7 @@ def command(output: Path, json_: bool) -> None:
         _print(report, str(plan), artifact)
 
 
-def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
+def _partition(model: Path, accelerator: Backend, output: Path, progress: Show | None) -> Plan:
     """Partition the model, and write the result as ONNX and as a picture."""
     import farcall as fc
     from farcall._files import write_beside
@@ -85,7 +89,7 @@ def _partition(model: Path, accelerator: Backend, output: Path) -> Plan:
         raise UsageError(
             f"cannot make the folder {str(output)!r}: {error.strerror}; name another with --output"
         ) from None
-    plan = fc.partition(model, backends=[accelerator, "c"])
+    plan = fc.partition(model, backends=[accelerator, "c"], progress=progress)
     write_beside(output / "partition.svg", plan.svg().encode())
     plan.save(output / "digits.partitioned.onnx")
     return plan

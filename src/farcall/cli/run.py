@@ -13,6 +13,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._access import Access, access_options
+from farcall.cli._progress import Show, quiet_option, shown
 from farcall.cli._settings import setting
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
+@quiet_option
 @setting("json")
 def command(
     model: Path,
@@ -51,6 +53,7 @@ def command(
     backends: str,
     output: Path | None,
     trace: Path | None,
+    quiet: bool,
     json_: bool,
 ) -> None:
     """Run MODEL (an ONNX model or an artifact) on .npy files.
@@ -68,10 +71,11 @@ def command(
     with ExitStack() as stack:
         if trace is not None:
             stack.enter_context(fc.trace(trace))
-        artifact = _artifact(model, backends, stack)
+        progress = stack.enter_context(shown(quiet=quiet))
+        artifact = _artifact(model, backends, progress, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
-        timed = _call(artifact, signature, values, url, access, stack, once=trace is not None)
+        timed = _call(artifact, signature, values, url, access, progress, stack, once=trace is not None)
         result = timed.result
         results = result_arrays(signature, result)
     rows = [_row(name, array) for name, array in results.items()]
@@ -93,17 +97,18 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _artifact(model: Path, backends: str, stack: ExitStack) -> Path:
+def _artifact(model: Path, backends: str, progress: Show | None, stack: ExitStack) -> Path:
     """``model`` itself if it is an artifact. An ONNX model is built into a temporary artifact."""
     if model.suffix != ".onnx":
         return model
     import farcall as fc
     from farcall.toolchain._room import room_to
 
-    plan = fc.partition(model, backends=[name.strip() for name in backends.split(",") if name.strip()])
+    names = [name.strip() for name in backends.split(",") if name.strip()]
+    plan = fc.partition(model, backends=names, progress=progress)
     with room_to(f"build {str(model)!r}"):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-")))
-        return plan.build().save(folder / f"{model.stem}.so")
+        return plan.build(progress=progress).save(folder / f"{model.stem}.so")
 
 
 def _call(
@@ -112,6 +117,7 @@ def _call(
     values: dict[int, Any],
     url: str | None,
     access: Access,
+    progress: Show | None,
     stack: ExitStack,
     *,
     once: bool,
@@ -125,9 +131,9 @@ def _call(
         main = fc.load_module(artifact)["main"]
     else:
         session = stack.enter_context(access.connect(url))
-        main = session.load_module(artifact)["main"]
+        main = session.load_module(artifact, progress=progress)["main"]
         values = {
-            index: session.tensor(value) if hasattr(value, "dtype") else value
+            index: session.tensor(value, progress=progress) if hasattr(value, "dtype") else value
             for index, value in values.items()
         }
     args, kwargs = call_arguments(signature, values)

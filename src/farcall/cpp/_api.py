@@ -12,6 +12,7 @@ from farcall.cpp._sources import as_functions, as_list, file_units
 from farcall.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from farcall._progress import Report
     from farcall.ffi import Module
 
 _Texts = Sequence[str] | str | None
@@ -34,6 +35,7 @@ def build_inline(
     embed_cubin: Mapping[str, bytes] | None = None,
     backend: str | None = None,
     output: str | None = None,
+    progress: Report | None = None,
 ) -> str:
     """Build a kernel library from source text, without loading it.
 
@@ -59,6 +61,8 @@ def build_inline(
         backend: ``"cuda"`` or None.
         output: the name of the file in the build directory; with ``.o``, an object file. Default: a name with
             the hash of the library's contents.
+        progress: called with each :class:`farcall.Progress` of the phases ``compile`` and ``link``; not
+            called if the library is in the cache.
 
     Returns:
         The library's path.
@@ -76,7 +80,9 @@ def build_inline(
     if cuda:
         units.append(Unit(f"{name}.cu", "cuda", cuda, {} if cpp else table))
     flags = Flags.of(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-    return build_job(Job(name, tuple(units), flags, dict(embed_cubin or {})), build_directory, output)
+    return build_job(
+        Job(name, tuple(units), flags, dict(embed_cubin or {})), build_directory, output, progress
+    )
 
 
 def load_inline(
@@ -93,6 +99,7 @@ def load_inline(
     embed_cubin: Mapping[str, bytes] | None = None,
     keep_module_alive: bool = True,
     backend: str | None = None,
+    progress: Report | None = None,
 ) -> Module:
     """Build a kernel library from source text, and load it.
 
@@ -120,6 +127,7 @@ def load_inline(
         build_directory=build_directory,
         embed_cubin=embed_cubin,
         backend=backend,
+        progress=progress,
     )
     return _load(path)
 
@@ -137,6 +145,7 @@ def build(
     build_directory: _Folder = None,
     backend: str | None = None,
     output: str | None = None,
+    progress: Report | None = None,
 ) -> str:
     """Build a kernel library from files, without loading it.
 
@@ -162,7 +171,7 @@ def build(
     check_backend(backend)
     units = file_units(sources) + file_units(cpp_files, "c++") + file_units(cuda_files, "cuda")
     flags = Flags.of(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-    return build_job(Job(name, tuple(units), flags), build_directory, output)
+    return build_job(Job(name, tuple(units), flags), build_directory, output, progress)
 
 
 def load(
@@ -178,6 +187,7 @@ def load(
     build_directory: _Folder = None,
     keep_module_alive: bool = True,
     backend: str | None = None,
+    progress: Report | None = None,
 ) -> Module:
     """Build a kernel library from files, and load it.
 
@@ -203,6 +213,7 @@ def load(
         extra_include_paths=extra_include_paths,
         build_directory=build_directory,
         backend=backend,
+        progress=progress,
     )
     return _load(path)
 

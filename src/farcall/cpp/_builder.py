@@ -7,28 +7,37 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from farcall._files import write_beside
+from farcall._progress import Report
 from farcall.cpp._cuda import cuda_compiler, cuda_flags
 from farcall.cpp._job import C_FLAGS, CPP_FLAGS, LINK_FLAGS, Job, Unit
 from farcall.cpp._sources import exports
 from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
 from farcall.errors import UsageError
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
+from farcall.toolchain._build import linking, run_jobs
 from farcall.toolchain._room import room_to
 
 # Included in sources that are texts: kernel authors often forget the headers of std::exp and std::sort.
 _INCLUDED = ("farcall/kernel.hpp", "cmath", "algorithm")
 
 
-def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: str | None = None) -> str:
+def build_job(
+    job: Job,
+    build_directory: str | os.PathLike[str] | None,
+    output: str | None = None,
+    progress: Report | None = None,
+) -> str:
     """The path of the library of ``job``, which is built only if it does not exist yet.
 
     Args:
         job: the job to build.
         build_directory: the folder to build in; None: a folder in farcall's cache.
         output: a second name for the file in that folder; with ``.o``, an object file.
+        progress: told about the phases ``compile`` and ``link``; not called if the library exists.
 
     Raises:
         ToolchainError: a compiler is missing or refused a source.
@@ -44,7 +53,7 @@ def build_job(job: Job, build_directory: str | os.PathLike[str] | None, output: 
         except OSError as error:
             raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
         with room_to(f"build {job.name!r}"):
-            built = _Builder(job, folder, key).build(stamp, suffix)
+            built = _Builder(job, folder, key, progress).build(stamp, suffix)
     if not output:
         return str(built)
     write_beside(folder / output, built.read_bytes(), 0o755)
@@ -63,8 +72,8 @@ def _suffix(output: str | None) -> str:
 class _Builder:
     """One build, in a temporary folder beside its destination."""
 
-    def __init__(self, job: Job, folder: Path, key: str) -> None:
-        self.job, self.folder, self.key = job, folder, key
+    def __init__(self, job: Job, folder: Path, key: str, progress: Report | None) -> None:
+        self.job, self.folder, self.key, self.progress = job, folder, key, progress
         self.target = Target(Target.host().triple)  # the baseline CPU: machines may share a cache
 
     def build(self, stamp: Path, suffix: str) -> Path:
@@ -92,29 +101,22 @@ class _Builder:
 
     def _compile_all(self, sources: Sequence[Path], work: Path) -> list[Path]:
         jobs = [
-            (unit, source, work / f"{i}.o")
+            partial(self._compile, unit, source, work / f"{i}.o")
             for i, (unit, source) in enumerate(zip(self.job.units, sources, strict=True))
         ]
-        workers = min(len(jobs), len(os.sched_getaffinity(0)))
-        if workers <= 1:
-            return [self._compile(*one) for one in jobs]
-        from concurrent.futures import (
-            ThreadPoolExecutor,
-        )  # takes 10 ms, so a call that finds everything built skips it
+        return run_jobs(jobs, self.progress)
 
-        with ThreadPoolExecutor(workers) as pool:  # threads are enough, as each only waits for a compiler
-            return list(pool.map(lambda one: self._compile(*one), jobs))
-
-    def _compile(self, unit: Unit, source: Path, out: Path) -> Path:
+    def _compile(self, unit: Unit, source: Path, out: Path) -> tuple[Path, bool]:
+        """The object, and False, since this cache keeps only libraries."""
         if unit.language == "object":
-            return source
+            return source, False
         compiler, flags = self._compiler(unit)
         included = [flag for header in _INCLUDED for flag in ("-include", header) if unit.text is not None]
         folders = [f"-I{folder}" for folder in (*self.job.flags.include, include_dir())]
         depends = ["-MMD", "-MF", f"{out.name}.d"]
         arguments = [*flags, *folders, *included, *depends, "-c", str(source), "-o", out.name]
         compiler.run(arguments, out.parent, f"compile {Path(unit.name).name} of {self.job.name!r}")
-        return out
+        return out, False
 
     def _compiler(self, unit: Unit) -> tuple[Compiler, list[str]]:
         if unit.language == "cuda":
@@ -146,7 +148,8 @@ class _Builder:
                 return
             compiler, kind = find_compiler(self.target), ["-r", "-nostdlib"]
         arguments = [*kind, *map(str, objects), *([] if relocatable else self.job.flags.link), "-o", new.name]
-        compiler.run(arguments, new.parent, f"link {self.job.name!r}")
+        with linking(compiler, self.target, self.progress):
+            compiler.run(arguments, new.parent, f"link {self.job.name!r}")
 
     def _read_depends(self, work: Path) -> set[str]:
         """The headers that the compilers report to have read, without the system's headers."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from farcall._progress import Phase, Report
 from farcall.errors import ToolchainError
 from farcall.toolchain._cache import cached, content_key
 from farcall.toolchain._compiler import Compiler, find_compiler
 from farcall.toolchain._room import room_to
 from farcall.toolchain._target import Target
+
+T = TypeVar("T")
 
 # There is no -ffast-math: NaN, infinity and signed zero must mean what ONNX says. The math flags below
 # change no value, since no code reads errno or the floating-point exception flags of a kernel. The compiler
@@ -55,20 +61,62 @@ def include_dir() -> Path:
     raise ToolchainError(f"farcall's headers are not in {package / 'include'}; install farcall again")
 
 
-def compile_sources(compiler: Compiler, target: Target, sources: Sequence[Source]) -> list[Path]:
+def compile_sources(
+    compiler: Compiler, target: Target, sources: Sequence[Source], progress: Report | None = None
+) -> list[Path]:
     """Compile ``sources``, several at once, and return their objects (files in the cache), in order.
+
+    ``progress`` is told about the phase ``compile``.
 
     Raises:
         ToolchainError: the compiler refused a source; the message has its output.
     """
     headers = _header_key()
-    workers = min(len(sources), len(os.sched_getaffinity(0)))
+    return run_jobs(
+        [functools.partial(_compile, compiler, target, source, headers) for source in sources], progress
+    )
+
+
+def run_jobs(jobs: Sequence[Callable[[], tuple[Path, bool]]], progress: Report | None) -> list[Path]:
+    """Run jobs of a compiler, several at once, and return their files, in order.
+
+    After a failure, or an exception of ``progress``, no further job starts.
+
+    Args:
+        jobs: each returns its file, and whether the file was in the cache.
+        progress: told about the phase ``compile``.
+    """
+    total, cached = len(jobs), 0
+    phase = Phase(progress, "compile", total, "files", f"compiling 1 of {total}")
+    results: dict[int, Path] = {}
+    with closing(_finished(jobs)) as finished:
+        for index, (path, was_there) in finished:
+            results[index] = path
+            cached += was_there
+            done = len(results)
+            phase.step(f"compiling {done + 1} of {total}" if done < total else _compiled(total, cached))
+    return [results[index] for index in range(total)]
+
+
+def _compiled(total: int, cached: int) -> str:
+    return f"{total} file{'s' * (total != 1)}" + (f", {cached} from the cache" if cached else "")
+
+
+def _finished(jobs: Sequence[Callable[[], T]]) -> Generator[tuple[int, T], None, None]:
+    """The results of jobs with their indices, as they finish."""
+    workers = min(len(jobs), len(os.sched_getaffinity(0)))
     if workers <= 1:
-        return [_compile(compiler, target, source, headers) for source in sources]
-    from concurrent.futures import ThreadPoolExecutor  # takes 10 ms, so one source skips it
+        yield from ((index, job()) for index, job in enumerate(jobs))
+        return
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # takes 10 ms, so one source skips it
 
     with ThreadPoolExecutor(workers) as pool:  # threads are enough, as each only waits for a compiler
-        return list(pool.map(lambda source: _compile(compiler, target, source, headers), sources))
+        try:
+            futures = {pool.submit(job): index for index, job in enumerate(jobs)}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _header_key() -> str:
@@ -77,16 +125,20 @@ def _header_key() -> str:
     return content_key(part for file in files for part in (file.name, file.read_bytes()))
 
 
-def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -> Path:
+def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -> tuple[Path, bool]:
+    """The object, and whether it was in the cache."""
+    was_there = True
     flags = [*compiler.target_flags(target), *C_FLAGS, *source.flags]
     key = content_key([*compiler.command, compiler.version, *flags, "--", source.name, source.text, headers])
 
     def make(place: Path) -> None:
+        nonlocal was_there
+        was_there = False
         place.with_name(source.name).write_text(source.text, encoding="utf-8")
         arguments = [*flags, f"-I{include_dir()}", "-c", source.name, "-o", place.name]
         compiler.run(arguments, place.parent, f"compile {source.name} for {target}")
 
-    return cached(key, ".o", make)
+    return cached(key, ".o", make), was_there
 
 
 def assemble(compiler: Compiler, target: Target, text: str, folder: Path, name: str) -> Path:
@@ -105,15 +157,37 @@ def assemble(compiler: Compiler, target: Target, text: str, folder: Path, name: 
 
 
 def link_shared(
-    compiler: Compiler, target: Target, objects: Iterable[Path], output: Path, flags: Sequence[str] = ()
+    compiler: Compiler,
+    target: Target,
+    objects: Iterable[Path],
+    output: Path,
+    flags: Sequence[str] = (),
+    progress: Report | None = None,
 ) -> None:
     """Link ``objects`` to the shared library ``output``.
+
+    ``progress`` is told about the phase ``link``.
 
     Raises:
         ToolchainError: the linker failed, for example on an undefined symbol; the message has its output.
     """
     arguments = [*compiler.target_flags(target), *LINK_FLAGS, *map(str, objects), *flags, "-lm"]
-    compiler.run([*arguments, "-o", output.name], output.parent, f"link for {target}")
+    with linking(compiler, target, progress):
+        compiler.run([*arguments, "-o", output.name], output.parent, f"link for {target}")
+
+
+@contextmanager
+def linking(compiler: Compiler, target: Target, progress: Report | None) -> Iterator[None]:
+    """Report the phase ``link``, in which ziglang also builds a target's libc, the first time."""
+    stamp = compiler.libc_stamp(target)
+    first = stamp is not None and not stamp.exists()
+    once = f"preparing libc for {target.triple}, once"
+    phase = Phase(progress, "link", 1, "libraries", once if first else "linking")
+    yield
+    if stamp is not None and first:
+        with suppress(OSError):  # then the next build says it again
+            stamp.touch()
+    phase.end(f"for {target}")
 
 
 def compile_shared(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farcall.errors import ToolchainError
-from farcall.toolchain._cache import user_cache
+from farcall.toolchain._cache import content_key, user_cache
 from farcall.toolchain._target import Target
 
 _MESSAGE_LIMIT = 4000  # characters of a compiler's output in an error: the beginning and the end
@@ -41,6 +41,15 @@ class Compiler:
         if target.cpu:
             flags.append(f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}")
         return flags
+
+    def libc_stamp(self, target: Target) -> Path | None:
+        """A file in zig's cache, which exists if farcall has linked for this target with that cache before.
+        None if the compiler brings no libc in source form.
+        """
+        if self.family != "zig":
+            return None
+        folder = Path(_environment(self.family)["ZIG_GLOBAL_CACHE_DIR"])
+        return folder / f"farcall-linked-{content_key((*self.command, self.version, str(target)))[:32]}"
 
     def run(self, arguments: Sequence[str], cwd: Path, what: str) -> str:
         """Run the compiler and return its output.

@@ -13,6 +13,7 @@ from farcall.rpc.client._timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
     from farcall._core import Function
+    from farcall._progress import Report
     from farcall.abi import Signature
 
 _MODULE = _core.TYPE_INDICES["module"]
@@ -123,18 +124,19 @@ class RemoteModule(_core.RemoteRef):
         self._remote.call("tvm.rpc.server.ImportModule", self, module)
         self._functions.clear()
 
-    def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
+    def benchmark(self, name: str, *args: Any, progress: Report | None = None, **options: Any) -> Timing:
         """Measure a function of the module on the server, by the clock of the device.
 
         Args:
             name: of the function.
             args: the function's arguments; local tensors are copied to the server first.
+            progress: as for :func:`farcall.benchmark`.
             options: see :class:`~farcall.rpc.TimingOptions`.
 
         Returns:
             Seconds per call, one number for each repeat.
         """
-        return TimingOptions.of(options).run(self._remote, self, name, args)
+        return TimingOptions.of(options).run(self._remote, self, name, args, progress)
 
     def __repr__(self) -> str:
         return f"<module {self.name} on {self._remote.url}>"

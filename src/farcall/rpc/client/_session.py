@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core, errors
+from farcall._progress import Phase
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
@@ -19,6 +20,7 @@ from farcall.errors import (
     UsageError,
 )
 from farcall.rpc.channels import Connection, parse_address
+from farcall.rpc.client import _copying as copying
 from farcall.rpc.client import _heartbeat as heartbeat
 from farcall.rpc.client import _tracing as tracing
 from farcall.rpc.client import _transfer as transfer
@@ -33,6 +35,7 @@ from farcall.rpc.shared._lines import kind_of
 
 if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
+    from farcall._progress import Report
 
 # Features of the peer that change the endpoint's behaviour: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
@@ -151,11 +154,12 @@ class Session:
         """
         return self._remote.names("farcall.rpc.functions")
 
-    def load_module(self, path: str | os.PathLike[str]) -> RemoteModule:
+    def load_module(self, path: str | os.PathLike[str], *, progress: Report | None = None) -> RemoteModule:
         """Upload a library (an artifact, say), and load it on the server.
 
         Args:
             path: the file on this machine.
+            progress: called with each :class:`farcall.Progress` of the phases ``upload`` and ``load``.
 
         Returns:
             The module on the server. Functions of an artifact carry their Signatures, as local ones do.
@@ -165,8 +169,11 @@ class Session:
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)
-        name, signatures = transfer.upload_library(self._remote, file, self.features)
-        return RemoteModule.loaded(self._remote, name, file.name, signatures)
+        name, signatures = transfer.upload_library(self._remote, file, self.features, progress)
+        phase = Phase(progress, "load", 1, "modules", f"loading {file.name}")
+        module = RemoteModule.loaded(self._remote, name, file.name, signatures)
+        phase.end(file.name)
+        return module
 
     def system_lib(self, prefix: str = "") -> RemoteModule:
         """The functions that are linked into the server's process, as a module.
@@ -193,18 +200,19 @@ class Session:
         """
         return _core.Pipeline(self._endpoint, keep="promises" in self.features)
 
-    def benchmark(self, name: str, *args: Any, **options: Any) -> Timing:
+    def benchmark(self, name: str, *args: Any, progress: Report | None = None, **options: Any) -> Timing:
         """Measure a function on the server, by the clock of the device.
 
         Args:
             name: of a function that the server exports.
             args: the function's arguments; local tensors are copied to the server first.
+            progress: as for :func:`farcall.benchmark`.
             options: see :class:`~farcall.rpc.TimingOptions`.
 
         Returns:
             Seconds per call, one number for each repeat.
         """
-        return TimingOptions.of(options).run(self._remote, None, name, args)
+        return TimingOptions.of(options).run(self._remote, None, name, args, progress)
 
     # ---- errors
 
@@ -231,13 +239,25 @@ class Session:
         """The server's CPU."""
         return self.device(_core.Device("cpu", index))
 
-    def tensor(self, x: Any, device: str | Device | RemoteDevice = "cpu:0") -> Tensor:
+    def tensor(
+        self, x: Any, device: str | Device | RemoteDevice = "cpu:0", *, progress: Report | None = None
+    ) -> Tensor:
         """Copy a tensor (numpy, torch, anything with ``__dlpack__``) to the server.
+
+        Args:
+            x: the tensor.
+            device: the server's device in whose memory the copy is.
+            progress: called with each :class:`farcall.Progress` of the phase ``copy``, in bytes.
 
         Returns:
             The tensor on the server. ``.numpy()`` copies it back; its last reference frees it.
         """
-        return self._endpoint.tensor(x, _plain(device))
+        if progress is None:
+            return self._endpoint.tensor(x, _plain(device))
+        source = _core.from_dlpack(x)
+        target = self.empty(tuple(source.shape), source.dtype, device)
+        copying.copy(source, target, progress)
+        return target
 
     def empty(
         self,
@@ -249,12 +269,13 @@ class Session:
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         return self._endpoint.empty(dims, dtype, _plain(device))
 
-    def copy(self, source: Any, target: Any) -> None:
+    def copy(self, source: Any, target: Any, *, progress: Report | None = None) -> None:
         """Copy a tensor into an existing one. At least one of them is on this session's server.
 
         Args:
             source: a remote tensor, or anything with ``__dlpack__``.
             target: the same; of the source's shape and dtype.
+            progress: called with each :class:`farcall.Progress` of the phase ``copy``, in bytes.
 
         The bytes between the elements of a strided remote target are not touched, so that others may write to
         them meanwhile. There is one exception: a view of more than 16,384 pieces of less than 256 bytes each
@@ -263,7 +284,10 @@ class Session:
         Raises:
             ValueError: shapes or dtypes differ, neither is remote, or the target is read-only.
         """
-        views.copy(source, target)
+        if progress is None:
+            views.copy(source, target)
+        else:
+            copying.copy(source, target, progress)
 
     def view(self, tensor: Tensor, index: Any) -> Tensor:
         """Part of a remote tensor, sharing its memory: ``session.view(t, np.s_[2:5, ::2])``.
@@ -276,15 +300,22 @@ class Session:
 
     # ---- files
 
-    def upload(self, source: bytes | str | os.PathLike[str], name: str | None = None) -> str:
+    def upload(
+        self,
+        source: bytes | str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        progress: Report | None = None,
+    ) -> str:
         """Store a file in the session's folder on the server, which removes it at the session's end.
 
         If a farcall server already has the content, the client does not send it again; other files are sent
-        while they are read. A long upload shows its progress when stderr is a terminal.
+        while they are read.
 
         Args:
             source: bytes, or the path of a file on this machine.
             name: the file's name on the server; by default that of ``source``.
+            progress: called with each :class:`farcall.Progress` of the phase ``upload``, in bytes.
 
         Returns:
             The name on the server.
@@ -294,12 +325,17 @@ class Session:
             name = name or source.name
         if name is None:
             raise UsageError("upload of bytes: give the file a name (name=...)")
-        transfer.upload(self._remote, source, name, self.features)
+        transfer.upload(self._remote, source, name, self.features, progress=progress)
         return name
 
-    def download(self, name: str) -> bytes:
-        """The bytes of a file in the session's folder."""
-        return transfer.download(self._remote, name, self.features)
+    def download(self, name: str, *, progress: Report | None = None) -> bytes:
+        """The bytes of a file in the session's folder.
+
+        Args:
+            name: the file's name on the server.
+            progress: called with each :class:`farcall.Progress` of the phase ``download``, in bytes.
+        """
+        return transfer.download(self._remote, name, self.features, progress)
 
     def remove(self, name: str) -> None:
         """Delete a file in the session's folder."""

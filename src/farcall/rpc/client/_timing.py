@@ -7,10 +7,11 @@ import math
 import statistics
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from farcall import _core
+from farcall._progress import Phase, Report
 from farcall._suggest import did_you_mean
 from farcall.errors import ProtocolError
 
@@ -143,8 +144,12 @@ class TimingOptions:
             self.cache_flush_bytes,
         )
 
-    def run(self, remote: Remote, module: Any, name: str, args: tuple[Any, ...]) -> Timing:
+    def run(
+        self, remote: Remote, module: Any, name: str, args: tuple[Any, ...], progress: Report | None = None
+    ) -> Timing:
         """Measure on a server: a function of a remote module, or (None) one that the server exports."""
+        if progress is not None:
+            return self._each(name, progress, lambda one: one.run(remote, module, name, args))
         there = tuple(_upload(remote, arg) for arg in args)
         device = _device_of(there)
         evaluator = remote.call_for(
@@ -159,26 +164,46 @@ class TimingOptions:
         )
         return _decode(evaluator(*there), self.repeat, name)
 
-    def run_here(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Timing:
+    def run_here(
+        self, function: Callable[..., Any], args: tuple[Any, ...], progress: Report | None = None
+    ) -> Timing:
         """Measure in this process."""
+        if progress is not None:
+            name = str(getattr(function, "name", "") or getattr(function, "__name__", "the function"))
+            return self._each(name, progress, lambda one: one.run_here(function, args))
         before = _core.get_global_func(self.preprocess) if self.preprocess else None
         native = function if isinstance(function, _core.Function) else _core.Function(function)
         evaluator = _core.time_evaluator(native, before, *self._numbers())
         return _decode(evaluator(*args), self.repeat, native.name)
 
+    def _each(self, name: str, progress: Report, measure: Callable[[TimingOptions], Timing]) -> Timing:
+        """Measure one repeat at a time, and report each as a step of the phase ``measure``."""
+        results: tuple[float, ...] = ()
+        phase = Phase(progress, "measure", self.repeat, "repeats", name)
+        for repeat in range(1, self.repeat + 1):
+            pause = 0 if repeat % self.repeats_to_cooldown else self.cooldown_interval_ms
+            one = replace(self, repeat=1, repeats_to_cooldown=1, cooldown_interval_ms=pause)
+            results += measure(one).results
+            phase.step(f"{name}: {_time(results[-1])}")
+        return Timing(results)
 
-def benchmark(function: Callable[..., Any], *args: Any, **options: Any) -> Timing:
+
+def benchmark(
+    function: Callable[..., Any], *args: Any, progress: Report | None = None, **options: Any
+) -> Timing:
     """Measure a function of this process; ``session.benchmark`` measures those of a server.
 
     Args:
         function: a Function, or any callable.
         args: its arguments.
+        progress: called with each :class:`farcall.Progress` of the phase ``measure``, in repeats. Each repeat
+            then warms up for itself.
         options: see :class:`TimingOptions`.
 
     Returns:
         Seconds per call, one number for each repeat. The loop is native: an empty kernel takes about 2 ns.
     """
-    return TimingOptions.of(options).run_here(function, args)
+    return TimingOptions.of(options).run_here(function, args, progress)
 
 
 def _upload(remote: Remote, arg: Any) -> Any:

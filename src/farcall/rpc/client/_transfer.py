@@ -6,8 +6,6 @@ import hashlib
 import io
 import os
 import stat
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from farcall import _core
+from farcall._progress import Phase, Report
 from farcall.abi import Signature
 from farcall.errors import ArtifactError, RemoteError, UsageError
 from farcall.library._attaching import read_signatures
@@ -23,21 +22,20 @@ from farcall.rpc.shared._content_names import HINT_ENDS, hint_of, library_name
 from farcall.rpc.shared._limits import Limits
 
 _WORTH_ASKING = 64 * 1024  # bytes; for smaller files, asking the server costs as much as sending
-_WORTH_SHOWING = 8 * 1024 * 1024
 _PIECE = 512 * 1024  # bytes; a piece of this size stays in the processors' caches
-_READ = "farcall.rpc.read"
+_READ, _WHOLE = "farcall.rpc.read", "tvm.rpc.server.download"
 _AHEAD = 32  # pieces in flight; as many are wasted when the server's disk is full
 
 
 def upload_library(
-    remote: Remote, file: Path, features: frozenset[str]
+    remote: Remote, file: Path, features: frozenset[str], progress: Report | None = None
 ) -> tuple[str, Mapping[str, Signature]]:
     """Store a library on the server; returns its name on the server, and the Signatures of its manifest."""
     with _open(file) as opened:
         data = opened.read()
     sha256 = hashlib.sha256(data).hexdigest()
     name = library_name(file, sha256)
-    upload(remote, data, name, features, sha256)
+    upload(remote, data, name, features, sha256, progress)
     try:
         return name, read_signatures(data, str(file))
     except ArtifactError:
@@ -45,7 +43,12 @@ def upload_library(
 
 
 def upload(
-    remote: Remote, source: bytes | Path, name: str, features: frozenset[str], sha256: str | None = None
+    remote: Remote,
+    source: bytes | Path,
+    name: str,
+    features: frozenset[str],
+    sha256: str | None = None,
+    progress: Report | None = None,
 ) -> None:
     """Store bytes, or a file, in the session's folder. Content that the server already has is not sent.
 
@@ -57,52 +60,67 @@ def upload(
         name: of the file on the server.
         features: of the server.
         sha256: of the content; None: not known yet.
+        progress: told about the phase ``upload``.
 
     Raises:
         UsageError: the file cannot be read, or becomes shorter meanwhile.
     """
     with _content(source, streams="files" in features) as content:
+        phase = Phase(progress, "upload", content.size, "bytes", name)
         shares = "files" in features and content.size >= _WORTH_ASKING
         hint = _hint(content) if shares else ""
         if shares and _there_already(remote, name, content, hint, sha256):
+            phase.end(f"{name}, which the server had")
             return
-        with _progress(remote, name, content.size):
-            if shares and content.size > _PIECE:
-                _send_pieces(remote, name, content)
-            else:
-                remote.call("tvm.rpc.server.upload", name, content.part(0, content.size))
+        if shares and content.size > _PIECE:
+            _send_pieces(remote, name, content, phase)
+        else:
+            remote.call("tvm.rpc.server.upload", name, content.part(0, content.size))
     if shares:
         remote.call("farcall.rpc.share", name, hint)
+    phase.end(name)
 
 
-def download(remote: Remote, name: str, features: frozenset[str]) -> bytes:
+def download(remote: Remote, name: str, features: frozenset[str], progress: Report | None = None) -> bytes:
     """The bytes of a file in the session's folder; a farcall server sends them while it reads them.
+
+    ``progress`` is told about the phase ``download``.
 
     Raises:
         RemoteError: the file has more than 1 GiB, the limit of a call's values, or it changed meanwhile.
     """
-    if "files" not in features:
-        return remote.call_for(bytes, "tvm.rpc.server.download", name)
+    phase = Phase(progress, "download", None, "bytes", name)
+    data = _download(remote, name, phase) if "files" in features else remote.call_for(bytes, _WHOLE, name)
+    phase.total = len(data)
+    phase.end(name)
+    return data
+
+
+def _download(remote: Remote, name: str, phase: Phase) -> bytes:
     first = remote.call_for(bytes, _READ, name, 0, _PIECE)
     if len(first) < _PIECE:
         return first
-    size = remote.call_for(int, "farcall.rpc.size", name)
+    phase.total = size = remote.call_for(int, "farcall.rpc.size", name)
     if size > Limits.string_bytes:
         raise RemoteError(
             f"{remote.url}: file {name[:80]!r} has {size} bytes, the limit is {Limits.string_bytes}"
         )
-    return _read_rest(remote, name, first, size)
+    phase.step(name, _PIECE)
+    return _read_rest(remote, name, first, size, phase)
 
 
-def _read_rest(remote: Remote, name: str, first: bytes, size: int) -> bytes:
+def _read_rest(remote: Remote, name: str, first: bytes, size: int, phase: Phase) -> bytes:
     data, places = io.BytesIO(first), range(_PIECE, size, _PIECE)
     data.seek(_PIECE)
     pieces = _in_turn(remote, _READ, ((name, at, min(_PIECE, size - at)) for at in places))
     for at, piece in zip(places, pieces, strict=True):
-        if data.write(remote.check(bytes, _READ, piece)) != min(_PIECE, size - at):
+        expected = min(_PIECE, size - at)
+        if data.write(remote.check(bytes, _READ, piece)) != expected:
             raise RemoteError(
                 f"{remote.url}: file {name[:80]!r} changed while it was read; download it again"
             )
+        if phase.done + expected < size:  # download() reports the end
+            phase.step(name, expected)
     return data.getvalue()
 
 
@@ -176,11 +194,12 @@ def _sha256(content: _Content) -> str:
     return digest.hexdigest()
 
 
-def _send_pieces(remote: Remote, name: str, content: _Content) -> None:
+def _send_pieces(remote: Remote, name: str, content: _Content, phase: Phase) -> None:
     """Send a file in pieces: the server writes one while the next travels, and needs memory for one."""
     pieces = ((name, at, content.size, part) for at, part in content.parts())
     for _ in _in_turn(remote, "farcall.rpc.write", pieces):
-        pass
+        if phase.done + _PIECE < content.size:  # upload() reports the end
+            phase.step(name, _PIECE)
 
 
 def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -193,32 +212,3 @@ def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) ->
                 yield calls.popleft().result()
         for call in calls:
             yield call.result()
-
-
-@contextmanager
-def _progress(remote: Remote, name: str, size: int) -> Iterator[None]:
-    """Show a progress bar on stderr if that is a terminal and the file is long."""
-    if size < _WORTH_SHOWING or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("upload {task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=size)
-        before = remote.endpoint.sent
-        done = threading.Event()
-
-        def follow() -> None:
-            while not done.wait(0.1):
-                progress.update(task, completed=min(remote.endpoint.sent - before, size))
-
-        watcher = threading.Thread(target=follow, daemon=True)
-        watcher.start()
-        try:
-            yield
-            progress.update(task, completed=size)
-        finally:
-            done.set()
-            watcher.join()

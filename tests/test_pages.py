@@ -1,4 +1,4 @@
-"""What the README and the four paths show is what a reader gets who types it, in an empty folder."""
+"""What the README, the four paths and docs/logging.md show is what a reader gets who types it, in an empty folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from .pages import check
 from .tree import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/paths").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "docs/logging.md", *sorted((ROOT / "docs/paths").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,4 +1,4 @@
-"""What the README, the four paths and docs/logging.md show is what a reader gets who types it, in an empty folder."""
+"""What the README and other pages show is what a reader gets who types it, in an empty folder."""
 
 from __future__ import annotations
 

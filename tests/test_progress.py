@@ -13,6 +13,7 @@ import pytest
 
 import farcall as fc
 from farcall._progress import Phase
+from farcall.cli import _talk
 from farcall.cli._progress import _text, shown
 from farcall.rpc import Server, Session, connect
 from farcall.rpc.client import _copying as copying
@@ -248,6 +249,7 @@ def one_transfer(monkeypatch: pytest.MonkeyPatch, size: int, **environment: str)
     """What a terminal shows of a transfer at 4 MiB/s."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(_talk, "_quiet", False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)
     for name, value in environment.items():

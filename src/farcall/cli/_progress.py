@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from farcall.cli import _show
+from farcall.cli import _show, _talk
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -23,22 +21,15 @@ _PHASE_WIDTH = 9  # characters of the longest phase, "partition"
 Show = Callable[["Progress"], None]
 
 
-def quiet_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--quiet`` to a command, which gets it as its argument ``quiet``; see :func:`shown`."""
-    return click.option("-q", "--quiet", is_flag=True, help="Show no progress.")(command)
-
-
 @contextmanager
-def shown(*, quiet: bool = False) -> Iterator[Show | None]:
+def shown() -> Iterator[Show | None]:
     """Show the events of long work for the body, which passes the yielded callable as ``progress=``.
 
     On a terminal, each phase has a bar. In a pipe, with ``TERM=dumb`` or in continuous integration (``CI``),
     each phase gets one line when it ends. All of it goes to stderr.
-
-    Args:
-        quiet: show nothing; the body gets None.
+    With ``--quiet``, the body gets None.
     """
-    if quiet:
+    if _talk.quiet():
         yield None
     elif _is_live():
         with _bars() as show:
@@ -48,7 +39,7 @@ def shown(*, quiet: bool = False) -> Iterator[Show | None]:
 
 
 def _is_live() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
+    return _talk.rich_output("stderr") and sys.stderr.isatty() and not os.environ.get("CI")
 
 
 def _worth(event: Progress) -> bool:
@@ -57,12 +48,11 @@ def _worth(event: Progress) -> bool:
 
 def _line(event: Progress) -> None:
     if event.finished and _worth(event):
-        _show.note(f"{event.phase:<{_PHASE_WIDTH}}  {_text(event)}")
+        _talk.note(f"{event.phase:<{_PHASE_WIDTH}}  {_text(event)}")
 
 
 @contextmanager
 def _bars() -> Iterator[Show]:
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
@@ -71,7 +61,7 @@ def _bars() -> Iterator[Show]:
         BarColumn(24),
         TextColumn("{task.description}", markup=False),
     )
-    with Bars(*columns, console=Console(stderr=True)) as bars:
+    with Bars(*columns, console=_talk.console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(event: Progress) -> None:

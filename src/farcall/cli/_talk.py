@@ -78,9 +78,14 @@ def with_options(command: _Command) -> _Command:
     return command
 
 
+def quiet() -> bool:
+    """Whether the user wants no notes (``--quiet``)."""
+    return _quiet
+
+
 def note(text: str) -> None:
     """Print a note for the user on stderr, so that stdout holds only the result. Not with ``--quiet``."""
-    if not _quiet:
+    if not quiet():
         click.echo(text, err=True)
 
 

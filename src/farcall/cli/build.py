@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from farcall.cli import _show
-from farcall.cli._progress import quiet_option, shown
+from farcall.cli._progress import shown
 from farcall.cli._settings import setting
 
 
@@ -18,7 +18,6 @@ from farcall.cli._settings import setting
 @setting("backends")
 @setting("target")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
-@quiet_option
 @setting("json")
 def command(
     model: Path,
@@ -26,7 +25,6 @@ def command(
     backends: str,
     target: str | None,
     svg: Path | None,
-    quiet: bool,
     json_: bool,
 ) -> None:
     """Build MODEL (ONNX) into one file that holds code, constants and Signatures.
@@ -41,7 +39,7 @@ def command(
     for file in filter(None, (output, svg)):
         check_folder(file)
     names = [name.strip() for name in backends.split(",") if name.strip()]
-    with shown(quiet=quiet) as progress:
+    with shown() as progress:
         plan = fc.partition(model, backends=names, progress=progress)
         artifact = plan.build(target=target, progress=progress)
     artifact.save(output)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from farcall.cli import _show
-from farcall.cli._progress import Show, quiet_option, shown
+from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
 from farcall.cli.build import region_rows
 
@@ -39,9 +39,8 @@ Route = Callable[["np.ndarray"], "np.ndarray"]
     show_default=True,
     help="Folder for the files that the demo writes.",
 )
-@quiet_option
 @setting("json")
-def command(output: Path, quiet: bool, json_: bool) -> None:
+def command(output: Path, json_: bool) -> None:
     """Cut a model between an example accelerator and the C backend; run it here and in a server.
 
     The model, a small CNN, classifies 360 held-out scans of handwritten digits. The demo compares its
@@ -53,12 +52,12 @@ def command(output: Path, quiet: bool, json_: bool) -> None:
     """
     model, accelerator, images, labels = _ingredients()
     _show.note("1. partition: decide which backend computes which nodes")
-    with shown(quiet=quiet) as progress:
+    with shown() as progress:
         plan = _partition(model, accelerator, output, progress)
     _show.note("2. build: compile the regions into one file")
     artifact = output / "digits.so"
     start = time.perf_counter()
-    with shown(quiet=quiet) as progress:
+    with shown() as progress:
         plan.build(progress=progress).save(artifact)
     build_seconds = time.perf_counter() - start
     _show.note(

@@ -13,7 +13,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._access import Access, access_options
-from farcall.cli._progress import Show, quiet_option, shown
+from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
-@quiet_option
 @setting("json")
 def command(
     model: Path,
@@ -53,7 +52,6 @@ def command(
     backends: str,
     output: Path | None,
     trace: Path | None,
-    quiet: bool,
     json_: bool,
 ) -> None:
     """Run MODEL (an ONNX model or an artifact) on .npy files.
@@ -71,7 +69,7 @@ def command(
     with ExitStack() as stack:
         if trace is not None:
             stack.enter_context(fc.trace(trace))
-        progress = stack.enter_context(shown(quiet=quiet))
+        progress = stack.enter_context(shown())
         artifact = _artifact(model, backends, progress, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)

@@ -46,7 +46,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 def forget() -> None:
     """Entry points that were cached before are looked up again."""
     importlib.invalidate_caches()
-    _plugins.installed.cache_clear()
+    _plugins._found.cache_clear()
     _schemes._installed_scheme.cache_clear()
     parse_address.cache_clear()
 

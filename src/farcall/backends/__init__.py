@@ -43,7 +43,11 @@ def get(name: str) -> Backend:
     point = installed("backend").get(name)
     if point is None:
         near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else "; install the package that offers it"
+        hint = (
+            f"; did you mean `{near[0]}`?"
+            if near
+            else "; install the package that offers it, or name a class as pkg.mod:Class"
+        )
         raise BackendError(f"no backend is called `{name}` (installed: {', '.join(names())}){hint}")
     return _make(name, point.value)
 

@@ -8,6 +8,7 @@ import sys
 from typing import NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 import farcall
 from farcall.cli import _exit, _talk
@@ -24,8 +25,14 @@ _COMMANDS = {
     "inspect": "Show what an artifact, a library or a model is.",
     "stubgen": "Write typed stubs of a library's functions.",
     "serve": "Offer this machine to sessions.",
+    "ping": "See who answers at a URL, and how fast.",
+    "ls": "List the functions of a server.",
+    "call": "Call a function of a server or of a library.",
+    "cp": "Copy a file to a server or from it.",
     "token": "Manage the tokens that admit clients to a server.",
     "cert": "Make certificates for a trial of TLS.",
+    "plugins": "See what installed packages add to farcall.",
+    "doctor": "Try what farcall needs from this machine.",
     "config": "Show settings, and the flags for a build of kernels.",
 }
 
@@ -46,6 +53,11 @@ class _Commands(click.Group):
             )
         command: click.Command = importlib.import_module(f"farcall.cli.{cmd_name}").command
         return _talk.with_options(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        names = [name for name in _COMMANDS if name.startswith(incomplete)]
+        return [CompletionItem(name, help=_COMMANDS[name]) for name in names] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -81,7 +93,7 @@ def main() -> NoReturn:
     """Run the command line. ``farcall --help`` lists the exit codes."""
     debug = "--debug" in sys.argv[1:]  # known before click reads the options, since that may fail too
     try:
-        sys.exit(cli.main(standalone_mode=False))
+        sys.exit(cli.main(prog_name="farcall", standalone_mode=False))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farcall.cli import _recent
-from farcall.cli._settings import setting
+import click
+
+from farcall.cli import _complete, _recent
+from farcall.cli._settings import SETTINGS, setting
 from farcall.errors import UsageError
 
 if TYPE_CHECKING:
     from farcall.rpc import Session
 
+_ON = next(entry for entry in SETTINGS if entry.name == "on")
+url_argument = click.argument("url", envvar=_ON.variable, shell_complete=_complete.urls)
 _OPTIONS = ("via", "timeout", "key", "token", "token-file", "ca", "cert", "cert-key")
 
 

@@ -16,12 +16,15 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from farcall._suggest import did_you_mean
+from farcall.cli import _complete
 from farcall.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_MODELS, _SESSIONS = ("build", "run"), ("run", "call", "ping", "ls", "cp", "sessions")
+_MODELS = ("build", "run")
+_SESSIONS = ("run", "call", "ping", "ls", "cp")
+_ON = ("run", "ping", "ls")  # the others need a place for each use
 _SHOWING = (
-    *_MODELS, "demo", "inspect", "doctor", "call", "ping", "ls", "cp", "sessions", "cert",
+    *_MODELS, "demo", "inspect", "doctor", "call", "ping", "ls", "cp", "cert",
     "token create", "token list", "config show", "plugins list",
 )  # fmt: skip
 
@@ -85,7 +88,7 @@ SETTINGS = (
         _MODELS,
         "c",
     ),
-    Setting("on", "text", "URL of the server, such as tcp://board:9090.", _SESSIONS, None, "url"),
+    Setting("on", "text", "URL of the server, such as tcp://board:9090.", _ON, None, "url"),
     Setting("via", "list", "URL of a relay on the way, the nearest first; may be repeated.", _SESSIONS, ()),
     Setting(
         "timeout",
@@ -135,12 +138,16 @@ def setting(name: str, *flags: str, **changes: Any) -> Callable[[_F], _F]:
         "default": entry.default,
         "show_default": bool(entry.default) and entry.kind != "flag",
         "show_envvar": True,
+        "shell_complete": getattr(_complete, _COMPLETED.get(name, ""), None),
     }
     if entry.kind == "flag":
         arguments["is_flag"] = True
     else:
         arguments |= {"type": entry.type, "multiple": entry.kind == "list"}
     return click.option(f"--{name}", entry.key, *flags, **(arguments | changes))
+
+
+_COMPLETED = {"target": "targets", "backends": "backends", "on": "urls", "via": "urls"}
 
 
 # ---- files

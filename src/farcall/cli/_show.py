@@ -11,7 +11,7 @@ import click
 from farcall.cli import _talk
 from farcall.cli._talk import note
 
-__all__ = ["as_json", "note", "size", "table"]
+__all__ = ["as_json", "as_json_line", "duration", "note", "size", "table"]
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -65,6 +65,11 @@ def as_json(name: str, value: Mapping[str, Any], version: int = 1) -> None:
     click.echo(json.dumps({"schema": schema(name, version), **value}, indent=2))
 
 
+def as_json_line(name: str, value: Mapping[str, Any], version: int = 1) -> None:
+    """Print one JSON object in one line of a stream on stdout."""
+    click.echo(json.dumps({"schema": schema(name, version), **value}))
+
+
 def schema(name: str, version: int = 1) -> str:
     """The name of a command's schema: ``farcall.token-list/1``."""
     return f"farcall.{name.replace(' ', '-')}/{version}"
@@ -78,3 +83,10 @@ def size(nbytes: float) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """A time in a readable unit: ``7.3 us``, ``1.25 ms``, ``2.50 s``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

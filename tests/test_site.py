@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import click
 import pytest
 
+from farcall import errors
 from farcall.cli import cli
 
 from .test_docs import DOCS, PROJECT
@@ -130,6 +131,13 @@ def inventory(site: Path) -> dict[str, set[str]]:
         name, kind, *_ = line.split(" ")
         found.setdefault(kind, set()).add(name)
     return found
+
+
+def test_every_error_leads_to_its_section(site: Path, pages: dict[Path, Page]) -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "url")]
+    assert len(kinds) > 20
+    links = [from_the_index(kind.url) for kind in kinds]
+    assert lost(links, site / "index.html", pages) == []
 
 
 def commands_below(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:

@@ -43,8 +43,36 @@ __all__ = [
 __dir__ = __all__.copy
 
 
+_PAGE = "https://farcall.readthedocs.io/en/latest/errors.html"
+
+
 class FarcallError(Exception):
-    """The base class of all errors that farcall defines. Catch it to catch all of them."""
+    """The base class of all errors that farcall defines. Catch it to catch all of them.
+
+    Attributes:
+        url: the page that explains this class of errors: cause, example and cure. Tracebacks show it.
+    """
+
+    url = _PAGE
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:  # a subclass of a user has the page of its base class
+            cls.url = f"{_PAGE}#{cls.__name__.lower()}"
+
+    # Tracebacks read an error's notes (PEP 678). Made only then, they cost nothing where an error is caught.
+    @property
+    def __notes__(self) -> list[str]:
+        notes: list[str] = self.__dict__.setdefault("__notes__", [f"see: {self.url}"])
+        return notes
+
+    @__notes__.setter
+    def __notes__(self, notes: list[str]) -> None:
+        self.__dict__["__notes__"] = notes
+
+
+def help_url(error: BaseException) -> str | None:
+    """The page that explains an error; None for an error that farcall does not define."""
+    return error.url if isinstance(error, FarcallError) else None
 
 
 class UsageError(FarcallError):

@@ -92,8 +92,9 @@ def test_errors_of_farcall_s_own_pass_through_a_backend() -> None:
     def refuse() -> object:
         raise ModelError("only models of mine")
 
-    with pytest.raises(ModelError, match=r"^only models of mine$"):
+    with pytest.raises(ModelError) as error:
         cut(chain(1), [Faulty(refuse), C])
+    assert str(error.value) == "only models of mine"
 
 
 def test_priority_is_the_order_of_backends() -> None:

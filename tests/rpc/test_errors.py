@@ -150,8 +150,9 @@ def test_replies_that_are_none(reply: bytes) -> None:
 def test_a_function_that_lost_a_session_of_its_own(server: Server, kind: str) -> None:
     """This text, from the server itself, means that the session is over."""
     with connect(server.url, key="k", timeout=SECONDS) as session:
-        with pytest.raises(fc.RemoteError, match=f"^{kind}: the board is gone$"):
+        with pytest.raises(fc.RemoteError) as error:
             session.get_function("test.fail")(kind, "the board is gone")
+        assert str(error.value) == f"{kind}: the board is gone"
         assert not session.closed
         assert session.get_function("test.add")(1, 1) == 2
 

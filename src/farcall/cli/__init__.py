@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 import farcall
 from farcall.cli import _exit, _talk
-from farcall.errors import FarcallError
+from farcall.errors import FarcallError, help_url
 
 __all__ = ["main"]
 __dir__ = __all__.copy
@@ -112,7 +112,7 @@ def main() -> NoReturn:
 def _explain(error: Exception) -> str:
     """The text for the user: the error and the page about it, or that it is a bug."""
     if isinstance(error, FarcallError | TypeError | ValueError | OSError):
-        page = getattr(error, "url", None)
+        page = help_url(error)
         return f"error: {error}" + (f"\nsee: {page}" if page else "")
     return (
         f"error: this is a bug in farcall: {type(error).__name__}: {error}\n"

@@ -28,6 +28,7 @@ __all__ = [
     "FarcallError",
     "InvalidHandleError",
     "MissingExtraError",
+    "MissingFunctionError",
     "ModelError",
     "PermissionDeniedError",
     "ProtocolError",
@@ -216,3 +217,12 @@ class PermissionDeniedError(RemoteError):
 
 class MissingExtraError(UsageError, ImportError):
     """An optional dependency is not installed. The message has the exact ``pip install`` command."""
+
+
+class MissingFunctionError(UsageError, AttributeError, KeyError):
+    """A module or a server has no function of that name. The message suggests similar names.
+
+    It is an ``AttributeError``, for ``module.name``, and a ``KeyError``, for ``module["name"]``.
+    """
+
+    __str__ = Exception.__str__  # a KeyError's would quote the message

@@ -127,11 +127,36 @@ class Plan:
         self._partition.save(path)
 
     def svg(self) -> str:
-        """A picture of the graph, in which each backend has its colour."""
-        return self._partition.svg()
+        """A picture of the graph: an SVG document, in which each backend has its colour.
+
+        Repeated blocks are folded, and so are the largest regions of a large graph. In a browser, a reader
+        opens and folds them, searches, zooms and pans. The colours follow the reader's light or dark theme.
+        """
+        from farcall.drawing._svg import svg
+
+        return svg(self._partition.diagram())
+
+    def mermaid(self) -> str:
+        """The graph as a Mermaid flowchart, which GitHub draws in a Markdown block ``mermaid``."""
+        from farcall.drawing._words import mermaid
+
+        return mermaid(self._partition.diagram())
+
+    def dot(self) -> str:
+        """The graph in DOT, for Graphviz: regions are clusters, and types of tensors stand on the edges."""
+        from farcall.drawing._words import dot
+
+        return dot(self._partition.diagram())
 
     def _repr_svg_(self) -> str:
         return self.svg()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        picture = self.svg()
+        return {"text/plain": str(self), "text/html": picture, "image/svg+xml": picture}
 
     def __str__(self) -> str:
         return str(self._partition)

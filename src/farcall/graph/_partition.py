@@ -22,8 +22,6 @@ from farcall.graph.dims import Dim, dims, dtype_name, text
 if TYPE_CHECKING:
     import os
 
-    from farcall.drawing._diagram import Diagram
-
 
 @dataclass(frozen=True)
 class Partition:
@@ -62,11 +60,14 @@ class Partition:
 
         save_model(self.to_model(), path)
 
-    def diagram(self) -> Diagram:
-        """The graph as data from which pictures are drawn."""
-        from farcall.graph._diagram import diagram
+    def svg(self) -> str:
+        """A picture: nodes in the boxes of their regions, in the colour of the backend."""
+        from farcall.graph._svg import draw
 
-        return diagram(self)
+        return draw(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
 
     def __str__(self) -> str:
         from farcall.graph._report import table

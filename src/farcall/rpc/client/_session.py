@@ -133,15 +133,14 @@ class Session:
         call them until the call returns.
 
         Raises:
-            MissingFunctionError: the server exports no function of that name. It is an AttributeError and a
-                KeyError.
+            AttributeError: the server exports no function of that name.
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
         function = self._remote.find(name)
         if function is None:
             meant = self._remote.did_you_mean(name, "farcall.rpc.functions")
-            raise errors.MissingFunctionError(
+            raise AttributeError(
                 f"{self._remote.url} exports no function `{name}`{meant}; "
                 "register it there (in the function of --init)"
             )
@@ -166,7 +165,7 @@ class Session:
             The module on the server. Functions of an artifact carry their Signatures, as local ones do.
 
         Raises:
-            UsageError: there is no such file.
+            MissingFileError: there is no such file.
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)

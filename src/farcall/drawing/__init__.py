@@ -1,1 +1,0 @@
-"""Pictures of partitioned graphs, with the standard library alone: layout, SVG, Mermaid and DOT."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,56 @@ class Leaking(NullDevice):
         pass
 
 
+class Truncating(NullDevice):
+    """Transfers whole words, and drops the bytes behind the last one."""
+
+    def write(self, index: int, address: int, data: memoryview, /) -> None:
+        super().write(index, address, data[: data.nbytes // 4 * 4])
+
+
+class Forgetting(NullDevice):
+    """Clears what it reads, as a queue does."""
+
+    def read(self, index: int, address: int, out: memoryview, /) -> None:
+        super().read(index, address, out)
+        self.write(index, address, memoryview(bytes(out.nbytes)))
+
+
+class Board(NullDevice):
+    """Its memory is shared by all processes of the server, so it outlives a session."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        super().__init__(memory_bytes=memory_bytes)
+        self._held = mmap.mmap(-1, 8)  # bytes that are allocated
+        self._sizes: dict[int, int] = {}
+
+    def _hold(self, nbytes: int) -> None:
+        (held,) = struct.unpack("<q", self._held[:])
+        self._held[:] = struct.pack("<q", held + nbytes)
+
+    def attribute(self, index: int, name: str, /) -> int | str | None:
+        if name == "available_global_memory":
+            return self.memory_bytes - int(struct.unpack("<q", self._held[:])[0])
+        return super().attribute(index, name)
+
+    def allocate(self, index: int, nbytes: int, /) -> int:
+        address = super().allocate(index, nbytes)
+        self._sizes[address] = nbytes
+        self._hold(nbytes)
+        return address
+
+    def release(self, index: int, address: int, /) -> None:
+        super().release(index, address)
+        self._hold(-self._sizes.pop(address))
+
+
+class Keeping(Board):
+    """Its memory is not given back when a process releases it."""
+
+    def release(self, index: int, address: int, /) -> None:
+        pass
+
+
 class Everywhere(NullDevice):
     """Accepts every device index."""
 
@@ -113,6 +165,9 @@ FAULTY: dict[str, type[NullDevice]] = {
     "oneapi": Leaking,
     "vpi": Everywhere,
     "maia": Hung,
+    "cuda_host": Truncating,
+    "rocm_host": Forgetting,
+    "trn": Keeping,
 }
 
 
@@ -129,6 +184,7 @@ def _made(n: int) -> Any:
 def register() -> None:
     """The ``--init`` of the server under test."""
     fc.ffi.register_device_memory("ext_dev", SOUND)
+    fc.ffi.register_device_memory("cuda_managed", Board(memory_bytes=32 << 20))
     for kind, driver in FAULTY.items():
         fc.ffi.register_device_memory(kind, driver(memory_bytes=32 << 20))
     fc.register_global_func("test.double", _double)

@@ -30,6 +30,9 @@ BROKEN = {
     "oneapi": "memory that was freed can be allocated again",
     "vpi": "the device exists, and one far behind it does not",
     "maia": "synchronizing returns",
+    "cuda_host": "numbers come back as they went, for every dtype and shape",
+    "rocm_host": "a copy goes to the server's CPU, and back",
+    "trn": "the end of a session frees what it held",
 }
 
 
@@ -60,6 +63,13 @@ class TestContract:
     @pytest.mark.parametrize("where", ["ext_dev:0", "ext_dev:1", "cpu:0"])
     def test_the_null_device_and_the_cpu_keep_it(self, server: Server, where: str, rule: str) -> None:
         check_device(lambda: connect(server.url, key="k", timeout=SECONDS), where, rules=[rule])
+
+    def test_memory_that_outlives_a_session_is_given_back(self, server: Server) -> None:
+        rules = ["the end of a session frees what it held", "memory that was freed can be allocated again"]
+        check_device(lambda: connect(server.url, key="k", timeout=SECONDS), "cuda_managed:0", rules=rules)
+
+    def test_every_rule_can_be_broken(self) -> None:
+        assert set(BROKEN.values()) == set(DEVICE_RULES)
 
     @pytest.mark.parametrize("kind", BROKEN)
     def test_a_fault_breaks_its_rule(self, server: Server, kind: str) -> None:

@@ -94,6 +94,7 @@ void fc_channel_close(FcChannel* channel) {
 size_t fc_channel_advance(FcPart** parts, size_t count, size_t sent) {
   while (count != 0 && sent >= (*parts)->size) {
     sent -= (*parts)->size;
+    (*parts)->size = 0;
     ++*parts;
     --count;
   }

@@ -37,7 +37,7 @@ typedef struct FcPart {
 typedef struct FcChannelOps {
   /* > 0: the number of bytes received, at most n (not 0); 0: the peer has finished; < 0: failed. */
   ptrdiff_t (*receive)(FcChannel* channel, void* to, size_t n, int64_t deadline);
-  /* Sends all parts, in order; it may change `parts`. 0, or failed. */
+  /* Sends all parts, in order. 0, or failed; then `parts` holds what is unsent. */
   int (*send)(FcChannel* channel, FcPart* parts, size_t count, int64_t deadline);
   /* Ends sending: the peer finds the end behind the bytes sent so far. 0, or failed. */
   int (*finish)(FcChannel* channel);
@@ -80,7 +80,7 @@ bool fc_channel_is_closed(const FcChannel* channel);
 static inline void fc_channel_note(FcChannel* channel) {
   if (channel->sending) *channel->sending = 1;
 }
-/* Takes `sent` bytes off the parts; returns the number of parts that are left. */
+/* Takes `sent` bytes off the parts; returns the number of parts that are left. Parts that were sent become empty. */
 size_t fc_channel_advance(FcPart** parts, size_t count, size_t sent);
 
 /* Acknowledges the next bytes immediately, until the next send: a TCP peer with Nagle's algorithm (TVM's server) holds

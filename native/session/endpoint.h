@@ -27,6 +27,8 @@ enum { FC_INTERRUPTED = -2 };
 typedef struct FcSide {
   /* How much longer than a request's own time this side waits for the peer to report its outcome; nanoseconds. */
   int64_t (*grace)(const FcEndpoint* ep);
+  /* A send was interrupted: the first n bytes of the outbox are unsent. The next use of the line sends them first. */
+  void (*unsent)(FcEndpoint* ep, size_t n);
   /* This side has closed the session. The lock is held. */
   void (*closed)(FcEndpoint* ep);
   /* Called when the last reference is released: frees ep->client. */
@@ -50,10 +52,10 @@ typedef struct FcSide {
  *   shared   it receives without the lock (`reading`); otherwise it keeps the lock
  *   patient  the deadline ends only the wait, and sets `late` (the reply is still to come); otherwise it ends the
  *            session
- *   resumable  an error of a signal handler also ends only the wait, and sets `interrupted`
  *
- * A signal handler may also raise while a thread sends. The unsent bytes then stay in the outbox; when a packet has
- * been sent in part (`torn`), its rest must be sent before anything else.
+ * A client's endpoint is `resumable` once its session has begun: an error of a signal handler ends only the wait, and
+ * sets `late` and `interrupted`. If it comes while a thread sends, the unsent bytes stay in the outbox; when a packet
+ * has been sent in part (`torn`), its rest must be sent before anything else.
  *
  * `starved` is for channels that never wait: all bytes were fed, and more may come.
  */
@@ -152,7 +154,7 @@ FC_COLD int fc_endpoint_overdue(FcEndpoint* ep, int64_t allowed_ns);
 FC_COLD int fc_endpoint_broken(FcEndpoint* ep, int error);
 FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
 /* Sends the outbox, and a payload behind it. 1: everything is sent; 0: the peer takes no more (its last bytes may still
- * be read); -1 with an error. */
+ * be read); -1 with an error. When a signal handler raises, a client keeps a copy of what is unsent: see FcSide. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes);
 
 #endif /* FARCALL_SESSION_ENDPOINT_H_ */

@@ -11,7 +11,8 @@ enum {
   QUEUED_PAYLOAD_MAX = 4096, /* a payload that is queued with packets; a larger one is sent from its own memory */
   DIRECT_MIN = 4096,         /* from this size on, bytes are received directly into their destination */
   LONG_PIECE = 4 << 20,      /* see send_long */
-  KEEP_BUFFER_MAX = 1 << 20  /* a buffer that grew beyond this for one packet is released */
+  KEEP_BUFFER_MAX = 1 << 20, /* a buffer that grew beyond this for one packet is released */
+  UNSENT_MAX = 256 << 20     /* see keep_unsent */
 };
 
 /* ---- out ---- */
@@ -57,35 +58,69 @@ static void shrink_outbox(FcEndpoint* ep) {
   ep->outbox_capacity = 0;
 }
 
-/* Sends in pieces, so that bytes_out shows the progress of a long send. */
-static int send_long(FcEndpoint* ep, const void* bytes, size_t n) {
-  const uint8_t* at = bytes;
+/* Sends in pieces, so that bytes_out shows the progress of a long send. Leaves the unsent bytes in *part. */
+static int send_long(FcEndpoint* ep, FcPart* part) {
   int rc = 0;
-  while (n != 0 && rc == 0) {
-    FcPart part = {(void*)at, n < LONG_PIECE ? n : LONG_PIECE};
-    at += part.size;
-    n -= part.size;
-    __atomic_fetch_add(&ep->bytes_out, part.size, __ATOMIC_RELAXED);
-    rc = fc_channel_send(ep->channel, &part, 1, ep->deadline);
+  while (part->size != 0 && rc == 0) {
+    FcPart piece = {part->data, part->size < LONG_PIECE ? part->size : LONG_PIECE};
+    size_t size = piece.size;
+    rc = fc_channel_send(ep->channel, &piece, 1, ep->deadline);
+    if (rc < 0) size -= piece.size;
+    __atomic_fetch_add(&ep->bytes_out, size, __ATOMIC_RELAXED);
+    part->data = (uint8_t*)part->data + size;
+    part->size -= size;
   }
   return rc;
 }
 
-static int send_parts(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes) {
-  FcPart parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
+/* Leaves the unsent bytes in the parts. */
+static int send_parts(FcEndpoint* ep, FcPart parts[2]) {
+  size_t used = parts[0].size, nbytes = parts[1].size;
   if (FC_UNLIKELY(used > LONG_PIECE || nbytes > LONG_PIECE)) {
-    int rc = send_long(ep, ep->outbox, used);
-    return rc == 0 ? send_long(ep, payload, nbytes) : rc;
+    int rc = send_long(ep, &parts[0]);
+    return rc == 0 ? send_long(ep, &parts[1]) : rc;
   }
-  __atomic_fetch_add(&ep->bytes_out, used + nbytes, __ATOMIC_RELAXED);
-  return fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
+  int rc = fc_channel_send(ep->channel, parts, nbytes != 0 ? 2 : 1, ep->deadline);
+  size_t unsent = FC_LIKELY(rc == 0) ? 0 : parts[0].size + parts[1].size;
+  __atomic_fetch_add(&ep->bytes_out, used + nbytes - unsent, __ATOMIC_RELAXED);
+  return rc;
+}
+
+/* A send was interrupted: moves the unsent bytes to the beginning of the outbox. The payload is copied, since its owner
+ * may change or free it; -1 when it is too large for that. */
+FC_COLD static int keep_unsent(FcEndpoint* ep, const FcPart parts[2], size_t total) {
+  size_t n = parts[0].size + parts[1].size;
+  if (n > UNSENT_MAX) return -1;
+  memmove(ep->outbox, parts[0].data, parts[0].size);
+  if (give_outbox(ep, n) < 0) return -1;
+  if (parts[1].size != 0) memcpy(ep->outbox + parts[0].size, parts[1].data, parts[1].size);
+  ep->torn = n != total;
+  ep->side->unsent(ep, n);
+  return 0;
+}
+
+/* The thread's error is that of a signal handler or, with -ETIMEDOUT, none. */
+FC_COLD static int fail_to_send(FcEndpoint* ep, int rc, const FcPart parts[2], size_t total) {
+  bool resumes = (rc == -EINTR && ep->resumable) || (rc == -ETIMEDOUT && ep->patient);
+  TVMFFIObject* raised = rc == -EINTR ? fc_error_take() : NULL;
+  if (resumes && keep_unsent(ep, parts, total) < 0) {
+    fc_endpoint_lose(
+        ep, "ConnectionLostError",
+        "a call to %s was interrupted, and its last %zu bytes are too many to be sent later; connect again", ep->peer,
+        parts[0].size + parts[1].size);
+  } else {
+    fc_endpoint_broken(ep, rc);
+  }
+  if (raised) fc_error_raise(raised);
+  return -1;
 }
 
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes) {
-  int rc = send_parts(ep, used, payload, nbytes);
+  FcPart parts[2] = {{ep->outbox, used}, {(void*)payload, nbytes}};
+  int rc = send_parts(ep, parts);
+  if (FC_UNLIKELY(rc != 0 && rc != -EPIPE)) return fail_to_send(ep, rc, parts, used + nbytes);
   shrink_outbox(ep);
-  if (rc == 0 || rc == -EPIPE) return rc == 0;
-  return fc_endpoint_broken(ep, rc);
+  return rc == 0;
 }
 
 /* Sends the queue, and a payload behind it. */

@@ -19,6 +19,7 @@ from farcall.abi import annotated
 
 N = "n"
 HELD: list[Any] = []
+SAID: list[str] = []
 THREAD_OF: list[int] = []
 
 
@@ -84,6 +85,15 @@ def _wait_for(name: str) -> None:
         time.sleep(0.001)
 
 
+def _call_later(f: Any, name: str) -> None:
+    """Call a function of the client when a file exists, and note what came of it."""
+    _wait_for(name)
+    try:
+        SAID.append(f"returned {f(name)}")
+    except Exception as error:
+        SAID.append(f"{type(error).__name__}: {error}")
+
+
 def _adder(n: int) -> Any:
     return fc.ffi.Function(lambda x: x + n)
 
@@ -128,6 +138,7 @@ def register() -> None:
         "adder": _adder,
         "call": lambda f, x: f(x),
         "call_held": _call_kept,
+        "call_later": _call_later,
         "call_in_thread": _call_in_thread,
         "count": lambda *args: len(args),
         "echo": lambda x: x,
@@ -147,6 +158,7 @@ def register() -> None:
         "module": lambda: fc.ffi.new_module("test", {"answer": lambda: 42}),
         "nop": lambda: None,
         "norm": _norm,
+        "numbers": lambda n: [str(i) for i in range(n)],
         "object": lambda: {1: 2},
         "offer": _offer,
         "open_files": _open_files,
@@ -154,6 +166,7 @@ def register() -> None:
         "pid": os.getpid,
         "print": _print,
         "range": lambda n: np.arange(n, dtype="float32"),
+        "said": lambda: SAID,
         "scale": _scale,
         "scribble": _scribble,
         "segfault": _segfault,

@@ -105,6 +105,7 @@ static PyObject* start(FcEndpoint* ep, Beginning* begin, const TVMFFIByteArray* 
   if (rc == 0) {
     rc = begin_session(ep, begin);
     if (rc == 0 && begin->hello) rc = say_hello(ep, begin->hello, wishes, &answer);
+    ep->resumable = rc == 0;
     fc_endpoint_leave(ep);
   }
   Py_END_ALLOW_THREADS if (rc < 0) return fc_raise_slot();

@@ -72,6 +72,7 @@ static int go_on(FcServer* server, PyObject* values) {
   FcEndpoint* ep = fc_endpoint_of_python(endpoint);
   if (!ep) return -1;
   fc_endpoint_incref(ep);
+  ep->resumable = false; /* a relay forwards packets, and waits for no reply itself */
   server->next_hop = ep;
   server->next_args = taken;
   return 0;

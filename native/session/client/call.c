@@ -49,7 +49,7 @@ FcCall* fc_call_new(FcEndpoint* ep, TVMFFIObject* function) {
 enum { ARGS_PLAIN, ARGS_MADE, ARGS_FUNCTIONS };
 
 static int kind_of_args(const FcEndpoint* ep, const TVMFFIAny* args, int32_t n) {
-  int kind = fc_remote_has_exports(ep) ? ARGS_FUNCTIONS : ARGS_PLAIN;
+  int kind = fc_remote_may_be_called(ep) ? ARGS_FUNCTIONS : ARGS_PLAIN;
   for (int32_t i = 0; i < n; ++i) {
     const DLTensor* dl = fc_any_tensor(&args[i]);
     if (args[i].type_index == kTVMFFIFunction && !fc_remote_function_of(args[i].v_obj)) kind = ARGS_FUNCTIONS;
@@ -164,11 +164,14 @@ FcCall* fc_call_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t n, 
   }
   bool alone = kind == ARGS_MADE || needs_the_line(ep, keep);
   int rc = alone ? fc_endpoint_enter(ep) : fc_endpoint_enter_to_send(ep);
+  bool at_once = false;
   if (rc == 0) {
-    rc = begin_locked(call, args, n, keep);
+    at_once = fc_remote_may_be_called(ep); /* another thread was interrupted in such a call */
+    if (!at_once) rc = begin_locked(call, args, n, keep);
     if (rc == 0 && ep->client->queue.used >= FLUSH_AT) rc = fc_call_flush(ep);
     fc_endpoint_leave(ep);
   }
+  if (at_once) call_at_once(call, args, n);
   if (rc == 0) return call;
   fc_decref(call);
   return NULL;
@@ -180,7 +183,7 @@ FcCall* fc_call_try_begin(TVMFFIObject* function, const TVMFFIAny* args, int32_t
   if (kind_of_args(ep, args, n) != ARGS_PLAIN || needs_the_line(ep, keep) || !fc_mutex_trylock(&ep->lock)) {
     return NULL;
   }
-  bool room = !ep->sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep);
+  bool room = !ep->sending && client->queue.used < FLUSH_AT && !fc_endpoint_is_lost(ep) && !fc_remote_may_be_called(ep);
   FcCall* call = room ? fc_call_new(ep, function) : NULL;
   if (call && begin_locked(call, args, n, keep) < 0) {
     fc_decref(call);

@@ -63,7 +63,9 @@ void fc_remote_unexport(FcEndpoint* ep, uint64_t handle) {
   fc_decref(function);
 }
 
-bool fc_remote_has_exports(const FcEndpoint* ep) { return ep->client->exports_live != 0; }
+bool fc_remote_may_be_called(const FcEndpoint* ep) {
+  return ep->client->exports_live != 0 || ep->client->queue.owed != 0;
+}
 
 void fc_exports_delete(FcClient* client) {
   for (uint32_t i = 0; i < client->exports_size; ++i) {
@@ -141,10 +143,12 @@ static void to_result(const TVMFFIAny* wire, TVMFFIAny out[3], int32_t* n) {
   }
 }
 
+/* Sends an answer. FC_INTERRUPTED, with the error, when its rest is sent later, ahead of the next request. */
 static int send_packet(FcEndpoint* ep, const fc_wire_packet* packet) {
   size_t used = 0;
   if (fc_endpoint_encode(ep, packet, &used) < 0) return -1;
-  return fc_endpoint_flush(ep, used, NULL, 0) < 0 ? -1 : 0;
+  if (fc_endpoint_flush(ep, used, NULL, 0) >= 0) return 0;
+  return ep->late ? FC_INTERRUPTED : -1;
 }
 
 /* Copies a tensor of this process to the server first, by requests that nest in the call. */
@@ -157,7 +161,7 @@ static int send_result(FcEndpoint* ep, const char* name, const TVMFFIAny* value)
     to_result(&wire.any[0], values, &packet.num_args);
     rc = send_packet(ep, &packet);
   }
-  fc_remote_args_end(&wire, ep, rc == 0);
+  fc_remote_args_end(&wire, ep, rc != -1);
   return rc;
 }
 
@@ -179,20 +183,38 @@ static int send_error(FcEndpoint* ep) {
   int rc = send_packet(ep, &packet);
   if (text != inline_text) free(text);
   if (error) fc_decref(error);
+  if (rc == -1 && !fc_endpoint_is_lost(ep)) {
+    fc_endpoint_lose(ep, "ConnectionLostError", "no memory for an answer to %s", ep->peer);
+  }
   return rc;
 }
 
 /* ---- serving ---- */
 
-static int call_export(FcEndpoint* ep, TVMFFIObject* function, TVMFFIAny* args, int32_t n) {
-  TVMFFIAny result = fc_any_none();
-  int rc = TVMFFIFunctionGetCellPtr(function)->safe_call(function, args, n, &result);
-  if (rc == 0) rc = send_result(ep, "the result of a callback", &result);
-  fc_any_clear(&result);
-  return rc;
+/* The callback failed. An interruption may have left replies on the line: its error then ends the open call, too, and
+ * the server gets its answer behind those replies. */
+static int answer_failure(FcEndpoint* ep) {
+  if (!ep->client->queue.first && ep->client->queue.used == 0) return send_error(ep);
+  if (fc_call_owe(ep) == 0) return FC_INTERRUPTED;
+  return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for an answer to %s", ep->peer);
 }
 
-static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
+static int call_export(FcEndpoint* ep, TVMFFIObject* function, TVMFFIAny* args, int32_t n) {
+  TVMFFIAny result = fc_any_none();
+  int rc = TVMFFIFunctionGetCellPtr(function)->safe_call(function, args, n, &result) == 0 ? 0 : -1;
+  if (rc == 0 && fc_call_drain(ep) < 0) rc = -1; /* the callback may have caught an interruption */
+  if (rc == 0) rc = send_result(ep, "the result of a callback", &result);
+  fc_any_clear(&result);
+  return rc != -1 || fc_endpoint_is_lost(ep) ? rc : answer_failure(ep);
+}
+
+int fc_remote_decline(FcEndpoint* ep) {
+  fc_error_set("InterruptedError",
+               "the client was interrupted, and no longer waits for the call that has this function");
+  return send_error(ep);
+}
+
+static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet, bool declines) {
   FcLent* entry = find(ep->client, packet->handle);
   int32_t n = packet->num_args, done = 0;
   TVMFFIAny* args = malloc(((size_t)n + 1) * sizeof *args);
@@ -206,7 +228,11 @@ static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
     args[done] = fc_any_none();
     rc = take_arg(ep, &packet->args[done], &args[done]);
   }
-  if (rc == 0) {
+  if (rc != 0) {
+    rc = send_error(ep);
+  } else if (declines) {
+    rc = fc_remote_decline(ep);
+  } else {
     TVMFFIObject* function = entry->function; /* during the call the table may move, and the function may leave it */
     fc_incref(function);
     rc = call_export(ep, function, args, n);
@@ -214,8 +240,7 @@ static int serve_call(FcEndpoint* ep, const fc_wire_packet* packet) {
   }
   while (done > 0) fc_any_clear(&args[--done]);
   free(args);
-  if (rc == 0 || fc_endpoint_is_lost(ep)) return rc;
-  return send_error(ep);
+  return rc;
 }
 
 static int not_asked(FcEndpoint* ep, const fc_wire_packet* packet) {
@@ -223,8 +248,10 @@ static int not_asked(FcEndpoint* ep, const fc_wire_packet* packet) {
                           fc_wire_code_name(packet->code));
 }
 
-int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (!(ep->client->features & FC_PEER_CALLBACKS)) return not_asked(ep, packet);
+int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet, bool declines) {
+  /* An answer would come between the unsent bytes; the server has no function to call while there are any. */
+  bool busy = ep->sending || ep->client->queue.used != 0;
+  if (busy || !(ep->client->features & FC_PEER_CALLBACKS)) return not_asked(ep, packet);
   if (packet->code == FC_WIRE_FREE_HANDLE) {
     if (packet->num_args != 1 || packet->args[0].type_index != kTVMFFIOpaquePtr) return not_asked(ep, packet);
     fc_remote_unexport(ep, packet->args[0].v_uint64);
@@ -232,9 +259,10 @@ int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet) {
   }
   /* Saved, since nested requests start their own. */
   int64_t deadline = ep->deadline, due = ep->due, allowed = ep->allowed_ns;
-  int rc = serve_call(ep, packet);
+  int rc = serve_call(ep, packet, declines);
   ep->deadline = deadline;
   ep->due = due;
   ep->allowed_ns = allowed;
-  return rc;
+  if (rc == FC_INTERRUPTED) ep->late = ep->interrupted = true;
+  return rc < 0 ? -1 : 0;
 }

@@ -18,7 +18,7 @@ int fc_remote_learn(FcEndpoint* ep) {
   client->features &= ~(uint32_t)FC_PEER_DEADLINES; /* look up once; and the lookup is itself a request */
   if (fc_remote_lookup(ep, "farcall.rpc.deadline", &client->deadline) < 0) {
     if (fc_endpoint_is_lost(ep)) return -1;
-    if (fc_deadline_has_passed()) { /* the lookup itself was not sent: try again later */
+    if (fc_deadline_has_passed() || client->queue.first) { /* not sent, or interrupted: try again later */
       client->features |= FC_PEER_DEADLINES;
       return -1;
     }

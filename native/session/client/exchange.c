@@ -87,30 +87,35 @@ static int check_reply(FcEndpoint* ep, const char* what, const fc_wire_packet* r
                           fc_wire_code_name(reply->code));
 }
 
+static bool is_request(const fc_wire_packet* packet) {
+  return packet->code == FC_WIRE_CALL_FUNC || packet->code == FC_WIRE_FREE_HANDLE;
+}
+
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes) {
   for (;;) {
     fc_wire_event event = fc_endpoint_next_in_turn(ep, reply);
     if (event == FC_WIRE_MORE) return gone(ep, what);
     if (event == FC_WIRE_FAILED) return -1;
     if (event == FC_WIRE_PAYLOAD) return read_payload(ep, what, reply, sink, nbytes);
-    if (FC_LIKELY(reply->code != FC_WIRE_CALL_FUNC && reply->code != FC_WIRE_FREE_HANDLE)) {
-      return check_reply(ep, what, reply, sink);
-    }
-    if (fc_remote_serve(ep, reply) < 0) return -1;
+    if (FC_LIKELY(!is_request(reply))) return check_reply(ep, what, reply, sink);
+    if (fc_remote_serve(ep, reply, false) < 0) return -1;
   }
 }
 
 int fc_remote_read_any(FcEndpoint* ep, const char* what, fc_wire_packet* reply) {
-  fc_wire_event event;
-  do event = fc_endpoint_next_in_turn(ep, reply);
-  while (event == FC_WIRE_PAYLOAD); /* dropped, since there is no buffer for it */
-  if (event == FC_WIRE_MORE) return gone(ep, what);
-  if (event == FC_WIRE_FAILED) return -1;
-  return event == FC_WIRE_PAYLOAD_END ? 0 : check_reply(ep, what, reply, NULL);
+  for (;;) {
+    fc_wire_event event = fc_endpoint_next_in_turn(ep, reply);
+    if (event == FC_WIRE_MORE) return gone(ep, what);
+    if (event == FC_WIRE_FAILED) return -1;
+    if (event == FC_WIRE_PAYLOAD_END) return 0;
+    if (event == FC_WIRE_PAYLOAD) continue; /* dropped, since there is no buffer for it */
+    if (FC_LIKELY(!is_request(reply))) return check_reply(ep, what, reply, NULL);
+    if (fc_remote_serve(ep, reply, true) < 0) return -1;
+  }
 }
 
 int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure) {
-  if (fc_endpoint_is_lost(ep)) {
+  if (fc_endpoint_is_lost(ep) || ep->interrupted) {
     if (*failure) fc_decref(*failure);
     *failure = NULL;
     return -1;
@@ -145,14 +150,30 @@ int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   return fc_remote_encode_deadline(ep, used, count);
 }
 
+int fc_remote_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead, size_t n) {
+  if (!ep->interrupted || fc_endpoint_is_lost(ep)) return -1;
+  TVMFFIObject* raised = fc_error_take();
+  int rc = 0;
+  ep->late = ep->interrupted = false;
+  ep->reader.sink = NULL;
+  for (size_t i = 0; i < n && rc == 0; ++i) rc = fc_call_leave(ep, request, i == 0 ? ahead : 0);
+  if (rc < 0) fc_endpoint_lose(ep, "ConnectionLostError", "no memory to wait for %s", ep->peer);
+  fc_error_raise(raised);
+  return -1;
+}
+
 /* Sends releases that exceed one batch. A call may queue more than the next one sends, so the server would fill up. */
 static int send_backlog(FcEndpoint* ep, const char* what) {
+  static const fc_wire_packet release = {.code = FC_WIRE_FREE_HANDLE};
   while (FC_UNLIKELY(ep->client->frees_count > FREES_MAX)) {
     size_t used = 0, count = 0;
-    if (fc_remote_encode_ahead(ep, &used, &count) < 0 || fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+    if (fc_remote_encode_ahead(ep, &used, &count) < 0) return -1;
+    if (fc_endpoint_flush(ep, used, NULL, 0) < 0) return fc_remote_leave(ep, &release, 0, count);
     ++ep->client->round_trips;
     fc_remote_expect_many(ep);
-    if (fc_remote_read_ahead(ep, count, what) < 0) return -1;
+    for (; count != 0; --count) {
+      if (fc_remote_read_ahead(ep, 1, what) < 0) return fc_remote_leave(ep, &release, 0, count);
+    }
   }
   return 0;
 }
@@ -203,38 +224,33 @@ static int send_behind(FcEndpoint* ep, const fc_wire_packet* packet, const void*
   return fc_endpoint_flush(ep, used, tail ? tail->data : payload, nbytes) < 0 ? -1 : 0;
 }
 
-/* Reads the replies to `ahead` requests and to this one. When a signal handler raises, the next thread on the line
- * reads them, except while the server may call functions of this client, since it then waits for this client. */
+/* Reads the replies to `ahead` requests and to this one. */
 static int read_replies(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead, const char* what,
                         fc_wire_packet* reply, void* sink) {
   int rc = 0;
-  ep->late = ep->interrupted = false;
-  ep->resumable = !fc_remote_has_exports(ep);
   while (ahead != 0 && (rc = fc_remote_read_ahead(ep, 1, what)) == 0) --ahead;
   if (rc == 0) rc = fc_remote_read_reply(ep, what, reply, sink, sink ? request->nbytes : 0);
-  ep->resumable = false;
-  if (rc == 0 || !ep->interrupted || fc_endpoint_is_lost(ep)) return rc;
-  ep->late = ep->interrupted = false;
-  ep->reader.sink = NULL;
-  TVMFFIObject* raised = fc_error_take();
-  if (fc_call_leave(ep, request, ahead) < 0)
-    fc_endpoint_lose(ep, "ConnectionLostError", "no memory to wait for %s", ep->peer);
-  fc_error_raise(raised);
-  return -1;
+  return rc == 0 ? 0 : fc_remote_leave(ep, request, ahead, 1);
 }
 
-int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
-                       fc_wire_packet* reply, void* sink) {
-  size_t ahead = 0;
+/* All that comes before the request itself: the replies to earlier ones, and releases. */
+static int prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* what) {
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
   int drained = fc_call_drain(ep);
   if (drained == FC_INTERRUPTED) return -1;
   if (drained < 0 && (fc_endpoint_is_lost(ep) || !fc_deadline_has_passed())) return -1;
   if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, what);
-  if (send_backlog(ep, what) < 0 || check_encodable(ep, request) < 0) return -1;
+  return send_backlog(ep, what) < 0 ? -1 : check_encodable(ep, request);
+}
+
+int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
+                       fc_wire_packet* reply, void* sink) {
+  size_t ahead = 0;
+  if (prepare(ep, request, what) < 0) return FC_NOT_SENT;
   int64_t begin = fc_trace_begin(), out_at = 0;
   if (send_behind(ep, request, payload, &ahead, &out_at) < 0) {
-    if (fc_endpoint_is_lost(ep) || ahead == 0) return -1;
+    if (ep->interrupted) return fc_remote_leave(ep, request, ahead, 1);
+    if (fc_endpoint_is_lost(ep) || ahead == 0) return FC_NOT_SENT;
     return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
   }
   if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->client->slot, begin, out_at);

@@ -52,8 +52,8 @@ static int call_locked(FcRemoteFunction* f, const TVMFFIAny* args, int32_t n, TV
   if (rc == 0) {
     fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = n, .args = wire.any, .handle = f->owned.handle};
     ++ep->client->calls;
-    sent = true;
     rc = fc_remote_request(ep, &call, f->name, &reply);
+    sent = rc != FC_NOT_SENT;
   }
   if (rc == 0) rc = fc_remote_result(ep, f->name, &reply, result);
   if (FC_UNLIKELY(rc == 0 && result->type_index == kTVMFFITensor && reply.num_args == 2)) {

@@ -39,6 +39,7 @@ static void pop(FcQueue* queue) {
   FcCall* call = queue->first;
   queue->first = call->next;
   if (!queue->first) queue->last = NULL;
+  queue->owed -= call->code == FC_WIRE_EXCEPTION;
   fc_decref(call);
 }
 
@@ -86,10 +87,18 @@ static int drop_reply(FcEndpoint* ep, const FcCall* call) {
   return 0;
 }
 
+static int pay_owed(FcEndpoint* ep) {
+  int rc = fc_remote_decline(ep);
+  if (fc_endpoint_is_lost(ep)) return fail_all(ep);
+  pop(&ep->client->queue);
+  return rc;
+}
+
 static int read_first_reply(FcEndpoint* ep) {
   FcCall* call = ep->client->queue.first;
   fc_wire_packet reply;
   const bool ahead = call->ahead != 0;
+  if (call->code == FC_WIRE_EXCEPTION) return pay_owed(ep);
   while (call->ahead != 0) {
     if (fc_remote_read_ahead(ep, 1, "kFreeHandle") < 0) return fc_endpoint_is_lost(ep) ? fail_all(ep) : -1;
     --call->ahead;
@@ -118,11 +127,27 @@ static int read_first_reply(FcEndpoint* ep) {
 /* Reads the reply of the first call in the queue. -1 when it did not come, FC_INTERRUPTED when a signal handler raised
  * first; the received part of the reply is kept. */
 static int read_first(FcEndpoint* ep) {
-  ep->late = ep->interrupted = false;
-  ep->resumable = true;
   int rc = read_first_reply(ep);
-  ep->resumable = false;
-  return rc < 0 && ep->interrupted ? FC_INTERRUPTED : rc;
+  if (rc == 0 || !ep->interrupted) return rc;
+  ep->late = ep->interrupted = false;
+  return FC_INTERRUPTED;
+}
+
+int fc_call_owe(FcEndpoint* ep) {
+  static const fc_wire_packet answer = {.code = FC_WIRE_EXCEPTION};
+  if (fc_call_leave(ep, &answer, 0) < 0) return -1;
+  ++ep->client->queue.owed;
+  return 0;
+}
+
+void fc_call_unsent(FcEndpoint* ep, size_t n) {
+  FcQueue* queue = &ep->client->queue;
+  queue->used += n;
+  queue->encoded += n;
+  /* No reply is certain to come before these bytes are sent: they may answer a call of the server. */
+  for (FcCall* call = queue->first; call; call = call->next) {
+    if (!call->function) call->end = queue->encoded;
+  }
 }
 
 int fc_call_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead) {

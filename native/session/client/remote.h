@@ -122,6 +122,8 @@ DLDevice fc_remote_masked(const FcEndpoint* ep, DLDevice device);
 
 /* ---- exchanges ---- */
 
+/* Returned instead of -1 when nothing of the request was sent, nor ever will be. */
+enum { FC_NOT_SENT = -3 };
 /* Sends a request and reads its reply (kReturn); *reply is valid until the next exchange. Errors name `what`. */
 int fc_remote_request(FcEndpoint* ep, const fc_wire_packet* request, const char* what, fc_wire_packet* reply);
 /* The same with a payload behind the request, or with a buffer for the reply's payload (request->nbytes). */
@@ -145,10 +147,14 @@ void fc_remote_expect_many(const FcEndpoint* ep);
 /* Reads the replies to those requests. A refusal is not an error, unless the connection ends now: it then gives the
  * reason, so it stays the thread's error until the next reply is read. */
 int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what);
-/* Keeps the first error of several replies in *failure. -1 with the error when the session is lost, so that no more
- * replies come. */
+/* Keeps the first error of several replies in *failure. -1 with the error when no more replies are read, since the
+ * session is lost, or a signal handler raised. */
 int fc_remote_keep_failure(FcEndpoint* ep, TVMFFIObject** failure);
-/* Reads the next reply of any kind and drops its payload. For a request that no thread waits for. */
+/* Always returns -1, after n like requests were sent, perhaps in part, and failed. If a signal handler raised, the next
+ * thread that uses the line sends the rest, and drops the replies: those to `ahead` other requests, then n. */
+FC_COLD int fc_remote_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead, size_t n);
+/* Reads the next reply of any kind and drops its payload. For a request that no thread waits for: the server's callbacks
+ * are declined. */
 int fc_remote_read_any(FcEndpoint* ep, const char* what, fc_wire_packet* reply);
 /* Reads the next reply, and serves the server's callbacks until it comes. 0, or -1 with an error. */
 int fc_remote_read_reply(FcEndpoint* ep, const char* what, fc_wire_packet* reply, void* sink, uint64_t nbytes);
@@ -170,9 +176,14 @@ int64_t fc_remote_grace(const FcEndpoint* ep);
 /* Adds a Function to the endpoint's table and returns its handle; 0 with an error. */
 uint64_t fc_remote_export(FcEndpoint* ep, TVMFFIObject* function);
 void fc_remote_unexport(FcEndpoint* ep, uint64_t handle);
-/* Serves kCallFunc and kFreeHandle of the server. -1 when the session is lost. */
-int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet);
-bool fc_remote_has_exports(const FcEndpoint* ep);
+/* Serves kCallFunc and kFreeHandle of the server. declines: no thread waits for the open call any more, so its functions
+ * are not called. -1 when the session is lost, or when a signal handler raised (ep->interrupted). */
+int fc_remote_serve(FcEndpoint* ep, const fc_wire_packet* packet, bool declines);
+/* Answers a call of the server with an error, since this client was interrupted. 0, -1, or FC_INTERRUPTED when the rest
+ * of the answer is sent later. */
+int fc_remote_decline(FcEndpoint* ep);
+/* Whether the server may call functions of this process, or waits for one: no other request may follow then. */
+bool fc_remote_may_be_called(const FcEndpoint* ep);
 void fc_exports_delete(struct FcClient* client);
 
 /* ---- calls without waiting: see session/client/call.c and session/client/queue.c ---- */
@@ -185,7 +196,7 @@ typedef struct FcCall {
   struct FcCall* next;
   FcEndpoint* ep;
   TVMFFIObject* function; /* errors name it; NULL: a request that no thread waits for, see fc_call_leave */
-  int32_t code;           /* of such a request */
+  int32_t code;           /* of such a request; kException: not a request, but an answer that is owed to the server */
   DLDevice device;        /* where such a request allocates */
   uint64_t promise;       /* the number under which the server keeps the result; 0: it does not */
   uint64_t end;           /* end of its packet, in bytes since the session began */
@@ -205,6 +216,7 @@ typedef struct FcCall {
 typedef struct FcQueue {
   FcCall *first, *last;   /* encoded or sent, but the reply is not read yet */
   size_t used;            /* bytes of the outbox that are not sent yet */
+  uint32_t owed;          /* number of answers that are owed to the server; see fc_call_owe */
   uint64_t encoded, sent; /* bytes since the session began */
 } FcQueue;
 
@@ -228,6 +240,11 @@ int fc_call_flush(FcEndpoint* ep);
 /* Stops waiting for a request that was sent: the next thread that uses the line drops its reply, which comes behind the
  * replies of `ahead` others. -1 with an error. */
 int fc_call_leave(FcEndpoint* ep, const fc_wire_packet* request, size_t ahead);
+/* The same for the answer to a call of the server, which comes behind the replies of the requests that its function left
+ * on the line: the server would take it for the answer to a call that one of these makes. */
+int fc_call_owe(FcEndpoint* ep);
+/* Adds bytes at the beginning of the outbox to those that the next flush sends. */
+void fc_call_unsent(FcEndpoint* ep, size_t n);
 /* Frees the requests that no thread waits for, when the endpoint is freed. */
 void fc_call_forget(FcQueue* queue);
 /* Waits until this call has ended. The caller holds the lock and has the line to itself. */

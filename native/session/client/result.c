@@ -95,18 +95,19 @@ static int encode_get(FcEndpoint* ep, const TVMFFIAny* array, int64_t i, size_t*
 /* Fetches items [from, to) in one round trip. Reads every reply, even after one that failed. */
 static int get_items(FcEndpoint* ep, const char* name, const TVMFFIAny* array, int64_t from, int64_t to,
                      TVMFFIAny* items) {
+  static const fc_wire_packet get = {.code = FC_WIRE_CALL_FUNC};
   size_t used = 0;
   TVMFFIObject* failure = NULL;
   for (int64_t i = from; i < to; ++i) {
     if (encode_get(ep, array, i, &used) < 0) return -1;
   }
-  if (fc_endpoint_flush(ep, used, NULL, 0) < 0) return -1;
+  if (fc_endpoint_flush(ep, used, NULL, 0) < 0) return fc_remote_leave(ep, &get, 0, (size_t)(to - from));
   ++ep->client->round_trips;
   for (int64_t i = from; i < to; ++i) {
     fc_wire_packet reply;
     int rc = fc_remote_read_reply(ep, name, &reply, NULL, 0);
     if (rc == 0) rc = fc_remote_result(ep, name, &reply, &items[i]);
-    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return -1;
+    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return fc_remote_leave(ep, &get, 0, (size_t)(to - i));
   }
   if (failure) fc_error_raise(failure);
   return failure ? -1 : 0;

@@ -86,7 +86,7 @@ static void free_client(FcEndpoint* ep) {
   free(client);
 }
 
-static const FcSide client_side = {fc_remote_grace, fc_call_abandon, free_client};
+static const FcSide client_side = {fc_remote_grace, fc_call_unsent, fc_call_abandon, free_client};
 
 FcEndpoint* fc_client_endpoint_new(FcChannel* channel, const char* peer, const fc_wire_limits* limits) {
   FcClient* client = new_client();

@@ -281,11 +281,13 @@ int fc_remote_copy_out(FcEndpoint* ep, const DLTensor* remote, void* memory) {
 
 enum { RUNS_AT_ONCE = 256 }; /* pending requests: so few headers and replies fill up neither side's buffers */
 
-/* copy->nbytes is the size of one run; copy->memory holds all runs. */
-static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
+/* copy->nbytes is the size of one run; copy->memory holds all runs. *begun is the number of requests that were at least
+ * encoded. */
+static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n, int64_t* begun) {
   bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
   fc_wire_packet request = {.code = copy->code, .tensor = *copy->remote, .nbytes = copy->nbytes};
   for (int64_t i = 0; i < n; ++i) {
+    *begun = i + 1;
     request.tensor.byte_offset = copy->remote->byte_offset + (uint64_t)offsets[i];
     if (fc_endpoint_queue(ep, &request, in ? copy->memory + (uint64_t)i * copy->nbytes : NULL) < 0) return -1;
   }
@@ -296,19 +298,19 @@ static int queue_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, 
 static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   const char* what = fc_wire_code_name(copy->code);
   bool in = copy->code == FC_WIRE_COPY_TO_REMOTE;
+  const fc_wire_packet run = {.code = copy->code};
   TVMFFIObject* failure = NULL;
-  int64_t begin = fc_trace_begin();
-  if (queue_runs(ep, copy, offsets, n) < 0) {
-    return fc_endpoint_is_lost(ep)
-               ? -1
-               : fc_endpoint_lose(ep, "ConnectionLostError", "no memory for packets to %s", ep->peer);
+  int64_t begin = fc_trace_begin(), begun = 0;
+  if (queue_runs(ep, copy, offsets, n, &begun) < 0) {
+    if (fc_endpoint_is_lost(ep) || ep->interrupted) return fc_remote_leave(ep, &run, 0, (size_t)begun);
+    return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for packets to %s", ep->peer);
   }
   ++ep->client->round_trips;
   for (int64_t i = 0; i < n; ++i) {
     fc_wire_packet reply;
     uint8_t* place = in ? NULL : copy->memory + (uint64_t)i * copy->nbytes;
     int rc = fc_remote_read_reply(ep, what, &reply, place, in ? 0 : copy->nbytes);
-    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return -1;
+    if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return fc_remote_leave(ep, &run, 0, (size_t)(n - i));
   }
   fc_trace_end("copy", what, ep->client->slot, begin);
   if (failure) fc_error_raise(failure);

@@ -10,8 +10,10 @@ import click
 from sphinx.application import Sphinx
 
 from farcall.cli import cli
+from farcall.cli._settings import SETTINGS
 
-MARK = "<!-- the commands -->"
+COMMANDS = "<!-- the commands -->"
+TABLE = "<!-- the settings -->"
 SHOWN_AS_IT_IS = "\b"  # click's mark of a paragraph whose lines must not be joined
 
 
@@ -55,10 +57,18 @@ def escaped(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\\])", r"\\\1", part) for part in parts)
 
 
+def table_of_settings() -> Iterator[str]:
+    yield "| setting | variable | meaning |\n|---|---|---|\n"
+    for setting in SETTINGS:
+        option = f"`--{setting.name}`" if setting.commands or setting.choices else f"`{setting.name}`"
+        yield f"| {option} | `{setting.variable}` | {escaped(setting.help).replace('|', chr(92) + '|')} |\n"
+
+
 def write(app: Sphinx, page: str, source: list[str]) -> None:
-    if MARK in source[0]:
+    if COMMANDS in source[0]:
         text = "\n\n".join(described(cli, click.Context(cli, info_name="farcall"), 2))
-        source[0] = source[0].replace(MARK, text)
+        source[0] = source[0].replace(COMMANDS, text)
+    source[0] = source[0].replace(TABLE, "".join(table_of_settings()))
 
 
 def setup(app: Sphinx) -> None:

@@ -48,7 +48,7 @@ fi
 say "building and installing farcall"
 if [ "$what" = test ]; then
     pip install -q --group test --group lint --group docs -e '.[all]'
-    for tool in qemu-s390x:qemu-user; do
+    for tool in qemu-s390x:qemu-user chromium:chromium; do
         command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
     done
     touch .venv/.test

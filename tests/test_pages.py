@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,19 @@ import pytest
 from .pages import check
 from .tree import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "docs/logging.md", *sorted((ROOT / "docs/paths").glob("*.md"))]
+DOCS = ROOT / "docs"
+NAMES = ("logging", "backends", "environment", "compatibility")
+PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_its_reader_gets(page: Path, tmp_path: Path) -> None:
     check(page, tmp_path)
+
+
+def test_the_python_of_every_page_runs() -> None:
+    """Here, or in a test that names the page: that of a guide whose blocks form one program, or of errors."""
+    tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    for page in DOCS.rglob("*.md"):
+        if page not in PAGES and "\n```python\n" in page.read_text():
+            assert re.search(rf'run_guide(?:_here)?\("{page.name}"|DOCS / "{page.name}"', tests), page

@@ -54,8 +54,6 @@ static inline PyThreadState* fc_current_state(void) {
 /* ---- methods and the registry ---- */
 
 extern PyMethodDef fc_function_methods[]; /* of the class: see python/function_address.c */
-PyObject* fc_function_submit(PyObject* self, PyObject* args, PyObject* kwargs);
-PyObject* fc_function_call_async(PyObject* self, PyObject* args, PyObject* kwargs);
 /* Registers a callable as a global function; -1 with an exception. */
 int fc_register_global(PyObject* name, PyObject* callable, bool override);
 

@@ -67,6 +67,10 @@ static PyObject* from_packed(PyObject* self, PyObject* args, PyObject* kwargs) {
   return from_address(args, kwargs, names, call_packed);
 }
 
+FC_PYTHON_METHOD(submit, "farcall.ffi._async", "submit")
+FC_PYTHON_METHOD(call_async, "farcall.ffi._async", "call_async")
+FC_PYTHON_METHOD(to_html, "farcall.ffi._modules", "function_html")
+
 #define STATIC_WITH_KEYWORDS(f) FC_WITH_KEYWORDS(f) | METH_STATIC
 
 PyMethodDef fc_function_methods[] = {
@@ -78,10 +82,11 @@ PyMethodDef fc_function_methods[] = {
      "__from_mlir_packed_safe_call__(mlir_packed_symbol, *, keep_alive_object=None)\n--\n\n"
      "The same for MLIR's C interface: the code gets an array of pointers to self, the arguments, their number, the\n"
      "result and the return code."},
-    {"submit", FC_WITH_KEYWORDS(fc_function_submit),
+    {"submit", FC_WITH_KEYWORDS(submit),
      "submit($self, *args)\n--\n\nBegin a call: a future with result(), exception(), cancel(), add_done_callback()."},
-    {"call_async", FC_WITH_KEYWORDS(fc_function_call_async),
+    {"call_async", FC_WITH_KEYWORDS(call_async),
      "call_async($self, *args, timeout=None)\n--\n\n`await f.call_async(x)`: call without blocking the event loop."},
+    {"_repr_html_", FC_WITH_KEYWORDS(to_html), "_repr_html_($self)\n--\n\nThe table that notebooks show."},
     FC_SAME_AS_METHOD,
     {NULL, NULL, 0, NULL},
 };

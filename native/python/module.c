@@ -102,31 +102,12 @@ PyObject* fc_module_function_names(PyObject* self, PyObject* unused) {
   return names;
 }
 
-static FC_COLD PyObject* near_names(PyObject* self, PyObject* name) {
-  PyObject* names = fc_module_function_names(self, NULL);
-  PyObject* difflib = names ? PyImport_ImportModule("difflib") : NULL;
-  PyObject* near = difflib ? PyObject_CallMethod(difflib, "get_close_matches", "OO", name, names) : NULL;
-  PyObject* shown = near && PyList_GET_SIZE(near) ? near : names;
-  PyObject* separator = shown ? PyUnicode_FromString("`, `") : NULL;
-  PyObject* head = shown ? PyList_GetSlice(shown, 0, 8) : NULL;
-  PyObject* text = separator && head ? PyUnicode_Join(separator, head) : NULL;
-  Py_XDECREF(names);
-  Py_XDECREF(difflib);
-  Py_XDECREF(near);
-  Py_XDECREF(separator);
-  Py_XDECREF(head);
-  return text;
-}
-
 static FC_COLD PyObject* no_function(PyObject* self, PyObject* name) {
-  PyObject* near = near_names(self, name);
-  if (near && PyUnicode_GET_LENGTH(near)) {
-    PyErr_Format(PyExc_AttributeError, "%U has no function `%U`; it has `%U`", ((FcModule*)self)->path, name, near);
-  } else if (near) {
-    PyErr_Format(PyExc_AttributeError, "%U has no function `%U`; it exports none (functions are symbols %s<name>)",
-                 ((FcModule*)self)->path, name, FARCALL_SYMBOL_PREFIX);
-  }
-  Py_XDECREF(near);
+  PyObject* args = PyTuple_Pack(1, name);
+  PyObject* error = args ? fc_in_python("farcall.ffi._modules", "missing", self, args, NULL) : NULL;
+  if (error) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  Py_XDECREF(error);
+  Py_XDECREF(args);
   return NULL;
 }
 
@@ -222,7 +203,45 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyMappingMethods mapping = {.mp_subscript = subscript};
+/* ---- a mapping of names to Functions ---- */
+
+static Py_ssize_t length(PyObject* self) {
+  PyObject* names = fc_module_function_names(self, NULL);
+  Py_ssize_t size = names ? PyList_GET_SIZE(names) : -1;
+  Py_XDECREF(names);
+  return size;
+}
+
+static PyObject* iterate(PyObject* self) {
+  PyObject* names = fc_module_function_names(self, NULL);
+  PyObject* iterator = names ? PyObject_GetIter(names) : NULL;
+  Py_XDECREF(names);
+  return iterator;
+}
+
+static int contains(PyObject* self, PyObject* name) {
+  Py_ssize_t size;
+  TVMFFIObject* function = NULL;
+  if (!PyUnicode_Check(name)) return 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &size);
+  if (!text) return -1;
+  if (fc_module_get(((FcModule*)self)->object, text, (size_t)size, false, &function) != 0) {
+    fc_raise_slot();
+    return -1;
+  }
+  if (function) fc_decref(function);
+  return function != NULL;
+}
+
+/* Always true: a module of another runtime has functions but cannot list them. */
+static int is_true(PyObject* self) {
+  (void)self;
+  return 1;
+}
+
+static PyMappingMethods mapping = {.mp_length = length, .mp_subscript = subscript};
+static PySequenceMethods membership = {.sq_contains = contains};
+static PyNumberMethods truth = {.nb_bool = is_true};
 
 PyTypeObject FcModule_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Module",
@@ -239,5 +258,8 @@ PyTypeObject FcModule_Type = {
     .tp_getset = fc_module_getset,
     .tp_members = members,
     .tp_as_mapping = &mapping,
+    .tp_as_sequence = &membership,
+    .tp_as_number = &truth,
+    .tp_iter = iterate,
     .tp_weaklistoffset = offsetof(FcModule, weakrefs),
 };

@@ -113,18 +113,12 @@ static PyObject* inspect_source(PyObject* self, PyObject* args) {
   return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
 }
 
-static PyObject* as_torch_op(PyObject* self, PyObject* args, PyObject* kwargs) {
-  PyObject* maker = PyImport_ImportModule("farcall.ffi._torch_ops");
-  PyObject* make = maker ? PyObject_GetAttrString(maker, "as_torch_op") : NULL;
-  PyObject* first = make ? PyTuple_Pack(1, self) : NULL;
-  PyObject* all = first ? PySequence_Concat(first, args) : NULL;
-  PyObject* out = all ? PyObject_Call(make, all, kwargs) : NULL;
-  Py_XDECREF(all);
-  Py_XDECREF(first);
-  Py_XDECREF(make);
-  Py_XDECREF(maker);
-  return out;
-}
+FC_PYTHON_METHOD(as_torch_op, "farcall.ffi._torch_ops", "as_torch_op")
+FC_PYTHON_METHOD(keys, "farcall.ffi._modules", "keys")
+FC_PYTHON_METHOD(values, "farcall.ffi._modules", "values")
+FC_PYTHON_METHOD(items, "farcall.ffi._modules", "items")
+FC_PYTHON_METHOD(to_html, "farcall.ffi._modules", "module_html")
+FC_PYTHON_METHOD(complete, "farcall.ffi._modules", "names_to_complete")
 
 PyMethodDef fc_module_methods[] = {
     FC_SAME_AS_METHOD,
@@ -136,6 +130,12 @@ PyMethodDef fc_module_methods[] = {
      "implements_function($self, name, /, query_imports=False)\n--\n\nWhether a function of that name exists."},
     {"function_names", fc_module_function_names, METH_NOARGS,
      "function_names($self, /)\n--\n\nThe names of all functions, sorted."},
+    {"keys", FC_WITH_KEYWORDS(keys), "keys($self)\n--\n\nThe names of all functions, as the keys of a dict."},
+    {"values", FC_WITH_KEYWORDS(values), "values($self)\n--\n\nAll functions, as the values of a dict."},
+    {"items", FC_WITH_KEYWORDS(items), "items($self)\n--\n\nNames and functions, as the items of a dict."},
+    {"__dir__", FC_WITH_KEYWORDS(complete), "__dir__($self)\n--\n\nAttributes and functions, for completion."},
+    {"_ipython_key_completions_", fc_module_function_names, METH_NOARGS, NULL},
+    {"_repr_html_", FC_WITH_KEYWORDS(to_html), "_repr_html_($self)\n--\n\nThe table that notebooks show."},
     {"get_function_metadata", FC_WITH_KEYWORDS(get_metadata),
      "get_function_metadata($self, name, /, query_imports=False)\n--\n\n"
      "The library's metadata of a function, parsed from JSON; None without metadata."},

@@ -61,4 +61,12 @@ PyObject* fc_identity_same_as(PyObject* self, PyObject* other);
 /* For a PyMethodDef: a function of (self, args, kwargs). */
 #define FC_WITH_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
+/* The result of a function of farcall's Python code: module.name(self, *args, **kwargs). kwargs may be NULL. */
+PyObject* fc_in_python(const char* module, const char* name, PyObject* self, PyObject* args, PyObject* kwargs);
+/* Defines a method, with keywords, that such a function implements. */
+#define FC_PYTHON_METHOD(method, module, name)                                \
+  static PyObject* method(PyObject* self, PyObject* args, PyObject* kwargs) { \
+    return fc_in_python(module, name, self, args, kwargs);                    \
+  }
+
 #endif /* FARCALL_PYTHON_TYPES_H_ */

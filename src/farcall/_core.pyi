@@ -1,6 +1,16 @@
 """The native core. Import these names from :mod:`farcall.ffi`; :mod:`farcall.rpc` uses those of endpoints."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from concurrent.futures import Future
 from mmap import mmap
 from os import PathLike
@@ -120,6 +130,7 @@ class Function:
             DeadlineExceededError: the call took longer than ``timeout`` seconds, and is abandoned: the server
                 may still finish it, and the reply is ignored. The session goes on.
         """
+    def _repr_html_(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -142,6 +153,9 @@ class Shape(tuple[int, ...]):
 @final
 class Module:
     """Functions by name: ``mod["f"]`` or ``mod.f``; ``mod(...)`` calls ``main``.
+
+    ``"f" in mod``, ``len(mod)``, ``for name in mod``, ``mod.items()`` and ``dict(mod)`` work as with a dict
+    of the module's own functions. A Module is always true.
 
     A library stays in memory until the process ends, because its objects may outlive this one.
     """
@@ -166,7 +180,8 @@ class Module:
             query_imports: Look also in the imported modules, depth first.
 
         Raises:
-            AttributeError: The library exports no ``__tvm_ffi_<name>``; the message suggests similar names.
+            MissingFunctionError: The library exports no ``__tvm_ffi_<name>``; the message suggests similar
+                names. It is an AttributeError and a KeyError.
         """
     def implements_function(self, name: str, /, query_imports: bool = False) -> bool:
         """Whether a function of that name exists."""
@@ -206,6 +221,19 @@ class Module:
         """The source that the module keeps, or an empty str."""
     def __call__(self, *args: Any) -> Any: ...
     def __getitem__(self, name: str, /) -> Function: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def keys(self) -> KeysView[str]:
+        """The names of all functions, sorted."""
+    def values(self) -> ValuesView[Function]:
+        """All functions, in the order of their names."""
+    def items(self) -> ItemsView[str, Function]:
+        """Pairs of name and function, in the order of the names."""
+    def __dir__(self) -> list[str]: ...
+    def _ipython_key_completions_(self) -> list[str]: ...
+    def _repr_html_(self) -> str: ...
     def __getattr__(self, name: str, /) -> Function: ...
     def same_as(self, other: object, /) -> bool:
         """Whether both refer to one native object, as ``==`` does."""

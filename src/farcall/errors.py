@@ -28,7 +28,7 @@ __all__ = [
     "FarcallError",
     "InvalidHandleError",
     "MissingExtraError",
-    "MissingFileError",
+    "MissingFunctionError",
     "ModelError",
     "PermissionDeniedError",
     "ProtocolError",
@@ -78,10 +78,6 @@ def help_url(error: BaseException) -> str | None:
 
 class UsageError(FarcallError):
     """The cause is on this side; the message names the cure."""
-
-
-class MissingFileError(UsageError, FileNotFoundError):
-    """A file does not exist on this machine. The message names it, and the kind of file that is expected."""
 
 
 class ModelError(UsageError):
@@ -221,3 +217,12 @@ class PermissionDeniedError(RemoteError):
 
 class MissingExtraError(UsageError, ImportError):
     """An optional dependency is not installed. The message has the exact ``pip install`` command."""
+
+
+class MissingFunctionError(UsageError, AttributeError, KeyError):
+    """A module or a server has no function of that name. The message suggests similar names.
+
+    It is an ``AttributeError``, for ``module.name``, and a ``KeyError``, for ``module["name"]``.
+    """
+
+    __str__ = Exception.__str__  # a KeyError's would quote the message

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import copy
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pytest
 
-import farcall as fc
 from farcall.abi import FunctionAbi, TensorSpec, annotated
 from farcall.errors import ArgumentError, ResultError, SignatureError
 
-N = "n"
+Row: TypeAlias = Annotated[np.ndarray, "float32[n]"]
 X = np.arange(3, dtype="float32")
 
 
 class Pair(NamedTuple):
-    left: fc.Array[np.float32, N]
+    left: Row
     right: int
 
 
 @annotated
 def combine(
     pair: Pair,
-    rest: list[fc.Array[np.float32, N]],
+    rest: list[Row],
     *more: int,
     scale: float = 2.0,
-    mark: fc.Array[np.int8, 1] | None = None,
+    mark: Annotated[np.ndarray, "int8[1]"] | None = None,
 ) -> tuple[Pair, str]:
     assert isinstance(pair, Pair)
     assert isinstance(pair.left, np.ndarray)
@@ -59,7 +58,7 @@ def test_the_caller_passes_raw_arguments() -> None:
 
 def test_arrays_share_the_callers_memory() -> None:
     @annotated
-    def fill(out: Annotated[np.ndarray, TensorSpec("", "float32", (N,), access="out")]) -> None:
+    def fill(out: Annotated[np.ndarray, TensorSpec("", "float32", ("n",), access="out")]) -> None:
         out[:] = 5
 
     memory = np.zeros(3, "float32")
@@ -69,7 +68,7 @@ def test_arrays_share_the_callers_memory() -> None:
 
 def test_results_are_checked() -> None:
     @annotated
-    def wrong(x: fc.Array[np.float32, N]) -> tuple[int, fc.Array[np.float32, N, N]]:
+    def wrong(x: Row) -> tuple[int, Annotated[np.ndarray, "float32[n, n]"]]:
         return "a", x  # type: ignore[return-value]
 
     with pytest.raises(ResultError) as error:
@@ -91,7 +90,7 @@ def test_arguments_are_checked_before_it_runs() -> None:
 
 def test_who_passes_raw_arguments_is_told_what_is_wrong_with_them() -> None:
     @annotated
-    def norms(x: fc.Array[np.float32, N, 3], scale: float) -> float:
+    def norms(x: Annotated[np.ndarray, "float32[n, 3]"], scale: float) -> float:
         raise AssertionError
 
     norms.signature = None  # as native code and other machines see it

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from farcall import ffi
+from farcall.errors import MissingFunctionError
 
 from ..waiting import SECONDS
 
@@ -135,10 +136,31 @@ class TestModule:
         assert {"add", "echo"} <= set(kernels.function_names())
         assert repr(kernels) == f"<farcall.Module {str(kernels_path)!r}>"
 
+    def test_a_mapping_of_names_to_functions(self) -> None:
+        module = ffi.new_module("calculator", {"mul": lambda a, b: a * b, "add": lambda a, b: a + b})
+        assert "add" in module
+        assert {"ad", 3, None}.isdisjoint(module)
+        assert 3 not in module
+        assert [*module] == [*module.keys()] == ["add", "mul"]
+        assert len(module) == len(module.items()) == 2
+        assert dict(module) == {"add": module.add, "mul": module["mul"]}
+        assert [function(2, 3) for function in module.values()] == [5, 6]
+        assert {"add", "mul", "kind"} <= {*dir(module)}
+
+    def test_functions_of_imports_are_not_in_the_mapping(self) -> None:
+        inner, outer = ffi.new_module("inner", {"f": abs}), ffi.new_module("outer", {})
+        outer.import_module(inner)
+        assert "f" not in outer
+        assert (len(outer), bool(outer)) == (0, True)
+
     def test_unknown_function_names_those_near(self, kernels: ffi.Module) -> None:
         for look in (lambda: kernels["ad"], lambda: kernels.ad, lambda: kernels.get_function("ad")):
-            with pytest.raises(AttributeError, match="has no function `ad`; it has `add"):
+            with pytest.raises(
+                MissingFunctionError, match=r"^/.* has no function `ad`; it has `add"
+            ) as error:
                 look()
+            assert isinstance(error.value, AttributeError)
+            assert isinstance(error.value, KeyError)
         assert not hasattr(kernels, "__array__")
         with pytest.raises(AttributeError, match="no function"):
             kernels["x" * 1000]

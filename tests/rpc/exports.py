@@ -10,14 +10,13 @@ import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 import farcall as fc
 from farcall.abi import annotated
 
-N = "n"
 HELD: list[Any] = []
 SAID: list[str] = []
 THREAD_OF: list[int] = []
@@ -127,7 +126,7 @@ def _open_files(count: int) -> None:
 
 
 @annotated
-def _norm(x: fc.Array[np.float32, N, 3]) -> float:
+def _norm(x: Annotated[np.ndarray, "float32[n, 3]"]) -> float:
     return float(np.linalg.norm(x))
 
 

@@ -28,6 +28,26 @@ def test_what_a_module_says_of_itself(session: Session, module: RemoteModule) ->
     assert "test.add" in session.function_names()
 
 
+def test_a_module_is_a_mapping_of_names_to_functions(module: RemoteModule) -> None:
+    assert "add_one" in module
+    assert "add_on" not in module
+    assert 3 not in module
+    assert [*module] == [*module.keys()] == ["add_one", "crash"]
+    assert len(module) == 2
+    assert dict(module.items())["add_one"] is module["add_one"]
+    assert len(module.values()) == 2
+    for unknown in (KeyError, AttributeError):
+        with pytest.raises(unknown, match="has no function `add_on`"):
+            module["add_on"]
+
+
+def test_the_truth_of_a_module_and_its_view_ask_no_server(session: Session, module: RemoteModule) -> None:
+    before = session.stats.round_trips
+    assert module
+    assert "module kernels.so on" in module._repr_html_()
+    assert session.stats.round_trips == before
+
+
 def test_modules_as_arguments_and_results(session: Session, module: RemoteModule) -> None:
     same = session.get_function("test.echo")(module)
     assert isinstance(same, RemoteModule)

@@ -1,4 +1,4 @@
-"""Signatures from annotations: ``def f(x: fc.Array["float32", "n", 128], *, scale: float = 1.0) -> ...``."""
+"""Signatures from annotations: ``def f(x: Annotated[fc.Array, "float32[n]"], *, by: float = 1.0) -> ...``."""
 
 from __future__ import annotations
 
@@ -44,25 +44,28 @@ _KINDS: Mapping[Any, ParameterKind] = {
 }
 
 if TYPE_CHECKING:
-    Array: Any  # mypy accepts any subscript of Any
+    Array: TypeAlias = Any
 else:
 
     class Array:
-        """The annotation of an array: ``Array["float32", "n", 128]``.
+        """The annotation of an array of any framework: ``Annotated[Array, "float32[n, 128]"]``.
 
-        The dtype (a name, or numpy's) comes first, then the dims. A dim is an int, a name or expression
-        (``"2*n"``), or None for any size. ``Array["float32"]`` has rank 0, ``Array["float32", ...]`` any
-        rank.
+        The text has the dtype and the dims. A dim is an int, a name, an expression (``2*n``), or ``?`` for
+        any size; ``float32[]`` has rank 0, ``float32[...]`` any rank. Without a text, it is any array. Type
+        checkers read it as Any. In place of ``Array`` you may name a class that they know, such as
+        ``numpy.ndarray``.
 
-        Type checkers and linters read a text in an annotation as the name of a class. They accept two other
-        spellings: ``N = "n"`` with ``Array[np.float32, N, 128]``, which they read as Any; and
-        ``Annotated[np.ndarray, Array["float32", "n", 128]]``, which they read as an array.
+        ``Array["float32", "n", 128]`` means the same at run time, but type checkers and linters read a text
+        in brackets as the name of a class.
         """
 
         def __class_getitem__(cls, parts: Any) -> ArrayType:
             dtype, *dims = parts if isinstance(parts, tuple) else (parts,)
             shape = None if dims == [...] else tuple(DYNAMIC if dim is None else dim for dim in dims)
             return ArrayType(TensorSpec("", str(_dtype(dtype)), shape))
+
+
+_PLAIN[Array] = _PLAIN[Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _described(annotation: Any, where: str) -> Any:
     """The nested Python value with leaves that :func:`farcall.abi._building.build` takes."""
     if annotation is inspect.Parameter.empty:
         raise ValueError(
-            f'{where} has no annotation; expected one such as Array["float32", "n"], int or None'
+            f'{where} has no annotation; expected one such as Annotated[fc.Array, "float32[n]"], int or None'
         )
     if isinstance(annotation, ArrayType):
         return annotation.spec
@@ -148,8 +151,8 @@ def _described_plain(annotation: Any, where: str) -> Any:
     if annotation in (Callable, typing.Callable):
         return RefSpec("", "function")
     raise ValueError(
-        f"{where}: {annotation!r:.80} does not describe a value; expected Array[...], a number's type, "
-        "str, or list, tuple, TypedDict, NamedTuple or dataclass of these"
+        f'{where}: {annotation!r:.80} does not describe a value; expected Annotated[fc.Array, "float32[n]"], '
+        "a number's type, str, or list, tuple, TypedDict, NamedTuple or dataclass of these"
     )
 
 
@@ -213,7 +216,7 @@ _GENERIC: Mapping[Any, Callable[[_Arguments, str], Any]] = {
 
 
 def _described_value(annotation: Any, where: str) -> Any:
-    """A structure as a literal: ``{"ids": Array[...]}``, ``[Array[...], int]``."""
+    """A structure as a literal: ``{"ids": int}``, ``[int, ...]``."""
     if isinstance(annotation, Mapping):
         return {key: _described(one, f"{where}[{key!r}]") for key, one in annotation.items()}
     items = [one if one is ... else _described(one, f"{where}[{i}]") for i, one in enumerate(annotation)]

@@ -127,12 +127,11 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Args:
             function: a function whose parameters and result all have annotations. An annotation may be
-                ``fc.Array["float32", "n", 128]``; ``int``, ``float``, ``bool``, ``complex`` (64-bit, or of
-                numpy: ``np.float32``); ``str``, ``bytes``, ``Callable``, ``fc.Module``; lists, tuples,
-                TypedDicts, NamedTuples and dataclasses of these, also as literals
-                (``{"ids": fc.Array[...]}``); ``| None`` after an optional one. In
-                ``Annotated[T, note]``, a note that is an Array or a text (``"float32[n]"``) describes the
-                value.
+                ``Annotated[fc.Array, "float32[n, 128]"]``, with any class in place of ``fc.Array``: the text
+                describes the value; ``int``, ``float``, ``bool``, ``complex`` (64-bit, or of numpy:
+                ``np.float32``); ``str``, ``bytes``, ``Callable``, ``fc.Module``; lists, tuples, TypedDicts,
+                NamedTuples and dataclasses of these, also as literals (``{"ids": list[int]}``); ``| None``
+                after an optional one.
 
         Raises:
             SignatureError: an annotation is missing, or does not describe a value.

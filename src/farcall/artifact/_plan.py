@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farcall._extras import require_compile
 from farcall._progress import Phase
 from farcall.library._manifest import ModelInfo
 
@@ -39,13 +38,12 @@ def partition(
         The plan, from which :meth:`Plan.build` builds an artifact.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: the file is not ONNX, or is not a valid model.
+        ModelError: the file does not exist, is not ONNX, or is not a valid model.
         UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
         BackendError: a backend is not installed.
         MissingExtraError: the packages that read models are not installed.
     """
-    require_compile()
+    _require_compile_extra()
     from farcall.backends import resolve
     from farcall.graph import cut, load_model
 
@@ -129,11 +127,36 @@ class Plan:
         self._partition.save(path)
 
     def svg(self) -> str:
-        """A picture of the graph, in which each backend has its colour."""
-        return self._partition.svg()
+        """A picture of the graph: an SVG document, in which each backend has its colour.
+
+        Repeated blocks are folded, and so are the largest regions of a large graph. In a browser, a reader
+        opens and folds them, searches, zooms and pans. The colours follow the reader's light or dark theme.
+        """
+        from farcall.drawing._svg import svg
+
+        return svg(self._partition.diagram())
+
+    def mermaid(self) -> str:
+        """The graph as a Mermaid flowchart, which GitHub draws in a Markdown block ``mermaid``."""
+        from farcall.drawing._words import mermaid
+
+        return mermaid(self._partition.diagram())
+
+    def dot(self) -> str:
+        """The graph in DOT, for Graphviz: regions are clusters, and types of tensors stand on the edges."""
+        from farcall.drawing._words import dot
+
+        return dot(self._partition.diagram())
 
     def _repr_svg_(self) -> str:
         return self.svg()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        picture = self.svg()
+        return {"text/plain": str(self), "text/html": picture, "image/svg+xml": picture}
 
     def __str__(self) -> str:
         return str(self._partition)
@@ -142,6 +165,18 @@ class Plan:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])
         more = ", ..." if len(self.regions) > 8 else ""
         return f"<farcall.Plan of {self._model.name!r}: {counts}{more}>"
+
+
+def _require_compile_extra() -> None:
+    from importlib.util import find_spec
+
+    from farcall.errors import MissingExtraError
+
+    for name in ("onnx", "onnx_ir"):
+        if find_spec(name) is None:
+            raise MissingExtraError(
+                f"reading models needs the package {name}; run: pip install 'farcall[compile]'"
+            )
 
 
 def _describe(source: ModelLike, loaded: ir.Model) -> ModelInfo:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farcall._suggest import did_you_mean
 from farcall.cli import _show
 from farcall.cli._settings import setting
 
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
     from farcall.rpc.tokens import Token, TokenFile
 
 _SCOPES = ("call", "copy", "load", "files", "relay")
-
-
-class _Scope(click.Choice[str]):
-    """A scope. The message for another word suggests the one that was meant."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in _SCOPES:
-            meant = did_you_mean(str(value), _SCOPES)
-            self.fail(f"unknown scope {value!r}{meant}; the scopes are {', '.join(_SCOPES)}", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 _file_option = click.option(
     "--file",
     "path",
@@ -61,7 +48,7 @@ def _token_file(path: Path | None) -> TokenFile:
     "--scope",
     "scopes",
     multiple=True,
-    type=_Scope(_SCOPES),
+    type=click.Choice(_SCOPES),
     help="One scope of the token; repeat it for several. [default: all]",
 )
 @click.option("--days", default=30.0, show_default=True, help="Days until the token expires; 0: never.")

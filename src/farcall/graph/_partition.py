@@ -22,6 +22,8 @@ from farcall.graph.dims import Dim, dims, dtype_name, text
 if TYPE_CHECKING:
     import os
 
+    from farcall.drawing._diagram import Diagram
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -60,14 +62,11 @@ class Partition:
 
         save_model(self.to_model(), path)
 
-    def svg(self) -> str:
-        """A picture: nodes in the boxes of their regions, in the colour of the backend."""
-        from farcall.graph._svg import draw
+    def diagram(self) -> Diagram:
+        """The graph as data from which pictures are drawn."""
+        from farcall.graph._diagram import diagram
 
-        return draw(self)
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
+        return diagram(self)
 
     def __str__(self) -> str:
         from farcall.graph._report import table

@@ -24,7 +24,7 @@ def annotated(function: Callable[..., Any]) -> Function:
         SignatureError: an annotation is missing, or does not describe a value.
 
     >>> @annotated
-    ... def norm(points: list[fc.Array["float32", 3]], *, scale: float = 1.0) -> float: ...
+    ... def norm(points: list[Annotated[np.ndarray, "float32[3]"]], *, scale: float = 1.0) -> float: ...
     """
     signature = Signature.from_callable(function)
     callee = FunctionAbi(_mirrored(signature))

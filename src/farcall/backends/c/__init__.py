@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import onnx_ir as ir
 
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 __all__ = ["CBackend"]
 __dir__ = __all__.copy

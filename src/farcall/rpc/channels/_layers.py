@@ -7,8 +7,7 @@ import ssl
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from farcall._extras import require
-from farcall.errors import CertificateError, ProtocolError
+from farcall.errors import CertificateError, MissingExtraError, ProtocolError
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
@@ -243,7 +242,12 @@ def require_websockets() -> None:
     Raises:
         MissingExtraError: it is not.
     """
-    require("ws", "a ws:// or wss:// URL", "websockets")
+    try:
+        import websockets  # noqa: F401
+    except ImportError:
+        raise MissingExtraError(
+            "ws:// and wss:// need the package websockets: pip install 'farcall[ws]'"
+        ) from None
 
 
 # ---- two layers

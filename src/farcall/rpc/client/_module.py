@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from farcall import _core
-from farcall.errors import ProtocolError
+from farcall import _core, _html
+from farcall.errors import MissingFunctionError, ProtocolError
 from farcall.rpc.client._remote import Remote
 from farcall.rpc.client._timing import Timing, TimingOptions
 
@@ -21,6 +21,9 @@ _MODULE = _core.TYPE_INDICES["module"]
 
 class RemoteModule(_core.RemoteRef):
     """A module on a server: functions by name. From :meth:`Session.load_module`, or the result of a call.
+
+    ``"f" in module`` works as with a dict. So do ``len(module)``, ``for name in module``, ``module.items()``
+    and ``dict(module)``, for the module's own functions; these ask the server, which must be farcall's.
 
     It can be passed to remote functions; the server releases it when its last reference here is gone.
 
@@ -62,12 +65,13 @@ class RemoteModule(_core.RemoteRef):
             query_imports: Look also in the modules that it imports.
 
         Raises:
-            AttributeError: the module has no function of that name.
+            MissingFunctionError: the module has no function of that name. It is an AttributeError and a
+                KeyError.
         """
         function = self._find(name, query_imports)
         if function is None:
             meant = self._remote.did_you_mean(name, "farcall.rpc.module_functions", self)
-            raise AttributeError(
+            raise MissingFunctionError(
                 f"module {self.name} on {self._remote.url} has no function `{name}`{meant}; "
                 f"`farcall inspect {self.name}` lists what it has"
             )
@@ -75,6 +79,30 @@ class RemoteModule(_core.RemoteRef):
 
     def __getitem__(self, name: str) -> Function:
         return self.get_function(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.implements_function(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.function_names())
+
+    def __len__(self) -> int:
+        return len(self.function_names())
+
+    def __bool__(self) -> bool:
+        return True  # without a question to the server
+
+    def keys(self) -> KeysView[str]:
+        """The names of its functions, sorted."""
+        return KeysView(self)
+
+    def values(self) -> ValuesView[Function]:
+        """Its functions, in the order of their names."""
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Function]:
+        """Pairs of name and function, in the order of the names."""
+        return ItemsView(self)
 
     def __call__(self, *args: Any) -> Any:
         return self.get_function("main")(*args)
@@ -140,6 +168,19 @@ class RemoteModule(_core.RemoteRef):
 
     def __repr__(self) -> str:
         return f"<module {self.name} on {self._remote.url}>"
+
+    def _known(self) -> dict[str, str]:
+        """The functions that are known without a question to the server, and their Signatures as text."""
+        found = {name: "" for (name, _), function in self._functions.items() if function is not None}
+        return found | {name: str(signature) for name, signature in self._signatures.items()}
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self._known()]
+
+    def _repr_html_(self) -> str:
+        """The table that notebooks show, without a question to the server."""
+        note = "" if self._signatures else "function_names() asks the server for all names"
+        return _html.table(repr(self)[1:-1], ("function", "signature"), self._known().items(), note)
 
 
 class RemoteObject(_core.RemoteRef):

@@ -133,14 +133,15 @@ class Session:
         call them until the call returns.
 
         Raises:
-            AttributeError: the server exports no function of that name.
+            MissingFunctionError: the server exports no function of that name. It is an AttributeError and a
+                KeyError.
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
         function = self._remote.find(name)
         if function is None:
             meant = self._remote.did_you_mean(name, "farcall.rpc.functions")
-            raise AttributeError(
+            raise errors.MissingFunctionError(
                 f"{self._remote.url} exports no function `{name}`{meant}; "
                 "register it there (in the function of --init)"
             )
@@ -165,7 +166,7 @@ class Session:
             The module on the server. Functions of an artifact carry their Signatures, as local ones do.
 
         Raises:
-            MissingFileError: there is no such file.
+            UsageError: there is no such file.
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)

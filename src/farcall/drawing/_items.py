@@ -1,0 +1,185 @@
+"""Positions in a picture: every group is a level with rows of items and lines between them.
+
+Horizontal positions are fixed. Vertical ones follow from the groups that are folded, so that a reader can
+open and fold groups: ``picture.js`` computes the same as :meth:`Level.place` and :meth:`Level.route` in a
+browser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from farcall.drawing import _text
+from farcall.drawing._outline import Group
+
+LINE = 17.0  # height of a line of text
+HEAD = 26.0  # height of a card's heading
+PAD = 14.0  # between a card's border and its content
+ARROW = 7.0  # length of an arrowhead
+NEAR = 8.0  # space beside a port
+FONT, SMALL = 12.0, 10.5  # sizes of text, in pixels
+_GAP_X = 11.0  # on each side of an item
+
+
+@dataclass
+class Label:
+    """The type of a value, below the port that it leaves."""
+
+    text: str
+    x: float
+
+
+@dataclass
+class Item:
+    """Something in a row: a box, a card, or a port at the border of the level. ``x`` is its middle."""
+
+    row: int = 0
+    x: float = 0.0
+    y: float = 0.0
+    wide: float = 0.0
+    high: float = 0.0
+    labels: list[Label] = field(default_factory=list)  # x relative to the middle
+    exits: dict[int, float] = field(default_factory=dict)  # value -> port, relative to the middle
+    entries: dict[int, float] = field(default_factory=dict)
+
+    def place(self) -> None:
+        """Compute the vertical positions inside."""
+
+    def height(self) -> float:
+        """The present height."""
+        return self.high
+
+    def hull(self, *, opened: bool = False) -> tuple[float, float]:
+        """What it covers, relative to its middle, without labels; ``opened``: with all groups open."""
+        del opened
+        return -self.wide / 2, self.wide / 2
+
+    def reach(self, *, opened: bool = False) -> tuple[float, float]:
+        """What it and its labels cover, relative to its middle."""
+        low, high = self.hull(opened=opened)
+        return low, max([high, *(label.x + 6 + _text.width(label.text, SMALL) for label in self.labels)])
+
+    def extents(self) -> tuple[float, float]:
+        """The space that it needs left and right of its middle, also when all groups are open."""
+        low, high = self.reach(opened=True)
+        return _GAP_X - low, _GAP_X + high
+
+
+@dataclass
+class Port(Item):
+    """The place where a value enters or leaves a level."""
+
+
+@dataclass
+class Node(Item):
+    """A box of the diagram."""
+
+    box: int = 0
+
+
+@dataclass
+class Line:
+    """A line between two items. ``xs``: its start, one position for each row that it passes, and its end."""
+
+    source: int
+    target: int
+    xs: list[float]
+    values: list[int]
+
+
+@dataclass
+class Level:
+    """The content of a group: items in rows, lines, and the gaps below the rows."""
+
+    items: list[Item] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    drops: list[float] = field(default_factory=list)  # below each row, the height that labels take
+    high: float = 0.0
+    tops: list[float] = field(default_factory=list)
+    heights: list[float] = field(default_factory=list)
+
+    def hull(self, *, opened: bool = False) -> tuple[float, float]:
+        """The leftmost and the rightmost position of what is visible, or would be with all groups open."""
+        sides = [item.x + side for item in self.items for side in item.reach(opened=opened)]
+        sides += [x for line in self.lines for x in (min(line.xs) - 4, max(line.xs) + 4)]
+        return min(sides, default=0.0), max(sides, default=0.0)
+
+    def place(self) -> None:
+        """Compute the vertical positions, which depend on the groups that are folded."""
+        self.heights = [0.0] * len(self.gaps)
+        for item in self.items:
+            item.place()
+            self.heights[item.row] = max(self.heights[item.row], item.height())
+        self.tops, y = [], 0.0
+        for height, gap in zip(self.heights, self.gaps, strict=True):
+            self.tops.append(y)
+            y += height + gap
+        self.high = y
+        for item in self.items:
+            item.y = self.tops[item.row] + (self.heights[item.row] - item.height()) / 2
+
+    def route(self, line: Line) -> str:
+        """The path of a line, as SVG: straight through rows, curved between them, straight at the end."""
+        source, target = self.items[line.source], self.items[line.target]
+        x, row = line.xs[0], source.row
+        path = [f"M{number(x)},{number(source.y + source.height())}V{number(self._bottom(row))}"]
+        for to in line.xs[1:]:
+            row += 1
+            y, last = self.tops[row], row == target.row
+            end = y - ARROW if last and not isinstance(target, Port) else y
+            path.append(_curve(x, self._bottom(row - 1) + self.drops[row - 1], to, end))
+            path.append(f"V{number(target.y if last else self._bottom(row))}")
+            x = to
+        return "".join(path)
+
+    def _bottom(self, row: int) -> float:
+        return self.tops[row] + self.heights[row]
+
+
+@dataclass
+class Card(Item):
+    """A group: a heading, and below it, unless it is folded, a level."""
+
+    group: Group = field(default_factory=lambda: Group("all", "", 0, 0))
+    level: Level = field(default_factory=Level)
+    title: str = ""
+    note: str = ""  # right of the title
+    summary: str = ""  # below the title of a folded card
+    need: float = 0.0  # width of title and note
+    need_folded: float = 0.0  # width of all three
+    middle: float = 0.0  # of the level, in its own coordinates
+
+    def place(self) -> None:
+        self.level.place()
+
+    def height(self) -> float:
+        if self.group.folded:
+            return HEAD + (LINE if self.summary else 0.0)
+        return HEAD + self.level.high
+
+    def hull(self, *, opened: bool = False) -> tuple[float, float]:
+        need = self.need_folded if opened or self.group.folded else self.need
+        xs = [-need / 2, need / 2]
+        xs += [port + side for port in self.ports for side in (-NEAR, NEAR)]
+        if opened or not self.group.folded:
+            low, high = self.level.hull(opened=opened)
+            xs += [low - self.middle - PAD, high - self.middle + PAD]
+        return min(xs), max(xs)
+
+    @property
+    def ports(self) -> list[float]:
+        """The ports at both borders."""
+        return [*self.entries.values(), *self.exits.values()]
+
+
+def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
+    if abs(to_x - x) < 0.5:
+        return ""
+    level = number((y + to_y) / 2)
+    return f"V{number(y)}C{number(x)},{level} {number(to_x)},{level} {number(to_x)},{number(to_y)}"
+
+
+def number(value: float) -> str:
+    """A coordinate with at most one decimal."""
+    return f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,289 @@
+"""Writes a scene as SVG: one stand-alone document, which is also a part of a page.
+
+Colours follow the reader's light or dark theme (``_theme.py``). Where scripts run, a reader can open and
+fold groups, search, zoom and pan (``picture.js``); elsewhere the picture is static.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from farcall.drawing import _items
+from farcall.drawing._diagram import Diagram
+from farcall.drawing._items import HEAD, LINE, Card, Item, Level, Node, Port, number
+from farcall.drawing._scene import Scene, scene, shown_lines
+from farcall.drawing._text import shorten, width, xml
+from farcall.drawing._theme import theme
+
+_MARGIN = 20.0
+_LISTED = 12  # values and regions that a text names
+_HEADING, _SMALL = 16.0, _items.SMALL
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The measured time of a region: its part of the whole, from 0 to 1, and a text."""
+
+    share: float
+    text: str
+
+    @property
+    def color(self) -> str:
+        """From pale yellow to red."""
+        part = min(max(self.share, 0.0), 1.0) ** 0.6
+        red, green, blue = (round(a + (b - a) * part) for a, b in ((250, 215), (205, 25), (60, 28)))
+        return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def svg(diagram: Diagram, heat: Mapping[str, Heat] | None = None) -> str:
+    """The picture of a diagram.
+
+    Args:
+        diagram: what is drawn.
+        heat: for each region, its time, whose colour replaces that of the backend.
+    """
+    return _Writer(scene(diagram), heat or {}).document()
+
+
+class _Writer:
+    def __init__(self, drawn: Scene, heat: Mapping[str, Heat]) -> None:
+        self._scene = drawn
+        self._diagram = drawn.diagram
+        self._heat = heat
+
+    def document(self) -> str:
+        legend, legend_width, top = self._legend()
+        low, high = self._scene.root.hull()
+        wide = max(high - low, legend_width) + 2 * _MARGIN
+        high_ = top + self._scene.root.high + _MARGIN
+        left = (wide - high - low) / 2
+        size = f'width="{wide:.0f}" height="{high_:.0f}"'
+        data = json.dumps(self._data(top, legend_width), separators=(",", ":"))
+        return "\n".join(
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" class="farcall-plan" {size} '
+                f'viewBox="0 0 {wide:.0f} {high_:.0f}" role="img" aria-label="{xml(self._heading())}" '
+                'style="max-width:100%;height:auto">',
+                f"<title>{xml(self._heading())}</title>",
+                f"<desc>{xml(self._description())}</desc>",
+                f"<style>{theme()}\n{_asset('picture.css')}</style>",
+                f'<rect class="page" {size} rx="6"/>',
+                f'<g class="world">{legend}',
+                f'<g class="root" transform="translate({number(left)},{number(top)})">',
+                *self._level(self._scene.root),
+                "</g></g>",
+                f'<metadata class="scene">{xml(data)}</metadata>',
+                f"<script><![CDATA[\n{_asset('picture.js')}]]></script>",
+                "</svg>\n",
+            )
+        )
+
+    def _heading(self) -> str:
+        nodes = sum(area.nodes for area in self._diagram.regions)
+        regions = len(self._diagram.regions)
+        return f"{self._diagram.title}: {_count(nodes, 'node')} in {_count(regions, 'region')}"
+
+    def _description(self) -> str:
+        """The picture in words, for those who do not see it."""
+        boxes = [box for box in self._diagram.boxes if box.region < 0]
+        lines = [f"{'output' if box.output else 'input'} {': '.join(box.lines)}" for box in boxes]
+        lines += [
+            f"region {area.name}, backend {area.backend}: {_count(area.nodes, 'node')}"
+            for area in self._diagram.regions
+        ]
+        rest = f"\nand {len(lines) - _LISTED:,} more" if len(lines) > _LISTED else ""
+        return "\n".join(lines[:_LISTED]) + rest
+
+    def _legend(self) -> tuple[str, float, float]:
+        """The heading and the meaning of the colours, their width, and the height that they take."""
+        heading = shorten(self._heading(), 90)
+        parts = [f'<text class="head" x="{_MARGIN:.0f}" y="{_MARGIN + 13:.0f}">{xml(heading)}</text>']
+        widest, x, y = width(heading, _HEADING, bold=True), _MARGIN, _MARGIN + 28
+        limit = max(self._scene.root.hull()[1] - self._scene.root.hull()[0], widest, 420.0)
+        for color, label in self._keys():
+            need = (22 if color else 0) + width(label, 12) + 18
+            if x > _MARGIN and x + need - _MARGIN > limit:
+                x, y = _MARGIN, y + 22
+            parts.append(_key(x, y, color, label))
+            x += need
+            widest = max(widest, x - _MARGIN - 18)
+        return "\n".join(parts), widest, y + 14 + _MARGIN
+
+    def _keys(self) -> list[tuple[str, str]]:
+        """The colours and their meaning; an empty colour for a remark."""
+        regions = Counter(area.backend for area in self._diagram.regions)
+        nodes: Counter[str] = Counter()
+        for area in self._diagram.regions:
+            nodes[area.backend] += area.nodes
+        keys = [
+            (color, f"{backend}: {_count(regions[backend], 'region')}, {_count(nodes[backend], 'node')}")
+            for backend, color in self._diagram.colors.items()
+        ]
+        if self._heat:
+            keys = [(Heat(part, "").color, label) for part, label in _SCALE]
+        if self._scene.dtype and self._diagram.wires:
+            keys.append(("", f"shapes on the lines; {self._scene.dtype} unless named"))
+        return keys
+
+    def _level(self, level: Level) -> list[str]:
+        lines = [
+            f'<g><path class="line" d="{level.route(line)}"><title>{xml(self._values(line.values))}</title>'
+            f"</path>{self._tip(level, line.target, line.xs[-1])}</g>"
+            for line in level.lines
+        ]
+        items = [part for item in level.items if not isinstance(item, Port) for part in self._item(item)]
+        return ['<g class="lines">', *lines, '</g><g class="items">', *items, "</g>"]
+
+    def _tip(self, level: Level, target: int, x: float) -> str:
+        item = level.items[target]
+        if isinstance(item, Port):
+            return ""
+        at = f"translate({number(x)},{number(item.y)})"
+        return f'<path class="tip" d="M-3.5,-7L0,0L3.5,-7z" transform="{at}"/>'
+
+    def _values(self, values: list[int]) -> str:
+        found = [self._diagram.values[value] for value in values[:_LISTED]]
+        rest = [f"and {len(values) - _LISTED:,} more"] if len(values) > _LISTED else []
+        return "\n".join([*(f"{value.name}: {value.type}" for value in found), *rest])
+
+    def _item(self, item: Item) -> list[str]:
+        if isinstance(item, Card):
+            return self._card(item)
+        return self._box(item) if isinstance(item, Node) else []
+
+    def _box(self, node: Node) -> list[str]:
+        box = self._diagram.boxes[node.box]
+        outside = box.region < 0
+        paint = "" if outside else f' stroke="{xml(self._color(box.region))}"'
+        rounded = number(node.high / 2) if outside else "5"
+        parts = [
+            f'<g class="{"port" if outside else "box"}" transform="{_at(node)}">'
+            f"<title>{xml(box.about)}</title>"
+            f'<rect x="{number(-node.wide / 2)}" width="{number(node.wide)}" height="{number(node.high)}" '
+            f'rx="{rounded}"{paint}/>'
+        ]
+        for row, (text, small) in enumerate(shown_lines(box)):
+            style = "mid small" if small else "mid strong"
+            parts.append(f'<text class="{style}" y="{number(18 + row * LINE)}">{xml(text)}</text>')
+        return ["".join([*parts, _labels(node, node.high), "</g>"])]
+
+    def _card(self, card: Card) -> list[str]:
+        group, folded = card.group, card.group.folded
+        low, high = card.hull()
+        paint = xml(self._color(group.region))
+        size = f'width="{number(high - low)}" height="{number(card.height())}"'
+        hidden = ' display="none"'
+        return [
+            f'<g class="card {group.kind}" transform="{_at(card)}"><title>{xml(self._about(card))}</title>'
+            f'<rect class="back" x="{number(low)}" {size} rx="9"/>'
+            f'<rect class="frame" x="{number(low)}" {size} rx="9" fill="{paint}" stroke="{paint}"/>'
+            f'<g class="bar" transform="translate({number(low)},0)">{self._bar(card, high - low)}</g>'
+            f'<text class="small summary" x="{number(low + 12)}" y="{HEAD + 8:.0f}"'
+            f"{'' if folded else hidden}>{xml(card.summary)}</text>"
+            f'<g class="below" transform="translate(0,{number(card.height())})">{_labels(card, 0.0)}</g>',
+            f'<g class="level" transform="translate({number(-card.middle)},{HEAD:.0f})"'
+            f"{hidden if folded else ''}>",
+            *self._level(card.level),
+            "</g></g>",
+        ]
+
+    def _bar(self, card: Card, wide: float) -> str:
+        """The heading of a card, which opens and folds it."""
+        title_width = width(card.title, 12, bold=True)
+        note = self._note(card)
+        return (
+            f'<rect width="{number(wide)}" height="{HEAD:.0f}"/>'
+            f'<text class="strong" x="12" y="17.5">{xml(card.title)}</text>'
+            f'<text class="small" x="{number(12 + title_width + 6)}" y="17.5">{xml(note)}</text>'
+        )
+
+    def _note(self, card: Card) -> str:
+        heat = self._heat.get(card.title) if card.group.kind == "region" else None
+        return heat.text if heat else card.note
+
+    def _about(self, card: Card) -> str:
+        area = self._diagram.regions[card.group.region] if card.group.region >= 0 else None
+        backend = f" ({area.backend})" if area else ""
+        lines = [f"{card.title}{backend}: {card.note}", card.summary]
+        for what, ends in (("in", card.entries), ("out", card.exits)):
+            lines += [f"{what}: {self._values([value])}" for value in list(ends)[:_LISTED]]
+        return "\n".join(lines)
+
+    def _color(self, region: int) -> str:
+        if region < 0:
+            return "#8c959f"
+        area = self._diagram.regions[region]
+        if self._heat:
+            return self._heat[area.name].color if area.name in self._heat else "#8c959f"
+        return self._diagram.colors.get(area.backend, "#8c959f")
+
+    def _data(self, top: float, legend: float) -> dict[str, Any]:
+        """The numbers from which the script computes positions anew."""
+        sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW, "near": _items.NEAR}
+        return {
+            **sizes,
+            "margin": _MARGIN,
+            "top": top,
+            "legend": legend,
+            "root": _level_data(self._scene.root),
+        }
+
+
+_SCALE = ((0.02, "little of the time"), (0.25, "25 %"), (0.5, "50 %"), (1.0, "all"))
+
+
+def _level_data(level: Level) -> dict[str, Any]:
+    return {
+        "gaps": [round(gap, 1) for gap in level.gaps],
+        "drops": level.drops,
+        "items": [_item_data(item) for item in level.items],
+        "lines": [[line.source, line.target, *(round(x, 1) for x in line.xs)] for line in level.lines],
+    }
+
+
+def _item_data(item: Item) -> dict[str, Any]:
+    data: dict[str, Any] = {"row": item.row, "x": round(item.x, 1), "reach": round(item.reach()[1], 1)}
+    if isinstance(item, Card):
+        return data | {
+            "need": [round(item.need, 1), round(item.need_folded, 1)],
+            "ports": [round(port, 1) for port in item.ports],
+            "middle": round(item.middle, 1),
+            "folded": item.group.folded,
+            "summary": bool(item.summary),
+            "level": _level_data(item.level),
+        }
+    return data | {"wide": round(item.wide, 1), "high": round(item.high, 1), "port": isinstance(item, Port)}
+
+
+def _at(item: Item) -> str:
+    return f"translate({number(item.x)},{number(item.y)})"
+
+
+def _labels(item: Item, y: float) -> str:
+    return "".join(
+        f'<text class="type" x="{number(label.x + 5)}" y="{number(y + 12)}">{xml(label.text)}</text>'
+        for label in item.labels
+    )
+
+
+def _key(x: float, y: float, color: str, label: str) -> str:
+    if not color:
+        return f'<text class="small" x="{number(x)}" y="{number(y + 11)}">{xml(label)}</text>'
+    paint = xml(color)
+    return (
+        f'<rect class="frame" x="{number(x)}" y="{number(y)}" width="14" height="14" rx="3" fill="{paint}" '
+        f'stroke="{paint}"/><text x="{number(x + 20)}" y="{number(y + 11)}">{xml(label)}</text>'
+    )
+
+
+def _count(number_: int, what: str) -> str:
+    return f"{number_:,} {what}{'' if number_ == 1 else 's'}"
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,86 @@
+"""A partition as a diagram: data from which pictures are drawn, without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from farcall.drawing._diagram import Area, Box, Diagram, Value, Wire
+from farcall.graph._annotate import describe_node, describe_value
+from farcall.graph._region import Match, Region, reads
+from farcall.graph.dims import dtype_name
+
+if TYPE_CHECKING:
+    from farcall.graph._partition import Partition
+
+
+def diagram(partition: Partition) -> Diagram:
+    """The boxes, wires and regions of a partition. A constant is named where it is read, and has no box."""
+    return _Maker(partition).diagram()
+
+
+class _Maker:
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._boxes: list[Box] = []
+        self._wires: dict[Wire, None] = {}
+        self._values: dict[ir.Value, int] = {}
+        self._makers: dict[ir.Value, int] = {}
+
+    def diagram(self) -> Diagram:
+        graph = self._partition.model.graph
+        for value in graph.inputs:
+            self._add(_terminal(value, output=False), (), (value,))
+        for index, region in enumerate(self._partition.regions):
+            self._add_region(index, region)
+        for value in graph.outputs:
+            self._add(_terminal(value, output=True), (value,), ())
+        return Diagram(
+            graph.name or "graph",
+            tuple(self._boxes),
+            tuple(self._wires),
+            tuple(map(_describe, self._values)),
+            tuple(Area(r.name, r.backend, len(r.nodes)) for r in self._partition.regions),
+            dict(self._partition.colors),
+        )
+
+    def _add_region(self, index: int, region: Region) -> None:
+        for match in region.matches:
+            read = dict.fromkeys(value for node in match.nodes for value in reads(node))
+            made = [value for node in match.nodes for value in node.outputs]
+            about = "\n".join(map(describe_node, match.nodes))
+            self._add(Box(_lines(match), index, about), read, made)
+
+    def _add(self, box: Box, read: Iterable[ir.Value], made: Iterable[ir.Value]) -> None:
+        index = len(self._boxes)
+        self._boxes.append(box)
+        for value in read:
+            maker = self._makers.get(value)  # None: a constant, or a value inside of a match
+            if maker is not None:
+                number = self._values.setdefault(value, len(self._values))
+                self._wires[Wire(maker, index, number)] = None
+        self._makers.update(dict.fromkeys(made, index))
+
+
+def _lines(match: Match) -> tuple[str, ...]:
+    names = tuple(node.op_type for node in match.nodes)
+    return names if len(names) == 1 else (match.pattern, *names)
+
+
+def _terminal(value: ir.Value, *, output: bool) -> Box:
+    kind = describe_value(value).removeprefix(f"{value.name}: ")
+    name = value.name or ("output" if output else "input")
+    return Box((name, kind), -1, f"{'output' if output else 'input'} {describe_value(value)}", output)
+
+
+def _describe(value: ir.Value) -> Value:
+    if not isinstance(value.type, ir.TensorType):
+        return Value(value.name or "", str(value.type or ""))
+    shape = None if value.shape is None else tuple(map(_dim, value.shape))
+    return Value(value.name or "", dtype_name(value.type.dtype), shape)
+
+
+def _dim(dim: int | ir.SymbolicDim) -> str:
+    return str(dim) if isinstance(dim, int) else dim.value or "?"

@@ -19,16 +19,32 @@ PyObject* fc_dtype_new(DLDataType value) {
   return (PyObject*)dtype;
 }
 
+static FC_COLD int unknown_dtype(PyObject* text) {
+  PyObject* module = PyImport_ImportModule("farcall._suggest");
+  PyObject* meant = module ? PyObject_CallMethod(module, "dtype_meant", "O", text) : NULL;
+  if (meant) {
+    PyErr_Format(PyExc_ValueError,
+                 "unknown dtype `%U`%S; known are int8 to int64, uint8 to uint64, float16 to float64, "
+                 "bfloat16, bool, complex64, complex128, handle, and the float8, float6 and float4 types",
+                 text, meant);
+  }
+  Py_XDECREF(module);
+  Py_XDECREF(meant);
+  return -1;
+}
+
+/* The ABI can express a float of any size, such as float33; nobody who writes one means it. */
+static bool is_odd_float(DLDataType dtype) {
+  bool is_float = dtype.code == kDLFloat || dtype.code == kDLBfloat || dtype.code == kDLComplex;
+  return is_float && (dtype.bits < 16 || (dtype.bits & (dtype.bits - 1)) != 0) && dtype.bits != 80;
+}
+
 static int dtype_from_text(PyObject* text, size_t skip, DLDataType* out) {
   Py_ssize_t size;
   const char* data = PyUnicode_AsUTF8AndSize(text, &size);
   if (!data) return -1;
-  if (fc_dtype_parse(data + skip, (size_t)size - skip, out)) return 0;
-  PyErr_Format(PyExc_ValueError,
-               "unknown dtype `%U`; known are int8 to int64, uint8 to uint64, float16 to float64, "
-               "bfloat16, bool, complex64, complex128, handle, and the float8, float6 and float4 types",
-               text);
-  return -1;
+  if (fc_dtype_parse(data + skip, (size_t)size - skip, out) && !is_odd_float(*out)) return 0;
+  return unknown_dtype(text);
 }
 
 /* str(torch.float32) is "torch.float32". */

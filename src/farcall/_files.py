@@ -1,4 +1,4 @@
-"""Writes a file beside its destination and renames it, so that a reader never sees half a file."""
+"""Files: writes one beside its destination and renames it, so that a reader never sees half a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from farcall.errors import UsageError
+from farcall.errors import MissingFileError, UsageError
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
@@ -49,3 +49,8 @@ def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -
             f"cannot write {str(target)!r}: {error.strerror or error}; "
             "name a file in an existing folder that you may write to"
         ) from None
+
+
+def unusable(error: OSError, message: str) -> UsageError:
+    """The error of farcall for a file that cannot be opened."""
+    return (MissingFileError if isinstance(error, FileNotFoundError) else UsageError)(message)

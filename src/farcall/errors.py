@@ -28,6 +28,7 @@ __all__ = [
     "FarcallError",
     "InvalidHandleError",
     "MissingExtraError",
+    "MissingFileError",
     "MissingFunctionError",
     "ModelError",
     "PermissionDeniedError",
@@ -78,6 +79,10 @@ def help_url(error: BaseException) -> str | None:
 
 class UsageError(FarcallError):
     """The cause is on this side; the message names the cure."""
+
+
+class MissingFileError(UsageError, FileNotFoundError):
+    """A file does not exist on this machine. The message names it, and the kind of file that is expected."""
 
 
 class ModelError(UsageError):

@@ -36,7 +36,7 @@ class TestChecks:
         with pytest.raises(ArgumentError) as caught:
             abi.pack_inputs(np.zeros(3, "f8"), {"c": 300, "x": 1}, 1, 2, zz=3)
         assert caught.value.problems == (
-            "argument 3: not expected, at most 3 go by position; got int 2",
+            "argument 4: not expected, at most 3 go by position; got int 2",
             "argument zz: not expected; the parameters that go by name are a, b, e",
             'argument b["d"]: missing; expected str',
             'argument b["x"]: not expected; the keys are c, d',

@@ -422,7 +422,7 @@ def test_partition_reads_files(tmp_path: Path) -> None:
 
 
 def test_reading_models_needs_the_compile_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'farcall\[compile\]'"):
         partition("model.onnx")
 

@@ -46,7 +46,7 @@ def test_tokens_have_a_place_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyPa
     ("words", "error"),
     [
         (("create", "a b"), "expected 1 to 64 letters"),
-        (("create", "bob", "--scope", "root"), "'root' is not one of"),
+        (("create", "bob", "--scope", "cal"), "unknown scope 'cal'; did you mean `call`?; the scopes are"),
         (("create", "bob", "--days", "-1"), "positive number of days"),
         (("revoke", "bob"), "no token 'bob'; it has none"),
     ],

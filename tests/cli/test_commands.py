@@ -164,8 +164,8 @@ def test_bad_input_gets_one_clear_message(
 
 
 def test_debug_shows_the_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from farcall.errors import ModelError
+    from farcall.errors import MissingFileError
 
     monkeypatch.setattr(sys, "argv", ["farcall", "build", "nowhere.onnx", "-o", "m.so", "--debug"])
-    with pytest.raises(ModelError):
+    with pytest.raises(MissingFileError):
         farcall.cli.main()

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from farcall.errors import ModelError, UsageError
+from farcall.errors import MissingFileError, ModelError, UsageError
 from farcall.graph import load_model
 from farcall.graph.dims import dims
 
@@ -86,7 +86,7 @@ def test_a_cut_off_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no such file: .*none\.onnx"):
+    with pytest.raises(MissingFileError, match=r"no such file: .*none\.onnx"):
         load_model(tmp_path / "none.onnx")
     with pytest.raises(ModelError, match="is a folder"):
         load_model(tmp_path)

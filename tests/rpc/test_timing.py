@@ -118,7 +118,7 @@ def test_the_clock_may_stand_still() -> None:
 
 def test_there_is_no_pause_behind_the_last(session: Session) -> None:
     hour = 3_600_000
-    assert len(benchmark(lambda: None, cooldown_interval_ms=hour).results) == 1
+    assert len(benchmark(lambda: None, repeat=1, cooldown_interval_ms=hour).results) == 1
     options = {"repeat": 3, "repeats_to_cooldown": 3, "cooldown_interval_ms": hour}
     assert len(session.benchmark("test.nop", **options).results) == 3
 
@@ -146,7 +146,7 @@ def test_results_that_are_none(data: object) -> None:
 
 
 def test_preprocess_by_name(session: Session) -> None:
-    assert len(session.benchmark("test.count", 1, preprocess="test.count").results) == 1
+    assert len(session.benchmark("test.count", 1, number=2, preprocess="test.count").results) == 10
     with pytest.raises(Exception, match="nothing"):
         session.benchmark("test.nop", preprocess="nothing")
 
@@ -171,7 +171,7 @@ def test_numbers_out_of_range(options: dict[str, int]) -> None:
 def test_options_of_another_type(options: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=rf"benchmark: {next(iter(options))} is (a whole number|the name of)"):
         benchmark(lambda: None, **options)
-    assert len(benchmark(lambda: None, number=np.int64(2)).results) == 1
+    assert len(benchmark(lambda: None, number=np.int64(2)).results) == 10
 
 
 def test_numbers_that_a_foreign_client_sends(session: Session) -> None:
@@ -193,6 +193,17 @@ def test_statistics(results: list[float]) -> None:
     assert timing.std == pytest.approx(np.std(results), abs=1e-9)
     assert sum(int(line.split()[-1]) for line in timing.histogram().splitlines()) == len(results)
     assert "mean" in str(timing)
+
+
+def test_a_measurement_without_options_shows_a_spread() -> None:
+    """Ten measurements of at least 10 ms each: of one call, if that takes as long."""
+    calls: list[str] = []
+    function, _ = count(calls)
+    timing = benchmark(function)
+    assert len(timing.results) == 10
+    assert timing.mean * (len(calls) - 1) > 0.1
+    assert "(10 repeats)" in str(timing)
+    assert str(Timing((1.0,))).endswith("(1 repeat)")
 
 
 def test_how_it_looks() -> None:

@@ -68,6 +68,8 @@ def parse_leaf(text: str, name: str = "") -> Leaf:
         raise ValueError(f"`{text}`: expected `| None` at the end")
     if match := _TENSOR.fullmatch(body):
         return TensorSpec(name, match[1], _parse_dims(match[2]), optional=optional)
+    if "[" in body:
+        raise ValueError(f"`{text}`: expected `]` after the dims, as in float32[n, 128]")
     if is_ref_kind(body):
         return RefSpec(name, body, optional)
     return ScalarSpec(name, body, optional)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farcall._extras import require_compile
 from farcall._progress import Phase
 from farcall.library._manifest import ModelInfo
 
@@ -38,12 +39,13 @@ def partition(
         The plan, from which :meth:`Plan.build` builds an artifact.
 
     Raises:
-        ModelError: the file does not exist, is not ONNX, or is not a valid model.
+        MissingFileError: there is no such file.
+        ModelError: the file is not ONNX, or is not a valid model.
         UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
         BackendError: a backend is not installed.
         MissingExtraError: the packages that read models are not installed.
     """
-    _require_compile_extra()
+    require_compile()
     from farcall.backends import resolve
     from farcall.graph import cut, load_model
 
@@ -165,18 +167,6 @@ class Plan:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])
         more = ", ..." if len(self.regions) > 8 else ""
         return f"<farcall.Plan of {self._model.name!r}: {counts}{more}>"
-
-
-def _require_compile_extra() -> None:
-    from importlib.util import find_spec
-
-    from farcall.errors import MissingExtraError
-
-    for name in ("onnx", "onnx_ir"):
-        if find_spec(name) is None:
-            raise MissingExtraError(
-                f"reading models needs the package {name}; run: pip install 'farcall[compile]'"
-            )
 
 
 def _describe(source: ModelLike, loaded: ir.Model) -> ModelInfo:

@@ -8,12 +8,12 @@ A package provides a backend by an entry point in the group ``farcall.backends``
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from farcall._plugins import installed
+from farcall._suggest import did_you_mean
 from farcall.errors import BackendError
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ def get(name: str) -> Backend:
         return _make(name, _BUILTIN[name])
     point = installed("backend").get(name)
     if point is None:
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = (
-            f"; did you mean `{near[0]}`?"
-            if near
-            else "; install the package that offers it, or name a class as pkg.mod:Class"
+        hint = did_you_mean(name, names()) or (
+            "; install the package that offers it, or name a class as pkg.mod:Class"
         )
         raise BackendError(f"no backend is called `{name}` (installed: {', '.join(names())}){hint}")
     return _make(name, point.value)

@@ -10,12 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
 from farcall.graph import Pattern, Region
 from farcall.graph.dims import Dim
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 __all__ = [
     "Backend",

@@ -52,14 +52,16 @@ def functions_of(library: Path) -> list[Exported]:
         UsageError: the file does not exist, or cannot be read.
         ArtifactError: the file is damaged, or a library that cannot be loaded here.
     """
-    from farcall.errors import UsageError
+    from farcall.errors import MissingFileError, UsageError
     from farcall.ffi._exported import read, read_module
     from farcall.library._loading import examine, load_module
 
     try:
         data = library.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"no such file: {str(library)!r}; name a kernel library or an artifact") from None
+        raise MissingFileError(
+            f"no such file: {str(library)!r}; name a kernel library or an artifact"
+        ) from None
     except OSError as error:
         raise UsageError(
             f"cannot read {str(library)!r}: {error.strerror}; expected a shared library"

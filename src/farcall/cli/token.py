@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from farcall._suggest import did_you_mean
 from farcall.cli import _show
 from farcall.cli._settings import setting
 
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
     from farcall.rpc.tokens import Token, TokenFile
 
 _SCOPES = ("call", "copy", "load", "files", "relay")
+
+
+class _Scope(click.Choice[str]):
+    """A scope. The message for another word suggests the one that was meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in _SCOPES:
+            meant = did_you_mean(str(value), _SCOPES)
+            self.fail(f"unknown scope {value!r}{meant}; the scopes are {', '.join(_SCOPES)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 _file_option = click.option(
     "--file",
     "path",
@@ -48,7 +61,7 @@ def _token_file(path: Path | None) -> TokenFile:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(_SCOPES),
+    type=_Scope(_SCOPES),
     help="One scope of the token; repeat it for several. [default: all]",
 )
 @click.option("--days", default=30.0, show_default=True, help="Days until the token expires; 0: never.")

@@ -14,9 +14,9 @@ from farcall._files import write_beside
 from farcall._progress import Report
 from farcall.cpp._cuda import cuda_compiler, cuda_flags
 from farcall.cpp._job import C_FLAGS, CPP_FLAGS, LINK_FLAGS, Job, Unit
-from farcall.cpp._sources import exports
+from farcall.cpp._sources import exports, undeclared
 from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
-from farcall.errors import UsageError
+from farcall.errors import ToolchainError, UsageError
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
 from farcall.toolchain._build import linking, run_jobs
 from farcall.toolchain._room import room_to
@@ -115,7 +115,12 @@ class _Builder:
         folders = [f"-I{folder}" for folder in (*self.job.flags.include, include_dir())]
         depends = ["-MMD", "-MF", f"{out.name}.d"]
         arguments = [*flags, *folders, *included, *depends, "-c", str(source), "-o", out.name]
-        compiler.run(arguments, out.parent, f"compile {Path(unit.name).name} of {self.job.name!r}")
+        try:
+            compiler.run(arguments, out.parent, f"compile {Path(unit.name).name} of {self.job.name!r}")
+        except ToolchainError as error:
+            if hint := undeclared(unit):
+                raise ToolchainError(f"{hint}\n{error}") from None
+            raise
         return out, False
 
     def _compiler(self, unit: Unit) -> tuple[Compiler, list[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from farcall._files import unusable
 from farcall.cpp._cuda import cuda_identity
 from farcall.errors import UsageError
 from farcall.toolchain import compiler_identity, content_key
@@ -44,7 +45,8 @@ class Unit:
         try:
             return Path(self.name).read_bytes()
         except OSError as error:
-            raise UsageError(f"cannot read {self.name!r}: {error.strerror}; expected a source file") from None
+            problem = f"cannot read {self.name!r}: {error.strerror}; expected a source file"
+            raise unusable(error, problem) from None
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,10 @@ class Declarations:
             if tokens[i].kind == "word" and tokens[i + 1].text == "(" and _ends_type(tokens[i - 1]):
                 self._places.setdefault(tokens[i].text, []).append(i)
 
+    def names(self) -> list[str]:
+        """The names that the source declares as functions, in order."""
+        return list(self._places)
+
     def parameters(self, function: str) -> list[Parameter] | None:
         """The parameters of ``function`` as the source declares it.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farcall._suggest import did_you_mean
 from farcall.cpp._job import Unit
 from farcall.errors import UsageError
 
@@ -49,6 +51,19 @@ def exports(functions: Mapping[str, str], source: str) -> str:
 
     declared = Declarations(source)
     return "\n" + "".join(_export(name, doc, declared) for name, doc in functions.items())
+
+
+def undeclared(unit: Unit) -> str:
+    """The beginning of a message, if a function that the unit is to export does not occur in its text."""
+    from farcall.cpp._parameters import Declarations
+
+    words = set(re.findall(r"\w+", unit.text or ""))
+    for name in unit.functions:
+        if name not in words:
+            declared = Declarations(unit.text or "").names()
+            meant = did_you_mean(name, declared) or f"; it declares {', '.join(declared[:8]) or 'none'}"
+            return f"functions: the source has no function `{name}`{meant}"
+    return ""
 
 
 def _export(name: str, doc: str, declared: Declarations) -> str:

@@ -3,6 +3,10 @@
 :func:`load_model` reads a model; :func:`cut` divides it between backends into a :class:`Partition`.
 """
 
+from farcall._extras import require_compile
+
+require_compile()  # the modules below import onnx_ir
+
 from farcall.graph._annotate import Claims
 from farcall.graph._model import load_model
 from farcall.graph._partition import Partition, cut

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx_ir as ir
 from onnx_ir.passes import InvariantError, PassError, common
 
-from farcall.errors import ModelError, UsageError
+from farcall.errors import MissingFileError, ModelError, UsageError
 from farcall.graph._collector import paused_collector
 from farcall.graph._external import (
     check_external_data,
@@ -52,7 +52,8 @@ def load_model(source: ModelLike) -> ir.Model:
         A new ``ir.Model``. Weights in external files are mapped, not read.
 
     Raises:
-        ModelError: There is no such file, it is not ONNX, or ONNX's checker or shape inference refuses it.
+        MissingFileError: There is no such file.
+        ModelError: It is not ONNX, or ONNX's checker or shape inference refuses it.
         UsageError: ``source`` has another type.
     """
     with paused_collector():
@@ -105,7 +106,7 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(f"no such file: `{path}`; {_CURE}") from None
+        raise MissingFileError(f"no such file: `{path}`; {_CURE}") from None
     except IsADirectoryError:
         raise ModelError(f"`{path}` is a folder; {_CURE}") from None
     except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from farcall._core import get_global_func, load_library, load_plain
-from farcall.errors import ArtifactError, UsageError
+from farcall.errors import ArtifactError, MissingFileError, UsageError
 from farcall.library._attaching import signatures_of
 from farcall.library._elf import Elf, Header, parse_header, parse_library
 from farcall.library._manifest import Manifest, may_have_manifest, read_manifest
@@ -37,7 +37,8 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         The module; ``module["main"]`` is the model of an artifact.
 
     Raises:
-        UsageError: the file does not exist, or cannot be read.
+        MissingFileError: there is no such file.
+        UsageError: the file cannot be read.
         ArtifactError: the file cannot run here; the message gives the reason.
     """
     try:
@@ -70,7 +71,8 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
     """The manifest of an artifact for any target. The file is read and checked, but never loaded.
 
     Raises:
-        UsageError: the file does not exist, or cannot be read.
+        MissingFileError: there is no such file.
+        UsageError: the file cannot be read.
         ArtifactError: the file is damaged, newer than this farcall, or not an artifact.
     """
     with _open(path) as file:
@@ -152,7 +154,9 @@ def _open(path: str | os.PathLike[str]) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise UsageError(f"no such file: {str(path)!r}; build an artifact with `farcall build`") from None
+        raise MissingFileError(
+            f"no such file: {str(path)!r}; build an artifact with `farcall build`"
+        ) from None
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; expected a shared library") from None
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farcall._extras import require
 from farcall._files import write_beside
-from farcall.errors import MissingExtraError, UsageError
+from farcall.errors import UsageError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -52,14 +53,11 @@ def make_certificates(folder: Path, names: Sequence[str], days: int) -> list[Pat
 
 def _crypto() -> tuple[Any, Any, Any]:
     """The modules x509, ec and serialization of cryptography."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        raise MissingExtraError(
-            "`farcall cert` needs the package cryptography: pip install 'farcall[tls]'"
-        ) from None
+    require("tls", "`farcall cert`", "cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     return x509, ec, serialization
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from farcall._files import write_beside
+from farcall._suggest import did_you_mean
 from farcall.errors import AccessDeniedError, UsageError
 from farcall.rpc.channels import Address
 
@@ -320,9 +321,7 @@ def _check_token(token: Token, where: str) -> None:
     if not _NAME.fullmatch(token.name) or not re.fullmatch(r"[0-9a-f]{64}", token.sha256):
         raise UsageError(f"{where}: token {token.name[:80]!r}: its name or sha256 is not valid")
     if unknown:
-        raise UsageError(
-            f"{where}: token {token.name!r}: unknown scope {min(unknown)[:80]!r}; there are {SCOPES}"
-        )
+        raise UsageError(f"{where}: token {token.name!r}: {_no_scope(min(unknown)[:80])}")
 
 
 def _check_private(path: Path, about: os.stat_result) -> None:
@@ -341,10 +340,14 @@ def _check_new(name: str, scopes: tuple[str, ...], days: float | None, tokens: d
         raise UsageError(f"there is a token {name!r} already; revoke it first, or choose another name")
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        given = f"unknown scope {unknown[0]!r}" if unknown else "no scope"
-        raise UsageError(f"{given}; expected one or more of {', '.join(SCOPES)}")
+        given = _no_scope(unknown[0]) if unknown else f"no scope; the scopes are {', '.join(SCOPES)}"
+        raise UsageError(f"token {name!r}: {given}")
     if days is not None and not 0 < days <= 36_500:
         raise UsageError(f"a token lasts a positive number of days, at most 36500, got {days:g}")
+
+
+def _no_scope(name: str) -> str:
+    return f"unknown scope {name!r}{did_you_mean(name, SCOPES)}; the scopes are {', '.join(SCOPES)}"
 
 
 def _digest(secret: str) -> str:

@@ -114,7 +114,7 @@ def _by_position(signature: Signature, args: Sequence[Any], walker: Walker) -> d
     else:
         for i, value in enumerate(rest, len(positional)):
             at_most = f"at most {len(positional)} go by position"
-            walker.report.add(str(i), f"not expected, {at_most}; got {describe(value)}")
+            walker.report.add(str(i + 1), f"not expected, {at_most}; got {describe(value)}")
     return values
 
 

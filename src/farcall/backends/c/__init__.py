@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 __all__ = ["CBackend"]
 __dir__ = __all__.copy

@@ -12,6 +12,12 @@ from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 from farcall.rpc.channels._schemes import BUILTIN, Scheme, find_scheme, forms, scheme_names
 
+_ELSEWHERE = {  # schemes of other programs, and what to use here in their place
+    "ssh": "run the server through ssh (pipe:ssh HOST farcall serve --stdio), or forward a port "
+    "(ssh -L 9090:127.0.0.1:9090 HOST) and connect to tcp://127.0.0.1:9090",
+    "http": "write tcp://HOST:PORT, or ws://HOST:PORT/PATH for a server that listens for WebSocket",
+    "https": "write tls://HOST:PORT, or wss://HOST:PORT/PATH for a server that listens for WebSocket",
+}
 _UNIX_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the NUL
 
 
@@ -78,7 +84,7 @@ def parse_address(url: str) -> Address:
         scheme, url = "tcp", f"tcp://{url}"
     kind = find_scheme(scheme)
     if kind is None:
-        raise _nowhere(url, f"there is no channel {scheme!r}{did_you_mean(scheme, scheme_names())}")
+        raise _no_channel(url, scheme)
     match kind.form:
         case "host" | "resource":
             return _with_host(url, scheme, kind)
@@ -95,6 +101,12 @@ def _wrong(url: str, kind: Scheme) -> UsageError:
 def _nowhere(url: object, problem: str) -> UsageError:
     others = forms(name for name in BUILTIN if name != "tcp")
     return UsageError(f"{url!r:.200}: {problem}; expected {BUILTIN['tcp'].example}, or a URL with {others}")
+
+
+def _no_channel(url: str, scheme: str) -> UsageError:
+    if scheme in _ELSEWHERE:
+        return UsageError(f"{url!r:.200}: there is no channel {scheme!r}; {_ELSEWHERE[scheme]}")
+    return _nowhere(url, f"there is no channel {scheme!r}{did_you_mean(scheme, scheme_names())}")
 
 
 def _pipe(url: str, text: str) -> Address:

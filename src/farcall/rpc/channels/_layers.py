@@ -7,7 +7,8 @@ import ssl
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from farcall.errors import CertificateError, MissingExtraError, ProtocolError
+from farcall._extras import require
+from farcall.errors import CertificateError, ProtocolError
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
@@ -242,12 +243,7 @@ def require_websockets() -> None:
     Raises:
         MissingExtraError: it is not.
     """
-    try:
-        import websockets  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(
-            "ws:// and wss:// need the package websockets: pip install 'farcall[ws]'"
-        ) from None
+    require("ws", "a ws:// or wss:// URL", "websockets")
 
 
 # ---- two layers

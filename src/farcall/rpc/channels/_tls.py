@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from farcall._files import unusable
 from farcall.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,6 +90,5 @@ def _check_readable(name: str, file: str | Path | None) -> None:
     try:
         Path(file).open("rb").close()
     except OSError as error:
-        raise UsageError(
-            f"TLS: {name} {str(file)!r}: {error.strerror}; `farcall cert FOLDER` makes the files for a trial"
-        ) from None
+        problem = f"TLS: {name} {str(file)!r}: {error.strerror}"
+        raise unusable(error, f"{problem}; `farcall cert FOLDER` makes the files for a trial") from None

@@ -166,7 +166,7 @@ class Session:
             The module on the server. Functions of an artifact carry their Signatures, as local ones do.
 
         Raises:
-            UsageError: there is no such file.
+            MissingFileError: there is no such file.
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)

@@ -18,6 +18,7 @@ from farcall.errors import ProtocolError
 if TYPE_CHECKING:
     from farcall.rpc.client._remote import Remote
 
+_LEAST_MS = 10  # of one measurement, if the caller does not say how many calls it makes
 _WIDTH = 40  # characters of the histogram's longest bar
 
 
@@ -70,7 +71,7 @@ class Timing:
 
     def __str__(self) -> str:
         numbers = "  ".join(f"{name} {_time(value)}" for name, value in self._numbers())
-        return f"{numbers}  ({len(self.results)} repeats)"
+        return f"{numbers}  ({len(self.results)} repeat{'s' * (len(self.results) != 1)})"
 
     def _repr_html_(self) -> str:
         """The table that notebooks show."""
@@ -92,12 +93,14 @@ def _time(seconds: float) -> str:
 class TimingOptions:
     """How to measure. An extra first call warms up and is not counted.
 
+    If :func:`benchmark` is given no ``number``, each measurement makes as many calls as take 10 ms.
+
     Raises:
         ValueError: a number is out of range.
     """
 
-    number: int = 10  # calls in one measurement; the result is their mean
-    repeat: int = 1  # measurements
+    number: int = 1  # calls in one measurement; the result is their mean
+    repeat: int = 10  # measurements
     min_repeat_ms: int = 0  # `number` grows until a measurement takes this long
     cooldown_interval_ms: int = 0  # a pause between measurements
     repeats_to_cooldown: int = 1  # measurements from one pause to the next
@@ -117,7 +120,7 @@ class TimingOptions:
             if name not in known:
                 meant = did_you_mean(name, known)
                 raise TypeError(f"benchmark has no option `{name}`{meant}; there are {', '.join(known)}")
-        return cls(**options)
+        return cls(**options if "number" in options else {"min_repeat_ms": _LEAST_MS, **options})
 
     def __post_init__(self) -> None:
         for field in fields(self):

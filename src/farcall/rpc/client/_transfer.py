@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from farcall import _core
+from farcall._files import unusable
 from farcall._progress import Phase, Report
 from farcall.abi import Signature
 from farcall.errors import ArtifactError, RemoteError, UsageError
@@ -154,7 +155,7 @@ def _open(path: Path) -> io.FileIO:
     try:
         return io.FileIO(path)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give the path of a file on this machine") from None
+        raise unusable(error, f"{path}: {error.strerror}; give the path of a file on this machine") from None
 
 
 def _slices(data: bytes) -> Callable[[int, int], memoryview]:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable
 
 from farcall import _core
+from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 
 
@@ -58,5 +59,8 @@ def parse_scopes(names: Iterable[str]) -> Scope:
         try:
             rights |= Scope[name.upper()]
         except KeyError:
-            raise UsageError(f"no scope {name!r}; there are call, copy, load, files and relay") from None
+            known = [scope.name.lower() for scope in Scope if scope.name]
+            raise UsageError(
+                f"unknown scope {name!r}{did_you_mean(name, known)}; the scopes are {', '.join(known)}"
+            ) from None
     return rights

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Self
 
+from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -28,6 +30,7 @@ class Limits:
     Memory for a packet grows with the bytes that have arrived, so a lie about a length costs nothing.
 
     Raises:
+        TypeError: there is no such limit.
         UsageError: a number is out of its range, or ``relay`` names no place.
     """
 
@@ -64,6 +67,13 @@ class Limits:
     abandoned_seconds: float = 10.0  # for a worker to finish after its client has hung up
     drain_seconds: float = 5.0  # for running calls to finish when the server is asked to stop
     spawn_seconds: float = 60.0  # until the first worker is ready
+
+    def __new__(cls, *args: object, **limits: object) -> Self:
+        """Refuse an unknown name; the generated ``__init__`` would not suggest the right one."""
+        known = [field.name for field in fields(cls)]
+        for name in limits.keys() - set(known):
+            raise TypeError(f"Limits: there is no limit `{name}`{did_you_mean(name, known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,0 +1,37 @@
+"""Optional packages: an error names the missing package, and the command that installs it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from farcall.errors import MissingExtraError
+
+
+def require(extra: str, purpose: str, *packages: str) -> None:
+    """Check that optional packages are installed, before code imports them.
+
+    Args:
+        extra: the extra of farcall that installs them, such as ``"compile"``.
+        purpose: what needs them; the message begins with it.
+        packages: the names by which they are imported.
+
+    Raises:
+        MissingExtraError: a package is not installed.
+    """
+    for package in packages:
+        if not _is_installed(package):
+            raise MissingExtraError(
+                f"{purpose} needs the package {package}; run: pip install 'farcall[{extra}]'"
+            )
+
+
+def require_compile() -> None:
+    """Check that the packages that read models are installed."""
+    require("compile", "reading models", "onnx", "onnx_ir")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # ValueError: sys.modules has None in its place
+        return False

@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit soak fuzz docs linkcheck guarantees bench sanitize clean help
+.PHONY: demo test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels clean help
 
 help: ## print this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,10 @@ bench: .venv/.test ## measure farcall and its pinned rivals side by side
 
 sanitize: .venv/.test ## run the native core's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	PYTHON=$(BIN)/python sh scripts/sanitize.sh
+
+wheels: .venv/.test ## make the wheels of all Pythons that are here, and the source distribution, in dist/
+	$(BIN)/python -m pip install -q --group wheels
+	$(BIN)/python scripts/wheels.py $(WHEELS_FLAGS)
 
 clean: ## remove everything that was built
 	rm -rf .venv build dist

@@ -22,7 +22,13 @@ def get_requires_for_build_editable(config_settings: dict[str, Any] | None = Non
     return [*_build.get_requires_for_build_editable(config_settings), *_compiler()]
 
 
+def prepare_metadata_for_build_wheel(*arguments: Any, **named: Any) -> str:
+    _name_platform()
+    return _build.prepare_metadata_for_build_wheel(*arguments, **named)
+
+
 def build_wheel(*arguments: Any, **named: Any) -> str:
+    _name_platform()
     _use_compiler()
     return _build.build_wheel(*arguments, **named)
 
@@ -50,3 +56,12 @@ def _use_compiler() -> None:
         )
     os.environ["FARCALL_ZIG"] = str(Path(package.origin).with_name("zig"))
     os.environ["CMAKE_TOOLCHAIN_FILE"] = str(_TOOLCHAIN)
+
+
+def _name_platform() -> None:
+    """The wheel is for the machine that the compiler compiles for.
+
+    pip itself must not see the variable: it would install the build's requirements for that machine, too.
+    """
+    if target := os.environ.get("FARCALL_ZIG_TARGET"):
+        os.environ["_PYTHON_HOST_PLATFORM"] = f"linux-{target.partition('-')[0]}"

@@ -6,20 +6,31 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .terminal import Cli, Outcome
 from .tree import ROOT
+from .waiting import SECONDS
 
 if TYPE_CHECKING:
     from farcall.rpc import Server
 
+pytest_plugins = ["pytester"]
+
 # No deadline: the duration of an example depends on the load of the machine, not on farcall.
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("farcall")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load farcall's plugin in a checkout that was set up before it had one, and so lacks its entry point."""
+    if not config.pluginmanager.has_plugin("farcall"):
+        from farcall import _pytest_plugin
+
+        config.pluginmanager.register(_pytest_plugin, "farcall")
 
 
 MOST_WORKERS = 8  # each has torch, jax and onnxruntime in its memory
@@ -43,14 +54,21 @@ def _object_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """A server that exports the functions of tests/rpc/exports.py."""
-    from farcall.rpc import Server
-
+def farcall_server_options() -> dict[str, Any]:
+    """The server of the tests exports the functions of tests/rpc/exports.py."""
     from .rpc.servers import INIT
 
-    with Server(init=INIT, key="k") as running:
-        yield running
+    return {"init": INIT, "key": "k"}
+
+
+@pytest.fixture(scope="session")
+def farcall_connect_options() -> dict[str, Any]:
+    return {"key": "k", "timeout": SECONDS}
+
+
+@pytest.fixture(scope="session")
+def server(farcall_server: Server) -> Server:
+    return farcall_server
 
 
 @pytest.fixture(scope="session")

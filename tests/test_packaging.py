@@ -36,7 +36,7 @@ DECLARED = {
 }
 
 # A user who passes an object of such a package to farcall has that package. No extra installs it.
-FRAMEWORKS = {"torch", "ml_dtypes"}
+FRAMEWORKS = {"torch", "ml_dtypes", "pytest"}
 
 
 def imports(file: Path) -> Iterator[str]:

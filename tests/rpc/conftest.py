@@ -27,9 +27,8 @@ def servers(server: Server) -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def session(server: Server) -> Iterator[Session]:
-    with connect(server.url, key="k", timeout=SECONDS) as opened:
-        yield opened
+def session(farcall_session: Session) -> Session:
+    return farcall_session
 
 
 @pytest.fixture(scope="session")

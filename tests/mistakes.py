@@ -114,6 +114,7 @@ def message(mistake: Mistake, world: World) -> str:
         text = "no error\n"
     for path in (world.folder, ROOT, Path.home()):
         text = text.replace(str(path), "FOLDER")
+    text = re.sub(r"remote\[\d+\]", "remote[N]", text)
     return re.sub(r"(tcp://127\.0\.0\.1):\d{5}\b", r"\1:PORT", text)
 
 

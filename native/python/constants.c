@@ -24,8 +24,9 @@ int fc_add_numbers(PyObject* module, const char* name, const FcNumber* numbers) 
   return rc;
 }
 
-static const FcNumber type_indices[] = {
-    {"pointer", kTVMFFIOpaquePtr}, {"raw_str", kTVMFFIRawStr}, {"module", kTVMFFIModule}, {NULL, 0}};
+static const FcNumber type_indices[] = {{"pointer", kTVMFFIOpaquePtr}, {"raw_str", kTVMFFIRawStr},
+                                        {"module", kTVMFFIModule},     {"map", kTVMFFIMap},
+                                        {"dict", kTVMFFIDict},         {NULL, 0}};
 
 int fc_runtime_constants(PyObject* module) {
   if (fc_add_numbers(module, "TYPE_INDICES", type_indices) != 0) return -1;

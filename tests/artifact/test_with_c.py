@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import farcall as fc
 from farcall.errors import ArtifactError
+from farcall.testing import NullDevice
 
 from ..graph.graphs import text_model
 from .stub_backend import model
@@ -43,6 +44,18 @@ def test_a_size_that_would_be_negative_is_refused() -> None:
     assert main(np.ones((1, 1, 2, 9), np.float32)).shape == (1, 1, 0, 7)
     with pytest.raises(ValueError, match="`main`: a size would be negative with batch=1, h=1, w_=9"):
         main(np.ones((1, 1, 1, 9), np.float32))
+
+
+def test_a_tensor_of_another_device_is_refused_by_its_place() -> None:
+    driver = NullDevice()
+    fc.ffi.register_device_memory("ext_dev", driver)
+    try:
+        x = fc.ffi.empty((1, 1, 3, 4), "float32", "ext_dev:0")
+        with pytest.raises(ValueError, match=r"argument 1 `x` .* on ext_dev:0; copy it to the CPU"):
+            main_of(conv())(x)
+        del x
+    finally:
+        fc.ffi.register_device_memory("ext_dev", None)
 
 
 def test_sizes_that_must_agree_are_checked() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import farcall as fc
-from farcall.rpc import Limits, RemoteModule, RemoteObject, Server, Session, connect
+from farcall.rpc import Limits, RemoteMap, RemoteModule, RemoteObject, Server, Session, connect
 
 from ..waiting import SECONDS
 from .servers import INIT
@@ -95,6 +95,38 @@ def test_every_result_can_be_passed_back(session: Session) -> None:
         assert same(echo([value, (value,)]), (value, (value,))), name
         assert same(session.get_function("test.call")(local, value), value), name
     assert same(echo(tuple(made.values())), tuple(made.values()))
+
+
+@given(
+    st.recursive(
+        ITEMS, lambda items: st.lists(items, max_size=3).map(tuple) | st.dictionaries(KEYS, items, max_size=4)
+    )
+)
+@here
+def test_dicts_in_results_are_read_like_dicts(session: Session, value: Any) -> None:
+    result = session.get_function("test.echo")({"value": value})
+    assert isinstance(result, RemoteMap)
+    assert result.to_python() == {"value": value}
+    assert list(result) == ["value"] and len(result) == 1 and "other" not in result
+    with pytest.raises(KeyError, match="other"):
+        result["other"]
+
+
+def test_a_large_dict_arrives_in_several_replies(session: Session) -> None:
+    value = {i: str(i) for i in range(1500)}
+    result = session.get_function("test.echo")(value)
+    assert dict(result) == result == value
+    assert session.get_function("test.echo")({}).to_python() == {}
+
+
+def test_a_dict_with_tensors_through_another_server(server: Server) -> None:
+    with (
+        Server(init=INIT, key="second") as second,
+        connect(second.url, "second", via=[(server.url, "k")], timeout=SECONDS) as far,
+    ):
+        result = far.get_function("test.echo")({"x": np.arange(3), "f": far.get_function("test.add")})
+        assert result["x"].numpy().tolist() == [0, 1, 2]
+        assert result["f"](1, 2) == 3
 
 
 def test_lists_go_through_other_servers(server: Server) -> None:

@@ -34,6 +34,7 @@ static const struct {
     {"farcall.rpc.traceback", FC_SCOPE_LOAD},
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
     {"farcall.rpc.functions", FC_SCOPE_CALL},
+    {"farcall.rpc.items", FC_SCOPE_CALL},
     {"runtime.RPCTimeEvaluator", FC_SCOPE_CALL},
     {FC_HELLO_NAME, 0},
     {"farcall.rpc.clock", 0},

@@ -112,13 +112,28 @@ bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struc
   return right;
 }
 
+/* Says where a tensor is that is not in the CPU's memory. */
+FC_COLD static void fc_put_place(struct fc_text* text, DLDevice device) {
+  enum { SESSION = 128 }; /* farcall numbers the devices of its first session from here, of the next from 256, ... */
+  static const char* const names[] = {[kDLCPU] = "cpu",       [kDLCUDA] = "cuda",      [kDLOpenCL] = "opencl",
+                                      [kDLVulkan] = "vulkan", [kDLMetal] = "metal",    [kDLROCM] = "rocm",
+                                      [kDLOneAPI] = "oneapi", [kDLExtDev] = "ext_dev", [kDLHexagon] = "hexagon"};
+  uint32_t type = (uint32_t)device.device_type, kind = type % SESSION;
+  const char* name = kind < sizeof names / sizeof *names ? names[kind] : NULL;
+  fc_put(text, " on ");
+  if (type >= SESSION) fc_put(text, "remote[%" PRIu32 "]/", type / SESSION - 1);
+  if (name) fc_put(text, "%s:%" PRId32, name, device.device_id);
+  if (!name) fc_put(text, "device%" PRIu32 ":%" PRId32, kind, device.device_id);
+  fc_put(text, type >= SESSION ? ", in the memory of a server; pass its .numpy(), a copy" : "; copy it to the CPU");
+}
+
 /* Explains why a tensor of the right dtype and rank was refused: its device, a dim, or its missing memory. */
 FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_function* about, int32_t index,
                                 const DLTensor* got, const int64_t* symbols) {
   const struct fc_parameter* all = about->parameters;
   const struct fc_parameter* want = &all[index];
   if (got->device.device_type != kDLCPU) {
-    fc_put(text, " on a device of type %d; copy it to the CPU", (int)got->device.device_type);
+    fc_put_place(text, got->device);
     return;
   }
   for (int32_t i = 0; i < want->ndim; ++i) {

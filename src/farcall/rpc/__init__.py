@@ -7,7 +7,7 @@ from farcall.rpc.channels import Tls
 from farcall.rpc.client._connecting import connect
 from farcall.rpc.client._deadlines import deadline
 from farcall.rpc.client._device import RemoteDevice, Stream
-from farcall.rpc.client._module import RemoteModule, RemoteObject
+from farcall.rpc.client._module import RemoteMap, RemoteModule, RemoteObject
 from farcall.rpc.client._remote import Stats
 from farcall.rpc.client._session import Session
 from farcall.rpc.client._timing import Timing, TimingOptions, benchmark
@@ -22,6 +22,7 @@ __all__ = [
     "Limits",
     "Pipeline",
     "RemoteDevice",
+    "RemoteMap",
     "RemoteModule",
     "RemoteObject",
     "Server",

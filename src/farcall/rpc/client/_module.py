@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from farcall._progress import Report
     from farcall.abi import Signature
 
-_MODULE = _core.TYPE_INDICES["module"]
-
 
 class RemoteModule(_core.RemoteRef):
     """A module on a server: functions by name. From :meth:`Session.load_module`, or the result of a call.
@@ -184,11 +182,66 @@ class RemoteModule(_core.RemoteRef):
 
 
 class RemoteObject(_core.RemoteRef):
-    """Any other object on a server, such as a Map. You can pass it back; its last reference releases it."""
+    """Any other object on a server. You can pass it back; its last reference releases it."""
+
+
+class RemoteMap(RemoteObject, Mapping[Any, Any]):
+    """A dict that a server returned. You can read it like a dict, and pass it back to the server's functions.
+
+    Its items are fetched when one is first read, and kept: later changes on the server do not show. Tensors,
+    functions and dicts among the values stay on the server.
+    """
+
+    def __init__(self, ref: _core.RemoteRef) -> None:
+        self._items: dict[Any, Any] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._fetched()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._fetched())
+
+    def __len__(self) -> int:
+        return len(self._fetched())
+
+    def to_python(self) -> dict[Any, Any]:
+        """A dict, in which dicts among the values, also those in lists, are dicts, too.
+
+        Raises:
+            RemoteError: the server cannot list the items, because it is not farcall's.
+        """
+        return {_to_python(key): _to_python(value) for key, value in self.items()}
+
+    def _fetched(self) -> dict[Any, Any]:
+        if self._items is None:
+            remote, helper = Remote(self.endpoint, self.endpoint.peer), "farcall.rpc.items"
+            flat: list[Any] = []
+            count = 1
+            while len(flat) < 2 * count:
+                match remote.call(helper, self, len(flat) // 2):
+                    case (int(count), *more) if (more and len(more) % 2 == 0) or not count:
+                        flat += more
+                    case answer:
+                        raise ProtocolError(f"{remote.url} answered `{helper}` with {answer!r:.80}")
+            self._items = dict(zip(flat[::2], flat[1::2], strict=True))
+        return self._items
+
+
+def _to_python(value: Any) -> Any:
+    if isinstance(value, RemoteMap):
+        return value.to_python()
+    return tuple(map(_to_python, value)) if type(value) is tuple else value
+
+
+_CLASSES = {
+    _core.TYPE_INDICES["module"]: RemoteModule,
+    _core.TYPE_INDICES["map"]: RemoteMap,
+    _core.TYPE_INDICES["dict"]: RemoteMap,
+}
 
 
 def _wrap(ref: _core.RemoteRef) -> _core.RemoteRef:
-    return RemoteModule(ref) if ref.type_index == _MODULE else RemoteObject(ref)
+    return _CLASSES.get(ref.type_index, RemoteObject)(ref)
 
 
 _core.set_remote_object_hook(_wrap)

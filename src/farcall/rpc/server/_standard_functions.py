@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from farcall.rpc.server._linking import linked
 from farcall.rpc.server._store import ContentStore, SharedFiles
 from farcall.rpc.server._uploads import Uploads
 from farcall.rpc.shared._limits import Limits
+
+_ITEMS = 1024  # of a dict, in one reply
 
 
 def standard_functions(
@@ -72,6 +75,7 @@ def standard_functions(
         "runtime.RPCTimeEvaluator": time_evaluator,
         "farcall.rpc.functions": lambda: json.dumps(_exports()),
         "farcall.rpc.module_functions": lambda module: json.dumps(_module(module).function_names()),
+        "farcall.rpc.items": _items,
         "farcall.rpc.clock": time.monotonic_ns,
         "farcall.rpc.trace_begin": _core.trace_start,
         "farcall.rpc.trace_take": _trace_take,
@@ -125,6 +129,14 @@ def _trace_take() -> bytes:
         if not name.startswith("farcall.rpc.")
     ]
     return json.dumps(spans).encode()
+
+
+def _items(mapping: object, start: int) -> list[Any]:
+    """The number of a dict's items, then keys and values in turn, from the item ``start``."""
+    if not isinstance(mapping, dict):
+        raise TypeError(f"expected a dict, got {type(mapping).__name__}")
+    pairs = itertools.islice(mapping.items(), start, start + _ITEMS)
+    return [len(mapping), *itertools.chain.from_iterable(pairs)]
 
 
 def _module(module: object) -> _core.Module:

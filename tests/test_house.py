@@ -19,6 +19,7 @@ FILES = sorted((SOURCE / "farcall").rglob("*.py"))
 BY_TEXT = {
     "farcall/__init__.py": "the table of public names: `import farcall` stays light",
     "farcall/cli/__init__.py": "a command is the module of its name",
+    "farcall/cli/_checks.py": "`farcall doctor` tries optional packages",
     "farcall/backends/__init__.py": "backends of other packages",
     "farcall/rpc/server/_worker.py": "`--init MODULE:FUNCTION`",
 }

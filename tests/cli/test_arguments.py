@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import farcall.artifact
+import farcall.library._loading
 from farcall.abi import Arg, Signature
 from farcall.artifact import inspect as read_manifest
 from farcall.cli._arguments import call_arguments, read_inputs, result_arrays
@@ -125,7 +125,7 @@ def test_results_are_flat_and_named() -> None:
 def test_inspect_shows_every_leaf(digits_artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(digits_artifact)
     nested = msgspec.structs.replace(manifest, functions={"main": FunctionInfo(NESTED)})
-    monkeypatch.setattr(farcall.artifact, "inspect", lambda _: nested)
+    monkeypatch.setattr(farcall.library._loading, "examine", lambda *_: (None, nested))
     text = CliRunner().invoke(inspect_command, [str(digits_artifact)]).output
     for row in (
         f"main{NESTED}",

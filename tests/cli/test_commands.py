@@ -15,6 +15,7 @@ import pytest
 import farcall.cli
 
 from ..terminal import Cli
+from ..tree import ROOT
 from ..waiting import SECONDS
 
 
@@ -63,6 +64,38 @@ def test_build_then_inspect(cli: Cli, digits: Path) -> None:
     ]
     text = cli("inspect", "m.so")
     assert "image: float32[batch, 1, 8, 8]" in text.out
+
+
+def test_a_build_without_output_is_named_after_its_model(cli: Cli, digits: Path) -> None:
+    built = cli("build", digits, "-q")
+    assert (built.code, built.err) == (0, "")
+    assert built.out.startswith("digits.so: ")
+    assert Path("digits.so").exists()
+
+
+def test_inspect_says_what_a_file_is(cli: Cli, digits: Path, digits_artifact: Path) -> None:
+    model = cli("inspect", digits)
+    assert f"{digits}: an ONNX model" in model.out
+    for row in (
+        "opsets      ai.onnx 20",
+        "input   image   float32[batch, 1, 8, 8]",
+        "output  logits  float32[batch, 10]",
+    ):
+        assert row in model.out
+    assert model.err == f"next: farcall build {digits}\n"
+    artifact = cli("inspect", digits_artifact)
+    assert f"{digits_artifact}: an artifact" in artifact.out
+    assert artifact.err == f"next: farcall run {digits_artifact} --input image=FILE.npy\n"
+    plain = cli("inspect", ROOT / "src/farcall/libfarcall_cxx.so")
+    assert "a shared library without farcall functions" in plain.out
+    Path("scale.c").write_text("int __tvm_ffi_scale(void) { return 0; } int __tvm_ffi__metadata_scale;")
+    subprocess.run(["cc", "-shared", "-fPIC", "scale.c", "-o", "scale.so"], check=True)
+    library = cli("inspect", "scale.so")
+    assert "scale.so: a library of kernels" in library.out
+    assert re.search(r"^scale +yes$", library.out, re.MULTILINE)
+    assert "farcall stubgen scale.so" in library.err
+    Path("notes.txt").write_text("no model\n")
+    assert "is not an ONNX model: it is text" in cli("inspect", "notes.txt").err
 
 
 def test_run_here_and_there_agree(cli: Cli, digits_artifact: Path, digits: Path, server: str) -> None:

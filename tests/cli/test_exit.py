@@ -96,7 +96,7 @@ def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*args: object) -> None:
         raise KeyError("shape")
 
-    monkeypatch.setattr("farcall.artifact.inspect", broken)
+    monkeypatch.setattr("farcall.cli.inspect._read", broken)
     outcome = cli("inspect", "m.so")
     assert outcome.code == 1
     assert "this is a bug in farcall: KeyError: 'shape'" in outcome.err

@@ -72,7 +72,7 @@ def cli(ctx: click.Context) -> None:
 
     \b
     farcall demo                                   take a real model through all steps
-    farcall build model.onnx -o model.so           build a model into one file
+    farcall build model.onnx                       build a model into one file
     farcall run model.so --input x=x.npy           run it on this machine
     farcall serve                                  offer this machine to sessions
     farcall run model.so --input x=x.npy --on tcp://board:9090
@@ -114,6 +114,8 @@ def _explain(error: Exception) -> str:
     if isinstance(error, FarcallError | TypeError | ValueError | OSError):
         page = help_url(error)
         return f"error: {error}" + (f"\nsee: {page}" if page else "")
+    if isinstance(error, ImportError):
+        return f"error: a package cannot be imported: {error}\n`farcall doctor` tries all that farcall uses."
     return (
         f"error: this is a bug in farcall: {type(error).__name__}: {error}\n"
         "Run the command again with --debug, and report the traceback that it shows."

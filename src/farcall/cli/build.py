@@ -14,14 +14,19 @@ from farcall.cli._settings import setting
 
 @click.command("build")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Path of the artifact.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Path of the artifact. [default: the model's name with .so, in this folder]",
+)
 @setting("backends")
 @setting("target")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
 @setting("json")
 def command(
     model: Path,
-    output: Path,
+    output: Path | None,
     backends: str,
     target: str | None,
     svg: Path | None,
@@ -30,12 +35,13 @@ def command(
     """Build MODEL (ONNX) into one file that holds code, constants and Signatures.
 
     \b
-    farcall build model.onnx -o model.so
-    farcall build model.onnx -o model.so --backends npu,c --svg partition.svg
+    farcall build model.onnx                               writes model.so
+    farcall build model.onnx -o model.so --backends c,acme_npu:NpuBackend --svg partition.svg
     """
     import farcall as fc
     from farcall._files import check_folder, write_beside
 
+    output = output or Path(f"{model.stem}.so")
     for file in filter(None, (output, svg)):
         check_folder(file)
     names = [name.strip() for name in backends.split(",") if name.strip()]

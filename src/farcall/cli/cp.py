@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from farcall.cli import _complete, _show
+from farcall.cli import _complete, _progress, _show
 from farcall.cli._access import Access, access_options
 from farcall.cli._settings import setting
 from farcall.errors import UsageError
@@ -62,7 +62,8 @@ def _send(source: str, url: str, access: Access) -> tuple[str, int, float]:
     with access.connect(url) as session:
         _check_keeps(url, session.features)
         start = time.perf_counter()
-        session.upload(data, name)
+        with _progress.shown() as progress:
+            session.upload(data, name, progress=progress)
         session.get_function("farcall.rpc.share")(name, hint)
         return f"{url}#{name}", len(data), time.perf_counter() - start
 
@@ -84,7 +85,8 @@ def _fetch(address: str, target: str, access: Access) -> tuple[str, int, float]:
                 f"{url} no longer has this file; copy it there again with `farcall cp FILE {url}`"
             )
         start = time.perf_counter()
-        data = session.download(name)
+        with _progress.shown() as progress:
+            data = session.download(name, progress=progress)
         seconds = time.perf_counter() - start
     write_beside(file, data)
     return address, len(data), seconds

@@ -1,38 +1,186 @@
-"""``farcall inspect``: shows the contents of an artifact."""
+"""``farcall inspect``: says what a file is: an artifact, a kernel library or an ONNX model."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from farcall.abi import Signature, TensorSpec
-from farcall.abi._structure import slots
 from farcall.cli import _show
 from farcall.cli._settings import setting
+from farcall.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from farcall.abi import Signature
+    from farcall.library import Manifest
+    from farcall.library._elf import Elf
+
+_EXPORT, _ABOUT = "__tvm_ffi_", "__tvm_ffi__"  # symbols: of functions, and of what describes them
 
 
 @click.command("inspect")
-@click.argument("artifact", type=click.Path(path_type=Path))
-@setting("json", help="Print one JSON object: the whole manifest.")
-def command(artifact: Path, json_: bool) -> None:
-    """Show functions, Signatures, regions, constants, target and versions of ARTIFACT.
+@click.argument("file", type=click.Path(path_type=Path))
+@setting("json", help="Print one JSON object; of an artifact, the whole manifest.")
+def command(file: Path, json_: bool) -> None:
+    """Show what FILE is: an artifact, a library of kernels or an ONNX model, with its functions or inputs.
 
     The command reads and checks the file, but never loads it. The file may be built for another machine.
 
     \b
     farcall inspect model.so
     farcall inspect model.so --json | jq .functions
+    farcall inspect model.onnx
     """
-    from farcall.artifact import inspect
-
-    manifest = inspect(artifact)
-    if json_:
-        _show.as_json("inspect", {"artifact_bytes": artifact.stat().st_size, **msgspec.to_builtins(manifest)})
+    data = _read(file)
+    if not data.startswith(b"\x7fELF"):
+        _model(file, data, json_)
         return
-    click.echo(f"{artifact}: {_show.size(artifact.stat().st_size)}")
+    from farcall.library._loading import examine
+
+    elf, manifest = examine(data, str(file))
+    if manifest is None:
+        _library(file, elf, json_)
+    else:
+        _artifact(file, manifest, json_)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"no such file: {str(file)!r}; name an artifact, a kernel library or an ONNX model"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {str(file)!r}: {error.strerror}; expected a file") from None
+
+
+# ---- an ONNX model
+
+
+def _model(file: Path, data: bytes, json_: bool) -> None:
+    from farcall.artifact._plan import _require_compile_extra
+
+    _require_compile_extra()
+    from farcall.graph import load_model
+
+    try:
+        import onnx
+
+        model = onnx.load_model_from_string(data)
+    except Exception:
+        load_model(file)  # raises the error that says what the file is instead
+        raise
+    facts = _model_facts(model, len(data))
+    if json_:
+        _show.as_json("inspect-model", facts)
+        return
+    click.echo(f"{file}: an ONNX model, {_show.size(len(data))}")
+    opsets = ", ".join(f"{name or 'ai.onnx'} {version}" for name, version in facts["opsets"].items())
+    made = " ".join(filter(None, (model.producer_name, model.producer_version)))
+    _show.table(
+        "Model",
+        ("property", "value"),
+        [
+            ("graph", model.graph.name),
+            ("made by", made),
+            ("IR version", model.ir_version),
+            ("opsets", opsets),
+            ("nodes", facts["nodes"]),
+            ("operators", ", ".join(f"{name} x{n}" for name, n in facts["operators"].items())),
+            ("constants", len(model.graph.initializer)),
+        ],
+    )
+    values = [("input", value) for value in facts["inputs"]] + [("output", v) for v in facts["outputs"]]
+    _show.table(
+        "Inputs and outputs", ("", "name", "type"), [(kind, v["name"], v["type"]) for kind, v in values]
+    )
+    _show.note(f"next: farcall build {file}")
+
+
+def _model_facts(model: onnx.ModelProto, size: int) -> dict[str, Any]:
+    graph = model.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {
+        "kind": "model",
+        "bytes": size,
+        "graph": graph.name,
+        "producer": model.producer_name,
+        "ir_version": model.ir_version,
+        "opsets": {opset.domain: opset.version for opset in model.opset_import},
+        "nodes": len(graph.node),
+        "operators": dict(Counter(node.op_type for node in graph.node).most_common()),
+        "constants": len(graph.initializer),
+        "inputs": [_value(value) for value in graph.input if value.name not in weights],
+        "outputs": [_value(value) for value in graph.output],
+    }
+
+
+def _value(value: onnx.ValueInfoProto) -> dict[str, str]:
+    """The name and type of an input or output: ``float32[batch, 10]``."""
+    import onnx
+
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return {"name": value.name, "type": (kind or "unknown").removesuffix("_type")}
+    tensor = value.type.tensor_type
+    dtype = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    if not tensor.HasField("shape"):
+        return {"name": value.name, "type": f"{dtype}[...]"}
+    dims = [
+        dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?")
+        for dim in tensor.shape.dim
+    ]
+    return {"name": value.name, "type": f"{dtype}[{', '.join(dims)}]"}
+
+
+# ---- a library of kernels
+
+
+def _library(file: Path, elf: Elf, json_: bool) -> None:
+    symbols = [symbol.name for symbol in elf.dynamic_symbols() if symbol.defined]
+    functions = sorted(
+        name.removeprefix(_EXPORT)
+        for name in symbols
+        if name.startswith(_EXPORT) and not name.startswith(_ABOUT)
+    )
+    described = [name for name in functions if f"{_ABOUT}metadata_{name}" in symbols]
+    size = file.stat().st_size
+    if json_:
+        facts = {"kind": "library", "bytes": size, "machine": str(elf.header)}
+        _show.as_json("inspect-library", facts | {"functions": functions, "described": described})
+        return
+    what = "a library of kernels" if functions else "a shared library without farcall functions"
+    click.echo(f"{file}: {what}, {_show.size(size)}, for {elf.header}")
+    if not functions:
+        _show.note(
+            f"a kernel library exports symbols that begin with {_EXPORT}; see FARCALL_EXPORT in kernel.hpp"
+        )
+        return
+    rows = [(name, "yes" if name in described else "no") for name in functions]
+    _show.table("Functions", ("name", "describes its arguments"), rows)
+    _show.note(f"next: farcall stubgen {file}, or farcall call {file} {functions[0]} ARGS")
+
+
+# ---- an artifact
+
+
+def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
+    if json_:
+        import msgspec
+
+        _show.as_json(
+            "inspect-artifact",
+            {"kind": "artifact", "artifact_bytes": file.stat().st_size, **msgspec.to_builtins(manifest)},
+        )
+        return
+    click.echo(f"{file}: an artifact, {_show.size(file.stat().st_size)}")
     facts = [
         ("made by", manifest.producer),
         ("target", " ".join(filter(None, (manifest.target.triple, manifest.target.cpu)))),
@@ -57,10 +205,22 @@ def command(artifact: Path, json_: bool) -> None:
             for r in manifest.regions
         ],
     )
+    needed = " ".join(f"--input {name}=FILE.npy" for name in _input_names(manifest))
+    _show.note(f"next: farcall run {file} {needed}".rstrip())
+
+
+def _input_names(manifest: Manifest) -> list[str]:
+    main = manifest.functions.get("main")
+    return [parameter.name for parameter in main.signature.parameters if parameter.required] if main else []
 
 
 def _leaf_rows(signature: Signature) -> Iterator[tuple[str, ...]]:
     """One row for each leaf of the arguments and results."""
+    import msgspec
+
+    from farcall.abi import TensorSpec
+    from farcall.abi._structure import slots
+
     for parameter in signature.parameters:
         default = "" if parameter.default is msgspec.UNSET else repr(parameter.default)
         leaves = list(slots(parameter.node))

@@ -11,7 +11,7 @@ from .pages import check
 from .tree import ROOT
 
 DOCS = ROOT / "docs"
-NAMES = ("logging", "backends", "environment", "compatibility", "operating")
+NAMES = ("commands", "logging", "backends", "environment", "compatibility", "operating")
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 

@@ -64,9 +64,9 @@ def _read(file: Path) -> bytes:
 
 
 def _model(file: Path, data: bytes, json_: bool) -> None:
-    from farcall.artifact._plan import _require_compile_extra
+    from farcall._extras import require_compile
 
-    _require_compile_extra()
+    require_compile()
     from farcall.graph import load_model
 
     try:

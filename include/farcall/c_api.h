@@ -624,6 +624,13 @@ typedef struct FarcallRuntime {
    * `items` stays the caller's.
    */
   int (*array_create)(const TVMFFIAny* items, int64_t n, TVMFFIObjectHandle* out);
+  /*
+   * Traces. While `*tracing` is not 0, trace_begin returns a time, else 0. trace_end records that the part `name` of a
+   * function, with these arguments, ran from that time until now; it does nothing if the time is 0.
+   */
+  const int* tracing;
+  int64_t (*trace_begin)(void);
+  void (*trace_end)(const char* name, const TVMFFIAny* args, int32_t num_args, int64_t begin);
 } FarcallRuntime;
 
 #define FARCALL_ABI_VERSION 1u
@@ -643,7 +650,10 @@ FARCALL_PIN(FarcallRuntime, error_set_raised_from_cstr, 8);
 FARCALL_PIN(FarcallRuntime, env_tensor_alloc, FARCALL_AT(16, 12));
 FARCALL_PIN(FarcallRuntime, object_dec_ref, FARCALL_AT(24, 16));
 FARCALL_PIN(FarcallRuntime, array_create, FARCALL_AT(32, 20));
-FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(40, 24));
+FARCALL_PIN(FarcallRuntime, tracing, FARCALL_AT(40, 24));
+FARCALL_PIN(FarcallRuntime, trace_begin, FARCALL_AT(48, 28));
+FARCALL_PIN(FarcallRuntime, trace_end, FARCALL_AT(56, 32));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(64, 36));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that

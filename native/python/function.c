@@ -6,11 +6,12 @@
 #include <structmember.h>
 
 #include "python/session_hooks.h"
+#include "runtime/trace.h"
 
 /* ---- the call ---- */
 
 /* Binds the allocator lazily: only a kernel that allocates looks up the framework. */
-static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+static inline int run(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
   FcThread* thread = &fc_thread;
   const DLPackExchangeAPI* outer = thread->exchange;
   void* outer_state = thread->python_state;
@@ -28,6 +29,21 @@ static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) 
   thread->exchange = outer;
   thread->python_state = outer_state;
   return rc;
+}
+
+FC_COLD static int run_traced(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+  int64_t begin = fc_trace_begin();
+  int rc = run(function, args, result);
+  const char* name = PyUnicode_AsUTF8(function->name);
+  if (!name) PyErr_Clear();
+  FcTraceWork work = {
+      .category = "call", .name = name ? name : "", .track = -1, .args = args->any, .num_args = (int32_t)args->n};
+  fc_trace_end(&work, begin);
+  return rc;
+}
+
+static inline int invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+  return fc_tracing() ? run_traced(function, args, result) : run(function, args, result);
 }
 
 int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result) { return invoke(function, args, result); }

@@ -1,6 +1,7 @@
 /* The environment of a call: allocators, streams, signals; and the table of functions that libraries get. */
 #include <stdatomic.h>
 
+#include "runtime/trace.h"
 #include "runtime/device_memory.h"
 
 /* ---- allocators ---- */
@@ -133,4 +134,7 @@ const FarcallRuntime fc_runtime = {
     .env_tensor_alloc = fc_env_alloc,
     .object_dec_ref = dec_ref,
     .array_create = fc_array_new,
+    .tracing = &fc_trace_on,
+    .trace_begin = fc_trace_region_begin,
+    .trace_end = fc_trace_region_end,
 };

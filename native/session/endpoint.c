@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "runtime/trace.h"
+
 enum { BEAT_NS = 1000000000 }; /* longest time to send eight bytes on an idle line */
 
 #define CLOSED_TEXT "the session with %s is closed; connect again"
@@ -167,4 +169,19 @@ bool fc_endpoint_beat(FcEndpoint* ep) {
   if (rc == -ETIMEDOUT) fc_error_drop();
   fc_mutex_unlock(&ep->lock);
   return rc == 0;
+}
+
+/* ---- traces ---- */
+
+void fc_trace_copy(const char* name, int32_t track, const fc_wire_tensor* tensor, uint64_t bytes, int64_t start) {
+  DLTensor dl = {.ndim = 0};
+  TVMFFIAny arg = {.type_index = kTVMFFIDLTensorPtr, .v_ptr = &dl};
+  FcTraceWork work = {.category = "copy", .name = name, .track = track, .bytes = bytes};
+  if (tensor) {
+    dl = (DLTensor){
+        .device = tensor->device, .ndim = tensor->ndim, .dtype = tensor->dtype, .shape = (int64_t*)tensor->shape};
+    work.args = &arg;
+    work.num_args = 1;
+  }
+  fc_trace_end(&work, start);
 }

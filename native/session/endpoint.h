@@ -157,4 +157,8 @@ FC_COLD int fc_endpoint_encode_error(fc_wire_status status);
  * be read); -1 with an error. When a signal handler raises, a client keeps a copy of what is unsent: see FcSide. */
 int fc_endpoint_flush(FcEndpoint* ep, size_t used, const void* payload, size_t nbytes);
 
+/* Ends the span of a copy, if `start` is not 0. tensor: what was copied; NULL if that is not known any more. */
+FC_COLD void fc_trace_copy(const char* name, int32_t track, const fc_wire_tensor* tensor, uint64_t bytes,
+                           int64_t start);
+
 #endif /* FARCALL_SESSION_ENDPOINT_H_ */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "session/endpoint.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 enum {
   SENT_AT_ONCE_MAX = 16384,  /* a send in one system call; larger ones call fc_channel_note */

@@ -858,7 +858,14 @@ def beat_if_held(serial: int, /) -> bool:
     """
 
 def trace_start() -> None: ...
-def trace_stop() -> list[tuple[int, str, str, int, int]]: ...
+def trace_stop() -> tuple[list[tuple[int, str, str, int, int, int, str]], int]:
+    """Stop.
+
+    Returns:
+        The spans, (track, category, name, start_ns, duration_ns, bytes, args), and the number of spans for
+        which there was no room.
+    """
+
 def file_writer(begin: Callable[[str, int, int, int], int], end: Callable[[str, bool], None], /) -> Function:
     """A Function that writes files: (name, bytes), or (name, offset, total, bytes) for a piece.
 

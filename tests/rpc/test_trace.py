@@ -4,55 +4,97 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import pairwise
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import farcall as fc
+from farcall import _core
 from farcall.rpc import Server, Session, connect
-from farcall.rpc.client._tracing import _read
+from farcall.rpc.client._trace_events import KINDS, Span
+from farcall.rpc.client._trace_events import events as events_of
+from farcall.rpc.client._trace_summary import summary
+from farcall.rpc.client._tracing import _Place, _read
 
 from ..waiting import SECONDS
 from .servers import INIT
 
 
 def check_format(trace: dict[str, Any]) -> None:
-    """Chrome's trace event format as traces use it: complete events, and metadata that names their places."""
+    """Chrome's trace event format as traces use it: each event as its phase wants it, at a named place."""
     assert set(trace) == {"traceEvents"}
-    named: dict[str, dict[Any, str]] = {"process_name": {}, "thread_name": {}}
-    lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for event in trace["traceEvents"]:
-        assert type(event["pid"]) is int
-        if event["ph"] == "M":
-            place = (event["pid"], event["tid"]) if event["name"] == "thread_name" else event["pid"]
-            assert place not in named[event["name"]]
-            named[event["name"]][place] = event["args"]["name"]
-            continue
-        assert set(event) == {"ph", "pid", "tid", "cat", "name", "ts", "dur"}
-        assert event["ph"] == "X"
-        assert type(event["tid"]) is int
+    events = trace["traceEvents"]
+    names = [(e["name"], e["pid"], e["tid"]) for e in events if e["ph"] == "M"]
+    assert len(names) == len(set(names))
+    processes = {e["pid"] for e in events if e["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [e for e in events if e["ph"] != "M"]
+    for event in spans:
+        assert event["pid"] in processes
         assert event["name"]
         assert math.isfinite(event["ts"])
-        assert math.isfinite(event["dur"])
         assert event["ts"] >= 0
-        assert event["dur"] >= 0
-        assert named["process_name"][event["pid"]]
-        assert named["thread_name"][event["pid"], event["tid"]] == event["cat"]
-        lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    for spans in lanes.values():  # on one thread they follow each other
-        assert all(after >= before - 1e-3 for (_, before), (after, _) in pairwise(sorted(spans)))
+    assert [e["ts"] for e in spans] == sorted(e["ts"] for e in spans)
+    check_rows([e for e in spans if e["ph"] == "X"], threads)
+    check_asynchronous([e for e in spans if e["ph"] in "be"])
+    check_arrows([e for e in spans if e["ph"] in "stf"], [e for e in spans if e["ph"] == "X"])
+    assert {e["ph"] for e in spans} <= set("Xbestf")
+
+
+def check_rows(spans: list[dict[str, Any]], threads: dict[tuple[int, int], str]) -> None:
+    """The spans of a row are of its kind; one follows the other, or lies within it."""
+    rows: dict[tuple[int, int], list[float]] = {}
+    for span in spans:
+        assert math.isfinite(span["dur"])
+        assert span["dur"] >= 0
+        assert threads[span["pid"], span["tid"]] == span["cat"]
+        ends = rows.setdefault((span["pid"], span["tid"]), [])
+        while ends and ends[-1] <= span["ts"] + 1e-3:
+            ends.pop()
+        assert not ends or span["ts"] + span["dur"] <= ends[-1] + 1e-3
+        ends.append(span["ts"] + span["dur"])
+
+
+def check_asynchronous(events: list[dict[str, Any]]) -> None:
+    """Each begins once and then ends once."""
+    begun: dict[tuple[int, str, int], str] = {}
+    for event in events:
+        key = (event["pid"], event["cat"], event["id"])
+        if event["ph"] == "b":
+            assert key not in begun
+            begun[key] = event["name"]
+        else:
+            assert begun[key] == event["name"]
+            begun[key] = ""
+    assert not any(begun.values())
+
+
+def check_arrows(events: list[dict[str, Any]], spans: list[dict[str, Any]]) -> None:
+    """Each starts and ends, within spans."""
+    phases: dict[int, str] = {}
+    starts = {(span["pid"], span["tid"], span["ts"]) for span in spans}
+    for event in events:
+        assert (event["pid"], event["tid"], event["ts"]) in starts
+        phases[event["id"]] = phases.get(event["id"], "") + event["ph"]
+    assert set(phases.values()) <= {"sf", "stf"}
 
 
 def events(path: Path) -> tuple[dict[str, set[tuple[str, str]]], list[dict[str, Any]]]:
-    """(category, name) by track, and the raw spans."""
+    """(kind, name) by track, and the spans; asynchronous ones, too, have a duration."""
     trace = json.loads(path.read_bytes())
     check_format(trace)
     raw = trace["traceEvents"]
-    tracks = {event["pid"]: event["args"]["name"] for event in raw if event["name"] == "process_name"}
+    names = {event["pid"]: event["args"]["name"] for event in raw if event["name"] == "process_name"}
+    tracks = {pid: re.sub(r"^hop \d+: ", "", name) for pid, name in names.items()}
+    ends = {(e["pid"], e["cat"], e["id"]): e["ts"] for e in raw if e["ph"] == "e"}
     spans = [event for event in raw if event["ph"] == "X"]
+    spans += [e | {"dur": ends[e["pid"], e["cat"], e["id"]] - e["ts"]} for e in raw if e["ph"] == "b"]
     seen: dict[str, set[tuple[str, str]]] = {name: set() for name in tracks.values()}
     for span in spans:
         seen[tracks[span["pid"]]].add((span["cat"], span["name"]))
@@ -68,7 +110,7 @@ def test_both_ends_are_in_it(session: Session, tmp_path: Path) -> None:
         with session.pipeline() as p:
             p.map(add, [(1, 2)] * 5)
     seen, spans = events(tmp_path / "t.json")
-    assert {("encode", "test.sum"), ("wire", "test.sum"), ("wire", "test.add")} <= seen["this process"]
+    assert {("encode", "test.sum"), ("wire", "test.sum"), ("async", "test.add")} <= seen["this process"]
     assert {("copy", "kCopyToRemote"), ("copy", "kCopyFromRemote")} <= seen["this process"]
     assert {("queue", "test.sum"), ("compute", "test.sum"), ("compute", "test.add")} <= seen[session.url]
     assert ("copy", "kCopyToRemote") in seen[session.url]
@@ -82,11 +124,14 @@ def test_both_ends_are_in_it(session: Session, tmp_path: Path) -> None:
     assert wire["dur"] >= compute["dur"]
 
 
-def test_spans_of_a_thread_do_not_overlap(session: Session, tmp_path: Path) -> None:
+def test_calls_of_a_pipeline_are_asynchronous(session: Session, tmp_path: Path) -> None:
+    """They overlap, and so do their requests in the server's queue; what computes has one row."""
     with fc.trace(tmp_path / "t.json"), session.pipeline() as p:
         p.map(session.get_function("test.nop"), [()] * 50)
     _, spans = events(tmp_path / "t.json")
-    assert len({span["tid"] for span in spans if (span["pid"], span["cat"]) == (0, "wire")}) > 1
+    phases = {(span["cat"], span["ph"]) for span in spans if span["name"] == "test.nop"}
+    assert phases == {("call", "X"), ("async", "b"), ("queue", "b"), ("compute", "X")}
+    assert len({span["tid"] for span in spans if span["cat"] == "compute"}) == 1
 
 
 def test_calls_within_calls(session: Session, tmp_path: Path) -> None:
@@ -169,7 +214,7 @@ def test_a_worker_that_dies_leaves_the_trace(server: Server, tmp_path: Path) -> 
 )
 def test_what_is_no_trace(data: Any) -> None:
     with pytest.raises(fc.errors.ProtocolError, match="no trace"):
-        _read(data, "tcp://x:1", 0)
+        _read(data, _Place(1, "tcp://x:1", "", 0, 0, 0))
 
 
 def test_one_track_for_each_server_of_a_chain(server: Server, tmp_path: Path) -> None:
@@ -251,3 +296,156 @@ def test_a_relay_says_what_it_forwards(server: Server, kernels: Path, tmp_path: 
     assert len(computed) == 1
     assert len(waited) == 2
     assert min(waited) >= computed[0]
+
+
+# ---- what a span says, and where arrows lead ----
+
+MODEL = """
+<ir_version: 10, opset_import: ["": 21]>
+double (float[n] x) => (float[n] y) { y = Add(x, x) }
+"""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trace") / "double.so"
+    return fc.partition(onnx.parser.parse_model(MODEL)).build().save(path)
+
+
+def test_a_local_call_and_its_regions(artifact: Path, tmp_path: Path) -> None:
+    main = fc.load_module(artifact)["main"]
+    with fc.trace(tmp_path / "t.json"):
+        main(np.ones(3, "float32"))
+    seen, spans = events(tmp_path / "t.json")
+    assert seen == {"this process": {("call", "main"), ("region", "c_0")}}
+    call, region = sorted(spans, key=lambda span: str(span["cat"]))
+    assert call["args"] == {"hop": 0, "url": "this process", "arguments": "float32[3]"}
+    assert region["args"]["arguments"] == "float32[3], float32[3]"
+    assert call["ts"] <= region["ts"]
+    assert region["ts"] + region["dur"] <= call["ts"] + call["dur"]
+
+
+def test_arguments_are_shown_as_text(tmp_path: Path) -> None:
+    function = fc.convert(lambda *args: None)
+    values = (None, True, 7, 0.5, "word", np.zeros((2, 3), "int8"), [1])
+    with fc.trace(tmp_path / "t.json"):
+        function(*values)
+        function(*["long"] * 50)
+    _, spans = events(tmp_path / "t.json")
+    first, second = (span["args"]["arguments"] for span in spans)
+    assert first == 'None, True, 7, 0.5, "word", int8[2, 3], ...'
+    assert second == ('"long", ' * 50)[:95]
+
+
+def test_copies_say_how_much_and_what(session: Session, tmp_path: Path) -> None:
+    with fc.trace(tmp_path / "t.json"):
+        session.tensor(np.ones((2, 5), "float32")).numpy()
+    _, spans = events(tmp_path / "t.json")
+    about = {(s["args"]["hop"], s["name"]): s["args"] for s in spans if s["cat"] == "copy"}
+    assert {key: value["bytes"] for key, value in about.items()} == dict.fromkeys(
+        [(0, "kCopyToRemote"), (1, "kCopyToRemote"), (0, "kCopyFromRemote"), (1, "kCopyFromRemote")], 40
+    )
+    assert re.fullmatch(r"float32\[2, 5\]( on .*cpu:0)?", about[0, "kCopyToRemote"]["arguments"])
+    assert {value["url"] for (hop, _), value in about.items() if hop} == {session.url}
+
+
+def test_arrows_lead_from_the_client_to_the_kernel(session: Session, artifact: Path, tmp_path: Path) -> None:
+    main = session.load_module(artifact)["main"]
+    x = session.tensor(np.ones(3, "float32"))
+    with fc.trace(tmp_path / "t.json"):
+        main(x)
+        with session.pipeline() as p:
+            p(main, p(main, x))
+        x.numpy()
+    raw = json.loads((tmp_path / "t.json").read_bytes())["traceEvents"]
+    spans = {(e["pid"], e["tid"], e["ts"]): (e["cat"], e["name"]) for e in raw if e["ph"] == "X"}
+    arrows: dict[int, list[tuple[str, str]]] = {}
+    for event in raw:
+        if event["ph"] in "stf":
+            arrows.setdefault(event["id"], []).append(spans[event["pid"], event["tid"], event["ts"]])
+    work = [("compute", "main"), ("region", "c_0")]
+    assert sorted(arrows.values()) == sorted(
+        [
+            [("encode", "main"), *work],
+            [("call", "main"), *work],
+            [("call", "main"), *work],
+            [("encode", "kCopyFromRemote"), ("copy", "kCopyFromRemote")],
+        ]
+    )
+
+
+def test_a_request_that_the_server_refuses_has_no_arrow(session: Session, tmp_path: Path) -> None:
+    add, x = session.get_function("test.add"), session.tensor(np.ones(3, "float32"))
+    with fc.trace(tmp_path / "t.json"):
+        session._remote.call("farcall.rpc.clock")  # is not shown
+        with pytest.raises(fc.errors.InvalidHandleError):
+            session._remote.endpoint.function(1 << 40, "test.add")(1, 2)
+        add(1, 2)
+        x.numpy()
+    raw = json.loads((tmp_path / "t.json").read_bytes())["traceEvents"]
+    [arrow, _] = [event["ts"] for event in raw if event["ph"] == "s"]
+    refused, made = [event["ts"] for event in raw if event.get("cat") == "encode"][:2]
+    assert refused < made == arrow
+
+
+def test_a_trace_says_how_many_spans_it_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = fc.convert(abs)
+    _core.trace_start()
+    for _ in range((1 << 19) + 3):
+        function(1)
+    kept, dropped = _core.trace_stop()
+    assert (len(kept), dropped) == (1 << 19, 3)
+    monkeypatch.setattr(_core, "trace_stop", lambda: ([], 3))
+    with fc.trace(tmp_path / "t.json"):
+        pass
+    assert json.loads((tmp_path / "t.json").read_bytes())["otherData"] == {"dropped": 3}
+
+
+spans = st.builds(
+    Span,
+    hop=st.integers(0, 2),
+    url=st.just("u"),
+    kind=st.sampled_from(KINDS),
+    name=st.sampled_from("fg"),
+    start=st.integers(0, 30).map(lambda n: 1000 * n),
+    duration=st.integers(0, 9).map(lambda n: 1000 * n),
+    session=st.integers(0, 1),
+    relay=st.booleans(),
+)
+
+
+@given(st.lists(spans, max_size=30), st.integers(0, 5))
+def test_any_spans_make_a_trace(spans: list[Span], slack: int) -> None:
+    made = events_of(spans, slack)
+    check_format({"traceEvents": made})
+    assert sum(event["ph"] in "Xb" for event in made) == len(spans)
+
+
+def test_the_summary_counts_the_spans_of_each_kind(session: Session, tmp_path: Path) -> None:
+    add = session.get_function("test.add")
+    with fc.trace(tmp_path / "t.json"):
+        add(1, 2)
+        with session.pipeline() as p:
+            p.map(add, [(1, 2)] * 5)
+    rows = {(row.where, row.kind): row for row in summary(tmp_path / "t.json") if row.name == "test.add"}
+    there = f"hop 1: {session.url}"
+    assert {key: row.count for key, row in rows.items()} == {
+        ("this process", "call"): 6,
+        ("this process", "encode"): 1,
+        ("this process", "wire"): 1,
+        ("this process", "async"): 5,
+        (there, "queue"): 6,
+        (there, "compute"): 6,
+    }
+    assert all(0 <= row.median <= row.longest <= row.total for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[1]", b"{}", b'{"traceEvents": 7}', b'[{"ph": "X"}]', b"[" * 100_000]
+)
+def test_what_cannot_be_summarized(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(data)
+    with pytest.raises(fc.UsageError, match="is not a trace"):
+        summary(tmp_path / "t.json")
+    with pytest.raises(fc.UsageError, match="cannot read"):
+        summary(tmp_path / "nowhere.json")

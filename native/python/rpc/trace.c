@@ -1,5 +1,5 @@
 /* Spans of the session's trace for Python (farcall.rpc.trace). */
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 #include <stdlib.h>
 
@@ -14,8 +14,13 @@ static PyObject* trace_start(PyObject* module, PyObject* none) {
 static PyObject* span_to_python(const FcTraceSpan* s) {
   PyObject* name = PyUnicode_DecodeUTF8(s->name, (Py_ssize_t)strlen(s->name), "replace"); /* it may be cut short */
   if (!name) return NULL;
-  return Py_BuildValue("(isNLL)", (int)s->track, s->category, name, (long long)s->start,
-                       (long long)(s->end - s->start));
+  PyObject* args = PyUnicode_DecodeUTF8(s->args, (Py_ssize_t)strlen(s->args), "replace");
+  if (args) {
+    return Py_BuildValue("(isNLLKN)", (int)s->track, s->category, name, (long long)s->start,
+                         (long long)(s->end - s->start), (unsigned long long)s->bytes, args);
+  }
+  Py_DECREF(name);
+  return NULL;
 }
 
 static PyObject* to_python(const FcTraceSpan* spans, size_t n) {
@@ -30,15 +35,17 @@ static PyObject* to_python(const FcTraceSpan* spans, size_t n) {
 
 static PyObject* trace_stop(PyObject* module, PyObject* none) {
   (void)module, (void)none;
-  size_t n;
-  FcTraceSpan* spans = fc_trace_stop(&n);
+  size_t n, dropped;
+  FcTraceSpan* spans = fc_trace_stop(&n, &dropped);
   PyObject* list = to_python(spans, n);
   free(spans);
-  return list;
+  return list ? Py_BuildValue("(Nn)", list, (Py_ssize_t)dropped) : NULL;
 }
 
 PyMethodDef fc_trace_functions[] = {
     {"trace_start", trace_start, METH_NOARGS, "trace_start()\n--\n\nStart recording spans."},
     {"trace_stop", trace_stop, METH_NOARGS,
-     "trace_stop()\n--\n\nStop; return the spans: (track, category, name, start_ns, duration_ns)."},
+     "trace_stop()\n--\n\nStop. Returns the spans, (track, category, name, start_ns, duration_ns, bytes, args), and "
+     "the number of spans "
+     "for which there was no room."},
     {NULL, NULL, 0, NULL}};

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "session/client/remote.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 enum { FLUSH_AT = 32768 }; /* bytes in the outbox that cause it to be sent */
 
@@ -98,6 +98,15 @@ void fc_call_push(FcQueue* queue, FcCall* call) {
   queue->last = call;
 }
 
+/* Records how long it took to queue the call. Returns when the wait for its reply began. */
+FC_COLD static int64_t trace_submission(const FcEndpoint* ep, const FcRemoteFunction* f, const TVMFFIAny* args,
+                                        int32_t n, int64_t began) {
+  int64_t now = fc_now_ns();
+  FcTraceWork work = {.category = "call", .name = f->name, .track = ep->client->slot, .args = args, .num_args = n};
+  fc_trace_add(&work, began, now);
+  return now;
+}
+
 /* Encodes the call after the requests that go ahead of it. A failure leaves nothing in the outbox. */
 static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
   FcQueue* queue = &ep->client->queue;
@@ -111,7 +120,6 @@ static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, cons
     return -1;
   }
   call->ahead = (uint32_t)ahead;
-  call->began = fc_trace_begin();
   queue->encoded += queue->used - before;
   call->end = queue->encoded;
   call->size = queue->used - begin;
@@ -125,12 +133,14 @@ static int begin_locked(FcCall* call, const TVMFFIAny* args, int32_t n, bool kee
   FcEndpoint* ep = call->ep;
   const FcRemoteFunction* f = fc_remote_function_of(call->function);
   FcRemoteArgs wire;
+  int64_t began = fc_trace_begin();
   if (fc_deadline_has_passed()) return fc_endpoint_too_late(ep, f->name);
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
   if (keep && prepare_keep(ep, call) < 0) return -1;
   int rc = fc_remote_args_begin(&wire, ep, f->name, args, n);
   if (rc == 0 && !(ep->client->features & FC_PEER_FARCALL)) call->lent = fc_remote_lenders(&wire);
   if (rc == 0) rc = enqueue(ep, call, f, &wire);
+  if (rc == 0 && FC_UNLIKELY(began != 0)) call->began = trace_submission(ep, f, args, n, began);
   fc_remote_args_end(&wire, ep, rc == 0);
   if (rc == 0 || !wire.inherits) return rc;
   call->promise = 0; /* the call was not sent, so the server keeps nothing */

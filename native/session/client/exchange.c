@@ -4,7 +4,7 @@
 
 #include "session/client/remote.h"
 #include "session/error_text.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 /* ---- releases ---- */
 
@@ -233,6 +233,16 @@ static int read_replies(FcEndpoint* ep, const fc_wire_packet* request, size_t ah
   return rc == 0 ? 0 : fc_remote_leave(ep, request, ahead, 1);
 }
 
+FC_COLD static void trace_encoding(const FcEndpoint* ep, const char* what, int64_t begin, int64_t end) {
+  fc_trace_add(&(FcTraceWork){.category = "encode", .name = what, .track = ep->client->slot}, begin, end);
+}
+
+FC_COLD static void trace_exchange(const FcEndpoint* ep, const fc_wire_packet* request, const char* what, int64_t begin,
+                                   bool copies) {
+  if (copies) fc_trace_copy(what, ep->client->slot, &request->tensor, request->nbytes, begin);
+  else fc_trace_end(&(FcTraceWork){.category = "wire", .name = what, .track = ep->client->slot}, begin);
+}
+
 /* All that comes before the request itself: the replies to earlier ones, and releases. */
 static int prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* what) {
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
@@ -253,12 +263,12 @@ int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void
     if (fc_endpoint_is_lost(ep) || ahead == 0) return FC_NOT_SENT;
     return fc_endpoint_lose(ep, "ConnectionLostError", "no memory for a packet to %s", ep->peer);
   }
-  if (FC_UNLIKELY(begin && out_at)) fc_trace_add("encode", what, ep->client->slot, begin, out_at);
+  if (FC_UNLIKELY(begin && out_at)) trace_encoding(ep, what, begin, out_at);
   ++ep->client->round_trips;
   if (FC_UNLIKELY(ahead != 0)) fc_remote_expect_many(ep);
   int rc = read_replies(ep, request, ahead, what, reply, sink);
   if (rc == 0 && FC_UNLIKELY(ahead != 0)) fc_error_drop();
-  fc_trace_end(sink || payload ? "copy" : "wire", what, ep->client->slot, out_at);
+  if (FC_UNLIKELY(out_at != 0)) trace_exchange(ep, request, what, out_at, sink || payload);
   return rc;
 }
 

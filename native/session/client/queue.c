@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "session/client/remote.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 enum { STALLED_NS = 1000000 }; /* a server that takes nothing for so long may be waiting for this side to read */
 
@@ -94,6 +94,11 @@ static int pay_owed(FcEndpoint* ep) {
   return rc;
 }
 
+FC_COLD static void trace_reply(const FcEndpoint* ep, const FcCall* call) {
+  FcTraceWork work = {.category = "async", .name = fc_call_name(call), .track = ep->client->slot, .bytes = call->size};
+  fc_trace_end(&work, call->began);
+}
+
 static int read_first_reply(FcEndpoint* ep) {
   FcCall* call = ep->client->queue.first;
   fc_wire_packet reply;
@@ -118,7 +123,7 @@ static int read_first_reply(FcEndpoint* ep) {
   }
   if (rc < 0 && fc_endpoint_is_lost(ep)) return fail_all(ep);
   if (rc < 0 && ep->late) return -1; /* the reply is still to come */
-  fc_trace_end("wire", fc_call_name(call), ep->client->slot, call->began);
+  if (FC_UNLIKELY(call->began != 0)) trace_reply(ep, call);
   fc_call_settle(call, rc);
   pop(&ep->client->queue);
   return 0;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "session/client/remote.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 static void release_tensor(FcTensorObj* tensor) {
   FcOwned* owned = tensor->context;
@@ -312,7 +312,7 @@ static int exchange_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offset
     int rc = fc_remote_read_reply(ep, what, &reply, place, in ? 0 : copy->nbytes);
     if (rc != 0 && fc_remote_keep_failure(ep, &failure) < 0) return fc_remote_leave(ep, &run, 0, (size_t)(n - i));
   }
-  fc_trace_end("copy", what, ep->client->slot, begin);
+  fc_trace_copy(what, ep->client->slot, copy->remote, copy->nbytes * (uint64_t)n, begin);
   if (failure) fc_error_raise(failure);
   return failure ? -1 : 0;
 }

@@ -4,7 +4,7 @@
 
 #include "session/relay/relay.h"
 #include "session/error_text.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 /* ---- errors name the hop that they come from ---- */
 
@@ -72,7 +72,7 @@ static int send_own(FcRelay* relay) {
 static void trace_answer(const FcPending* entry) {
   bool copy = entry->code == FC_WIRE_COPY_FROM_REMOTE || entry->code == FC_WIRE_COPY_TO_REMOTE;
   const char* name = entry->name ? entry->name->text : fc_wire_code_name(entry->code);
-  fc_trace_end(copy ? "copy" : "wire", name, -1, entry->began);
+  fc_trace_end(&(FcTraceWork){.category = copy ? "copy" : "wire", .name = name, .track = -1}, entry->began);
 }
 
 /* Removes the answered request at the front, then sends the relay's own answers behind it. Its reply is sent, or this

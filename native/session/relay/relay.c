@@ -1,7 +1,7 @@
 /* A relay: forwards requests of the client to the next server. */
 #include "session/relay/relay.h"
 #include "session/error_text.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "session/server/serve.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 enum {
   QUICK_NS = 20000, /* replies wait in the outbox only while calls take less time than this */
@@ -14,10 +14,15 @@ static void note(FcServer* server, const FcExport* function) {
 }
 
 /* Traces how long a request waited behind others, and how long its call took. */
-FC_COLD static void trace_call(const FcExport* function, int64_t arrived, int64_t begin) {
+FC_COLD static void trace_call(const FcExport* function, const TVMFFIAny* args, int32_t n, int64_t arrived,
+                               int64_t begin) {
   if (!fc_trace_begin()) return;
-  fc_trace_add("queue", function->name, -1, arrived, begin);
-  fc_trace_end("compute", function->name, -1, begin);
+  FcTraceWork work = {.category = "queue", .name = function->name, .track = -1};
+  fc_trace_add(&work, arrived, begin);
+  work.category = "compute";
+  work.args = args;
+  work.num_args = n;
+  fc_trace_end(&work, begin);
 }
 
 /*
@@ -39,7 +44,7 @@ static int invoke(FcServer* server, FcExport* function, const TVMFFIAny* args, i
   int rc = fc_export_call(server, function, args, n, result);
   if (shared) fc_endpoint_reenter(server->ep);
   if (FC_UNLIKELY(server->due.at != due.at)) fc_deadline_arm(server, due);
-  if (FC_UNLIKELY(arrived != 0)) trace_call(function, arrived, begin);
+  if (FC_UNLIKELY(arrived != 0)) trace_call(function, args, n, arrived, begin);
   if (timed) function->quick = fc_now_ns() - begin < QUICK_NS;
   note(server, server->running = outer);
   return rc;

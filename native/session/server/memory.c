@@ -3,7 +3,7 @@
 
 #include "runtime/device_memory.h"
 #include "session/server/serve.h"
-#include "session/trace.h"
+#include "runtime/trace.h"
 
 /* ---- memory ---- */
 
@@ -120,7 +120,7 @@ int fc_server_end_copy_in(FcServer* server) {
   int rc = deliver(server, reader->payload_size);
   fc_decref(filling);
   if (rc != 0) return -1;
-  fc_trace_end("copy", "kCopyToRemote", -1, server->copy_began);
+  fc_trace_copy("kCopyToRemote", -1, NULL, reader->payload_size, server->copy_began);
   return fc_server_reply_void(server);
 }
 
@@ -146,7 +146,7 @@ int fc_server_copy_out(FcServer* server, const fc_wire_packet* p) {
   bool direct = span.place.device.device_type == kDLCPU && !fc_wire_host_is_big();
   int rc = direct ? fc_endpoint_queue(server->ep, &ack, span.place.address)
                   : send_buffered(server, &ack, span.place, p->tensor.dtype);
-  fc_trace_end("copy", "kCopyFromRemote", -1, begin);
+  fc_trace_copy("kCopyFromRemote", -1, &p->tensor, p->nbytes, begin);
   return rc;
 }
 

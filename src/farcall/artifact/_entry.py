@@ -206,7 +206,10 @@ class _Driver:
             f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
             f"const TVMFFIAny args[] = {{\n    {_rows(values)}\n  }};",
             "TVMFFIAny none = {.type_index = kTVMFFINone};",
-            f"return {region_function(region)}(NULL, args, {len(values)}, &none);",
+            "const int64_t began = fc_trace_begin();",
+            f"const int status = {region_function(region)}(NULL, args, {len(values)}, &none);",
+            f'fc_trace_end("{region.name}", args, {len(region.inputs) + len(region.outputs)}, began);',
+            "return status;",
         ]
         return _function(f"static int call_{region.name}(struct frame* f)", lines)
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +245,21 @@ FC_INLINE void fc_give_block(struct fc_block* block) {
     }
   }
   free(block);
+}
+
+/* ---------------------------------------------------------------------------------------------- traces ---- */
+
+/* The start time of a region's span; 0 if no trace is recorded, or the runtime is older than traces of regions. */
+FC_INLINE int64_t fc_trace_begin(void) {
+  const struct FarcallRuntime* runtime = __farcall_runtime;
+  if (!runtime || runtime->struct_size < offsetof(struct FarcallRuntime, trace_end) + sizeof runtime->trace_end)
+    return 0;
+  if (__builtin_expect(!__atomic_load_n(runtime->tracing, __ATOMIC_RELAXED), 1)) return 0;
+  return runtime->trace_begin();
+}
+
+FC_INLINE void fc_trace_end(const char* region, const TVMFFIAny* args, int32_t count, int64_t begin) {
+  if (__builtin_expect(begin != 0, 0)) __farcall_runtime->trace_end(region, args, count, begin);
 }
 
 /* --------------------------------------------------------------------------------------------- results ---- */

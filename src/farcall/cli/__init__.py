@@ -29,6 +29,7 @@ _COMMANDS = {
     "ls": "List the functions of a server.",
     "call": "Call a function of a server or of a library.",
     "cp": "Copy a file to a server or from it.",
+    "trace": "Summarize a trace.",
     "token": "Manage the tokens that admit clients to a server.",
     "cert": "Make certificates for a trial of TLS.",
     "plugins": "See what installed packages add to farcall.",

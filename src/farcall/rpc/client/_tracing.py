@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from farcall import _core
 from farcall._files import check_folder, write_beside
 from farcall.errors import FarcallError, ProtocolError, RemoteError, UsageError
+from farcall.rpc.client._trace_events import KINDS, Span, events
 
 if TYPE_CHECKING:
     from farcall.rpc.client._remote import Remote
@@ -41,17 +42,12 @@ class Traceable(Protocol):
 class _Place(NamedTuple):
     """A server of a session's chain that records spans."""
 
+    hop: int  # from 1
     url: str
     at: str  # suffix of its functions' names: "@" and the next server's URL; empty for the last server
+    session: int  # the session's number in this process
     offset: int  # ns to add to its clock
-
-
-class _Span(NamedTuple):
-    track: str
-    category: str
-    name: str
-    start: int  # ns of this process's monotonic clock
-    duration: int  # ns
+    doubt: int  # ns by which that may be wrong
 
 
 def opened(session: Traceable) -> None:
@@ -77,10 +73,18 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
             far["main"](x)
 
     Open the file with https://ui.perfetto.dev or ``chrome://tracing``. There is one track for this process,
-    and one for each server of the chain: *encode* (arguments into bytes), *wire* (until the reply arrives),
-    *queue* (a request waits for those before it), *compute*, and *copy*. Only farcall servers record spans.
-    A server's clock is read when its session joins the trace, so the tracks agree within the time of a round
-    trip.
+    and one for each server of the chain, with a row for each kind of work:
+
+    * *call*: a function, of this process or of a session, as Python called it,
+    * *encode*: arguments into bytes,
+    * *wire*: until the reply arrives; calls that do not wait are asynchronous (*async*),
+    * *queue*: a request waits for those before it,
+    * *compute*: a call at its server; *region*: a part of an artifact in it,
+    * *copy*: a tensor's elements.
+
+    Arrows lead from a request to its work. Arguments, bytes and the hop are among the details of a span. Only
+    farcall servers record spans. A server's clock is read when its session joins the trace, so the tracks
+    agree within the time of a round trip. ``farcall trace summary`` prints the file as a table.
 
     Args:
         path: of the JSON file.
@@ -99,56 +103,62 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
             made.join(session)
         yield
     finally:
-        spans = made.end()
+        data = made.end()
         _current = None
-        write_beside(Path(path), json.dumps({"traceEvents": _events(spans)}).encode())
+        write_beside(Path(path), json.dumps(data).encode())
 
 
 class Trace:
     """A trace that is being recorded."""
 
     def __init__(self) -> None:
-        self._spans: list[_Span] = []
+        self._spans: list[Span] = []
+        self._slack = 0  # ns by which the servers' clocks may be wrong
+        self._dropped = 0  # spans of this process
         self._places: weakref.WeakKeyDictionary[Traceable, list[_Place]] = weakref.WeakKeyDictionary()
         _core.trace_start()
 
     def join(self, session: Traceable) -> None:
         """Make a session's servers record from now on; the last server first, so that none records this."""
         if not session.closed:
-            route = zip(session.route, [*(f"@{url}" for url in session.route[1:]), ""], strict=True)
-            places = [_begin(session._remote, url, at) for url, at in reversed([*route])]
+            ways = [*(f"@{url}" for url in session.route[1:]), ""]
+            route = enumerate(zip(session.route, ways, strict=True), 1)
+            places = [_begin(session._remote, hop, url, at) for hop, (url, at) in reversed([*route])]
             self._places[session] = [place for place in reversed(places) if place is not None]
+            self._slack = max(self._slack, *(place.doubt for place in self._places[session]), 0)
 
     def leave(self, session: Traceable) -> None:
         """Fetch the spans of a session's servers. Those of a server that is gone are lost."""
-        for url, at, offset in self._places.pop(session, ()):
+        for place in self._places.pop(session, ()):
             if session.closed:
                 return
             with contextlib.suppress(FarcallError):
-                self._spans += _read(session._remote.call(f"farcall.rpc.trace_take{at}"), url, offset)
+                self._spans += _read(session._remote.call(f"farcall.rpc.trace_take{place.at}"), place)
 
-    def end(self) -> list[_Span]:
-        """All spans, also those of this process."""
+    def end(self) -> dict[str, Any]:
+        """The trace in Chrome's format, with the spans of this process."""
         for session in list(self._places):
             self.leave(session)
-        for _, category, name, start, duration in _core.trace_stop():
+        rows, dropped = _core.trace_stop()
+        for slot, kind, name, start, duration, size, args in rows:
             if "farcall.rpc." not in name:
-                self._spans.append(_Span("this process", category, name, start, duration))
-        return self._spans
+                self._spans.append(Span(0, "this process", kind, name, start, duration, size, args, slot))
+        data: dict[str, Any] = {"traceEvents": events(self._spans, self._slack)}
+        return data | ({"otherData": {"dropped": dropped}} if dropped else {})
 
 
-def _begin(remote: Remote, url: str, at: str) -> _Place | None:
+def _begin(remote: Remote, hop: int, url: str, at: str) -> _Place | None:
     """Make one server record from now on; None when it cannot, like TVM's."""
     try:
-        offset = _clock_offset(remote, at)
+        doubt, offset = _clock_offset(remote, at)
         remote.call(f"farcall.rpc.trace_begin{at}")
     except RemoteError:
         return None
-    return _Place(url, at, offset)
+    return _Place(hop, url, at, remote.endpoint.slot, offset, doubt)
 
 
-def _clock_offset(remote: Remote, at: str) -> int:
-    """The nanoseconds to add to the server's clock, from the fastest of several readings."""
+def _clock_offset(remote: Remote, at: str) -> tuple[int, int]:
+    """How long the fastest of several readings took, and the nanoseconds to add to the server's clock."""
     clock, best = f"farcall.rpc.clock{at}", (1 << 62, 0)
     remote.helper(clock)  # its look-up is not timed
     for _ in range(_CLOCK_PROBES):
@@ -156,10 +166,10 @@ def _clock_offset(remote: Remote, at: str) -> int:
         theirs = remote.call_for(int, clock)
         after = time.monotonic_ns()
         best = min(best, (after - before, (before + after) // 2 - theirs))
-    return best[1]
+    return best
 
 
-def _read(data: object, url: str, offset: int) -> list[_Span]:
+def _read(data: object, place: _Place) -> list[Span]:
     """Decode and check the spans that a server sent.
 
     Raises:
@@ -169,58 +179,42 @@ def _read(data: object, url: str, offset: int) -> list[_Span]:
         rows: Any = json.loads(data)  # type: ignore[arg-type]
         if len(rows) > _SPANS_MAX:
             raise ValueError(f"{len(rows)} spans")
-        return [_span(url, offset, *row) for row in rows]
+        return [_span(place, *row) for row in rows]
     except (ValueError, TypeError, RecursionError) as error:
-        raise ProtocolError(f"{url} sent no trace: {error}") from None
+        raise ProtocolError(f"{place.url} sent no trace: {error}") from None
 
 
-def _span(url: str, offset: int, hop: object, category: str, name: str, start: int, duration: int) -> _Span:
+def _span(
+    place: _Place,
+    hop: object,
+    kind: object,
+    name: object,
+    start: object,
+    duration: object,
+    size: object = 0,
+    args: object = "",
+) -> Span:
     """Check one row that a server sent."""
     del hop  # every server calls itself hop 1
-    if not (isinstance(category, str) and isinstance(name, str)):
-        raise TypeError("a category and a name are texts")
-    if not (
-        type(start) is int and type(duration) is int and 0 <= duration < _NS_MAX and abs(start) < _NS_MAX
-    ):
-        raise ValueError(f"a span from {start!r:.40} of {duration!r:.40} ns")
-    return _Span(url, category, name, start + offset, duration)
+    if not (isinstance(kind, str) and isinstance(name, str) and isinstance(args, str)):
+        raise TypeError("a kind, a name and arguments are texts")
+    if kind not in KINDS:
+        raise ValueError(f"a span of the kind {kind!r:.40}")
+    return Span(
+        place.hop,
+        place.url,
+        kind,
+        name,
+        _number(start, -_NS_MAX) + place.offset,
+        _number(duration),
+        _number(size),
+        args,
+        place.session,
+        bool(place.at),
+    )
 
 
-def _events(spans: list[_Span]) -> list[dict[str, Any]]:
-    """The spans in Chrome's trace event format: a process for each track, with a thread for each category.
-
-    Spans of one thread must not overlap, so those of pipelined calls, which do, get more threads.
-    """
-    begin = min((span.start for span in spans), default=0)
-    pids = {name: i for i, name in enumerate(dict.fromkeys(["this process", *(s.track for s in spans)]))}
-    lanes: dict[tuple[str, str], list[int]] = {}  # for each thread, the end of its last span
-    tids: dict[tuple[str, str, int], int] = {}
-    events = []
-    for span in sorted(spans, key=lambda span: span.start):
-        ends = lanes.setdefault((span.track, span.category), [])
-        lane = next((i for i, end in enumerate(ends) if end <= span.start), len(ends))
-        ends[lane : lane + 1] = [span.start + span.duration]
-        tid = tids.setdefault((span.track, span.category, lane), len(tids))
-        events.append(
-            {
-                "ph": "X",
-                "pid": pids[span.track],
-                "tid": tid,
-                "cat": span.category,
-                "name": span.name,
-                "ts": (span.start - begin) / 1e3,
-                "dur": span.duration / 1e3,
-            }
-        )
-    return [*_names(pids, tids), *events]
-
-
-def _names(pids: dict[str, int], tids: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
-    tracks = [
-        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for name, pid in pids.items()
-    ]
-    threads = [
-        {"ph": "M", "name": "thread_name", "pid": pids[track], "tid": tid, "args": {"name": category}}
-        for (track, category, _), tid in tids.items()
-    ]
-    return tracks + threads
+def _number(value: object, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < _NS_MAX:
+        raise ValueError(f"{value!r:.40} where a number of ns or of bytes is expected")
+    return value

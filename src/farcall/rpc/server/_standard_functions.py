@@ -123,12 +123,8 @@ def _exported(name: str) -> _core.Function:
 
 def _trace_take() -> bytes:
     """The spans that this process recorded, as hop 1, without those of farcall's own functions."""
-    spans = [
-        [1, category, name, start, duration]
-        for _, category, name, start, duration in _core.trace_stop()
-        if not name.startswith("farcall.rpc.")
-    ]
-    return json.dumps(spans).encode()
+    spans, _ = _core.trace_stop()
+    return json.dumps([[1, *span[1:]] for span in spans if not span[2].startswith("farcall.rpc.")]).encode()
 
 
 def _items(mapping: object, start: int) -> list[Any]:

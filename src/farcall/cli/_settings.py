@@ -25,7 +25,7 @@ _SESSIONS = ("run", "call", "ping", "ls", "cp")
 _ON = ("run", "ping", "ls")  # the others need a place for each use
 _SHOWING = (
     *_MODELS, "demo", "inspect", "doctor", "call", "ping", "ls", "cp", "cert",
-    "token create", "token list", "config show", "plugins list",
+    "token create", "token list", "config show", "plugins list", "trace summary",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from farcall.cli import _show
+from farcall.cli._settings import setting
 
 
 @click.group("trace")
@@ -17,7 +18,7 @@ def command() -> None:
 
 @command.command("summary")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object.")
+@setting("json")
 def summary(file: Path, json_: bool) -> None:
     """Print how often each kind of work was done at each hop, and how long it took.
 

@@ -14,10 +14,12 @@ demo: .venv/.run ## build a real model from ONNX to one artifact; run it locally
 
 test: lint unit ## run lint and unit
 
-lint: .venv/.test ## run ruff, mypy --strict, stubtest, import contracts, spelling, clang-format, clang-tidy
+lint: .venv/.test ## run ruff, mypy --strict, pyright, stubtest, import contracts, spelling, clang-format, clang-tidy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/consumer.py
+	$(BIN)/basedpyright --project tests/typing --pythonpath $(BIN)/python
 	$(BIN)/python -m mypy.stubtest farcall._core --ignore-disjoint-bases --allowlist tests/stubtest_allowlist.txt
 	$(BIN)/lint-imports
 	git ls-files | xargs $(BIN)/codespell

@@ -352,7 +352,7 @@ class Opaque:
 class SignatureProgram:
     """A compiled Signature: the base class of farcall.abi.FunctionAbi, which documents the methods."""
 
-    def __new__(cls, *spec: Any) -> Self: ...
+    def __new__(cls, *spec: Any, **options: Any) -> Self: ...
     def pack_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The raw arguments of a call, checked: a list with one value for each input.
 

@@ -11,7 +11,15 @@ from .pages import check
 from .tree import ROOT
 
 DOCS = ROOT / "docs"
-NAMES = ("commands", "logging", "backends", "environment", "compatibility", "operating")
+NAMES = (
+    "commands",
+    "logging",
+    "backends",
+    "environment",
+    "compatibility",
+    "operating",
+    "spec/wire",
+)
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 

@@ -101,7 +101,7 @@ static int take_arg(FcEndpoint* ep, const TVMFFIAny* wire, TVMFFIAny* out) {
     return fc_remote_string("a call of the server", wire, out);
   }
   switch (wire->type_index) {
-    case kTVMFFIDLTensorPtr: /* this client frees it, as all arguments of a callback (docs/rpc.md) */
+    case kTVMFFIDLTensorPtr: /* this client frees it, as all arguments of a callback (docs/spec/wire.md) */
       tensor = fc_remote_tensor(ep, wire->v_ptr, 0, true);
       return take_remote(tensor ? &tensor->header : NULL, out);
     case kTVMFFIFunction: return take_function(ep, wire->v_uint64, out);

@@ -1,5 +1,5 @@
 /*
- * Tells the server how long requests may take (docs/rpc.md, feature `deadlines`). Changed limits travel in the same
+ * Tells the server how long requests may take (docs/spec/wire.md, feature `deadlines`). Changed limits travel in the same
  * write as the first request to which they apply, so requests without a limit cost nothing.
  */
 #include "session/client/remote.h"

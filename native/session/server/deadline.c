@@ -1,5 +1,5 @@
 /*
- * The client's time limits (docs/rpc.md, feature `deadlines`). When a call takes longer, the watchdog ends this
+ * The client's time limits (docs/spec/wire.md, feature `deadlines`). When a call takes longer, the watchdog ends this
  * process, whatever the function is doing. The status page gives the supervisor the reason.
  */
 #include "session/server/serve.h"

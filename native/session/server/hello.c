@@ -1,5 +1,5 @@
 /* farcall.rpc.hello: the features that this server offers beyond TVM's protocol, and its limits, as JSON
- * (docs/rpc.md). */
+ * (docs/spec/wire.md). */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -16,7 +16,7 @@ from farcall.errors import UsageError
 
 _CONTENT = re.compile(
     r"(\d{1,20}-[0-9a-f]{32})\.([0-9a-f]{64})"
-)  # as docs/rpc.md names contents: hint, SHA-256
+)  # as docs/spec/wire.md names contents: hint, SHA-256
 
 
 @click.command("cp")

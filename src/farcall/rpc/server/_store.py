@@ -194,7 +194,7 @@ def _copy(path: Path, beside: Path) -> str:
 
 
 class SharedFiles:
-    """Copies files between a session's folder and the store: the feature ``files`` (docs/rpc.md).
+    """Copies files between a session's folder and the store: the feature ``files`` (docs/spec/wire.md).
 
     Args:
         files: the session's folder.

@@ -12,6 +12,7 @@ import click
 from farcall.abi import Fields, Items, Node, Parameter, RefSpec, ScalarSpec, Signature, Slot, TensorSpec
 from farcall.abi._classes import class_of
 from farcall.abi._structure import slots
+from farcall.cli._values import load_array
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,22 +126,10 @@ def _number(text: str, name: str) -> Any:
 
 
 def _load(file: str, name: str) -> np.ndarray:
-    import numpy as np
-
     try:
-        array = np.load(file, allow_pickle=False)
-    except FileNotFoundError:
-        raise click.BadParameter(f"input {name!r}: no such file: {file}", param_hint="--input") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise click.BadParameter(
-            f"input {name!r}: {file} is not a .npy array ({error}); write it with numpy.save",
-            param_hint="--input",
-        ) from None
-    if not isinstance(array, np.ndarray):
-        raise click.BadParameter(
-            f"input {name!r}: {file} holds several arrays; save one array in it", param_hint="--input"
-        )
-    return array
+        return load_array(file)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"input {name!r}: {error.message}", param_hint="--input") from None
 
 
 def call_arguments(signature: Signature, values: Mapping[int, Any]) -> tuple[list[Any], dict[str, Any]]:

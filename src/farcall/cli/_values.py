@@ -6,11 +6,14 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from farcall.cli import _show
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SHOWN = 1000  # elements of a tensor in `--json`; `--output` writes all of them
 
@@ -25,24 +28,31 @@ def read(text: str) -> Any:
         click.BadParameter: the file is not an array.
     """
     if text.startswith("@"):
-        return _array(text[1:])
+        return load_array(text[1:])
     try:
         return json.loads(text, parse_constant=float)
     except (ValueError, RecursionError):
         return text
 
 
-def _array(name: str) -> Any:
+def load_array(file: str) -> np.ndarray:
+    """The array in a .npy file.
+
+    Raises:
+        click.BadParameter: there is no such file, or it holds no array.
+    """
     import numpy as np
 
     try:
-        array = np.load(name, allow_pickle=False)
+        array = np.load(file, allow_pickle=False)
     except FileNotFoundError:
-        raise click.BadParameter(f"no such file: {name}; write an array into it with numpy.save") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise click.BadParameter(f"{name} is not a .npy array ({error}); write it with numpy.save") from None
+        raise click.BadParameter(f"no such file: {file}; write an array into it with numpy.save") from None
+    except OSError as error:
+        raise click.BadParameter(f"{file}: {error.strerror or error}") from None
+    except (ValueError, EOFError):  # numpy's text advises to load it as a pickle, which could run code
+        raise click.BadParameter(f"{file} is not a .npy array; write it with numpy.save") from None
     if not isinstance(array, np.ndarray):
-        raise click.BadParameter(f"{name} holds several arrays; save one array in it")
+        raise click.BadParameter(f"{file} holds several arrays; save one array in it")
     return array
 
 

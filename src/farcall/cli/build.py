@@ -40,7 +40,9 @@ def command(
     """
     import farcall as fc
     from farcall._files import check_folder, write_beside
+    from farcall.toolchain import Target
 
+    Target.parse(target)  # a misspelled target is known before the work
     output = output or Path(f"{model.stem}.so")
     for file in filter(None, (output, svg)):
         check_folder(file)

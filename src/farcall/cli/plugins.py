@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import EntryPoint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from farcall.cli import _show
 from farcall.cli._settings import setting
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @click.group("plugins")

@@ -193,7 +193,7 @@ class TokenFile:
         """
         if presented is None:
             raise AccessDeniedError(
-                "this server wants a token; pass token=... (`farcall token create` makes one)"
+                "this server wants a token; pass token=..., or --token (`farcall token create` makes one)"
             )
         self._refresh()
         name, _, secret = presented.partition(".")

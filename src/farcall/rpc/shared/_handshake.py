@@ -160,7 +160,8 @@ class ClientHandshake(_Handshake):
         self.needed = need - len(self._bytes)
         if outcome == "mismatch":
             raise AccessDeniedError(
-                f"the server refused the key {self._key!r}; pass the one that it was started with (key=...)"
+                f"the server refused the key {self._key!r}; "
+                "pass the one that it was started with (key=..., --key)"
             )
         if outcome == "duplicate":
             raise ConnectError(f"the key {self._key!r} is in use at the proxy already; choose another")

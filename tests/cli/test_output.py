@@ -1,0 +1,203 @@
+"""The output of commands: quick help, tables for any terminal, and the messages of twenty mistakes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farcall.rpc import Server
+from farcall.rpc.tokens import TokenFile
+
+from ..rpc.servers import INIT
+from ..terminal import Cli
+from ..tree import ROOT
+from ..waiting import SECONDS
+
+GOLDEN = ROOT / "tests" / "golden" / "commands"
+HEAVY = {"farcall._core", "farcall.abi", "msgspec", "numpy", "onnx", "rich", "asyncio", "importlib.metadata"}
+COMMANDS = (
+    "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "token",
+    "token create", "token list", "cert", "plugins", "plugins list", "doctor", "config", "config show",
+)  # fmt: skip
+
+
+def test_help_imports_only_what_it_shows() -> None:
+    """A command's module is imported when the user names it, and what it works with when it works."""
+    code = f"""
+import contextlib, sys
+before = set(sys.modules)
+from farcall.cli import cli
+counts = []
+for words in {COMMANDS!r}:
+    with contextlib.redirect_stdout(None):
+        cli.main([*words.split(), "--help"], standalone_mode=False)
+    counts.append(len(set(sys.modules) - before))
+print(counts[0], counts[-1], *({HEAVY!r} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, last, *heavy = done.stdout.split()
+    assert heavy == []
+    assert int(first) < 110, "farcall --help imports more than click and the list of commands"
+    assert int(last) < 180
+
+
+# ---- terminals
+
+
+def on_a_terminal(words: list[str], folder: Path, **environment: str) -> str:
+    """What a terminal shows of a command."""
+    controller, terminal = pty.openpty()
+    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "farcall", *words],
+        cwd=folder,
+        env={**clean, "TERM": "xterm-256color", **environment},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    shown = b""
+    try:
+        while piece := os.read(controller, 65536):
+            shown += piece
+    except OSError:  # the last process that has the terminal has ended
+        pass
+    os.close(controller)
+    assert process.wait(SECONDS) == 0, shown
+    return shown.decode()
+
+
+@pytest.fixture(scope="module")
+def listed() -> list[str]:
+    return ["plugins", "list"]
+
+
+def test_a_terminal_gets_lines_and_colours(tmp_path: Path, listed: list[str]) -> None:
+    shown = on_a_terminal(listed, tmp_path)
+    assert "\x1b[1m" in shown
+    assert "─" in shown
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"FARCALL_COLOR": "never"}], ids=["dumb", "never"])
+def test_a_terminal_that_shows_no_lines_gets_plain_text(
+    tmp_path: Path, listed: list[str], environment: dict[str, str]
+) -> None:
+    shown = on_a_terminal(listed, tmp_path, **environment)
+    assert "\x1b" not in shown
+    assert shown.isascii()
+    assert re.search(r"^backend  c     farcall ", shown, re.MULTILINE)
+
+
+def test_no_color_keeps_the_lines(tmp_path: Path, listed: list[str]) -> None:
+    shown = on_a_terminal(listed, tmp_path, NO_COLOR="1")
+    assert not re.search(r"\x1b\[(3\d|9\d|38)", shown)
+    assert "─" in shown
+
+
+def test_a_narrow_terminal_folds_cells(tmp_path: Path, listed: list[str]) -> None:
+    shown = on_a_terminal(listed, tmp_path, COLUMNS="60")
+    lines = [re.sub(r"\x1b\[[\d;?]*\w", "", line).rstrip("\r") for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 60
+    assert "channel" in "".join(lines)
+
+
+def test_a_pipe_gets_colours_only_if_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "\x1b" not in cli("plugins", "list").out
+    assert "\x1b" in cli("plugins", "list", "--color", "always").out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" in cli("plugins", "list").out
+    assert "\x1b" not in cli("plugins", "list", "--color", "never").out
+
+
+def test_quiet_leaves_the_notes_out(cli: Cli, digits_artifact: Path) -> None:
+    assert cli("inspect", digits_artifact).err.startswith("next: ")
+    assert cli("inspect", "-q", digits_artifact).err == ""
+    assert cli("-q", "inspect", digits_artifact).err == ""
+
+
+# ---- mistakes
+
+MISTAKES = {
+    "a command that does not exist": "biuld m.onnx",
+    "an option that does not exist": "build {digits} --taget host",
+    "a model that is missing": "build gone.onnx",
+    "a model that is text": "build text.onnx",
+    "a target that does not exist": "build {digits} --target vax",
+    "a backend that is not installed": "build {digits} --backends npv,c",
+    "a folder that is missing": "build {digits} -o no/such/m.so",
+    "an artifact that is cut off": "inspect cut.so",
+    "an input that is missing": "run {artifact}",
+    "an input of another name": "run {artifact} --input img=x.npy",
+    "an input that is no array": "run {artifact} --input image=text.onnx",
+    "an input of another dtype": "run {artifact} --input image=f64.npy",
+    "a URL without a scheme": "run {artifact} --input image=x.npy --on board",
+    "a server that does not run": "ping tcp://127.0.0.1:1",
+    "a key that is wrong": "ping {board} --key x",
+    "a token that is missing": "ls {guarded}",
+    "a token file that is missing": "ls {guarded} --token-file gone",
+    "a function that the server lacks": "call {board} test.ad 1 2",
+    "a setting that does not exist": "config show",
+    "a public address without TLS": "serve --host 0.0.0.0",
+    "a scope that does not exist": "token create alice --scope cal --file t.json",
+    "a timeout that is no time": "ping {board} --timeout 0",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("servers")
+    tokens = TokenFile(folder / "t.json")
+    tokens.create("alice")
+    guarded = Server(urls=[f"unix://{folder}/u"], tokens=tokens.path)
+    with Server(init=INIT, key="desk") as board, guarded:
+        yield {"board": board.url, "guarded": guarded.url}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_gives_its_message(
+    cli: Cli,
+    name: str,
+    servers: dict[str, str],
+    digits: Path,
+    digits_artifact: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To update a file, delete it and run the test: it writes the file, and fails."""
+    monkeypatch.setenv("COLUMNS", "100")
+    Path("text.onnx").write_text("this is no model\n")
+    Path("cut.so").write_bytes(digits_artifact.read_bytes()[:5000])
+    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    np.save("f64.npy", np.zeros((1, 1, 8, 8)))
+    if "setting" in name:
+        Path("farcall.toml").write_text('\nbackend = "c"\n')
+    places = {**servers, "digits": digits, "artifact": digits_artifact}
+    words = [word.format(**places) for word in MISTAKES[name].split()]
+    if name == "a function that the server lacks":
+        words += ["--key", "desk"]
+    outcome = cli(*words)
+    assert outcome.out == ""
+    said = f"exit code {outcome.code}\n{outcome.err}"
+    for place, value in places.items():
+        said = said.replace(str(value), f"{{{place}}}")
+    said = re.sub(r"reaches to \d+", "reaches to N", said)
+    file = GOLDEN / f"{name.replace(' ', '-')}.txt"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(said)
+        pytest.fail(f"{file.name} was missing; read it, then commit it")
+    assert said == file.read_text()
+
+
+def test_no_message_is_left_of_a_mistake_that_is_gone() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == {name.replace(" ", "-") for name in MISTAKES}

@@ -36,7 +36,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 def parameters(title: str, rows: Iterable[tuple[str, str, str]], result: str) -> str:
     """The table of a function: each parameter (name, type and default), and the result."""
-    return table(title, ("argument", "type", "default"), [*rows, ("→ result", result, "")])
+    all_rows = [*rows, ("→ result", result, "")]
+    shown = 3 if any(default for _, _, default in all_rows) else 2
+    return table(title, ("argument", "type", "default")[:shown], [row[:shown] for row in all_rows])
 
 
 def pre(text: str) -> str:

@@ -214,5 +214,5 @@ def test_how_it_looks() -> None:
     with pytest.raises(ValueError, match="bins must be at least 1"):
         timing.histogram(0)
     html = timing._repr_html_()
-    assert "<td>2.25 us</td>" in html
+    assert ">2.25 us</td>" in html
     assert fc.benchmark is benchmark

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from farcall import _html
 from farcall.abi._leaves import Leaf, read_leaves
 from farcall.abi._structure import Items, Node, Nothing, Slot, check_cover, structure_text
 
@@ -249,6 +250,14 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __repr__(self) -> str:
         return f"<farcall.Signature {self}>"
+
+    def _repr_html_(self) -> str:
+        """The table that notebooks show."""
+        rows = [
+            (one.name, self.parameter_type(one), repr(one.default) if one.has_default else "")
+            for one in self.parameters
+        ]
+        return _html.parameters("farcall.Signature", rows, self.result_text)
 
     @property
     def result_text(self) -> str:

@@ -51,7 +51,7 @@ def module_html(module: Module) -> str:
 def function_html(function: Function) -> str:
     """The parameters of a function, as a table."""
     found = _described(function)
-    title = repr(function)[1:-1]
+    title = repr(function)[1:-1].replace(str(function.signature), "")  # the table has it
     if found is None:
         return _html.table(title, (), [], "no Signature: it takes any arguments, by position")
     rows = [(one.name, str(one.annotation), _default(one)) for one in found.parameters.values()]

@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from farcall import _html
 from farcall._core import PACKETS, TYPE_INDICES
 from farcall._suggest import did_you_mean
 from farcall.errors import ProtocolError, RemoteError
@@ -28,6 +29,14 @@ class Stats(NamedTuple):
     copied_out: int  # bytes from the server
     bytes_in: int  # all bytes received after the handshake
     bytes_out: int  # all bytes sent after the handshake
+
+    def _repr_html_(self) -> str:
+        """The table that notebooks show."""
+        return _html.table("Counters of the session", (), self.rows())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Each counter with its name, as a table shows it."""
+        return [(name.replace("_", " "), f"{value:,}") for name, value in self._asdict().items()]
 
 
 class Remote:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from farcall import _core, errors
+from farcall import _core, _html, errors
 from farcall._progress import Phase
 from farcall.errors import (
     ConnectError,
@@ -392,6 +392,16 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<farcall session with {self._remote.url}{', closed' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """The table that notebooks show, without a question to the server."""
+        rows = [
+            ("route", " → ".join(self.route)),
+            ("state", "closed" if self.closed else "open"),
+            ("features", ", ".join(sorted(self.features)) or "those of TVM's protocol"),
+            *self.stats.rows(),
+        ]
+        return _html.table("farcall session", (), rows)
 
 
 def _plain(device: str | Device | RemoteDevice) -> str | Device:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import statistics
 import struct
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from farcall import _core
+from farcall import _core, _html
 from farcall._progress import Phase, Report
 from farcall._suggest import did_you_mean
 from farcall.errors import ProtocolError
@@ -73,10 +72,15 @@ class Timing:
         numbers = "  ".join(f"{name} {_time(value)}" for name, value in self._numbers())
         return f"{numbers}  ({len(self.results)} repeat{'s' * (len(self.results) != 1)})"
 
+    def __repr__(self) -> str:
+        return f"<farcall timing: {self}>"
+
     def _repr_html_(self) -> str:
         """The table that notebooks show."""
-        cells = "".join(f"<tr><th>{name}</th><td>{_time(value)}</td></tr>" for name, value in self._numbers())
-        return f"<table>{cells}</table><pre>{html.escape(self.histogram())}</pre>"
+        count = len(self.results)
+        title = f"Seconds per call, of {count} repeat{'s' * (count != 1)}"
+        rows = [(name, _time(value)) for name, value in self._numbers()]
+        return _html.table(title, (), rows) + _html.pre(self.histogram())
 
     def _numbers(self) -> list[tuple[str, float]]:
         return [(name, getattr(self, name)) for name in ("mean", "median", "min", "max", "std")]

@@ -43,7 +43,7 @@ FC_COLD static PyObject* raise_kind(const char* kind, size_t kind_size, const ch
   } else if (name && text) {
     /* The message names an unknown kind, and a class whose constructor refused the text. */
     PyErr_Clear();
-    PyErr_Format(PyExc_RuntimeError, "%U: %U", name, text);
+    PyErr_Format(PyExc_RuntimeError, kind_size ? "%U: %U" : "%U%U", name, text);
   }
   Py_XDECREF(error);
   Py_XDECREF(name);

@@ -108,8 +108,9 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->vectorcall = call_plain;
   function->object = object;
   fc_function_target(object, &function->call, &function->self);
-  const char* label = name ? "" : fc_session_hooks.function_label(object);
-  function->name = name ? Py_NewRef(name) : PyUnicode_DecodeUTF8(label, (Py_ssize_t)strlen(label), "replace");
+  bool named = name && PyUnicode_GET_LENGTH(name) != 0;
+  const char* label = named ? "" : fc_session_hooks.function_label(object);
+  function->name = named ? Py_NewRef(name) : PyUnicode_DecodeUTF8(label, (Py_ssize_t)strlen(label), "replace");
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
   function->metadata = function->doc = NULL;
@@ -128,7 +129,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
 
 PyObject* fc_callable_name(PyObject* callable) {
   PyObject* name = PyObject_GetAttrString(callable, "__qualname__");
-  if (name && PyUnicode_Check(name)) return name;
+  if (name && PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) != 0) return name;
   Py_XDECREF(name);
   PyErr_Clear();
   return PyUnicode_FromString(Py_TYPE(callable)->tp_name);

@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import gc
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -37,7 +39,7 @@ def test_kernel_errors_are_pythons_own(kernels: ffi.Module, kind: str) -> None:
 def test_another_kind_keeps_its_name(kernels: ffi.Module, kind: str) -> None:
     with pytest.raises(RuntimeError) as caught:
         kernels["raise"](kind, "text")
-    assert str(caught.value) == f"{kind}: text"
+    assert str(caught.value) == (f"{kind}: text" if kind else "text")
 
 
 def test_registered_kind(kernels: ffi.Module) -> None:
@@ -233,3 +235,27 @@ def test_causes_in_a_circle(kernels: ffi.Module) -> None:
 def test_exception_as_an_argument(kernels: ffi.Module) -> None:
     error = OverflowError("x")
     assert kernels["echo"](error) is error
+
+
+def test_no_message_has_an_empty_name() -> None:
+    """Whether a function, a module or the class of an error has none."""
+
+    def nameless(x: object) -> object:
+        return {x}
+
+    nameless.__qualname__ = ""
+    module = ffi.new_module("", {"": nameless, "f": nameless})
+    ffi.register_global_func("", nameless)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: ffi.Function(nameless)(object()), "argument 1 of `function`: "),
+        (lambda: ffi.Function(nameless)(1), "the result of `function`: "),
+        (lambda: module[""](object()), "argument 1 of `<function>`: "),
+        (lambda: ffi.get_global_func("")(object()), "argument 1 of `<function>`: "),
+        (lambda: module["g"], "the module has no function `g`; "),
+    ]
+    for call, begin in calls:
+        with pytest.raises((TypeError, AttributeError), match=f"^{re.escape(begin)}") as caught:
+            call()
+        assert caught.value.__context__ is None
+    ffi.remove_global_func("")
+    assert str(_core.make_error("", "text")) == "text"

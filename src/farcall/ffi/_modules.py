@@ -19,7 +19,8 @@ def missing(module: Module, name: str) -> MissingFunctionError:
     near = get_close_matches(name, names) or names[:_MOST_NAMES]
     none = "it exports none (functions are symbols __tvm_ffi_<name>)"
     has = f"it has `{'`, `'.join(near)}`" if near else none
-    return MissingFunctionError(f"{module.path} has no function `{name}`; {has}", name=name)
+    where = module.path or "the module"
+    return MissingFunctionError(f"{where} has no function `{name}`; {has}", name=name)
 
 
 def keys(module: Module) -> KeysView[str]:

@@ -19,6 +19,7 @@ NAMES = (
     "compatibility",
     "operating",
     "spec/wire",
+    "spec/artifact",
 )
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 
+import msgspec.inspect
+
 from farcall import _core
+from farcall.abi import ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.library._manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, RUNTIME_SYMBOL, Manifest
 from farcall.rpc import Limits, Server, connect
 from farcall.rpc.shared._handshake import client_hello
 
+from .library.test_format1 import structures
 from .test_docs import DOCS
 from .tree import ROOT
 from .waiting import SECONDS
@@ -78,3 +83,41 @@ def test_a_server_has_the_standard_functions_and_the_features_of_the_page() -> N
         for name in names:
             assert session.get_function(name)
         assert set(re.findall(r"^### Feature `(\w+)`", WIRE, re.MULTILINE)) == session.features
+
+
+# ---- the artifact
+
+ARTIFACT = (DOCS / "spec/artifact.md").read_text()
+
+
+def fields_on_the_page() -> dict[str, dict[str, str]]:
+    """The fields of each structure, and how the page describes their types."""
+    found: dict[str, dict[str, str]] = {}
+    kind = ""
+    for row in re.findall(r"^\|(.*)\|$", ARTIFACT, re.MULTILINE):
+        cells = [cell.strip() for cell in row.split("|")]
+        if len(cells) != 4 or cells[0] in ("structure", "`leaf`", "`node`", "---"):
+            continue
+        kind = cells[0].strip("`").removeprefix("(").removesuffix(")") or kind
+        for field in re.findall(r"`(\w+)`", cells[1]) or [""]:
+            found.setdefault(kind, {})[field] = cells[2]
+    return found
+
+
+def test_the_manifest_has_the_fields_of_the_page() -> None:
+    shown = fields_on_the_page()
+    leaves = [msgspec.inspect.type_info(kind) for kind in (TensorSpec, ScalarSpec, RefSpec, ListSpec)]
+    today = structures(msgspec.inspect.type_info(Manifest), {}).values()
+    for structure in (*today, *leaves):
+        tag = structure.tag or structure.cls.__name__
+        described = shown["absent" if structure.cls is TensorSpec else tag]
+        described.pop("", None)
+        assert set(described) == {field.encode_name for field in structure.fields}, tag
+        for field in structure.fields:
+            assert ("default" in described[field.encode_name]) is not field.required, (tag, field.encode_name)
+
+
+def test_the_sections_are_those_of_the_code() -> None:
+    for name in (MANIFEST_SECTION, DIGEST_SECTION, RUNTIME_SYMBOL):
+        assert f"| `{name}` |" in ARTIFACT
+    assert f"specifies format {FORMAT} of it" in ARTIFACT

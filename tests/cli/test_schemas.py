@@ -39,6 +39,7 @@ COMMANDS = {
     "run": "run {artifact} --input image=x.npy --output results --json",
     "token-create": "token create alice --file t.json --json",
     "token-list": "token list --file t.json --json",
+    "trace-summary": "trace summary t.json --json",
 }
 
 
@@ -61,6 +62,8 @@ def test_the_output_follows_its_schema(
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
     if name == "token-list":
         cli("token", "create", "alice", "--file", "t.json")
+    if name == "trace-summary":
+        cli("run", digits_artifact, "--input", "image=x.npy", "--trace", "t.json")
     library = next(ROOT.glob("src/farcall/libfarcall_cxx.so"))
     places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": library}
     outcome = cli(*COMMANDS[name].format(**places).split())

@@ -9,12 +9,19 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_MOVE = """\
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 _SECONDS = 60  # for an answer; Chromium starts slowly on a busy machine
 
 
@@ -37,8 +44,9 @@ def running(folder: Path) -> Iterator[Chromium]:
         "--remote-debugging-pipe",
     )
     # Chromium reads commands from descriptor 3 and writes answers to descriptor 4.
-    move = f'exec 3<&{to_read[0]} 4>&{to_write[1]}; exec "$@"'
-    words = ["sh", "-c", move, "sh", chromium, *flags, f"--user-data-dir={folder}", "about:blank"]
+    ends = [str(to_read[0]), str(to_write[1])]
+    words = [sys.executable, "-c", _MOVE, *ends, chromium, *flags, "--remote-debugging-pipe"]
+    words += [f"--user-data-dir={folder}", "about:blank"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, pass_fds=(to_read[0], to_write[1]), **quiet) as process:  # type: ignore[call-overload]
         os.close(to_read[0])

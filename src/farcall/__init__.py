@@ -36,6 +36,7 @@ _LAZY = {
     "benchmark": "farcall.rpc",
     "connect": "farcall.rpc",
     "deadline": "farcall.rpc",
+    "profile": "farcall.rpc",
     "Session": "farcall.rpc",
     "trace": "farcall.rpc",
     "load_module": "farcall.library",
@@ -88,6 +89,7 @@ __all__ = [
     "list_global_func_names",
     "load_module",
     "partition",
+    "profile",
     "register_error",
     "register_global_func",
     "register_loader",
@@ -134,7 +136,7 @@ if TYPE_CHECKING:
         use_stream,
     )
     from farcall.library import load_module
-    from farcall.rpc import Session, benchmark, connect, deadline, trace
+    from farcall.rpc import Session, benchmark, connect, deadline, profile, trace
 
 
 def __dir__() -> list[str]:

@@ -30,7 +30,7 @@ def _module(path: Path) -> ModuleType:
 
 def demo() -> Diagram:
     """The diagram of the demo."""
-    return plan().partition.diagram()
+    return plan().diagram()
 
 
 def dag(count: int, foreign: float = 0.1, seed: int = 2) -> Diagram:

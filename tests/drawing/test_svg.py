@@ -37,7 +37,7 @@ def test_nodes_regions_colours_legend_types_and_tooltips_are_drawn() -> None:
     diagram = demo()
     root = drawn(diagram)
     shown = texts(root)
-    assert shown[0] == "main_graph: 12 nodes in 4 regions"
+    assert shown[0] == "digits: 12 nodes in 4 regions"
     for text in (
         "npu: 2 regions, 6 nodes",
         "npu_0",
@@ -59,7 +59,7 @@ def test_nodes_regions_colours_legend_types_and_tooltips_are_drawn() -> None:
 
 def test_the_picture_is_described_in_words() -> None:
     root = drawn(demo())
-    assert (root.get("role"), root.get("aria-label")) == ("img", "main_graph: 12 nodes in 4 regions")
+    assert (root.get("role"), root.get("aria-label")) == ("img", "digits: 12 nodes in 4 regions")
     description = root.findtext(f"{SVG}desc") or ""
     assert "input image: float32[batch, 1, 8, 8]" in description
     assert "region npu_0, backend npu: 4 nodes" in description

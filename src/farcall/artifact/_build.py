@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from farcall import __version__
 from farcall._blame import blame
 from farcall._progress import Phase, Report
@@ -224,6 +226,7 @@ def _manifest(
             "onnx-ir": metadata.version("onnx-ir"),
             "compiler": compiler.version.splitlines()[0],
         },
+        diagram=msgspec.Raw(msgspec.json.encode(plan.diagram(), order="deterministic")),
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from farcall.abi import Signature
     from farcall.artifact._artifact import Artifact
     from farcall.backends.base import Backend
+    from farcall.drawing._diagram import Diagram
     from farcall.graph import Partition, Region
     from farcall.graph._model import ModelLike
     from farcall.toolchain import Target
@@ -128,6 +129,12 @@ class Plan:
         """
         self._partition.save(path)
 
+    def diagram(self) -> Diagram:
+        """The graph as data: what the pictures show. An artifact carries it, too."""
+        import msgspec
+
+        return msgspec.structs.replace(self._partition.diagram(), title=self._model.name)
+
     def svg(self) -> str:
         """A picture of the graph: an SVG document, in which each backend has its colour.
 
@@ -136,19 +143,19 @@ class Plan:
         """
         from farcall.drawing._svg import svg
 
-        return svg(self._partition.diagram())
+        return svg(self.diagram())
 
     def mermaid(self) -> str:
         """The graph as a Mermaid flowchart, which GitHub draws in a Markdown block ``mermaid``."""
         from farcall.drawing._words import mermaid
 
-        return mermaid(self._partition.diagram())
+        return mermaid(self.diagram())
 
     def dot(self) -> str:
         """The graph in DOT, for Graphviz: regions are clusters, and types of tensors stand on the edges."""
         from farcall.drawing._words import dot
 
-        return dot(self._partition.diagram())
+        return dot(self.diagram())
 
     def _repr_svg_(self) -> str:
         return self.svg()

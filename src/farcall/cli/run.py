@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from farcall.abi import Signature
+    from farcall.rpc import Profile
 
 _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and seconds
 
@@ -43,6 +44,12 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
+@click.option("--profile", is_flag=True, help="Also measure each region by itself.")
+@click.option(
+    "--svg",
+    type=click.Path(path_type=Path),
+    help="Draw the model into this SVG file, in the colours of its regions' times. Means --profile.",
+)
 @setting("json")
 def command(
     model: Path,
@@ -52,6 +59,8 @@ def command(
     backends: str,
     output: Path | None,
     trace: Path | None,
+    profile: bool,
+    svg: Path | None,
     json_: bool,
 ) -> None:
     """Run MODEL (an ONNX model or an artifact) on .npy files.
@@ -61,11 +70,15 @@ def command(
     farcall run model.onnx --input x=x.npy --on tcp://127.0.0.1:9090
     farcall run model.so --input x=x.npy --on tls://board:9090 --trace trace.json \\
         --ca ca.pem --cert me.pem --cert-key me.key
+    farcall run model.so --input x=x.npy --profile --svg times.svg
     """
     import farcall as fc
+    from farcall._files import check_folder
     from farcall.artifact import inspect
     from farcall.cli._arguments import read_inputs, result_arrays
 
+    if svg is not None:
+        check_folder(svg)
     with ExitStack() as stack:
         if trace is not None:
             stack.enter_context(fc.trace(trace))
@@ -76,12 +89,13 @@ def command(
         timed = _call(artifact, signature, values, url, access, progress, stack, once=trace is not None)
         result = timed.result
         results = result_arrays(signature, result)
+        found = _profile(artifact, signature, values, url, access, svg) if profile or svg else None
     rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
         for row, array in zip(rows, results.values(), strict=True):
             row["file"] = str(_save(output, str(row["name"]), array))
     if json_:
-        _show.as_json("run", {"on": url or "this process", **timed.facts(), "outputs": rows})
+        _show.as_json("run", {"on": url or "this process", **timed.facts(), "outputs": rows, **_facts(found)})
         return
     columns = ("name", "dtype", "shape", "min>", "mean>", "max>", *(("file",) if output else ()))
     _show.table(
@@ -89,6 +103,39 @@ def command(
         columns,
         [[_cell(row.get(column.rstrip(">"), "")) for column in columns] for row in rows],
     )
+    if found:
+        _show.table(found.title, ("region", "backend", "nodes>", "time>", "share>"), found.cells())
+
+
+def _profile(
+    artifact: Path,
+    signature: Signature,
+    values: dict[int, Any],
+    url: str | None,
+    access: Access,
+    svg: Path | None,
+) -> Profile:
+    """Measure each region, and draw the model in the colours of their times."""
+    import farcall as fc
+    from farcall._files import write_beside
+    from farcall.cli._arguments import call_arguments
+
+    args, kwargs = call_arguments(signature, values)
+    with access.connect(url) if url else nullcontext() as session:
+        found = fc.profile(artifact, *args, on=session, **kwargs)
+    if svg is not None:
+        write_beside(svg, found.svg().encode())
+    return found
+
+
+def _facts(profile: Profile | None) -> dict[str, object]:
+    """The regions for ``--json``."""
+    rows = profile.rows if profile else ()
+    regions = [
+        {"name": r.name, "backend": r.backend, "nodes": r.nodes, "seconds": r.timing.median, "share": r.share}
+        for r in rows
+    ]
+    return {"regions": regions} if profile else {}
 
 
 def _cell(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,18 +28,19 @@ class Scene:
     dtype: str  # of most values; labels name others
 
 
-def scene(diagram: Diagram) -> Scene:
-    """Lay out a diagram."""
+def scene(diagram: Diagram, notes: Mapping[str, str] | None = None) -> Scene:
+    """Lay out a diagram. ``notes`` replace what stands beside the names of regions."""
     dtypes = Counter(value.dtype for value in diagram.values)
     common = dtypes.most_common(1)[0][0] if dtypes else ""
     wires = [wire for wire in dict.fromkeys(diagram.wires) if wire.source != wire.target]
-    root = _Builder(diagram, common).level(outline(diagram), wires)
+    root = _Builder(diagram, common, notes or {}).level(outline(diagram), wires)
     root.place()
     return Scene(diagram, root, common)
 
 
 class _Builder:
-    def __init__(self, diagram: Diagram, common: str) -> None:
+    def __init__(self, diagram: Diagram, common: str, notes: Mapping[str, str]) -> None:
+        self._notes = notes
         self.diagram = diagram
         self.common = common
 
@@ -95,6 +96,8 @@ class _Builder:
         boxes = self.diagram.boxes[group.start : group.stop]
         nodes = sum(max(len(box.lines) - 1, 1) for box in boxes if box.region >= 0)
         count = f"{nodes:,} node{'' if nodes == 1 else 's'}"
+        if group.kind == "region" and group.title in self._notes:
+            return self._notes[group.title]
         if group.kind == "region":
             return f"{self.diagram.regions[group.region].backend} \u00b7 {count}"
         if group.kind == "ends":

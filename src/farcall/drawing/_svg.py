@@ -16,6 +16,7 @@ from typing import Any
 from farcall.drawing import _items
 from farcall.drawing._diagram import Diagram
 from farcall.drawing._items import HEAD, LINE, Card, Item, Level, Node, Port, number
+from farcall.drawing._outline import Group
 from farcall.drawing._scene import Scene, scene, shown_lines
 from farcall.drawing._text import shorten, width, xml
 from farcall.drawing._theme import theme
@@ -39,6 +40,11 @@ class Heat:
         red, green, blue = (round(a + (b - a) * part) for a, b in ((250, 215), (205, 25), (60, 28)))
         return f"#{red:02x}{green:02x}{blue:02x}"
 
+    @property
+    def style(self) -> str:
+        """How strong the colour is: the more time, the stronger."""
+        return f' style="--tint:{0.07 + 0.45 * min(max(self.share, 0.0), 1.0) ** 0.6:.2f}"'
+
 
 def svg(diagram: Diagram, heat: Mapping[str, Heat] | None = None) -> str:
     """The picture of a diagram.
@@ -47,7 +53,8 @@ def svg(diagram: Diagram, heat: Mapping[str, Heat] | None = None) -> str:
         diagram: what is drawn.
         heat: for each region, its time, whose colour replaces that of the backend.
     """
-    return _Writer(scene(diagram), heat or {}).document()
+    notes = {region: one.text for region, one in (heat or {}).items()}
+    return _Writer(scene(diagram, notes), heat or {}).document()
 
 
 class _Writer:
@@ -181,7 +188,8 @@ class _Writer:
         return [
             f'<g class="card {group.kind}" transform="{_at(card)}"><title>{xml(self._about(card))}</title>'
             f'<rect class="back" x="{number(low)}" {size} rx="9"/>'
-            f'<rect class="frame" x="{number(low)}" {size} rx="9" fill="{paint}" stroke="{paint}"/>'
+            f'<rect class="frame" x="{number(low)}" {size} rx="9" fill="{paint}" stroke="{paint}"'
+            f"{self._strength(group)}/>"
             f'<g class="bar" transform="translate({number(low)},0)">{self._bar(card, high - low)}</g>'
             f'<text class="small summary" x="{number(low + 12)}" y="{HEAD + 8:.0f}"'
             f"{'' if folded else hidden}>{xml(card.summary)}</text>"
@@ -195,16 +203,11 @@ class _Writer:
     def _bar(self, card: Card, wide: float) -> str:
         """The heading of a card, which opens and folds it."""
         title_width = width(card.title, 12, bold=True)
-        note = self._note(card)
         return (
             f'<rect width="{number(wide)}" height="{HEAD:.0f}"/>'
             f'<text class="strong" x="12" y="17.5">{xml(card.title)}</text>'
-            f'<text class="small" x="{number(12 + title_width + 6)}" y="17.5">{xml(note)}</text>'
+            f'<text class="small" x="{number(12 + title_width + 6)}" y="17.5">{xml(card.note)}</text>'
         )
-
-    def _note(self, card: Card) -> str:
-        heat = self._heat.get(card.title) if card.group.kind == "region" else None
-        return heat.text if heat else card.note
 
     def _about(self, card: Card) -> str:
         area = self._diagram.regions[card.group.region] if card.group.region >= 0 else None
@@ -213,6 +216,10 @@ class _Writer:
         for what, ends in (("in", card.entries), ("out", card.exits)):
             lines += [f"{what}: {self._values([value])}" for value in list(ends)[:_LISTED]]
         return "\n".join(lines)
+
+    def _strength(self, group: Group) -> str:
+        heat = self._heat.get(group.title) if group.kind == "region" else None
+        return heat.style if heat else ""
 
     def _color(self, region: int) -> str:
         if region < 0:

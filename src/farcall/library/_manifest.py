@@ -85,6 +85,9 @@ class Manifest(msgspec.Struct, frozen=True):
     constants: ConstantsInfo
     model: ModelInfo
     versions: dict[str, str]
+    diagram: msgspec.Raw = msgspec.Raw(
+        b"null"
+    )  # what pictures show; read when one is drawn (farcall.drawing)
 
 
 def encode(manifest: Manifest) -> bytes:

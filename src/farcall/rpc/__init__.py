@@ -8,6 +8,7 @@ from farcall.rpc.client._connecting import connect
 from farcall.rpc.client._deadlines import deadline
 from farcall.rpc.client._device import RemoteDevice, Stream
 from farcall.rpc.client._module import RemoteMap, RemoteModule, RemoteObject
+from farcall.rpc.client._profile import Profile, ProfiledRegion, profile
 from farcall.rpc.client._remote import Stats
 from farcall.rpc.client._session import Session
 from farcall.rpc.client._timing import Timing, TimingOptions, benchmark
@@ -21,6 +22,8 @@ __all__ = [
     "EventServer",
     "Limits",
     "Pipeline",
+    "Profile",
+    "ProfiledRegion",
     "RemoteDevice",
     "RemoteMap",
     "RemoteModule",
@@ -35,6 +38,7 @@ __all__ = [
     "benchmark",
     "connect",
     "deadline",
+    "profile",
     "serve",
     "serve_stdio",
     "trace",

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from farcall.drawing._diagram import Area, Box, Diagram, Value, Wire
+from farcall.drawing._heat import Heat
 from farcall.drawing._outline import outline
 from farcall.drawing._scene import scene
-from farcall.drawing._svg import Heat, svg
+from farcall.drawing._svg import svg
 from farcall.graph import cut
 from tests.graph.graphs import C, text_model
 

@@ -226,7 +226,7 @@ def _manifest(
             "onnx-ir": metadata.version("onnx-ir"),
             "compiler": compiler.version.splitlines()[0],
         },
-        diagram=msgspec.Raw(msgspec.json.encode(plan.diagram(), order="deterministic")),
+        diagram=msgspec.Raw(msgspec.json.encode(plan.diagram().brief(), order="deterministic")),
     )
 
 

@@ -175,9 +175,11 @@ def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
     if json_:
         import msgspec
 
+        from farcall.library._manifest import encode
+
+        plain = msgspec.json.decode(encode(manifest))
         _show.as_json(
-            "inspect-artifact",
-            {"kind": "artifact", "artifact_bytes": file.stat().st_size, **msgspec.to_builtins(manifest)},
+            "inspect-artifact", {"kind": "artifact", "artifact_bytes": file.stat().st_size, **plain}
         )
         return
     click.echo(f"{file}: an artifact, {_show.size(file.stat().st_size)}")

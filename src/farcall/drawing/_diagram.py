@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Box(msgspec.Struct, frozen=True, array_like=True):
+class Box(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """A node of the graph, several fused nodes, or an input or output of the model."""
 
     lines: tuple[str, ...]  # shown in the box: the operator; or the pattern, then its operators
@@ -60,3 +60,8 @@ class Diagram(msgspec.Struct, frozen=True):
     values: tuple[Value, ...]
     regions: tuple[Area, ...]
     colors: dict[str, str]  # backend -> colour, as CSS
+
+    def brief(self) -> Diagram:
+        """The diagram without the longer descriptions of its boxes: a third of the size."""
+        boxes = tuple(msgspec.structs.replace(box, about="") for box in self.boxes)
+        return msgspec.structs.replace(self, boxes=boxes)

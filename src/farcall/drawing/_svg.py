@@ -7,43 +7,21 @@ fold groups, search, zoom and pan (``picture.js``); elsewhere the picture is sta
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from farcall.drawing import _items
 from farcall.drawing._diagram import Diagram
+from farcall.drawing._heat import Heat
 from farcall.drawing._items import HEAD, LINE, Card, Item, Level, Node, Port, number
+from farcall.drawing._legend import MARGIN, count, heading, legend, painted
 from farcall.drawing._outline import Group
 from farcall.drawing._scene import Scene, scene, shown_lines
-from farcall.drawing._text import shorten, width, xml
+from farcall.drawing._text import width, xml
 from farcall.drawing._theme import theme
 
-_MARGIN = 20.0
 _LISTED = 12  # values and regions that a text names
-_HEADING, _SMALL = 16.0, _items.SMALL
-
-
-@dataclass(frozen=True)
-class Heat:
-    """The measured time of a region: its part of the whole, from 0 to 1, and a text."""
-
-    share: float
-    text: str
-
-    @property
-    def color(self) -> str:
-        """From pale yellow to red."""
-        part = min(max(self.share, 0.0), 1.0) ** 0.6
-        red, green, blue = (round(a + (b - a) * part) for a, b in ((250, 215), (205, 25), (60, 28)))
-        return f"#{red:02x}{green:02x}{blue:02x}"
-
-    @property
-    def style(self) -> str:
-        """How strong the colour is: the more time, the stronger."""
-        return f' style="--tint:{0.07 + 0.45 * min(max(self.share, 0.0), 1.0) ** 0.6:.2f}"'
 
 
 def svg(diagram: Diagram, heat: Mapping[str, Heat] | None = None) -> str:
@@ -64,23 +42,24 @@ class _Writer:
         self._heat = heat
 
     def document(self) -> str:
-        legend, legend_width, top = self._legend()
         low, high = self._scene.root.hull()
-        wide = max(high - low, legend_width) + 2 * _MARGIN
-        high_ = top + self._scene.root.high + _MARGIN
+        key = legend(self._scene, self._heat, high - low)
+        legend_width, top = key.wide, key.high
+        wide = max(high - low, legend_width) + 2 * MARGIN
+        high_ = top + self._scene.root.high + MARGIN
         left = (wide - high - low) / 2
         size = f'width="{wide:.0f}" height="{high_:.0f}"'
         data = json.dumps(self._data(top, legend_width), separators=(",", ":"))
         return "\n".join(
             (
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="farcall-plan" {size} '
-                f'viewBox="0 0 {wide:.0f} {high_:.0f}" role="img" aria-label="{xml(self._heading())}" '
+                f'viewBox="0 0 {wide:.0f} {high_:.0f}" role="img" aria-label="{xml(heading(self._diagram))}" '
                 'style="max-width:100%;height:auto">',
-                f"<title>{xml(self._heading())}</title>",
+                f"<title>{xml(heading(self._diagram))}</title>",
                 f"<desc>{xml(self._description())}</desc>",
                 f"<style>{theme()}\n{_asset('picture.css')}</style>",
                 f'<rect class="page" {size} rx="6"/>',
-                f'<g class="world">{legend}',
+                f'<g class="world">{key.text}',
                 f'<g class="root" transform="translate({number(left)},{number(top)})">',
                 *self._level(self._scene.root),
                 "</g></g>",
@@ -90,52 +69,16 @@ class _Writer:
             )
         )
 
-    def _heading(self) -> str:
-        nodes = sum(area.nodes for area in self._diagram.regions)
-        regions = len(self._diagram.regions)
-        return f"{self._diagram.title}: {_count(nodes, 'node')} in {_count(regions, 'region')}"
-
     def _description(self) -> str:
         """The picture in words, for those who do not see it."""
         boxes = [box for box in self._diagram.boxes if box.region < 0]
         lines = [f"{'output' if box.output else 'input'} {': '.join(box.lines)}" for box in boxes]
         lines += [
-            f"region {area.name}, backend {area.backend}: {_count(area.nodes, 'node')}"
+            f"region {area.name}, backend {area.backend}: {count(area.nodes, 'node')}"
             for area in self._diagram.regions
         ]
         rest = f"\nand {len(lines) - _LISTED:,} more" if len(lines) > _LISTED else ""
         return "\n".join(lines[:_LISTED]) + rest
-
-    def _legend(self) -> tuple[str, float, float]:
-        """The heading and the meaning of the colours, their width, and the height that they take."""
-        heading = shorten(self._heading(), 90)
-        parts = [f'<text class="head" x="{_MARGIN:.0f}" y="{_MARGIN + 13:.0f}">{xml(heading)}</text>']
-        widest, x, y = width(heading, _HEADING, bold=True), _MARGIN, _MARGIN + 28
-        limit = max(self._scene.root.hull()[1] - self._scene.root.hull()[0], widest, 420.0)
-        for color, label in self._keys():
-            need = (22 if color else 0) + width(label, 12) + 18
-            if x > _MARGIN and x + need - _MARGIN > limit:
-                x, y = _MARGIN, y + 22
-            parts.append(_key(x, y, color, label))
-            x += need
-            widest = max(widest, x - _MARGIN - 18)
-        return "\n".join(parts), widest, y + 14 + _MARGIN
-
-    def _keys(self) -> list[tuple[str, str]]:
-        """The colours and their meaning; an empty colour for a remark."""
-        regions = Counter(area.backend for area in self._diagram.regions)
-        nodes: Counter[str] = Counter()
-        for area in self._diagram.regions:
-            nodes[area.backend] += area.nodes
-        keys = [
-            (color, f"{backend}: {_count(regions[backend], 'region')}, {_count(nodes[backend], 'node')}")
-            for backend, color in self._diagram.colors.items()
-        ]
-        if self._heat:
-            keys = [(Heat(part, "").color, label) for part, label in _SCALE]
-        if self._scene.dtype and self._diagram.wires:
-            keys.append(("", f"shapes on the lines; {self._scene.dtype} unless named"))
-        return keys
 
     def _level(self, level: Level) -> list[str]:
         lines = [
@@ -170,7 +113,7 @@ class _Writer:
         rounded = number(node.high / 2) if outside else "5"
         parts = [
             f'<g class="{"port" if outside else "box"}" transform="{_at(node)}">'
-            f"<title>{xml(box.about)}</title>"
+            f"<title>{xml(box.about or ' '.join(box.lines))}</title>"
             f'<rect x="{number(-node.wide / 2)}" width="{number(node.wide)}" height="{number(node.high)}" '
             f'rx="{rounded}"{paint}/>'
         ]
@@ -182,14 +125,13 @@ class _Writer:
     def _card(self, card: Card) -> list[str]:
         group, folded = card.group, card.group.folded
         low, high = card.hull()
-        paint = xml(self._color(group.region))
+        paint = self._paint(group)
         size = f'width="{number(high - low)}" height="{number(card.height())}"'
         hidden = ' display="none"'
         return [
             f'<g class="card {group.kind}" transform="{_at(card)}"><title>{xml(self._about(card))}</title>'
             f'<rect class="back" x="{number(low)}" {size} rx="9"/>'
-            f'<rect class="frame" x="{number(low)}" {size} rx="9" fill="{paint}" stroke="{paint}"'
-            f"{self._strength(group)}/>"
+            f'<rect class="frame" x="{number(low)}" {size} rx="9" {paint}/>'
             f'<g class="bar" transform="translate({number(low)},0)">{self._bar(card, high - low)}</g>'
             f'<text class="small summary" x="{number(low + 12)}" y="{HEAD + 8:.0f}"'
             f"{'' if folded else hidden}>{xml(card.summary)}</text>"
@@ -217,9 +159,9 @@ class _Writer:
             lines += [f"{what}: {self._values([value])}" for value in list(ends)[:_LISTED]]
         return "\n".join(lines)
 
-    def _strength(self, group: Group) -> str:
+    def _paint(self, group: Group) -> str:
         heat = self._heat.get(group.title) if group.kind == "region" else None
-        return heat.style if heat else ""
+        return heat.paint if heat else painted(self._color(group.region))
 
     def _color(self, region: int) -> str:
         if region < 0:
@@ -234,14 +176,11 @@ class _Writer:
         sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW, "near": _items.NEAR}
         return {
             **sizes,
-            "margin": _MARGIN,
+            "margin": MARGIN,
             "top": top,
             "legend": legend,
             "root": _level_data(self._scene.root),
         }
-
-
-_SCALE = ((0.02, "little of the time"), (0.25, "25 %"), (0.5, "50 %"), (1.0, "all"))
 
 
 def _level_data(level: Level) -> dict[str, Any]:
@@ -276,20 +215,6 @@ def _labels(item: Item, y: float) -> str:
         f'<text class="type" x="{number(label.x + 5)}" y="{number(y + 12)}">{xml(label.text)}</text>'
         for label in item.labels
     )
-
-
-def _key(x: float, y: float, color: str, label: str) -> str:
-    if not color:
-        return f'<text class="small" x="{number(x)}" y="{number(y + 11)}">{xml(label)}</text>'
-    paint = xml(color)
-    return (
-        f'<rect class="frame" x="{number(x)}" y="{number(y)}" width="14" height="14" rx="3" fill="{paint}" '
-        f'stroke="{paint}"/><text x="{number(x + 20)}" y="{number(y + 11)}">{xml(label)}</text>'
-    )
-
-
-def _count(number_: int, what: str) -> str:
-    return f"{number_:,} {what}{'' if number_ == 1 else 's'}"
 
 
 def _asset(name: str) -> str:

@@ -56,7 +56,8 @@ class Profile:
         Raises:
             ArtifactError: the artifact was built by a version of farcall that put no diagram into it.
         """
-        from farcall.drawing._svg import Heat, svg
+        from farcall.drawing._heat import Heat
+        from farcall.drawing._svg import svg
 
         heat = {
             row.name: Heat(row.share, f"{seconds_text(row.timing.median)} \u00b7 {row.share:.1%}")

@@ -15,6 +15,7 @@ NAMES = (
     "commands",
     "logging",
     "backends",
+    "pictures",
     "environment",
     "compatibility",
     "operating",

@@ -17,6 +17,7 @@ from farcall.drawing._svg import svg
 from farcall.graph import cut
 from tests.graph.graphs import C, text_model
 
+from .image import IMAGE
 from .samples import alternating, dag, demo, plan, transformer
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -140,3 +141,7 @@ def test_notebooks_get_a_picture_and_text_where_there_are_none() -> None:
     bundle = plan()._repr_mimebundle_()
     assert bundle["text/html"].startswith("<svg ") and bundle["image/svg+xml"].startswith("<svg ")
     assert "npu_0" in bundle["text/plain"] and "<" not in bundle["text/plain"]
+
+
+def test_the_picture_of_the_readme_is_that_of_the_demo() -> None:
+    assert IMAGE.read_text(encoding="utf-8") == plan().svg(), "run: python -m tests.drawing.image"

@@ -35,8 +35,10 @@ _LAZY = {
     "TensorSpec": "farcall.abi",
     "benchmark": "farcall.rpc",
     "connect": "farcall.rpc",
+    "connect_async": "farcall.rpc",
     "deadline": "farcall.rpc",
     "profile": "farcall.rpc",
+    "serve": "farcall.rpc",
     "Session": "farcall.rpc",
     "trace": "farcall.rpc",
     "load_module": "farcall.library",
@@ -80,6 +82,7 @@ __all__ = [
     "__version__",
     "benchmark",
     "connect",
+    "connect_async",
     "convert",
     "deadline",
     "dtype",
@@ -94,6 +97,7 @@ __all__ = [
     "register_global_func",
     "register_loader",
     "remove_global_func",
+    "serve",
     "system_lib",
     "trace",
     "use_stream",
@@ -136,7 +140,7 @@ if TYPE_CHECKING:
         use_stream,
     )
     from farcall.library import load_module
-    from farcall.rpc import Session, benchmark, connect, deadline, profile, trace
+    from farcall.rpc import Session, benchmark, connect, connect_async, deadline, profile, serve, trace
 
 
 def __dir__() -> list[str]:

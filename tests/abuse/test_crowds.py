@@ -80,8 +80,8 @@ def test_sessions_that_are_open_at_the_same_time(server: Server, count: int) -> 
 FEW = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-from farcall.rpc import serve
-serve(init={INIT!r}, key={KEY!r}, on_listening=lambda url: print(url, flush=True))
+from farcall.rpc import serve_forever
+serve_forever(init={INIT!r}, key={KEY!r}, on_listening=lambda url: print(url, flush=True))
 """
 
 

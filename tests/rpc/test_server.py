@@ -15,7 +15,7 @@ import pytest
 
 import farcall as fc
 from farcall.errors import ConnectionLostError
-from farcall.rpc import Limits, Server, connect, serve
+from farcall.rpc import Limits, Server, connect, serve_forever
 from farcall.rpc.channels import is_loopback
 from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
@@ -27,8 +27,9 @@ from .servers import INIT, works
 
 PROGRAM = """
 import sys
-from farcall.rpc import Limits, serve
-serve(init=sys.argv[1], limits=Limits(drain_seconds=3600), on_listening=lambda url: print(url, flush=True))
+from farcall.rpc import Limits, serve_forever
+limits = Limits(drain_seconds=3600)
+serve_forever(init=sys.argv[1], limits=limits, on_listening=lambda url: print(url, flush=True))
 """
 
 
@@ -239,7 +240,7 @@ def test_a_broken_init_is_known_at_once(init: str, reason: str) -> None:
 
 def test_a_public_address_is_refused() -> None:
     for host in ("0.0.0.0", "192.0.2.1", "::"):  # noqa: S104
-        for start in (Server, serve):
+        for start in (Server, serve_forever):
             with pytest.raises(fc.UsageError, match=r"--insecure"):
                 start(host=host)
 

@@ -110,12 +110,18 @@ def sessions(url: str) -> None:
 
 def servers(folder: Path) -> None:
     tokens = TokenFile(folder / "tokens.json")
+    with fc.serve("exports:register", url="unix:///run/farcall.sock") as server:
+        assert_type(server, Server)
     with Server(limits=Limits(sessions=3), tokens=tokens.path) as server:
         assert_type(server.url, str)
     Limits(sesions=3)  # type: ignore[call-arg]  # pyright: ignore
 
 
 async def asynchronous(function: fc.Function) -> None:
+    async with fc.connect_async("tcp://board:9090", timeout=3) as session:
+        assert_type(session, fc.Session)
+    assert_type(await fc.connect_async("tcp://board:9090"), fc.Session)
+    fc.connect_async("tcp://board:9090", timout=3)  # type: ignore[call-arg]  # pyright: ignore
     assert_type(await function.call_async(1, timeout=3.0), Any)
     call = function.submit(1)
     if isinstance(call, Call):

@@ -173,7 +173,7 @@ def command(
         _show.note(
             f"{tokens} has no token, so no client gets in; run `farcall token create NAME --file {tokens}`"
         )
-    rpc.serve(
+    rpc.serve_forever(
         host=host,
         port=port,
         key=key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from farcall._core import Call, Pipeline
 from farcall.rpc.channels import Tls
 from farcall.rpc.client._connecting import connect
+from farcall.rpc.client._connecting_async import PendingSession, connect_async
 from farcall.rpc.client._deadlines import deadline
 from farcall.rpc.client._device import RemoteDevice, Stream
 from farcall.rpc.client._module import RemoteMap, RemoteModule, RemoteObject
@@ -14,13 +15,14 @@ from farcall.rpc.client._session import Session
 from farcall.rpc.client._timing import Timing, TimingOptions, benchmark
 from farcall.rpc.client._tracing import trace
 from farcall.rpc.server._event import EventServer
-from farcall.rpc.server._server import Server, serve, serve_stdio
+from farcall.rpc.server._server import Server, serve, serve_forever, serve_stdio
 from farcall.rpc.shared._limits import Limits
 
 __all__ = [
     "Call",
     "EventServer",
     "Limits",
+    "PendingSession",
     "Pipeline",
     "Profile",
     "ProfiledRegion",
@@ -37,9 +39,11 @@ __all__ = [
     "Tls",
     "benchmark",
     "connect",
+    "connect_async",
     "deadline",
     "profile",
     "serve",
+    "serve_forever",
     "serve_stdio",
     "trace",
 ]

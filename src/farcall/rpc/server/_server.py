@@ -1,4 +1,4 @@
-"""The server: ``Server`` for tests and notebooks (runs in a thread), ``serve`` for the command line."""
+"""The server: ``serve`` for programs and notebooks (in a thread), ``serve_forever`` for the command line."""
 
 from __future__ import annotations
 
@@ -176,6 +176,66 @@ class Server:
 
 
 def serve(
+    init: str | Callable[[], object] | None = None,
+    url: str = "tcp://127.0.0.1:0",
+    *,
+    key: str = "",
+    limits: Limits | None = None,
+    tls: Tls | None = None,
+    tokens: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+    log: Log | None = None,
+) -> Server:
+    """Start a server in the background of a script or a notebook, and return at once.
+
+    ::
+
+        with fc.serve("my_kernels:register") as server, fc.connect(server.url) as session: ...
+
+    Each session runs in a process of its own: a kernel that crashes ends its session, and nothing else.
+
+    Args:
+        init: ``"PKG.MOD:FUNC"``, or that function itself: it registers the functions that clients may call,
+            in each session's process. Processes import it by name, so it must be in a module, not in the
+            script or notebook. None: clients have the standard functions, such as those that load modules.
+        url: the URL to listen at; port 0 takes a free port.
+        key: the key that clients must send.
+        limits: see :class:`Limits`.
+        tls: the files for ``tls://`` and ``wss://``.
+        tokens: a token file; None: every client may do everything.
+        insecure: allow a public address without TLS.
+        log: called with each event, a dictionary.
+
+    Returns:
+        The running server, a context manager; ``server.url`` is what clients connect to. It ends with its
+        ``with`` block, by ``server.close()``, or with this process.
+
+    Raises:
+        UsageError: an address or a file cannot be used, or ``init`` fails or cannot be imported.
+    """
+    return Server(
+        key=key,
+        init=_name_of(init) if callable(init) else init,
+        limits=limits,
+        urls=[url],
+        tls=tls,
+        tokens=tokens,
+        insecure=insecure,
+        log=log,
+    )
+
+
+def _name_of(init: Callable[[], object]) -> str:
+    module, name = getattr(init, "__module__", None), getattr(init, "__qualname__", "<unnamed>")
+    if module in (None, "__main__") or not name.isidentifier():
+        raise UsageError(
+            f"init: other processes cannot import `{name}` of {module or 'no module'} by name; define it at "
+            "the top of a module beside this program, and pass it, or 'MODULE:FUNCTION'"
+        )
+    return f"{module}:{name}"
+
+
+def serve_forever(
     host: str = "127.0.0.1",
     port: int = 0,
     key: str = "",

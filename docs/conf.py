@@ -50,10 +50,12 @@ html_theme = "furo"
 html_title = f"farcall {release}"
 html_theme_options = {"source_repository": SOURCE, "source_branch": "main", "source_directory": "docs/"}
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 
-def link_files_of_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
-    """Links that lead out of docs/ lead to the files in the public repository."""
+def mend_links(app: Sphinx, page: str, source: list[str]) -> None:
+    """Links out of docs/ lead to the public repository. A page is called by its title, not by its file."""
     folder = Path(app.srcdir, page).parent
 
     def public(link: re.Match[str]) -> str:
@@ -63,8 +65,9 @@ def link_files_of_the_repository(app: Sphinx, page: str, source: list[str]) -> N
         kind = "tree" if file.is_dir() else "blob"
         return f"]({SOURCE}/{kind}/main/{file.relative_to(ROOT).as_posix()})"
 
-    source[0] = re.sub(r"\]\((\.\./[^)#\s]+)\)", public, source[0])
+    text = re.sub(r"\]\((\.\./[^)#\s]+)\)", public, source[0])
+    source[0] = re.sub(r"\[[\w/]+\.md\]\((?!http)", "[](", text)
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", link_files_of_the_repository)
+    app.connect("source-read", mend_links)

@@ -24,7 +24,8 @@ from ..waiting import SECONDS
 GOLDEN = ROOT / "tests" / "golden" / "commands"
 HEAVY = {"farcall._core", "farcall.abi", "msgspec", "numpy", "onnx", "rich", "asyncio", "importlib.metadata"}
 COMMANDS = (
-    "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "token",
+    "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "sessions",
+    "token",
     "token create", "token list", "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",
     "config", "config show",
 )  # fmt: skip

@@ -37,6 +37,7 @@ COMMANDS = {
     "ping-reply": "ping {board} --count 2 --jsonl",
     "plugins-list": "plugins list --json",
     "run": "run {artifact} --input image=x.npy --output results --json",
+    "sessions": "sessions {board} --json",
     "token-create": "token create alice --file t.json --json",
     "token-list": "token list --file t.json --json",
     "trace-summary": "trace summary t.json --json",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 from farcall.cli import _values
-from farcall.rpc import Server
+from farcall.rpc import Server, connect
+from farcall.rpc.tokens import TokenFile
 
 from ..rpc.servers import INIT
 from ..terminal import Cli
@@ -147,3 +150,33 @@ def test_completion_has_live_names(
     assert completed("farcall build m.onnx --target", "hex") == ["hexagon-linux-musl"]
     assert completed("farcall build m.onnx --backends", "npu,c") == ["npu,c"]
     assert completed("farcall token create a --scope", "c") == ["call", "copy"]
+
+
+def test_sessions_lists_who_else_is_there(cli: Cli, board: str) -> None:
+    with connect(board) as other:
+        other.get_function("test.add")(1, 2)
+        rows = json.loads(cli("sessions", board, "--json").out)["sessions"]
+        mine, last = rows[-2:]
+        table = cli("sessions", board).out
+    assert mine["calls"] >= 1
+    assert mine["calling"] is None
+    assert last["calling"] == "farcall.rpc.sessions"
+    assert last["channel"] == "tcp"
+    assert re.search(r" 127\.0\.0\.1:\d+ .*farcall\.rpc\.sessions$", table, re.MULTILINE)
+
+
+def test_sessions_wants_a_token_that_may_know(cli: Cli, tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "t.json")
+    with Server(urls=[f"unix://{tmp_path}/u"], tokens=tokens.path) as server:
+        weak, strong = tokens.create("weak", ("call", "copy", "files")), tokens.create("strong", ("load",))
+        refused = cli("sessions", server.url, "--token", weak)
+        assert refused.code == 5
+        assert "scope `load`" in refused.err
+        rows = json.loads(cli("sessions", server.url, "--token", strong, "--json").out)["sessions"]
+    assert rows[-1]["token"] == "strong"
+
+
+def test_sessions_of_a_server_that_has_one(cli: Cli) -> None:
+    outcome = cli("sessions", f"pipe:{sys.executable} -m farcall serve --stdio")
+    assert outcome.code == 1
+    assert "this server has one session, and keeps no list of them" in outcome.err

@@ -33,6 +33,7 @@ NEEDS = {
     "tvm.rpc.server.download_linked_module": Scope.FILES | Scope.LOAD,
     "farcall.rpc.debug": Scope.LOAD,
     "farcall.rpc.module_functions": Scope.LOAD,
+    "farcall.rpc.sessions": Scope.LOAD,
     "farcall.rpc.traceback": Scope.LOAD,
     "ffi.ModuleGetFunctionMetadata": Scope.LOAD,
     "ffi.ModuleGetKind": Scope.LOAD,

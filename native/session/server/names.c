@@ -32,6 +32,8 @@ static const struct {
     /* Tracebacks show the server's code and paths, so they require the scope that allows running code. */
     {"farcall.rpc.debug", FC_SCOPE_LOAD},
     {"farcall.rpc.traceback", FC_SCOPE_LOAD},
+    /* Sessions show who else uses the server. A client that runs its code there could find out anyway. */
+    {"farcall.rpc.sessions", FC_SCOPE_LOAD},
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
     {"farcall.rpc.functions", FC_SCOPE_CALL},
     {"farcall.rpc.items", FC_SCOPE_CALL},

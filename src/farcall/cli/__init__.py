@@ -28,6 +28,7 @@ _COMMANDS = {
     "ping": "See who answers at a URL, and how fast.",
     "ls": "List the functions of a server.",
     "call": "Call a function of a server or of a library.",
+    "sessions": "List the open sessions of a server.",
     "cp": "Copy a file to a server or from it.",
     "trace": "Summarize a trace.",
     "token": "Manage the tokens that admit clients to a server.",

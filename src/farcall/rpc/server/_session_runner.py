@@ -53,9 +53,18 @@ class SessionRunner:
         grant: what the client's token allows; None on a server without tokens.
         limits: of the session.
         source: the client's source, as :class:`farcall.rpc.channels.Arrival` has it.
+        sessions_at: the address at which the worker can ask for the list of sessions.
     """
 
-    def __init__(self, number: int, line: Accepted, grant: Grant | None, limits: Limits, source: str) -> None:
+    def __init__(
+        self,
+        number: int,
+        line: Accepted,
+        grant: Grant | None,
+        limits: Limits,
+        source: str,
+        sessions_at: str,
+    ) -> None:
         self.number = number
         self.grant = grant
         self.source = source
@@ -63,6 +72,7 @@ class SessionRunner:
         self._clock = asyncio.get_running_loop().time
         self._started = self._clock()
         self._line = line
+        self._sessions_at = sessions_at
         self._limits = limits
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._progress = _Progress((0, 0, None), self._started)
@@ -89,8 +99,13 @@ class SessionRunner:
             facts.update(pid=self.worker.pid, **self.worker.counters)
         return facts
 
+    def status(self) -> dict[str, object]:
+        """The session's facts, the number of its calls, and the function that runs."""
+        page = self.worker.page if self.worker is not None else None
+        return self.facts() | ({} if page is None else {"calls": page.calls, "calling": page.calling})
+
     def _session_facts(self) -> dict[str, object]:
-        facts: dict[str, object] = {"peer": self._line.peer}
+        facts: dict[str, object] = {"peer": self._line.peer, "sessions_at": self._sessions_at}
         if self.grant is not None and self.token is not None:
             facts.update(token=self.token, scopes=sorted(self.grant.scopes))
         return facts

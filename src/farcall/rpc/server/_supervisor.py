@@ -21,6 +21,7 @@ from farcall.rpc.channels import Accepted, Arrival, Listener
 from farcall.rpc.server._admission import Admission
 from farcall.rpc.server._hangup import HangupWatch
 from farcall.rpc.server._pool import WorkerPool
+from farcall.rpc.server._session_list import SessionList
 from farcall.rpc.server._session_runner import SessionRunner, Verdict, last_words
 from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept, server_refuse
 from farcall.rpc.shared._limits import Limits
@@ -72,6 +73,7 @@ class Supervisor:
         self._sessions: dict[int, SessionRunner] = {}
         self._numbers = itertools.count(1)
         self._pool = WorkerPool(init, limits)
+        self._list = SessionList(lambda: [session.status() for session in self._sessions.values()])
         self._drain = asyncio.Event()
         self._halt = asyncio.Event()
 
@@ -118,6 +120,7 @@ class Supervisor:
         self._hangups = HangupWatch()
         accepting = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
         looking_after = asyncio.create_task(self._look_after())
+        listing = asyncio.create_task(self._list.run())
         try:
             await self._drain.wait()
             await _cancel(*accepting)
@@ -126,7 +129,8 @@ class Supervisor:
             await self._finish()
         finally:
             self._pool.close()  # remaining sessions wait for their workers to end
-            await _cancel(*accepting, looking_after, *self._tasks)
+            await _cancel(*accepting, looking_after, listing, *self._tasks)
+            self._list.close()
             for listener in self._listeners:
                 await listener.end()
             self._hangups.close()
@@ -285,7 +289,7 @@ class Supervisor:
             self._tell("refused", peer=line.peer, reason=full)
             await last_words(line.socket, f"ServerBusyError: {full}")
             return
-        session = SessionRunner(next(self._numbers), line, grant, self._limits, source)
+        session = SessionRunner(next(self._numbers), line, grant, self._limits, source, self._list.address)
         self._sessions[session.number] = session
         self._tell("session start", **session.facts())
         verdict = Verdict("fault")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from farcall.graph import Partition, Pattern, cut
 
 from .graphs import FULL, C, OpBackend, chain, text_model
@@ -18,8 +22,17 @@ def test_the_table() -> None:
     lines = str(net()).splitlines()
     assert lines[0] == "net: 3 nodes in 2 regions (npu: 2 nodes, c: 1 node)"
     assert lines[1].split() == ["region", "backend", "nodes", "operators", "inputs", "outputs"]
-    assert lines[3].split()[:4] == ["npu_0", "npu", "2", "conv_relu"]
-    assert "r: float32[n, 4, 8, 8]" in lines[3] and "r: float32[n, 4, 8, 8]" in lines[4]
+    assert lines[2].split()[:4] == ["npu_0", "npu", "2", "conv_relu"]
+    assert "r: float32[n, 4, 8, 8]" in lines[2] and "r: float32[n, 4, 8, 8]" in lines[3]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_the_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    whole = str(net())
+    assert max(map(len, whole.splitlines())) <= columns
+    assert set(re.findall(r"\w+", whole)) >= {"conv_relu", "MaxPool", "npu_0", "c_0", "float32"}
+    assert ("r: float32[n, 4, 8, 8]" in whole) == (columns > 60)  # shapes are folded last
 
 
 def test_a_long_table_ends_with_a_count_and_constraints_are_told() -> None:

@@ -115,15 +115,15 @@ bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struc
 /* Says where a tensor is that is not in the CPU's memory. */
 FC_COLD static void fc_put_place(struct fc_text* text, DLDevice device) {
   enum { SESSION = 128 }; /* farcall numbers the devices of its first session from here, of the next from 256, ... */
-  static const char* const names[] = {[kDLCPU] = "cpu",       [kDLCUDA] = "cuda",      [kDLOpenCL] = "opencl",
-                                      [kDLVulkan] = "vulkan", [kDLMetal] = "metal",    [kDLROCM] = "rocm",
-                                      [kDLOneAPI] = "oneapi", [kDLExtDev] = "ext_dev", [kDLHexagon] = "hexagon"};
+  static const char names[][8] = {[kDLCPU] = "cpu",        [kDLCUDA] = "cuda",      [kDLOpenCL] = "opencl",
+                                  [kDLVulkan] = "vulkan",  [kDLMetal] = "metal",    [kDLROCM] = "rocm",
+                                  [kDLExtDev] = "ext_dev", [kDLHexagon] = "hexagon"};
   uint32_t type = (uint32_t)device.device_type, kind = type % SESSION;
-  const char* name = kind < sizeof names / sizeof *names ? names[kind] : NULL;
+  const char* name = kind < sizeof names / sizeof *names ? names[kind] : "";
   fc_put(text, " on ");
   if (type >= SESSION) fc_put(text, "remote[%" PRIu32 "]/", type / SESSION - 1);
-  if (name) fc_put(text, "%s:%" PRId32, name, device.device_id);
-  if (!name) fc_put(text, "device%" PRIu32 ":%" PRId32, kind, device.device_id);
+  if (*name) fc_put(text, "%s:%" PRId32, name, device.device_id);
+  if (!*name) fc_put(text, "device%" PRIu32 ":%" PRId32, kind, device.device_id);
   fc_put(text, type >= SESSION ? ", in the memory of a server; pass its .numpy(), a copy" : "; copy it to the CPU");
 }
 

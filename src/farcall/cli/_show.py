@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from farcall._table import plain_table
 from farcall.cli import _talk
 from farcall.cli._talk import note
 
@@ -23,18 +24,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     right = [name.endswith(">") for name in columns]
     cells = [[name.rstrip(">") for name in columns], *([str(cell) for cell in row] for row in rows)]
     if not _talk.rich_output() or not _rich_table(title, right, cells):
-        click.echo(f"{title}\n{_plain_table(right, cells)}")
-
-
-def _plain_table(right: Sequence[bool], cells: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in cells
-    )
+        click.echo(f"{title}\n{plain_table(right, cells)}")
 
 
 def _rich_table(title: str, right: Sequence[bool], cells: Sequence[Sequence[str]]) -> bool:

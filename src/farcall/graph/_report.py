@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall._table import GLUE, plain_table
 from farcall.graph._annotate import describe_value
 
 if TYPE_CHECKING:
@@ -15,19 +17,25 @@ if TYPE_CHECKING:
     from farcall.graph._region import Region
 
 _ROWS = 60  # regions that are listed
+_WIDTH = 120  # columns, where there is no terminal
 _KINDS = 5  # operators that a row names
 _VALUES = 2  # values that a row describes
 
 
 def table(partition: Partition) -> str:
-    """One row per region: name, backend, nodes, operators, inputs, outputs; then the constraints."""
+    """One row per region: name, backend, nodes, operators, inputs, outputs; then the constraints.
+
+    Cells are folded to the width of the terminal; 120 columns if there is none.
+    """
     regions = partition.regions
     nodes = sum(len(match.nodes) for region in regions for match in region.matches)
     rows = [("region", "backend", "nodes", "operators", "inputs", "outputs")]
     rows += [_row(region) for region in regions[:_ROWS]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = [
+        plain_table(
+            [name == "nodes" for name in rows[0]], rows, shutil.get_terminal_size((_WIDTH, 24)).columns
+        )
+    ]
     if len(regions) > _ROWS:
         lines.append(f"... and {len(regions) - _ROWS:,} more regions")
     lines += [f"needs {a} == {b}" for a, b in partition.constraints]
@@ -53,7 +61,7 @@ def _row(region: Region) -> tuple[str, str, str, str, str, str]:
         region.name,
         region.backend,
         str(len(region.nodes)),
-        operators(region),
+        operators(region).replace(" x", f"{GLUE}x"),
         _values(region.inputs),
         _values(region.outputs),
     )
@@ -67,5 +75,5 @@ def operators(region: Region) -> str:
 
 
 def _values(values: Sequence[ir.Value]) -> str:
-    parts = [describe_value(value) for value in values[:_VALUES]]
+    parts = [describe_value(value).replace(" ", GLUE) for value in values[:_VALUES]]
     return ", ".join(parts) + (f", +{len(values) - _VALUES}" if len(values) > _VALUES else "")

@@ -40,11 +40,17 @@ def prose(text: str) -> Iterator[str]:
 
 
 def listed(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    """The options with their descriptions, as ``--help`` has them. That of ``--help`` itself stands once."""
+    """The options with their descriptions, as ``--help`` has them. Those of all commands stand once."""
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record and record[1] and ("--help" not in record[0] or context.parent is None):
+        if record and record[1] and (context.parent is None or record not in of_every_command(context)):
             yield record
+
+
+def of_every_command(context: click.Context) -> list[tuple[str, str] | None]:
+    """The options that all commands have. They stand once, below `farcall`."""
+    root = context.find_root()
+    return [parameter.get_help_record(root) for parameter in root.command.get_params(root)]
 
 
 def described_parameter(record: tuple[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +63,15 @@ def test_a_compiler_that_is_broken_has_a_cure(cli: Cli, monkeypatch: pytest.Monk
     outcome = cli("doctor")
     assert outcome.code == 1
     assert "C compiler: unset CC, or set it to a compiler that works" in outcome.out
+
+
+def test_backends_without_the_packages_that_read_models(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setattr(_checks, "CHECKS", [c for c in _checks.CHECKS if c.part in ("backends", "onnx")])
+    outcome = cli("doctor")
+    assert outcome.code == 0
+    assert "backends  missing  reading models needs the package onnx\n" in outcome.out
+    assert "onnx: pip install 'farcall[compile]'" in outcome.out
 
 
 @pytest.fixture

@@ -92,6 +92,16 @@ def test_a_certificate_is_not_accepted(cli: Cli, run: Run, tmp_path: Path) -> No
             assert "certificate" in outcome.err
 
 
+def test_a_package_that_is_missing_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object) -> None:
+        raise ModuleNotFoundError("No module named 'numpy.linalg'", name="numpy.linalg")
+
+    monkeypatch.setattr("farcall.cli.inspect._read", missing)
+    outcome = cli("inspect", "m.so")
+    assert outcome.code == 1
+    assert outcome.err == "error: the package numpy is not installed; run: pip install numpy\n"
+
+
 def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object) -> None:
         raise KeyError("shape")

@@ -116,6 +116,9 @@ def _explain(error: Exception) -> str:
     if isinstance(error, FarcallError | TypeError | ValueError | OSError):
         page = help_url(error)
         return f"error: {error}" + (f"\nsee: {page}" if page else "")
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("farcall"):
+        package = error.name.partition(".")[0]
+        return f"error: the package {package} is not installed; run: pip install {package}"
     if isinstance(error, ImportError):
         return f"error: a package cannot be imported: {error}\n`farcall doctor` tries all that farcall uses."
     return (

@@ -78,8 +78,14 @@ def _package(name: str, cure: str) -> Callable[[], str]:
 
 
 def _backends() -> str:
+    from farcall._extras import require_compile
     from farcall.backends import get, names
+    from farcall.errors import MissingExtraError
 
+    try:
+        require_compile()
+    except MissingExtraError as error:
+        raise Missing(str(error).partition(";")[0], f"to build models: {_COMPILE}") from None
     for name in names():
         get(name)
     return ", ".join(names())

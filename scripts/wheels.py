@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--dest", type=Path, default=ROOT / "dist")
     options = parser.parse_args()
     options.dest.mkdir(parents=True, exist_ok=True)
-    run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", options.dest, ROOT])
+    source = make_source(options.dest)
     for python in options.python:
         for arch in options.arch:
-            make_wheel(python, arch, options.dest)
+            make_wheel(source, python, arch, options.dest)
     print(*sorted(options.dest.glob("farcall-*")), sep="\n")
 
 
@@ -47,13 +47,21 @@ def found() -> list[str]:
     return [path for path in paths.values() if path]
 
 
-def make_wheel(python: str, arch: str, dest: Path) -> None:
+def make_source(dest: Path) -> Path:
+    """The source distribution, from which all wheels are built: edits meanwhile are in none of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        run([sys.executable, "-m", "build", "-q", "--sdist", "--outdir", folder, ROOT])
+        (made,) = Path(folder).iterdir()
+        return Path(shutil.copy(made, dest))
+
+
+def make_wheel(source: Path, python: str, arch: str, dest: Path) -> None:
     """Build one wheel, and let auditwheel check what it needs of a system and name it for that."""
     version, config = run([python, "-c", ABOUT]).split()
     print(f"wheels: CPython {version}, {arch}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | environment(version, arch, Path(config), Path(folder))
-        run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", folder, ROOT], env)
+        run([python, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", folder, source], env)
         (wheel,) = Path(folder).glob("*.whl")
         run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", dest, wheel])
 

@@ -209,3 +209,16 @@ def test_the_source_distribution_says_its_version(sdist: Path) -> None:
         info = archive.extractfile(f"farcall-{farcall.__version__}/PKG-INFO")
         assert info is not None
         assert f"\nVersion: {farcall.__version__}\n".encode() in info.read()
+
+
+# ---- the page ----
+
+
+def test_the_page_lists_every_extra_with_its_packages() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    rows = dict(re.findall(r"^\| `farcall(.*?)` \| .* \| (.*?) \|$", page, re.MULTILINE))
+    assert set(rows) == {"", *(f"[{extra}]" for extra in EXTRAS)}
+    assert set(rows[""].split(", ")) == {requirement.name for requirement in REQUIRED}
+    for extra in EXTRAS.keys() - {"all"}:
+        more = {requirement.name for requirement in EXTRAS[extra]} - set(rows[""].split(", "))
+        assert set(rows[f"[{extra}]"].split(", ")) == more, extra

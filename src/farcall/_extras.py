@@ -27,7 +27,7 @@ def require(extra: str, purpose: str, *packages: str) -> None:
 
 def require_compile() -> None:
     """Check that the packages that read models are installed."""
-    require("compile", "reading models", "onnx", "onnx_ir")
+    require("compile", "reading models", "onnx", "onnx_ir", "sympy")
 
 
 def _is_installed(package: str) -> bool:

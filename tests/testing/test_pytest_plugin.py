@@ -13,7 +13,8 @@ from farcall.rpc import Server
 
 from ..tree import ROOT
 
-PAGE = (ROOT / "docs/testing.md").read_text()
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "testing.md").read_text()
 FILES = dict(re.findall(r"^```python\n(?=# (\w+\.py)\n)(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 OUTPUTS = re.findall(r"^```console\n\$ pytest (.*?)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 

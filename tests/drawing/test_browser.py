@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ DIAGRAMS = {
     "transformer": lambda: transformer(12),
     "random": lambda: dag(60),
     "400 nodes": lambda: dag(400),
-    "many regions": lambda: alternating(1000, foreign=50),
+    "many regions": lambda: alternating(400, foreign=50),
 }
 
 
@@ -38,6 +39,10 @@ def saved(folder: Path, diagram: Diagram) -> Path:
     path = folder / "picture.svg"
     path.write_text(svg(diagram), encoding="utf-8")
     return path
+
+
+def numbers(path: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?[\d.]+", path)]
 
 
 def check(seen: dict[str, Any]) -> None:
@@ -82,7 +87,8 @@ def test_without_scripts_the_picture_is_the_same(browser: Chromium, tmp_path: Pa
     drawn = browser.run(paths)
     page.write_text(page.read_text().replace("<script type='text/none'>", "<script>"))
     browser.open(page)
-    assert browser.run(paths) == drawn  # the script computes what Python computed
+    computed = browser.run(paths)  # by the script, from numbers that are rounded to a tenth
+    assert numbers(computed) == pytest.approx(numbers(drawn), abs=0.25)
 
 
 def test_an_image_in_a_page_is_drawn(browser: Chromium, tmp_path: Path) -> None:
@@ -173,7 +179,7 @@ def test_zoom_and_pan_change_the_view(browser: Chromium, tmp_path: Path) -> None
 
 
 def test_a_long_region_opens_and_one_of_its_parts(browser: Chromium, tmp_path: Path) -> None:
-    browser.open(saved(tmp_path, dag(2000, foreign=0.0)))
+    browser.open(saved(tmp_path, dag(1000, foreign=0.0)))
     before = browser.run(SHOW)
     bar = "[...document.querySelectorAll('.section > .bar')].find((bar) => bar.getClientRects().length)"
     browser.run("document.querySelector('.region > .bar').dispatchEvent(new MouseEvent('click'))")

@@ -1,8 +1,7 @@
 """Positions in a picture: every group is a level with rows of items and lines between them.
 
-Horizontal positions are fixed. Vertical ones follow from the groups that are folded, so that a reader can
-open and fold groups: ``picture.js`` computes the same as :meth:`Level.place` and :meth:`Level.route` in a
-browser.
+The layout knows which groups are folded. When a reader opens or folds one in a browser, ``picture.js``
+computes the same as :meth:`Level.place` and :meth:`Level.route`, and moves aside what stands beside it.
 """
 
 from __future__ import annotations
@@ -16,17 +15,23 @@ LINE = 17.0  # height of a line of text
 HEAD = 26.0  # height of a card's heading
 PAD = 14.0  # between a card's border and its content
 ARROW = 7.0  # length of an arrowhead
-NEAR = 8.0  # space beside a port
 FONT, SMALL = 12.0, 10.5  # sizes of text, in pixels
 _GAP_X = 11.0  # on each side of an item
 
 
 @dataclass
 class Label:
-    """The type of a value, below the port that it leaves."""
+    """The type of a value, below the port that it leaves. ``crowded``: no room while the card is folded."""
 
     text: str
-    x: float
+    x: float  # relative to the middle of the item
+    door: int = -1  # of a card
+    crowded: bool = False
+
+    @property
+    def right(self) -> float:
+        """The right end of the text."""
+        return self.x + 6 + _text.width(self.text, SMALL)
 
 
 @dataclass
@@ -38,7 +43,7 @@ class Item:
     y: float = 0.0
     wide: float = 0.0
     high: float = 0.0
-    labels: list[Label] = field(default_factory=list)  # x relative to the middle
+    labels: list[Label] = field(default_factory=list)
     exits: dict[int, float] = field(default_factory=dict)  # value -> port, relative to the middle
     entries: dict[int, float] = field(default_factory=dict)
 
@@ -46,22 +51,25 @@ class Item:
         """Compute the vertical positions inside."""
 
     def height(self) -> float:
-        """The present height."""
+        """The height."""
         return self.high
 
-    def hull(self, *, opened: bool = False) -> tuple[float, float]:
-        """What it covers, relative to its middle, without labels; ``opened``: with all groups open."""
-        del opened
+    def hull(self) -> tuple[float, float]:
+        """What it covers, relative to its middle, without labels."""
         return -self.wide / 2, self.wide / 2
 
-    def reach(self, *, opened: bool = False) -> tuple[float, float]:
+    def shown(self) -> list[Label]:
+        """The labels that are visible."""
+        return self.labels
+
+    def reach(self) -> tuple[float, float]:
         """What it and its labels cover, relative to its middle."""
-        low, high = self.hull(opened=opened)
-        return low, max([high, *(label.x + 6 + _text.width(label.text, SMALL) for label in self.labels)])
+        low, high = self.hull()
+        return low, max([high, *(label.right for label in self.shown())])
 
     def extents(self) -> tuple[float, float]:
-        """The space that it needs left and right of its middle, also when all groups are open."""
-        low, high = self.reach(opened=True)
+        """The space that it needs left and right of its middle."""
+        low, high = self.reach()
         return _GAP_X - low, _GAP_X + high
 
 
@@ -99,9 +107,10 @@ class Level:
     tops: list[float] = field(default_factory=list)
     heights: list[float] = field(default_factory=list)
 
-    def hull(self, *, opened: bool = False) -> tuple[float, float]:
-        """The leftmost and the rightmost position of what is visible, or would be with all groups open."""
-        sides = [item.x + side for item in self.items for side in item.reach(opened=opened)]
+    def hull(self) -> tuple[float, float]:
+        """The leftmost and the rightmost position of what is visible. The label of a port is outside."""
+        reaches = [(i.x, i.hull() if isinstance(i, Port) else i.reach()) for i in self.items]
+        sides = [x + side for x, reach in reaches for side in reach]
         sides += [x for line in self.lines for x in (min(line.xs) - 4, max(line.xs) + 4)]
         return min(sides, default=0.0), max(sides, default=0.0)
 
@@ -137,6 +146,14 @@ class Level:
         return self.tops[row] + self.heights[row]
 
 
+@dataclass(frozen=True)
+class Door:
+    """A port of a card: the port of its level to which it leads, and its place while the card is folded."""
+
+    inner: int  # index in the items of the level
+    folded: float  # relative to the middle of the card
+
+
 @dataclass
 class Card(Item):
     """A group: a heading, and below it, unless it is folded, a level."""
@@ -149,6 +166,8 @@ class Card(Item):
     need: float = 0.0  # width of title and note
     need_folded: float = 0.0  # width of all three
     middle: float = 0.0  # of the level, in its own coordinates
+    doors: list[Door] = field(default_factory=list)
+    leads: dict[tuple[bool, int], int] = field(default_factory=dict)  # (leaving, value) -> door
 
     def place(self) -> None:
         self.level.place()
@@ -158,19 +177,19 @@ class Card(Item):
             return HEAD + (LINE if self.summary else 0.0)
         return HEAD + self.level.high
 
-    def hull(self, *, opened: bool = False) -> tuple[float, float]:
-        need = self.need_folded if opened or self.group.folded else self.need
-        xs = [-need / 2, need / 2]
-        xs += [port + side for port in self.ports for side in (-NEAR, NEAR)]
-        if opened or not self.group.folded:
-            low, high = self.level.hull(opened=opened)
-            xs += [low - self.middle - PAD, high - self.middle + PAD]
-        return min(xs), max(xs)
+    def hull(self) -> tuple[float, float]:
+        if self.group.folded:
+            return -self.need_folded / 2, self.need_folded / 2
+        low, high = self.level.hull()
+        sides = [-self.need / 2, self.need / 2, low - self.middle - PAD, high - self.middle + PAD]
+        return min(sides), max(sides)
 
-    @property
-    def ports(self) -> list[float]:
-        """The ports at both borders."""
-        return [*self.entries.values(), *self.exits.values()]
+    def shown(self) -> list[Label]:
+        return [label for label in self.labels if not (self.group.folded and label.crowded)]
+
+    def port(self, door: Door) -> float:
+        """The place of a door, relative to the middle."""
+        return door.folded if self.group.folded else self.level.items[door.inner].x - self.middle
 
 
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:

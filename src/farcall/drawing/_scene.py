@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from farcall.drawing import _text
 from farcall.drawing._diagram import Box, Diagram, Value, Wire
-from farcall.drawing._items import FONT, LINE, PAD, SMALL, Card, Item, Label, Level, Line, Node, Port
+from farcall.drawing._items import FONT, LINE, PAD, SMALL, Card, Door, Item, Label, Level, Line, Node, Port
 from farcall.drawing._layers import Layers, Link, layered
 from farcall.drawing._outline import Group, outline, summary
 
@@ -74,19 +74,38 @@ class _Builder:
             group=group, level=level, title=title, note=note, summary=short, need=need, need_folded=folded
         )
         card.middle = (low + high) / 2
-        for item, value, entering in _ports(level):
-            (card.entries if entering else card.exits)[value] = item.x - card.middle
-        card.labels = self._labels(card.exits, set(labelled))
+        for leaving in (False, True):
+            self._add_doors(card, leaving=leaving)
+        card.labels = self._labels(card, set(labelled))
         return card
 
-    def _labels(self, exits: dict[int, float], labelled: set[int]) -> list[Label]:
-        """The label of each port below a card."""
-        at: dict[float, list[int]] = {}
-        for value, x in exits.items():
-            at.setdefault(x, []).append(value)
-        return [
-            Label(self.port_label(values), x) for x, values in at.items() if not labelled.isdisjoint(values)
+    @staticmethod
+    def _add_doors(card: Card, *, leaving: bool) -> None:
+        """A door for each port at one border of the level. While the card is folded, they stand evenly."""
+        items = card.level.items
+        inner = [i for i, item in enumerate(items) if isinstance(item, Port) and bool(item.exits) == leaving]
+        inner.sort(key=lambda index: items[index].x)
+        room = card.need_folded / max(len(inner), 1)
+        for place, index in enumerate(inner):
+            door = Door(index, (place + 0.5) * room - card.need_folded / 2)
+            for value in (*items[index].entries, *items[index].exits):
+                (card.exits if leaving else card.entries)[value] = card.port(door)
+                card.leads[leaving, value] = len(card.doors)
+            card.doors.append(door)
+
+    def _labels(self, card: Card, labelled: set[int]) -> list[Label]:
+        """The label of each door below a card."""
+        at: dict[int, list[int]] = {}
+        for value in card.exits:
+            at.setdefault(card.leads[True, value], []).append(value)
+        labels = [
+            Label(self.port_label(values), card.exits[values[0]], door)
+            for door, values in at.items()
+            if not labelled.isdisjoint(values)
         ]
+        room = card.need_folded / max(len(at), 1)
+        crowded = len(labels) > 1 and any(label.right - label.x > room for label in labels)
+        return [replace(label, crowded=crowded) for label in labels]
 
     def port_label(self, values: Sequence[int]) -> str:
         """The type of the value that leaves a port, or the number of values."""
@@ -103,15 +122,6 @@ class _Builder:
         if group.kind == "ends":
             return ""
         return count
-
-
-def _ports(level: Level) -> list[tuple[Item, int, bool]]:
-    return [
-        (item, value, not item.exits)
-        for item in level.items
-        if isinstance(item, Port)
-        for value in (*item.entries, *item.exits)
-    ]
 
 
 def _spread(node: Node, texts: dict[int, str], labelled: Sequence[int]) -> None:
@@ -260,7 +270,7 @@ class _LevelBuilder:
 
     def _center_shared_ports(self, layers: Layers) -> None:
         """Move a port of many values, alone in its row, to the middle, so that a folded card is narrow."""
-        borders = [x + side for x, item in zip(layers.xs, self._items, strict=True) for side in item.reach()]
+        borders = [x + side for x, item in zip(layers.xs, self._items, strict=True) for side in item.hull()]
         for index, item in enumerate(self._items):
             if isinstance(item, Port) and len(item.entries) + len(item.exits) > 1:
                 layers.xs[index] = (min(borders) + max(borders)) / 2

@@ -7,20 +7,21 @@ fold groups, search, zoom and pan (``picture.js``); elsewhere the picture is sta
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
 from farcall.drawing import _items
 from farcall.drawing._diagram import Diagram
 from farcall.drawing._heat import Heat
-from farcall.drawing._items import HEAD, LINE, Card, Item, Level, Node, Port, number
+from farcall.drawing._items import HEAD, LINE, Card, Item, Level, Line, Node, Port, number
 from farcall.drawing._legend import MARGIN, count, heading, legend, painted
 from farcall.drawing._outline import Group
 from farcall.drawing._scene import Scene, scene, shown_lines
 from farcall.drawing._text import width, xml
 from farcall.drawing._theme import theme
 
+_HIDDEN = ' display="none"'
 _LISTED = 12  # values and regions that a text names
 
 
@@ -127,17 +128,16 @@ class _Writer:
         low, high = card.hull()
         paint = self._paint(group)
         size = f'width="{number(high - low)}" height="{number(card.height())}"'
-        hidden = ' display="none"'
         return [
             f'<g class="card {group.kind}" transform="{_at(card)}"><title>{xml(self._about(card))}</title>'
             f'<rect class="back" x="{number(low)}" {size} rx="9"/>'
             f'<rect class="frame" x="{number(low)}" {size} rx="9" {paint}/>'
             f'<g class="bar" transform="translate({number(low)},0)">{self._bar(card, high - low)}</g>'
             f'<text class="small summary" x="{number(low + 12)}" y="{HEAD + 8:.0f}"'
-            f"{'' if folded else hidden}>{xml(card.summary)}</text>"
+            f"{'' if folded else _HIDDEN}>{xml(card.summary)}</text>"
             f'<g class="below" transform="translate(0,{number(card.height())})">{_labels(card, 0.0)}</g>',
             f'<g class="level" transform="translate({number(-card.middle)},{HEAD:.0f})"'
-            f"{hidden if folded else ''}>",
+            f"{_HIDDEN if folded else ''}>",
             *self._level(card.level),
             "</g></g>",
         ]
@@ -173,7 +173,7 @@ class _Writer:
 
     def _data(self, top: float, legend: float) -> dict[str, Any]:
         """The numbers from which the script computes positions anew."""
-        sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW, "near": _items.NEAR}
+        sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW}
         return {
             **sizes,
             "margin": MARGIN,
@@ -185,25 +185,39 @@ class _Writer:
 
 def _level_data(level: Level) -> dict[str, Any]:
     return {
-        "gaps": [round(gap, 1) for gap in level.gaps],
+        "gaps": _rounded(level.gaps),
         "drops": level.drops,
         "items": [_item_data(item) for item in level.items],
-        "lines": [[line.source, line.target, *(round(x, 1) for x in line.xs)] for line in level.lines],
+        "lines": [_line_data(level, line) for line in level.lines],
     }
 
 
+def _line_data(level: Level, line: Line) -> list[float]:
+    """Source and target, the port at each (a door of a card, else a distance), and the bends between."""
+    source, target, value = level.items[line.source], level.items[line.target], line.values[0]
+    start = source.leads[True, value] if isinstance(source, Card) else line.xs[0] - source.x
+    end = target.leads[False, value] if isinstance(target, Card) else line.xs[-1] - target.x
+    return [line.source, line.target, *_rounded([start, end, *line.xs[1:-1]])]
+
+
 def _item_data(item: Item) -> dict[str, Any]:
-    data: dict[str, Any] = {"row": item.row, "x": round(item.x, 1), "reach": round(item.reach()[1], 1)}
-    if isinstance(item, Card):
-        return data | {
-            "need": [round(item.need, 1), round(item.need_folded, 1)],
-            "ports": [round(port, 1) for port in item.ports],
-            "middle": round(item.middle, 1),
-            "folded": item.group.folded,
-            "summary": bool(item.summary),
-            "level": _level_data(item.level),
-        }
-    return data | {"wide": round(item.wide, 1), "high": round(item.high, 1), "port": isinstance(item, Port)}
+    low, high = item.hull() if isinstance(item, Port) else item.reach()
+    data: dict[str, Any] = {"row": item.row, "x": round(item.x, 1), "reach": _rounded([low, high])}
+    if not isinstance(item, Card):
+        return data | {"high": round(item.high, 1), "port": isinstance(item, Port)}
+    return data | {
+        "need": _rounded([item.need, item.need_folded]),
+        "doors": [[door.inner, round(door.folded, 1)] for door in item.doors],
+        "labels": [[one.door, round(one.right - one.x, 1), one.crowded] for one in item.labels],
+        "middle": round(item.middle, 1),
+        "folded": item.group.folded,
+        "summary": bool(item.summary),
+        "level": _level_data(item.level),
+    }
+
+
+def _rounded(numbers: Iterable[float]) -> list[float]:
+    return [round(one, 1) for one in numbers]
 
 
 def _at(item: Item) -> str:
@@ -211,8 +225,10 @@ def _at(item: Item) -> str:
 
 
 def _labels(item: Item, y: float) -> str:
+    shown = item.shown()
     return "".join(
-        f'<text class="type" x="{number(label.x + 5)}" y="{number(y + 12)}">{xml(label.text)}</text>'
+        f'<text class="type" x="{number(label.x + 5)}" y="{number(y + 12)}"'
+        f"{'' if label in shown else _HIDDEN}>{xml(label.text)}</text>"
         for label in item.labels
     )
 

@@ -1,4 +1,4 @@
-// Opens and folds groups, searches, zooms and pans. Positions are computed as in _scene.py.
+// Opens and folds groups, searches, zooms and pans. Positions are computed as in _items.py.
 (() => {
   const svg = document.currentScript && document.currentScript.closest("svg");
   if (!svg) return;
@@ -13,23 +13,70 @@
   const height = (item) => !item.level ? item.high
     : item.folded ? scene.head + (item.summary ? scene.line : 0) : scene.head + item.level.high;
 
+  // What an item covers beside its middle: itself, and with its labels.
   function hull(item) {
-    if (!item.level) return [-item.wide / 2, item.wide / 2];
-    const need = item.need[item.folded ? 1 : 0], xs = [-need / 2, need / 2];
-    item.ports.forEach((port) => xs.push(port - scene.near, port + scene.near));
-    if (!item.folded) {
-      const [low, high] = span(item.level);
-      xs.push(low - item.middle - scene.pad, high - item.middle + scene.pad);
-    }
-    return [Math.min(...xs), Math.max(...xs)];
+    if (!item.level) return item.reach;
+    const need = item.need[item.folded ? 1 : 0] / 2;
+    if (item.folded) return [-need, need];
+    const [low, high] = span(item.level);
+    return [Math.min(-need, low - item.center - scene.pad), Math.max(need, high - item.center + scene.pad)];
+  }
+
+  function reach(item) {
+    const [low, high] = hull(item);
+    if (!item.level) return [low, high];
+    const labels = item.labels.filter(([, , crowded]) => !(item.folded && crowded));
+    return [low, Math.max(high, ...labels.map(([door, wide]) => port(item, door) + wide))];
+  }
+
+  // The distance of a port from the middle of its item.
+  const port = (item, end) => !item.level ? end
+    : item.folded ? item.doors[end][1] : item.level.items[item.doors[end][0]].at - item.center;
+
+  function positions(level, [from, to, start, end, ...bends]) {
+    const source = level.items[from], target = level.items[to];
+    return [source.at + port(source, start), ...bends.map(level.map), target.at + port(target, end)];
   }
 
   function span(level) {
     let low = Infinity, high = -Infinity;
     const add = (a, b) => { low = Math.min(low, a); high = Math.max(high, b); };
-    level.items.forEach((item) => { const [a, b] = hull(item); add(item.x + a, item.x + Math.max(b, item.reach)); });
-    level.lines.forEach(([, , ...xs]) => add(Math.min(...xs) - 4, Math.max(...xs) + 4));
+    level.items.forEach((item) => { const [a, b] = reach(item); add(item.at + a, item.at + b); });
+    level.lines.forEach((line) => { const xs = positions(level, line); add(Math.min(...xs) - 4, Math.max(...xs) + 4); });
     return low > high ? [0, 0] : [low, high];
+  }
+
+  // Move items aside where a card is wider than the layout expects. Everything keeps its order.
+  function arrange(level) {
+    const cards = level.items.filter((item) => item.level);
+    cards.forEach((card) => { arrange(card.level); card.center = card.level.map(card.middle); });
+    const wider = cards.map((card) => [card, reach(card)])
+      .filter(([card, [low, high]]) => card.reach[0] - low > 0.5 || high - card.reach[1] > 0.5);
+    level.map = wider.length ? stretched(level, new Map(wider)) : (x) => x;
+    level.items.forEach((item) => { item.at = level.map(item.x); });
+  }
+
+  // A rising function of positions: between the ends and the middle of a wider card, there is room for it.
+  function stretched(level, wider) {
+    const ends = (item) => [item.x + item.reach[0], item.x, item.x + item.reach[1]];
+    const from = [...new Set(level.items.flatMap(ends))].sort((a, b) => a - b);
+    const index = new Map(from.map((x, i) => [x, i])), needs = from.map(() => []);
+    wider.forEach(([low, high], card) => {
+      const [left, middle, right] = ends(card).map((x) => index.get(x));
+      needs[middle].push([left, -low]);
+      needs[right].push([middle, high]);
+    });
+    const to = [];
+    from.forEach((x, i) => {
+      const moved = i ? to[i - 1] + x - from[i - 1] : x;
+      to.push(Math.max(moved, ...needs[i].map(([before, room]) => to[before] + room)));
+    });
+    return (x) => {
+      const i = from.findIndex((one) => one >= x);
+      if (i === 0) return x + to[0] - from[0];
+      if (i === -1) return x + to[to.length - 1] - from[from.length - 1];
+      return to[i - 1] + (to[i] - to[i - 1]) * (x - from[i - 1]) / (from[i] - from[i - 1]);
+    };
   }
 
   function place(level) {
@@ -44,8 +91,8 @@
     for (const item of level.items) item.y = level.tops[item.row] + (level.heights[item.row] - height(item)) / 2;
   }
 
-  function route(level, [from, to, ...xs]) {
-    const source = level.items[from], target = level.items[to];
+  function route(level, line) {
+    const source = level.items[line[0]], target = level.items[line[1]], xs = positions(level, line);
     const bottom = (row) => level.tops[row] + level.heights[row];
     let x = xs[0], row = source.row;
     let path = `M${text(x)},${text(source.y + height(source))}V${text(bottom(row))}`;
@@ -64,10 +111,10 @@
     level.lines.forEach((line, index) => {
       const [path, tip] = level.paths[index], target = level.items[line[1]];
       path.setAttribute("d", route(level, line));
-      if (tip) move(tip, line[line.length - 1], target.y);
+      if (tip) move(tip, target.at + port(target, line[3]), target.y);
     });
     level.items.forEach((item) => {
-      if (item.element) move(item.element, item.x, item.y);
+      if (item.element) move(item.element, item.at, item.y);
       if (item.level) drawCard(item);
     });
   }
@@ -83,6 +130,12 @@
     move(item.below, 0, height(item));
     item.text.setAttribute("x", text(low + 12));
     item.text.style.display = item.folded ? "inline" : "none";
+    [...item.below.children].forEach((label, i) => {
+      const [door, , crowded] = item.labels[i];
+      label.setAttribute("x", text(port(item, door) + 5));
+      label.style.display = item.folded && crowded ? "none" : "inline";
+    });
+    move(item.inside, -item.center, scene.head);
     item.inside.style.display = item.folded ? "none" : "inline";
     if (!item.folded) draw(item.level);
   }
@@ -103,6 +156,7 @@
     const part = (name) => item.element.querySelector(`:scope > ${name}`);
     Object.assign(item, { rects: [part(".back"), part(".frame")], bar: part(".bar"), below: part(".below"),
       text: part(".summary"), inside: part(".level") });
+    [...item.below.children].forEach((label) => label.removeAttribute("display"));
     item.text.removeAttribute("display");
     item.inside.removeAttribute("display");
     item.bar.append(document.createElementNS(svg.namespaceURI, "path"));
@@ -125,6 +179,7 @@
   const where = (item) => { let y = 0; for (; item; item = item.parent) y += item.y + (item.parent ? scene.head : 0); return y; };
 
   function layOut() {
+    arrange(scene.root);
     place(scene.root);
     const [low, high] = span(scene.root), wide = Math.max(high - low, scene.legend) + 2 * scene.margin;
     move(rootAt, (wide - high - low) / 2, scene.top);
@@ -149,7 +204,7 @@
   function across(item) {
     const [low, high] = span(scene.root);
     let x = (Math.max(high - low, scene.legend) + 2 * scene.margin - high - low) / 2;
-    for (; item; item = item.parent) x += item.x - (item.parent ? item.parent.middle : 0);
+    for (; item; item = item.parent) x += item.at - (item.parent ? item.parent.center : 0);
     return x;
   }
 

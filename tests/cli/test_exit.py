@@ -18,6 +18,7 @@ from farcall.rpc import Limits, Server, Tls, connect
 from farcall.rpc.tokens import TokenFile
 
 from ..terminal import Cli
+from ..tree import ROOT
 
 Run = list[object]
 
@@ -65,6 +66,20 @@ def test_a_deadline_passes(cli: Cli, run: Run, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("farcall.rpc.connect", late)
     assert cli(*run, "tcp://127.0.0.1:1").code == 4
+
+
+def test_a_call_takes_longer_than_its_timeout(cli: Cli, server: Server) -> None:
+    outcome = cli("call", server.url, "--key", "k", "--timeout", "0.3", "test.wait", "60")
+    assert outcome.code == 4, outcome.err
+
+
+def test_the_guide_lists_the_codes() -> None:
+    guide = (ROOT / "docs" / "commands.md").read_text()
+    rows = re.findall(r"^\| (\d) \| (.*?) \| (.*) ?\|$", guide, re.MULTILINE)
+    assert {(int(code), text) for code, text, _ in rows} == {(row.code, row.meaning) for row in EXITS}
+    for code, _, names in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert exit_code(getattr(errors, name)("x")) == int(code), name
 
 
 def test_the_key_is_wrong(cli: Cli, run: Run) -> None:

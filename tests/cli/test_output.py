@@ -51,6 +51,25 @@ print(counts[0], counts[-1], *({HEAVY!r} & set(sys.modules)))
     assert int(last) < 180
 
 
+def test_completion_of_urls_imports_as_little(tmp_path: Path) -> None:
+    (tmp_path / "recent-urls").write_text("tcp://board:9090\n")
+    code = f"""
+import sys
+import farcall.cli
+sys.argv = ["farcall"]
+try:
+    farcall.cli.main()
+finally:
+    print(*(({HEAVY!r} | {{"farcall.toolchain"}}) & set(sys.modules)))
+"""
+    asked = {"_FARCALL_COMPLETE": "bash_complete", "COMP_WORDS": "farcall ping t", "COMP_CWORD": "2"}
+    environment = {**os.environ, **asked, "FARCALL_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["plain,tcp://board:9090"], done.stdout
+
+
 # ---- terminals
 
 

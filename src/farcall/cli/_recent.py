@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 _MOST = 20
 
 
 def _file() -> Path:
-    from farcall.toolchain import cache_folder
-
-    return cache_folder() / "recent-urls"
+    """The file, in farcall's cache. The shell waits for completions, so the toolchain is not imported."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    default = (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / "farcall"
+    return Path(os.environ.get("FARCALL_CACHE_DIR", default)).absolute() / "recent-urls"
 
 
 def urls() -> list[str]:
@@ -31,5 +33,6 @@ def remember(url: str) -> None:
     if url.startswith("pipe:") or known[:1] == [url]:
         return
     lines = [url, *(other for other in known if other != url)][:_MOST]
-    with contextlib.suppress(UsageError):  # a cache that cannot be written is no reason to fail
+    with contextlib.suppress(UsageError, OSError):  # a cache that cannot be written is no reason to fail
+        _file().parent.mkdir(parents=True, exist_ok=True)
         write_beside(_file(), ("\n".join(lines) + "\n").encode(), mode=0o600)

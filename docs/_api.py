@@ -11,6 +11,7 @@ import ast
 import importlib
 import inspect
 import re
+import typing
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,7 @@ HOMES = (
     "farcall.rpc",
 )
 
+_OVERLOADED = typing.overload(lambda: None)
 # Users do not construct the objects of such classes: the docstring names the function that makes them.
 MADE = re.compile(r"\b(?:Made by|From :meth:|From :func:)")
 
@@ -82,6 +84,13 @@ def documented_in_stub(member: Any) -> bool:
 
 def counterpart(name: str) -> Any:
     """The stub's object for ``farcall.ffi.Function.submit``, say; None for an object that is not native."""
+    found = _find(name)
+    if found is _OVERLOADED:  # typing replaces the function; its first overload has the docstring
+        return typing.get_overloads(getattr(native, name.rpartition(".")[2]))[0]
+    return found
+
+
+def _find(name: str) -> Any:
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
         try:

@@ -138,7 +138,7 @@ class Function:
     @property
     def __qualname__(self) -> str: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both refer to one native object, as ``==`` does."""
+        """Whether this and ``other`` are one native object, as ``==`` compares them."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -184,7 +184,7 @@ class Module:
                 names. It is an AttributeError and a KeyError.
         """
     def implements_function(self, name: str, /, query_imports: bool = False) -> bool:
-        """Whether a function of that name exists."""
+        """Whether a function ``name`` exists; with ``query_imports`` also in an imported module."""
     def function_names(self) -> list[str]:
         """The names of all functions, sorted."""
     def as_torch_op(
@@ -197,12 +197,27 @@ class Module:
     ) -> TorchOps:
         """Register the functions as operators ``torch.ops.<namespace>.<name>``.
 
+        Args:
+            namespace: A Python identifier.
+            functions: The functions to register; None: all that torch's schemas can express. The result's
+                ``skipped`` lists the others with the reasons.
+            fake: By function name, a function that returns tensors of the right shapes without computing. An
+                artifact's functions need none, nor do functions without results.
+            mutates: By function name, the parameters that the kernel writes, by name or position; None: all
+                tensors except those that the metadata marks as read-only.
+
         Arguments, result and errors are those of :func:`farcall.ffi._torch_ops.as_torch_op`.
         """
     def get_function_metadata(self, name: str, /, query_imports: bool = False) -> dict[str, Any] | None:
-        """A function's metadata, read from the library's JSON; None if there is none."""
+        """The metadata of the function ``name``, read from the library's JSON; None if there is none.
+
+        With ``query_imports``, the function may be one of an imported module.
+        """
     def get_function_doc(self, name: str, /, query_imports: bool = False) -> str | None:
-        """The function's documentation; None without one."""
+        """The documentation of the function ``name``; None without one.
+
+        With ``query_imports``, the function may be one of an imported module.
+        """
     def import_module(self, module: Module, /) -> None:
         """Make another module's functions reachable from this one.
 
@@ -218,7 +233,7 @@ class Module:
             RuntimeError: The module has no ``save`` function.
         """
     def inspect_source(self, format: str = "", /) -> str:
-        """The source that the module keeps, or an empty str."""
+        """The source that the module keeps, in the ``format`` that its kind knows, or an empty str."""
     def __call__(self, *args: Any) -> Any: ...
     def __getitem__(self, name: str, /) -> Function: ...
     def __contains__(self, name: object, /) -> bool: ...
@@ -236,7 +251,7 @@ class Module:
     def _repr_html_(self) -> str: ...
     def __getattr__(self, name: str, /) -> Function: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both refer to one native object, as ``==`` does."""
+        """Whether this and ``other`` are one native object, as ``==`` compares them."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -253,7 +268,7 @@ class Object:
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both refer to one native object, as ``==`` does."""
+        """Whether this and ``other`` are one native object, as ``==`` compares them."""
 
 @final
 class Tensor:
@@ -313,7 +328,7 @@ class Tensor:
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def same_as(self, other: object, /) -> bool:
-        """Whether both refer to one native object, as ``==`` does."""
+        """Whether this and ``other`` are one native object, as ``==`` compares them."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -387,7 +402,7 @@ class Device:
     def __hash__(self) -> int: ...
 
 def load_module_from_bytes(kind: str, data: bytes, /) -> Module:
-    """Make a module of this kind from bytes, with the registered loader.
+    """Make a module of this ``kind`` from ``data``, with the registered loader.
 
     Raises:
         RuntimeError: No loader is registered for this kind.
@@ -497,7 +512,7 @@ def from_dlpack(x: Any, /, *, require_alignment: int = ..., require_contiguous: 
     """
 
 def convert(x: Any, /) -> Any:
-    """Convert a value as for native code: an array to a Tensor, a callable to a Function, a list to a tuple.
+    """Convert ``x`` as for native code: an array to a Tensor, a callable to a Function, a list to a tuple.
 
     Raises:
         TypeError, ValueError, OverflowError: The value cannot be passed to native code.
@@ -609,11 +624,26 @@ class Channel:
     def __new__(cls, fd: int, out: int = ...) -> Self: ...
     @property
     def closed(self) -> bool: ...
-    def receive(self, size: int, deadline: float | None = ..., /) -> bytes: ...
-    def receive_into(self, buffer: bytearray | memoryview, deadline: float | None = ..., /) -> int: ...
-    def send(self, data: bytes | bytearray | memoryview, deadline: float | None = ..., /) -> None: ...
-    def finish(self) -> None: ...
-    def close(self) -> None: ...
+    def receive(self, size: int, deadline: float | None = ..., /) -> bytes:
+        """At least one byte and at most ``size``; empty when the peer has finished.
+
+        Raises:
+            DeadlineExceededError: Nothing arrived before the ``deadline``; the channel stays usable.
+            ConnectionLostError: The connection broke, or the channel is closed.
+        """
+    def receive_into(self, buffer: bytearray | memoryview, deadline: float | None = ..., /) -> int:
+        """Like ``receive``, into ``buffer``, with the same ``deadline``; returns the number of bytes."""
+    def send(self, data: bytes | bytearray | memoryview, deadline: float | None = ..., /) -> None:
+        """Send all of ``data``, before the ``deadline``.
+
+        Raises:
+            DeadlineExceededError: Not sent in time; how much was sent is unknown.
+            ConnectionLostError: The peer is gone, or the channel is closed.
+        """
+    def finish(self) -> None:
+        """Send nothing more. The other direction stays open."""
+    def close(self) -> None:
+        """Close both directions. May be called again, and from another thread."""
 
 @final
 class SharedChannel(Channel):
@@ -799,7 +829,7 @@ class Call:
             Exception: the error of the call itself.
         """
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait; return the exception, or None if the call succeeded."""
+        """Wait, for at most ``timeout`` seconds; return the exception, or None if the call succeeded."""
     def done(self) -> bool: ...
     def running(self) -> bool: ...
     def cancelled(self) -> bool: ...
@@ -827,7 +857,9 @@ class Pipeline:
             ValueError: ``function`` belongs to another session.
         """
     def map(self, function: Function, items: Iterable[Any], /) -> list[Any]:
-        """The results of ``function(item)``, in order; a tuple is passed as several arguments.
+        """The results of ``function(item)`` for all ``items``, in order.
+
+        An item that is a tuple is passed as several arguments.
 
         The first error ends it, and is raised.
         """

@@ -25,7 +25,10 @@ class Artifact:
 
     @classmethod
     def temporary(cls, name: str, manifest: Manifest) -> Artifact:
-        """An artifact without a file yet; the file that it adopts lives as long as the object."""
+        """An artifact with this ``name`` and ``manifest``, without a file yet.
+
+        The file that it adopts lives as long as the object.
+        """
         folder = tempfile.mkdtemp(prefix="farcall-artifact-")
         artifact = cls(Path(folder) / name, manifest)
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)

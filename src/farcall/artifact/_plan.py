@@ -124,6 +124,9 @@ class Plan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.
 
+        Args:
+            path: the file to write.
+
         Raises:
             UsageError: the file cannot be written.
         """

@@ -52,6 +52,9 @@ def get(name: str) -> Backend:
 def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
     """The Backend objects for names and objects, in the given order, which is that of priority.
 
+    Args:
+        backends: names that :func:`get` accepts, Backend objects, or one text with names between commas.
+
     Raises:
         BackendError: A backend is missing or is not a Backend, two have the same name, or there are none.
     """

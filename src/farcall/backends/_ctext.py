@@ -44,12 +44,12 @@ def c_type(dtype: ir.DataType | None) -> str:
 
 
 def itemsize(dtype: ir.DataType | None) -> int:
-    """The size of one element in bytes, for the dtypes that :func:`c_type` accepts."""
+    """The size of one element of ``dtype`` in bytes, for those that :func:`c_type` accepts."""
     return dtype.bitwidth // 8  # type: ignore[union-attr]
 
 
 def c_symbol(name: str) -> str:
-    """The C variable that holds the size of a symbol (names of symbols are identifiers)."""
+    """The C variable that holds the size of the symbol ``name`` (an identifier)."""
     return f"s_{name}"
 
 

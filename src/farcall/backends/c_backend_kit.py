@@ -80,7 +80,7 @@ class Code:
         self._indent = indent
 
     def line(self, text: str) -> None:
-        """Add one line, or several that are separated by newlines."""
+        """Add ``text``: one line, or several that are separated by newlines."""
         pad = "  " * self._indent
         self.lines.extend(pad + part if part else part for part in text.split("\n"))
 
@@ -192,7 +192,7 @@ class RegionWriter(FunctionWriter):
         return f"((const {kind}*)(const void*){name})"
 
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
-        """The name of a pointer to ``count`` uninitialized elements that nothing else uses."""
+        """The name of a pointer to ``count`` uninitialized elements of ``dtype`` that nothing else uses."""
         return self._workspace_pointer(f"{c_type(dtype)}* restrict", self._reserve(count * itemsize(dtype)))
 
     def place(self, offset: Dim) -> str:

@@ -52,26 +52,29 @@ class DeviceMemory(Protocol):
         """
 
     def allocate(self, index: int, nbytes: int, /) -> int:
-        """Allocate ``nbytes`` zeroed bytes (possibly 0), aligned to 64 bytes; returns their address.
+        """Allocate ``nbytes`` zeroed bytes (possibly 0) on the device ``index``.
+
+        Returns:
+            Their address, a multiple of 64.
 
         Raises:
             MemoryError: the device has not enough free memory.
         """
 
     def release(self, index: int, address: int, /) -> None:
-        """Release an allocation. farcall calls this once for each."""
+        """Release the allocation at ``address`` of the device ``index``. farcall calls this once for each."""
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
-        """Copy bytes from the CPU to the device. ``data`` is borrowed: the driver must not keep it."""
+        """Copy ``data`` to ``address`` on the device ``index``. It is borrowed: do not keep it."""
 
     def read(self, index: int, address: int, out: memoryview, /) -> None:
-        """Copy bytes from the device into ``out``, which is borrowed: the driver must not keep it."""
+        """Copy from ``address`` on the device ``index`` into ``out``, which is borrowed: do not keep it."""
 
     def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
-        """Copy within a device. The ranges may overlap."""
+        """Copy ``nbytes`` from ``source`` to ``to`` on the device ``index``. The ranges may overlap."""
 
     def synchronize(self, index: int, /) -> None:
-        """Return when the device has finished its work."""
+        """Return when the device ``index`` has finished its work."""
 
 
 class _Numbered:

@@ -57,7 +57,7 @@ class Partition:
         return partitioned_model(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`to_model` to a file, atomically."""
+        """Write :meth:`to_model` to the file ``path``, atomically."""
         from farcall.graph._export import save_model
 
         save_model(self.to_model(), path)

@@ -110,17 +110,17 @@ def ceildiv(a: Dim, b: int) -> Dim:
 
 
 def minimum(a: Dim, b: Dim) -> Dim:
-    """The smaller of two dims."""
+    """The smaller of the dims ``a`` and ``b``."""
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else fold(sympy.Min(a, b))
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
-    """The larger of two dims."""
+    """The larger of the dims ``a`` and ``b``."""
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else fold(sympy.Max(a, b))
 
 
 def same(a: Dim, b: Dim) -> bool:
-    """Whether two dims are provably equal for every binding of their symbols."""
+    """Whether ``a`` and ``b`` are provably equal for every binding of their symbols."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     if a == b:
@@ -140,7 +140,7 @@ def _expanded_terms(dim: sympy.Expr) -> int:
 
 
 def is_large(dim: Dim) -> bool:
-    """Whether an expression is too large: each of a chain of operators can double it."""
+    """Whether the expression ``dim`` is too large: each of a chain of operators can double it."""
     return not isinstance(dim, int) and _has_many_parts(dim)
 
 
@@ -256,7 +256,7 @@ def parse(text: str) -> Dim:
 
 
 def text(dims: Iterable[Dim]) -> tuple[int | str, ...]:
-    """Dims as plain data: ints stay, expressions become text that :func:`parse` reads."""
+    """``dims`` as plain data: ints stay, expressions become text that :func:`parse` reads."""
     return tuple(dim if isinstance(dim, int) else str(dim) for dim in dims)
 
 

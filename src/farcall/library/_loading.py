@@ -70,6 +70,9 @@ def load_module(path: str | os.PathLike[str]) -> Module:
 def inspect(path: str | os.PathLike[str]) -> Manifest:
     """The manifest of an artifact for any target. The file is read and checked, but never loaded.
 
+    Args:
+        path: the path of the file.
+
     Raises:
         MissingFileError: there is no such file.
         UsageError: the file cannot be read.

@@ -100,6 +100,10 @@ def default_token_file() -> Path:
 def check_carrier(presented: str | None, address: Address) -> None:
     """Refuse a token that came in plain text, because others may have read it on the way.
 
+    Args:
+        presented: the client's token; None: it has none, which is allowed here.
+        address: at which the client connected.
+
     Raises:
         AccessDeniedError: the token came in plain text.
     """
@@ -186,6 +190,10 @@ class TokenFile:
     def admit(self, presented: str | None, now: float | None = None) -> Grant:
         """The rights of a client that presents a token.
 
+        Args:
+            presented: the token, as ``NAME.SECRET``; None: the client has none.
+            now: the time in seconds since 1970; None: this machine's clock.
+
         Raises:
             AccessDeniedError: the token is missing, wrong or expired. The message does not tell a wrong name
                 from a wrong secret.
@@ -213,6 +221,10 @@ class TokenFile:
 
         While the file cannot be used (it may be half written), its previous content still holds for 10 s.
         Meanwhile the server admits no client.
+
+        Args:
+            grant: the rights of the session.
+            now: the time in seconds since 1970; None: this machine's clock.
         """
         token = grant.token
         if token is None:
@@ -280,6 +292,10 @@ class TokenFile:
 
 def parse_tokens(data: bytes, where: str) -> dict[str, Token]:
     """Decode the content of a token file.
+
+    Args:
+        data: the content.
+        where: the name of the file in errors.
 
     Raises:
         UsageError: the content is not that of a token file, or larger than 1 MiB.

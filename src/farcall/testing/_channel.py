@@ -27,7 +27,7 @@ class ByteChannel(Protocol):
     """
 
     def send(self, data: bytes, deadline: float | None = None, /) -> None:
-        """Send all of ``data``, which may be empty; may wait for the peer to make room.
+        """Send all of ``data``, which may be empty; may wait until ``deadline`` for the peer to make room.
 
         Raises:
             DeadlineExceededError: not sent in time; how much was sent is not known.
@@ -36,6 +36,8 @@ class ByteChannel(Protocol):
 
     def receive(self, size: int, deadline: float | None = None, /) -> bytes:
         """At least one byte and at most ``size``; ``b""`` once the peer has finished and all was received.
+
+        ``deadline`` is a time of the channel's clock; None waits as long as it takes.
 
         Raises:
             DeadlineExceededError: nothing came in time; the channel stays usable.

@@ -46,7 +46,7 @@ class NullDevice:
     # ---- the driver's methods: see farcall.ffi.DeviceMemory
 
     def attribute(self, index: int, name: str, /) -> int | str | None:
-        """The memory of a device, its name, and whether it exists."""
+        """The memory of the device ``index``, its name, and whether it exists."""
         exists = 0 <= index < self.count
         if name == "exist" or not exists:
             return int(exists) if name == "exist" else None
@@ -57,7 +57,7 @@ class NullDevice:
         return "null device" if name == "device_name" else None
 
     def allocate(self, index: int, nbytes: int, /) -> int:
-        """Allocate zeroed bytes at an address that is never used again."""
+        """Allocate ``nbytes`` zeroed bytes on the device ``index``, at an address that is never reused."""
         with self._lock:
             free = self.memory_bytes - self._allocated(index)
             if nbytes > free:
@@ -72,7 +72,7 @@ class NullDevice:
             return address
 
     def release(self, index: int, address: int, /) -> None:
-        """Free a block."""
+        """Free the block at ``address`` of the device ``index``."""
         with self._lock:
             at = bisect.bisect_left(self._starts, address)
             if at == len(self._starts) or self._starts[at] != address or self._blocks[at][0] != index:
@@ -82,22 +82,22 @@ class NullDevice:
             del self._starts[at], self._blocks[at]
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
-        """Copy bytes from the CPU to the device."""
+        """Copy ``data`` from the CPU to ``address`` on the device ``index``."""
         with self._lock:
             self._span(index, address, data.nbytes)[:] = data
 
     def read(self, index: int, address: int, out: memoryview, /) -> None:
-        """Copy bytes from the device to the CPU."""
+        """Copy from ``address`` on the device ``index`` into ``out``."""
         with self._lock:
             out[:] = self._span(index, address, out.nbytes)
 
     def copy(self, index: int, to: int, source: int, nbytes: int, /) -> None:
-        """Copy bytes within a device."""
+        """Copy ``nbytes`` from ``source`` to ``to`` on the device ``index``."""
         with self._lock:
             self._span(index, to, nbytes)[:] = bytes(self._span(index, source, nbytes))
 
     def synchronize(self, index: int, /) -> None:
-        """Do nothing: each method finishes its work before it returns."""
+        """Do nothing for any ``index``: each method finishes its work before it returns."""
 
     # ---- for tests
 
@@ -116,7 +116,7 @@ class NullDevice:
         return np.frombuffer(span, plain).reshape(shape)
 
     def allocated(self, index: int = 0) -> int:
-        """The number of bytes that are allocated on a device now."""
+        """The number of bytes that are allocated on the device ``index`` now."""
         with self._lock:
             return self._allocated(index)
 

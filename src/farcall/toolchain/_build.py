@@ -64,7 +64,9 @@ def include_dir() -> Path:
 def compile_sources(
     compiler: Compiler, target: Target, sources: Sequence[Source], progress: Report | None = None
 ) -> list[Path]:
-    """Compile ``sources``, several at once, and return their objects (files in the cache), in order.
+    """Compile ``sources`` for ``target``, several at once.
+
+    Returns their objects, files in the cache, in order.
 
     ``progress`` is told about the phase ``compile``.
 
@@ -142,7 +144,9 @@ def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -
 
 
 def assemble(compiler: Compiler, target: Target, text: str, folder: Path, name: str) -> Path:
-    """Assemble ``text`` to the object ``name`` in ``folder``, which also has its ``.incbin`` files.
+    """Assemble ``text`` for ``target`` with ``compiler``, to the object ``name`` in ``folder``.
+
+    The folder also has the ``.incbin`` files of the text.
 
     The cache does not keep the object: assembling costs milliseconds, and the data would be stored twice.
 
@@ -164,7 +168,7 @@ def link_shared(
     flags: Sequence[str] = (),
     progress: Report | None = None,
 ) -> None:
-    """Link ``objects`` to the shared library ``output``.
+    """Link ``objects`` for ``target`` to the shared library ``output``; ``compiler`` gets the ``flags``, too.
 
     ``progress`` is told about the phase ``link``.
 
@@ -194,6 +198,8 @@ def compile_shared(
     sources: Sequence[Source], output: Path, target: Target | None = None, flags: Sequence[str] = ()
 ) -> None:
     """Compile and link ``sources`` to the shared library ``output``, which appears complete or not at all.
+
+    ``target`` is the machine to compile for; None: this one.
 
     The loader supplies the runtime's functions (``TVMFFIErrorSetRaisedFromCStr``, ...). For kernels that call
     them, pass ``flags=["-Wl,-z,undefs"]``.

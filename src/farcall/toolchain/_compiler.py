@@ -139,7 +139,7 @@ def find_compiler(target: Target | None = None, language: str = "c") -> Compiler
 
 
 def compiler_identity(language: str) -> str:
-    """A text that changes when :func:`find_compiler` would find another compiler for this machine.
+    """A text that changes when :func:`find_compiler` would find another compiler of ``language``, here.
 
     It consists of the file's name, size and time. It starts no process, so a look-up in a cache takes
     microseconds.

@@ -68,7 +68,7 @@ class Address:
 
 @functools.lru_cache(maxsize=256)  # connect() parses a URL several times, and a program has few servers
 def parse_address(url: str) -> Address:
-    """Parse a URL. ``HOST:PORT`` alone means TCP.
+    """Parse ``url``. ``HOST:PORT`` alone means TCP.
 
     Raises:
         UsageError: the URL is not valid; the message shows the expected form.

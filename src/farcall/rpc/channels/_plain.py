@@ -32,5 +32,5 @@ def listen_plain(address: Address) -> Listener:
 
 
 async def open_plain(address: Address, arrival: Arrival) -> Accepted:
-    """The connection of an arrival that speaks farcall's protocol from its first byte."""
+    """The connection of an ``arrival`` at ``address`` that speaks farcall's protocol from its first byte."""
     return Accepted(address, arrival.socket, arrival.peer)

@@ -31,8 +31,8 @@ class Tls:
 
     @classmethod
     def of(cls, prefix: str | Path) -> Tls:
-        """The files as `farcall cert` names them: ``certs/client`` stands for ``certs/client.pem``,
-        ``certs/client.key`` and ``certs/ca.pem``.
+        """The files as `farcall cert` names them: the ``prefix`` ``certs/client`` stands for
+        ``certs/client.pem``, ``certs/client.key`` and ``certs/ca.pem``.
         """
         path = Path(prefix)
         return cls(path.with_name("ca.pem"), Path(f"{path}.pem"), Path(f"{path}.key"))

@@ -39,7 +39,10 @@ class RemoteModule(_core.RemoteRef):
 
     @classmethod
     def loaded(cls, remote: Remote, name: str, file: str, signatures: Mapping[str, Signature]) -> Self:
-        """Load a file of the session's folder; ``file`` is its name on the client."""
+        """Load the file ``name`` of the session's folder; ``file`` is its name on the client.
+
+        ``remote`` is the session's, ``signatures`` are those of the file's manifest.
+        """
         module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), file)
         module._remote = remote
         module._signatures = signatures
@@ -106,7 +109,7 @@ class RemoteModule(_core.RemoteRef):
         return self.get_function("main")(*args)
 
     def implements_function(self, name: str, query_imports: bool = True) -> bool:
-        """Whether the module has a function ``name``."""
+        """Whether the module has a function ``name``, with ``query_imports`` also in an imported module."""
         return self._find(name, query_imports) is not None
 
     def function_names(self) -> list[str]:
@@ -132,11 +135,14 @@ class RemoteModule(_core.RemoteRef):
         return self._remote.call_for(str, "ffi.ModuleGetKind", self)
 
     def inspect_source(self, format: str = "") -> str:
-        """The source code that the module keeps; empty if it keeps none."""
+        """The source code that the module keeps, in the ``format`` that it knows; empty if it keeps none."""
         return self._remote.call_for(str, "ffi.ModuleInspectSource", self, format)
 
     def get_function_metadata(self, name: str, query_imports: bool = False) -> dict[str, Any] | None:
-        """A function's metadata, read from the library's JSON; None if there is none."""
+        """The metadata of the function ``name``, read from the library's JSON; None if there is none.
+
+        With ``query_imports``, the function may be one of an imported module.
+        """
         helper = "ffi.ModuleGetFunctionMetadata"
         text = self._remote.call(helper, self, name, query_imports)
         return None if text is None else self._remote.parse(dict, helper, text)

@@ -237,7 +237,11 @@ class Session:
         return RemoteDevice(self._remote, _core.Device(device))
 
     def cpu(self, index: int = 0) -> RemoteDevice:
-        """The server's CPU."""
+        """The server's CPU.
+
+        Args:
+            index: its number; 0 is the usual one.
+        """
         return self.device(_core.Device("cpu", index))
 
     def tensor(
@@ -266,7 +270,16 @@ class Session:
         dtype: Any = "float32",
         device: str | Device | RemoteDevice = "cpu:0",
     ) -> Tensor:
-        """An uninitialized tensor on the server."""
+        """An uninitialized tensor on the server.
+
+        Args:
+            shape: its dims; an int stands for one dim.
+            dtype: of its elements, as :class:`farcall.dtype` takes it.
+            device: the server's device that has the memory.
+
+        Raises:
+            RemoteError: the server has no such device, or not enough memory.
+        """
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         return self._endpoint.empty(dims, dtype, _plain(device))
 
@@ -339,11 +352,22 @@ class Session:
         return transfer.download(self._remote, name, self.features, progress)
 
     def remove(self, name: str) -> None:
-        """Delete a file in the session's folder."""
+        """Delete a file in the session's folder.
+
+        Args:
+            name: of the file, relative to that folder.
+
+        Raises:
+            RemoteError: there is no such file, or the name leads out of the folder.
+        """
         self._remote.call("tvm.rpc.server.remove", name)
 
     def listdir(self, name: str = ".") -> list[str]:
-        """The names in the session's folder, or in a folder of it."""
+        """The names in the session's folder, or in a folder of it.
+
+        Args:
+            name: of the folder, relative to the session's.
+        """
         text = self._remote.call_for(str, "tvm.rpc.server.listdir", name)
         return text.split(",") if text else []
 

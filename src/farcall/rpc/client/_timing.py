@@ -29,18 +29,22 @@ class Timing:
 
     @property
     def mean(self) -> float:
+        """The mean of the results, in seconds."""
         return statistics.fmean(self.results)
 
     @property
     def median(self) -> float:
+        """The median of the results, in seconds."""
         return statistics.median(self.results)
 
     @property
     def min(self) -> float:
+        """The shortest result, in seconds."""
         return min(self.results)
 
     @property
     def max(self) -> float:
+        """The longest result, in seconds."""
         return max(self.results)
 
     @property
@@ -155,7 +159,10 @@ class TimingOptions:
     def run(
         self, remote: Remote, module: Any, name: str, args: tuple[Any, ...], progress: Report | None = None
     ) -> Timing:
-        """Measure on a server: a function of a remote module, or (None) one that the server exports."""
+        """Measure the function ``name`` of a remote module, or (None) one that the server exports.
+
+        ``progress`` is told about the phase ``measure``.
+        """
         if progress is not None:
             return self._each(name, progress, lambda one: one.run(remote, module, name, args))
         there = tuple(_upload(remote, arg) for arg in args)
@@ -175,7 +182,7 @@ class TimingOptions:
     def run_here(
         self, function: Callable[..., Any], args: tuple[Any, ...], progress: Report | None = None
     ) -> Timing:
-        """Measure in this process."""
+        """Measure ``function`` in this process; ``progress`` is told about the phase ``measure``."""
         if progress is not None:
             name = str(getattr(function, "name", "") or getattr(function, "__name__", "the function"))
             return self._each(name, progress, lambda one: one.run_here(function, args))

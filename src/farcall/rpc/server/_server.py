@@ -300,6 +300,10 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
 
     There is no handshake, as TVM's pipes have none. Text that functions print goes to standard error.
 
+    Args:
+        init: ``"PKG.MOD:FUNC"``, called first; it registers the functions that the client may call.
+        limits: see :class:`Limits`.
+
     Raises:
         UsageError: ``init`` fails.
     """

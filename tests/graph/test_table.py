@@ -18,7 +18,8 @@ def net() -> Partition:
     return cut(text_model(NET), [OpBackend("npu", "", [Pattern("conv_relu", "Relu(Conv(x, w, b?))")]), C])
 
 
-def test_the_table() -> None:
+def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     lines = str(net()).splitlines()
     assert lines[0] == "net: 3 nodes in 2 regions (npu: 2 nodes, c: 1 node)"
     assert lines[1].split() == ["region", "backend", "nodes", "operators", "inputs", "outputs"]

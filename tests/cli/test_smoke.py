@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from farcall.cli import _values
-from farcall.rpc import Server, connect
+from farcall.rpc import Server, Session, connect
 from farcall.rpc.tokens import TokenFile
 
 from ..rpc.servers import INIT
@@ -180,3 +180,22 @@ def test_sessions_of_a_server_that_has_one(cli: Cli) -> None:
     outcome = cli("sessions", f"pipe:{sys.executable} -m farcall serve --stdio")
     assert outcome.code == 1
     assert "this server has one session, and keeps no list of them" in outcome.err
+
+
+def test_a_server_cannot_steer_the_terminal(cli: Cli, board: str) -> None:
+    outcome = cli("call", board, "test.fail", "ValueError", "\x1b]0;title\x07 and \u202e")
+    assert outcome.code == 1
+    assert "\\x1b]0;title\\x07 and \\u202e" in outcome.err
+    assert "\x1b" not in outcome.err
+
+
+def test_cp_takes_only_the_content_of_the_address(
+    cli: Cli, board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a.bin").write_bytes(b"mine")
+    address = cli("cp", "-q", "a.bin", board).out.strip()
+    monkeypatch.setattr(Session, "download", lambda *args, **options: b"other")
+    outcome = cli("cp", address, "b.bin")
+    assert outcome.code == 1
+    assert "sent another content than the one of this address" in outcome.err
+    assert not Path("b.bin").exists()

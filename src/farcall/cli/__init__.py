@@ -107,7 +107,7 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        click.echo(_explain(error), err=True)
+        click.echo(_talk.safe(_explain(error)), err=True)
         sys.exit(_exit.exit_code(error))
 
 

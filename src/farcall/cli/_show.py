@@ -22,7 +22,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     would break ``grep``.
     """
     right = [name.endswith(">") for name in columns]
-    cells = [[name.rstrip(">") for name in columns], *([str(cell) for cell in row] for row in rows)]
+    cells = [
+        [name.rstrip(">") for name in columns],
+        *([_talk.safe(str(cell)) for cell in row] for row in rows),
+    ]
     if not _talk.rich_output() or not _rich_table(title, right, cells):
         click.echo(f"{title}\n{plain_table(right, cells)}")
 

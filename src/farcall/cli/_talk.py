@@ -89,6 +89,11 @@ def note(text: str) -> None:
         click.echo(text, err=True)
 
 
+def safe(text: str) -> str:
+    """``text`` for a terminal: escapes from a server must not move its cursor or change its title."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
 def rich_output(stream: str = "stdout") -> bool:
     """Whether a stream shows lines and colours (``FORCE_COLOR``: see force-color.org)."""
     if _color != "auto":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any
 
 import click
 
-from farcall.cli import _complete, _show, _values
+from farcall.cli import _complete, _show, _talk, _values
 from farcall.cli._access import Access, access_options
 from farcall.cli._settings import setting
 from farcall.errors import FarcallError, UsageError
@@ -55,7 +56,8 @@ def command(
             facts = {"on": place, "function": function, "seconds": seconds, "result": _values.plain(result)}
             _show.as_json("call", facts)
         elif output is None:
-            click.echo(_values.shown(result))
+            text = _values.shown(result)
+            click.echo(_talk.safe(text) if sys.stdout.isatty() else text)
         _show.note(f"{function} on {place}: {seconds * 1e3:.3f} ms")
 
 
@@ -90,4 +92,5 @@ def _result(called: Callable[..., Any], function: str, values: list[Any]) -> Any
     except (FarcallError, TypeError, ValueError, OSError):
         raise
     except Exception as error:  # of the function: its kind may be any of Python's
-        raise click.ClickException(f"`{function}` raised {type(error).__name__}: {error}") from error
+        text = _talk.safe(str(error))
+        raise click.ClickException(f"`{function}` raised {type(error).__name__}: {text}") from error

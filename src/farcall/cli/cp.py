@@ -12,7 +12,7 @@ import click
 from farcall.cli import _complete, _progress, _show
 from farcall.cli._access import Access, access_options
 from farcall.cli._settings import setting
-from farcall.errors import UsageError
+from farcall.errors import ProtocolError, UsageError
 
 _CONTENT = re.compile(
     r"(\d{1,20}-[0-9a-f]{32})\.([0-9a-f]{64})"
@@ -88,6 +88,8 @@ def _fetch(address: str, target: str, access: Access) -> tuple[str, int, float]:
         with _progress.shown() as progress:
             data = session.download(name, progress=progress)
         seconds = time.perf_counter() - start
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise ProtocolError(f"{url} sent another content than the one of this address")
     write_beside(file, data)
     return address, len(data), seconds
 

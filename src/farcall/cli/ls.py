@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from farcall.cli import _show
+from farcall.cli import _show, _talk
 from farcall.cli._access import Access, access_options, url_argument
 from farcall.cli._settings import setting
 
@@ -30,7 +30,7 @@ def command(url: str, access: Access, json_: bool) -> None:
         _show.as_json("ls", facts)
         return
     for name in names:
-        click.echo(name)
+        click.echo(_talk.safe(name))
     none = "" if names else "; the server registers functions in the function of --init"
     _show.note(f"{len(names)} functions on {url}{none}; devices: {', '.join(devices)}")
 

@@ -109,9 +109,14 @@ def test_repeats_begin_where_few_values_cross() -> None:
 
 def test_blocks_with_other_links_inside_are_not_equal() -> None:
     labels = list("abc" * 6)
-    same = [(3 * k, 3 * k + 1) for k in range(6)]
+    same = [(3 * k, 3 * k + 1) for k in range(6)] + [(3 * k + 1, 3 * k + 3) for k in range(5)]
     assert [found.count for found in repeats(labels, same)] == [6]
     assert [found.count for found in repeats(labels, [*same, (9, 11)])] == [3]
+
+
+def test_short_blocks_side_by_side_are_no_repeat() -> None:
+    assert repeats(["a"] * 12, []) == []
+    assert repeats(["a"] * 12, [(i, i + 1) for i in range(11)]) == [Repeat(0, 1, 12)]
 
 
 def test_sections_end_where_few_values_cross() -> None:

@@ -92,7 +92,10 @@ def _gathered(diagram: Diagram, parts: list[Group | int]) -> list[Group | int]:
 
 
 def _hide(root: Group) -> None:
-    """Fold the largest groups until at most :data:`SHOWN` boxes are visible."""
+    """Fold parts of long groups, then the largest groups, until at most :data:`SHOWN` boxes are visible."""
+    if root.shown() > SHOWN:
+        for group in root.walk():
+            group.folded = group.folded or group.kind == "section"
     groups = [group for group in root.walk() if group.kind in ("region", "section", "block", "repeat")]
     for group in sorted(groups, key=lambda one: (-one.shown(), one.start)):
         if root.shown() <= SHOWN:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 _CANDIDATES = 24  # block lengths that are tried
 _WINDOW = 3  # labels that must be equal for two places to suggest a length
+_LONG = 4  # items of a block, below which blocks must read from each other
 _SMALLEST = 6  # items that folding must save; twice as many, if only one block is folded
 
 
@@ -107,11 +108,24 @@ def _equal(repeat: Repeat, inner: dict[int, list[int]]) -> list[Repeat]:
     """The parts of a repeat whose blocks have the same links inside."""
     forms = [_form(repeat, block, inner) for block in range(repeat.count)]
     borders = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(forms)) if a != b), repeat.count]
-    return [
+    parts = [
         Repeat(repeat.start + low * repeat.length, repeat.length, high - low)
         for low, high in pairwise(borders)
-        if high - low > 1
     ]
+    return [part for part in parts if part.count > 1 and (part.length >= _LONG or _is_chain(part, inner))]
+
+
+def _is_chain(repeat: Repeat, inner: dict[int, list[int]]) -> bool:
+    """Whether each block reads from the one before. Short blocks side by side are equal by chance."""
+    starts = range(repeat.start + repeat.length, repeat.stop, repeat.length)
+    return all(
+        any(
+            start - repeat.length <= source < start
+            for k in range(repeat.length)
+            for source in inner.get(start + k, ())
+        )
+        for start in starts
+    )
 
 
 def _form(repeat: Repeat, block: int, inner: dict[int, list[int]]) -> list[list[int]]:

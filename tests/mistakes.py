@@ -72,6 +72,10 @@ MISTAKES: dict[str, Mistake] = {
     "a model that is missing": lambda w: fc.partition(w.folder / "nothing.onnx"),
     "a model where a library is expected": lambda w: fc.load_module(w.model),
     "a file that is missing for a server": lambda w: w.session.load_module(w.folder / "nothing.so"),
+    "a C++ file that is missing": lambda w: fc.cpp.load("missing", cpp_files=str(w.folder / "nothing.cpp")),
+    "a certificate that is missing": lambda w: fc.connect(
+        "tls://127.0.0.1:1", tls=fc.rpc.Tls.of(w.folder / "certs" / "client")
+    ),
     # calls
     "a number in place of a tensor": lambda w: w.add(X, 7),
     "an argument too many": lambda w: w.add(X, X, 7),

@@ -107,6 +107,16 @@ def test_wrong_names_are_explained(files: Path, texts: list[str], problem: str) 
     assert error.match(problem)
 
 
+def test_objects_are_no_numbers(files: Path) -> None:
+    """numpy's message would advise to load the file as a pickle, which can run code."""
+    np.save(files / "objects.npy", np.array([{}, None], dtype=object))
+    with pytest.raises(
+        click.UsageError, match=r"objects\.npy holds Python objects; save an array of numbers"
+    ) as error:
+        read_inputs(NESTED, ["tokens.ids.0=objects.npy", *TOKENS[1:]])
+    assert "pickle" not in error.value.message
+
+
 def test_what_no_file_holds(files: Path) -> None:
     with pytest.raises(click.UsageError, match="call the function from Python"):
         read_inputs(Signature.of({"f": "function"}), ["f=a.npy"])

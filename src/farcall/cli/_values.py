@@ -49,8 +49,12 @@ def load_array(file: str) -> np.ndarray:
         raise click.BadParameter(f"no such file: {file}; write an array into it with numpy.save") from None
     except OSError as error:
         raise click.BadParameter(f"{file}: {error.strerror or error}") from None
-    except (ValueError, EOFError):  # numpy's text advises to load it as a pickle, which could run code
-        raise click.BadParameter(f"{file} is not a .npy array; write it with numpy.save") from None
+    except (ValueError, EOFError) as error:  # numpy advises to load it as a pickle, which could run code
+        if str(error).startswith("Object arrays"):
+            problem = "holds Python objects; save an array of numbers, such as x.astype('float32')"
+        else:
+            problem = "is not a .npy array; write it with numpy.save"
+        raise click.BadParameter(f"{file} {problem}") from None
     if not isinstance(array, np.ndarray):
         raise click.BadParameter(f"{file} holds several arrays; save one array in it")
     return array

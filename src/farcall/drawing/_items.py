@@ -16,6 +16,7 @@ HEAD = 26.0  # height of a card's heading
 PAD = 14.0  # between a card's border and its content
 ARROW = 7.0  # length of an arrowhead
 FONT, SMALL = 12.0, 10.5  # sizes of text, in pixels
+SKEW = 100.0  # difference between the left and right part of a card, up to which both get the same space
 _GAP_X = 11.0  # on each side of an item
 
 
@@ -181,8 +182,10 @@ class Card(Item):
         if self.group.folded:
             return -self.need_folded / 2, self.need_folded / 2
         low, high = self.level.hull()
-        sides = [-self.need / 2, self.need / 2, low - self.middle - PAD, high - self.middle + PAD]
-        return min(sides), max(sides)
+        low, high = low - self.middle - PAD, high - self.middle + PAD
+        if abs(low + high) < SKEW:  # nearly symmetric: make it so
+            low, high = min(low, -high), max(high, -low)
+        return min(low, -self.need / 2), max(high, self.need / 2)
 
     def shown(self) -> list[Label]:
         return [label for label in self.labels if not (self.group.folded and label.crowded)]
@@ -194,7 +197,7 @@ class Card(Item):
 
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     if abs(to_x - x) < 0.5:
-        return ""
+        return f"L{number(to_x)},{number(to_y)}"
     level = number((y + to_y) / 2)
     return f"V{number(y)}C{number(x)},{level} {number(to_x)},{level} {number(to_x)},{number(to_y)}"
 

@@ -9,7 +9,21 @@ from itertools import pairwise
 
 from farcall.drawing import _text
 from farcall.drawing._diagram import Box, Diagram, Value, Wire
-from farcall.drawing._items import FONT, LINE, PAD, SMALL, Card, Door, Item, Label, Level, Line, Node, Port
+from farcall.drawing._items import (
+    FONT,
+    LINE,
+    PAD,
+    SKEW,
+    SMALL,
+    Card,
+    Door,
+    Item,
+    Label,
+    Level,
+    Line,
+    Node,
+    Port,
+)
 from farcall.drawing._layers import Layers, Link, layered
 from farcall.drawing._outline import Group, outline, summary
 
@@ -69,11 +83,10 @@ class _Builder:
         short = _text.shorten(summary(self.diagram, group), 44)
         need = _text.width(title, FONT, bold=True) + _text.width(note, SMALL) + 46
         folded = max(need, _text.width(short, SMALL) + 2 * PAD)
-        low, high = level.hull()
         card = Card(
             group=group, level=level, title=title, note=note, summary=short, need=need, need_folded=folded
         )
-        card.middle = (low + high) / 2
+        card.middle = _axis(level)
         for leaving in (False, True):
             self._add_doors(card, leaving=leaving)
         card.labels = self._labels(card, set(labelled))
@@ -122,6 +135,14 @@ class _Builder:
         if group.kind == "ends":
             return ""
         return count
+
+
+def _axis(level: Level) -> float:
+    """The position at which a card stands: that of its ports, if they are in one line near the middle."""
+    low, high = level.hull()
+    middle = (low + high) / 2
+    ports = {item.x for item in level.items if isinstance(item, Port)}
+    return ports.pop() if len(ports) == 1 and abs(min(ports) - middle) < SKEW / 2 else middle
 
 
 def _spread(node: Node, texts: dict[int, str], labelled: Sequence[int]) -> None:

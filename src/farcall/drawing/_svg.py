@@ -173,7 +173,7 @@ class _Writer:
 
     def _data(self, top: float, legend: float) -> dict[str, Any]:
         """The numbers from which the script computes positions anew."""
-        sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW}
+        sizes = {"head": HEAD, "line": LINE, "pad": _items.PAD, "arrow": _items.ARROW, "skew": _items.SKEW}
         return {
             **sizes,
             "margin": MARGIN,

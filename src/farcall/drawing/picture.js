@@ -18,8 +18,10 @@
     if (!item.level) return item.reach;
     const need = item.need[item.folded ? 1 : 0] / 2;
     if (item.folded) return [-need, need];
-    const [low, high] = span(item.level);
-    return [Math.min(-need, low - item.center - scene.pad), Math.max(need, high - item.center + scene.pad)];
+    let [low, high] = span(item.level);
+    [low, high] = [low - item.center - scene.pad, high - item.center + scene.pad];
+    if (Math.abs(low + high) < scene.skew) [low, high] = [Math.min(low, -high), Math.max(high, -low)];
+    return [Math.min(-need, low), Math.max(need, high)];
   }
 
   function reach(item) {
@@ -100,7 +102,8 @@
       row += 1;
       const last = row === target.row, end = level.tops[row] - (last && !target.port ? scene.arrow : 0);
       const start = bottom(row - 1) + level.drops[row - 1], middle = text((start + end) / 2);
-      if (Math.abs(next - x) >= 0.5) path += `V${text(start)}C${text(x)},${middle} ${text(next)},${middle} ${text(next)},${text(end)}`;
+      if (Math.abs(next - x) < 0.5) path += `L${text(next)},${text(end)}`;
+      else path += `V${text(start)}C${text(x)},${middle} ${text(next)},${middle} ${text(next)},${text(end)}`;
       path += `V${text(last ? target.y : bottom(row))}`;
       x = next;
     }

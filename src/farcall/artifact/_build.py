@@ -14,7 +14,9 @@ import msgspec
 
 from farcall import __version__
 from farcall._blame import blame
+from farcall._logs import Log
 from farcall._progress import Phase, Report
+from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
@@ -98,6 +100,7 @@ def _build(plan: Plan, target: Target, progress: Report | None) -> Artifact:
         _check_library(library, plan.regions, target, compiler)
         _seal(library)
         artifact.adopt(library)
+    Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
     return artifact
 
 

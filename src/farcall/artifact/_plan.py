@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from farcall._extras import require_compile
 from farcall._progress import Phase
+from farcall._texts import count
 from farcall.library._manifest import ModelInfo
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def partition(
     reading = Phase(progress, "read", 1, "models", "reading the model")
     loaded = load_model(model)
     nodes = len(loaded.graph)
-    reading.end(f"{nodes:,} nodes")
-    cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {nodes:,} nodes")
+    reading.end(count(nodes, "node"))
+    cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {count(nodes, 'node')}")
     parts = cut(loaded, chosen)
     cutting.end(_summary(parts.regions))
     return Plan(parts, {backend.name: backend for backend in chosen}, _describe(model, loaded))
@@ -65,7 +66,7 @@ def _summary(regions: Sequence[Region]) -> str:
     """``3 regions: npu 2, c 1``."""
     counts = Counter(region.backend for region in regions)
     each = ", ".join(f"{backend} {count}" for backend, count in counts.items())
-    return f"{len(regions)} region{'s' * (len(regions) != 1)}: {each}"
+    return f"{count(len(regions), 'region')}: {each}"
 
 
 class Plan:

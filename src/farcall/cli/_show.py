@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from farcall._table import plain_table
+from farcall._texts import size
 from farcall.cli import _talk
 from farcall.cli._talk import note
 
@@ -66,16 +67,6 @@ def as_json_line(name: str, value: Mapping[str, Any], version: int = 1) -> None:
 def schema(name: str, version: int = 1) -> str:
     """The name of a command's schema: ``farcall.token-list/1``."""
     return f"farcall.{name.replace(' ', '-')}/{version}"
-
-
-def size(nbytes: float) -> str:
-    """``nbytes`` in a readable unit: ``183.4 KiB``."""
-    amount = float(nbytes)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
 
 
 def duration(seconds: float) -> str:

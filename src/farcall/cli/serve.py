@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from farcall.cli import _show
+from farcall.cli import _server_log, _show
 
 _File = click.Path(dir_okay=False, path_type=Path)
 _Seconds = click.FloatRange(min=0)
@@ -114,6 +116,12 @@ _STDIO = ("stdio", "init", "relay", "memory")  # the options that apply to one s
     help="Allow a public address without TLS. Anyone who reaches it can run code on this machine.",
 )
 @click.option(
+    "--metrics",
+    default=None,
+    metavar="HOST:PORT",
+    help="Show counters at http://HOST:PORT/metrics, in Prometheus' text format.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Log events to standard output, one JSON object a line."
 )
 def command(
@@ -137,6 +145,7 @@ def command(
     memory: int,
     drain: float,
     insecure: bool,
+    metrics: str | None,
     as_json: bool,
 ) -> None:
     """Serve sessions until interrupted. The first line on stdout is the address.
@@ -173,33 +182,29 @@ def command(
         _show.note(
             f"{tokens} has no token, so no client gets in; run `farcall token create NAME --file {tokens}`"
         )
-    rpc.serve_forever(
-        host=host,
-        port=port,
-        key=key,
-        init=init,
-        limits=limits,
-        urls=urls,
-        tls=Tls(ca, cert, cert_key) if cert else None,
-        tokens=tokens,
-        insecure=insecure,
-        log=_log_json if as_json else _log,
-        on_listening=_listening_json if as_json else _listening,
-    )
+    with contextlib.nullcontext() if as_json else _server_log.shown():
+        rpc.serve_forever(
+            host=host,
+            port=port,
+            key=key,
+            init=init,
+            limits=limits,
+            urls=urls,
+            tls=Tls(ca, cert, cert_key) if cert else None,
+            tokens=tokens,
+            insecure=insecure,
+            log=_log_json if as_json else None,
+            metrics=metrics,
+            on_listening=_listening_json if as_json else _listening,
+        )
 
 
-def _log_json(event: dict[str, object]) -> None:
-    click.echo(json.dumps(event))
+def _log_json(event: Mapping[str, object]) -> None:
+    click.echo(json.dumps({"schema": _show.schema("serve"), **event}))
 
 
 def _listening_json(url: str) -> None:
     _log_json({"event": "listening", "url": url})
-
-
-def _log(event: dict[str, object]) -> None:
-    """Print only faults, and the list of sessions that SIGUSR1 asks for."""
-    if event["event"] in ("fault", "session"):
-        click.echo(f"farcall serve: {event}", err=True)
 
 
 def _listening(url: str) -> None:

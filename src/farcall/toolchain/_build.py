@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from farcall._progress import Phase, Report
+from farcall._texts import count
 from farcall.errors import ToolchainError
 from farcall.toolchain._cache import cached, content_key
 from farcall.toolchain._compiler import Compiler, find_compiler
@@ -101,7 +102,7 @@ def run_jobs(jobs: Sequence[Callable[[], tuple[Path, bool]]], progress: Report |
 
 
 def _compiled(total: int, cached: int) -> str:
-    return f"{total} file{'s' * (total != 1)}" + (f", {cached} from the cache" if cached else "")
+    return count(total, "file") + (f", {cached} from the cache" if cached else "")
 
 
 def _finished(jobs: Sequence[Callable[[], T]]) -> Generator[tuple[int, T], None, None]:

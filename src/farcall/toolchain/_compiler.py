@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from farcall._logs import Log
 from farcall.errors import ToolchainError
 from farcall.toolchain._cache import content_key, user_cache
 from farcall.toolchain._target import Target
@@ -62,6 +63,7 @@ class Compiler:
         Raises:
             ToolchainError: the compiler failed; the message has its output.
         """
+        Log("toolchain").debug("%s: %s", what, shlex.join([*self.command, *arguments]))
         try:
             done = subprocess.run(
                 [*self.command, *arguments],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -11,7 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core, _html, errors
+from farcall._logs import Log
 from farcall._progress import Phase
+from farcall._texts import count, size
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
@@ -36,6 +39,8 @@ from farcall.rpc.shared._lines import kind_of
 if TYPE_CHECKING:
     from farcall._core import Device, Function, Pipeline, Tensor
     from farcall._progress import Report
+
+_numbers = itertools.count(1)  # of this process's sessions, in its logs
 
 # Features of the peer that change the endpoint's behaviour: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
@@ -68,12 +73,15 @@ class Session:
         self.server_limits: dict[str, Any] = {}
         self._connection = connection
         self._over: threading.Event | None = None
+        self._log: Log | None = None  # while the session is open
         way = " -> ".join(self.route)
         self._endpoint = _core.Endpoint(connection.begin(), way, Limits())
         self._remote = Remote(self._endpoint, way)
         self._endpoint.timeout = start_timeout
         self._begin(tuple(value for hop in onward for value in hop_values(hop)))
         self._endpoint.timeout = call_timeout
+        self._log = Log("rpc.session", next(_numbers))
+        self._log.info("opened with %s", way)
         tracing.opened(self)
 
     def _begin(self, constructor: tuple[Any, ...]) -> None:
@@ -403,6 +411,10 @@ class Session:
         tracing.closing(self)
         if self._over is not None:
             self._over.set()
+        if self._log is not None:
+            log, self._log, stats = self._log, None, self.stats
+            sent, received = size(stats.bytes_out), size(stats.bytes_in)
+            log.info("closed: %s, %s sent, %s received", count(stats.calls, "call"), sent, received)
         self._endpoint.close()
         self._connection.close()
 

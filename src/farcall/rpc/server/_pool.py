@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from farcall._logs import Log
 from farcall.errors import UsageError
 from farcall.rpc.server._output import OutputLog
 from farcall.rpc.server._status_page import StatusPage, page_file
@@ -112,6 +113,7 @@ class WorkerPool:
             raise
         zygote.listen()
         self._zygote = zygote
+        Log("rpc.pool").debug("the process that makes workers is ready")
         return zygote
 
     def close(self) -> None:
@@ -229,6 +231,7 @@ class _Zygote:
         if "forked" in message:
             if worker := self._workers.get(message["forked"]):
                 worker.pid = message["pid"]
+                Log("rpc.pool").debug("worker %d is process %d", worker.number, worker.pid)
         elif worker := self._workers.pop(message["ended"], None):
             worker.failure = message.get("error")
             _end(worker, message["status"])

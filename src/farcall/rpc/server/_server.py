@@ -9,10 +9,11 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from farcall.errors import UsageError
 from farcall.rpc.channels import Address, Channel, Listener, Tls, listen
@@ -20,6 +21,9 @@ from farcall.rpc.server._supervisor import Log, Supervisor
 from farcall.rpc.shared._handshake import check_key
 from farcall.rpc.shared._limits import Limits
 from farcall.rpc.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from farcall.rpc.server._metrics_page import MetricsPage
 
 
 def _check_arguments(
@@ -70,6 +74,30 @@ def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> Tok
     return file
 
 
+def _metrics_page(place: str | None) -> MetricsPage | None:
+    if place is None:
+        return None
+    from farcall.rpc.server._metrics_page import MetricsPage  # http.server takes 10 ms
+
+    return MetricsPage(place)
+
+
+@contextlib.contextmanager
+def _closing_on_error(page: MetricsPage | None) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _close((), page)
+        raise
+
+
+def _close(listeners: Sequence[Listener], page: MetricsPage | None) -> None:
+    for listener in listeners:
+        listener.close()
+    if page is not None:
+        page.close()
+
+
 class Server:
     """A server in this process's background; its sessions run in worker processes.
 
@@ -90,6 +118,8 @@ class Server:
             client may do everything.
         insecure: allow a public address, although any client that reaches it can run code on this machine.
         log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
+        metrics: ``HOST:PORT`` of a page with the server's counters, in Prometheus' text format; port 0 takes
+            a free one. None: there is no page.
         loop_factory: makes the event loop of the server's thread. The loop's clock decides about leases,
             handshakes and all other limits of time, except deadlines of calls, which workers keep. Tests pass
             a loop whose time they set. None: asyncio's own.
@@ -97,6 +127,7 @@ class Server:
     Attributes:
         url: the first URL at which clients connect.
         urls: all such URLs.
+        metrics_url: of the page with the counters, or None.
 
     Raises:
         UsageError: an address or a file cannot be used, or ``init`` fails.
@@ -115,18 +146,25 @@ class Server:
         tokens: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         log: Log | None = None,
+        metrics: str | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         _check_arguments(key, init, limits, urls, tls)
         token_file = _token_file(tokens, urls)
-        listeners = _open(host, port, urls, tls, insecure=insecure)
+        page = _metrics_page(metrics)
+        with _closing_on_error(page):
+            listeners = _open(host, port, urls, tls, insecure=insecure)
+        self.metrics_url = None if page is None else page.url
         self.urls = [listener.url for listener in listeners]
         self.url = self.urls[0]
         self.host, self.port = listeners[0].address.host, listeners[0].address.port
         self._ready: Future[Callable[[], object]] = Future()
         supervise = functools.partial(Supervisor, listeners, key, init, limits or Limits(), token_file, log)
         self._thread = threading.Thread(
-            target=self._run, args=(listeners, supervise, loop_factory), name="farcall-server", daemon=True
+            target=self._run,
+            args=(listeners, page, supervise, loop_factory),
+            name="farcall-server",
+            daemon=True,
         )
         self._thread.start()
         self._stop = self._ready.result()
@@ -134,12 +172,15 @@ class Server:
     def _run(
         self,
         listeners: Sequence[Listener],
+        page: MetricsPage | None,
         supervise: Callable[[], Supervisor],
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
     ) -> None:
         async def main() -> None:
             supervisor = supervise()
             await supervisor.prepare()
+            if page is not None:
+                page.start(supervisor.metrics)
             loop = asyncio.get_running_loop()
             self._ready.set_result(lambda: loop.call_soon_threadsafe(supervisor.stop))
             await supervisor.run()
@@ -152,8 +193,7 @@ class Server:
                 raise
             self._ready.set_exception(error)
         finally:
-            for listener in listeners:
-                listener.close()
+            _close(listeners, page)
 
     def close(self) -> None:
         """End all sessions and workers. Safe to call twice."""
@@ -247,6 +287,7 @@ def serve_forever(
     tokens: str | os.PathLike[str] | None = None,
     insecure: bool = False,
     log: Log | None = None,
+    metrics: str | None = None,
     on_listening: Callable[[str], object] | None = None,
 ) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; then end every session and return.
@@ -264,7 +305,9 @@ def serve_forever(
     """
     _check_arguments(key, init, limits, urls, tls)
     token_file = _token_file(tokens, urls)
-    listeners = _open(host, port, urls, tls, insecure=insecure)
+    page = _metrics_page(metrics)
+    with _closing_on_error(page):
+        listeners = _open(host, port, urls, tls, insecure=insecure)
 
     async def main() -> None:
         supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
@@ -282,6 +325,8 @@ def serve_forever(
         for number, stop in stops.items():
             loop.add_signal_handler(number, stop)
         loop.add_signal_handler(signal.SIGUSR1, supervisor.report)
+        if page is not None:
+            page.start(supervisor.metrics)
         for listener in listeners:
             if on_listening is not None:
                 on_listening(listener.url)
@@ -291,8 +336,7 @@ def serve_forever(
         with contextlib.suppress(asyncio.CancelledError):  # stopped while --init ran
             asyncio.run(main())
     finally:
-        for listener in listeners:
-            listener.close()
+        _close(listeners, page)
 
 
 def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:

@@ -100,9 +100,9 @@ class SessionRunner:
         return facts
 
     def status(self) -> dict[str, object]:
-        """The session's facts, the number of its calls, and the function that runs."""
+        """The session's facts, and the function that runs."""
         page = self.worker.page if self.worker is not None else None
-        return self.facts() | ({} if page is None else {"calls": page.calls, "calling": page.calling})
+        return self.facts() | ({} if page is None else {"calling": page.calling})
 
     def _session_facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"peer": self._line.peer, "sessions_at": self._sessions_at}

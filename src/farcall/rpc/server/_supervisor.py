@@ -14,12 +14,16 @@ import resource
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from farcall.errors import AccessDeniedError, CertificateError, ProtocolError, UsageError
 from farcall.rpc.channels import Accepted, Arrival, Listener
 from farcall.rpc.server._admission import Admission
+from farcall.rpc.server._event_texts import log_event, log_sessions
 from farcall.rpc.server._hangup import HangupWatch
+from farcall.rpc.server._metrics import Counters, Snapshot
 from farcall.rpc.server._pool import WorkerPool
 from farcall.rpc.server._session_list import SessionList
 from farcall.rpc.server._session_runner import SessionRunner, Verdict, last_words
@@ -34,6 +38,7 @@ _PENDING_SHARE = 8
 # pool's _CLOSE_SECONDS, the sum stays below the 10 s that containers get to stop.
 _END_SECONDS = 2.0
 _IDLE_SECONDS = 0.05  # between two checks of a session; it is idle when nothing changed between them
+_WRONG_KEY = "wrong key"
 _SHUTDOWN = "ConnectionLostError: the server is shutting down"
 _DENIED = 5.0  # penalty points for a wrong key or token: as many as for five silent peers
 
@@ -67,6 +72,8 @@ class Supervisor:
         self._tokens = tokens
         self._problem: str | None = None  # the last logged problem with the token file
         self._log = log
+        self._counters = Counters()
+        self._loop = asyncio.get_running_loop()
         clock = asyncio.get_running_loop().time
         self._admission = Admission(_room(limits.pending_peers), limits.handshake_seconds, clock)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -112,8 +119,29 @@ class Supervisor:
 
     def report(self) -> None:
         """Log every open session, with its counters."""
-        for session in self._sessions.values():
-            self._tell("session", **session.facts())
+        rows = [session.status() for session in self._sessions.values()]
+        for row in rows:
+            self._tell("session", **row)
+        log_sessions(rows)
+
+    def metrics(self) -> Future[tuple[str, tuple[int, ...]]]:
+        """The page of metrics without the workers' memory, and their process ids. Call it in any thread.
+
+        Raises:
+            RuntimeError: the loop has ended.
+        """
+        answer: Future[tuple[str, tuple[int, ...]]] = Future()
+        self._loop.call_soon_threadsafe(lambda: answer.set_result(self._metrics()))
+        return answer
+
+    def _metrics(self) -> tuple[str, tuple[int, ...]]:
+        workers = [session.worker for session in self._sessions.values() if session.worker is not None]
+        counted = Counter({"calls": 0, "received": 0, "sent": 0})
+        for worker in workers:
+            counted.update(worker.counters)
+        calling = sum(worker.calling is not None for worker in workers)
+        pids = tuple(worker.pid for worker in workers)
+        return self._counters.page(Snapshot(len(self._sessions), calling, counted, pids)), pids
 
     async def run(self) -> None:
         """Serve until :meth:`stop`, then end every session."""
@@ -177,9 +205,13 @@ class Supervisor:
         self._problem = self._tokens.problem
 
     def _tell(self, event: str, **facts: object) -> None:
+        told: dict[str, object] = {"event": event, "time": round(time.time(), 3), **facts}
+        self._counters.count(told)
+        with contextlib.suppress(Exception):  # a broken log (a closed pipe, say) must not stop the server
+            log_event(told)
         if self._log is not None:
-            with contextlib.suppress(Exception):  # a broken log (a closed pipe, say) must not stop the server
-                self._log({"event": event, "time": round(time.time(), 3), **facts})
+            with contextlib.suppress(Exception):
+                self._log(told)
 
     # ---- connections
 
@@ -217,7 +249,8 @@ class Supervisor:
                     stack.pop_all()
         except (TimeoutError, ProtocolError, AccessDeniedError, CertificateError, OSError) as error:
             self._admission.penalise(arrival.source, _DENIED if isinstance(error, AccessDeniedError) else 1.0)
-            self._tell("refused", peer=arrival.peer, reason=str(error) or type(error).__name__)
+            reason = str(error) or type(error).__name__
+            self._tell("refused", peer=arrival.peer, kind=_refusal(error), reason=reason)
             return
         self._admission.leave(asyncio.current_task())
         with contextlib.closing(line):
@@ -246,7 +279,7 @@ class Supervisor:
         loop, connection = asyncio.get_running_loop(), line.socket
         if not secrets.compare_digest(hello.key.encode(), self._key.encode()):
             await loop.sock_sendall(connection, server_refuse())
-            raise AccessDeniedError("wrong key")
+            raise AccessDeniedError(_WRONG_KEY)
         await loop.sock_sendall(connection, server_accept(self._key))
         try:
             check_carrier(hello.token, line.address)
@@ -286,7 +319,7 @@ class Supervisor:
     async def _session(self, line: Accepted, hello: Hello, grant: Grant | None, source: str) -> None:
         token = None if grant is None or grant.token is None else grant.token.name
         if (full := self._full(token, source)) is not None:
-            self._tell("refused", peer=line.peer, reason=full)
+            self._tell("refused", peer=line.peer, kind="full", reason=full)
             await last_words(line.socket, f"ServerBusyError: {full}")
             return
         session = SessionRunner(next(self._numbers), line, grant, self._limits, source, self._list.address)
@@ -303,6 +336,19 @@ class Supervisor:
         finally:
             del self._sessions[session.number]
             self._tell("session end", reason=verdict.reason, words=verdict.words, **session.facts())
+
+
+def _refusal(error: Exception) -> str:
+    """The reason of a refusal in one word, for the metrics."""
+    match error:
+        case TimeoutError():
+            return "late"
+        case AccessDeniedError():
+            return "key" if str(error) == _WRONG_KEY else "token"
+        case ProtocolError():
+            return "protocol"
+        case _:
+            return "connection"
 
 
 def _room(wanted: int) -> int:

@@ -43,7 +43,7 @@ class WorkerProcess:
         self.page: StatusPage | None = page  # None when closed
         self.workdir = workdir
         self.output = output
-        self._counted = {"received": 0, "sent": 0}
+        self._counted = {"calls": 0, "received": 0, "sent": 0}
         self._control = control
         self._kill = kill
 
@@ -65,10 +65,15 @@ class WorkerProcess:
 
     @property
     def counters(self) -> dict[str, int]:
-        """The numbers of bytes received from the client and sent to it."""
+        """The numbers of calls, and of bytes received from the client and sent to it."""
         if self.page is None:
             return self._counted
-        return {"received": self.page.received, "sent": self.page.sent}
+        return {"calls": self.page.calls, "received": self.page.received, "sent": self.page.sent}
+
+    @property
+    def calling(self) -> str | None:
+        """The name of the function that runs; None: none does."""
+        return None if self.page is None else self.page.calling
 
     @property
     def may_add(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farcall._logs import Log
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
@@ -33,6 +34,7 @@ def open_line(
     except BaseException:
         connection.close()
         raise
+    Log("rpc.channels").debug("connected to %s", connection.address)
     return connection
 
 

@@ -64,6 +64,15 @@ PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ss
 
 static inline bool has_keywords(PyObject* kwnames) { return FC_UNLIKELY(kwnames && PyTuple_GET_SIZE(kwnames)); }
 
+/* Sets the path of the next calls. */
+static void set_path(FcFunction* function, vectorcallfunc path) {
+  if (FC_UNLIKELY(function->around != NULL)) {
+    function->inner = path;
+  } else {
+    function->vectorcall = path;
+  }
+}
+
 /* Four paths, chosen when a function is made or first called: without a description, with one, with a Signature, and
  * not chosen yet. */
 static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
@@ -88,13 +97,50 @@ static PyObject* call_first(PyObject* self, PyObject* const* objects, size_t nar
   FcFunction* function = (FcFunction*)self;
   if (fc_params_resolve(function) != 0) return NULL;
   function->arity = fc_params_count(function);
-  function->vectorcall = function->program ? call_signed : function->arity >= 0 ? call_described : call_plain;
-  return function->vectorcall(self, objects, nargsf, kwnames);
+  vectorcallfunc path = function->program ? call_signed : function->arity >= 0 ? call_described : call_plain;
+  set_path(function, path);
+  return path(self, objects, nargsf, kwnames);
 }
 
 void fc_function_reset(FcFunction* function) {
   bool describes = function->metadata || function->signature != Py_None;
-  function->vectorcall = describes ? call_first : call_plain;
+  set_path(function, describes ? call_first : call_plain);
+}
+
+/* Calls `end` with the exception of the call, or None. */
+static PyObject* call_end(PyObject* end, PyObject* value) {
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  PyObject* done = PyObject_CallOneArg(end, error ? error : Py_None);
+  Py_DECREF(end);
+  Py_XDECREF(done);
+  if (type && done) {
+    PyErr_Restore(type, error, traceback);
+  } else {
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+  }
+  if (!done) Py_CLEAR(value);
+  return value;
+}
+
+static PyObject* call_observed(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
+  FcFunction* function = (FcFunction*)self;
+  PyObject* end = PyObject_CallOneArg(function->around, self);
+  if (!end) return NULL;
+  return call_end(end, function->inner(self, objects, nargsf, kwnames));
+}
+
+PyObject* fc_function_observe(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *object, *around;
+  if (!PyArg_ParseTuple(args, "O!O:observe", &FcFunction_Type, &object, &around)) return NULL;
+  FcFunction* function = (FcFunction*)object;
+  if (!function->around) function->inner = function->vectorcall;
+  Py_XSETREF(function->around, Py_NewRef(around));
+  function->vectorcall = call_observed;
+  Py_RETURN_NONE;
 }
 
 /* ---- making ---- */
@@ -114,6 +160,8 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
   function->metadata = function->doc = NULL;
+  function->around = NULL;
+  function->inner = NULL;
   function->description = NULL;
   function->views = function->writes = 0;
   function->arity = -1;
@@ -167,6 +215,7 @@ static int function_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(function->signature);
   Py_VISIT(function->program);
   Py_VISIT(function->description);
+  Py_VISIT(function->around);
   Py_VISIT(callable_of(function));
   return 0;
 }
@@ -182,6 +231,8 @@ static int function_clear(PyObject* self) {
   Py_CLEAR(function->signature);
   Py_CLEAR(function->program);
   Py_CLEAR(function->description);
+  if (function->around) function->vectorcall = function->inner; /* no call reads `around` from here on */
+  Py_CLEAR(function->around);
   TVMFFIObject* object = function->object;
   function->object = NULL;
   function->call = cleared_call;

@@ -26,6 +26,10 @@ int fc_function_invoke(FcFunction* function, FcArgs* args, TVMFFIAny* result);
 PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n);
 /* The description of the function has changed: its next call chooses the path anew. */
 void fc_function_reset(FcFunction* function);
+
+/* observe(function, around): each call of the function from Python begins with `end = around(function)`, and ends with
+ * `end(exception or None)`. A function that nobody observes pays nothing for this. */
+PyObject* fc_function_observe(PyObject* module, PyObject* args);
 /* The number of parameters; -1 if unknown. */
 Py_ssize_t fc_params_count(const FcFunction* function);
 /* One of the fields below, borrowed; NULL without an exception if there is no description. */

@@ -23,6 +23,8 @@ typedef struct {
   uint64_t views; /* bit i: parameter i borrows its tensor for the call; bit 63 is for all later ones too */
   uint64_t writes; /* bit i: parameter i may write to its tensor, so that it must not be read-only */
   Py_ssize_t arity; /* if the function has a description; else -1 */
+  PyObject* around;     /* called around each call: see fc_function_observe; NULL without */
+  vectorcallfunc inner; /* the path that a function with `around` takes between its two calls */
   char release_gil;
   char owned_args; /* the callee is Python and may keep its arguments */
   char views_set; /* the user set `views` */

@@ -1,4 +1,5 @@
 /* The client's half of farcall._core.Endpoint. */
+#include "python/function.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/rpc/remote.h"
@@ -228,6 +229,8 @@ static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see
 
 PyMethodDef fc_remote_functions[] = {
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same function by another name."},
+    {"observe", fc_function_observe, METH_VARARGS,
+     "observe(function, around): end = around(function) and end(exception or None) surround each call."},
     {"set_deadline", set_deadline, METH_O, "Set the deadline of this thread's remote calls; return the previous one."},
     {NULL, NULL, 0, NULL}};
 

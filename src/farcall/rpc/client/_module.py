@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from farcall import _core, _html
 from farcall.errors import MissingFunctionError, ProtocolError
 from farcall.rpc.client._remote import Remote
+from farcall.rpc.client._telemetry import observe
 from farcall.rpc.client._timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class RemoteModule(_core.RemoteRef):
             if function is not None:
                 function = _core.rename_remote(self._remote.check(_core.Function, helper, function), name)
                 function.signature = self._signatures.get(name)
+                observe(function, self._remote.around)
             self._functions[key] = function
         return self._functions[key]
 

@@ -13,6 +13,7 @@ from farcall.errors import ProtocolError, RemoteError
 
 if TYPE_CHECKING:
     from farcall._core import Endpoint, Function
+    from farcall.rpc.client._telemetry import Around
 
 T = TypeVar("T")
 _GET_GLOBAL_FUNC = PACKETS["get_global_func"]
@@ -40,11 +41,16 @@ class Stats(NamedTuple):
 
 
 class Remote:
-    """A server's functions, each looked up once."""
+    """A server's functions, each looked up once.
 
-    def __init__(self, endpoint: Endpoint, url: str) -> None:
+    Attributes:
+        around: surrounds the calls of the user's functions: see :mod:`farcall.rpc.client._telemetry`.
+    """
+
+    def __init__(self, endpoint: Endpoint, url: str, around: Around | None = None) -> None:
         self.endpoint = endpoint
         self.url = url
+        self.around = around
         self._helpers: dict[str, Function] = {}
 
     def find(self, name: str) -> Function | None:

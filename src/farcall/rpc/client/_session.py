@@ -25,6 +25,7 @@ from farcall.errors import (
 from farcall.rpc.channels import Connection, parse_address
 from farcall.rpc.client import _copying as copying
 from farcall.rpc.client import _heartbeat as heartbeat
+from farcall.rpc.client import _telemetry as telemetry
 from farcall.rpc.client import _tracing as tracing
 from farcall.rpc.client import _transfer as transfer
 from farcall.rpc.client import _views as views
@@ -76,7 +77,7 @@ class Session:
         self._log: Log | None = None  # while the session is open
         way = " -> ".join(self.route)
         self._endpoint = _core.Endpoint(connection.begin(), way, Limits())
-        self._remote = Remote(self._endpoint, way)
+        self._remote = Remote(self._endpoint, way, telemetry.observer(self.route[-1]))
         self._endpoint.timeout = start_timeout
         self._begin(tuple(value for hop in onward for value in hop_values(hop)))
         self._endpoint.timeout = call_timeout
@@ -153,7 +154,7 @@ class Session:
                 f"{self._remote.url} exports no function `{name}`{meant}; "
                 "register it there (in the function of --init)"
             )
-        return function
+        return telemetry.observe(function, self._remote.around)
 
     def function_names(self) -> list[str]:
         """The names of the functions that a farcall server exports, sorted.

@@ -225,6 +225,7 @@ def serve(
     tokens: str | os.PathLike[str] | None = None,
     insecure: bool = False,
     log: Log | None = None,
+    metrics: str | None = None,
 ) -> Server:
     """Start a server in the background of a script or a notebook, and return at once.
 
@@ -245,6 +246,7 @@ def serve(
         tokens: a token file; None: every client may do everything.
         insecure: allow a public address without TLS.
         log: called with each event, a dictionary.
+        metrics: ``HOST:PORT`` of a page with the server's counters: see :class:`Server`.
 
     Returns:
         The running server, a context manager; ``server.url`` is what clients connect to. It ends with its
@@ -262,6 +264,7 @@ def serve(
         tokens=tokens,
         insecure=insecure,
         log=log,
+        metrics=metrics,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farcall._logs import Log
+from farcall._table import plain_table
 from farcall._texts import count, escaped, size
 
 Event = Mapping[str, Any]
@@ -29,6 +30,7 @@ _ENDS = {
 END_REASONS = tuple(_ENDS)
 _ERRORS = ("crashed", "no worker", "fault")  # reasons that somebody should look into
 _COLUMNS = ("session", "client", "channel", "token", "age", "calls", "received", "sent", "pid", "running")
+_NUMBERS = ("age", "calls", "received", "sent", "pid")
 
 
 def _who(event: Event) -> str:
@@ -77,9 +79,7 @@ def log_event(event: Event) -> None:
 def log_sessions(rows: Sequence[Event]) -> None:
     """Log a table of the open sessions."""
     cells = [_COLUMNS, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
-    table = "\n".join(["", *lines]) if rows else ""
+    table = "\n" + plain_table([name in _NUMBERS for name in _COLUMNS], cells) if rows else ""
     Log("rpc.server").info("%s%s", count(len(rows), "open session"), table, extra={"event": "sessions"})
 
 

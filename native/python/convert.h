@@ -45,6 +45,9 @@ TVMFFIObject* fc_tensor_copy(const DLTensor* from);
 TVMFFIObject* fc_tensor_import(PyObject* object);
 /* Fetches a tensor of a session, for numpy() and __dlpack__: hook(tensor) -> numpy.ndarray. */
 PyObject* fc_remote_to_numpy(PyObject* tensor);
+/* memoryview(tensor): python/tensor_buffer.c. */
+int fc_tensor_get_buffer(PyObject* self, Py_buffer* view, int flags);
+void fc_tensor_release_buffer(PyObject* self, Py_buffer* view);
 /* "float32[2, 3]" */
 PyObject* fc_tensor_type_text(const DLTensor* dl);
 

@@ -81,9 +81,12 @@ static inline int read_descr(PyArray_Descr* descr, DLDataType* out) {
 static bool imported;
 
 static FC_COLD int import_numpy(void) {
-  if (!imported && PyArray_ImportNumPyAPI() < 0) return -1;
-  imported = true;
-  return 0;
+  PyObject* extras = imported ? NULL : PyImport_ImportModule("farcall._extras");
+  PyObject* numpy = extras ? PyObject_CallMethod(extras, "import_numpy", "s", "tensor.numpy()") : NULL;
+  if (!imported && numpy) imported = PyArray_ImportNumPyAPI() >= 0;
+  Py_XDECREF(numpy);
+  Py_XDECREF(extras);
+  return imported ? 0 : -1;
 }
 
 /* No object is numpy's unless numpy is in sys.modules. */

@@ -45,11 +45,20 @@ TVMFFIObject* fc_tensor_copy(const DLTensor* from) {
 
 static PyObject* remote_hook;
 
-PyObject* fc_remote_to_numpy(PyObject* tensor) {
+/* A copy in this process: a Tensor, or a numpy array. */
+static PyObject* fetch_remote(PyObject* tensor) {
   if (remote_hook) return PyObject_CallOneArg(remote_hook, tensor);
   char device[FC_NAME_MAX];
   fc_device_print(fc_tensor_view(tensor)->device, device);
   return PyErr_Format(PyExc_RuntimeError, "the tensor is on %s, and no session can fetch it", device);
+}
+
+PyObject* fc_remote_to_numpy(PyObject* tensor) {
+  PyObject* fetched = fetch_remote(tensor);
+  if (!fetched || !Py_IS_TYPE(fetched, &FcTensor_Type)) return fetched;
+  PyObject* array = PyObject_CallMethod(fetched, "numpy", NULL);
+  Py_DECREF(fetched);
+  return array;
 }
 
 static PyObject* set_remote_tensor_hook(PyObject* module, PyObject* hook) {
@@ -181,10 +190,11 @@ static PyObject* to_device(PyObject* self, PyObject* args, PyObject* kwargs) {
   bool same = dl->device.device_type == to.device_type && dl->device.device_id == to.device_id;
   if (same && !copy) return Py_NewRef(self);
   if (to.device_type == kDLCPU && fc_device_is_remote(dl->device)) {
-    PyObject* array = fc_remote_to_numpy(self);
-    TVMFFIObject* fetched = array ? fc_tensor_import(array) : NULL;
-    Py_XDECREF(array);
-    return fetched ? fc_tensor_wrap(fetched) : NULL;
+    PyObject* fetched = fetch_remote(self);
+    if (!fetched || Py_IS_TYPE(fetched, &FcTensor_Type)) return fetched;
+    TVMFFIObject* imported = fc_tensor_import(fetched);
+    Py_DECREF(fetched);
+    return imported ? fc_tensor_wrap(imported) : NULL;
   }
   if (!fc_device_is_here(dl->device) || !fc_device_is_here(to)) return no_way(dl->device, to);
   TVMFFIObject* copied = same && to.device_type == kDLCPU ? fc_tensor_copy(dl) : copy_to_device(dl, to);
@@ -265,6 +275,8 @@ static PyGetSetDef getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+static PyBufferProcs buffer = {.bf_getbuffer = fc_tensor_get_buffer, .bf_releasebuffer = fc_tensor_release_buffer};
+
 PyTypeObject FcTensor_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall.Tensor",
     .tp_doc = "An n-dimensional array that owns its memory. Made by empty(), from_dlpack() or a function's result.",
@@ -274,6 +286,7 @@ PyTypeObject FcTensor_Type = {
     .tp_repr = tensor_repr,
     .tp_richcompare = fc_identity_compare,
     .tp_hash = fc_identity_hash,
+    .tp_as_buffer = &buffer,
     .tp_methods = methods,
     .tp_getset = getset,
     .tp_weaklistoffset = offsetof(FcTensor, weakrefs),

@@ -327,6 +327,12 @@ class Tensor:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """``memoryview(tensor)`` shares the memory of a tensor on the CPU.
+
+        Raises:
+            BufferError: The memory is on another device, or Python's buffers have no such dtype (bfloat16).
+        """
     def same_as(self, other: object, /) -> bool:
         """Whether this and ``other`` are one native object, as ``==`` compares them."""
     def __eq__(self, other: object, /) -> bool: ...
@@ -604,8 +610,8 @@ def register_error(kind: _E, cls: None = None, /) -> _E: ...
 def make_error(kind: str, message: str, /) -> BaseException:
     """The exception that a native error becomes; an unknown kind gives ``RuntimeError("kind: message")``."""
 
-def set_remote_tensor_hook(hook: Callable[[Tensor], np.ndarray[Any, Any]] | None, /) -> None:
-    """Set the function that :meth:`Tensor.numpy` calls for a remote tensor. For farcall.rpc."""
+def set_remote_tensor_hook(hook: Callable[[Tensor], Tensor | np.ndarray[Any, Any]] | None, /) -> None:
+    """Set the function that fetches a remote tensor, for :meth:`Tensor.numpy` and others. For farcall.rpc."""
 
 # ---- endpoints (native/python/rpc/endpoint.c), for farcall.rpc
 

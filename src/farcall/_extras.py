@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 from farcall.errors import MissingExtraError
 
@@ -28,6 +29,24 @@ def require(extra: str, purpose: str, *packages: str) -> None:
 def require_compile() -> None:
     """Check that the packages that read models are installed."""
     require("compile", "reading models", "onnx", "onnx_ir", "sympy")
+
+
+def import_numpy(purpose: str) -> Any:
+    """The module numpy, which farcall's base works without.
+
+    Args:
+        purpose: what needs it; the message begins with it.
+
+    Raises:
+        MissingExtraError: numpy is not installed.
+    """
+    try:
+        import numpy
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise MissingExtraError(f"{purpose} needs the package numpy; run: pip install numpy") from None
+    return numpy
 
 
 def _is_installed(package: str) -> bool:

@@ -319,3 +319,39 @@ class TestFromDlpackRequirements:
         with pytest.raises(BufferError, match="read-only"):
             y.__dlpack__()
         assert not np.from_dlpack(y).flags.writeable
+
+
+class TestBuffer:
+    """memoryview(tensor) shares the memory, without numpy."""
+
+    @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "float32", "float64", "bool"])
+    def test_elements(self, dtype: str) -> None:
+        array = (np.arange(6).reshape(2, 3) % 2).astype(dtype)
+        view = memoryview(ffi.from_dlpack(array))
+        assert (view.tolist(), view.shape, view.nbytes) == (array.tolist(), (2, 3), array.nbytes)
+        assert view.format == memoryview(array).format.replace("l", "q").replace("L", "Q")
+
+    def test_the_memory_is_shared_and_outlives_the_tensor(self) -> None:
+        array = np.zeros((2, 2), "float32")
+        view = memoryview(ffi.from_dlpack(array))
+        view[1, 0] = 5
+        assert array[1, 0] == 5
+        assert bytes(ffi.from_dlpack(array)) == array.tobytes()
+
+    def test_strides(self) -> None:
+        array = np.arange(24.0).reshape(4, 6)[::2, 1::2]
+        tensor = ffi.from_dlpack(array)
+        assert memoryview(tensor).tolist() == array.tolist()
+        with pytest.raises((BufferError, ValueError), match=r"contiguous|row-major"):
+            np.frombuffer(tensor)
+
+    def test_scalars_and_empty_tensors(self) -> None:
+        assert memoryview(ffi.from_dlpack(np.array(3.0))).tolist() == 3.0
+        assert memoryview(ffi.empty((0, 3))).tolist() == []
+
+    def test_what_has_no_buffer(self) -> None:
+        frozen = np.zeros(2)
+        frozen.flags.writeable = False
+        assert memoryview(ffi.from_dlpack(frozen)).readonly
+        with pytest.raises(BufferError, match=r"no elements of bfloat16; take tensor.numpy\(\)"):
+            memoryview(ffi.empty((2,), "bfloat16"))

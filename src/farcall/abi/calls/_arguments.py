@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from farcall import _core
+from farcall._extras import import_numpy
 from farcall.abi import _dims as dims
 from farcall.abi._leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi._structure import Repeated
@@ -169,9 +170,7 @@ def raw_number(value: Any, dtype: str) -> Any:
     if isinstance(value, int) and value >= 1 << 63:
         return value - (1 << 64)
     if isinstance(value, complex):
-        import numpy as np
-
-        return np.array(value, dtype=dtype)
+        return import_numpy("a complex number").array(value, dtype=dtype)
     return value
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from farcall import _core
+from farcall._extras import import_numpy
 from farcall.abi._leaves import ANY_DTYPE, TensorSpec
 from farcall.abi.calls._casts import Casting, can_cast, cast_number, is_dtype
 from farcall.abi.calls._values import TensorInfo, as_number, numpy_dtype
@@ -94,8 +95,7 @@ def plain_array(value: Any, spec: TensorSpec, casting: Casting) -> Any:
     Raises:
         ValueError, TypeError, OverflowError: a number does not fit, or the value is of another kind.
     """
-    import numpy as np
-
+    np = import_numpy("a number or a list in place of an array")
     if not isinstance(value, list | tuple) and as_number(value) is None:
         raise TypeError("pass an array or a tensor")
     array = np.array(value, dtype=object)

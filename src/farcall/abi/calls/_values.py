@@ -8,8 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from farcall import _core
+from farcall._extras import import_numpy
 
 _CPU = _core.Device("cpu").dlpack_device_type()
+_KINDS = {
+    letter: kind
+    for letters, kind in (("bhilqn", "int"), ("BHILQN", "uint"), ("efd", "float"))
+    for letter in letters
+}
+"""The dtypes of buffers' elements, by the letters of the struct module, without their bits."""
 
 
 class TensorInfo(NamedTuple):
@@ -65,12 +72,26 @@ def exported_array(value: Any, writable: bool) -> Any:
         return None
     try:
         import numpy as np
-
+    except ModuleNotFoundError:
+        return None if writable else _copied_buffer(value)
+    try:
         if hasattr(type(value), "__array__"):
             return None if writable else np.asarray(value)
         return np.asarray(memoryview(value))
     except (TypeError, ValueError, NotImplementedError):  # it has no buffer, or its elements have no dtype
         return None
+
+
+def _copied_buffer(value: Any) -> _core.Tensor | None:
+    """A Tensor with the elements of a buffer; None: it has no buffer, or its elements have no dtype."""
+    try:
+        view = memoryview(value)
+        tensor = _core.empty(view.shape or (), f"{_KINDS[view.format]}{8 * view.itemsize}")
+    except (TypeError, KeyError):
+        return None
+    if view.nbytes:
+        memoryview(tensor).cast("B")[:] = view.tobytes()
+    return tensor
 
 
 def share(value: Any) -> _core.Tensor:
@@ -123,7 +144,7 @@ def copy_tensor(info: TensorInfo, dtype: str, alignment: int) -> Any:
     Raises:
         Exception: numpy's error if it cannot convert the values.
     """
-    import numpy as np
+    np = import_numpy("a copy of an argument, because of its dtype or layout,")
 
     value = info.value
     to = numpy_dtype(dtype)
@@ -141,8 +162,7 @@ def copy_tensor(info: TensorInfo, dtype: str, alignment: int) -> Any:
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any, alignment: int) -> Any:
-    import numpy as np
-
+    np = import_numpy("aligned memory")
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + alignment, np.uint8)
     start = -memory.ctypes.data % alignment
@@ -155,8 +175,7 @@ def numpy_dtype(name: str) -> Any:
     Raises:
         TypeError: neither package has it.
     """
-    import numpy as np
-
+    np = import_numpy("a dtype of numpy")
     try:
         return np.dtype(name)
     except TypeError:

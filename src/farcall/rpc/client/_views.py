@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from farcall import _core
 from farcall._core import Tensor
+from farcall._extras import import_numpy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +42,7 @@ def view(tensor: Tensor, index: Any) -> Tensor:
 
 def _slice(tensor: Tensor, index: Any) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     """Strides, offset (both in elements) and shape of a part: numpy indexes a shape that has no memory."""
-    import numpy as np
-
+    np = import_numpy("a view of a tensor")
     nowhere = np.lib.stride_tricks.as_strided(
         np.empty(1, "uint8"), tuple(tensor.shape), tensor.strides, writeable=False
     )
@@ -142,10 +142,12 @@ class _Layout(NamedTuple):
         return _core.remote_view(tensor, (elements,), (1,), self.begin * _itemsize(tensor))
 
 
-def fetch(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Copy a remote tensor into a local array; ``.numpy()`` calls this."""
+def fetch(tensor: Tensor) -> Tensor | np.ndarray[Any, Any]:
+    """Copy a remote tensor to this process; ``.numpy()`` and ``.to("cpu")`` call this. A strided one becomes
+    a numpy array."""
     if tensor.is_contiguous() or not math.prod(tensor.shape):
-        return _core.fetch_remote(_packed(tensor)).numpy()
+        return _core.fetch_remote(_packed(tensor))
+    import_numpy("a copy of a strided tensor")
     layout, count = _Layout.of(tensor), math.prod(tensor.shape)
     runs, itemsize = count // layout.run, _itemsize(tensor)
     if count * itemsize + runs * _RUN_COSTS < layout.span * itemsize:
@@ -191,8 +193,10 @@ def copy(source: Any, target: Any) -> None:
 
 
 def _copy_out(source: Tensor, target: Any) -> None:
-    import numpy as np
-
+    if isinstance(target, Tensor) and target.is_contiguous() and source.is_contiguous():
+        _core.copy_from_remote(source, target)
+        return
+    np = import_numpy("a copy between tensors that are not both row-major Tensors")
     packed = source.dtype.bits * source.dtype.lanes % 8 != 0
     # jax's capsules do not tell that they are read-only.
     if type(target).__module__.partition(".")[0] in ("jax", "jaxlib"):
@@ -209,7 +213,7 @@ def _copy_out(source: Tensor, target: Any) -> None:
         _core.copy_from_remote(source, target)
     else:
         _check_alike(source, target)
-        np.copyto(target, fetch(source))
+        np.copyto(target, np.asarray(fetch(source)))
 
 
 def _check_alike(there: Tensor, here: np.ndarray[Any, Any]) -> None:
@@ -225,8 +229,7 @@ def _write_strided(target: Tensor, source: Any) -> None:
     If the runs are many and small, their span is read, changed and written back instead: what others write to
     it meanwhile is lost.
     """
-    import numpy as np
-
+    np = import_numpy("a copy into a strided tensor")
     array = source if isinstance(source, np.ndarray) else _core.from_dlpack(source).numpy()
     _check_alike(target, array)
     layout, itemsize = _Layout.of(target), _itemsize(target)

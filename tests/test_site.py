@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import click
 import pytest
+import yaml
 
 from farcall import errors
 from farcall.cli import cli
@@ -162,3 +163,9 @@ def test_every_page_is_in_the_site(site: Path) -> None:
     """Sphinx warns about a page that no table of contents lists."""
     for page in DOCS.rglob("*.md"):
         assert (site / page.relative_to(DOCS).with_suffix(".html")).is_file(), page
+
+
+def test_the_public_site_is_built_as_here() -> None:
+    hosted = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
+    assert (ROOT / hosted["sphinx"]["configuration"]).is_file() and hosted["sphinx"]["fail_on_warning"]
+    assert hosted["build"]["jobs"]["install"][-1].endswith("--group docs")

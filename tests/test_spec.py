@@ -8,6 +8,7 @@ import msgspec.inspect
 
 from farcall import _core
 from farcall.abi import ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.drawing._diagram import Diagram
 from farcall.library._manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, RUNTIME_SYMBOL, Manifest
 from farcall.rpc import Limits, Server, connect
 from farcall.rpc.shared._handshake import client_hello
@@ -108,7 +109,8 @@ def test_the_manifest_has_the_fields_of_the_page() -> None:
     shown = fields_on_the_page()
     leaves = [msgspec.inspect.type_info(kind) for kind in (TensorSpec, ScalarSpec, RefSpec, ListSpec)]
     today = structures(msgspec.inspect.type_info(Manifest), {}).values()
-    for structure in (*today, *leaves):
+    drawing = structures(msgspec.inspect.type_info(Diagram), {}).values()
+    for structure in (*today, *leaves, *drawing):
         tag = structure.tag or structure.cls.__name__
         described = shown["absent" if structure.cls is TensorSpec else tag]
         described.pop("", None)

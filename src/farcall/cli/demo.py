@@ -47,15 +47,17 @@ def command(output: Path, json_: bool) -> None:
     results with those of the ONNX reference evaluator.
 
     \b
-    farcall demo                     writes farcall-demo/digits.so and a picture of its regions
+    farcall demo                     writes digits.so, a picture and a trace into farcall-demo
     farcall demo --output elsewhere --json
     """
     model, accelerator, images, labels = _ingredients()
     _show.note("1. partition: decide which backend computes which nodes")
     with shown() as progress:
         plan = _partition(model, accelerator, output, progress)
+    if not json_:
+        click.echo(plan)
     _show.note("2. build: compile the regions into one file")
-    artifact = output / "digits.so"
+    artifact, trace = output / "digits.so", output / "trace.json"
     start = time.perf_counter()
     with shown() as progress:
         plan.build(progress=progress).save(artifact)
@@ -64,16 +66,17 @@ def command(output: Path, json_: bool) -> None:
         f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
     )
     report: dict[str, Any] = {
-        **_measured(artifact, images, labels, _reference(model, images)),
+        **_measured(artifact, images, labels, _reference(model, images), trace),
         "regions": region_rows(plan.regions),
         "artifact_bytes": artifact.stat().st_size,
         "build_seconds": build_seconds,
         "svg": str(output / "partition.svg"),
+        "trace": str(trace),
     }
     if json_:
         _show.as_json("demo", report)
     else:
-        _print(report, str(plan), artifact)
+        _print(report, artifact)
 
 
 def _partition(model: Path, accelerator: Backend, output: Path, progress: Show | None) -> Plan:
@@ -95,9 +98,12 @@ def _partition(model: Path, accelerator: Backend, output: Path, progress: Show |
 
 
 def _measured(
-    artifact: Path, images: np.ndarray, labels: np.ndarray, expected: np.ndarray
+    artifact: Path, images: np.ndarray, labels: np.ndarray, expected: np.ndarray, trace: Path
 ) -> dict[str, dict[str, Any]]:
-    """Measure accuracy, difference from the reference, and latency, in this process and in a server."""
+    """Measure accuracy, difference from the reference, and latency, in this process and in a server.
+
+    Also traces one call of each.
+    """
     import numpy as np
 
     import farcall as fc
@@ -112,6 +118,9 @@ def _measured(
             return result
 
         latencies["remote"], logits["remote"] = _latencies(far, images), far(images)
+        with fc.trace(trace):
+            here(images[:1])
+            far(images[:1])
     return {
         "accuracy": {k: float((v.argmax(1) == labels).mean()) for k, v in logits.items()},
         "max_abs_diff": {k: float(np.abs(v - expected).max()) for k, v in logits.items()},
@@ -119,8 +128,7 @@ def _measured(
     }
 
 
-def _print(report: dict[str, Any], plan: str, artifact: Path) -> None:
-    click.echo(plan)
+def _print(report: dict[str, Any], artifact: Path) -> None:
     _show.table(
         "360 handwritten digits",
         ("route", "batch>", "accuracy>", "median latency>", "largest difference from the reference>"),
@@ -140,8 +148,10 @@ def _print(report: dict[str, Any], plan: str, artifact: Path) -> None:
     click.echo(f"artifact   {artifact} ({built})")
     click.echo(f"picture    {report['svg']} (open it in a browser)")
     click.echo(f"model      {artifact.with_name('digits.partitioned.onnx')} (valid ONNX; open it in netron)")
+    click.echo(f"trace      {report['trace']} (one call here, one on the server; open it in ui.perfetto.dev)")
     click.echo("\nNext:")
     click.echo(f"  farcall inspect {artifact}")
+    click.echo(f"  farcall trace summary {report['trace']}")
     click.echo("  farcall serve            # and, elsewhere: farcall run ARTIFACT --on tcp://HOST:PORT ...")
     click.echo("  farcall build YOUR.onnx -o YOUR.so")
 

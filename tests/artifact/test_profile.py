@@ -106,6 +106,8 @@ def test_the_command_shows_the_table_and_writes_the_picture(artifact: Path, tmp_
     done = CliRunner().invoke(command, [str(artifact), *given, "--svg", str(picture)], catch_exceptions=False)
     assert "its regions one by one" in done.output
     assert picture.read_text().startswith("<svg ")
+    refused = CliRunner().invoke(command, [str(artifact), *given, "--profile", "--trace", "t.json"])
+    assert refused.exit_code == 2 and "choose one" in refused.output
     words = [str(artifact), *given, "--profile", "--json"]
     report = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).output)
     assert [row["name"] for row in report["regions"]] == ["cpu_0", "npu_0", "cpu_1"]

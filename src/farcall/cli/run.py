@@ -77,6 +77,8 @@ def command(
     from farcall.artifact import inspect
     from farcall.cli._arguments import read_inputs, result_arrays
 
+    if trace is not None and (profile or svg is not None):
+        raise click.UsageError("--trace records the call, and --profile makes many more: choose one of them")
     if svg is not None:
         check_folder(svg)
     with ExitStack() as stack:

@@ -157,7 +157,7 @@ class _Folder:
         """A group that shows the first block, and the others folded."""
         first = self._repeated(group, blocks[0]) if len(blocks[0]) < len(group.parts) else blocks[0]
         others: list[Group | int] = [
-            _around("block", f"block {number}", block, group.region)
+            block[0] if len(block) == 1 else _around("block", f"block {number}", block, group.region)
             for number, block in enumerate(blocks[1:], start=2)
         ]
         title = f"{len(others)} more like this" if len(others) > 1 else "1 more like this"

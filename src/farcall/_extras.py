@@ -28,7 +28,7 @@ def require(extra: str, purpose: str, *packages: str) -> None:
 
 def require_compile() -> None:
     """Check that the packages that read models are installed."""
-    require("compile", "reading models", "onnx", "onnx_ir", "sympy")
+    require("compile", "reading models", "onnx", "onnx_ir", "sympy", "numpy")
 
 
 def import_numpy(purpose: str) -> Any:

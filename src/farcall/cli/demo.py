@@ -171,11 +171,11 @@ def _examples() -> Path:
 
 def _ingredients() -> tuple[Path, Backend, np.ndarray, np.ndarray]:
     """The model, the example accelerator, and the held-out images (float32 [360, 1, 8, 8]) with labels."""
-    import numpy as np
-
     from farcall._extras import require_compile
 
     require_compile()
+    import numpy as np
+
     folder = _examples()
     spec = importlib.util.spec_from_file_location("farcall_example_npu", folder / "backends" / "npu.py")
     assert spec is not None and spec.loader is not None  # noqa: S101  a .py path always has a loader

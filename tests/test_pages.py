@@ -35,4 +35,6 @@ def test_the_python_of_every_page_runs() -> None:
     tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     for page in DOCS.rglob("*.md"):
         if page not in PAGES and "\n```python\n" in page.read_text():
-            assert re.search(rf'run_guide(?:_here)?\("{page.name}"|DOCS / "{page.name}"', tests), page
+            assert re.search(
+                rf'run_guide(?:_here)?\("{page.name}"|DOCS / "{page.name}"|"docs/{page.name}"', tests
+            ), page

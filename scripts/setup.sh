@@ -13,6 +13,7 @@ python=${PYTHON:-python3}
 bin=.venv/bin
 
 say() { echo "setup: $*" >&2; }
+begin=$(date +%s)
 
 debian() { # debian PACKAGE...: install them, or print the command
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -32,12 +33,14 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 if [ ! -x $bin/python ]; then
     "$python" -c 'import ensurepip, venv' 2>/dev/null || debian "python$version-venv"
+    say "making .venv with $("$python" --version)"
     "$python" -m venv .venv
 fi
 header=$($bin/python -c 'import sysconfig; print(sysconfig.get_path("include") + "/Python.h")')
 [ -f "$header" ] || debian "python$version-dev"
 
 pip() { $bin/python -m pip --disable-pip-version-check "$@"; }
+say "updating pip"
 pip install -q --upgrade 'pip>=25.1'
 extras=compile
 if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
@@ -45,14 +48,16 @@ if [ -z "${CC:-}" ] && ! command -v cc >/dev/null && ! command -v gcc >/dev/null
     extras=compile,zig
 fi
 
-say "building and installing farcall"
 if [ "$what" = test ]; then
+    say "building the native core, and installing the tools and the packages that the tests compare with (minutes)"
     pip install -q --group test --group lint --group docs -e '.[all]'
     for tool in qemu-s390x:qemu-user chromium:chromium; do
         command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
     done
     touch .venv/.test
 else
+    say "installing farcall[$extras] and building the native core (about a minute)"
     pip install -q -e ".[$extras]"
 fi
 touch .venv/.run
+say "ready after $(($(date +%s) - begin)) s"

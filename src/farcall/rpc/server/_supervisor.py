@@ -80,7 +80,6 @@ class Supervisor:
         self._sessions: dict[int, SessionRunner] = {}
         self._numbers = itertools.count(1)
         self._pool = WorkerPool(init, limits)
-        self._list = SessionList(lambda: [session.status() for session in self._sessions.values()])
         self._drain = asyncio.Event()
         self._halt = asyncio.Event()
 
@@ -146,6 +145,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serve until :meth:`stop`, then end every session."""
         self._hangups = HangupWatch()
+        self._list = SessionList(lambda: [session.status() for session in self._sessions.values()])
         accepting = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
         looking_after = asyncio.create_task(self._look_after())
         listing = asyncio.create_task(self._list.run())

@@ -273,6 +273,12 @@ def test_a_plain_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch, environmen
     assert text == "upload     model.so, 16.0 MiB, 4.0 MiB/s, 4.0 s\n"
 
 
+def test_a_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr("farcall.cli._progress.find_spec", lambda name: None)
+    assert one_transfer(monkeypatch, 16 * MIB) == "upload     model.so, 16.0 MiB, 4.0 MiB/s, 4.0 s\n"
+
+
 def test_short_transfers_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_transfer(monkeypatch, MIB, CI="true") == ""
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from farcall.cli import _show, _talk
@@ -39,7 +40,9 @@ def shown() -> Iterator[Show | None]:
 
 
 def _is_live() -> bool:
-    return _talk.rich_output("stderr") and sys.stderr.isatty() and not os.environ.get("CI")
+    if not _talk.rich_output("stderr") or not sys.stderr.isatty() or os.environ.get("CI"):
+        return False
+    return find_spec("rich") is not None
 
 
 def _worth(event: Progress) -> bool:

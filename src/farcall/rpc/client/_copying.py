@@ -53,8 +53,10 @@ def _parts_of(x: Any, *, is_target: bool = False) -> _Part | None:
         size, rest = divmod(x.dtype.bits * x.dtype.lanes, 8)
         contiguous = not rest and x.is_contiguous()
         return (lambda at, n: _core.remote_view(x, (n,), (1,), at * size)) if contiguous else None
-    import numpy as np
-
+    try:
+        import numpy as np
+    except ImportError:
+        return None
     if not isinstance(x, np.ndarray):
         if is_target:  # views.copy() knows which targets it may write to
             return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farcall.rpc import Server
+from farcall.rpc import Server, connect
 
 from ..rpc.servers import INIT
 from ..terminal import Cli
@@ -56,7 +58,22 @@ def validator(name: str) -> Any:
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_the_events_of_a_server_follow_their_schema() -> None:
+    words = [sys.executable, "-m", "farcall", "serve", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        events = [json.loads(process.stdout.readline())]
+        with connect(events[0]["url"]):
+            events.append(json.loads(process.stdout.readline()))
+        events.append(json.loads(process.stdout.readline()))
+        process.terminate()
+        events += map(json.loads, process.stdout)
+    assert {"listening", "session start", "session end", "stopped"} <= {event["event"] for event in events}
+    for event in events:
+        validator("serve").validate(event)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_the_output_follows_its_schema(
     cli: Cli, name: str, board: str, digits: Path, digits_artifact: Path
 ) -> None:
@@ -79,7 +96,7 @@ def test_the_output_follows_its_schema(
 
 
 def test_each_schema_has_a_command_and_a_row_of_the_page() -> None:
-    assert sorted(COMMANDS) == NAMES
+    assert sorted([*COMMANDS, "serve"]) == NAMES
     page = (ROOT / "docs" / "json.md").read_text()
     assert sorted(re.findall(r"\(schemas/([\w-]+)\.1\.json\)", page)) == NAMES
 
@@ -87,4 +104,4 @@ def test_each_schema_has_a_command_and_a_row_of_the_page() -> None:
 def test_each_output_has_a_schema() -> None:
     source = "".join(file.read_text() for file in (ROOT / "src/farcall/cli").glob("*.py"))
     printed = re.findall(r'_show\.as_json(?:_line)?\(\s*"([\w -]+)"', source)
-    assert sorted({name.replace(" ", "-") for name in printed}) == NAMES
+    assert sorted({*(name.replace(" ", "-") for name in printed), "serve"}) == NAMES

@@ -134,7 +134,7 @@ def _facts(profile: Profile | None) -> dict[str, object]:
     """The regions for ``--json``."""
     rows = profile.rows if profile else ()
     regions = [
-        {"name": r.name, "backend": r.backend, "nodes": r.nodes, "seconds": r.timing.median, "share": r.share}
+        {"name": r.name, "backend": r.backend, "nodes": r.nodes, "seconds": r.timing.min, "share": r.share}
         for r in rows
     ]
     return {"regions": regions} if profile else {}

@@ -41,6 +41,8 @@ class ProfiledRegion:
 class Profile:
     """The times of an artifact's regions. Made by :func:`profile`.
 
+    Times are the shortest of several measurements, since other work on the machine only adds to them.
+
     ``main`` is the time of the whole model. It may be less than the sum of the regions: a region that is
     called alone checks its arguments and allocates its results.
     """
@@ -60,7 +62,7 @@ class Profile:
         from farcall.drawing._svg import svg
 
         heat = {
-            row.name: Heat(row.share, f"{seconds_text(row.timing.median)} \u00b7 {row.share:.1%}")
+            row.name: Heat(row.share, f"{seconds_text(row.timing.min)} \u00b7 {row.share:.1%}")
             for row in self.rows
         }
         return svg(self._diagram(), heat)
@@ -76,9 +78,9 @@ class Profile:
 
     def cells(self) -> list[tuple[str, ...]]:
         """The rows as text: region, backend, nodes, time, share; those that take longest first."""
-        by_time = sorted(self.rows, key=lambda row: -row.timing.median)
+        by_time = sorted(self.rows, key=lambda row: -row.timing.min)
         return [
-            (row.name, row.backend, str(row.nodes), seconds_text(row.timing.median), f"{row.share:.1%}")
+            (row.name, row.backend, str(row.nodes), seconds_text(row.timing.min), f"{row.share:.1%}")
             for row in by_time
         ]
 
@@ -98,8 +100,8 @@ class Profile:
     @property
     def title(self) -> str:
         """The times of ``main`` and of all regions, in words."""
-        total = seconds_text(sum(row.timing.median for row in self.rows))
-        return f"main on {self.where}: {seconds_text(self.main.median)}; its regions one by one: {total}"
+        total = seconds_text(sum(row.timing.min for row in self.rows))
+        return f"main on {self.where}: {seconds_text(self.main.min)}; its regions one by one: {total}"
 
 
 def profile(
@@ -233,8 +235,8 @@ def _names(leaves: Iterable[Any]) -> list[str]:
 
 
 def _rows(regions: Sequence[RegionInfo], timings: Sequence[Timing]) -> tuple[ProfiledRegion, ...]:
-    total = max(sum(timing.median for timing in timings), 1e-12)
+    total = max(sum(timing.min for timing in timings), 1e-12)
     return tuple(
-        ProfiledRegion(one.name, one.backend, one.nodes, one.operators, timing, timing.median / total)
+        ProfiledRegion(one.name, one.backend, one.nodes, one.operators, timing, timing.min / total)
         for one, timing in zip(regions, timings, strict=True)
     )

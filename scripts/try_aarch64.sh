@@ -28,6 +28,7 @@ if [ ! -e "$root/usr/bin/python$version" ]; then
     # shellcheck disable=SC2086 # a list
     (cd "$root/debs" && fetch download $packages)
     for file in "$root"/debs/*.deb; do dpkg -x "$file" "$root"; done
+    [ -e "$root/lib" ] || ln -s usr/lib "$root/lib" # since Debian 13, a package of its own has this link
 fi
 
 site=$root/site

@@ -56,7 +56,7 @@ def check(profile: Profile) -> None:
 def test_each_region_has_a_time_and_a_share(here: Profile) -> None:
     check(here)
     first, head, *rows = str(here).splitlines()
-    assert first.startswith("main on this process: ")
+    assert first.startswith("main in this process: ")
     assert head.split() == ["region", "backend", "nodes", "time", "share"]
     assert {row.split()[0] for row in rows} == {"cpu_0", "npu_0", "cpu_1"}
     shares = [float(row.split()[-1].rstrip("%")) for row in rows]

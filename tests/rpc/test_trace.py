@@ -111,9 +111,9 @@ def test_both_ends_are_in_it(session: Session, tmp_path: Path) -> None:
             p.map(add, [(1, 2)] * 5)
     seen, spans = events(tmp_path / "t.json")
     assert {("encode", "test.sum"), ("wire", "test.sum"), ("async", "test.add")} <= seen["this process"]
-    assert {("copy", "kCopyToRemote"), ("copy", "kCopyFromRemote")} <= seen["this process"]
+    assert {("copy", "copy to the server"), ("copy", "copy from the server")} <= seen["this process"]
     assert {("queue", "test.sum"), ("compute", "test.sum"), ("compute", "test.add")} <= seen[session.url]
-    assert ("copy", "kCopyToRemote") in seen[session.url]
+    assert ("copy", "copy to the server") in seen[session.url]
     assert not any("farcall.rpc" in name for names in seen.values() for _, name in names)
     assert all(span["ts"] >= 0 and span["dur"] >= 0 for span in spans)
     # What a server computes lies inside the time for which its answer was awaited.
@@ -234,9 +234,9 @@ def test_one_track_for_each_server_of_a_chain(server: Server, tmp_path: Path) ->
     seen, spans = events(tmp_path / "t.json")
     assert list(seen) == ["this process", server.url, second.url, third.url]
     for relay in (server.url, second.url):
-        forwarded = {("wire", "test.add"), ("wire", "kDevAllocDataWithScope"), ("copy", "kCopyToRemote")}
-        assert seen[relay] - {("wire", "kFreeHandle"), ("wire", "kDevFreeData")} == forwarded
-    assert {("compute", "test.add"), ("copy", "kCopyToRemote")} <= seen[third.url]
+        forwarded = {("wire", "test.add"), ("wire", "allocate a tensor"), ("copy", "copy to the server")}
+        assert seen[relay] - {("wire", "release a handle"), ("wire", "free a tensor")} == forwarded
+    assert {("compute", "test.add"), ("copy", "copy to the server")} <= seen[third.url]
     relays = {span["pid"] for span in spans if span["cat"] == "wire"} - {0}
     assert sum(span["name"] == "test.add" for span in spans if span["pid"] in relays) == 2 * 51
 
@@ -289,7 +289,7 @@ def test_a_relay_says_what_it_forwards(server: Server, kernels: Path, tmp_path: 
     } <= names
     assert "kCallFunc" not in names
     assert {"result of test.adder", "add_one"} <= {name for _, name in seen[second.url]}
-    assert ("copy", "kCopyFromRemote") in seen[server.url]
+    assert ("copy", "copy from the server") in seen[server.url]
     # What the last server computes lies inside the time for which the one before it waited for the answer.
     computed = [span["dur"] for span in spans if (span["cat"], span["name"]) == ("compute", "add_one")]
     waited = [span["dur"] for span in spans if (span["cat"], span["name"]) == ("wire", "add_one")]
@@ -343,9 +343,15 @@ def test_copies_say_how_much_and_what(session: Session, tmp_path: Path) -> None:
     _, spans = events(tmp_path / "t.json")
     about = {(s["args"]["hop"], s["name"]): s["args"] for s in spans if s["cat"] == "copy"}
     assert {key: value["bytes"] for key, value in about.items()} == dict.fromkeys(
-        [(0, "kCopyToRemote"), (1, "kCopyToRemote"), (0, "kCopyFromRemote"), (1, "kCopyFromRemote")], 40
+        [
+            (0, "copy to the server"),
+            (1, "copy to the server"),
+            (0, "copy from the server"),
+            (1, "copy from the server"),
+        ],
+        40,
     )
-    assert re.fullmatch(r"float32\[2, 5\]( on .*cpu:0)?", about[0, "kCopyToRemote"]["arguments"])
+    assert re.fullmatch(r"float32\[2, 5\]( on .*cpu:0)?", about[0, "copy to the server"]["arguments"])
     assert {value["url"] for (hop, _), value in about.items() if hop} == {session.url}
 
 
@@ -369,7 +375,7 @@ def test_arrows_lead_from_the_client_to_the_kernel(session: Session, artifact: P
             [("encode", "main"), *work],
             [("call", "main"), *work],
             [("call", "main"), *work],
-            [("encode", "kCopyFromRemote"), ("copy", "kCopyFromRemote")],
+            [("encode", "copy from the server"), ("copy", "copy from the server")],
         ]
     )
 

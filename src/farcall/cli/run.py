@@ -101,7 +101,7 @@ def command(
         return
     columns = ("name", "dtype", "shape", "min>", "mean>", "max>", *(("file",) if output else ()))
     _show.table(
-        f"main on {url or 'this process'}: {timed}",
+        f"main {f'on {url}' if url else 'in this process'}: {timed}",
         columns,
         [[_cell(row.get(column.rstrip(">"), "")) for column in columns] for row in rows],
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = {"repeat": 5, "min_repeat_ms": 2}
 _COLUMNS = ("region", "backend", "nodes", "time", "share")
+_HERE = "this process"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class Profile:
     def title(self) -> str:
         """The times of ``main`` and of all regions, in words."""
         total = seconds_text(sum(row.timing.min for row in self.rows))
-        return f"main on {self.where}: {seconds_text(self.main.min)}; its regions one by one: {total}"
+        there = "in" if self.where == _HERE else "on"
+        return f"main {there} {self.where}: {seconds_text(self.main.min)}; its regions one by one: {total}"
 
 
 def profile(
@@ -203,7 +205,7 @@ class _Runner:
 
 
 class _Here(_Runner):
-    where = "this process"
+    where = _HERE
 
     def __init__(self, manifest: Manifest, module: Module) -> None:
         super().__init__(manifest)

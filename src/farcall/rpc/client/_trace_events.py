@@ -19,6 +19,16 @@ _ASYNC = frozenset({"async", "queue"})
 _SENT = frozenset({"wire", "async", "copy"})
 _DONE = frozenset({"compute", "copy"})
 
+# What requests without a function's name are called.
+_REQUESTS = {
+    "kCopyToRemote": "copy to the server",
+    "kCopyFromRemote": "copy from the server",
+    "kDevAllocDataWithScope": "allocate a tensor",
+    "kDevFreeData": "free a tensor",
+    "kFreeHandle": "release a handle",
+    "kGetGlobalFunc": "look up a function",
+}
+
 Event = dict[str, Any]
 
 
@@ -142,7 +152,7 @@ def _head(span: Span, pid: int, begin: int) -> Event:
     return {
         "pid": pid,
         "cat": span.kind,
-        "name": span.name,
+        "name": _REQUESTS.get(span.name, span.name),
         "ts": (span.start - begin) / 1e3,
         "args": about,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ pytest_plugins = ["pytester"]
 # No deadline: the duration of an example depends on the load of the machine, not on farcall.
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("farcall")
+
+# A shell starts a background job with SIGINT ignored, and the programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

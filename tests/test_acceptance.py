@@ -30,7 +30,7 @@ from .programs import output_of
 from .rpc.servers import INIT
 from .rpc.test_trace import check_format
 from .terminal import Cli
-from .tree import ROOT
+from .tree import CXX, ROOT
 
 
 def test_the_demo_ends_with_a_table_a_picture_and_a_trace(cli: Cli) -> None:
@@ -87,8 +87,7 @@ def test_every_command_prints_plain_text(
         cli("token", "create", "alice", "--file", "t.json")
     if name == "trace-summary":
         cli("run", digits_artifact, "--input", "image=x.npy", "--trace", "t.json")
-    library = ROOT / "src/farcall/libfarcall_cxx.so"
-    places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": library}
+    places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": CXX}
     words = [word.format(**places) for word in OUTPUTS[name].split() if word not in ("--json", "--jsonl")]
     outcome = cli(*words)
     assert outcome.code == 0, outcome.err

@@ -13,6 +13,7 @@ import pytest
 import farcall as fc
 
 from .test_house import public_modules
+from .tree import ROOT
 
 
 def test_every_public_name_resolves() -> None:
@@ -69,8 +70,10 @@ def test_dir_shows_only_public_names(module: str) -> None:
 
 
 def test_import_farcall_imports_nothing_else() -> None:
+    """Without site-packages, whose hook of an editable installation imports more."""
     code = "import sys; before = {*sys.modules}; import farcall; print(*{*sys.modules} - before)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-S", "-c", code]
+    out = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, check=True)
     assert {*out.stdout.split()} <= {"farcall", "__future__"}
 
 

@@ -15,7 +15,7 @@ import pytest
 import farcall.cli
 
 from ..terminal import Cli
-from ..tree import ROOT
+from ..tree import CXX
 from ..waiting import SECONDS
 
 
@@ -86,7 +86,7 @@ def test_inspect_says_what_a_file_is(cli: Cli, digits: Path, digits_artifact: Pa
     artifact = cli("inspect", digits_artifact)
     assert f"{digits_artifact}: an artifact" in artifact.out
     assert artifact.err == f"next: farcall run {digits_artifact} --input image=FILE.npy\n"
-    plain = cli("inspect", ROOT / "src/farcall/libfarcall_cxx.so")
+    plain = cli("inspect", CXX)
     assert "a shared library without farcall functions" in plain.out
     Path("scale.c").write_text("int __tvm_ffi_scale(void) { return 0; } int __tvm_ffi__metadata_scale;")
     subprocess.run(["cc", "-shared", "-fPIC", "scale.c", "-o", "scale.so"], check=True)

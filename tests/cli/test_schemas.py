@@ -17,7 +17,7 @@ from farcall.rpc import Server, connect
 
 from ..rpc.servers import INIT
 from ..terminal import Cli
-from ..tree import ROOT
+from ..tree import CXX, ROOT
 
 jsonschema = pytest.importorskip("jsonschema")
 FOLDER = ROOT / "docs" / "schemas"
@@ -82,7 +82,7 @@ def test_the_output_follows_its_schema(
         cli("token", "create", "alice", "--file", "t.json")
     if name == "trace-summary":
         cli("run", digits_artifact, "--input", "image=x.npy", "--trace", "t.json")
-    library = next(ROOT.glob("src/farcall/libfarcall_cxx.so"))
+    library = CXX
     places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": library}
     outcome = cli(*COMMANDS[name].format(**places).split())
     assert outcome.code == 0, outcome.err

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import farcall._core
 from farcall.library._elf import Elf
 
 from ..programs import hiding_torch, output_of
+from ..tree import CORE, CXX
 
 CXX_LEFT_OUT = {
     # orders of whole values, and copies of them: kernels take and give values, and Python does this by itself
@@ -70,31 +70,27 @@ def theirs() -> set[str]:
     return exported(Path(tvm_ffi.origin).parent / "lib" / "libtvm_ffi.so")
 
 
-def core() -> Path:
-    return Path(farcall._core.__file__)
-
-
 def test_all_c_functions_are_there(theirs: set[str]) -> None:
     wanted = {name for name in theirs if name.startswith("TVMFFI")}
     assert len(wanted) >= 50
-    assert wanted <= exported(core())
+    assert wanted <= exported(CORE)
 
 
 def test_nothing_else_of_that_name_is_exported(theirs: set[str]) -> None:
-    assert {name for name in exported(core()) if name.startswith("TVMFFI")} <= theirs
+    assert {name for name in exported(CORE) if name.startswith("TVMFFI")} <= theirs
 
 
 def test_cxx_names_are_there_or_left_out(theirs: set[str]) -> None:
     wanted = {name for name in theirs if name.startswith(("_ZN3tvm3ffi", "_ZZN3tvm3ffi"))}
     assert len(wanted) > 20
-    missing = wanted - exported(core().with_name("libfarcall_cxx.so"))
+    missing = wanted - exported(CXX)
     unexplained = {name for name in missing if not any(left in name for left in CXX_LEFT_OUT)}
     assert not unexplained
     assert all(any(left in name for name in missing) for left in CXX_LEFT_OUT), "the list only shrinks"
 
 
 def test_the_class_that_libraries_derive_from_is_there() -> None:
-    ours = exported(core().with_name("libfarcall_cxx.so"))
+    ours = exported(CXX)
     assert {"_ZTVN3tvm3ffi9ModuleObjE", "_ZTIN3tvm3ffi9ModuleObjE"} <= ours
 
 

@@ -53,9 +53,7 @@ def test_a_wrong_key(server: Server) -> None:
     assert works(server)
 
 
-@pytest.mark.parametrize(
-    "url", ["", "127.0.0.1", "http://127.0.0.1:90", "tcp://h", "tcp://h:x", "tcp://h:1/a"]
-)
+@pytest.mark.parametrize("url", ["", "127.0.0.1", "tcp://h", "tcp://h:x", "tcp://h:1/a"])
 def test_no_address(url: str) -> None:
     with pytest.raises(fc.UsageError, match="expected tcp://HOST:PORT"):
         connect(url)

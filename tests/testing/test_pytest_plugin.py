@@ -28,7 +28,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 
 def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-p", "no:cacheprovider", *plugin(), *words)
+    editable = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # see pyproject.toml
+    return project.runpytest_subprocess("-p", "no:cacheprovider", "-W", editable, *plugin(), *words)
 
 
 def plugin() -> list[str]:

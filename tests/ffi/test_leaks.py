@@ -120,18 +120,27 @@ def test_a_million_calls(kernels: ffi.Module, kind: str) -> None:
     check_flat(kernels, kind, "count", 1_000_000)
 
 
+ROUNDS = 3
+
+
 def check_flat(kernels: ffi.Module, kind: str, name: str, calls: int) -> None:
     value = VALUES[kind]()
     function = kernels["first_tag" if name == "view" else name]
     function.views = name == "view"
     repeat(function, value, calls // 10)  # caches fill, the allocator finds its size
     gc.collect()
+    # A leak of one bytes object a call would be 32 bytes, in every round. Other threads of this process may
+    # allocate in some rounds.
+    assert any(growth(function, value, calls) < 16 * calls for _ in range(ROUNDS))
+
+
+def growth(function: ffi.Function, value: object, calls: int) -> int:
+    """The bytes by which this process grows during the calls, which leave no reference to the value."""
     references, memory = sys.getrefcount(value), resident()
     repeat(function, value, calls)
     gc.collect()
     assert abs(sys.getrefcount(value) - references) <= 1
-    # A leak of a single byte object a call would be 32 bytes; noise of the allocator is below a page a call.
-    assert resident() - memory < 16 * calls
+    return resident() - memory
 
 
 def test_refused_call_releases_what_was_converted(kernels: ffi.Module) -> None:

@@ -40,7 +40,18 @@ def on_core(core: int) -> Iterator[None]:
 @contextmanager
 def serve(listen: str = "tcp://127.0.0.1:0", *options: str) -> Iterator[str]:
     """Runs a `farcall serve` with the benchmark's functions; gives its URL."""
-    command = [sys.executable, "-m", "farcall", "serve", "--listen", listen, "--init", EXPORTS, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "farcall",
+        "serve",
+        "-q",
+        "--listen",
+        listen,
+        "--init",
+        EXPORTS,
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

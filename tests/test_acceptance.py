@@ -24,13 +24,13 @@ from farcall.rpc import Server
 
 from .cli.test_output import COMMANDS
 from .cli.test_schemas import COMMANDS as OUTPUTS
-from .cli.test_schemas import validator
+from .cli.test_schemas import validator, words_of
 from .pages import BLOCK
 from .programs import output_of
 from .rpc.servers import INIT
 from .rpc.test_trace import check_format
 from .terminal import Cli
-from .tree import CXX, ROOT
+from .tree import ROOT
 
 
 def test_the_demo_ends_with_a_table_a_picture_and_a_trace(cli: Cli) -> None:
@@ -82,14 +82,8 @@ def test_the_help_of_every_command_fits_a_narrow_terminal(cli: Cli) -> None:
 def test_every_command_prints_plain_text(
     cli: Cli, name: str, board: str, digits: Path, digits_artifact: Path
 ) -> None:
-    np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
-    if name == "token-list":
-        cli("token", "create", "alice", "--file", "t.json")
-    if name == "trace-summary":
-        cli("run", digits_artifact, "--input", "image=x.npy", "--trace", "t.json")
-    places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": CXX}
-    words = [word.format(**places) for word in OUTPUTS[name].split() if word not in ("--json", "--jsonl")]
-    outcome = cli(*words)
+    words = words_of(cli, name, board, digits, digits_artifact)
+    outcome = cli(*(word for word in words if word not in ("--json", "--jsonl")))
     assert outcome.code == 0, outcome.err
     assert outcome.out
     assert (outcome.out + outcome.err).isascii()

@@ -73,18 +73,22 @@ def test_the_events_of_a_server_follow_their_schema() -> None:
         validator("serve").validate(event)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_the_output_follows_its_schema(
-    cli: Cli, name: str, board: str, digits: Path, digits_artifact: Path
-) -> None:
+def words_of(cli: Cli, name: str, board: str, digits: Path, artifact: Path) -> list[str]:
+    """The words of a command. What it reads is made first."""
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
     if name == "token-list":
         cli("token", "create", "alice", "--file", "t.json")
     if name == "trace-summary":
-        cli("run", digits_artifact, "--input", "image=x.npy", "--trace", "t.json")
-    library = CXX
-    places = {"board": board, "digits": digits, "artifact": digits_artifact, "library": library}
-    outcome = cli(*COMMANDS[name].format(**places).split())
+        cli("run", artifact, "--input", "image=x.npy", "--trace", "t.json")
+    places = {"board": board, "digits": digits, "artifact": artifact, "library": CXX}
+    return COMMANDS[name].format(**places).split()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_output_follows_its_schema(
+    cli: Cli, name: str, board: str, digits: Path, digits_artifact: Path
+) -> None:
+    outcome = cli(*words_of(cli, name, board, digits, digits_artifact))
     assert outcome.code == 0, outcome.err
     objects = outcome.out.splitlines() if "--jsonl" in COMMANDS[name] else [outcome.out]
     for text in objects:

@@ -11,7 +11,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._settings import setting
-from farcall.errors import UsageError
+from farcall.errors import MissingFileError, UsageError
 
 if TYPE_CHECKING:
     import onnx
@@ -53,7 +53,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(
+        raise MissingFileError(
             f"no such file: {str(file)!r}; name an artifact, a kernel library or an ONNX model"
         ) from None
     except OSError as error:

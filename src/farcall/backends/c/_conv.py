@@ -1,4 +1,4 @@
-"""Conv, over one or more spatial axes.
+"""Conv and ConvInteger, over one or more spatial axes.
 
 Many output channels: the input windows of some output rows are copied into a matrix, which is multiplied
 (im2col; a 1x1 kernel multiplies the input directly). Few channels in a group (depthwise): one loop over a row
@@ -13,10 +13,12 @@ from math import prod
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import FLOATS, itemsize
+from farcall.backends._ctext import FLOATS
+from farcall.backends.c._gemm import gemm_type
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import call_gemm
 from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._quantized import NARROW, widened, zero_point, zero_view
 from farcall.backends.c._registry import loops
 from farcall.backends.c._window import (
     Axis,
@@ -36,6 +38,26 @@ _MOST_COLUMNS = 512
 
 def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS)
+    _check_shapes(node)
+    outs = dims(operand(node, 1))[0]
+    if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
+        raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
+
+
+def _check_integer(node: ir.Node) -> None:
+    want_dtypes(node, NARROW)
+    _check_shapes(node)
+    zero_view(zero_point(node, 2), ())
+    _weight_zero(node)
+
+
+def _weight_zero(node: ir.Node) -> tuple[Dim, ...]:
+    """The dims by which the weight's zero point broadcasts: one for all, or one for each output channel."""
+    outs, *inner = dims(operand(node, 1))
+    return zero_view(zero_point(node, 3), [((outs,), (outs, *(1 for _ in inner)))])
+
+
+def _check_shapes(node: ir.Node) -> None:
     if rank(operand(node, 0)) < 3:
         raise Unsupported(f"rank {rank(operand(node, 0))}; a batch, channels and spatial axes are needed")
     channels = dims(operand(node, 1))[:2]
@@ -54,19 +76,39 @@ def _check_channels(node: ir.Node) -> None:
         raise Unsupported(
             f"the input has {dims(operand(node, 0))[1]} channels, the weight is for {group * ins}"
         )
-    if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
-        raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
 
 
 @loops("Conv", check=_check)
 def _conv(node: ir.Node) -> Iterator[Step]:
-    yield _Conv(node).write()
+    conv = _Conv(node, node.outputs[0].dtype)
+    kernel = conv.kernel
+    conv.x, conv.w = kernel.read(operand(node, 0)), kernel.read(operand(node, 1))
+    conv.b = kernel.read(operand(node, 2)) if has_input(node, 2) else ""
+    conv.y = kernel.write(node.outputs[0])
+    yield conv.write()
+
+
+@loops("ConvInteger", check=_check_integer)
+def _conv_integer(node: ir.Node) -> Iterator[Step]:
+    """On 32-bit words that wrap around. Padding is the zero point, which is 0 in the widened input."""
+    conv = _Conv(node, ir.DataType.UINT32)
+    conv.x = widened(conv.kernel, operand(node, 0), zero_point(node, 2), ())
+    conv.w = widened(conv.kernel, operand(node, 1), zero_point(node, 3), _weight_zero(node))
+    conv.y = f"((uint32_t*){conv.kernel.write(node.outputs[0])})"
+    yield conv.write()
 
 
 class _Conv:
-    def __init__(self, node: ir.Node) -> None:
-        self.node = node
+    """Writes one convolution. ``x``, ``w``, ``b`` (if not empty) and ``y`` point to elements of ``dtype``."""
+
+    x: str
+    w: str
+    b: str = ""
+    y: str
+
+    def __init__(self, node: ir.Node, dtype: ir.DataType | None) -> None:
         x, w = operand(node, 0), operand(node, 1)
+        self.dtype = dtype
         self.axes = axes_of(node, dims(w)[2:])
         self.group = int_attr(node, "group", 1)
         self.outs, self.ins = int(dims(w)[0]) // self.group, int(dims(w)[1])  # channels of one group
@@ -74,9 +116,6 @@ class _Conv:
         self.depth = self.ins * self.taps
         self.kernel = Kernel()
         self.batch = self.kernel.dim(dims(x)[0])
-        self.x, self.w = self.kernel.read(x), self.kernel.read(w)
-        self.b = self.kernel.read(operand(node, 2)) if has_input(node, 2) else ""
-        self.y = self.kernel.write(node.outputs[0])
         self.plane = product(axis.size for axis in self.axes)
         self.out_plane = product(axis.out for axis in self.axes)
 
@@ -97,7 +136,7 @@ class _Conv:
 
     def _direct(self) -> None:
         kernel, axes = self.kernel, self.axes
-        kind = "float" if itemsize(self.node.outputs[0].dtype) == 4 else "double"
+        kind = gemm_type(self.dtype)
         channels = self.group * self.outs
         with kernel.loop("n", self.batch), kernel.loop("m", str(channels)):
             plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
@@ -117,7 +156,7 @@ class _Conv:
 
     def _by_matrix(self) -> None:
         kernel = self.kernel
-        kind = "float" if itemsize(self.node.outputs[0].dtype) == 4 else "double"
+        kind = gemm_type(self.dtype)
         with kernel.loop("n", self.batch), kernel.loop("g", str(self.group)):
             plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
             kernel.line(
@@ -136,16 +175,15 @@ class _Conv:
         weights = f"{self.w} + g * {self.outs * self.depth}"
         sizes = [str(self.outs), width, str(self.depth)]
         a = [weights, str(self.depth), "1"]
-        call_gemm(self.kernel, self.node.outputs[0].dtype, sizes, a, [columns, width], [target, out_plane])
+        call_gemm(self.kernel, self.dtype, sizes, a, [columns, width], [target, out_plane])
 
     def _windows(self, kind: str, plane: str, out_plane: str) -> None:
         """Blocks of whole output rows, or of a part of one long row."""
         kernel = self.kernel
-        dtype = self.node.outputs[0].dtype
-        assert dtype is not None  # noqa: S101 - checked before
+        assert self.dtype is not None  # noqa: S101 - checked before
         rows, width = kernel.dim(product(axis.out for axis in self.axes[:-1])), self.axes[-1].out
         most = _block_rows(width) * min(width, _MOST_COLUMNS) if isinstance(width, int) else _MOST_COLUMNS
-        matrix = kernel.scratch(dtype, self.depth * most)
+        matrix = kernel.scratch(self.dtype, self.depth * most)
         long = kernel.dim(width)
         if isinstance(width, int):
             block = str(_block_rows(width))

@@ -8,6 +8,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _indexing,
     _matmul,
     _pool,
+    _quantized,
     _reduction,
     _shaping,
     _softmax,

@@ -75,6 +75,11 @@ static inline uint64_t farcall_ipow(uint64_t base, int64_t exponent) {
   return power;
 }"""
 
+_QUANTIZE = """static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32_t high) {
+  const float rounded = rintf(x) + (float)zero;
+  return rounded > (float)low ? (rounded < (float)high ? (int32_t)rounded : high) : low;
+}"""
+
 HELPERS = "\n".join(
     [
         _math.FUNCTIONS,
@@ -86,6 +91,7 @@ HELPERS = "\n".join(
         _truncation(64, "float", "f"),
         _TO_UINT64,
         _INTEGERS,
+        _QUANTIZE,
         _floored("float", "f"),
         _floored("double", "d"),
         _mean("int64_t"),

@@ -91,7 +91,7 @@ class Kernel(FunctionWriter):
         """The parameter that points to the elements of a table."""
         name = f"t{len(self._tables)}"
         self._tables.append(item)
-        self._add(f"const {c_type(item.source.dtype)}* restrict {name}", item)
+        self._add(f"const {c_type(ir.DataType.from_numpy(item.data.dtype))}* restrict {name}", item)
         return name
 
     def dim(self, dim: Dim) -> str:

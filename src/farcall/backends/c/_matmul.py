@@ -1,4 +1,4 @@
-"""Gemm and MatMul, on the blocked matrix product of :mod:`farcall.backends.c._gemm`."""
+"""Gemm, MatMul and MatMulInteger, on the blocked matrix product of :mod:`farcall.backends.c._gemm`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._quantized import NARROW, widened, zero_point, zero_view
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
@@ -64,6 +65,40 @@ def call_gemm(
 
 @loops("MatMul", check=_check_matmul)
 def _matmul(node: ir.Node) -> Iterator[Step]:
+    kernel = Kernel()
+    _product(kernel, node, kernel.read(operand(node, 0)), kernel.read(operand(node, 1)))
+    yield kernel.step()
+
+
+def _check_matmul_integer(node: ir.Node) -> None:
+    want_dtypes(node, NARROW)
+    if min(rank(operand(node, 0)), rank(operand(node, 1))) < 1:
+        raise Unsupported("a scalar operand")
+    _zero_views(node)
+
+
+def _zero_views(node: ir.Node) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """The dims by which the zero points broadcast: one for each row of A, and one for each column of B."""
+    left, right = dims(operand(node, 0)), dims(operand(node, 1))
+    rows, columns = (*left[:-1], 1), (*right[:-2], 1, right[-1])
+    return (
+        zero_view(zero_point(node, 2), [(rows, rows), *([(rows[:1], rows)] if len(left) == 2 else [])]),
+        zero_view(zero_point(node, 3), [(columns, columns), (right[-1:], right[-1:])]),
+    )
+
+
+@loops("MatMulInteger", check=_check_matmul_integer)
+def _matmul_integer(node: ir.Node) -> Iterator[Step]:
+    kernel = Kernel()
+    rows, columns = _zero_views(node)
+    a = widened(kernel, operand(node, 0), zero_point(node, 2), rows)
+    b = widened(kernel, operand(node, 1), zero_point(node, 3), columns)
+    _product(kernel, node, a, b)
+    yield kernel.step()
+
+
+def _product(kernel: Kernel, node: ir.Node, p0: str, p1: str) -> None:
+    """Write the product of the operands whose elements ``p0`` and ``p1`` point to."""
     a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
     left, right = list(dims(a)), list(dims(b))
     left = [1, *left] if len(left) == 1 else left
@@ -72,8 +107,7 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
     batch = _broadcast(left[:-2], right[:-2])
     if all(dim == 1 for dim in right[:-2]):  # all batches share B: treat the batch as more rows of A
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
-    kernel = Kernel()
-    p0, p1, q = kernel.read(a), kernel.read(b), kernel.write(out)
+    q = kernel.write(out)
     _zero(kernel, q, product(dims(out)), out)
     sizes = [kernel.dim(d) for d in (m, n, k)]
     with ExitStack() as stack:
@@ -83,7 +117,6 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
         y = f"{p1} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
         z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
         call_gemm(kernel, out.dtype, sizes, [x, kernel.dim(k), "1"], [y, kernel.dim(n)], [z, kernel.dim(n)])
-    yield kernel.step()
 
 
 def _broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:

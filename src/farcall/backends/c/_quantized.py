@@ -1,0 +1,177 @@
+"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear, and operands of integer products made wide.
+
+Rounding is to the nearest, ties to even, and results saturate (ONNX operator set 21, QuantizeLinear).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends._ctext import c_type
+from farcall.backends.c import _scalar as scalar
+from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._nest import coalesce
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    has_input,
+    int_attr,
+    normalize_axis,
+    operand,
+    rank,
+    want_dtypes,
+)
+from farcall.backends.c._registry import Operands, elementwise, loops
+from farcall.graph.dims import Dim, dims, product, same
+
+_D = ir.DataType
+NARROW = frozenset({_D.INT8, _D.UINT8})
+_STORED = NARROW | {_D.INT16, _D.UINT16}  # dtypes of quantized elements that have a C type
+
+
+def _scale_view(node: ir.Node, value: ir.Value) -> tuple[Dim, ...]:
+    """The dims by which a scale or zero point broadcasts over input 0: one for all, or one for each index."""
+    shape = dims(value)
+    if product(shape) == 1:
+        return ()
+    whole = dims(operand(node, 0))
+    if int_attr(node, "block_size", 0):
+        raise Unsupported("block_size: scales of blocks")
+    if len(shape) != 1:
+        raise Unsupported(
+            f"input `{value.name}` has rank {len(shape)}; one scale, or one for each index of an axis"
+        )
+    axis = normalize_axis(int_attr(node, "axis", 1), len(whole))
+    if not same(shape[0], whole[axis]):
+        raise Unsupported(
+            f"input `{value.name}` has {shape[0]} elements for axis {axis} of size {whole[axis]}"
+        )
+    return (shape[0], *(1 for _ in whole[axis + 1 :]))
+
+
+def _operands(node: ir.Node) -> Operands:
+    x = operand(node, 0)
+    given = [operand(node, i) for i in (1, 2) if has_input(node, i)]
+    return [(x, dims(x)), *((value, _scale_view(node, value)) for value in given)]
+
+
+def _check_scales(node: ir.Node) -> None:
+    want_dtypes(node, {_D.FLOAT}, 1)
+    for _ in _operands(node):  # refuses scales that do not fit
+        pass
+
+
+def _check_quantize(node: ir.Node) -> None:
+    want_dtypes(node, {_D.FLOAT}, 0)
+    if int_attr(node, "precision", _D.FLOAT.value) not in (0, _D.FLOAT.value):
+        raise Unsupported("precision other than float32")
+    if node.outputs[0].dtype not in _STORED:
+        raise Unsupported("an output that is neither int8, uint8, int16 nor uint16")
+    _check_scales(node)
+
+
+@elementwise("QuantizeLinear", check=_check_quantize, operands=_operands)
+def _quantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
+    dtype = node.outputs[0].dtype
+    assert dtype is not None  # noqa: S101 - checked before
+    bounds = f"{scalar.lowest(dtype)}, {scalar.highest(dtype)}"
+    return f"({c_type(dtype)})farcall_quantize({x} / {scale}, {zero}, {bounds})"
+
+
+def _check_dequantize(node: ir.Node) -> None:
+    want_dtypes(node, _STORED | {_D.INT32}, 0)
+    if node.outputs[0].dtype != _D.FLOAT:
+        raise Unsupported("an output other than float32")
+    _check_scales(node)
+
+
+@elementwise("DequantizeLinear", check=_check_dequantize, operands=_operands)
+def _dequantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
+    return f"(float)((int64_t){x} - {zero}) * {scale}"
+
+
+def _check_dynamic(node: ir.Node) -> None:
+    want_dtypes(node, {_D.FLOAT})
+
+
+@loops("DynamicQuantizeLinear", check=_check_dynamic)
+def _dynamic_quantize(node: ir.Node) -> Iterator[Step]:
+    """The range of the elements, widened to include 0, becomes 0 to 255; with all 0, the scale is 1."""
+    kernel = Kernel()
+    x, y = kernel.read(operand(node, 0)), kernel.write(node.outputs[0])
+    scale, zero = kernel.write(node.outputs[1]), kernel.write(node.outputs[2])
+    count = kernel.dim(product(dims(operand(node, 0))))
+    kernel.line("float low = 0, high = 0;")
+    with kernel.loop("i", count):
+        kernel.line(f"low = {x}[i] < low ? {x}[i] : low;\nhigh = {x}[i] > high ? {x}[i] : high;")
+    kernel.line("const float step = high == low ? 1 : (high - low) / 255;")
+    kernel.line("const uint8_t origin = (uint8_t)farcall_quantize(-low / step, 0, 0, 255);")
+    kernel.line(f"*{scale} = step;\n*{zero} = origin;")
+    with kernel.loop("i", count):
+        kernel.line(f"{y}[i] = (uint8_t)farcall_quantize({x}[i] / step, origin, 0, 255);")
+    yield kernel.step()
+
+
+# ---- operands of MatMulInteger and ConvInteger ----
+
+
+def widened(kernel: Kernel, value: ir.Value, zero: ir.Value | None, view: Sequence[Dim]) -> str:
+    """A pointer to the elements of ``value`` minus the zero point, as 32-bit words that wrap around.
+
+    ``view`` are the dims by which ``zero`` broadcasts. Constants are widened now, others in each call.
+    """
+    data = constant(value)
+    origin = constant(zero) if zero is not None else np.zeros((), np.int32)
+    if data is not None and origin is not None:
+        return kernel.table(
+            Table(value, f"minus {zero.name if zero else 0} by {view}", _difference(data, origin, view))
+        )
+    copy = kernel.scratch(_D.UINT32, product(dims(value)))
+    source = kernel.read(value)
+    minus = f" - {kernel.read(zero)}" if zero is not None else ""
+    nest = coalesce(dims(value), [dims(value), view])
+    with ExitStack() as stack:
+        for axis, dim in enumerate(nest.dims):
+            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        at, origin_at = (
+            " + ".join(
+                f"i{a} * {kernel.dim(nest.stride(n, a))}" for a in range(len(nest.dims)) if nest.moves[n][a]
+            )
+            or "0"
+            for n in (0, 1)
+        )
+        kernel.line(f"{copy}[{at}] = (uint32_t)({source}[{at}]{minus and f'{minus}[{origin_at}]'});")
+    return copy
+
+
+def _difference(data: np.ndarray, origin: np.ndarray, view: Sequence[Dim]) -> np.ndarray:
+    shape = [int(dim) for dim in view]
+    return (data.astype(np.int32) - origin.astype(np.int32).reshape(shape)).astype(np.uint32)
+
+
+def zero_point(node: ir.Node, index: int) -> ir.Value | None:
+    """The zero point at ``index``, if it is given."""
+    return operand(node, index) if has_input(node, index) else None
+
+
+def zero_view(
+    value: ir.Value | None, views: Sequence[tuple[tuple[Dim, ...], tuple[Dim, ...]]]
+) -> tuple[Dim, ...]:
+    """The dims by which a zero point broadcasts: ``()`` for one element, else by ``views``: (its dims, view).
+
+    Raises:
+        Unsupported: Its dims are in none of ``views``.
+    """
+    if value is None or product(dims(value)) == 1:
+        return ()
+    own = dims(value)
+    for shape, view in views:
+        if len(own) == len(shape) and all(map(same, own, shape)):
+            return view
+    raise Unsupported(
+        f"zero point `{value.name}` of rank {rank(value)} is neither one number nor one for each row"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def escaped(text: object) -> str:
     """``text`` without characters that could move a terminal's cursor, begin a line or reverse the text.
@@ -14,6 +16,12 @@ def escaped(text: object) -> str:
 def count(number: int, noun: str) -> str:
     """``1 call``, ``1,200 calls``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def counted(counts: Mapping[str, int], most: int | None = None) -> str:
+    """Things and how often each occurs, such as ``Conv x2, MaxPool``; the first ``most`` of them."""
+    parts = [f"{name} x{number}" if number > 1 else name for name, number in counts.items()]
+    return ", ".join(parts[:most]) + (", ..." if most is not None and len(parts) > most else "")
 
 
 def size(nbytes: float) -> str:

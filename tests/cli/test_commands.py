@@ -12,7 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import farcall as fc
 import farcall.cli
+from farcall.cli.demo import _ingredients
+from farcall.graph._report import operators
 
 from ..terminal import Cli
 from ..tree import CXX
@@ -94,8 +97,23 @@ def test_inspect_says_what_a_file_is(cli: Cli, digits: Path, digits_artifact: Pa
     assert "scale.so: a library of kernels" in library.out
     assert re.search(r"^scale +yes$", library.out, re.MULTILINE)
     assert "farcall stubgen scale.so" in library.err
+    np.save("x.npy", np.zeros(3))
     Path("notes.txt").write_text("no model\n")
-    assert "is not an ONNX model: it is text" in cli("inspect", "notes.txt").err
+    for file, kind in (("notes.txt", "it is text"), ("x.npy", "it is an array that numpy.save wrote")):
+        refused = cli("inspect", file)
+        assert refused.code == 1
+        kinds = "neither an artifact nor a library of kernels nor an ONNX model"
+        assert f"{file!r} is {kinds}: {kind}" in refused.err
+
+
+def test_inspect_names_operators_as_the_plan_does(cli: Cli, digits: Path) -> None:
+    plan = fc.partition(digits, backends=[_ingredients()[1], "c"])
+    plan.build().save("m.so")
+    assert "conv_relu x2" in str(plan)
+    seen = cli("inspect", "m.so").out
+    for region in plan.regions:
+        row = next(line for line in seen.splitlines() if line.startswith(f"{region.name} "))
+        assert row.endswith(operators(region))
 
 
 def test_run_here_and_there_agree(cli: Cli, digits_artifact: Path, digits: Path, server: str) -> None:

@@ -136,6 +136,12 @@ def test_a_file_is_named_relative_to_the_file_of_settings(cli: Cli, tmp_path: Pa
             assert json.loads(cli("ping").out)["url"] == f"unix://{tmp_path}/u"
 
 
+def test_a_flag_of_a_file_can_be_taken_back(cli: Cli) -> None:
+    Path("farcall.toml").write_text("json = true\n")
+    assert cli("plugins", "list").out.startswith("{")
+    assert cli("plugins", "list", "--no-json").out.startswith("Plugins\n")
+
+
 @pytest.mark.parametrize("order", [("--cflags", "--ldflags"), ("--ldflags", "--cflags")])
 def test_flags_for_a_build_stand_in_one_line(cli: Cli, order: tuple[str, str]) -> None:
     both = cli("config", *order).out

@@ -97,7 +97,7 @@ def main() -> NoReturn:
     try:
         sys.exit(cli.main(prog_name="farcall", standalone_mode=False))
     except click.ClickException as error:
-        error.show()
+        click.echo(_talk.safe(_refusal(error)), err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -109,6 +109,22 @@ def main() -> NoReturn:
             raise
         click.echo(_talk.safe(_explain(error)), err=True)
         sys.exit(_exit.exit_code(error))
+
+
+def _refusal(error: click.ClickException) -> str:
+    """click's error in the style of all others. Wrong usage also shows how the command is typed."""
+    text = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        from farcall._suggest import did_you_mean
+
+        text = f"no option `{error.option_name}`{did_you_mean(error.option_name, error.possibilities or ())}"
+    if text[1:2].islower():
+        text = text[0].lower() + text[1:]
+    lines = [f"error: {text.rstrip('.')}"]
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        path, pieces = error.ctx.command_path, error.ctx.command.collect_usage_pieces(error.ctx)
+        lines += [f"usage: {path} {' '.join(pieces)}", f"see: {path} --help"]
+    return "\n".join(lines)
 
 
 def _explain(error: Exception) -> str:

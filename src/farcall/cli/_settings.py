@@ -144,7 +144,8 @@ def setting(name: str, *flags: str, **changes: Any) -> Callable[[_F], _F]:
         arguments["is_flag"] = True
     else:
         arguments |= {"type": entry.type, "multiple": entry.kind == "list"}
-    return click.option(f"--{name}", entry.key, *flags, **(arguments | changes))
+    option = f"--{name}/--no-{name}" if entry.kind == "flag" else f"--{name}"  # a file may have set the flag
+    return click.option(option, entry.key, *flags, **(arguments | changes))
 
 
 _COMPLETED = {"target": "targets", "backends": "backends", "on": "urls", "via": "urls"}

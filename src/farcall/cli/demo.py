@@ -214,7 +214,7 @@ def _server() -> Iterator[str]:
     """Run ``farcall serve`` on loopback in a process of its own; yields its address."""
     from farcall.errors import ConnectError
 
-    words = [sys.executable, "-m", "farcall", "serve"]
+    words = [sys.executable, "-m", "farcall", "serve", "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""

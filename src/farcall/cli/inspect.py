@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from farcall._texts import counted
 from farcall.cli import _show
 from farcall.cli._settings import setting
-from farcall.errors import MissingFileError, UsageError
+from farcall.errors import MissingFileError, ModelError, UsageError
 
 if TYPE_CHECKING:
     import onnx
@@ -67,15 +68,12 @@ def _model(file: Path, data: bytes, json_: bool) -> None:
     from farcall._extras import require_compile
 
     require_compile()
-    from farcall.graph import load_model
+    from farcall.graph._model import parse, what_is
 
-    try:
-        import onnx
-
-        model = onnx.load_model_from_string(data)
-    except Exception:
-        load_model(file)  # raises the error that says what the file is instead
-        raise
+    model = parse(data)
+    if model is None:
+        kinds = "neither an artifact nor a library of kernels nor an ONNX model"
+        raise ModelError(f"{str(file)!r} is {kinds}: {what_is(data)}")
     facts = _model_facts(model, len(data))
     if json_:
         _show.as_json("inspect-model", facts)
@@ -92,7 +90,7 @@ def _model(file: Path, data: bytes, json_: bool) -> None:
             ("IR version", model.ir_version),
             ("opsets", opsets),
             ("nodes", facts["nodes"]),
-            ("operators", ", ".join(f"{name} x{n}" for name, n in facts["operators"].items())),
+            ("operators", counted(facts["operators"])),
             ("constants", len(model.graph.initializer)),
         ],
     )
@@ -199,16 +197,38 @@ def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
             ("", "name", "type", "default", "description"),
             _leaf_rows(function.signature),
         )
+    drawn = _drawn(manifest)
     _show.table(
         "Regions",
         ("name", "backend", "nodes>", "operators"),
         [
-            (r.name, r.backend, r.nodes, ", ".join(f"{k} x{n}" for k, n in r.operators.items()))
-            for r in manifest.regions
+            (region.name, region.backend, region.nodes, counted(drawn.get(region.name, region.operators)))
+            for region in manifest.regions
         ],
     )
     needed = " ".join(f"--input {name}=FILE.npy" for name in _input_names(manifest))
     _show.note(f"next: farcall run {file} {needed}".rstrip())
+
+
+def _drawn(manifest: Manifest) -> dict[str, Counter[str]]:
+    """How often each pattern and operator occurs in each region, as ``farcall build`` names them.
+
+    They are in the diagram, which an artifact may lack.
+    """
+    import msgspec
+
+    from farcall.drawing._diagram import Diagram
+
+    try:
+        diagram = msgspec.json.decode(manifest.diagram, type=Diagram | None)
+    except msgspec.MsgspecError:
+        return {}
+    found: dict[str, Counter[str]] = {}
+    if diagram is not None:
+        names = dict(enumerate(region.name for region in diagram.regions))
+        for box in diagram.boxes:
+            found.setdefault(names.get(box.region, ""), Counter()).update(box.lines[:1])
+    return found
 
 
 def _input_names(manifest: Manifest) -> list[str]:

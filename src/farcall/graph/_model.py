@@ -37,6 +37,7 @@ _CURE = "expected an ONNX file, such as torch.onnx.export(...) writes"
 _OTHER_FORMATS = {
     b"PK\x03\x04": "a zip file, such as torch.save writes; export the module by torch.onnx.export",
     b"\x80\x04\x95": "a Python pickle; export the module by torch.onnx.export",
+    b"\x93NUMPY": "an array that numpy.save wrote (.npy); `farcall run` takes it as an --input",
     b"\x89HDF": "an HDF5 file, such as Keras writes; convert it to ONNX first",
     b"\x7fELF": "an ELF file; `farcall run` and load_module take built artifacts",
 }
@@ -100,9 +101,6 @@ def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, tuple[Path, ...]
 
 
 def _read(path: Path) -> onnx.ModelProto:
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -111,16 +109,26 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"`{path}` is a folder; {_CURE}") from None
     except OSError as error:
         raise ModelError(f"cannot read `{path}`: {error.strerror}") from error
-    try:
-        proto = onnx.ModelProto.FromString(data)
-    except DecodeError:
-        raise ModelError(f"`{path}` is not an ONNX model: {_describe(data)}; {_CURE}") from None
-    if not proto.ir_version or not proto.HasField("graph"):
-        raise ModelError(f"`{path}` is not an ONNX model: {_describe(data)}; {_CURE}")
+    proto = parse(data)
+    if proto is None:
+        raise ModelError(f"`{path}` is not an ONNX model: {what_is(data)}; {_CURE}")
     return proto
 
 
-def _describe(data: bytes) -> str:
+def parse(data: bytes) -> onnx.ModelProto | None:
+    """The model that these bytes are; None if they are none."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        return None
+    return proto if proto.ir_version and proto.HasField("graph") else None
+
+
+def what_is(data: bytes) -> str:
+    """What the bytes of a file that is no model look like, as the end of a sentence."""
     if not data:
         return "the file is empty"
     for magic, what in _OTHER_FORMATS.items():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall._table import GLUE, plain_table
+from farcall._texts import count, counted
 from farcall.graph._annotate import describe_value
 
 if TYPE_CHECKING:
@@ -44,11 +45,6 @@ def table(partition: Partition) -> str:
     return "\n".join([head, *lines])
 
 
-def count(number: int, what: str) -> str:
-    """A number and its noun: ``1 node``, ``2,000 nodes``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _shares(regions: Sequence[Region]) -> str:
     nodes: Counter[str] = Counter()
     for region in regions:
@@ -68,10 +64,8 @@ def _row(region: Region) -> tuple[str, str, str, str, str, str]:
 
 
 def operators(region: Region) -> str:
-    """The operators of a region, such as ``conv_relu x2, MaxPool``."""
-    counts = Counter(match.pattern for match in region.matches)
-    parts = [f"{kind} x{number}" if number > 1 else kind for kind, number in counts.items()]
-    return ", ".join(parts[:_KINDS]) + (", ..." if len(parts) > _KINDS else "")
+    """The patterns and operators of a region, such as ``conv_relu x2, MaxPool``."""
+    return counted(Counter(match.pattern for match in region.matches), _KINDS)
 
 
 def _values(values: Sequence[ir.Value]) -> str:

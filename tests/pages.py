@@ -3,8 +3,11 @@
 Each ``python`` block is a program of its own; the files that it leaves are there for the next block. A
 ``text`` block right after it shows everything that it prints. A ``console`` block has commands (``$ ...``),
 each with its output below; a command that ends in ``&`` runs until the page ends. In shown output, ``...``
-stands for what differs from run to run. A block after "Save this as `NAME`:" becomes that file. Where a
-page says port 9090, the tests take a free one. Other blocks are shown, and not run.
+stands for what differs from run to run. What a machine determines agrees with any other of its kind: times,
+dates, sizes, versions, rounding errors, what a cache has, and the host's architecture (``26.4 us``,
+``209.1 KiB``, ``3.11.7``, ``7.6e-06``, ``x86_64-linux-gnu:x86-64-v3``). Columns may be wider. A block after
+"Save this as `NAME`:" becomes that file. Where a page says port 9090, the tests take a free one. Other blocks
+are shown, and not run.
 
 ``python -m tests.pages PAGE...`` writes into the pages what they print now, where they show something else.
 """
@@ -41,13 +44,34 @@ class Shown:
     @property
     def agrees(self) -> bool:
         """Whether the reader gets what is shown, where ``...`` matches anything."""
-        pattern = ".*?".join(re.escape(part) for part in tidy(self.shown).split("..."))
-        return re.fullmatch(pattern, tidy(self.printed), re.DOTALL) is not None
+        pattern = ".*?".join(re.escape(part) for part in measureless(self.shown).split("..."))
+        return re.fullmatch(pattern, measureless(self.printed), re.DOTALL) is not None
 
 
 def tidy(text: str) -> str:
     """The text without spaces at the ends of its lines, and empty lines at its own."""
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE).strip("\n")
+
+
+MEASURED = (
+    (re.compile(r"(?<![\w.])\d[\d,.]* (?:ns|us|ms|s)\b"), "0 s"),
+    (re.compile(r"(?<![\w.])\d[\d,.]* (?:B|KiB|MiB|GiB)\b"), "0 B"),
+    (re.compile(r"(?<![\w.])\d+\.\d+\.\d+(?![\w.]*\.\d)\b"), "0.0.0"),
+    (re.compile(r"(?<![\w.])\d\.\de-\d\d\b"), "0e-0"),
+    (re.compile(r"\b(?:x86_64|aarch64)(?:-linux-gnu)?(?:[: ]x86-64-v\d)?"), "x86_64"),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), "DATE"),
+    (re.compile(r", \d+ from the cache"), ""),
+    (re.compile(r"(?<=\S) {2,}(?=\S)"), "  "),
+    (re.compile(r"^ +", re.MULTILINE), ""),
+)
+
+
+def measureless(text: str) -> str:
+    """The text, tidied, with the same number for each measured one, and the same gap between columns."""
+    text = tidy(text)
+    for pattern, same in MEASURED:
+        text = pattern.sub(same, text)
+    return text
 
 
 def check(page: Path, folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from farcall._table import plain_table
-from farcall._texts import size
+from farcall._texts import duration, size
 from farcall.cli import _talk
 from farcall.cli._talk import note
 
@@ -67,10 +67,3 @@ def as_json_line(name: str, value: Mapping[str, Any], version: int = 1) -> None:
 def schema(name: str, version: int = 1) -> str:
     """The name of a command's schema: ``farcall.token-list/1``."""
     return f"farcall.{name.replace(' ', '-')}/{version}"
-
-
-def duration(seconds: float) -> str:
-    """A time in a readable unit: ``7.3 us``, ``1.25 ms``, ``2.50 s``."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} us"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -211,10 +211,10 @@ class _Timed(NamedTuple):
     def __str__(self) -> str:
         first, *warm = self.seconds
         if not warm:
-            return f"{first * 1e3:.3f} ms (one call)"
+            return f"{_show.duration(first)} (one call)"
         return (
-            f"{statistics.median(warm) * 1e3:.3f} ms (median of {len(warm)} calls; "
-            f"the first took {first * 1e3:.3f} ms)"
+            f"{_show.duration(statistics.median(warm))} (median of {len(warm)} calls; "
+            f"the first took {_show.duration(first)})"
         )
 
 

@@ -12,10 +12,11 @@ import msgspec
 
 from farcall._core import Module
 from farcall._html import table
+from farcall._texts import duration
 from farcall.drawing._diagram import Diagram
 from farcall.errors import ArtifactError, UsageError
 from farcall.library import inspect, load_module
-from farcall.rpc.client._timing import Timing, TimingOptions, seconds_text
+from farcall.rpc.client._timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
     from farcall.library._manifest import Manifest, RegionInfo
@@ -63,7 +64,7 @@ class Profile:
         from farcall.drawing._svg import svg
 
         heat = {
-            row.name: Heat(row.share, f"{seconds_text(row.timing.min)} \u00b7 {row.share:.1%}")
+            row.name: Heat(row.share, f"{duration(row.timing.min)} \u00b7 {row.share:.1%}")
             for row in self.rows
         }
         return svg(self._diagram(), heat)
@@ -81,7 +82,7 @@ class Profile:
         """The rows as text: region, backend, nodes, time, share; those that take longest first."""
         by_time = sorted(self.rows, key=lambda row: -row.timing.min)
         return [
-            (row.name, row.backend, str(row.nodes), seconds_text(row.timing.min), f"{row.share:.1%}")
+            (row.name, row.backend, str(row.nodes), duration(row.timing.min), f"{row.share:.1%}")
             for row in by_time
         ]
 
@@ -101,9 +102,9 @@ class Profile:
     @property
     def title(self) -> str:
         """The times of ``main`` and of all regions, in words."""
-        total = seconds_text(sum(row.timing.min for row in self.rows))
+        total = duration(sum(row.timing.min for row in self.rows))
         there = "in" if self.where == _HERE else "on"
-        return f"main {there} {self.where}: {seconds_text(self.main.min)}; its regions one by one: {total}"
+        return f"main {there} {self.where}: {duration(self.main.min)}; its regions one by one: {total}"
 
 
 def profile(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from farcall import _core, _html
 from farcall._progress import Phase, Report
 from farcall._suggest import did_you_mean
+from farcall._texts import duration
 from farcall.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -62,18 +63,18 @@ class Timing:
             raise ValueError(f"histogram: bins must be at least 1, got {bins}")
         low, high = self.min, self.max
         if high == low:
-            return f"{seconds_text(low):>9} | {'#' * _WIDTH} {len(self.results)}"
+            return f"{duration(low):>9} | {'#' * _WIDTH} {len(self.results)}"
         counts = [0] * bins
         for value in self.results:
             counts[min(int((value - low) / (high - low) * bins), bins - 1)] += 1
         step, most = (high - low) / bins, max(counts)
         return "\n".join(
-            f"{seconds_text(low + i * step):>9} | {'#' * math.ceil(_WIDTH * n / most):<{_WIDTH}} {n}"
+            f"{duration(low + i * step):>9} | {'#' * math.ceil(_WIDTH * n / most):<{_WIDTH}} {n}"
             for i, n in enumerate(counts)
         )
 
     def __str__(self) -> str:
-        numbers = "  ".join(f"{name} {seconds_text(value)}" for name, value in self._numbers())
+        numbers = "  ".join(f"{name} {duration(value)}" for name, value in self._numbers())
         return f"{numbers}  ({len(self.results)} repeat{'s' * (len(self.results) != 1)})"
 
     def __repr__(self) -> str:
@@ -83,19 +84,11 @@ class Timing:
         """The table that notebooks show."""
         count = len(self.results)
         title = f"Seconds per call, of {count} repeat{'s' * (count != 1)}"
-        rows = [(name, seconds_text(value)) for name, value in self._numbers()]
+        rows = [(name, duration(value)) for name, value in self._numbers()]
         return _html.table(title, (), rows) + _html.pre(self.histogram())
 
     def _numbers(self) -> list[tuple[str, float]]:
         return [(name, getattr(self, name)) for name in ("mean", "median", "min", "max", "std")]
-
-
-def seconds_text(seconds: float) -> str:
-    """A time with a unit that fits it, such as ``1.234 ms``."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= scale:
-            return f"{seconds / scale:.4g} {unit}"
-    return f"{seconds / 1e-9:.4g} ns"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +192,7 @@ class TimingOptions:
             pause = 0 if repeat % self.repeats_to_cooldown else self.cooldown_interval_ms
             one = replace(self, repeat=1, repeats_to_cooldown=1, cooldown_interval_ms=pause)
             results += measure(one).results
-            phase.step(f"{name}: {seconds_text(results[-1])}")
+            phase.step(f"{name}: {duration(results[-1])}")
         return Timing(results)
 
 

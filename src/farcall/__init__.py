@@ -58,6 +58,7 @@ _ROOMS = (
     "errors",
     "ffi",
     "graph",
+    "launch",
     "library",
     "rpc",
     "testing",
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from farcall import errors as errors
     from farcall import ffi as ffi
     from farcall import graph as graph
+    from farcall import launch as launch
     from farcall import library as library
     from farcall import rpc as rpc
     from farcall import testing as testing

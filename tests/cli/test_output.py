@@ -26,7 +26,8 @@ HEAVY = {"farcall._core", "farcall.abi", "msgspec", "numpy", "onnx", "rich", "as
 COMMANDS = (
     "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "sessions",
     "token",
-    "token create", "token list", "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",
+    "token create", "token list", "device", "device build",
+    "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",
     "config", "config show",
 )  # fmt: skip
 

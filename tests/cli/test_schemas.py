@@ -30,6 +30,7 @@ COMMANDS = {
     "config-show": "config show --json",
     "cp": "cp x.npy {board} --json",
     "demo": "demo --json",
+    "device-build": "device build --target x86_64 --json",
     "doctor": "doctor --json",
     "inspect-artifact": "inspect {artifact} --json",
     "inspect-library": "inspect {library} --json",

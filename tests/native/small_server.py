@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import importlib.util
-import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from farcall.launch import build_server
+from farcall.launch._server_build import server_sources
+from farcall.toolchain import MACHINES, Machine
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -26,38 +29,17 @@ FLAGS = [
     "-Wno-missing-field-initializers",
     "-Wno-format-truncation",
 ]
-# Wire sizes have 64 bits, memory sizes here 32. Sizes that passed the check against the limits fit.
-NARROW = ["-Wshorten-64-to-32"]
+FUNCTIONS = HERE / "functions.c"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """An instruction set: the target for its compiler, and the emulator that runs its programs here."""
-
-    name: str
-    target: str
-    emulator: str
-    flags: tuple[str, ...] = ()
-
-
-MACHINES = (
-    Machine("armv7", "arm-linux-musleabihf", "qemu-arm"),
-    Machine("hexagon", "hexagon-linux-musl", "qemu-hexagon", ("-mcpu=hexagonv67",)),
-    Machine("aarch64", "aarch64-linux-musl", "qemu-aarch64"),
-    Machine("riscv64", "riscv64-linux-musl", "qemu-riscv64"),
-    Machine("s390x", "s390x-linux-musl", "qemu-s390x"),
-)
-
-
-def sources() -> list[Path]:
-    """The source files of the server."""
-    lines = (NATIVE / "server/sources.txt").read_text().splitlines()
-    return [NATIVE / line for line in lines if not line.startswith("#")]
+def named(name: str) -> Machine:
+    """The machine of that name."""
+    return next(machine for machine in MACHINES if machine.name == name)
 
 
 def compile_server(command: list[str], output: Path, *flags: str) -> Path:
-    """Compile the server with the functions of the tests. A missing symbol is a link error."""
-    things = [*sources(), HERE / "functions.c"]
+    """Compile the server with the functions of the tests. Warnings and missing symbols are errors."""
+    things = [*server_sources(), FUNCTIONS]
     built = subprocess.run(
         [*command, *FLAGS, *flags, *things, "-o", output], capture_output=True, text=True, check=False
     )
@@ -65,11 +47,22 @@ def compile_server(command: list[str], output: Path, *flags: str) -> Path:
     return output
 
 
-def cross_compile(machine: Machine, folder: Path) -> list[str]:
-    """The command that starts the server for another machine. Skips the test if the tools are missing."""
-    emulator = shutil.which(machine.emulator) or shutil.which(f"{machine.emulator}-static")
-    if not emulator or importlib.util.find_spec("ziglang") is None:
+@functools.cache
+def _built(machine: Machine, shared: Path) -> Path:
+    """The server with the functions of the tests, built once by the workers that share a folder."""
+    with (shared / f"small-server-{machine.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        program = shared / f"small-server-{machine.name}"
+        if not program.exists():
+            build_server(machine.target, output=program, sources=[FUNCTIONS])
+        return program
+
+
+def small_server(machine: Machine, factory: pytest.TempPathFactory) -> list[str]:
+    """The words that start the server for a machine, here. Skips the test if the tools are missing."""
+    emulator = [] if machine.name == "x86_64" else machine.emulate()
+    if emulator is None or importlib.util.find_spec("ziglang") is None:
         pytest.skip(f"needs {machine.emulator} and the ziglang package")
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", machine.target, *machine.flags]
-    flags = ["-static", "-Os", "-fno-sanitize=undefined", "-Wno-unknown-warning-option", *NARROW]
-    return [emulator, str(compile_server(zig, folder / machine.name, *flags))]
+    base = factory.getbasetemp()
+    worker = base.name.startswith("popen-")  # a worker's folder is inside that of the run
+    return [*emulator, str(_built(machine, base.parent if worker else base))]

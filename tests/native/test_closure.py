@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from farcall.launch._server_build import server_sources
+
 from ..wire.conftest import compiler
-from .small_server import FLAGS, NATIVE, sources
+from .small_server import FLAGS, NATIVE
 
 # What a server on one socket needs. One file more has to say why: each has to run on boards and DSPs.
 CORE = ("session/server/serve.c", "session/posix/channel_fd.c")
@@ -25,7 +27,7 @@ def symbols(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[set[st
     if shutil.which("nm") is None:
         pytest.skip("needs nm")
     folder = tmp_path_factory.mktemp("closure")
-    files = sources()
+    files = server_sources()
     objects = [folder / f"{i}.o" for i in range(len(files))]
     for source, thing in zip(files, objects, strict=True):
         subprocess.run([*compiler(), *FLAGS, "-O1", "-c", source, "-o", thing], check=True)
@@ -87,5 +89,5 @@ def test_it_needs_neither_loader_nor_timers_nor_threads_of_its_own(
 
 
 def test_no_room_of_it_includes_more_than_its_rooms() -> None:
-    rooms = {header.relative_to(NATIVE).parent.as_posix() for header in _included(sources())}
+    rooms = {header.relative_to(NATIVE).parent.as_posix() for header in _included(server_sources())}
     assert rooms == {"platform", "runtime", "session", "session/server", "session/posix", "server"}

@@ -1,40 +1,43 @@
 """Sessions with the small server, a program in C, driven by farcall's own client.
 
-It is compiled for this machine, and for two whose addresses have 32 bits, armv7 and Hexagon; the others are
-slow tests. Zig first compiles a C library for each machine, which takes up to two minutes, once.
+It is compiled for x86-64, aarch64, and for two whose addresses have 32 bits, armv7 and Hexagon; the others
+are slow tests. Zig first compiles a C library for each machine, which takes up to two minutes, once.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from farcall.rpc import Session, connect
+from farcall.toolchain import MACHINES
 
 from ..waiting import SECONDS
 from ..wire.conftest import compiler
-from .small_server import MACHINES, compile_server, cross_compile
+from .small_server import compile_server, small_server
 
-LONG = {"aarch64", "riscv64", "s390x"}
+LONG = {"riscv64", "s390x"}
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(machine, marks=[pytest.mark.slow] if machine and machine.name in LONG else [])
-        for machine in (None, *MACHINES)
+        pytest.param(machine, marks=[pytest.mark.slow] if machine.name in LONG else [])
+        for machine in MACHINES
     ],
-    ids=lambda machine: machine.name if machine else "here",
+    ids=lambda machine: machine.name,
 )
 def command(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How the server is started."""
-    folder = tmp_path_factory.mktemp("small_server")
-    if request.param is not None:
-        return cross_compile(request.param, folder)
-    return [str(compile_server(compiler(), folder / "server", "-O1"))]
+    """How the server is started for one session on its standard streams."""
+    return [*small_server(request.param, tmp_path_factory), "--stdio"]
+
+
+def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+    compile_server(compiler(), tmp_path / "server", "-O1")
 
 
 @pytest.fixture

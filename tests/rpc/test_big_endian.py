@@ -20,13 +20,13 @@ import pytest
 import farcall as fc
 from farcall.rpc import EventServer, Session, connect
 
-from ..native.small_server import MACHINES, cross_compile
+from ..native.small_server import named, small_server
 from ..waiting import SECONDS
 from .native import core_without_python
 from .peers import device, integer, message, packet, sequence
 
 pytestmark = pytest.mark.slow
-S390X = next(machine for machine in MACHINES if machine.name == "s390x")
+S390X = named("s390x")
 
 # By type, the bytes of its numbers: what a machine loads at once.
 WIDTHS = {
@@ -57,14 +57,14 @@ WIDTHS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """How the small server is started."""
-    return cross_compile(S390X, tmp_path_factory.mktemp("s390x"))
+    return [*small_server(S390X, tmp_path_factory), "--stdio"]
 
 
 @pytest.fixture(scope="module")
 def client(server: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """How the client is started."""
     program = tmp_path_factory.mktemp("s390x") / "any_host"
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", S390X.target, "-static"]
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", S390X.target.triple, "-static"]
     source = Path(__file__).with_name("any_host.c")
     command = [*zig, "-w", "-fno-sanitize=undefined", *core_without_python(), source, "-o", program]
     built = subprocess.run(command, capture_output=True, text=True, check=False)

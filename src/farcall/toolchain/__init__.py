@@ -11,13 +11,16 @@ from farcall.toolchain._build import (
     link_shared,
 )
 from farcall.toolchain._cache import cache_folder, content_key
-from farcall.toolchain._compiler import Compiler, compiler_identity, find_compiler
+from farcall.toolchain._compiler import Compiler, compiler_identity, find_compiler, zig_compiler
+from farcall.toolchain._machines import MACHINES, Machine, machine_of, static_target
 from farcall.toolchain._target import Target
 
 __all__ = [
     "C_FLAGS",
     "LINK_FLAGS",
+    "MACHINES",
     "Compiler",
+    "Machine",
     "Source",
     "Target",
     "assemble",
@@ -29,5 +32,8 @@ __all__ = [
     "find_compiler",
     "include_dir",
     "link_shared",
+    "machine_of",
+    "static_target",
+    "zig_compiler",
 ]
 __dir__ = __all__.copy

@@ -140,6 +140,22 @@ def find_compiler(target: Target | None = None, language: str = "c") -> Compiler
     raise ToolchainError(f"{what}; run: pip install 'farcall[zig]'")
 
 
+def zig_compiler(what: str) -> Compiler:
+    """The C compiler of the ``ziglang`` package, which builds static programs for every target.
+
+    Args:
+        what: the work that needs it, for the error.
+
+    Raises:
+        ToolchainError: the package is not installed, or does not start.
+    """
+    words = _zig_command("cc")
+    compiler = _probe(words) if words else None
+    if compiler is None:
+        raise ToolchainError(f"{what} needs the package ziglang; run: pip install 'farcall[zig]'")
+    return compiler
+
+
 def compiler_identity(language: str) -> str:
     """A text that changes when :func:`find_compiler` would find another compiler of ``language``, here.
 

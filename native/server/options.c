@@ -1,0 +1,118 @@
+/* The options of the program: words `--name value` or `--name=value`. */
+#include "server/options.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef FARCALL_VERSION
+#define FARCALL_VERSION "unversioned"
+#endif
+
+enum { USAGE = 2, SECOND = 1000000000, DEFAULT_SESSIONS = 16, DEFAULT_MEMORY = 1 << 28 };
+
+static const char help[] =
+    "usage: farcall-server [options]\n"
+    "  --listen URL       tcp://HOST:PORT or unix:PATH [tcp://127.0.0.1:9090]; port 0: any that is free\n"
+    "  --stdio            one session on standard input and output\n"
+    "  --key WORD         that clients must name; not a secret\n"
+    "  --token-file FILE  of `farcall token create`: only clients with one of its tokens get in\n"
+    "  --insecure         allow a public address: anyone who reaches it can run code here, in plain text\n"
+    "  --workpath DIR     where sessions may keep files; without it, they have none\n"
+    "  --memory SIZE      of one session, as 64M [256M]\n"
+    "  --sessions N       at a time [16]\n"
+    "  --packet SIZE      largest packet; clients copy in pieces of it\n"
+    "  --lease SECONDS    of silence between calls, after which a session ends\n"
+    "  --version\n";
+
+static int complain(const char* name, const char* expected, const char* got) {
+  fprintf(stderr, "farcall-server: %s: expected %s, got '%.80s'; --help lists the options\n", name, expected, got);
+  return USAGE;
+}
+
+/* A whole number with an optional K, M or G. */
+static bool read_size(const char* text, uint64_t* out) {
+  char* end;
+  if (*text < '0' || *text > '9') return false;
+  unsigned long long number = strtoull(text, &end, 10);
+  const char* unit = *end ? strchr("KMG", *end) : NULL;
+  int shift = !*end ? 0 : unit ? 10 * (int)(unit - "KMG" + 1) : -1;
+  if (shift < 0 || (unit && end[1]) || number == 0 || number > UINT64_MAX >> 11 >> shift) return false;
+  *out = (uint64_t)number << shift;
+  return true;
+}
+
+static bool read_seconds(const char* text, int64_t* out) {
+  char* end;
+  double seconds = strtod(text, &end);
+  if (end == text || *end || !(seconds >= 0 && seconds < 1e9)) return false;
+  *out = (int64_t)(seconds * SECOND);
+  return true;
+}
+
+/* The value of an option: NULL when it has none. */
+static const char* value_of(const char* word, size_t size, char** argv, int* at) {
+  if (word[size] == '=') return word + size + 1;
+  return argv[*at + 1] ? argv[++*at] : NULL;
+}
+
+typedef struct Option {
+  const char* name;
+  enum { TEXT, FLAG, SIZE, COUNT, SECONDS } kind;
+  size_t place; /* in FcOptions */
+} Option;
+
+static const Option options[] = {
+    {"--listen", TEXT, offsetof(FcOptions, listen)},
+    {"--stdio", FLAG, offsetof(FcOptions, stdio)},
+    {"--key", TEXT, offsetof(FcOptions, key)},
+    {"--token-file", TEXT, offsetof(FcOptions, token_file)},
+    {"--workpath", TEXT, offsetof(FcOptions, workpath)},
+    {"--insecure", FLAG, offsetof(FcOptions, insecure)},
+    {"--memory", SIZE, offsetof(FcOptions, memory)},
+    {"--packet", SIZE, offsetof(FcOptions, packet)},
+    {"--sessions", COUNT, offsetof(FcOptions, sessions)},
+    {"--lease", SECONDS, offsetof(FcOptions, lease_ns)},
+};
+
+static const Option* find(const char* word) {
+  for (size_t i = 0; i < sizeof options / sizeof *options; ++i) {
+    size_t size = strlen(options[i].name);
+    if (strncmp(word, options[i].name, size) == 0 && (!word[size] || word[size] == '=')) return &options[i];
+  }
+  return NULL;
+}
+
+static int set(const Option* option, const char* value, FcOptions* out) {
+  void* place = (char*)out + option->place;
+  uint64_t number;
+  if (option->kind == TEXT) *(const char**)place = value;
+  if (option->kind == SIZE && !read_size(value, place)) return complain(option->name, "a size such as 64M", value);
+  if (option->kind == SECONDS && !read_seconds(value, place)) return complain(option->name, "seconds", value);
+  if (option->kind != COUNT) return FC_OPTIONS_GO_ON;
+  if (!read_size(value, &number) || number > 1024) return complain(option->name, "a number from 1 to 1024", value);
+  *(uint32_t*)place = (uint32_t)number;
+  return FC_OPTIONS_GO_ON;
+}
+
+int fc_options_read(int argc, char** argv, FcOptions* out) {
+  *out =
+      (FcOptions){.listen = "tcp://127.0.0.1:9090", .key = "", .sessions = DEFAULT_SESSIONS, .memory = DEFAULT_MEMORY};
+  for (int at = 1; at < argc; ++at) {
+    if (strcmp(argv[at], "--version") == 0) return puts("farcall-server " FARCALL_VERSION), 0;
+    if (strcmp(argv[at], "--help") == 0) return fputs(help, stdout), 0;
+    const Option* option = find(argv[at]);
+    if (!option) return complain("option", "one of those that --help lists", argv[at]);
+    size_t size = strlen(option->name);
+    if (option->kind == FLAG) {
+      *(bool*)((char*)out + option->place) = true;
+      continue;
+    }
+    const char* value = value_of(argv[at], size, argv, &at);
+    if (!value) return complain(option->name, "a value", "");
+    int rc = set(option, value, out);
+    if (rc != FC_OPTIONS_GO_ON) return rc;
+  }
+  return FC_OPTIONS_GO_ON;
+}

@@ -1,0 +1,27 @@
+/* The options of the program. */
+#ifndef FARCALL_SERVER_OPTIONS_H_
+#define FARCALL_SERVER_OPTIONS_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct FcOptions {
+  const char* listen;     /* tcp://HOST:PORT or unix:PATH */
+  bool stdio;             /* one session on standard input and output, instead */
+  const char* key;        /* that clients must name */
+  const char* token_file; /* NULL: every client may do everything */
+  const char* workpath;   /* the folder of the sessions' folders; NULL: no files */
+  bool insecure;          /* a public address may be served */
+  uint32_t sessions;      /* at a time */
+  uint64_t memory;        /* bytes of one session */
+  uint64_t packet;        /* largest packet, with all copies in pieces of it; 0: no such limit */
+  int64_t lease_ns;       /* silence between calls after which a session ends; 0: none */
+} FcOptions;
+
+/* What to do after the options were read. */
+enum { FC_OPTIONS_GO_ON = -1 };
+
+/* Reads them. FC_OPTIONS_GO_ON, or the exit status of the program, which has said why. */
+int fc_options_read(int argc, char** argv, FcOptions* out);
+
+#endif /* FARCALL_SERVER_OPTIONS_H_ */

@@ -1,0 +1,129 @@
+"""Builds the small server, a static program in C, from the sources that the package brings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from farcall._files import check_folder, write_beside
+from farcall._progress import Phase, Report
+from farcall.errors import ToolchainError
+from farcall.toolchain import Compiler, Target, content_key, include_dir, static_target, zig_compiler
+from farcall.toolchain._build import linking
+from farcall.toolchain._cache import cached
+from farcall.toolchain._room import room_to
+
+# Sections that nothing refers to are left out. -fno-sanitize: zig adds traps that need a library.
+_FLAGS = (
+    "-std=gnu11",
+    "-D_GNU_SOURCE",
+    "-DFARCALL_BUILDING_CORE",
+    "-Os",
+    "-g0",
+    "-fno-sanitize=undefined",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-asynchronous-unwind-tables",
+    "-w",
+)
+_LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none")
+_INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
+
+
+def native_dir() -> Path:
+    """The folder of the server's sources, whose rooms are its subfolders.
+
+    Raises:
+        ToolchainError: they are missing, since the installation is broken.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_native", package.parents[1] / "native"):  # in a wheel, in a checkout
+        if (folder / "server" / "sources.txt").is_file():
+            return folder
+    raise ToolchainError(f"the server's sources are not in {package / '_native'}; install farcall again")
+
+
+def server_sources() -> list[Path]:
+    """The C files of the small server."""
+    folder = native_dir()
+    lines = (folder / "server" / "sources.txt").read_text(encoding="utf-8").splitlines()
+    return [folder / line for line in lines if line and not line.startswith("#")]
+
+
+def build_server(
+    target: str | Target | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    sources: Sequence[Path] = (),
+    progress: Report | None = None,
+) -> Path:
+    """Build ``farcall-server``, the server for machines without Python: one static, stripped program.
+
+    The package's sources are compiled by ziglang, once: the program is kept in the cache by the contents of
+    its sources.
+
+    Args:
+        target: the machine to build for: a name (``"armv7"``), or a target (``"aarch64-linux-musl"``); None:
+            this machine.
+        output: where to put the program; None: only in the cache.
+        sources: C files that are linked into it. One of them may define ``farcall_server_setup``, which
+            registers functions for clients (docs/small_server.md).
+        progress: told about the phases ``compile`` and ``link``.
+
+    Returns:
+        The program: ``output``, or its file in the cache.
+
+    Raises:
+        ToolchainError: there is no such target, ziglang is missing, or it refuses a source.
+        UsageError: a file cannot be written.
+    """
+    wanted = static_target(target)
+    if output is not None:
+        check_folder(output)
+    compiler = zig_compiler(f"farcall-server for {wanted}")
+    with room_to("build farcall-server"):
+        built = _built(compiler, wanted, [*server_sources(), *sources], progress)
+    if output is None:
+        return built
+    write_beside(output, built.read_bytes(), mode=0o755)
+    return Path(output)
+
+
+def _built(compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
+    flags = [*compiler.target_flags(target), *_FLAGS]
+    was_there = True
+
+    def make(place: Path) -> None:
+        nonlocal was_there
+        was_there = False
+        with linking(compiler, target, progress):
+            words = [*flags, *_LINK, f"-I{native_dir()}", f"-I{include_dir()}", *map(str, files)]
+            compiler.run([*words, "-o", place.name], place.parent, f"build farcall-server for {target}")
+            place.chmod(0o755)
+
+    key = content_key([*compiler.command, compiler.version, *flags, *_LINK, *_contents(files)])
+    program = cached(key, "", make)
+    if was_there:
+        Phase(progress, "compile", 1, "files", "").end(f"farcall-server for {target}, from the cache")
+    return program
+
+
+def _contents(files: list[Path]) -> list[bytes | str]:
+    """The names and contents of the files, and of the headers that they include."""
+    parts: list[bytes | str] = []
+    seen: set[Path] = set()
+    todo = list(files)
+    while todo:
+        file = todo.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        data = file.read_bytes()
+        parts += [file.name, data]
+        for name in _INCLUDED.findall(data):
+            beside = (native_dir() / name.decode(), file.parent / name.decode())
+            todo += filter(Path.is_file, beside)
+    headers = sorted((include_dir() / "farcall").glob("*.h"))
+    return [*parts, *(part for header in headers for part in (header.name, header.read_bytes()))]

@@ -152,6 +152,28 @@ def test_completion_has_live_names(
     assert completed("farcall token create a --scope", "c") == ["call", "copy"]
 
 
+def test_call_shows_what_the_function_prints(cli: Cli, board: str) -> None:
+    evil = "fan at 1200 rpm\x1b[2J"
+    outcome = cli("call", "-q", "--show-output", board, "test.print", evil, "c")
+    assert (outcome.code, outcome.out) == (0, "null\n")
+    assert f"{board}: fan at 1200 rpm\\x1b[2J" in outcome.err.splitlines()
+    assert board not in cli("call", "-q", board, "test.print", "quiet", "c").err
+    with Server(init=INIT) as relay:
+        words = ("call", "-q", "--show-output", "--via", relay.url, board, "test.print", "hello", "python")
+        assert f"{board}: hello" in cli(*words).err.splitlines()
+
+
+def test_run_shows_what_the_server_prints(
+    cli: Cli, board: str, digits_artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("x.npy", np.zeros((1, 1, 8, 8), "float32"))
+    texts = iter(["", "layer 1\nlayer 2\n"])
+    monkeypatch.setattr(Session, "output", lambda session: next(texts))
+    outcome = cli("run", digits_artifact, "--input", "image=x.npy", "--on", board, "--show-output")
+    assert outcome.code == 0, outcome.err
+    assert f"{board}: layer 1\n{board}: layer 2\n" in outcome.err
+
+
 def test_sessions_lists_who_else_is_there(cli: Cli, board: str) -> None:
     with connect(board) as other:
         other.get_function("test.add")(1, 2)

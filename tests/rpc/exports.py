@@ -110,6 +110,17 @@ def _start(way: str) -> int:
     return subprocess.Popen(["sleep", "1000"], start_new_session=way == "session").pid
 
 
+def _begin_line(by_python: str, by_c: str) -> None:
+    print(by_python, end="")
+    ctypes.CDLL(None).printf(by_c.encode())
+
+
+def _flood(size: int) -> None:
+    """Print so many bytes, without the end of a line."""
+    while size > 0:
+        size -= os.write(1, b"x" * min(size, 65536))
+
+
 def _print(text: str, by: str) -> None:
     if by == "python":
         print(text)
@@ -135,6 +146,7 @@ def register() -> None:
     exports: dict[str, Any] = {
         "add": lambda a, b: a + b,
         "adder": _adder,
+        "begin_line": _begin_line,
         "call": lambda f, x: f(x),
         "call_held": _call_kept,
         "call_later": _call_later,
@@ -144,6 +156,7 @@ def register() -> None:
         "exit": os._exit,
         "fail": _fail,
         "first": lambda x: x[0],
+        "flood": _flood,
         "get": lambda x, key: x[key],
         "grab": _grab,
         "hang": lambda: ctypes.PyDLL(None).pause(),  # it keeps the GIL
@@ -179,6 +192,7 @@ def register() -> None:
         "exists": lambda name: Path("..", name).exists(),
         "touch": lambda name: Path("..", name).touch(),
         "wait_for": _wait_for,
+        "write": lambda data: os.write(1, data),
         "transpose": lambda x: x.numpy().T,
     }
     for name, function in exports.items():

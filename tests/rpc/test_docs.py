@@ -18,5 +18,7 @@ def test_the_guide_to_sessions(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_guide_here("remote.md")
-    assert "mean" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    for shown in ("mean", "\nfan at 1200 rpm\n", "that it printed:\n    index 4096 is out of range\n"):
+        assert shown in printed
     assert (tmp_path / "trace.json").exists()

@@ -14,6 +14,7 @@ import click
 
 from farcall.cli import _complete, _show, _talk, _values
 from farcall.cli._access import Access, access_options
+from farcall.cli._printed import output_option, output_shown
 from farcall.cli._settings import setting
 from farcall.errors import FarcallError, UsageError
 
@@ -31,9 +32,16 @@ _NUMBER = re.compile(r"-(\d|\.\d|inf|Infinity|NaN)", re.IGNORECASE)
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for the result: a tensor as .npy, any other value as JSON.",
 )
+@output_option
 @setting("json")
 def command(
-    place: str, function: str, args: tuple[str, ...], access: Access, output: Path | None, json_: bool
+    place: str,
+    function: str,
+    args: tuple[str, ...],
+    access: Access,
+    output: Path | None,
+    show_output: bool,
+    json_: bool,
 ) -> None:
     """Call FUNCTION of the server at URL, or of a LIBRARY on this machine, and print its result.
 
@@ -46,7 +54,7 @@ def command(
     """
     values = [_read(text) for text in args]
     with ExitStack() as stack:
-        called = _find(place, function, access, stack)
+        called = _find(place, function, access, show_output, stack)
         start = time.perf_counter()
         result = _result(called, function, values)
         seconds = time.perf_counter() - start
@@ -69,7 +77,9 @@ def _read(text: str) -> Any:
     return _values.read(text)
 
 
-def _find(place: str, function: str, access: Access, stack: ExitStack) -> Callable[..., Any]:
+def _find(
+    place: str, function: str, access: Access, show_output: bool, stack: ExitStack
+) -> Callable[..., Any]:
     """The function, of a file or of a session.
 
     Raises:
@@ -81,7 +91,9 @@ def _find(place: str, function: str, access: Access, stack: ExitStack) -> Callab
         if Path(place).is_file():
             local: Callable[..., Any] = fc.load_module(place)[function]
             return local
-        return stack.enter_context(access.connect(place)).get_function(function)
+        session = stack.enter_context(access.connect(place))
+        stack.enter_context(output_shown(session, show_output))
+        return session.get_function(function)
     except AttributeError as error:
         raise UsageError(str(error)) from None
 

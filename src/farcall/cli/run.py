@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._access import Access, access_options
+from farcall.cli._printed import output_option, output_shown
 from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from farcall.abi import Signature
-    from farcall.rpc import Profile
+    from farcall.rpc import Profile, Session
 
 _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and seconds
 
@@ -50,6 +52,7 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Draw the model into this SVG file, in the colours of its regions' times. Means --profile.",
 )
+@output_option
 @setting("json")
 def command(
     model: Path,
@@ -61,6 +64,7 @@ def command(
     trace: Path | None,
     profile: bool,
     svg: Path | None,
+    show_output: bool,
     json_: bool,
 ) -> None:
     """Run MODEL (an ONNX model or an artifact) on .npy files.
@@ -88,7 +92,8 @@ def command(
         artifact = _artifact(model, backends, progress, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
-        timed = _call(artifact, signature, values, url, access, progress, stack, once=trace is not None)
+        server = stack.enter_context(_session(access, url, show_output)) if url else None
+        timed = _call(artifact, signature, values, server, progress, once=trace is not None)
         result = timed.result
         results = result_arrays(signature, result)
         found = _profile(artifact, signature, values, url, access, svg) if profile or svg else None
@@ -158,14 +163,18 @@ def _artifact(model: Path, backends: str, progress: Show | None, stack: ExitStac
         return plan.build(progress=progress).save(folder / f"{model.stem}.so")
 
 
+@contextmanager
+def _session(access: Access, url: str, show_output: bool) -> Iterator[Session]:
+    with access.connect(url) as session, output_shown(session, show_output):
+        yield session
+
+
 def _call(
     artifact: Path,
     signature: Signature,
     values: dict[int, Any],
-    url: str | None,
-    access: Access,
+    session: Session | None,
     progress: Show | None,
-    stack: ExitStack,
     *,
     once: bool,
 ) -> _Timed:
@@ -174,10 +183,9 @@ def _call(
     from farcall.cli._arguments import call_arguments
 
     main: Any
-    if url is None:
+    if session is None:
         main = fc.load_module(artifact)["main"]
     else:
-        session = stack.enter_context(access.connect(url))
         main = session.load_module(artifact, progress=progress)["main"]
         values = {
             index: session.tensor(value, progress=progress) if hasattr(value, "dtype") else value

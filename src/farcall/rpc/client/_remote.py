@@ -51,7 +51,7 @@ class Remote:
         self.endpoint = endpoint
         self.url = url
         self.around = around
-        self._helpers: dict[str, Function] = {}
+        self._helpers: dict[str, Function | None] = {}
 
     def find(self, name: str) -> Function | None:
         """The function that the server exports under a name; None when there is none."""
@@ -92,11 +92,16 @@ class Remote:
         Raises:
             RemoteError: the server has no function of that name.
         """
-        function = self._helpers.get(name) or self.find(name)
+        function = self.helper_or_none(name)
         if function is None:
             raise RemoteError(f"{self.url} has no function `{name}`, which this needs")
-        self._helpers[name] = function
         return function
+
+    def helper_or_none(self, name: str) -> Function | None:
+        """The same for a function that a server may lack: None then."""
+        if name not in self._helpers:
+            self._helpers[name] = self.find(name)
+        return self._helpers[name]
 
     def call(self, name: str, *args: Any) -> Any:
         """Call one of the server's standard functions."""

@@ -31,6 +31,7 @@ from farcall.rpc.client import _transfer as transfer
 from farcall.rpc.client import _views as views
 from farcall.rpc.client._device import RemoteDevice
 from farcall.rpc.client._module import RemoteModule
+from farcall.rpc.client._output import Output
 from farcall.rpc.client._remote import Remote, Stats
 from farcall.rpc.client._timing import Timing, TimingOptions
 from farcall.rpc.shared._hops import Hop, hop_values
@@ -78,6 +79,7 @@ class Session:
         way = " -> ".join(self.route)
         self._endpoint = _core.Endpoint(connection.begin(), way, Limits())
         self._remote = Remote(self._endpoint, way, telemetry.observer(self.route[-1]))
+        self._output = Output(self._remote)
         self._endpoint.timeout = start_timeout
         self._begin(tuple(value for hop in onward for value in hop_values(hop)))
         self._endpoint.timeout = call_timeout
@@ -224,7 +226,21 @@ class Session:
         """
         return TimingOptions.of(options).run(self._remote, None, name, args, progress)
 
-    # ---- errors
+    # ---- output and errors
+
+    def output(self) -> str:
+        """What the session's functions, and the processes that they started, have printed on the server.
+
+        Each call returns the text since the last one, standard output and standard error as they were
+        printed; in a chain, that of the last server. The server keeps the last 64 KiB: if more was printed
+        since the last call, the text begins with a line in brackets that says how many bytes are lost. Bytes
+        that are not UTF-8 become U+FFFD. Control characters stay, so escape them before you show the text of
+        a server that you do not trust on a terminal.
+
+        Raises:
+            RemoteError: the server keeps no output (a TVM server, or an older farcall server).
+        """
+        return self._output.read()
 
     def keep_tracebacks(self) -> None:
         """Make the server keep the tracebacks of errors from now on; see :meth:`last_traceback`.

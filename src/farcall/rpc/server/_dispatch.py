@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farcall import _core
 from farcall.errors import PermissionDeniedError
+from farcall.rpc.server import _questions as questions
 from farcall.rpc.server._relay import open_hop
 from farcall.rpc.server._scopes import ALL_SCOPES, Scope, export_scope, standard_scope
-from farcall.rpc.server._session_list import ask
 from farcall.rpc.server._standard_functions import exported_function, standard_functions
 from farcall.rpc.server._store import ContentStore
 from farcall.rpc.shared._hops import parse_hop
@@ -66,7 +66,7 @@ class Policy:
         store: Path | None = None,
     ) -> None:
         self.limits = limits
-        self.sessions_at: str | None = None  # where the supervisor lists its sessions
+        self.supervisor_at: str | None = None  # where the supervisor answers questions
         self._waits = waits
         self._rights = Rights()
         self._offers = _core.OFFERS["trace"] | _core.OFFERS["debug"]
@@ -79,7 +79,8 @@ class Policy:
             **standard_functions(workdir, limits, owned),
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,
-            "farcall.rpc.sessions": lambda: ask(self.sessions_at),
+            "farcall.rpc.sessions": lambda: questions.sessions(self.supervisor_at),
+            "farcall.rpc.output": lambda start=0: [*questions.output(self.supervisor_at, start)],
         }
         self._own = {name: (function, standard_scope(name)) for name, function in own.items()}
 

@@ -34,6 +34,7 @@ class Verdict(NamedTuple):
     reason: str  # one word for the log
     words: str | None = None  # for the client: ``Kind: message``
     told: bool = False  # whether the worker has sent them to the client
+    quote: str = ""  # further words for the client: the end of the output, which the log has already
 
 
 @dataclass
@@ -53,7 +54,7 @@ class SessionRunner:
         grant: what the client's token allows; None on a server without tokens.
         limits: of the session.
         source: the client's source, as :class:`farcall.rpc.channels.Arrival` has it.
-        sessions_at: the address at which the worker can ask for the list of sessions.
+        supervisor_at: the address at which the worker can ask the supervisor.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class SessionRunner:
         grant: Grant | None,
         limits: Limits,
         source: str,
-        sessions_at: str,
+        supervisor_at: str,
     ) -> None:
         self.number = number
         self.grant = grant
@@ -72,7 +73,7 @@ class SessionRunner:
         self._clock = asyncio.get_running_loop().time
         self._started = self._clock()
         self._line = line
-        self._sessions_at = sessions_at
+        self._supervisor_at = supervisor_at
         self._limits = limits
         self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._progress = _Progress((0, 0, None), self._started)
@@ -105,7 +106,7 @@ class SessionRunner:
         return self.facts() | ({} if page is None else {"calling": page.calling})
 
     def _session_facts(self) -> dict[str, object]:
-        facts: dict[str, object] = {"peer": self._line.peer, "sessions_at": self._sessions_at}
+        facts: dict[str, object] = {"peer": self._line.peer, "supervisor_at": self._supervisor_at}
         if self.grant is not None and self.token is not None:
             facts.update(token=self.token, scopes=sorted(self.grant.scopes))
         return facts
@@ -180,7 +181,7 @@ class SessionRunner:
         self._await_beginning(patience)
         try:
             self._line.socket.setblocking(True)  # the worker shares this flag
-            worker.output.label = f"session {self.number}"
+            worker.output.begin(f"session {self.number}")
             worker.give(self._line.descriptors, self._session_facts())
             return await self._outcome(worker, hangups)
         finally:
@@ -225,7 +226,7 @@ class SessionRunner:
         finally:
             hangups.forget(descriptor)
         if worker.ended.done():
-            verdict = _verdict_on(worker, worker.ended.result())
+            verdict = await _verdict_on(worker, worker.ended.result())
         elif self._verdict.done():
             await worker.kill()
             verdict = self._verdict.result()
@@ -234,14 +235,16 @@ class SessionRunner:
         return verdict if verdict.told or worker.may_add else verdict._replace(words=None)
 
 
-def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
+async def _verdict_on(worker: WorkerProcess, status: int) -> Verdict:
     """Why the worker has ended."""
     if (words := worker.overdue(status)) is not None:
         return Verdict("deadline", words)
     words = worker.obituary(status)
     if words is None and worker.broken is not None:
         return Verdict("protocol", f"ProtocolError: {worker.broken}", told=True)
-    return Verdict("closed" if words is None else "crashed", words)
+    if words is None:
+        return Verdict("closed")
+    return Verdict("crashed", words, quote=await asyncio.to_thread(worker.output.last_lines))
 
 
 def _unread(connection: socket.socket) -> int:

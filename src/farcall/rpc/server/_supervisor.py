@@ -25,7 +25,7 @@ from farcall.rpc.server._event_texts import log_event, log_sessions
 from farcall.rpc.server._hangup import HangupWatch
 from farcall.rpc.server._metrics import Counters, Snapshot
 from farcall.rpc.server._pool import WorkerPool
-from farcall.rpc.server._session_list import SessionList
+from farcall.rpc.server._questions import QuestionSocket
 from farcall.rpc.server._session_runner import SessionRunner, Verdict, last_words
 from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept, server_refuse
 from farcall.rpc.shared._limits import Limits
@@ -142,13 +142,21 @@ class Supervisor:
         pids = tuple(worker.pid for worker in workers)
         return self._counters.page(Snapshot(len(self._sessions), calling, counted, pids)), pids
 
+    def _output(self, pid: int, start: int) -> tuple[int, bytes] | None:
+        for session in self._sessions.values():
+            if session.worker is not None and session.worker.pid == pid:
+                return session.worker.output.tail.since(start)
+        return None
+
     async def run(self) -> None:
         """Serve until :meth:`stop`, then end every session."""
         self._hangups = HangupWatch()
-        self._list = SessionList(lambda: [session.status() for session in self._sessions.values()])
+        self._questions = QuestionSocket(
+            lambda: [session.status() for session in self._sessions.values()], self._output
+        )
         accepting = [asyncio.create_task(self._accept(listener)) for listener in self._listeners]
         looking_after = asyncio.create_task(self._look_after())
-        listing = asyncio.create_task(self._list.run())
+        answering = asyncio.create_task(self._questions.run())
         try:
             await self._drain.wait()
             await _cancel(*accepting)
@@ -157,8 +165,8 @@ class Supervisor:
             await self._finish()
         finally:
             self._pool.close()  # remaining sessions wait for their workers to end
-            await _cancel(*accepting, looking_after, listing, *self._tasks)
-            self._list.close()
+            await _cancel(*accepting, looking_after, answering, *self._tasks)
+            self._questions.close()
             for listener in self._listeners:
                 await listener.end()
             self._hangups.close()
@@ -322,7 +330,8 @@ class Supervisor:
             self._tell("refused", peer=line.peer, kind="full", reason=full)
             await last_words(line.socket, f"ServerBusyError: {full}")
             return
-        session = SessionRunner(next(self._numbers), line, grant, self._limits, source, self._list.address)
+        number, address = next(self._numbers), self._questions.address
+        session = SessionRunner(number, line, grant, self._limits, source, address)
         self._sessions[session.number] = session
         self._tell("session start", **session.facts())
         verdict = Verdict("fault")
@@ -331,7 +340,7 @@ class Supervisor:
             verdict = await session.run(self._pool, self._hangups, hello.timeout, patience)
             if verdict.reason == "silent":
                 self._admission.penalise(source)
-            words = None if verdict.told else verdict.words
+            words = None if verdict.told or verdict.words is None else verdict.words + verdict.quote
             await last_words(line.socket, words, linger=not self._drain.is_set())
         finally:
             del self._sessions[session.number]

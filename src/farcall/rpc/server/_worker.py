@@ -87,7 +87,7 @@ class _Client(NamedTuple):
     descriptors: list[int]
     peer: str
     rights: Rights
-    sessions_at: str | None
+    supervisor_at: str | None
 
 
 def _receive(control: socket.socket) -> _Client | None:
@@ -98,7 +98,7 @@ def _receive(control: socket.socket) -> _Client | None:
         return None
     told = json.loads(data)
     rights = Rights(told["token"], parse_scopes(told["scopes"])) if "token" in told else Rights()
-    return _Client(descriptors, told["peer"], rights, told.get("sessions_at"))
+    return _Client(descriptors, told["peer"], rights, told.get("supervisor_at"))
 
 
 def _rehearse(policy: Policy) -> None:
@@ -141,7 +141,7 @@ def main(
         os._exit(0)
     _call_hook("tvm.rpc.server.start")
     page.listens = True
-    policy.sessions_at = client.sessions_at
+    policy.supervisor_at = client.supervisor_at
     try:
         serve_channel(channel_of(client.descriptors), policy, client.peer, client.rights, page)
     except ProtocolError as error:

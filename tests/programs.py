@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from .pages import BLOCK
 from .tree import ROOT
 
 WITHOUT_TORCH = Path(__file__).with_name("without_torch")
@@ -34,9 +34,14 @@ def output_of(*arguments: str | Path, seconds: float = 300, **options: object) -
 
 
 def blocks_of(guide: str) -> list[str]:
-    """The Python blocks of ``docs/GUIDE`` (or ``README.md``), in order."""
+    """The Python blocks of ``docs/GUIDE`` (or ``README.md``), in order. Saves the files that it says to save."""
     page = ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
-    found = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    found = []
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["file"]:
+            Path(block["file"]).write_text(block["text"], encoding="utf-8")
+        elif block["language"] == "python":
+            found.append(block["text"])
     assert found, f"{page} shows no Python"
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .pages import check
+from .pages import BLOCK, check
 from .tree import ROOT
 
 DOCS = ROOT / "docs"
@@ -22,12 +22,22 @@ NAMES = (
     "spec/wire",
     "spec/artifact",
 )
+COLUMNS = 105  # the width of code on the site
+PROSE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_its_reader_gets(page: Path, tmp_path: Path) -> None:
     check(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_fits_the_site(page: Path) -> None:
+    blocks = [
+        block for block in BLOCK.finditer(page.read_text()) if block["language"] not in ("text", "console")
+    ]
+    assert [line for block in blocks for line in block["text"].splitlines() if len(line) > COLUMNS] == []
 
 
 def test_the_python_of_every_page_runs() -> None:

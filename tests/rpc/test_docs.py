@@ -17,6 +17,7 @@ def test_the_guide_to_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     run_guide_here("remote.md")
     printed = capsys.readouterr().out
     for shown in ("mean", "\nfan at 1200 rpm\n", "that it printed:\n    index 4096 is out of range\n"):

@@ -34,7 +34,7 @@ def output_of(*arguments: str | Path, seconds: float = 300, **options: object) -
 
 
 def blocks_of(guide: str) -> list[str]:
-    """The Python blocks of ``docs/GUIDE`` (or ``README.md``), in order. Saves the files that it says to save."""
+    """The Python blocks of ``docs/GUIDE`` (or ``README.md``), in order. Saves its files here."""
     page = ROOT / guide if guide == "README.md" else ROOT / "docs" / guide
     found = []
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):

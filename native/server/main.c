@@ -2,6 +2,7 @@
  * The small server, a program without Python, without a dynamic loader and without threads of its own. Its exit status
  * is 0 after a session that the client ended in good order (--stdio), 2 for wrong options, and 1 for other failures.
  */
+#include "server/posix/host.h"
 #include "server/server.h"
 #include "server/session.h"
 #include "session/posix/channels.h"
@@ -21,5 +22,6 @@ int main(int argc, char** argv) {
   int status = fc_options_read(argc, argv, &options);
   if (status != FC_OPTIONS_GO_ON) return status;
   if (farcall_server_setup() != 0) return fc_session_complain();
-  return serve_standard_streams(&options) == 0 ? 0 : fc_session_complain();
+  int rc = options.stdio ? serve_standard_streams(&options) : fc_host_run(&options);
+  return rc == 0 ? 0 : fc_session_complain();
 }

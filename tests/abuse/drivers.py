@@ -148,6 +148,14 @@ def ours() -> Driver:
     return Driver([sys.executable, "-c", _OURS, *_SERVE])
 
 
+def small() -> Driver:
+    """``farcall-server``, the small server."""
+    from farcall.launch import build_server
+
+    program = build_server("x86_64", sources=[ROOT / "tests/native/functions.c"])
+    return Driver([str(program), "--listen", "tcp://127.0.0.1:0", "--key", KEY, "--lease", str(LEASE)])
+
+
 def incumbent() -> Driver:
     """``tvm.rpc.server``."""
     return Driver([sys.executable, str(ROOT / "tests" / "rpc" / "tvm_server.py")])

@@ -1,10 +1,11 @@
-"""The scoreboard: ``python -m tests.abuse.scoreboard`` runs every probe on fresh servers of both kinds."""
+"""The scoreboard: ``python -m tests.abuse.scoreboard`` runs every probe on fresh servers of each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from .drivers import Driver, has_tvm, incumbent, ours
+from .drivers import Driver, has_tvm, incumbent, ours, small
 from .probes import PROBES
 
 
@@ -17,13 +18,24 @@ def stands(start: Callable[[], Driver], name: str) -> bool:
             return False
 
 
-def table() -> list[tuple[str, str, bool, bool | None]]:
-    """The name and text of each probe; whether farcall's server survived it, and TVM's (None: no TVM)."""
+class Row(NamedTuple):
+    """One probe: whether each server survived it."""
+
+    name: str
+    text: str
+    full: bool
+    small: bool
+    tvm: bool | None  # None: TVM is not installed
+
+
+def table() -> list[Row]:
+    """The rows of all probes."""
     return [
-        (
+        Row(
             name,
             (probe.__doc__ or "").strip(),
             stands(ours, name),
+            stands(small, name),
             stands(incumbent, name) if has_tvm() else None,
         )
         for name, probe in PROBES.items()
@@ -35,10 +47,13 @@ def words(stood: bool | None) -> str:
     return {True: "stands", False: "falls", None: "not installed"}[stood]
 
 
-def markdown(rows: list[tuple[str, str, bool, bool | None]]) -> str:
+def markdown(rows: list[Row]) -> str:
     """The table."""
-    lines = ["| probe | what happens | farcall | tvm.rpc |", "|---|---|---|---|"]
-    lines += [f"| {name} | {text} | {words(us)} | {words(them)} |" for name, text, us, them in rows]
+    lines = ["| probe | what happens | farcall | farcall-server | tvm.rpc |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.name} | {row.text} | {words(row.full)} | {words(row.small)} | {words(row.tvm)} |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
-from .drivers import has_tvm, incumbent, ours
+from .drivers import has_tvm, incumbent, ours, small
 from .probes import PROBES
-from .scoreboard import markdown, stands
+from .scoreboard import Row, markdown, stands
 
 
 @pytest.mark.parametrize("name", PROBES)
 def test_our_server_stands(name: str) -> None:
     assert stands(ours, name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs the package ziglang")
+@pytest.mark.parametrize("name", PROBES)
+def test_the_small_server_stands(name: str) -> None:
+    assert stands(small, name)
 
 
 @pytest.mark.slow
@@ -22,8 +30,8 @@ def test_the_incumbent_falls_as_the_table_says(name: str) -> None:
 
 
 def test_a_table() -> None:
-    rows = [("A", "Silence.", True, False), ("B", "Frost.", False, None)]
+    rows = [Row("A", "Silence.", True, True, False), Row("B", "Frost.", False, True, None)]
     assert markdown(rows).splitlines()[2:] == [
-        "| A | Silence. | stands | falls |",
-        "| B | Frost. | falls | not installed |",
+        "| A | Silence. | stands | stands | falls |",
+        "| B | Frost. | falls | stands | not installed |",
     ]

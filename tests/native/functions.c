@@ -1,6 +1,8 @@
 /* The functions that the small server exports in the tests. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "server/server.h"
 #include "session/server/serve.h"
@@ -85,6 +87,42 @@ static int fill_tensor(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* 
   return t ? 0 : -1;
 }
 
+/* ---- for the abuse of a server ---- */
+
+static int add_numbers(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self;
+  if (n == 2 && args[0].type_index == kTVMFFIInt && args[1].type_index == kTVMFFIInt) {
+    return *result = fc_any_int(args[0].v_int64 + args[1].v_int64), 0;
+  }
+  fc_error_set("TypeError", "expected two numbers");
+  return -1;
+}
+
+static int pid(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)args, (void)n;
+  return *result = fc_any_int(getpid()), 0;
+}
+
+static int crash(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)args, (void)n, (void)result;
+  return raise(SIGSEGV);
+}
+
+/* Runs until a signal ends it. */
+static int spin(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)args, (void)n, (void)result;
+  return pause();
+}
+
+/* Allocates as many bytes as its argument says: whether it got them. */
+static int allocate(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  (void)self, (void)n;
+  void* memory = malloc((size_t)args[0].v_int64);
+  *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = memory != NULL};
+  free(memory);
+  return 0;
+}
+
 static int add(const char* name, TVMFFISafeCallType call) {
   TVMFFIObjectHandle function;
   if (fc_function_new(NULL, call, NULL, &function) != 0) return -1;
@@ -97,6 +135,7 @@ static int add(const char* name, TVMFFISafeCallType call) {
 int farcall_server_setup(void) {
   bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
                add("test.call_back", call_back) == 0 && add("test.numbers", numbers) == 0 &&
-               add("test.fill", fill_tensor) == 0;
+               add("test.fill", fill_tensor) == 0 && add("test.add", add_numbers) == 0 && add("test.pid", pid) == 0 &&
+               add("test.segfault", crash) == 0 && add("test.spin", spin) == 0 && add("test.allocate", allocate) == 0;
   return added ? 0 : -1;
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib.util
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,19 @@ def small_server(machine: Machine, factory: pytest.TempPathFactory) -> list[str]
     base = factory.getbasetemp()
     worker = base.name.startswith("popen-")  # a worker's folder is inside that of the run
     return [*emulator, str(_built(machine, base.parent if worker else base))]
+
+
+@contextlib.contextmanager
+def running(
+    program: list[str], *options: str, listen: str = "tcp://127.0.0.1:0"
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server that listens, and its URL."""
+    process = subprocess.Popen(
+        [*program, "--listen", listen, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().removeprefix("farcall-server: listening on ").strip()
+        finally:
+            process.terminate()

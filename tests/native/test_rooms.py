@@ -25,17 +25,18 @@ MAY_USE: dict[str, set[str]] = {
     "session/client": {"platform", "runtime", "session"},
     "session/server": {"platform", "runtime", "session"},
     "session/relay": {"platform", "runtime", "session", "session/client", "session/server"},
-    "server": {"platform", "runtime", "session", "session/server", "session/posix"},
+    "server": {"platform", "runtime", "session", "session/server", "session/posix", "server/posix"},
+    "server/posix": {"platform", "runtime", "session", "session/server", "session/posix", "server"},
     "cxx": {"runtime"},
 }
 PYTHON = {"python", "python/abi", "python/rpc"}  # they hold each other; nobody else uses them
-MAY_USE |= {room: {*MAY_USE, *PYTHON} - {"cxx", "server"} for room in PYTHON}
+MAY_USE |= {room: {*MAY_USE, *PYTHON} - {"cxx", "server", "server/posix"} for room in PYTHON}
 
 # R3: what only a few rooms may know.
 SYSTEM = re.compile(
     r"(pthread|signal|dlfcn|link|elf|poll|unistd|fcntl|sched|termios)\.h|(sys|linux|net\w*|arpa)/.*\.h"
 )
-SYSTEM_ROOMS = {"platform", "runtime/dl", "session/posix"}
+SYSTEM_ROOMS = {"platform", "runtime/dl", "session/posix", "server/posix"}
 SYSTEM_SYMBOL = re.compile(
     r"pthread_\w+|dl(open|sym|addr\w*|close|error|info|_iterate_phdr)|timer_\w+|eventfd|p?poll|fork|socket\w*"
     r"|mmap|munmap|mprotect|madvise|clock_gettime|nanosleep|getentropy|getrandom|sigaction|syscall|open|read|write"

@@ -1,0 +1,163 @@
+/* Handshakes: the first bytes of a connection, which decide whether a session begins. */
+#include <errno.h>
+#include <farcall/handshake.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/posix/host.h"
+
+enum { LINGER_NS = 1000000000, MOST_SECONDS = 1000000000 };
+
+static void store(uint8_t* to, uint64_t value, int size) {
+  for (int i = 0; i < size; ++i) to[i] = (uint8_t)(value >> (8 * i));
+}
+
+/* What does not fit into the connection's buffer is lost: a peer that takes nothing is not waited for. */
+static void tell(const FcPeer* peer, const void* data, size_t size) {
+  if (send(peer->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+}
+
+/* ---- leaving ---- */
+
+/* A kException with the text. */
+static void tell_exception(const FcPeer* peer, const char* words) {
+  uint8_t packet[28 + FC_WORDS];
+  size_t size = strlen(words);
+  if (size > FC_WORDS) size = FC_WORDS;
+  store(packet, 20 + size, 8);
+  store(packet + 8, FC_WIRE_EXCEPTION, 4);
+  store(packet + 12, 1, 4);
+  store(packet + 16, kTVMFFIRawStr, 4);
+  store(packet + 20, size, 8);
+  memcpy(packet + 28, words, size);
+  tell(peer, packet, 28 + size);
+}
+
+void fc_peer_drop(FcPeer* peer) {
+  close(peer->fd);
+  peer->state = FC_PEER_NONE;
+}
+
+void fc_peer_leave(FcPeer* peer, const char* words, int64_t now) {
+  if (words) tell_exception(peer, words);
+  shutdown(peer->fd, SHUT_WR);
+  peer->state = FC_PEER_LEAVES;
+  peer->until = now + LINGER_NS;
+}
+
+/* ---- the handshake ---- */
+
+static void refuse(FcPeer* peer, const char* why, const char* words, int64_t now) {
+  fprintf(stderr, "farcall-server: refused a client: %s\n", why);
+  fc_peer_leave(peer, words, now);
+}
+
+/* Takes the error of the thread's slot as words for the client. */
+static void refuse_with_error(FcPeer* peer, int64_t now) {
+  TVMFFIObject* error = fc_error_take();
+  const TVMFFIErrorCell* cell = error ? TVMFFIErrorGetCellPtr(error) : NULL;
+  char words[FC_WORDS] = "ConnectionLostError: the server has no memory left";
+  if (cell) {
+    snprintf(words, sizeof words, "%.*s: %.*s", (int)cell->kind.size, cell->kind.data, (int)cell->message.size,
+             cell->message.data);
+    fc_decref(error);
+  }
+  refuse(peer, words, words, now);
+}
+
+/* Compares all bytes, so that the time does not tell how many were right. */
+static bool is_key(fc_handshake_text named, const char* key) {
+  size_t size = strlen(key);
+  uint8_t differ = named.size != size;
+  for (size_t i = 0; i < named.size && i < size; ++i) differ |= (uint8_t)(named.data[i] ^ key[i]);
+  return differ == 0;
+}
+
+static void welcome(const FcPeer* peer, const char* key) {
+  uint8_t answer[8 + FC_HANDSHAKE_PREFIX_SIZE + FC_KEY_BYTES];
+  size_t size = strlen(key) < FC_KEY_BYTES ? strlen(key) : FC_KEY_BYTES;
+  store(answer, (uint32_t)FC_HANDSHAKE_MAGIC, 4);
+  store(answer + 4, FC_HANDSHAKE_PREFIX_SIZE + size, 4);
+  memcpy(answer + 8, "server:", FC_HANDSHAKE_PREFIX_SIZE);
+  memcpy(answer + 8 + FC_HANDSHAKE_PREFIX_SIZE, key, size);
+  tell(peer, answer, 8 + FC_HANDSHAKE_PREFIX_SIZE + size);
+}
+
+static int admit(FcHost* host, FcPeer* peer, fc_handshake_text token) {
+  peer->rights = FC_SCOPE_ALL;
+  peer->token[0] = 0;
+  if (token.data && !host->local && !host->options->insecure) {
+    fc_error_set("AccessDeniedError",
+                 "a token over tcp:// can be read on the way, and is not accepted; revoke it, and come by ssh -L");
+    return -1;
+  }
+  return host->tokens.path ? fc_tokens_admit(&host->tokens, token.data, token.size, peer) : 0;
+}
+
+/* Whether one session more may begin. One whose client says nothing ends to make room. */
+static bool has_room(const FcHost* host) {
+  uint32_t served = 0;
+  FcPeer* silent = NULL;
+  for (uint32_t i = 0; i < host->room; ++i) {
+    FcPeer* peer = &host->peers[i];
+    if (peer->state != FC_PEER_SERVED || peer->words[0]) continue;
+    ++served;
+    if (fc_worker_is_silent(peer)) silent = peer;
+  }
+  if (served < host->options->sessions) return true;
+  if (silent) fc_worker_end(silent, "ProtocolError: the session was not begun, and another client wants its place");
+  return silent != NULL;
+}
+
+static void begin(FcHost* host, FcPeer* peer, const fc_hello* hello, int64_t now) {
+  char full[128];
+  if (!is_key(hello->key, host->options->key)) {
+    uint8_t mismatch[4];
+    store(mismatch, (uint32_t)FC_HANDSHAKE_MISMATCH, 4);
+    tell(peer, mismatch, sizeof mismatch);
+    refuse(peer, "wrong key", NULL, now);
+    return;
+  }
+  welcome(peer, host->options->key);
+  if (admit(host, peer, hello->token) != 0) {
+    refuse_with_error(peer, now);
+    return;
+  }
+  if (!has_room(host)) {
+    snprintf(full, sizeof full, "ServerBusyError: the server has %u sessions open, which is its limit; retry later",
+             (unsigned)host->options->sessions);
+    refuse(peer, full, full, now);
+    return;
+  }
+  peer->until = hello->timeout_ns ? now + hello->timeout_ns : 0;
+  if (fc_worker_start(host, peer, now) != 0) refuse_with_error(peer, now);
+}
+
+static const char* complaint(fc_handshake_status status) {
+  switch (status) {
+    case FC_HANDSHAKE_E_MAGIC: return "its first four bytes are of no RPC client";
+    case FC_HANDSHAKE_E_SIZE: return "its key field is too long or too short";
+    case FC_HANDSHAKE_E_PREFIX: return "its key field does not begin with 'client:'";
+    default: return "its -timeout is no number of seconds";
+  }
+}
+
+void fc_peer_hear(FcHost* host, FcPeer* peer, int64_t now) {
+  fc_hello hello;
+  ssize_t got = recv(peer->fd, peer->hello + peer->heard, peer->need - peer->heard, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    fc_peer_drop(peer);
+    return;
+  }
+  peer->heard += (size_t)got;
+  fc_handshake_status status = fc_hello_read(peer->hello, peer->heard, FC_KEY_BYTES, &peer->need, &hello);
+  if (status == FC_HANDSHAKE_MORE) return;
+  if (status == FC_HANDSHAKE_DONE) {
+    begin(host, peer, &hello, now);
+    return;
+  }
+  fprintf(stderr, "farcall-server: refused a client: %s\n", complaint(status));
+  fc_peer_drop(peer);
+}

@@ -1,0 +1,213 @@
+/* The loop of the host: it waits for clients, handshakes, workers and signals, and never for one of them alone. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/posix/host.h"
+
+static const int64_t second = 1000000000;
+enum { PENDING = 32, HANDSHAKE_SECONDS = 5, LOOK_NS = 250000000, PAUSE_NS = 50000000 };
+
+static volatile sig_atomic_t asked_to_end;
+static void ask_to_end(int number) { asked_to_end = number; }
+static void wake(int number) { (void)number; }
+
+/* ---- signals ---- */
+
+/* They arrive only while the host waits; `waiting` is the mask for that time. */
+static void take_signals(sigset_t* waiting) {
+  static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
+  sigset_t held;
+  sigemptyset(&held);
+  sigaddset(&held, SIGCHLD);
+  struct sigaction end = {.sa_handler = ask_to_end}, child = {.sa_handler = wake};
+  sigaction(SIGCHLD, &child, NULL);
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
+    sigaddset(&held, ends[i]);
+    sigaction(ends[i], &end, NULL);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  sigprocmask(SIG_BLOCK, &held, waiting);
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) sigdelset(waiting, ends[i]);
+  sigdelset(waiting, SIGCHLD);
+}
+
+/* ---- peers ---- */
+
+static FcPeer* free_slot(const FcHost* host) {
+  for (uint32_t i = 0; i < host->room; ++i) {
+    if (host->peers[i].state == FC_PEER_NONE) return &host->peers[i];
+  }
+  return NULL;
+}
+
+/* The peer that has waited longest in a handshake or in leaving; NULL: none. */
+static FcPeer* oldest_pending(const FcHost* host) {
+  FcPeer* oldest = NULL;
+  for (uint32_t i = 0; i < host->room; ++i) {
+    FcPeer* peer = &host->peers[i];
+    bool pending = peer->state == FC_PEER_SHAKES || peer->state == FC_PEER_LEAVES;
+    if (pending && (!oldest || peer->until < oldest->until)) oldest = peer;
+  }
+  return oldest;
+}
+
+static void tune(int fd) {
+  int on = 1; /* other sockets than TCP refuse these, and need none */
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* Accepts one peer. False when nobody waits. An honest peer needs milliseconds for its handshake, so the oldest ones go
+ * when there are too many. */
+static bool accept_one(FcHost* host, int64_t now, int64_t* pause) {
+  int fd = accept4(host->listener, NULL, NULL, SOCK_CLOEXEC);
+  if (fd < 0) {
+    bool out = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    FcPeer* oldest = out ? oldest_pending(host) : NULL;
+    if (oldest) fc_peer_drop(oldest);
+    else if (out) *pause = now + PAUSE_NS;
+    return oldest != NULL || errno == ECONNABORTED || errno == EINTR;
+  }
+  FcPeer* peer = free_slot(host);
+  if (!peer) fc_peer_drop(peer = oldest_pending(host)); /* there is one: PENDING slots are beyond all sessions */
+  tune(fd);
+  peer->state = FC_PEER_SHAKES;
+  peer->fd = fd;
+  peer->heard = 0;
+  peer->need = 4;
+  peer->until = now + HANDSHAKE_SECONDS * second;
+  return true;
+}
+
+static void accept_some(FcHost* host, int64_t now, int64_t* pause) {
+  for (int i = 0; i < PENDING && accept_one(host, now, pause); ++i) continue;
+}
+
+static void drain(FcPeer* peer) {
+  char dropped[4096];
+  ssize_t got = recv(peer->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fc_peer_drop(peer);
+}
+
+/* ---- the loop ---- */
+
+static short wanted(const FcPeer* peer) {
+  if (peer->state == FC_PEER_SERVED) return peer->left ? 0 : POLLRDHUP;
+  return POLLIN;
+}
+
+/* poll() reports an end of a connection even if nobody asks: a peer that has left is not in its list. */
+static nfds_t list(const FcHost* host, struct pollfd* out, bool accepts) {
+  out[0] = (struct pollfd){accepts ? host->listener : -1, POLLIN, 0};
+  for (uint32_t i = 0; i < host->room; ++i) {
+    const FcPeer* peer = &host->peers[i];
+    bool idle = peer->state == FC_PEER_NONE || wanted(peer) == 0;
+    out[i + 1] = (struct pollfd){idle ? -1 : peer->fd, idle ? 0 : wanted(peer), 0};
+  }
+  return host->room + 1;
+}
+
+/* Nanoseconds until something must be looked at; -1: nothing. */
+static int64_t time_left(const FcHost* host, int64_t now, int64_t pause) {
+  int64_t least = pause ? (pause > now ? pause - now : 0) : -1;
+  for (uint32_t i = 0; i < host->room; ++i) {
+    const FcPeer* peer = &host->peers[i];
+    if (peer->state == FC_PEER_NONE) continue;
+    int64_t left = peer->until > now ? peer->until - now : 0;
+    if (peer->state == FC_PEER_SERVED) left = LOOK_NS;
+    if (least < 0 || left < least) least = left;
+  }
+  return least;
+}
+
+static void hear(FcHost* host, const struct pollfd* polls, int64_t now) {
+  for (uint32_t i = 0; i < host->room; ++i) {
+    FcPeer* peer = &host->peers[i];
+    if (!polls[i + 1].revents) continue;
+    if (peer->state == FC_PEER_SHAKES) fc_peer_hear(host, peer, now);
+    else if (peer->state == FC_PEER_LEAVES) drain(peer);
+    else if (peer->state == FC_PEER_SERVED) peer->left = now;
+  }
+}
+
+static void reap(FcHost* host, int64_t now) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    for (uint32_t i = 0; i < host->room; ++i) {
+      FcPeer* peer = &host->peers[i];
+      if (peer->state == FC_PEER_SERVED && peer->pid == pid) fc_worker_bury(peer, status, now);
+    }
+  }
+}
+
+static void check(FcHost* host, int64_t now) {
+  for (uint32_t i = 0; i < host->room; ++i) {
+    FcPeer* peer = &host->peers[i];
+    if (peer->state == FC_PEER_SERVED) {
+      fc_worker_check(host, peer, now);
+      const char* objection = peer->token[0] ? fc_tokens_objection(&host->tokens, peer) : NULL;
+      if (objection) fc_worker_end(peer, "AccessDeniedError: the token '%s' %s", peer->token, objection);
+    } else if (peer->state != FC_PEER_NONE && now >= peer->until) {
+      fc_peer_drop(peer);
+    }
+  }
+}
+
+static void serve(FcHost* host, struct pollfd* polls, const sigset_t* waiting) {
+  int64_t pause = 0; /* until when nobody is accepted: no descriptor is left */
+  while (!asked_to_end) {
+    int64_t now = fc_now_ns(), left = time_left(host, now, pause);
+    if (pause && now >= pause) pause = 0;
+    struct timespec timeout = {(time_t)(left / second), (long)(left % second)};
+    nfds_t count = list(host, polls, pause == 0);
+    int ready = ppoll(polls, count, left < 0 ? NULL : &timeout, waiting);
+    now = fc_now_ns();
+    reap(host, now);
+    if (ready > 0) hear(host, polls, now);
+    if (ready > 0 && polls[0].revents) accept_some(host, now, &pause);
+    check(host, now);
+  }
+}
+
+/* Ends all sessions, and tells their clients why. */
+static void end(FcHost* host) {
+  close(host->listener);
+  for (uint32_t i = 0; i < host->room; ++i) {
+    FcPeer* peer = &host->peers[i];
+    int status;
+    if (peer->state == FC_PEER_SERVED) {
+      fc_worker_end(peer, "ConnectionLostError: the server is shutting down");
+      if (waitpid(peer->pid, &status, 0) == peer->pid) fc_worker_bury(peer, status, fc_now_ns());
+    }
+    if (peer->state != FC_PEER_NONE) fc_peer_drop(peer);
+  }
+}
+
+int fc_host_run(const FcOptions* options) {
+  FcHost host = {.options = options, .tokens = {.path = options->token_file}, .room = options->sessions + PENDING};
+  sigset_t waiting;
+  host.peers = calloc(host.room, sizeof *host.peers);
+  struct pollfd* polls = calloc(host.room + 1, sizeof *polls);
+  int rc = -1;
+  if (!host.peers || !polls) fc_error_no_memory();
+  else rc = fc_host_listen(&host);
+  if (rc == 0) {
+    take_signals(&waiting);
+    serve(&host, polls, &waiting);
+    end(&host);
+    if (host.socket) unlink(host.socket);
+  }
+  fc_any_clear(&host.tokens.content);
+  free(polls);
+  free(host.peers);
+  return rc;
+}

@@ -1,0 +1,95 @@
+/*
+ * The host: it listens, reads the handshakes of all peers at once, and forks a worker for each session. It runs no code
+ * of a client, so nothing that happens in a session ends it.
+ */
+#ifndef FARCALL_SERVER_POSIX_HOST_H_
+#define FARCALL_SERVER_POSIX_HOST_H_
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "server/session.h"
+
+enum { FC_KEY_BYTES = 1024, FC_TOKEN_NAME = 64, FC_WORDS = 512 };
+
+typedef enum FcPeerState {
+  FC_PEER_NONE,   /* the slot is free */
+  FC_PEER_SHAKES, /* its handshake is being read */
+  FC_PEER_SERVED, /* a worker serves it */
+  FC_PEER_LEAVES  /* it was told why it must leave, and gets a moment to read that */
+} FcPeerState;
+
+/* One connection. The host keeps its descriptor during a session, too, since a worker that dies can tell nothing. */
+typedef struct FcPeer {
+  FcPeerState state;
+  int fd;
+  int64_t until; /* when the state must have ended; 0: whenever. Of a session, as its client asked for */
+  /* the handshake */
+  size_t heard, need;
+  uint8_t hello[8 + FC_KEY_BYTES];
+  /* the session */
+  pid_t pid;
+  volatile uint8_t* page;
+  uint32_t rights;              /* FC_SCOPE_* */
+  char token[FC_TOKEN_NAME + 1]; /* "": none */
+  int64_t given;                /* when the worker got the connection */
+  int64_t left;                 /* when the client hung up; 0: it is there */
+  int64_t changed;              /* when the next two last changed */
+  uint64_t received, calls;
+  char words[FC_WORDS]; /* why the host ended the session, for the client; "": it did not */
+} FcPeer;
+
+/* A token file, as it was last read. */
+typedef struct FcTokens {
+  const char* path;
+  int64_t stamp[4];
+  TVMFFIAny content;
+} FcTokens;
+
+typedef struct FcHost {
+  const FcOptions* options;
+  FcTokens tokens;
+  int listener;
+  const char* socket; /* the file of a Unix socket; else NULL */
+  bool local;         /* only this machine reaches it */
+  FcPeer* peers;
+  uint32_t room;
+} FcHost;
+
+/* Listens, and serves until a signal ends the program. 0; -1 with an error: it cannot listen. */
+int fc_host_run(const FcOptions* options);
+
+/* ---- server/posix/listen.c ---- */
+
+/* Opens the listening socket and prints its URL. -1 with an error. */
+int fc_host_listen(FcHost* host);
+
+/* ---- server/posix/accept.c ---- */
+
+/* Reads what has come of a peer's handshake. When it is complete, begins a session or says why there is none. */
+void fc_peer_hear(FcHost* host, FcPeer* peer, int64_t now);
+/* Tells the peer why it must leave (NULL: it knows) as the reply to its request, and gives it time to read that. */
+void fc_peer_leave(FcPeer* peer, const char* words, int64_t now);
+void fc_peer_drop(FcPeer* peer);
+
+/* ---- server/posix/worker.c ---- */
+
+/* Forks the worker of a session. -1 with an error. */
+int fc_worker_start(FcHost* host, FcPeer* peer, int64_t now);
+/* Ends a session; the first reason stays. */
+void fc_worker_end(FcPeer* peer, const char* format, ...) FC_PRINTF(2, 3);
+/* After the worker has ended: tells the client why. */
+void fc_worker_bury(FcPeer* peer, int status, int64_t now);
+/* Ends the session if its time is over. */
+void fc_worker_check(const FcHost* host, FcPeer* peer, int64_t now);
+/* The first bytes of a session have not come for so long that it may be ended for another one. */
+bool fc_worker_is_silent(const FcPeer* peer);
+
+/* ---- server/posix/tokens.c ---- */
+
+/* What the token allows that a client presents (NULL: it has none). -1 with an error, the words for the client. */
+int fc_tokens_admit(FcTokens* tokens, const char* presented, size_t size, FcPeer* peer);
+/* Why a session that was admitted must end: "was revoked", "has expired"; NULL: it may go on. */
+const char* fc_tokens_objection(FcTokens* tokens, const FcPeer* peer);
+
+#endif /* FARCALL_SERVER_POSIX_HOST_H_ */

@@ -1,0 +1,161 @@
+/* Workers: the process of each session, and what its client is told when it ends. */
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/posix/host.h"
+#include "session/posix/channels.h"
+
+static const int64_t second = 1000000000;
+enum { PATIENCE_SECONDS = 5, ABANDONED_SECONDS = 10 };
+
+/* ---- in the worker ---- */
+
+/* Descriptors of other clients would keep their connections open. */
+static void close_others(const FcHost* host, const FcPeer* own) {
+  for (uint32_t i = 0; i < host->room; ++i) {
+    const FcPeer* peer = &host->peers[i];
+    if (peer != own && peer->state != FC_PEER_NONE) close(peer->fd);
+  }
+  close(host->listener);
+}
+
+static void reset_signals(void) {
+  sigset_t none;
+  for (int number = 1; number < 32; ++number) signal(number, SIG_DFL);
+  signal(SIGPIPE, SIG_IGN);
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+_Noreturn static void work(const FcHost* host, const FcPeer* peer, pid_t parent) {
+  setpgid(0, 0); /* what the session starts ends with it */
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  reset_signals();
+  close_others(host, peer);
+  FcChannel* channel = fc_channel_from_fds(peer->fd, peer->fd);
+  if (!channel) _exit(fc_session_complain());
+  channel->sending = peer->page;
+  channel->traffic = (volatile uint64_t*)(peer->page + FC_PAGE_RECEIVED);
+  peer->page[FC_PAGE_LISTENS] = 1;
+  const char* token = peer->token[0] ? peer->token : "none";
+  if (fc_session_serve(channel, host->options, peer->rights, token, peer->page) != 0) fc_session_complain();
+  fflush(NULL);
+  _exit(0); /* an error has been told to the client */
+}
+
+/* ---- in the host ---- */
+
+int fc_worker_start(FcHost* host, FcPeer* peer, int64_t now) {
+  void* page = mmap(NULL, FC_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pid_t parent = getpid();
+  peer->page = page == MAP_FAILED ? NULL : page;
+  peer->pid = peer->page ? fork() : -1;
+  if (peer->pid == 0) work(host, peer, parent);
+  if (peer->pid < 0) {
+    fc_error_format("ConnectionLostError", "the server cannot start a worker: %s", strerror(errno));
+    if (peer->page) munmap(page, FC_PAGE_SIZE);
+    return -1;
+  }
+  peer->state = FC_PEER_SERVED;
+  peer->given = peer->changed = now;
+  peer->left = 0;
+  peer->received = peer->calls = 0;
+  peer->words[0] = 0;
+  return 0;
+}
+
+void fc_worker_end(FcPeer* peer, const char* format, ...) {
+  if (peer->words[0]) return;
+  va_list list;
+  va_start(list, format);
+  vsnprintf(peer->words, sizeof peer->words, format, list);
+  va_end(list);
+  kill(peer->pid, SIGKILL);
+}
+
+static uint64_t counter(const FcPeer* peer, int at) {
+  uint64_t value;
+  memcpy(&value, (const uint8_t*)peer->page + at, sizeof value);
+  return value;
+}
+
+/* The function that runs in the worker, or ran when it ended; NULL: none. The worker can write anything there. */
+static const char* calling(const FcPeer* peer, char out[FC_PAGE_NAME_MAX + 1]) {
+  if (!peer->page[FC_PAGE_CALLING]) return NULL;
+  size_t size = (size_t)(peer->page[FC_PAGE_NAME_SIZE] | peer->page[FC_PAGE_NAME_SIZE + 1] << 8);
+  if (size > FC_PAGE_NAME_MAX) size = FC_PAGE_NAME_MAX;
+  for (size_t i = 0; i < size; ++i) out[i] = (char)peer->page[FC_PAGE_NAME + i];
+  out[size] = 0;
+  return out;
+}
+
+bool fc_worker_is_silent(const FcPeer* peer) { return peer->page[FC_PAGE_LISTENS] && !peer->page[FC_PAGE_BEGUN]; }
+
+/* The words for the client of a worker that died by itself; false: it ended in order. */
+static bool explain(const FcPeer* peer, int status, int64_t now, char out[FC_WORDS]) {
+  char name[FC_PAGE_NAME_MAX + 1], how[96];
+  const char* running = calling(peer, name);
+  uint64_t due = counter(peer, FC_PAGE_DUE);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !running) return false;
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && due != 0 && due <= (uint64_t)now) {
+    snprintf(out, FC_WORDS,
+             "RPCSessionTimeoutError: `%s` did not end within %.3g s, as it had to; the session is over: connect again",
+             running ? running : "", (double)counter(peer, FC_PAGE_GIVEN) / 1e9);
+    return true;
+  }
+  if (WIFSIGNALED(status))
+    snprintf(how, sizeof how, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  else snprintf(how, sizeof how, "exited with status %d", WEXITSTATUS(status));
+  snprintf(out, FC_WORDS,
+           "WorkerCrashedError: the server's worker process of this session %s%s%s%s; what the session held there is "
+           "gone. The server lives on: connect again",
+           how, running ? " in `" : "", running ? running : "", running ? "`" : "");
+  return true;
+}
+
+void fc_worker_bury(FcPeer* peer, int status, int64_t now) {
+  char words[FC_WORDS];
+  bool ended = peer->words[0] != 0, told = !ended && !explain(peer, status, now, words);
+  const char* text = ended ? peer->words : told ? NULL : words;
+  kill(-peer->pid, SIGKILL); /* what the session has started */
+  if (text) fprintf(stderr, "farcall-server: a session ended: %s\n", text);
+  /* Behind half a packet, another one would only be garbage. */
+  fc_peer_leave(peer, peer->page[FC_PAGE_SENDING] ? NULL : text, now);
+  munmap((void*)peer->page, FC_PAGE_SIZE);
+  peer->page = NULL;
+}
+
+static bool is_overdue(int64_t since, int64_t allowed, int64_t now) { return allowed > 0 && now - since >= allowed; }
+
+/* Whether the client was silent for too long: no bytes came, and no call began or runs. */
+static bool lease_is_over(const FcHost* host, FcPeer* peer, int64_t now) {
+  uint64_t received = counter(peer, FC_PAGE_RECEIVED), calls = counter(peer, FC_PAGE_CALLS);
+  if (received != peer->received || calls != peer->calls || peer->page[FC_PAGE_CALLING]) {
+    peer->received = received;
+    peer->calls = calls;
+    peer->changed = now;
+  }
+  return is_overdue(peer->changed, host->options->lease_ns, now);
+}
+
+void fc_worker_check(const FcHost* host, FcPeer* peer, int64_t now) {
+  if (peer->words[0]) return;
+  if (fc_worker_is_silent(peer) && is_overdue(peer->given, PATIENCE_SECONDS * second, now)) {
+    fc_worker_end(peer, "ProtocolError: the session was not begun within %d s", PATIENCE_SECONDS);
+  } else if (peer->until && now >= peer->until) {
+    fc_worker_end(peer, "RPCSessionTimeoutError: the session's %.3g s are over",
+                  (double)(peer->until - peer->given) / 1e9);
+  } else if (peer->left && is_overdue(peer->left, ABANDONED_SECONDS * second, now)) {
+    fc_worker_end(peer, "ConnectionLostError: the client hung up during a call");
+  } else if (lease_is_over(host, peer, now)) {
+    fc_worker_end(peer, "ConnectionLostError: nothing was heard for %.3g s", (double)host->options->lease_ns / 1e9);
+  }
+}

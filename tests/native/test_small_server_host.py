@@ -1,0 +1,186 @@
+"""The small server's host: it listens, reads handshakes, and gives each session a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from farcall.errors import (
+    AccessDeniedError,
+    ConnectError,
+    ConnectionLostError,
+    PermissionDeniedError,
+    ServerBusyError,
+    WorkerCrashedError,
+)
+from farcall.rpc import Session, connect
+from farcall.rpc.tokens import TokenFile
+from farcall.toolchain import MACHINES
+
+from ..rpc.peers import Peer
+from ..waiting import SECONDS
+from .small_server import named, running, small_server
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words that start this machine's server."""
+    return small_server(named("x86_64"), tmp_path_factory)
+
+
+def opened(url: str, **options: object) -> contextlib.AbstractContextManager[Session]:
+    return connect(url, timeout=SECONDS, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def server(program: list[str]) -> Iterator[str]:
+    with running(program, "--key", "k") as (_, url):
+        yield url
+
+
+def test_sessions_at_the_same_time(server: str) -> None:
+    with opened(server, key="k") as one, opened(server, key="k") as other:
+        pids = {session.get_function("test.pid")() for session in (one, other)}
+        assert len(pids) == 2
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        pytest.param(each, marks=[pytest.mark.slow] if each.name in ("riscv64", "s390x") else [])
+        for each in MACHINES
+    ],
+    ids=lambda each: each.name,
+)
+def test_every_machine_listens(machine: object, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with (
+        running(small_server(machine, tmp_path_factory)) as (_, url),  # type: ignore[arg-type]
+        opened(url) as session,
+    ):
+        with pytest.raises(WorkerCrashedError, match="ended by signal 11"):
+            session.get_function("test.segfault")()
+        with opened(url) as after:
+            assert after.get_function("test.add")(20, 22) == 42
+
+
+def test_a_wrong_key(server: str) -> None:
+    with pytest.raises(AccessDeniedError, match="refused the key"), opened(server, key="x"):
+        pass
+
+
+def test_one_session_too_many(program: list[str]) -> None:
+    with running(program, "--sessions", "3") as (_, url), contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(opened(url)).get_function("test.pid")()
+        with pytest.raises(ServerBusyError, match="3 sessions open"), opened(url) as session:
+            session.get_function("test.pid")()
+
+
+def test_a_crash_ends_one_session(server: str) -> None:
+    with opened(server, key="k") as other:
+        with (
+            opened(server, key="k") as session,
+            pytest.raises(WorkerCrashedError, match=r"in `test\.segfault`"),
+        ):
+            session.get_function("test.segfault")()
+        assert other.get_function("test.add")(1, 2) == 3
+
+
+def test_slow_peers_hold_nobody_up(server: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):  # more than may be in a handshake
+            address = type("Address", (), {"host": "127.0.0.1", "port": int(server.rpartition(":")[2])})
+            stack.enter_context(Peer(address))
+        with opened(server, key="k") as session:
+            assert session.get_function("test.add")(1, 2) == 3
+
+
+def test_a_signal_ends_all(program: list[str]) -> None:
+    with running(program) as (process, url), opened(url) as session:
+        pid = session.get_function("test.pid")()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+        with pytest.raises(ConnectionLostError, match="shutting down"):
+            session.get_function("test.pid")()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_unix_socket(program: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "board.sock"
+    for _ in range(2):  # the second one finds the socket of a server that was killed
+        with running(program, listen=f"unix:{path}") as (process, url):
+            assert url == f"unix://{path}"
+            assert path.stat().st_mode & 0o077 == 0
+            with opened(url) as session:
+                assert session.get_function("test.add")(1, 2) == 3
+            process.kill()
+
+
+def test_tokens(program: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens = TokenFile(file)
+    full, caller, old = (
+        tokens.create("all"),
+        tokens.create("caller", ("call",)),
+        tokens.create("old", days=1, now=0),
+    )
+    place = f"unix:{tmp_path}/s"
+    with running(program, "--token-file", str(file), listen=place) as (_, url):
+        for token, words in (
+            (None, "wants a token"),
+            (f"{full}x", "not known here"),
+            ("nobody.x", "not known here"),
+            (old, "'old' has expired"),
+        ):
+            with pytest.raises(AccessDeniedError, match=words), opened(url, token=token) as session:
+                session.get_function("test.pid")()
+        with opened(url, token=full) as session:
+            assert session.empty((4,)).shape == (4,)
+        with opened(url, token=caller) as session:
+            assert session.get_function("test.add")(1, 2) == 3
+            with pytest.raises(PermissionDeniedError, match="`copy`"):
+                session.empty((4,))
+            tokens.revoke("caller")
+            with pytest.raises(AccessDeniedError, match="'caller' was revoked"):
+                session.get_function("test.spin")()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--listen", "tcp://0.0.0.0:0"], "no TLS"),
+        (["--listen", "udp://1.2.3.4:5"], "expected tcp://"),
+        (["--listen", "tcp://board:9090"], "expected tcp://NUMBER:PORT"),
+        (["--memory", "5Q"], "expected a size"),
+        (["--sessions", "0"], "expected a number"),
+        (["--key"], "expected a value"),
+        (["--nonsense"], "--help lists"),
+    ],
+)
+def test_wrong_options(program: list[str], words: list[str], message: str) -> None:
+    done = subprocess.run([*program, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert done.stderr.startswith("farcall-server: ") and done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken(program: list[str]) -> None:
+    with running(program) as (_, url):
+        done = subprocess.run(
+            [*program, "--listen", url], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert done.returncode == 1 and "another program listens there" in done.stderr
+
+
+def test_nobody_listens_any_more(program: list[str]) -> None:
+    with running(program) as (_, url):
+        pass
+    with pytest.raises(ConnectError), opened(url):
+        pass

@@ -109,6 +109,7 @@ def test_inspect_says_what_a_file_is(cli: Cli, digits: Path, digits_artifact: Pa
 def test_inspect_names_operators_as_the_plan_does(cli: Cli, digits: Path) -> None:
     plan = fc.partition(digits, backends=[_ingredients()[1], "c"])
     plan.build().save("m.so")
+    assert str(plan).startswith("digits: 12 nodes in 4 regions")
     assert "conv_relu x2" in str(plan)
     seen = cli("inspect", "m.so").out
     for region in plan.regions:

@@ -172,7 +172,9 @@ class Plan:
         return {"text/plain": str(self), "text/html": picture, "image/svg+xml": picture}
 
     def __str__(self) -> str:
-        return str(self._partition)
+        from farcall.graph._report import table
+
+        return table(self._partition, self._model.name)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])

@@ -130,8 +130,8 @@ def _measured(
 
 def _print(report: dict[str, Any], artifact: Path) -> None:
     _show.table(
-        "360 handwritten digits",
-        ("route", "batch>", "accuracy>", "median latency>", "largest difference from the reference>"),
+        "360 handwritten digits, compared with the ONNX reference",
+        ("route", "batch>", "accuracy>", "median latency>", "largest difference>"),
         [
             (
                 route,

@@ -23,10 +23,10 @@ _KINDS = 5  # operators that a row names
 _VALUES = 2  # values that a row describes
 
 
-def table(partition: Partition) -> str:
+def table(partition: Partition, name: str = "") -> str:
     """One row per region: name, backend, nodes, operators, inputs, outputs; then the constraints.
 
-    Cells are folded to the width of the terminal; 120 columns if there is none.
+    Cells are folded to the width of the terminal; 120 columns if there is none. ``name`` is the model's.
     """
     regions = partition.regions
     nodes = sum(len(match.nodes) for region in regions for match in region.matches)
@@ -40,7 +40,7 @@ def table(partition: Partition) -> str:
     if len(regions) > _ROWS:
         lines.append(f"... and {len(regions) - _ROWS:,} more regions")
     lines += [f"needs {a} == {b}" for a, b in partition.constraints]
-    name = partition.model.graph.name or "graph"
+    name = name or partition.model.graph.name or "graph"
     head = f"{name}: {count(nodes, 'node')} in {count(len(regions), 'region')} ({_shares(regions)})"
     return "\n".join([head, *lines])
 

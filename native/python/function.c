@@ -107,12 +107,35 @@ void fc_function_reset(FcFunction* function) {
   set_path(function, describes ? call_first : call_plain);
 }
 
-/* Calls `end` with the exception of the call, or None. */
-static PyObject* call_end(PyObject* end, PyObject* value) {
+/* ---- observed calls ---- */
+
+int fc_observed_begin(FcFunction* function, bool waits, FcObserved* out) {
+  PyObject *parent, *end;
+  out->answer = PyObject_CallFunction(function->around, "OO", function, waits ? Py_True : Py_False);
+  if (!out->answer) return -1;
+  bool good = PyArg_ParseTuple(out->answer, "OO:observe", &parent, &end);
+  const char* text = good && parent != Py_None ? PyUnicode_AsUTF8(parent) : NULL;
+  if (!good || (parent != Py_None && !text)) {
+    Py_CLEAR(out->answer);
+    return -1;
+  }
+  out->outer = fc_thread.span;
+  fc_thread.span = text;
+  return 0;
+}
+
+PyObject* fc_observed_sent(FcObserved* observed) {
+  fc_thread.span = observed->outer;
+  PyObject* end = Py_NewRef(PyTuple_GET_ITEM(observed->answer, 1));
+  Py_CLEAR(observed->answer);
+  return end;
+}
+
+PyObject* fc_observed_end(PyObject* end, PyObject* value) {
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
   PyErr_NormalizeException(&type, &error, &traceback);
-  PyObject* done = PyObject_CallOneArg(end, error ? error : Py_None);
+  PyObject* done = PyObject_CallFunction(end, "Oi", error ? error : Py_None, 0);
   Py_DECREF(end);
   Py_XDECREF(done);
   if (type && done) {
@@ -128,9 +151,10 @@ static PyObject* call_end(PyObject* end, PyObject* value) {
 
 static PyObject* call_observed(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
-  PyObject* end = PyObject_CallOneArg(function->around, self);
-  if (!end) return NULL;
-  return call_end(end, function->inner(self, objects, nargsf, kwnames));
+  FcObserved observed;
+  if (fc_observed_begin(function, true, &observed) < 0) return NULL;
+  PyObject* value = function->inner(self, objects, nargsf, kwnames);
+  return fc_observed_end(fc_observed_sent(&observed), value);
 }
 
 PyObject* fc_function_observe(PyObject* Py_UNUSED(module), PyObject* args) {

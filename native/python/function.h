@@ -27,9 +27,24 @@ PyObject* fc_function_call(FcFunction* function, PyObject* const* objects, Py_ss
 /* The description of the function has changed: its next call chooses the path anew. */
 void fc_function_reset(FcFunction* function);
 
-/* observe(function, around): each call of the function from Python begins with `end = around(function)`, and ends with
- * `end(exception or None)`. A function that nobody observes pays nothing for this. */
+/*
+ * observe(function, around): each call of the function from Python begins with `parent, end = around(function, waits)`,
+ * and ends with `end(exception or None, when)`. `parent` is the traceparent that travels with the call, or None.
+ * `waits`: the thread waits for the result. `when`: the call's end (CLOCK_MONOTONIC, ns), 0 is now. A function that
+ * nobody observes pays nothing for this.
+ */
 PyObject* fc_function_observe(PyObject* module, PyObject* args);
+typedef struct FcObserved {
+  PyObject* answer; /* owns both */
+  const char* outer;
+} FcObserved;
+/* Begins an observed call, whose parent travels with this thread's calls until fc_observed_sent. -1 with an
+ * exception. */
+int fc_observed_begin(FcFunction* function, bool waits, FcObserved* out);
+/* The request was sent, or will not be. Returns `end`, a new reference. */
+PyObject* fc_observed_sent(FcObserved* observed);
+/* Calls `end` with the current exception or None, and releases it. Returns the value; NULL with an exception. */
+PyObject* fc_observed_end(PyObject* end, PyObject* value);
 /* The number of parameters; -1 if unknown. */
 Py_ssize_t fc_params_count(const FcFunction* function);
 /* One of the fields below, borrowed; NULL without an exception if there is no description. */

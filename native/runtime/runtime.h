@@ -45,6 +45,8 @@ typedef struct FcThread {
   DLPackManagedTensorAllocator allocator; /* set by TVMFFIEnvSetDLPackManagedTensorAllocator */
   FcThreadMore* more;                     /* see fc_thread_more; NULL until it is needed */
   bool error_mirrored;                    /* the other runtime has the error too: see fc_error_take */
+  const char* span;                       /* the traceparent of the call in progress; its session tells it the server.
+                                             NULL: none, or it was told */
   int depth;                              /* of the nested list that is being converted */
   int loading;                            /* number of libraries being loaded: see fc_registration_failed */
   TVMFFIObject* load_error;               /* the first error of their constructors, owned, or NULL */

@@ -5,14 +5,16 @@
 
 /* ---- results ---- */
 
-PyObject* fc_call_wrap(FcCall* call) {
+PyObject* fc_call_wrap(FcCall* call, PyObject* end) {
   PyCall* self = PyObject_New(PyCall, &FcCall_Type);
   if (!self) {
     fc_decref(&call->header);
+    Py_XDECREF(end);
     return NULL;
   }
   self->call = call;
   self->value = self->shape = NULL;
+  self->end = end;
   return (PyObject*)self;
 }
 
@@ -51,10 +53,33 @@ PyObject* fc_call_value(FcCall* call) {
   return fc_any_to_python(&value);
 }
 
+static PyObject* error_of(const FcCall* call) {
+  if (fc_call_state(call) != FC_CALL_FAILED) return Py_NewRef(Py_None);
+  TVMFFIAny value = fc_any_object(call->error);
+  fc_incref(call->error);
+  return fc_any_to_python(&value);
+}
+
+/* Tells the observer, once, how and when the call ended. The exception of the thread stays. */
+static void tell_end(PyCall* self) {
+  PyObject *end = self->end, *type, *raised, *traceback;
+  if (FC_LIKELY(!end)) return;
+  self->end = NULL;
+  PyErr_Fetch(&type, &raised, &traceback);
+  PyObject* error = error_of(self->call);
+  PyObject* done = error ? PyObject_CallFunction(end, "OL", error, (long long)self->call->ended) : NULL;
+  if (!done) PyErr_WriteUnraisable(end);
+  Py_XDECREF(done);
+  Py_XDECREF(error);
+  Py_DECREF(end);
+  PyErr_Restore(type, raised, traceback);
+}
+
 /* Waits until the call has ended: 0. */
-static int join(FcCall* call, PyObject* timeout) {
+static int join(PyCall* self, PyObject* timeout) {
+  FcCall* call = self->call;
   int rc;
-  if (fc_call_state(call) != FC_CALL_WAITING) return 0;
+  if (fc_call_state(call) != FC_CALL_WAITING) return tell_end(self), 0;
   int64_t deadline = fc_deadline;
   if (timeout != Py_None) {
     double seconds = PyFloat_AsDouble(timeout);
@@ -63,8 +88,12 @@ static int join(FcCall* call, PyObject* timeout) {
     if (!deadline || limit < deadline) deadline = limit;
   }
   Py_BEGIN_ALLOW_THREADS rc = fc_call_join(call, deadline);
-  Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();
-  return rc;
+  Py_END_ALLOW_THREADS if (rc < 0) {
+    fc_raise_slot();
+    return -1;
+  }
+  tell_end(self);
+  return 0;
 }
 
 static PyObject* parse_timeout(PyObject* args, PyObject* kwargs) {
@@ -75,7 +104,7 @@ static PyObject* parse_timeout(PyObject* args, PyObject* kwargs) {
 
 static PyObject* call_result(PyCall* self, PyObject* args, PyObject* kwargs) {
   PyObject* timeout = parse_timeout(args, kwargs);
-  if (!timeout || join(self->call, timeout) < 0) return NULL;
+  if (!timeout || join(self, timeout) < 0) return NULL;
   if (!self->value) {
     PyObject* value = fc_call_value(self->call);
     if (!value) return NULL;
@@ -87,7 +116,7 @@ static PyObject* call_result(PyCall* self, PyObject* args, PyObject* kwargs) {
 
 static PyObject* call_exception(PyCall* self, PyObject* args, PyObject* kwargs) {
   PyObject* timeout = parse_timeout(args, kwargs);
-  if (!timeout || join(self->call, timeout) < 0) return NULL;
+  if (!timeout || join(self, timeout) < 0) return NULL;
   if (fc_call_state(self->call) == FC_CALL_CANCELLED) return futures_error("CancelledError");
   if (fc_call_state(self->call) == FC_CALL_DONE) Py_RETURN_NONE;
   PyObject *type, *value, *traceback;
@@ -159,6 +188,7 @@ static PyObject* get_slot(PyCall* self, void* closure) {
 /* ---- the type ---- */
 
 static void call_dealloc(PyCall* self) {
+  tell_end(self);
   Py_XDECREF(self->value);
   Py_XDECREF(self->shape);
   fc_decref(&self->call->header);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "python/errors.h"
+#include "python/function.h"
 #include "python/rpc/remote.h"
 
 typedef struct {
@@ -23,7 +24,7 @@ static FcFunction* remote_function(PyObject* object) {
 }
 
 /* Sends without waiting if possible; otherwise waits without the GIL. */
-static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
+static FcCall* begin_plain(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
   FcArgs args;
   if (fc_args_begin_for(&args, objects, n, function) != 0) return NULL;
   FcCall* call = fc_call_try_begin(function->object, args.any, (int32_t)n, keep);
@@ -37,6 +38,21 @@ static FcCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t 
   }
   fc_args_end(&args);
   return call;
+}
+
+/* As begin_plain, between the calls of an observer. Returns a Call. */
+FC_COLD static PyCall* begin_observed(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
+  FcObserved observed;
+  if (fc_observed_begin(function, false, &observed) < 0) return NULL;
+  FcCall* call = begin_plain(function, objects, n, keep);
+  PyObject* end = fc_observed_sent(&observed);
+  return (PyCall*)(call ? fc_call_wrap(call, end) : fc_observed_end(end, NULL));
+}
+
+static PyCall* begin(FcFunction* function, PyObject* const* objects, Py_ssize_t n, bool keep) {
+  if (FC_UNLIKELY(function->around != NULL)) return begin_observed(function, objects, n, keep);
+  FcCall* call = begin_plain(function, objects, n, keep);
+  return call ? (PyCall*)fc_call_wrap(call, NULL) : NULL;
 }
 
 /* Sends the queued requests. resume: also the bytes whose sending a signal handler interrupted. */
@@ -60,11 +76,9 @@ static PyObject* submit(PyObject* module, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!|p:submit", &object, &PyTuple_Type, &items, &keep)) return NULL;
   FcFunction* function = Py_IS_TYPE(object, &FcFunction_Type) ? (FcFunction*)object : NULL;
   if (!function || !function->object || !fc_remote_function_of(function->object)) Py_RETURN_NONE;
-  FcCall* call = begin(function, &PyTuple_GET_ITEM(items, 0), PyTuple_GET_SIZE(items), keep);
-  if (!call) return NULL;
-  if (flush(call->ep, true) == 0) return fc_call_wrap(call);
-  fc_decref(&call->header);
-  return NULL;
+  PyCall* call = begin(function, &PyTuple_GET_ITEM(items, 0), PyTuple_GET_SIZE(items), keep);
+  if (call && flush(call->call->ep, true) != 0) Py_CLEAR(call);
+  return (PyObject*)call;
 }
 
 /* ---- the pipeline ---- */
@@ -82,8 +96,7 @@ static PyObject* pipeline_call(PyObject* object, PyObject* const* objects, size_
     return PyErr_Format(PyExc_TypeError, "a pipeline is called as p(function, *args)");
   }
   FcFunction* function = function_of(self, objects[0]);
-  FcCall* call = function ? begin(function, objects + 1, n - 1, self->keep) : NULL;
-  return call ? fc_call_wrap(call) : NULL;
+  return function ? (PyObject*)begin(function, objects + 1, n - 1, self->keep) : NULL;
 }
 
 static PyObject* pipeline_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -133,6 +146,7 @@ typedef struct Window {
   FcCall* calls[WINDOW];
   size_t begun, taken; /* counts; modulo WINDOW they are indices */
   PyObject* results;
+  const char* span; /* of all these calls, which each of them takes along; NULL: none */
 } Window;
 
 /* The result of the oldest call. */
@@ -163,7 +177,8 @@ static int take(Window* window, size_t n) {
 static int begin_item(Window* window, FcFunction* function, PyObject* item) {
   bool many = PyTuple_CheckExact(item);
   PyObject* const* objects = many ? &PyTuple_GET_ITEM(item, 0) : &item;
-  FcCall* call = begin(function, objects, many ? PyTuple_GET_SIZE(item) : 1, false);
+  if (FC_UNLIKELY(window->span != NULL)) fc_thread.span = window->span;
+  FcCall* call = begin_plain(function, objects, many ? PyTuple_GET_SIZE(item) : 1, false);
   if (!call) return -1;
   window->calls[window->begun++ % WINDOW] = call;
   return window->begun - window->taken == WINDOW ? take(window, WINDOW / 2) : 0;
@@ -180,11 +195,8 @@ static int map_all(Window* window, FcFunction* function, PyObject* items) {
   return window->begun != window->taken ? take(window, window->begun - window->taken) : 0;
 }
 
-static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
-  PyObject *object, *iterable;
-  if (!PyArg_ParseTuple(args, "OO:map", &object, &iterable)) return NULL;
-  FcFunction* function = function_of(self, object);
-  PyObject* items = function ? PyObject_GetIter(iterable) : NULL;
+static PyObject* map_iterable(FcFunction* function, PyObject* iterable) {
+  PyObject* items = PyObject_GetIter(iterable);
   Window* window = items ? malloc(sizeof *window) : NULL;
   if (items && !window) PyErr_NoMemory();
   PyObject* results = window ? PyList_New(0) : NULL;
@@ -192,6 +204,7 @@ static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
   if (results) {
     window->begun = window->taken = 0;
     window->results = results;
+    window->span = fc_thread.span;
     rc = map_all(window, function, items);
     while (window->taken != window->begun) {
       FcCall* call = window->calls[window->taken++ % WINDOW];
@@ -203,6 +216,19 @@ static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
   Py_XDECREF(items);
   if (rc < 0) Py_CLEAR(results);
   return results;
+}
+
+/* All calls of an observed map are one for its observer. */
+static PyObject* pipeline_map(PyPipeline* self, PyObject* args) {
+  PyObject *object, *iterable;
+  FcObserved observed;
+  if (!PyArg_ParseTuple(args, "OO:map", &object, &iterable)) return NULL;
+  FcFunction* function = function_of(self, object);
+  if (!function) return NULL;
+  if (FC_LIKELY(!function->around)) return map_iterable(function, iterable);
+  if (fc_observed_begin(function, true, &observed) < 0) return NULL;
+  PyObject* results = map_iterable(function, iterable);
+  return fc_observed_end(fc_observed_sent(&observed), results);
 }
 
 /* ---- the type ---- */

@@ -145,6 +145,14 @@ static PyObject* endpoint_set_features(PyEndpoint* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+/* The handle of the server's farcall.rpc.span: observed calls tell it their spans. */
+static PyObject* endpoint_set_span(PyEndpoint* self, PyObject* handle) {
+  uint64_t number = PyLong_AsUnsignedLongLong(handle);
+  if (PyErr_Occurred()) return NULL;
+  self->ep->client->span = number;
+  Py_RETURN_NONE;
+}
+
 /* ---- functions ---- */
 
 const char* fc_remote_function_peer(TVMFFIObject* function) {
@@ -210,6 +218,7 @@ static PyObject* get_stats(PyEndpoint* self, void* Py_UNUSED(closure)) {
 
 static PyMethodDef methods[] = {{"start", (PyCFunction)endpoint_start, METH_VARARGS, NULL},
                                 {"set_features", (PyCFunction)endpoint_set_features, METH_VARARGS, NULL},
+                                {"set_span", (PyCFunction)endpoint_set_span, METH_O, NULL},
                                 {"request", (PyCFunction)endpoint_request, METH_VARARGS, NULL},
                                 {"function", (PyCFunction)endpoint_function, METH_VARARGS, NULL},
                                 {"release", (PyCFunction)endpoint_release, METH_O, NULL},
@@ -230,7 +239,8 @@ static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see
 PyMethodDef fc_remote_functions[] = {
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same function by another name."},
     {"observe", fc_function_observe, METH_VARARGS,
-     "observe(function, around): end = around(function) and end(exception or None) surround each call."},
+     "observe(function, around): parent, end = around(function, waits) and end(exception or None, when) surround each "
+     "call."},
     {"set_deadline", set_deadline, METH_O, "Set the deadline of this thread's remote calls; return the previous one."},
     {NULL, NULL, 0, NULL}};
 

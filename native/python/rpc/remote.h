@@ -15,6 +15,7 @@ typedef struct {
   PyObject_HEAD FcCall* call;    /* owned */
   PyObject* value; /* the result, once requested */
   PyObject* shape; /* farcall.ffi._async.FutureShape, once requested */
+  PyObject* end;   /* of an observed call whose end was not told yet: see fc_function_observe; else NULL */
 } PyCall;
 
 extern PyTypeObject FcRemoteRef_Type, FcCall_Type, FcPipeline_Type;
@@ -36,7 +37,7 @@ PyObject* fc_remote_place_text(DLDevice device);
 PyObject* fc_remote_wrap_object(TVMFFIObject* object);
 
 /* The Call of a call. Takes ownership of the reference, even on failure. */
-PyObject* fc_call_wrap(FcCall* call);
+PyObject* fc_call_wrap(FcCall* call, PyObject* end);
 /* The result of a call that has ended, as a new reference; NULL with its exception. May release the GIL. */
 PyObject* fc_call_value(FcCall* call);
 

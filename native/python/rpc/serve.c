@@ -3,6 +3,7 @@
  *   find(name) -> None | (Function, scope, naming)      see FcExport
  *   begin(values) -> values                             the reply to kInitServer, or (Endpoint, number of values) for
  *                                                       the next hop
+ *   span(name, parent) -> end(error or None)            around a call, with the offer `spans`; never raises
  */
 #include "python/convert.h"
 #include "python/errors.h"
@@ -102,7 +103,39 @@ static TVMFFIObject* take_error(void) {
   return raised ? fc_error_take() : NULL;
 }
 
-static const FcPolicy policy = {find, begin, fc_relay_run, fc_container_function, take_error};
+static void* span_begin(void* context, const char* name, const char* parent) {
+  PyDispatcher* self = context;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* end = PyObject_CallMethod(self->policy, "span", "ss", name, parent);
+  if (!end) PyErr_WriteUnraisable(self->policy);
+  PyGILState_Release(state);
+  return end;
+}
+
+/* The thread's error as a Python exception, which stays the thread's; None when there is none. */
+static PyObject* copy_of_error(void) {
+  TVMFFIObject* error = fc_error_take();
+  if (!error) return Py_NewRef(Py_None);
+  TVMFFIAny value = fc_any_object(error);
+  fc_incref(error);
+  fc_error_raise(error);
+  return fc_any_to_python(&value);
+}
+
+static void span_end(void* span, bool failed) {
+  PyObject* end = span;
+  if (!end) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* error = failed ? copy_of_error() : Py_NewRef(Py_None);
+  PyObject* done = error ? PyObject_CallOneArg(end, error) : NULL;
+  if (!done) PyErr_WriteUnraisable(end);
+  Py_XDECREF(done);
+  Py_XDECREF(error);
+  Py_DECREF(end);
+  PyGILState_Release(state);
+}
+
+static const FcPolicy policy = {find, begin, fc_relay_run, fc_container_function, take_error, span_begin, span_end};
 
 /* ---- random bytes from Python; called without the GIL ---- */
 

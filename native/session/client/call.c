@@ -35,6 +35,7 @@ FcCall* fc_call_new(FcEndpoint* ep, TVMFFIObject* function) {
     return NULL;
   }
   *call = (FcCall){.ep = ep, .function = function, .value = fc_any_none(), .due = fc_deadline};
+  call->observed = fc_thread.span != NULL;
   if (FC_UNLIKELY(call->due)) call->allowed = call->due - fc_now_ns();
   fc_object_init(&call->header, fc_call_index(), delete_call);
   if (!function) return call;
@@ -111,12 +112,14 @@ FC_COLD static int64_t trace_submission(const FcEndpoint* ep, const FcRemoteFunc
 static int enqueue(FcEndpoint* ep, FcCall* call, const FcRemoteFunction* f, const FcRemoteArgs* wire) {
   FcQueue* queue = &ep->client->queue;
   size_t before = queue->used, ahead = 0;
+  const char* span = fc_thread.span;
   int rc = fc_remote_encode_ahead(ep, &queue->used, &ahead);
   size_t begin = queue->used;
   if (rc == 0) rc = encode_call(ep, call, f, wire);
   if (rc < 0) {
     queue->used = before;
-    ep->client->told_until = -1; /* the encoded limits were not sent */
+    ep->client->told_until = -1; /* the encoded limits were not sent, nor was the span */
+    fc_thread.span = span;
     return -1;
   }
   call->ahead = (uint32_t)ahead;

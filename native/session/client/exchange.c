@@ -141,12 +141,27 @@ int fc_remote_read_ahead(FcEndpoint* ep, size_t n, const char* what) {
 
 enum { FREES_MAX = 256 }; /* small enough that replies fill no socket buffer while both sides send */
 
+/* ---- spans: the first request of an observed call takes the call's traceparent along ---- */
+
+static bool tells_span(const FcEndpoint* ep) { return ep->client->span != 0 && fc_thread.span != NULL; }
+
+static int encode_span(FcEndpoint* ep, size_t* used, size_t* count) {
+  TVMFFIByteArray text = {fc_thread.span, strlen(fc_thread.span)};
+  TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &text};
+  fc_wire_packet call = {.code = FC_WIRE_CALL_FUNC, .num_args = 1, .args = &arg, .handle = ep->client->span};
+  if (fc_endpoint_encode(ep, &call, used) < 0) return -1;
+  fc_thread.span = NULL;
+  ++*count;
+  return 0;
+}
+
 int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count) {
   FcPendingFree batch[FREES_MAX];
   *count = ep->client->frees_count ? take_frees(ep->client, batch, FREES_MAX) : 0;
   for (size_t i = 0; i < *count; ++i) {
     if (encode_free(ep, &batch[i], used) < 0) return -1;
   }
+  if (FC_UNLIKELY(tells_span(ep)) && encode_span(ep, used, count) < 0) return -1;
   return fc_remote_encode_deadline(ep, used, count);
 }
 
@@ -205,7 +220,7 @@ static int encode_without(FcEndpoint* ep, const fc_wire_packet* packet, TVMFFIBy
 /* Checks that the packet can be encoded. Requests ahead of it must be sent once they are encoded, so this comes
  * first. */
 static int check_encodable(const FcEndpoint* ep, const fc_wire_packet* packet) {
-  if (FC_LIKELY(ep->client->frees_count == 0 && !fc_remote_deadline_is_new(ep))) return 0;
+  if (FC_LIKELY(ep->client->frees_count == 0 && !fc_remote_deadline_is_new(ep) && !tells_span(ep))) return 0;
   uint64_t size = 0;
   fc_wire_status status = fc_wire_encode(packet, NULL, 0, &size);
   return status == FC_WIRE_OK ? 0 : fc_endpoint_encode_error(status);

@@ -32,6 +32,7 @@ void fc_call_settle(FcCall* call, int rc) {
   }
   const FcRemoteObj* object = call->value.type_index == fc_remote_object_index() ? (void*)call->value.v_obj : NULL;
   call->finished = !object || object->kind != kTVMFFIArray;
+  if (FC_UNLIKELY(call->observed)) call->ended = fc_now_ns();
   if (!end(call, rc < 0 ? FC_CALL_FAILED : FC_CALL_DONE)) fc_any_clear(&call->value); /* it was cancelled */
 }
 

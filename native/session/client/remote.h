@@ -209,6 +209,8 @@ typedef struct FcCall {
   FcLenders* lent;        /* for a TVM server: the tensors among its arguments */
   bool taken;             /* a later call has its promise as an argument */
   bool withdrawn;         /* cancelled before it was sent: no reply comes */
+  bool observed;          /* a span ends with it */
+  int64_t ended;          /* when its reply was read, if it is observed; else 0 */
   TVMFFIAny value;
   TVMFFIObject* error;
 } FcCall;
@@ -278,7 +280,7 @@ typedef struct FcClient {
   int32_t args_max;          /* most arguments of one call; 0: the peer gave no limit */
   bool asked_max_packet;
   int64_t max_packet;        /* bytes of a copy packet, without its length field; 0: no limit */
-  uint64_t array_size, array_item, keep, deadline; /* handles of the server's functions; 0: not looked up */
+  uint64_t array_size, array_item, keep, deadline, span; /* handles of the server's functions; 0: not looked up */
   uint64_t make_array, make_map, make_shape;
   int64_t told_until, told_each; /* the fc_deadline and timeout_ns that the server knows; -1: unknown */
   uint64_t promises;         /* the last number that was used */

@@ -124,6 +124,45 @@ static int reply_result(FcServer* server, const FcExport* function, const fc_wir
   return rc;
 }
 
+/* ---- spans, which the host makes ---- */
+
+/* farcall.rpc.span(traceparent): of the next call. */
+static int tell_span(FcServer* server, const fc_wire_packet* p) {
+  bool good = p->num_args == 1 && fc_wire_is_text(p->args[0].type_index);
+  const TVMFFIByteArray* text = good ? p->args[0].v_ptr : NULL;
+  if (!text || text->size >= FC_SPAN_MAX) {
+    fc_error_set("ValueError", FC_SPAN_NAME " takes a traceparent");
+    return -1;
+  }
+  memcpy(server->span, text->data, text->size);
+  server->span[text->size] = 0;
+  return 0;
+}
+
+/* Whether it is a function of the protocol. Calls of these are in no span. */
+static bool is_standard(const FcExport* function) {
+  uint32_t scope;
+  return fc_scope_is_listed((TVMFFIByteArray){function->name, function->name_size}, &scope) ||
+         strncmp(function->name, "ffi.", 4) == 0; /* a function that makes a list: no host exports such a name */
+}
+
+FC_COLD static int perform_in_span(FcServer* server, FcExport* function, const TVMFFIAny* wire, int32_t n,
+                                   TVMFFIAny* result) {
+  if (is_standard(function)) return perform(server, function, wire, n, result);
+  void* span = server->policy->span_begin(server->context, function->name, server->span);
+  server->span[0] = 0;
+  int rc = perform(server, function, wire, n, result);
+  server->policy->span_end(span, rc != 0);
+  return rc;
+}
+
+static int perform_any(FcServer* server, FcExport* function, const TVMFFIAny* wire, int32_t n, TVMFFIAny* result) {
+  if (FC_LIKELY(!(server->offers & FC_OFFER_SPANS))) return perform(server, function, wire, n, result);
+  return perform_in_span(server, function, wire, n, result);
+}
+
+/* ---- requests ---- */
+
 /* farcall.rpc.keep(id, function, args...): calls the function, and keeps its result or error under the id. */
 static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
   const TVMFFIAny* args = p->args;
@@ -134,15 +173,16 @@ static int keep(FcServer* server, const fc_wire_packet* p, TVMFFIAny* result) {
   }
   if (fc_promise_check(server, args[0].v_int64) != 0) return -1;
   FcExport* function = callee(server, args[1].v_uint64);
-  int rc = function ? perform(server, function, args + 2, p->num_args - 2, result) : -1;
+  int rc = function ? perform_any(server, function, args + 2, p->num_args - 2, result) : -1;
   if (function) fc_export_decref(function);
   if (fc_endpoint_is_lost(server->ep)) return -1;
   return fc_promise_set(server, args[0].v_int64, rc, result);
 }
 
 static int call(FcServer* server, FcExport* function, const fc_wire_packet* p, TVMFFIAny* result) {
-  if (FC_LIKELY(function->own == FC_OWN_NONE)) return perform(server, function, p->args, p->num_args, result);
+  if (FC_LIKELY(function->own == FC_OWN_NONE)) return perform_any(server, function, p->args, p->num_args, result);
   if (function->own == FC_OWN_HELLO) return fc_server_hello(server, result);
+  if (function->own == FC_OWN_SPAN) return tell_span(server, p);
   return function->own == FC_OWN_KEEP ? keep(server, p, result) : fc_deadline_tell(server, p, &server->deadline);
 }
 

@@ -69,7 +69,7 @@ static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
   return -1;
 }
 
-/* Finds the dispatcher's functions: hello, promises, deadlines, and functions that make and read containers. */
+/* Finds the dispatcher's functions: hello, promises, deadlines, spans, and functions that make and read containers. */
 static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
   TVMFFIObject* (*containers)(const char*, size_t) = server->policy->container_function;
@@ -77,6 +77,7 @@ static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out
   if (fc_is_named(name, FC_HELLO_NAME)) own = FC_OWN_HELLO;
   if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
   if (fc_is_named(name, FC_DEADLINE_NAME) && server->watchdog) own = FC_OWN_DEADLINE;
+  if (fc_is_named(name, FC_SPAN_NAME) && server->offers & FC_OFFER_SPANS) own = FC_OWN_SPAN;
   if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
   if (own == FC_OWN_NONE && containers) object = containers(name.data, name.size);
   if (!object) return 0;

@@ -34,7 +34,8 @@ enum {
 #define FC_HELLO_NAME "farcall.rpc.hello"
 #define FC_KEEP_NAME "farcall.rpc.keep"
 #define FC_DEADLINE_NAME "farcall.rpc.deadline"
-enum { FC_OWN_NONE, FC_OWN_HELLO, FC_OWN_KEEP, FC_OWN_DEADLINE };
+#define FC_SPAN_NAME "farcall.rpc.span"
+enum { FC_OWN_NONE, FC_OWN_HELLO, FC_OWN_KEEP, FC_OWN_DEADLINE, FC_OWN_SPAN };
 
 static inline bool fc_is_named(TVMFFIByteArray name, const char* text) {
   return name.size == strlen(text) && memcmp(name.data, text, name.size) == 0;
@@ -115,8 +116,8 @@ bool fc_scope_is_listed(TVMFFIByteArray name, uint32_t* scope);
 /* The scope that a call of the named function requires: FC_SCOPE_CALL for a function that the host exports. */
 uint32_t fc_scope_of(TVMFFIByteArray name);
 
-/* Features that the host adds to a server, by functions that it exports. */
-enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4 };
+/* Features that the host adds to a server: by functions that it exports, and spans by its policy. */
+enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4, FC_OFFER_SPANS = 8 };
 extern const char* const fc_offer_names[]; /* in the order of the bits; NULL ends them */
 
 /* ---- the status page, which the supervisor reads when this worker has died: offsets of its fields ---- */
@@ -183,7 +184,13 @@ typedef struct FcPolicy {
   TVMFFIObject* (*container_function)(const char* name, size_t size);
   /* Takes the error that a function left in the host's own form (a Python exception); NULL when there is none. */
   TVMFFIObject* (*take_error)(void);
+  /* With FC_OFFER_SPANS, around each call of a function of the user. `parent` is the client's traceparent, or empty.
+   * span_begin returns what span_end gets, and span_end leaves a failed call's error as it is. */
+  void* (*span_begin)(void* context, const char* name, const char* parent);
+  void (*span_end)(void* span, bool failed);
 } FcPolicy;
+
+enum { FC_SPAN_MAX = 64 }; /* room for a traceparent, which has 55 characters */
 
 struct FcServer {
   FcEndpoint* ep;
@@ -199,6 +206,7 @@ struct FcServer {
   int32_t next_args;     /* number of values of kInitServer that named it */
   uint32_t offers;       /* FC_OFFER_* */
   const char* limits;    /* the limits that hello tells, as a JSON object; borrowed. NULL: none */
+  char span[FC_SPAN_MAX]; /* the traceparent of the next call; empty: none */
   bool waits;            /* the channel can wait, so the server can call functions of the client */
   FcDeadline deadline;
   FcDue due;             /* of the call in progress; then the watchdog ends this process */

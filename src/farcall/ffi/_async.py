@@ -37,13 +37,12 @@ async def call_async(function: _core.Function, *args: Any, timeout: float | None
         DeadlineExceededError: the call took longer. The client drops the reply of a remote call, and the
             session goes on.
     """
-    loop = asyncio.get_running_loop()
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
             # Not in the loop's thread: submit blocks while another thread uses the session, and during
             # uploads.
-            call = await loop.run_in_executor(None, submit, function, *args)
+            call = await asyncio.to_thread(submit, function, *args)
             return await (_on_loop(call) if isinstance(call, _core.Call) else asyncio.wrap_future(call))
     except TimeoutError:
         if not limit.expired():

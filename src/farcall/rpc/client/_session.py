@@ -46,6 +46,7 @@ _numbers = itertools.count(1)  # of this process's sessions, in its logs
 
 # Features of the peer that change the endpoint's behaviour: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
+_GET_GLOBAL_FUNC, _SPAN = _core.PACKETS["get_global_func"], "farcall.rpc.span"
 _PEER_FEATURES = {name: _core.PEER[name] for name in ("callbacks", "promises", "deadlines")}
 
 
@@ -133,6 +134,8 @@ class Session:
         # A call with a promise also sends the promise's id and the function.
         args_max = values - 2 if isinstance(values, int) and 2 < values < 1 << 31 else 0
         self._endpoint.set_features(_PEER_FARCALL | bits, args_max)
+        if self._remote.around is not None and "spans" in self.features:
+            self._endpoint.set_span(self._remote.pointer(_GET_GLOBAL_FUNC, _SPAN, _SPAN))
 
     # ---- functions and modules
 

@@ -6,18 +6,18 @@ nothing is imported, and no call checks anything.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from farcall import _core
 from farcall._logs import Log
+from farcall._spans import Spans
 
 if TYPE_CHECKING:
     from farcall._core import Function
 
-End = Callable[[BaseException | None], None]
-Around = Callable[["Function"], End]
+End = Callable[[BaseException | None, int], None]
+Around = Callable[["Function", bool], tuple[str | None, End]]
 
 
 def observer(url: str) -> Around | None:
@@ -26,13 +26,15 @@ def observer(url: str) -> Around | None:
     Args:
         url: of the session's server.
     """
-    api = sys.modules.get("opentelemetry.trace")  # a program that has a provider has imported it
-    if api is None or isinstance(provider := api.get_tracer_provider(), api.ProxyTracerProvider):
+    spans = Spans.of_this_process(Log("rpc.session"))
+    if spans is None:
         return None
-    from farcall import __version__
 
-    tracer = provider.get_tracer("farcall", __version__)
-    return lambda function: _begin(api, tracer, function.name, url)
+    def around(function: Function, waits: bool) -> tuple[str | None, End]:
+        span = spans.begin(function.name, "CLIENT", {"server.address": url}, current=waits)
+        return span.traceparent, span.end
+
+    return around
 
 
 def observe(function: Function, around: Around | None) -> Function:
@@ -40,24 +42,3 @@ def observe(function: Function, around: Around | None) -> Function:
     if around is not None:
         _core.observe(function, around)
     return function
-
-
-def _begin(api: Any, tracer: Any, name: str, url: str) -> End:
-    """Begin a span, which is the current one during the call. A broken exporter must not break the call."""
-    facts = {"rpc.system": "farcall", "rpc.method": name, "server.address": url}
-    try:
-        # The context manager also sets the status of the span, and records the exception.
-        current = tracer.start_as_current_span(name, kind=api.SpanKind.CLIENT, attributes=facts)
-        current.__enter__()
-    except Exception:
-        Log("rpc.session").warning("OpenTelemetry did not begin a span", exc_info=True)
-        return lambda error: None
-
-    def end(error: BaseException | None) -> None:
-        try:
-            current.__exit__(type(error) if error else None, error, error and error.__traceback__)
-        except Exception as broken:
-            if broken is not error:  # the context manager raises the call's own error again
-                Log("rpc.session").warning("OpenTelemetry did not end a span", exc_info=True)
-
-    return end

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farcall import _core
+from farcall._logs import Log
+from farcall._spans import Spans
 from farcall.errors import PermissionDeniedError
 from farcall.rpc.server import _questions as questions
 from farcall.rpc.server._relay import open_hop
@@ -72,6 +74,9 @@ class Policy:
         self._offers = _core.OFFERS["trace"] | _core.OFFERS["debug"]
         if store is not None:
             self._offers |= _core.OFFERS["files"]
+        self._spans = Spans.of_this_process(Log("rpc.server"))
+        if self._spans is not None:
+            self._offers |= _core.OFFERS["spans"]
         self._next: Connection | None = None
         self._dispatcher: weakref.ref[_core.Dispatcher] | None = None
         owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
@@ -122,6 +127,22 @@ class Policy:
             return _core.Function(own[0]), own[1], _NAMING.get(name, -1)
         function = exported_function(name)
         return None if function is None else (function, export_scope(name), -1)
+
+    def span(self, name: str, parent: str) -> Callable[[BaseException | None], None]:
+        """Begin OpenTelemetry's span of a call; returns what ends it.
+
+        Args:
+            name: of the function.
+            parent: the client's traceparent; empty: it sent none.
+        """
+        if self._spans is None:  # then the server does not offer spans
+            return lambda error: None
+        return self._spans.begin(name, "SERVER", {}, current=True, parent=parent).end
+
+    def flush_spans(self) -> None:
+        """Export the spans that have ended, if there are any."""
+        if self._spans is not None:
+            self._spans.flush()
 
     def begin(self, values: Values) -> Values | tuple[_core.Endpoint, int]:
         """Handle kInitServer, which begins a session.

@@ -147,6 +147,7 @@ def main(
     except ProtocolError as error:
         page.broken = str(error)
     _call_hook("tvm.rpc.server.shutdown")
+    policy.flush_spans()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # skips the destructors of libraries that a client sent

@@ -21,6 +21,7 @@ CC=$compiler FARCALL_SANITIZE=address,undefined FARCALL_DEST=$place/farcall PYTH
 # Python never frees some of its own memory, so the tests find leaks, not the sanitizer. Deselected are the tests that
 # measure memory in use (the sanitizer delays freeing, to catch late uses) and the one that lists linked libraries.
 [ $# -gt 0 ] || set -- tests/ffi tests/channels/test_contract.py tests/channels/test_shared.py \
+    tests/channels/test_mailbox.py \
     tests/abi/test_f*.py tests/abi/test_d[ei]*.py tests/abi/test_lists.py tests/abi/test_memory.py \
     --deselect tests/ffi/test_leaks.py::test_arguments_and_results \
     --deselect tests/ffi/test_leaks.py::test_tracebacks_are_released \

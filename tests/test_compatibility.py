@@ -55,6 +55,8 @@ def test_versions_are_those_that_the_tests_install(package: str, shown: str) -> 
 def test_formats_are_those_of_the_code() -> None:
     assert row("artifact")[0] == str(FORMAT)
     assert row("token file")[0] == str(tokens._VERSION)
+    mailbox = (ROOT / "native/session/posix/channel_mailbox.c").read_text()
+    assert row("mailbox")[0] == "".join(re.findall(r"\bVERSION = (\d+)", mailbox))
     assert row("TVM's RPC protocol")[0] == _core.PROTOCOL_VERSION
 
 

@@ -1,7 +1,7 @@
 /*
  * Channels move the bytes of a connection in order, in both directions, without knowledge of packets. Kinds:
- * descriptors (sockets, pipes: session/posix/channel_fd.c), shared memory (session/posix/channel_shm.c), memory
- * (session/channel_memory.c).
+ * descriptors (sockets, pipes: session/posix/channel_fd.c), shared memory (session/posix/channel_shm.c), mailboxes
+ * (session/posix/channel_mailbox.c), memory (session/channel_memory.c).
  *
  * One thread may receive while another sends; any thread may interrupt or close, which ends the waits of the others.
  * Failures are negated errno values:

@@ -670,6 +670,33 @@ class MemoryChannel(Channel):
     def feed_end(self) -> None: ...
     def take(self) -> bytes: ...
 
+@final
+class Mailbox:
+    """A file through which a server and its clients, one after another, exchange the bytes of sessions.
+
+    ``serving``: this side is the server; it makes the file at ``path`` if there is none. See
+    docs/spec/mailbox.md.
+
+    Raises:
+        ConnectError: There is no such file.
+        UsageError: The file is no mailbox of this version, or others can open it, or another server has it.
+    """
+
+    def __new__(cls, path: str, *, serving: bool = ...) -> Self: ...
+    def meet(self, deadline: float | None = ..., /) -> Channel:
+        """Wait for the other side, until ``deadline``; the channel of the next session. The session before
+        has ended.
+
+        Raises:
+            ConnectError: No server has the mailbox open; or another client used it until the deadline.
+            DeadlineExceededError: The other side did not come.
+            ConnectionLostError: ``interrupt`` was called.
+        """
+    def interrupt(self) -> None:
+        """End :meth:`meet` in another thread, for good."""
+    def remove(self, path: str, /) -> None:
+        """Remove the file at ``path``, if it is the one that this side serves."""
+
 class _WireLimits(Protocol):
     """The limits of a reader of packets, see fc_wire_limits in include/farcall/wire.h: a Limits."""
 

@@ -8,17 +8,18 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import trustme
 
-from farcall._core import Channel
+from farcall._core import Channel, Mailbox
 from farcall.rpc.channels import Accepted, Connection, Listener, Tls, channel_of, dial, listen
 
 from ..waiting import SECONDS, soon
 
-KINDS = ("tcp", "unix", "shm", "tls", "ws", "wss")
+KINDS = ("tcp", "unix", "shm", "mailbox", "tls", "ws", "wss")
+OF_A_FILE = ("unix", "shm", "mailbox")
 
 
 class Loop:
@@ -75,7 +76,7 @@ class Place:
     def __init__(self, kind: str, loop: Loop, client: Tls, server: Tls, folder: Path) -> None:
         self.loop = loop
         self.tls = client
-        url = f"{kind}://{folder}/s" if kind in ("unix", "shm") else f"{kind}://127.0.0.1:0"
+        url = f"{kind}://{folder}/s" if kind in OF_A_FILE else f"{kind}://127.0.0.1:0"
         self.listener = listen(url, tls=server)
 
     def meet(self) -> tuple[Connection, Accepted]:
@@ -100,6 +101,27 @@ class Place:
 
 
 MakePlace = Callable[..., Place]
+
+
+class Box:
+    """A mailbox that a test serves, and its clients."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "box")
+        self.server = Mailbox(self.path, serving=True)
+
+    def meet(self) -> tuple[Channel, Channel]:
+        """A new session: the client's end and the server's end."""
+        with ThreadPoolExecutor(1) as pool:
+            theirs = pool.submit(self.server.meet, soon())
+            return Mailbox(self.path).meet(soon()), theirs.result()
+
+    @contextlib.contextmanager
+    def pair(self) -> Iterator[tuple[Channel, Channel]]:
+        """A session, and its end."""
+        ours, theirs = self.meet()
+        with contextlib.closing(ours), contextlib.closing(theirs):
+            yield ours, theirs
 
 
 @contextlib.contextmanager

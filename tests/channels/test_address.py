@@ -22,6 +22,8 @@ from farcall.rpc.channels import Address, check_exposure, parse_address
         ("wss://h/ws?a=b", Address("wss", "h", 443, "/ws?a=b")),
         ("unix:///run/f.sock", Address("unix", path="/run/f.sock")),
         ("shm:///run/a b", Address("shm", path="/run/a b")),
+        ("mailbox:///run/box", Address("mailbox", path="/run/box")),
+        ("mailbox:/run/box", Address("mailbox", path="/run/box")),
         ("pipe:ssh board 'a b'", Address("pipe", command=("ssh", "board", "a b"))),
     ],
 )
@@ -45,6 +47,8 @@ def test_a_url(url: str, address: Address) -> None:
         ("unix:relative", "unix:///PATH"),
         ("unix://", "unix:///PATH"),
         ("shm:///folder/", "shm:///PATH"),
+        ("mailbox://", "mailbox:///PATH"),
+        ("mailbox:box", "mailbox:///PATH"),
         ("pipe:", "pipe:COMMAND"),
         ("pipe:'open", "quote it as for a shell"),
         ("unix:///" + "x" * 200, "at most 107 bytes, this one has 201"),
@@ -55,7 +59,7 @@ def test_no_url(url: str, expected: str) -> None:
         parse_address(url)
 
 
-schemes = st.sampled_from(["tcp", "unix", "pipe", "tls", "ws", "wss", "shm", "x", ""])
+schemes = st.sampled_from(["tcp", "unix", "pipe", "tls", "ws", "wss", "shm", "mailbox", "x", ""])
 
 
 @given(
@@ -80,6 +84,7 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
         "ws://[::1]:0/",
         "unix:///s",
         "shm:///s",
+        "mailbox:///s",
         "tls://0.0.0.0:0",
         "wss://h/",
     ],

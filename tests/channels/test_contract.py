@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from farcall._core import Channel
 from farcall.testing import CHANNEL_RULES, check_channel
 
-from .places import KINDS, MakePlace, pipe_pair, socket_pair
+from .places import KINDS, Box, MakePlace, pipe_pair, socket_pair
 
 
 @pytest.mark.parametrize("rule", CHANNEL_RULES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_url(kind: str, rule: str, place: MakePlace) -> None:
     check_channel(place(kind).pair, rules=[rule])
+
+
+@pytest.mark.parametrize("rule", CHANNEL_RULES)
+def test_a_mailbox(rule: str, tmp_path: Path) -> None:
+    """Without the server's thread that moves its bytes to a socket."""
+    check_channel(Box(tmp_path).pair, rules=[rule])
 
 
 @pytest.mark.parametrize("rule", CHANNEL_RULES)

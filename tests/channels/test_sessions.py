@@ -16,7 +16,7 @@ from farcall.rpc.tokens import TokenFile
 
 from ..rpc import exports
 from ..waiting import SECONDS, soon
-from .places import KINDS, Certificates
+from .places import KINDS, OF_A_FILE, Certificates
 
 INIT = f"{exports.__name__}:register"
 
@@ -25,9 +25,7 @@ INIT = f"{exports.__name__}:register"
 def server(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """URLs of one server, by kind."""
     folder = tmp_path_factory.mktemp("sockets")
-    urls = [
-        f"{kind}://{folder}/{kind}" if kind in ("unix", "shm") else f"{kind}://127.0.0.1:0" for kind in KINDS
-    ]
+    urls = [f"{kind}://{folder}/{kind}" if kind in OF_A_FILE else f"{kind}://127.0.0.1:0" for kind in KINDS]
     with Server(urls=urls, tls=certificates.server, key="k", init=INIT) as running:
         yield dict(zip(KINDS, running.urls, strict=True))
 
@@ -98,12 +96,18 @@ def guarded(
     certificates: Certificates, tokens: TokenFile, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("sockets")
-    urls = [f"unix://{folder}/u", f"shm://{folder}/s", "tls://127.0.0.1:0", "wss://127.0.0.1:0"]
+    urls = [
+        f"unix://{folder}/u",
+        f"shm://{folder}/s",
+        f"mailbox://{folder}/m",
+        "tls://127.0.0.1:0",
+        "wss://127.0.0.1:0",
+    ]
     with Server(urls=urls, tls=certificates.server, init=INIT, tokens=tokens.path) as running:
         yield {url.partition(":")[0]: url for url in running.urls}
 
 
-@pytest.mark.parametrize("kind", ["unix", "shm", "tls", "wss"])
+@pytest.mark.parametrize("kind", ["unix", "shm", "mailbox", "tls", "wss"])
 def test_a_token_travels_where_nobody_reads(
     guarded: dict[str, str], tokens: TokenFile, tls: Tls, kind: str
 ) -> None:

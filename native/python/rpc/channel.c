@@ -2,6 +2,7 @@
 #include "python/errors.h"
 #include "python/rpc/channel.h"
 #include "session/posix/channels.h"
+#include "session/posix/mailbox.h"
 
 #include <errno.h>
 
@@ -40,6 +41,7 @@ static PyObject* failed(int error) {
     case ETIMEDOUT: fc_error_set("DeadlineExceededError", "the deadline of the transfer has passed"); break;
     case ECANCELED: fc_error_set("ConnectionLostError", "this process closed the channel"); break;
     case ECHILD: fc_error_set("ConnectionLostError", "the channel belongs to the process that forked this one"); break;
+    case ECONNRESET: fc_error_set("ConnectionLostError", "the peer's process has ended"); break;
     case EPIPE: fc_error_set("ConnectionLostError", "the peer takes no more bytes: it has closed the channel"); break;
     case EAGAIN: fc_error_set("BlockingIOError", "the memory channel was fed no more bytes"); break;
     default: fc_error_format("ConnectionLostError", "the channel broke: %s", strerror(error));
@@ -227,8 +229,76 @@ static PyTypeObject MemoryChannel_Type = {
     .tp_methods = memory_methods,
 };
 
+/* ---- mailboxes ---- */
+
+typedef struct {
+  PyObject_HEAD FcMailbox* box;
+} PyMailbox;
+
+static PyObject* mailbox_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static char* names[] = {"path", "serving", NULL};
+  PyObject* path;
+  int serving = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$p:Mailbox", names, PyUnicode_FSConverter, &path, &serving)) {
+    return NULL;
+  }
+  FcMailbox* box = fc_mailbox_open(PyBytes_AS_STRING(path), serving);
+  Py_DECREF(path);
+  if (!box) return fc_raise_slot();
+  PyMailbox* self = (PyMailbox*)type->tp_alloc(type, 0);
+  if (self) self->box = box;
+  else fc_mailbox_decref(box);
+  return (PyObject*)self;
+}
+
+static void mailbox_dealloc(PyMailbox* self) {
+  if (self->box) fc_mailbox_decref(self->box);
+  Py_TYPE(self)->tp_free((PyObject*)self);
+}
+
+static PyObject* mailbox_meet(PyMailbox* self, PyObject* args) {
+  PyObject* deadline = NULL;
+  int64_t until;
+  int rc;
+  if (!PyArg_ParseTuple(args, "|O:meet", &deadline) || !read_deadline(deadline, &until)) return NULL;
+  Py_BEGIN_ALLOW_THREADS rc = fc_mailbox_meet(self->box, until);
+  Py_END_ALLOW_THREADS if (rc == 0) return wrap(&Channel_Type, fc_mailbox_channel(self->box));
+  if (rc == -ECONNREFUSED) fc_error_set("ConnectError", "no server has the mailbox open");
+  else if (rc == -EBUSY) fc_error_set("ConnectTimeoutError", "another client uses the mailbox");
+  else return failed(-rc);
+  return fc_raise_slot();
+}
+
+static PyObject* mailbox_interrupt(PyMailbox* self, PyObject* Py_UNUSED(none)) {
+  fc_mailbox_interrupt(self->box);
+  Py_RETURN_NONE;
+}
+
+static PyObject* mailbox_remove(PyMailbox* self, PyObject* path) {
+  PyObject* name;
+  if (!PyUnicode_FSConverter(path, &name)) return NULL;
+  fc_mailbox_remove(self->box, PyBytes_AS_STRING(name));
+  Py_DECREF(name);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef mailbox_methods[] = {{"meet", (PyCFunction)mailbox_meet, METH_VARARGS, NULL},
+                                        {"interrupt", (PyCFunction)mailbox_interrupt, METH_NOARGS, NULL},
+                                        {"remove", (PyCFunction)mailbox_remove, METH_O, NULL},
+                                        {NULL, NULL, 0, NULL}};
+
+static PyTypeObject Mailbox_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "farcall._core.Mailbox",
+    .tp_basicsize = sizeof(PyMailbox),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "A file through which a server and its clients, one after another, exchange the bytes of sessions.",
+    .tp_new = mailbox_new,
+    .tp_dealloc = (destructor)mailbox_dealloc,
+    .tp_methods = mailbox_methods,
+};
+
 int fc_channel_types_init(PyObject* module) {
-  PyTypeObject* const types[] = {&Channel_Type, &SharedChannel_Type, &MemoryChannel_Type};
+  PyTypeObject* const types[] = {&Channel_Type, &SharedChannel_Type, &MemoryChannel_Type, &Mailbox_Type};
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i) {
     if (PyModule_AddType(module, types[i]) != 0) return -1;
   }

@@ -26,11 +26,11 @@ class Address:
     """A URL, taken apart.
 
     Attributes:
-        scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"``, ``"shm"``, or that of an
-            installed package.
+        scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"``, ``"shm"``,
+            ``"mailbox"``, or that of an installed package.
         host: a name, or an IPv4 or IPv6 address without brackets.
         port: 0 to 65535.
-        path: of the socket's file (unix, shm), of the resource (ws, wss), or as a package defines it.
+        path: of the file (unix, shm, mailbox), of the resource (ws, wss), or as a package defines it.
         command: of the child process (pipe), as a list of arguments.
     """
 
@@ -90,6 +90,8 @@ def parse_address(url: str) -> Address:
             return _with_host(url, scheme, kind)
         case "socket":
             return _with_socket(url, scheme, kind)
+        case "file":
+            return Address(scheme, path=_file_path(url, scheme, kind))
         case _:
             return _with_path(url, scheme, kind)
 
@@ -141,10 +143,16 @@ def _with_path(url: str, scheme: str, kind: Scheme) -> Address:
     return Address(scheme, path=path)
 
 
-def _with_socket(url: str, scheme: str, kind: Scheme) -> Address:
-    path = url.removeprefix(f"{scheme}://")
+def _file_path(url: str, scheme: str, kind: Scheme) -> str:
+    """Of ``unix:///PATH`` or, in short, ``unix:/PATH``."""
+    path = url.removeprefix(f"{scheme}:").removeprefix("//")
     if not path.startswith("/") or path.endswith("/") or "\0" in path:
         raise _wrong(url, kind)
+    return path
+
+
+def _with_socket(url: str, scheme: str, kind: Scheme) -> Address:
+    path = _file_path(url, scheme, kind)
     if (size := len(path.encode(errors="surrogateescape"))) > _UNIX_PATH_MAX:
         raise UsageError(
             f"{url!r}: a socket's path has at most {_UNIX_PATH_MAX} bytes, this one has {size}; "

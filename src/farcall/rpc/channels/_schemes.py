@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from farcall.rpc.channels._listener import Listener
     from farcall.rpc.channels._tls import Tls
 
-Form = Literal["host", "resource", "socket", "path", "command"]
+Form = Literal["host", "resource", "socket", "file", "path", "command"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,9 @@ class Scheme:
     Attributes:
         example: the form of its URLs and an example, for messages.
         form: what follows the scheme. ``"host"``: ``//HOST:PORT``; ``"resource"``: ``//HOST:PORT/PATH``;
-            ``"socket"``: ``///PATH`` of a Unix socket's file; ``"path"``: ``//`` and any text, which becomes
-            :attr:`Address.path`; ``"command"``: a command line without ``//``, for ``pipe`` alone.
+            ``"socket"``: ``///PATH`` of a Unix socket's file; ``"file"``: ``///PATH`` of another file;
+            ``"path"``: ``//`` and any text, which becomes :attr:`Address.path`; ``"command"``: a command line
+            without ``//``, for ``pipe`` alone.
         dial: connects a client, as :func:`farcall.rpc.channels.dial`.
         listen: begins to listen, as :func:`farcall.rpc.channels.listen`; UsageError if this kind cannot.
         default_port: of a URL that names no port; None: the URL must name one.
@@ -119,6 +120,18 @@ def _listen_shared(address: Address, tls: Tls) -> Listener:
     return listen_shared(address)
 
 
+def _dial_mailbox(address: Address, deadline: float, tls: Tls) -> Connection:
+    from farcall.rpc.channels._mailbox import dial_mailbox
+
+    return dial_mailbox(address, deadline)
+
+
+def _listen_mailbox(address: Address, tls: Tls) -> Listener:
+    from farcall.rpc.channels._mailbox import listen_mailbox
+
+    return listen_mailbox(address)
+
+
 def _dial_pipe(address: Address, deadline: float, tls: Tls) -> Connection:
     from farcall.rpc.channels._pipe import dial_pipe
 
@@ -165,6 +178,14 @@ BUILTIN: Mapping[str, Scheme] = {
         listen=_listen_shared,
         secret=True,
         local=True,
+    ),
+    "mailbox": Scheme(
+        example="mailbox:///PATH, such as mailbox:///dev/shm/farcall",
+        form="file",
+        dial=_dial_mailbox,
+        listen=_listen_mailbox,
+        secret=True,
+        local=True,  # may_relay stays False: a client could make the server open any of its files
     ),
     "pipe": Scheme(
         example="pipe:COMMAND, such as pipe:farcall serve --stdio",

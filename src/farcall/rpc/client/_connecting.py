@@ -28,9 +28,9 @@ def connect(
 
     Args:
         url: the server's URL: ``"tcp://HOST:PORT"`` (or ``"HOST:PORT"``), ``"unix:///PATH"``,
-            ``"shm:///PATH"`` (shared memory on this machine), ``"tls://HOST:PORT"``, ``"ws://HOST:PORT/PATH"``,
-            ``"wss://HOST:PORT/PATH"``, or ``"pipe:COMMAND"``, which starts a server on a child process's
-            standard input and output.
+            ``"shm:///PATH"`` (shared memory on this machine), ``"mailbox:///PATH"`` (a file that the server
+            maps), ``"tls://HOST:PORT"``, ``"ws://HOST:PORT/PATH"``, ``"wss://HOST:PORT/PATH"``, or
+            ``"pipe:COMMAND"``, which starts a server on a child process's standard input and output.
         key: the key with which the server was started.
         via: the relays on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
             the session with the next, and forwards; farcall servers and TVM servers can both do that.

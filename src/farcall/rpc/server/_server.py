@@ -64,7 +64,7 @@ def _token_file(path: str | os.PathLike[str] | None, urls: Sequence[str]) -> Tok
     if path is None:
         return None
     for url in urls or ("tcp://",):
-        if not url.startswith(("unix:", "shm:", "tls:", "wss:")):
+        if not url.startswith(("unix:", "shm:", "mailbox:", "tls:", "wss:")):
             raise UsageError(
                 f"{url}: no client would send a token there, in plain text; with a token file, listen at "
                 "tls://, wss://, unix:// or shm://"

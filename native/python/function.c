@@ -184,6 +184,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->signature = Py_NewRef(Py_None);
   function->program = NULL;
   function->metadata = function->doc = NULL;
+  function->source = NULL;
   function->around = NULL;
   function->inner = NULL;
   function->description = NULL;
@@ -238,6 +239,7 @@ static int function_traverse(PyObject* self, visitproc visit, void* arg) {
   FcFunction* function = (FcFunction*)self;
   Py_VISIT(function->signature);
   Py_VISIT(function->program);
+  Py_VISIT(function->source);
   Py_VISIT(function->description);
   Py_VISIT(function->around);
   Py_VISIT(callable_of(function));
@@ -253,6 +255,7 @@ static int cleared_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny*
 static int function_clear(PyObject* self) {
   FcFunction* function = (FcFunction*)self;
   Py_CLEAR(function->signature);
+  Py_CLEAR(function->source);
   Py_CLEAR(function->program);
   Py_CLEAR(function->description);
   if (function->around) function->vectorcall = function->inner; /* no call reads `around` from here on */

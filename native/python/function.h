@@ -10,6 +10,9 @@
  */
 typedef TVMFFISafeCallType (*FcFindSymbol)(PyObject* module, const char* name);
 int fc_function_describe(PyObject* function, PyObject* module, FcFindSymbol find);
+/* describe_by(function, source): the metadata of a function of a server, which source() returns as a str, or None. It is
+ * called once, when a call has keywords or inspect.signature asks: it may take a while. */
+PyObject* fc_function_describe_by(PyObject* module, PyObject* args);
 /* Imports what fc_params_resolve will need. 0, or -1 with an exception. */
 int fc_params_prepare(void);
 /* The name of a callable in messages. New reference, or NULL with an exception. */

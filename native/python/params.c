@@ -1,6 +1,6 @@
 /*
  * The description of a Function's parameters, from its library's metadata or its Signature. farcall.ffi._describe
- * reads either, and returns a tuple (FC_PARAM_*):
+ * reads either; the metadata of a server's function is fetched when a caller needs it. It returns a tuple (FC_PARAM_*):
  *
  *     names (or None), defaults, types, views, writes, text, and fields that only Python reads
  *
@@ -46,7 +46,28 @@ static PyObject* text_of(TVMFFISafeCallType symbol) {
   return fc_any_to_python(&result);
 }
 
+PyObject* fc_function_describe_by(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *function, *source;
+  if (!PyArg_ParseTuple(args, "O!O:describe_by", &FcFunction_Type, &function, &source)) return NULL;
+  Py_XSETREF(((FcFunction*)function)->source, Py_NewRef(source));
+  Py_RETURN_NONE;
+}
+
+/* Fetches the metadata of a server's function, the first time. */
+static FC_COLD int fetch_metadata(FcFunction* function) {
+  if (!function->source || PyUnicode_Check(function->source)) return 0;
+  PyObject* source = Py_NewRef(function->source);
+  PyObject* text = PyObject_CallNoArgs(source);
+  Py_DECREF(source);
+  if (!text) return -1;
+  if (!PyUnicode_Check(text)) Py_CLEAR(text);
+  Py_XSETREF(function->source, text);
+  Py_CLEAR(function->description);
+  return 0;
+}
+
 PyObject* fc_params_ask(FcFunction* function, const char* question) {
+  if (strcmp(question, "signature") == 0 && fetch_metadata(function) != 0) return NULL;
   if (fc_params_resolve(function) != 0) return NULL;
   bool document = strcmp(question, "document") == 0;
   PyObject* doc = document ? text_of(function->doc) : NULL;
@@ -59,7 +80,8 @@ PyObject* fc_params_ask(FcFunction* function, const char* question) {
 }
 
 static PyObject* read_description(const FcFunction* function, PyObject* signature) {
-  PyObject* metadata = text_of(function->metadata);
+  bool fetched = function->source && PyUnicode_Check(function->source);
+  PyObject* metadata = fetched ? Py_NewRef(function->source) : text_of(function->metadata);
   PyObject* module = metadata ? PyImport_ImportModule("farcall.ffi._describe") : NULL;
   PyObject* out = module ? PyObject_CallMethod(module, "describe", "OOO", function->name, metadata, signature) : NULL;
   Py_XDECREF(metadata);
@@ -71,9 +93,10 @@ static PyObject* read_description(const FcFunction* function, PyObject* signatur
   return out;
 }
 
+/* What a server tells of its function changes nothing in how arguments travel; what a Signature says does. */
 static void take_description(FcFunction* function, PyObject* description) {
   function->description = description;
-  if (description == Py_None) return;
+  if (description == Py_None || (function->source && function->signature == Py_None)) return;
   if (!function->views_set) {
     function->views = PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(description, FC_PARAM_VIEWS));
   }
@@ -204,9 +227,10 @@ static bool can_fill(const FcFunction* function, Py_ssize_t n, Py_ssize_t count)
 FC_COLD PyObject* fc_params_call(FcFunction* function, PyObject* const* objects, Py_ssize_t n, PyObject* kwnames) {
   enum { INLINE = 16 };
   PyObject* inline_bound[INLINE];
+  bool named = kwnames && PyTuple_GET_SIZE(kwnames);
+  if (named && function->source && (fetch_metadata(function) != 0 || fc_params_resolve(function) != 0)) return NULL;
   PyObject* names = fc_params_field(function, FC_PARAM_NAMES);
   Py_ssize_t count = names && names != Py_None ? fc_params_count(function) : -1;
-  bool named = kwnames && PyTuple_GET_SIZE(kwnames);
   if (count < 0 && named) return no_keywords(function);
   if (!named && (count < 0 || !can_fill(function, n, count))) return fc_function_call(function, objects, n);
   if (n > count) return too_many(function, count, n);

@@ -19,6 +19,7 @@ typedef struct {
   PyObject* signature;     /* any object; None by default */
   PyObject* program;       /* of a Signature: see python/abi/abi.h; NULL without one, or before it is needed */
   TVMFFISafeCallType metadata, doc; /* return the library's texts about the function; NULL without */
+  PyObject* source; /* returns the metadata of a server's function; then the text itself; NULL without */
   PyObject* description;       /* of the parameters: see python/params.c; NULL until first needed, None without one */
   uint64_t views; /* bit i: parameter i borrows its tensor for the call; bit 63 is for all later ones too */
   uint64_t writes; /* bit i: parameter i may write to its tensor, so that it must not be read-only */

@@ -238,6 +238,8 @@ static PyGetSetDef getset[] = {{"stats", (getter)get_stats, NULL, "Counters; see
 
 PyMethodDef fc_remote_functions[] = {
     {"rename_remote", rename_remote, METH_VARARGS, "rename_remote(function, name): the same function by another name."},
+    {"describe_by", fc_function_describe_by, METH_VARARGS,
+     "describe_by(function, source): source() returns the metadata of a server's function, or None."},
     {"observe", fc_function_observe, METH_VARARGS,
      "observe(function, around): parent, end = around(function, waits) and end(exception or None, when) surround each "
      "call."},

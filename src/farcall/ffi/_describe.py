@@ -83,7 +83,7 @@ def describe(name: str, metadata: str | None, signature: Any) -> Description | N
 def _read_metadata(name: str, metadata: str) -> Description | None:
     try:
         return _of_metadata(name, metadata)
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
     from farcall.abi import Signature
 
 
+_METADATA = "ffi.ModuleGetFunctionMetadata"
+
+
 class RemoteModule(_core.RemoteRef):
     """A module on a server: functions by name. From :meth:`Session.load_module`, or the result of a call.
 
     ``"f" in module`` works as with a dict. So do ``len(module)``, ``for name in module``, ``module.items()``
     and ``dict(module)``, for the module's own functions; these ask the server, which must be farcall's.
+
+    If the library names the parameters of a function, as those of :mod:`farcall.cpp` do, calls may use the
+    names, and ``inspect.signature`` shows them. The first such call, or question, fetches the names.
 
     It can be passed to remote functions; the server releases it when its last reference here is gone.
 
@@ -124,7 +131,12 @@ class RemoteModule(_core.RemoteRef):
             function = self._remote.call(helper, self, name, query_imports)
             if function is not None:
                 function = _core.rename_remote(self._remote.check(_core.Function, helper, function), name)
-                function.signature = self._signatures.get(name)
+                if name in self._signatures:
+                    function.signature = self._signatures[name]
+                else:
+                    # Another reference, since a function that refers to its own module would keep both alive.
+                    module = _core.RemoteRef(self)
+                    _core.describe_by(function, partial(_metadata, self._remote, module, name, query_imports))
                 observe(function, self._remote.around)
             self._functions[key] = function
         return self._functions[key]
@@ -145,9 +157,8 @@ class RemoteModule(_core.RemoteRef):
 
         With ``query_imports``, the function may be one of an imported module.
         """
-        helper = "ffi.ModuleGetFunctionMetadata"
-        text = self._remote.call(helper, self, name, query_imports)
-        return None if text is None else self._remote.parse(dict, helper, text)
+        text = self._remote.call(_METADATA, self, name, query_imports)
+        return None if text is None else self._remote.parse(dict, _METADATA, text)
 
     def import_module(self, module: RemoteModule) -> None:
         """Make another module's functions reachable from this one, on the server.
@@ -187,6 +198,13 @@ class RemoteModule(_core.RemoteRef):
         """The table that notebooks show, without a question to the server."""
         note = "" if self._signatures else "function_names() asks the server for all names"
         return _html.table(repr(self)[1:-1], ("function", "signature"), self._known().items(), note)
+
+
+def _metadata(remote: Remote, module: _core.RemoteRef, name: str, query_imports: bool) -> str | None:
+    """What the library says of its function; None where it says nothing, or the server cannot be asked."""
+    helper = remote.helper_or_none(_METADATA)
+    text = None if helper is None else helper(module, name, query_imports)
+    return text if isinstance(text, str) else None
 
 
 class RemoteObject(_core.RemoteRef):

@@ -54,6 +54,13 @@ def test_models_need_the_extra_compile(package: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_command_without_click_says_so(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['click'] = None; from farcall.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: the command farcall needs the package click; run: pip install click\n"
+
+
 def test_channels_and_certificates_need_their_extras(tmp_path: Path) -> None:
     expressions = ["fc.connect('ws://127.0.0.1:1')", "command('cert', 'certs')", "fc.backends.names()"]
     web, secure, names = errors(["websockets", "cryptography", "onnx"], expressions, tmp_path)

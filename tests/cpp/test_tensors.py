@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import farcall as fc
 from farcall.ffi import Function, Module, Tensor, empty, from_dlpack
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -62,6 +63,17 @@ def test_what_a_kernel_writes_is_seen(kernels: Module) -> None:
     x = X.copy()
     kernels["add_one"](x)
     np.testing.assert_array_equal(x, X + 1)
+
+
+def test_a_tensor_of_a_server_is_refused_instead_of_read(kernels: Module) -> None:
+    """Its pointer is a number that only the server understands."""
+    expected = (
+        r"got float32\[2, 3\] on remote\[\d+\]/cpu:0, in the memory of a server; pass its .numpy\(\), a copy"
+    )
+    with fc.serve() as server, fc.connect(server.url) as session:
+        there = session.tensor(X)
+        with pytest.raises(ValueError, match=expected):
+            kernels["add_one"](there)
 
 
 def test_a_const_view_takes_read_only_arrays(kernels: Module) -> None:

@@ -52,6 +52,10 @@ inline bool parse_index(std::string_view digits, int32_t* out) noexcept {
 
 inline DLDevice make_device(int type, int32_t index) noexcept { return {static_cast<DLDeviceType>(type), index}; }
 
+/* farcall numbers the devices of its first session with a server from here, of the next from 256, ... */
+inline constexpr int kSession = 128;
+inline bool is_remote(DLDevice device) noexcept { return static_cast<int>(device.device_type) >= kSession; }
+
 }  // namespace detail
 
 FARCALL_COLD inline std::string dtype_name(DLDataType dtype) {
@@ -73,6 +77,12 @@ inline DLDataType parse_dtype(std::string_view name) {
 }
 
 FARCALL_COLD inline std::string device_name(DLDevice device) {
+  if (detail::is_remote(device)) {
+    int type = static_cast<int>(device.device_type);
+    int session = type / detail::kSession;
+    return text("remote[", session - 1, "]/",
+                device_name(detail::make_device(type % detail::kSession, device.device_id)));
+  }
   for (const detail::DeviceName& known : detail::kDeviceNames) {
     if (known.type == static_cast<int>(device.device_type)) return text(known.name, ":", device.device_id);
   }

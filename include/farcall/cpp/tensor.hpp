@@ -59,12 +59,10 @@ inline const DLTensor* tensor_of(const TVMFFIAny& any) noexcept {
 }
 
 /* A view is a copy of the argument's description: the same dims at the same place. */
-class WrongDtype : public Misfit {
+class WrongTensor : public Misfit {
  public:
-  WrongDtype(DLDataType expected, const DLTensor& tensor)
-      : Misfit("TypeError", text("expected a tensor of ", dtype_name(expected), ", got ", describe_tensor(tensor),
-                                 "; convert it, for example with x.astype(\"", dtype_name(expected), "\")")),
-        tensor_(tensor) {}
+  WrongTensor(std::string_view kind, const std::string& expected, const DLTensor& tensor, const std::string& cure)
+      : Misfit(kind, text("expected a tensor ", expected, ", got ", describe_tensor(tensor), cure)), tensor_(tensor) {}
   int32_t find(const TVMFFIAny* args, int32_t n) const noexcept override {
     int32_t i = 0;
     while (i < n && !is_same(args[i])) ++i;
@@ -78,8 +76,13 @@ class WrongDtype : public Misfit {
   DLTensor tensor_;
 };
 
-[[noreturn]] FARCALL_COLD inline void throw_dtype(DLDataType expected, const DLTensor& tensor) {
-  throw WrongDtype(expected, tensor);
+[[noreturn]] FARCALL_COLD inline void throw_wrong_tensor(DLDataType expected, const DLTensor& tensor) {
+  if (is_remote(tensor.device)) {
+    throw WrongTensor("ValueError", "in the memory of this machine", tensor,
+                      ", in the memory of a server; pass its .numpy(), a copy");
+  }
+  std::string dtype = dtype_name(expected);
+  throw WrongTensor("TypeError", "of " + dtype, tensor, "; convert it, for example with x.astype(\"" + dtype + "\")");
 }
 
 /* The methods of all tensors, with at::Tensor's names and meanings. Derived has `const DLTensor& dl() const`. */
@@ -131,7 +134,7 @@ class TensorMethods {
   template <class T>
   T* first_as() const {
     constexpr DLDataType expected = dtype_of<T>;
-    if (__builtin_expect(dl().dtype != expected, 0)) throw_dtype(expected, dl());
+    if (__builtin_expect(dl().dtype != expected || is_remote(dl().device), 0)) throw_wrong_tensor(expected, dl());
     return static_cast<T*>(first());
   }
 };
@@ -153,7 +156,7 @@ class TensorView : public detail::TensorMethods<TensorView> {
   const DLTensor& dl() const noexcept { return dl_; }
   /* The first element. */
   void* data_ptr() const noexcept { return first(); }
-  /* The same; TypeError unless the elements are T. */
+  /* The same; TypeError unless the elements are T, ValueError for a tensor on a server. */
   template <class T>
   T* data_ptr() const {
     return first_as<T>();

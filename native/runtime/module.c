@@ -23,6 +23,7 @@ static void module_delete(void* handle, int flags) {
     }
     free(module->kind);
     free(module->prefix);
+    if (module->unload) module->unload(module->library);
   }
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(module);
 }

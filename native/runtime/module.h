@@ -22,6 +22,7 @@ typedef struct FcModuleObj {
   char* kind;
   void* library;           /* the library's handle, for modules of libraries; else NULL */
   FcSymbolFinder find;     /* finds symbols of `library` */
+  void (*unload)(void* library); /* with the module and the last of its functions; NULL: it stays loaded */
   bool bound_here;         /* the TVMFFI* imports of `library` are bound to this core */
   char* prefix;            /* for modules of the system library; else NULL */
   TVMFFIObject* functions; /* for other modules: Map, name -> Function */
@@ -35,6 +36,13 @@ typedef struct FcModuleObj {
 FcModuleObj* fc_module_of(TVMFFIObject* module);
 TVMFFIObject* fc_module_new(const char* kind, int properties);
 TVMFFIObject* fc_module_of_library(void* library, FcSymbolFinder find, bool bound_here);
+/* Gives a library that was loaded what it wants: the runtime, and context symbols. `own` finds its own exports. */
+int fc_module_prepare(void* library, FcSymbolFinder own, const char* what);
+/*
+ * The root of the modules that a library embeds; without any, the library's module itself. Takes ownership of that.
+ * `size_of` tells how many bytes of the library follow an address.
+ */
+TVMFFIObject* fc_module_root(TVMFFIObject* module, FcSymbolFinder own, size_t (*size_of)(void*, const char*));
 /* The system library's module of that prefix; borrowed. */
 TVMFFIObject* fc_module_system(const char* prefix);
 

@@ -38,10 +38,21 @@ TVMFFISafeCallType fc_module_symbol(const FcModuleObj* module, const char* name,
 
 /* ---- functions ---- */
 
+static void drop(void* module) { fc_decref(module); }
+
+/* A function keeps its module, if that is unloaded with it. An exported function ignores `self`. */
+static int keeping_function(FcModuleObj* module, TVMFFISafeCallType call, TVMFFIObject** out) {
+  fc_incref(&module->header);
+  if (fc_function_new(&module->header, call, drop, (TVMFFIObjectHandle*)out) == 0) return 0;
+  fc_decref(&module->header);
+  return -1;
+}
+
 /* An exported function ignores `self`, so it may get NULL, or the handle when it is called through the object. */
 static int own_function(const FcModuleObj* module, const char* name, size_t size, TVMFFIObject** out) {
   TVMFFISafeCallType call = fc_module_symbol(module, name, size);
   void* self = NULL;
+  if (call && module->unload) return keeping_function((FcModuleObj*)module, call, out);
   if (call && !module->bound_here && fc_foreign) fc_foreign->wrap(&call, &self);
   if (call) return fc_function_new(self, call, NULL, (TVMFFIObjectHandle*)out);
   TVMFFIAny text;

@@ -17,13 +17,20 @@ HERE = Path(__file__).parent
 _COVERAGE = "-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp"
 
 
-def _compile(folder: Path, *, covered: bool) -> Path:
-    """Compile and link in two steps: with the coverage flags at the link, clang would add its own fuzzer."""
-    from ..wire.building import FLAGS, compiler
+def coverage_flags() -> tuple[list[str], list[str]]:
+    """The compiler of C targets, and its flags by which atheris sees their coverage, where it runs them."""
+    from ..wire.building import compiler
 
-    zig = [sys.executable, "-m", "ziglang", "cc"]
-    command = zig if covered else compiler()
-    flags = [_COVERAGE, "-fno-sanitize=undefined"] if covered else []
+    if not _shows_coverage():
+        return compiler(), []
+    return [sys.executable, "-m", "ziglang", "cc"], [_COVERAGE, "-fno-sanitize=undefined"]
+
+
+def _compile(folder: Path) -> Path:
+    """Compile and link in two steps: with the coverage flags at the link, clang would add its own fuzzer."""
+    from ..wire.building import FLAGS
+
+    command, flags = coverage_flags()
     thing, library = folder / "wire.o", folder / "libwire.so"
     source = str(HERE / "wire_target.c")
     subprocess.run([*command, *FLAGS, *flags, "-g", "-fPIC", "-c", source, "-o", str(thing)], check=True)
@@ -43,7 +50,7 @@ def _shows_coverage() -> bool:
 @functools.cache
 def _library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        return ctypes.CDLL(str(_compile(Path(folder), covered=_shows_coverage())))
+        return ctypes.CDLL(str(_compile(Path(folder))))
 
 
 def one_input(data: bytes) -> None:

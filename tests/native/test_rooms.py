@@ -20,6 +20,8 @@ MAY_USE: dict[str, set[str]] = {
     "platform": set(),
     "runtime": {"platform"},
     "runtime/dl": {"platform", "runtime"},
+    "runtime/image": {"platform", "runtime"},
+    "runtime/image/posix": {"platform", "runtime", "runtime/image"},
     "session": {"platform", "runtime"},
     "session/posix": {"platform", "runtime", "session"},
     "session/client": {"platform", "runtime", "session"},
@@ -36,7 +38,7 @@ MAY_USE |= {room: {*MAY_USE, *PYTHON} - {"cxx", "server", "server/posix"} for ro
 SYSTEM = re.compile(
     r"(pthread|signal|dlfcn|link|elf|poll|unistd|fcntl|sched|termios)\.h|(sys|linux|net\w*|arpa)/.*\.h"
 )
-SYSTEM_ROOMS = {"platform", "runtime/dl", "session/posix", "server/posix"}
+SYSTEM_ROOMS = {"platform", "runtime/dl", "runtime/image/posix", "session/posix", "server/posix"}
 SYSTEM_SYMBOL = re.compile(
     r"pthread_\w+|dl(open|sym|addr\w*|close|error|info|_iterate_phdr)|timer_\w+|eventfd|p?poll|fork|socket\w*"
     r"|mmap|munmap|mprotect|madvise|clock_gettime|nanosleep|getentropy|getrandom|sigaction|syscall|open|read|write"

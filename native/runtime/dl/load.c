@@ -1,4 +1,4 @@
-/* Modules from library files: reads the modules that a library embeds, and fills the variables that it exports. */
+/* Modules from library files. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,55 +28,19 @@ static size_t symbol_size(const char* data) {
   return linked ? linked : fc_module_bin_size(data);
 }
 
-static int check_version(void* library, const char* path) {
-  const uint32_t* version = fc_link_symbol(library, FARCALL_ABI_SYMBOL);
-  if (!version || *version == FARCALL_ABI_VERSION) return 0;
-  fc_error_format("ImportError",
-                  "%s is built for version %u of the ABI, and this farcall has version %u; build it "
-                  "again with the headers of this one",
-                  path, *version, FARCALL_ABI_VERSION);
-  return -1;
-}
-
-static void fill_variable(void* library, const char* name, void* symbol) {
-  void** variable = fc_link_symbol(library, name);
-  if (variable) *variable = symbol;
-}
-
-/* Fills a new library's variables from the context symbols. */
-static void fill_context(void* library) { fc_context_each(fill_variable, library); }
-
-/* Makes a library's variable `__tvm_ffi__library_ctx` point to its module. */
-static int set_context(void* library, TVMFFIObject* module) {
-  void** variable = fc_link_symbol(library, "__tvm_ffi__library_ctx");
-  if (!variable) return 0;
-  if (fc_context_add(module) != 0) return -1;
-  *variable = module;
-  return 0;
-}
-
 /* A symbol of a library, or of the libraries that it needs. */
 static void* find_symbol(void* library, const char* name) { return dlsym(library, name); }
 
-static TVMFFIObject* plain_module_of(FcLibrary library) {
-  TVMFFIObject* module = fc_module_of_library(library.handle, find_symbol, library.bound_here);
-  if (!module) return NULL;
-  if (fc_link_needs_tvm(library.handle)) fc_cxx_open();
-  if (!library.bound_here || set_context(library.handle, module) == 0) return module;
-  fc_decref(module);
-  return NULL;
+static size_t size_of(void* library, const char* data) {
+  (void)library;
+  return symbol_size(data);
 }
 
 static TVMFFIObject* module_of(FcLibrary library) {
-  const FarcallRuntime** runtime = fc_link_symbol(library.handle, FARCALL_RUNTIME_SYMBOL);
-  const char* bin = fc_link_symbol(library.handle, "__tvm_ffi__library_bin");
-  if (runtime) *runtime = &fc_runtime;
-  fill_context(library.handle);
-  TVMFFIObject* module = plain_module_of(library);
-  if (!module || !bin) return module;
-  TVMFFIObject* root = fc_module_from_bin(bin, symbol_size(bin), module);
-  fc_decref(module);
-  return root;
+  TVMFFIObject* module = fc_module_of_library(library.handle, find_symbol, library.bound_here);
+  if (!module) return NULL;
+  if (fc_link_needs_tvm(library.handle)) fc_cxx_open();
+  return fc_module_root(module, fc_link_symbol, size_of);
 }
 
 /* The registered loader for a file's extension; NULL when the dynamic linker loads it (".so" and unknown ones). */
@@ -91,7 +55,7 @@ static TVMFFIObject* loader_of(const char* path, const char** ending) {
 }
 
 static TVMFFIObject* load_library(FcLibrary library, const char* path) {
-  if (!library.handle || check_version(library.handle, path) != 0) return NULL;
+  if (!library.handle || fc_module_prepare(library.handle, fc_link_symbol, path) != 0) return NULL;
   return module_of(library);
 }
 

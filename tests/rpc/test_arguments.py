@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import farcall as fc
+from farcall.errors import ProtocolError
 from farcall.rpc import Limits, RemoteMap, RemoteModule, RemoteObject, Server, Session, connect
+from farcall.rpc.client._remote import Remote
 
 from ..waiting import SECONDS
 from .servers import INIT
@@ -117,6 +119,30 @@ def test_a_large_dict_arrives_in_several_replies(session: Session) -> None:
     result = session.get_function("test.echo")(value)
     assert dict(result) == result == value
     assert session.get_function("test.echo")({}).to_python() == {}
+
+
+def test_a_dict_of_plain_values_takes_two_round_trips(session: Session) -> None:
+    value = {f"key {i}": i / 2 if i % 2 else i for i in range(1500)} | {True: None, -(1 << 63): "\ud55c\n"}
+    result = session.get_function("test.echo")(value)
+    before = session.stats.round_trips
+    read = result.to_python()
+    assert read == value
+    assert [type(one) for one in read.values()] == [type(one) for one in value.values()]
+    assert session.stats.round_trips == before + 2
+
+
+@pytest.mark.parametrize("value", [float("inf"), b"bytes", (1, 2), "x" * (17 << 20)])
+def test_a_dict_of_other_values(session: Session, value: Any) -> None:
+    result = session.get_function("test.echo")({"plain": 1, "other": value})
+    assert result.to_python() == {"plain": 1, "other": value}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[[], 1]", '[1, {"a": 2}]', "[" * 100_000])
+def test_a_server_that_sends_no_items(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    result = session.get_function("test.echo")({"a": 1})
+    monkeypatch.setattr(Remote, "helper_or_none", lambda *_: lambda mapping: text)
+    with pytest.raises(ProtocolError, match=r"answered `farcall.rpc.plain_items` with"):
+        len(result)
 
 
 def test_a_dict_with_tensors_through_another_server(server: Server) -> None:

@@ -61,10 +61,14 @@ def test_imports(session: Session, module: RemoteModule) -> None:
     outer = session.get_function("test.module")()
     assert outer.kind == "test"
     assert outer["answer"]() == 42
-    assert not outer.implements_function("add_one")
+    assert not outer.implements_function("add_one", query_imports=True)
     outer.import_module(module)
-    assert outer.implements_function("add_one")
-    assert not outer.implements_function("add_one", query_imports=False)
+    assert outer.implements_function("add_one", query_imports=True)
+    assert outer.get_function("add_one", query_imports=True).name == "add_one"
+    assert not outer.implements_function("add_one")  # as on a local module
+    assert "add_one" not in outer
+    with pytest.raises(KeyError):
+        outer["add_one"]
     with pytest.raises(RuntimeError, match="cyclic"):
         module.import_module(outer)
 

@@ -18,6 +18,7 @@ NEEDS = {
     "farcall.rpc.trace_take": Scope(0),
     "farcall.rpc.functions": Scope.CALL,
     "farcall.rpc.items": Scope.CALL,
+    "farcall.rpc.plain_items": Scope.CALL,
     "farcall.rpc.output": Scope.CALL,
     "runtime.RPCTimeEvaluator": Scope.CALL,
     "farcall.rpc.have": Scope.FILES,

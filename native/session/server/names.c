@@ -37,6 +37,7 @@ static const struct {
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
     {"farcall.rpc.functions", FC_SCOPE_CALL},
     {"farcall.rpc.items", FC_SCOPE_CALL},
+    {"farcall.rpc.plain_items", FC_SCOPE_CALL},
     /* What the functions of the session print. A token that cannot call has none. */
     {"farcall.rpc.output", FC_SCOPE_CALL},
     {"runtime.RPCTimeEvaluator", FC_SCOPE_CALL},

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _METADATA = "ffi.ModuleGetFunctionMetadata"
+_ITEMS, _PLAIN_ITEMS = "farcall.rpc.items", "farcall.rpc.plain_items"
+_PLAIN = (str, int, float, type(None))  # bool is an int
 
 
 class RemoteModule(_core.RemoteRef):
@@ -66,12 +68,12 @@ class RemoteModule(_core.RemoteRef):
 
     # ---- functions
 
-    def get_function(self, name: str, query_imports: bool = True) -> Function:
+    def get_function(self, name: str, query_imports: bool = False) -> Function:
         """The function ``name`` of the module; call it like a local one.
 
         Args:
             name: The function.
-            query_imports: Look also in the modules that it imports.
+            query_imports: Look also in the modules that it imports, depth first.
 
         Raises:
             MissingFunctionError: the module has no function of that name. It is an AttributeError and a
@@ -116,7 +118,7 @@ class RemoteModule(_core.RemoteRef):
     def __call__(self, *args: Any) -> Any:
         return self.get_function("main")(*args)
 
-    def implements_function(self, name: str, query_imports: bool = True) -> bool:
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether the module has a function ``name``, with ``query_imports`` also in an imported module."""
         return self._find(name, query_imports) is not None
 
@@ -240,17 +242,37 @@ class RemoteMap(RemoteObject, Mapping[Any, Any]):
 
     def _fetched(self) -> dict[Any, Any]:
         if self._items is None:
-            remote, helper = Remote(self.endpoint, self.endpoint.peer), "farcall.rpc.items"
-            flat: list[Any] = []
-            count = 1
-            while len(flat) < 2 * count:
-                match remote.call(helper, self, len(flat) // 2):
-                    case (int(count), *more) if (more and len(more) % 2 == 0) or not count:
-                        flat += more
-                    case answer:
-                        raise ProtocolError(f"{remote.url} answered `{helper}` with {answer!r:.80}")
+            remote = Remote(self.endpoint, self.endpoint.peer)
+            flat = _plain_items(remote, self)
+            if flat is None:
+                flat = _items(remote, self)
             self._items = dict(zip(flat[::2], flat[1::2], strict=True))
         return self._items
+
+
+def _plain_items(remote: Remote, mapping: RemoteMap) -> list[Any] | None:
+    """Keys and values in turn, by one call; None: JSON lacks some of them, or the server is older."""
+    helper = remote.helper_or_none(_PLAIN_ITEMS)
+    text = None if helper is None else helper(mapping)
+    if text is None:
+        return None
+    flat = remote.parse(list, _PLAIN_ITEMS, text)
+    if len(flat) % 2 or not all(isinstance(one, _PLAIN) for one in flat):
+        raise ProtocolError(f"{remote.url} answered `{_PLAIN_ITEMS}` with {text!r:.80}")
+    return flat
+
+
+def _items(remote: Remote, mapping: RemoteMap) -> list[Any]:
+    """Keys and values in turn, each as itself."""
+    flat: list[Any] = []
+    count = 1
+    while len(flat) < 2 * count:
+        match remote.call(_ITEMS, mapping, len(flat) // 2):
+            case (int(count), *more) if (more and len(more) % 2 == 0) or not count:
+                flat += more
+            case answer:
+                raise ProtocolError(f"{remote.url} answered `{_ITEMS}` with {answer!r:.80}")
+    return flat
 
 
 def _to_python(value: Any) -> Any:

@@ -20,6 +20,7 @@ from farcall.rpc.server._uploads import Uploads
 from farcall.rpc.shared._limits import Limits
 
 _ITEMS = 1024  # of a dict, in one reply
+_PLAIN_CHARS = 16 << 20  # of a dict as JSON
 
 
 def standard_functions(
@@ -76,6 +77,7 @@ def standard_functions(
         "farcall.rpc.functions": lambda: json.dumps(_exports()),
         "farcall.rpc.module_functions": lambda module: json.dumps(_module(module).function_names()),
         "farcall.rpc.items": _items,
+        "farcall.rpc.plain_items": _plain_items,
         "farcall.rpc.clock": time.monotonic_ns,
         "farcall.rpc.trace_begin": _core.trace_start,
         "farcall.rpc.trace_take": _trace_take,
@@ -133,6 +135,20 @@ def _items(mapping: object, start: int) -> list[Any]:
         raise TypeError(f"expected a dict, got {type(mapping).__name__}")
     pairs = itertools.islice(mapping.items(), start, start + _ITEMS)
     return [len(mapping), *itertools.chain.from_iterable(pairs)]
+
+
+def _plain_items(mapping: object) -> str | None:
+    """Keys and values in turn, as JSON; None if JSON lacks one of them, or the text is long."""
+    if not isinstance(mapping, dict):
+        raise TypeError(f"expected a dict, got {type(mapping).__name__}")
+    flat = [*itertools.chain.from_iterable(mapping.items())]
+    if not all(isinstance(one, (str, int, float, type(None))) for one in flat):
+        return None
+    try:
+        text = json.dumps(flat, allow_nan=False)
+    except ValueError:
+        return None
+    return text if len(text) <= _PLAIN_CHARS else None
 
 
 def _module(module: object) -> _core.Module:

@@ -13,7 +13,7 @@ from farcall.cli import _server_log, _show
 
 _File = click.Path(dir_okay=False, path_type=Path)
 _Seconds = click.FloatRange(min=0)
-_STDIO = ("stdio", "init", "relay", "memory")  # the options that apply to one session on a pipe
+_STDIO = ("stdio", "init", "relay", "devices", "memory")  # the options that apply to one session on a pipe
 
 
 @click.command("serve")
@@ -98,6 +98,13 @@ _STDIO = ("stdio", "init", "relay", "memory")  # the options that apply to one s
     help='Servers that a session may relay to: "off", "loopback", "any", or a list "HOST:PORT ...".',
 )
 @click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME=URL",
+    help="Device behind this server, which sessions reach by its name; may be repeated.",
+)
+@click.option(
     "--memory",
     type=click.IntRange(min=0),
     default=0,
@@ -142,6 +149,7 @@ def command(
     call_seconds: float,
     lease: float,
     relay: str,
+    devices: tuple[str, ...],
     memory: int,
     drain: float,
     insecure: bool,
@@ -175,7 +183,7 @@ def command(
     )
     if stdio:
         _check_stdio(click.get_current_context())
-        rpc.serve_stdio(init, limits)
+        rpc.serve_stdio(init, limits, _devices(devices))
         return
 
     if tokens is not None and not TokenFile(tokens).tokens():
@@ -193,10 +201,23 @@ def command(
             tls=Tls(ca, cert, cert_key) if cert else None,
             tokens=tokens,
             insecure=insecure,
+            devices=_devices(devices),
             log=_log_json if as_json else None,
             metrics=metrics,
             on_listening=_listening_json if as_json else _listening,
         )
+
+
+def _devices(pairs: tuple[str, ...]) -> dict[str, str]:
+    """``NAME=URL`` -> name and URL."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, url = pair.partition("=")
+        if not sign or name in found:
+            problem = f"{name!r} is named twice" if sign else f"{pair!r}: expected NAME=URL"
+            raise click.BadParameter(f"{problem}, such as dsp0=mailbox:/dev/shm/dsp0", param_hint="--device")
+        found[name] = url
+    return found
 
 
 def _log_json(event: Mapping[str, object]) -> None:

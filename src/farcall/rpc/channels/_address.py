@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import re
 import shlex
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ _ELSEWHERE = {  # schemes of other programs, and what to use here in their place
     "http": "write tcp://HOST:PORT, or ws://HOST:PORT/PATH for a server that listens for WebSocket",
     "https": "write tls://HOST:PORT, or wss://HOST:PORT/PATH for a server that listens for WebSocket",
 }
+_DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,64}(:[0-9]{1,3})?")  # a name, or a kind and a number: hexagon:0
 _UNIX_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the NUL
 
 
@@ -27,10 +29,11 @@ class Address:
 
     Attributes:
         scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"``, ``"shm"``,
-            ``"mailbox"``, or that of an installed package.
+            ``"mailbox"``, ``"device"``, or that of an installed package.
         host: a name, or an IPv4 or IPv6 address without brackets.
         port: 0 to 65535.
-        path: of the file (unix, shm, mailbox), of the resource (ws, wss), or as a package defines it.
+        path: of the file (unix, shm, mailbox), of the resource (ws, wss), or as a package defines it; the
+            name of a server's device (device).
         command: of the child process (pipe), as a list of arguments.
     """
 
@@ -43,6 +46,8 @@ class Address:
     def __str__(self) -> str:
         if self.scheme == "pipe":
             return f"pipe:{shlex.join(self.command)}"
+        if self.scheme == "device":
+            return f"device:{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}{f':{self.port}' if self.host else ''}{self.path}"
 
@@ -80,6 +85,8 @@ def parse_address(url: str) -> Address:
         raise _nowhere(url, "it names no port" if url else "it is empty")
     if scheme == "pipe":
         return _pipe(url, rest)
+    if scheme == "device":
+        return _device(url, rest)
     if "://" not in url and scheme not in BUILTIN:
         scheme, url = "tcp", f"tcp://{url}"
     kind = find_scheme(scheme)
@@ -101,7 +108,7 @@ def _wrong(url: str, kind: Scheme) -> UsageError:
 
 
 def _nowhere(url: object, problem: str) -> UsageError:
-    others = forms(name for name in BUILTIN if name != "tcp")
+    others = forms(name for name in BUILTIN if name not in ("tcp", "device"))
     return UsageError(f"{url!r:.200}: {problem}; expected {BUILTIN['tcp'].example}, or a URL with {others}")
 
 
@@ -119,6 +126,12 @@ def _pipe(url: str, text: str) -> Address:
     if not command or not command[0]:
         raise _wrong(url, BUILTIN["pipe"])
     return Address("pipe", command=command)
+
+
+def _device(url: str, name: str) -> Address:
+    if not _DEVICE.fullmatch(name):
+        raise _wrong(url, BUILTIN["device"])
+    return Address("device", path=name)
 
 
 def _with_host(url: str, scheme: str, kind: Scheme) -> Address:

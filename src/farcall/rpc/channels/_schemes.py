@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from farcall.rpc.channels._listener import Listener
     from farcall.rpc.channels._tls import Tls
 
-Form = Literal["host", "resource", "socket", "file", "path", "command"]
+Form = Literal["host", "resource", "socket", "file", "path", "command", "name"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Scheme:
         form: what follows the scheme. ``"host"``: ``//HOST:PORT``; ``"resource"``: ``//HOST:PORT/PATH``;
             ``"socket"``: ``///PATH`` of a Unix socket's file; ``"file"``: ``///PATH`` of another file;
             ``"path"``: ``//`` and any text, which becomes :attr:`Address.path`; ``"command"``: a command line
-            without ``//``, for ``pipe`` alone.
+            without ``//``, for ``pipe`` alone; ``"name"``: a name without ``//``, for ``device`` alone.
         dial: connects a client, as :func:`farcall.rpc.channels.dial`.
         listen: begins to listen, as :func:`farcall.rpc.channels.listen`; UsageError if this kind cannot.
         default_port: of a URL that names no port; None: the URL must name one.
@@ -70,7 +70,8 @@ def scheme_names() -> list[str]:
 
 def forms(names: Iterable[str]) -> str:
     """``"unix://, shm:// or pipe:"``."""
-    *others, last = (f"{name}:" if BUILTIN[name].form == "command" else f"{name}://" for name in names)
+    bare = ("command", "name")
+    *others, last = (f"{name}:" if BUILTIN[name].form in bare else f"{name}://" for name in names)
     return f"{', '.join(others)} or {last}"
 
 
@@ -142,6 +143,16 @@ def _listen_pipe(address: Address, tls: Tls) -> Listener:
     raise UsageError(f"{address}: a pipe is not listened at; its client starts the server")
 
 
+def _dial_device(address: Address, deadline: float, tls: Tls) -> Connection:
+    raise UsageError(
+        f"{address}: a device is reached through its server; connect to that, with via=[{str(address)!r}]"
+    )
+
+
+def _listen_device(address: Address, tls: Tls) -> Listener:
+    raise UsageError(f"{address}: a device is not listened at; its server names it, with --device NAME=URL")
+
+
 def _dial_layered(address: Address, deadline: float, tls: Tls) -> Connection:
     from farcall.rpc.channels._layered import dial_layered
 
@@ -194,6 +205,15 @@ BUILTIN: Mapping[str, Scheme] = {
         listen=_listen_pipe,
         secret=True,
         local=True,  # may_relay stays False: a client could make the server run a command
+    ),
+    "device": Scheme(
+        example="device:NAME, such as device:dsp0",
+        form="name",
+        dial=_dial_device,
+        listen=_listen_device,
+        secret=True,
+        local=True,
+        may_relay=True,
     ),
     "tls": Scheme(
         example="tls://HOST:PORT, such as tls://board.local:9090",

@@ -34,6 +34,7 @@ def connect(
         key: the key with which the server was started.
         via: the relays on the way, the nearest first, each a URL, (URL, key) or (URL, key, token). Each opens
             the session with the next, and forwards; farcall servers and TVM servers can both do that.
+            ``"device:NAME"`` is a device that the owner of the server at ``url`` named; it comes last.
         timeout: maximum seconds until the session is open.
         call_timeout: maximum seconds for each call and copy; None: no limit. A call that takes longer ends
             the session: see :func:`farcall.deadline`.
@@ -57,7 +58,7 @@ def connect(
     if tls is not None and not isinstance(tls, Tls):
         raise UsageError(f"tls: expected Tls.of('certs/client'), say, got {type(tls).__name__}")
     deadline = time.monotonic() + timeout
-    first, *others = hops = [*_hops(via), Hop(url, key, token)]
+    first, *others = hops = _chain(_hops(via), Hop(url, key, token))
     for hop in hops:
         parse_address(hop.url)
         check_key(hop.key)
@@ -83,6 +84,18 @@ def _hops(via: Sequence[str | tuple[str, str] | tuple[str, str, str]]) -> list[H
     if isinstance(via, str):
         raise UsageError(f"via: expected a list of servers, got one text; write via=[{via!r}]")
     return [_hop(place, f"via[{i}]") for i, place in enumerate(via)]
+
+
+def _chain(via: Sequence[Hop], last: Hop) -> list[Hop]:
+    """All servers, the nearest first: devices come behind the server that owns them."""
+    if _is_device(last):
+        return [*via, last]
+    devices = [hop for hop in via if _is_device(hop)]
+    return [*(hop for hop in via if hop not in devices), last, *devices]
+
+
+def _is_device(hop: Hop) -> bool:
+    return parse_address(hop.url).scheme == "device"
 
 
 def _hop(place: str | tuple[str, str] | tuple[str, str, str], where: str) -> Hop:

@@ -20,7 +20,7 @@ from farcall._logs import Log
 from farcall._spans import Spans
 from farcall.errors import PermissionDeniedError
 from farcall.rpc.server import _questions as questions
-from farcall.rpc.server._relay import open_hop
+from farcall.rpc.server._relay import Devices, open_hop
 from farcall.rpc.server._scopes import ALL_SCOPES, Scope, export_scope, standard_scope
 from farcall.rpc.server._standard_functions import exported_function, standard_functions
 from farcall.rpc.server._store import ContentStore
@@ -57,6 +57,7 @@ class Policy:
         limits: of the session.
         waits: whether the server can wait inside a call, so that it can call the client's functions.
         store: the folder of the server's stores; None: the client must send every file.
+        devices: the devices of the server, to which a session may go on.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class Policy:
         *,
         waits: bool = True,
         store: Path | None = None,
+        devices: Devices | None = None,
     ) -> None:
         self.limits = limits
+        self._devices = devices or {}
         self.supervisor_at: str | None = None  # where the supervisor answers questions
         self._waits = waits
         self._rights = Rights()
@@ -165,7 +168,7 @@ class Policy:
                 f"going on to {hop.url} needs the scope `relay`, which token `{self._rights.token}` does not "
                 "have; use one that has it"
             )
-        self._next = open_hop(hop, self.limits)
+        self._next = open_hop(hop, self.limits, self._devices)
         return _core.Endpoint(self._next.begin(), hop.url, self.limits, client=False), taken
 
     def _debug(self) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from farcall._logs import Log
 from farcall.errors import UsageError
 from farcall.rpc.server._output import OutputLog
+from farcall.rpc.server._relay import Devices
 from farcall.rpc.server._status_page import StatusPage, page_file
 from farcall.rpc.server._worker_process import WorkerProcess
 from farcall.rpc.shared._limits import Limits
@@ -37,11 +38,13 @@ class WorkerPool:
     Args:
         init: ``PKG.MOD:FUNC``, which workers run before their session.
         limits: of the sessions; the pool itself reads ``spares`` and ``spawn_seconds``.
+        devices: the devices of the server.
     """
 
-    def __init__(self, init: str | None, limits: Limits) -> None:
+    def __init__(self, init: str | None, limits: Limits, devices: Devices) -> None:
         self._init = init
         self._limits = limits
+        self._devices = devices
         self._late = False  # whether --init starts threads, so that each worker has to run it itself
         self._zygote: _Zygote | None = None
         self._starting: asyncio.Task[_Zygote] | None = None
@@ -98,13 +101,13 @@ class WorkerPool:
     async def _start_zygote(self) -> _Zygote:
         if self._zygote is not None:
             self._zygote.close()
-        zygote = _Zygote(self._init, self._limits, self._output, late=self._late)
+        zygote = _Zygote(self._init, self._limits, self._devices, self._output, late=self._late)
         try:
             answer = await zygote.answer(self._limits.spawn_seconds)
             if "threads" in answer and not self._late:
                 zygote.close()
                 self._late = True
-                zygote = _Zygote(self._init, self._limits, self._output, late=True)
+                zygote = _Zygote(self._init, self._limits, self._devices, self._output, late=True)
                 answer = await zygote.answer(self._limits.spawn_seconds)
             if "error" in answer:
                 raise UsageError(answer["error"])
@@ -132,7 +135,9 @@ class WorkerPool:
 class _Zygote:
     """The zygote process; :mod:`farcall.rpc.server._zygote` describes the messages of its control socket."""
 
-    def __init__(self, init: str | None, limits: Limits, output: OutputLog, *, late: bool) -> None:
+    def __init__(
+        self, init: str | None, limits: Limits, devices: Devices, output: OutputLog, *, late: bool
+    ) -> None:
         self._output = output
         self._root = Path(tempfile.mkdtemp(prefix="farcall-server-"))
         self.alive = False
@@ -144,6 +149,7 @@ class _Zygote:
             "init": init,
             "late": late,
             "limits": asdict(limits),
+            "devices": devices,
             "parent": os.getpid(),
             "root": str(self._root),
         }

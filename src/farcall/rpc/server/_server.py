@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from farcall.errors import UsageError
 from farcall.rpc.channels import Address, Channel, Listener, Tls, listen
+from farcall.rpc.server._relay import check_devices
 from farcall.rpc.server._supervisor import Log, Supervisor
 from farcall.rpc.shared._handshake import check_key
 from farcall.rpc.shared._limits import Limits
@@ -117,6 +118,8 @@ class Server:
         tokens: a token file, which lists the tokens that the server accepts and their scopes; None: every
             client may do everything.
         insecure: allow a public address, although any client that reaches it can run code on this machine.
+        devices: devices behind this server, which sessions reach by name (``via=["device:dsp0"]``): name ->
+            URL. Only the server's owner says where they are; a URL may be ``pipe:COMMAND``.
         log: called (in the server's thread) with each event, a dictionary: see docs/rpc.md.
         metrics: ``HOST:PORT`` of a page with the server's counters, in Prometheus' text format; port 0 takes
             a free one. None: there is no page.
@@ -145,12 +148,14 @@ class Server:
         tls: Tls | None = None,
         tokens: str | os.PathLike[str] | None = None,
         insecure: bool = False,
+        devices: Mapping[str, str] | None = None,
         log: Log | None = None,
         metrics: str | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         _check_arguments(key, init, limits, urls, tls)
         token_file = _token_file(tokens, urls)
+        places = check_devices(devices or {})
         page = _metrics_page(metrics)
         with _closing_on_error(page):
             listeners = _open(host, port, urls, tls, insecure=insecure)
@@ -159,7 +164,9 @@ class Server:
         self.url = self.urls[0]
         self.host, self.port = listeners[0].address.host, listeners[0].address.port
         self._ready: Future[Callable[[], object]] = Future()
-        supervise = functools.partial(Supervisor, listeners, key, init, limits or Limits(), token_file, log)
+        supervise = functools.partial(
+            Supervisor, listeners, key, init, limits or Limits(), token_file, log, places
+        )
         self._thread = threading.Thread(
             target=self._run,
             args=(listeners, page, supervise, loop_factory),
@@ -224,6 +231,7 @@ def serve(
     tls: Tls | None = None,
     tokens: str | os.PathLike[str] | None = None,
     insecure: bool = False,
+    devices: Mapping[str, str] | None = None,
     log: Log | None = None,
     metrics: str | None = None,
 ) -> Server:
@@ -245,6 +253,7 @@ def serve(
         tls: the files for ``tls://`` and ``wss://``.
         tokens: a token file; None: every client may do everything.
         insecure: allow a public address without TLS.
+        devices: devices behind this server, by name: see :class:`Server`.
         log: called with each event, a dictionary.
         metrics: ``HOST:PORT`` of a page with the server's counters: see :class:`Server`.
 
@@ -263,6 +272,7 @@ def serve(
         tls=tls,
         tokens=tokens,
         insecure=insecure,
+        devices=devices,
         log=log,
         metrics=metrics,
     )
@@ -289,6 +299,7 @@ def serve_forever(
     tls: Tls | None = None,
     tokens: str | os.PathLike[str] | None = None,
     insecure: bool = False,
+    devices: Mapping[str, str] | None = None,
     log: Log | None = None,
     metrics: str | None = None,
     on_listening: Callable[[str], object] | None = None,
@@ -308,12 +319,13 @@ def serve_forever(
     """
     _check_arguments(key, init, limits, urls, tls)
     token_file = _token_file(tokens, urls)
+    places = check_devices(devices or {})
     page = _metrics_page(metrics)
     with _closing_on_error(page):
         listeners = _open(host, port, urls, tls, insecure=insecure)
 
     async def main() -> None:
-        supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log)
+        supervisor = Supervisor(listeners, key, init, limits or Limits(), token_file, log, places)
         loop = asyncio.get_running_loop()
         preparing = asyncio.create_task(supervisor.prepare())
         stops: dict[signal.Signals, Callable[[], object]] = {
@@ -342,7 +354,9 @@ def serve_forever(
         _close(listeners, page)
 
 
-def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
+def serve_stdio(
+    init: str | None = None, limits: Limits | None = None, devices: Mapping[str, str] | None = None
+) -> None:
     """Serve one session on standard input and output, in this process; ``pipe:`` URLs start this.
 
     There is no handshake, as TVM's pipes have none. Text that functions print goes to standard error.
@@ -350,6 +364,7 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
     Args:
         init: ``"PKG.MOD:FUNC"``, called first; it registers the functions that the client may call.
         limits: see :class:`Limits`.
+        devices: devices behind this server, by name: see :class:`Server`.
 
     Raises:
         UsageError: ``init`` fails.
@@ -358,7 +373,7 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
     from farcall.rpc.server._dispatch import Policy
     from farcall.rpc.server._worker import run_init, serve_channel
 
-    limits = limits or Limits()
+    limits, places = limits or Limits(), check_devices(devices or {})
     line = Channel(os.dup(0), os.dup(1))
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -367,5 +382,5 @@ def serve_stdio(init: str | None = None, limits: Limits | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="farcall-session-") as folder:
         os.chdir(folder)
         confine(limits)
-        serve_channel(line, Policy(Path(folder), limits), "the parent process")
+        serve_channel(line, Policy(Path(folder), limits, devices=places), "the parent process")
         os.chdir("/")

@@ -26,6 +26,7 @@ from farcall.rpc.server._hangup import HangupWatch
 from farcall.rpc.server._metrics import Counters, Snapshot
 from farcall.rpc.server._pool import WorkerPool
 from farcall.rpc.server._questions import QuestionSocket
+from farcall.rpc.server._relay import Devices
 from farcall.rpc.server._session_runner import SessionRunner, Verdict, last_words
 from farcall.rpc.shared._handshake import Hello, ServerHandshake, server_accept, server_refuse
 from farcall.rpc.shared._limits import Limits
@@ -55,6 +56,7 @@ class Supervisor:
         limits: of the server and its sessions.
         tokens: the tokens that the server accepts; None: every client may do everything.
         log: called with every event: a dictionary with ``event`` and its facts.
+        devices: the devices of the server, to which a session may go on.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Supervisor:
         limits: Limits,
         tokens: TokenFile | None = None,
         log: Log | None = None,
+        devices: Devices | None = None,
     ) -> None:
         self._listeners = listeners
         self._key = key
@@ -79,7 +82,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sessions: dict[int, SessionRunner] = {}
         self._numbers = itertools.count(1)
-        self._pool = WorkerPool(init, limits)
+        self._pool = WorkerPool(init, limits, devices or {})
         self._drain = asyncio.Event()
         self._halt = asyncio.Event()
 

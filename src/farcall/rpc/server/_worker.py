@@ -20,6 +20,7 @@ from farcall.rpc.channels import channel_of
 from farcall.rpc.server._confine import confine
 from farcall.rpc.server._dispatch import Policy, Rights
 from farcall.rpc.server._raw_packets import FIRST_REQUESTS
+from farcall.rpc.server._relay import Devices
 from farcall.rpc.server._scopes import parse_scopes
 from farcall.rpc.server._status_page import StatusPage
 from farcall.rpc.shared._limits import Limits
@@ -115,7 +116,12 @@ def _rehearse(policy: Policy) -> None:
 
 
 def main(
-    control: socket.socket, page_fd: int, workdir: Path, limits: Limits, late_init: str | None
+    control: socket.socket,
+    page_fd: int,
+    workdir: Path,
+    limits: Limits,
+    late_init: str | None,
+    devices: Devices,
 ) -> NoReturn:
     """Take one session from ``control``, serve it, and end the process.
 
@@ -128,13 +134,14 @@ def main(
             removed when the server ends.
         limits: of the session.
         late_init: the ``--init`` that the zygote could not run; None: it has run.
+        devices: the devices of the server.
     """
     # Ctrl-C reaches the whole process group; the supervisor decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_init(late_init)
     os.chdir(workdir)
     page = StatusPage(page_fd)
-    policy = Policy(workdir, limits, store=workdir.parent / "store")
+    policy = Policy(workdir, limits, store=workdir.parent / "store", devices=devices)
     _rehearse(policy)
     confine(limits)
     if (client := _receive(control)) is None:

@@ -37,6 +37,7 @@ from typing import Any, NoReturn
 
 from farcall.errors import UsageError
 from farcall.rpc.server import _worker as worker
+from farcall.rpc.server._relay import Devices
 from farcall.rpc.shared._limits import Limits
 
 _PR_SET_PDEATHSIG = 1
@@ -86,13 +87,17 @@ class Zygote:
         root: the folder that holds the sessions' folders.
         limits: of a session.
         late_init: the ``--init`` that each worker runs before its session; None: it has already run.
+        devices: the devices of the server.
     """
 
-    def __init__(self, control: socket.socket, root: Path, limits: Limits, late_init: str | None) -> None:
+    def __init__(
+        self, control: socket.socket, root: Path, limits: Limits, late_init: str | None, devices: Devices
+    ) -> None:
         self._control = control
         self._root = root
         self._limits = limits
         self._late_init = late_init
+        self._devices = devices
         self._children: dict[int, int] = {}  # process id -> the supervisor's number
         self._helpers = _children()  # processes that --init started
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -167,7 +172,7 @@ class Zygote:
             os.close(self._wake)
             os.close(self._woken)
             control, workdir = socket.socket(fileno=control_fd), self._root / str(number)
-            worker.main(control, page_fd, workdir, self._limits, self._late_init)
+            worker.main(control, page_fd, workdir, self._limits, self._late_init, self._devices)
         except BaseException as error:
             print(f"farcall worker: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
@@ -224,7 +229,8 @@ def main(control_fd: int, options: dict[str, Any]) -> NoReturn:
     # The garbage collector must not touch today's objects, so that forks keep sharing their pages.
     gc.collect()
     gc.freeze()
-    zygote = Zygote(control, Path(options["root"]), Limits(**options["limits"]), init if late else None)
+    limits, devices = Limits(**options["limits"]), options["devices"]
+    zygote = Zygote(control, Path(options["root"]), limits, init if late else None, devices)
     with contextlib.suppress(OSError):
         control.sendall(json.dumps(answer).encode())
     if "ready" in answer:

@@ -12,6 +12,7 @@ from farcall.rpc.channels import parse_address
 _TVM = "rpc.Connect"  # host, port, key, logging
 _OURS = "farcall.rpc.Connect"  # url, key, options
 _LOCAL = "rpc.LocalSession"  # the server that reads this
+_HEXAGON = "tvm.contrib.hexagon.create_hexagon_session"  # name, stack, simulator's arguments, receive buffer
 
 
 class Hop(NamedTuple):
@@ -49,13 +50,15 @@ def parse_hop(values: Sequence[Any]) -> tuple[Hop, int] | None:
             return Hop(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", key), 5
         case ["farcall.rpc.Connect", str(url), str(key), str(options), *_]:
             return Hop(url, key, _token(options)), 4
+        case ["tvm.contrib.hexagon.create_hexagon_session", str(), int(), str(), int(), *_]:
+            return Hop("device:hexagon:0"), 5  # the sizes are TVM's needs; channels of farcall have none
         case ["rpc.Connect" | "farcall.rpc.Connect", *_]:
             raise ProtocolError(
                 f"session constructor {values[0]!r}: expected (host, port, key, logging) or "
                 f"(url, key, options), got {len(values) - 1} values that are not these"
             )
     raise NotImplementedError(
-        f"session constructor {values[0]!r:.80}: there are {_LOCAL}, {_TVM} and {_OURS}"
+        f"session constructor {values[0]!r:.80}: there are {_LOCAL}, {_TVM}, {_OURS} and {_HEXAGON}"
     )
 
 

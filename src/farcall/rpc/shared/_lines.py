@@ -48,8 +48,10 @@ def check_token(address: Address, token: str | None) -> None:
             f"{address}: the token would travel in plain text; use tls:// or wss://, "
             "or on one machine unix:// or shm://"
         )
-    if address.scheme == "pipe":
-        raise UsageError(f"{address}: a pipe has no handshake that could carry a token; leave it out")
+    if address.scheme in ("pipe", "device"):
+        raise UsageError(
+            f"{address}: a {address.scheme} has no handshake that could carry a token; leave it out"
+        )
 
 
 def _shake_hands(connection: Connection, hello: bytes, handshake: ClientHandshake, deadline: float) -> None:

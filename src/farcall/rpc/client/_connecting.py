@@ -62,8 +62,8 @@ def connect(
     for hop in hops:
         parse_address(hop.url)
         check_key(hop.key)
-    for i, hop in enumerate(others):  # every server before a hop reads that hop's token
-        for before in (first, *others[:i]):
+    for i, hop in enumerate(others):  # every connection on the way to a hop carries its token
+        for before in (first, *others[: i + 1]):
             check_token(parse_address(before.url), hop.token)
     connection = open_line(first, deadline, tls=tls, session_timeout=session_timeout)
     try:

@@ -45,6 +45,7 @@ def test_models_need_the_extra_compile(package: str, tmp_path: Path) -> None:
         "fc.graph.load_model",
         "importlib.import_module('farcall.backends.base')",
         "importlib.import_module('farcall.backends.c')",
+        "importlib.import_module('farcall.backends.c_backend_kit')",
         "command('demo')",
         "command('build', 'model.onnx')",
     ]

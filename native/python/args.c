@@ -4,6 +4,7 @@
 #include "python/args.h"
 #include "python/convert.h"
 #include "python/function.h"
+#include "python/session_hooks.h"
 
 /* ---- the table: open addressing; it owns its types; guarded by the GIL ---- */
 
@@ -240,12 +241,39 @@ int fc_args_begin_owned(FcArgs* args, PyObject* const* objects, Py_ssize_t n, Py
   return begin(args, objects, n, name, true);
 }
 
+/* A kernel would take the handle of a session's tensor for an address. One that also gets a function may pass the tensor
+ * on to it. Returns the argument's number, or n when all are fine. */
+static FC_COLD Py_ssize_t find_remote(const FcArgs* args, Py_ssize_t n) {
+  Py_ssize_t first = n;
+  for (Py_ssize_t i = n; i-- > 0;) {
+    const DLTensor* dl = fc_any_tensor(&args->any[i]);
+    if (args->any[i].type_index == kTVMFFIFunction) return n;
+    if (dl && fc_device_is_remote(dl->device)) first = i;
+  }
+  return first;
+}
+
+static FC_COLD int refuse_remote(FcArgs* args, Py_ssize_t n, const FcFunction* function) {
+  Py_ssize_t i = find_remote(args, n);
+  if (i == n) return 0;
+  PyObject* place = fc_session_hooks.place_text(fc_any_tensor(&args->any[i])->device);
+  fc_args_end(args);
+  if (!place) return -1;
+  PyErr_Format(PyExc_ValueError,
+               "the tensor is on %U, and the function is of this process; pass a copy: x.numpy(), or call the function "
+               "on that server",
+               place);
+  Py_DECREF(place);
+  return name_argument((int32_t)i, function->name, function);
+}
+
 int fc_args_begin_for(FcArgs* args, PyObject* const* objects, Py_ssize_t n, const FcFunction* function) {
   if (FC_UNLIKELY(args_init(args, n, function->owned_args) != 0)) return -1;
   args->views = function->views;
   args->writes = function->writes;
   Py_ssize_t done = convert_all(args, objects, n);
-  return FC_LIKELY(done == n) ? 0 : name_argument((int32_t)done, function->name, function);
+  if (FC_UNLIKELY(done != n)) return name_argument((int32_t)done, function->name, function);
+  return FC_UNLIKELY(args->seen & FC_SEEN_REMOTE) && function->kernel ? refuse_remote(args, n, function) : 0;
 }
 
 static void end_slow(FcArgs* args) {

@@ -15,6 +15,8 @@
 
 /* Which frameworks the tensor arguments of a call belong to: decides the framework of its results. */
 enum { FC_SEEN_NUMPY = 1, FC_SEEN_EXCHANGE = 2, FC_SEEN_OTHER = 4, FC_SEEN_IMPORTER = 8 };
+/* One of them is a tensor of a session. */
+enum { FC_SEEN_REMOTE = 16 };
 
 /* An argument needs at most three releases: of its converted object, its buffer, and a tensor of that buffer. */
 enum { FC_INLINE_ARGS = 8, FC_INLINE_DIMS = 8, FC_KEEPS_EACH = 3 };
@@ -103,6 +105,9 @@ int fc_choose_other(PyTypeObject* type, PyObject* object, FcSetter* out);
 int fc_set_dlpack(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 /* A setter for arrays with the buffer protocol beside __dlpack__; NULL if the type has none. See python/buffer.c. */
 FcSetFunction fc_buffer_setter(PyTypeObject* type);
+/* Makes argument i a view of what has the buffer protocol, and no __dlpack__ (bytes, array.array): 1. 0: it cannot be a
+ * tensor; -1 with an exception. */
+int fc_set_plain_buffer(FcArgs* args, int32_t i, PyObject* object);
 int fc_set_object(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_shape(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);
 int fc_set_dict(FcArgs* args, const FcSetter* setter, int32_t i, PyObject* object, TVMFFIAny* out);

@@ -152,7 +152,7 @@ SETTER(set_tensor) {
   if (fc_check_writes(args, i, fc_tensor_flags(tensor) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) return -1;
   out->type_index = kTVMFFITensor;
   out->v_obj = tensor;
-  args->seen |= FC_SEEN_OTHER;
+  args->seen |= fc_device_is_remote(fc_tensor_dl(tensor)->device) ? FC_SEEN_OTHER | FC_SEEN_REMOTE : FC_SEEN_OTHER;
   if (fc_owned_mode(args)) fc_incref(tensor);
   return 0;
 }

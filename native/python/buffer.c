@@ -86,6 +86,13 @@ static int set_buffer(FcArgs* args, const FcSetter* setter, int32_t i, PyObject*
   return rc > 0 ? 0 : -1;
 }
 
+int fc_set_plain_buffer(FcArgs* args, int32_t i, PyObject* object) {
+  if (!PyObject_CheckBuffer(object) || PyObject_HasAttrString(object, "__dlpack__")) return 0;
+  PyObject* view = PyMemoryView_FromObject(object);
+  if (!view || fc_args_keep(args, fc_release_python, view) != 0) return -1;
+  return set_view(args, i, view, &args->any[i]);
+}
+
 FcSetFunction fc_buffer_setter(PyTypeObject* type) {
   return type->tp_as_buffer && type->tp_as_buffer->bf_getbuffer ? set_buffer : NULL;
 }

@@ -175,8 +175,11 @@ TVMFFIObject* fc_tensor_import(PyObject* object) {
   Py_XDECREF(capsule);
   if (tensor && setter && setter->immutable) ((FcTensorObj*)tensor)->flags |= DLPACK_FLAG_BITMASK_READ_ONLY;
   if (!tensor && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Format(PyExc_TypeError, "from_dlpack: expected a tensor or a DLPack capsule, got `%s`",
-                 Py_TYPE(object)->tp_name);
+    PyErr_Format(
+        PyExc_TypeError,
+        "from_dlpack: expected a tensor or a DLPack capsule, got `%s`; numpy.asarray makes an array of numbers, "
+        "lists and buffers",
+        Py_TYPE(object)->tp_name);
   }
   return tensor;
 }

@@ -190,7 +190,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->description = NULL;
   function->views = function->writes = 0;
   function->arity = -1;
-  function->views_set = 0;
+  function->views_set = function->kernel = 0;
   function->owned_args = fc_is_callback(object);
   /* A callback takes the GIL at once: releasing it first would only cost time. */
   function->release_gil = (char)!function->owned_args;

@@ -32,6 +32,7 @@ static TVMFFISafeCallType beside(PyObject* module, FcFindSymbol find, const char
 
 int fc_function_describe(PyObject* self, PyObject* module, FcFindSymbol find) {
   FcFunction* function = (FcFunction*)self;
+  function->kernel = 1;
   function->metadata = beside(module, find, "_metadata_%U", function->name);
   function->doc = beside(module, find, "_doc_%U", function->name);
   fc_function_reset(function);

@@ -29,6 +29,7 @@ typedef struct {
   char release_gil;
   char owned_args; /* the callee is Python and may keep its arguments */
   char views_set; /* the user set `views` */
+  char kernel;    /* of a library, so that it reads memory: see fc_args_begin_for */
 } FcFunction;
 
 typedef struct {

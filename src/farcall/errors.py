@@ -27,6 +27,7 @@ __all__ = [
     "DeadlineExceededError",
     "FarcallError",
     "InvalidHandleError",
+    "MissingDataError",
     "MissingExtraError",
     "MissingFileError",
     "MissingFunctionError",
@@ -87,6 +88,13 @@ class MissingFileError(UsageError, FileNotFoundError):
 
 class ModelError(UsageError):
     """The model cannot be read or is not valid ONNX. Check it with ``python -m onnx.checker MODEL``."""
+
+
+class MissingDataError(ModelError, MissingFileError):
+    """A file with the weights of a model does not exist. It is also a ``FileNotFoundError``.
+
+    The message names the tensor and the file. Copy the file beside the model.
+    """
 
 
 class UnsupportedOperatorError(ModelError):

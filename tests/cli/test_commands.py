@@ -163,35 +163,35 @@ def test_demo_reports_accuracy_on_both_routes(cli: Cli) -> None:
 
 
 BAD = {
-    "no such model": (["build", "nowhere.onnx", "-o", "m.so"], 1, "nowhere.onnx"),
+    "no such model": (["build", "nowhere.onnx", "-o", "m.so"], 2, "nowhere.onnx"),
     "not ONNX": (["build", "text.onnx", "-o", "m.so"], 1, "text.onnx"),
-    "unknown backend": (["build", "{digits}", "-o", "m.so", "--backends", "npv"], 1, "npv"),
-    "folder missing": (["build", "{digits}", "-o", "no/such/m.so"], 1, "existing folder"),
+    "unknown backend": (["build", "{digits}", "-o", "m.so", "--backends", "npv"], 2, "npv"),
+    "folder missing": (["build", "{digits}", "-o", "no/such/m.so"], 2, "existing folder"),
     "unknown target": (["build", "{digits}", "-o", "m.so", "--target", "vax"], 1, "vax"),
-    "no such artifact": (["run", "nowhere.so"], 1, "nowhere.so"),
+    "no such artifact": (["run", "nowhere.so"], 2, "nowhere.so"),
     "input missing": (["run", "{artifact}"], 2, "--input image=FILE.npy"),
     "input unknown": (["run", "{artifact}", "--input", "img=x.npy"], 2, "no input 'img'"),
     "input malformed": (["run", "{artifact}", "--input", "image"], 2, "NAME=FILE.npy"),
     "input twice": (["run", "{artifact}", "--input", "image=x.npy", "--input", "image=x.npy"], 2, "twice"),
     "input file missing": (["run", "{artifact}", "--input", "image=gone.npy"], 2, "no such file"),
     "input no array": (["run", "{artifact}", "--input", "image=text.onnx"], 2, "numpy.save"),
-    "wrong dtype": (["run", "{artifact}", "--input", "image=f64.npy"], 1, "float32[batch, 1, 8, 8]"),
-    "wrong rank": (["run", "{artifact}", "--input", "image=flat.npy"], 1, "float32[batch, 1, 8, 8]"),
-    "wrong dim": (["run", "{artifact}", "--input", "image=wide.npy"], 1, "float32[batch, 1, 8, 8]"),
+    "wrong dtype": (["run", "{artifact}", "--input", "image=f64.npy"], 2, "float32[batch, 1, 8, 8]"),
+    "wrong rank": (["run", "{artifact}", "--input", "image=flat.npy"], 2, "float32[batch, 1, 8, 8]"),
+    "wrong dim": (["run", "{artifact}", "--input", "image=wide.npy"], 2, "float32[batch, 1, 8, 8]"),
     "truncated": (["inspect", "cut.so"], 1, "cut.so"),
     "server unreachable": (
         ["run", "{artifact}", "--input", "image=x.npy", "--on", "tcp://127.0.0.1:1"],
         3,
         "serve",
     ),
-    "bad address": (["run", "{artifact}", "--input", "image=x.npy", "--on", "board"], 1, "tcp://"),
+    "bad address": (["run", "{artifact}", "--input", "image=x.npy", "--on", "board"], 2, "tcp://"),
     "wrong key": (
         ["run", "{artifact}", "--input", "image=x.npy", "--on", "{server}", "--key", "x"],
         5,
         "key",
     ),
     "no such command": (["biuld"], 2, "biuld"),
-    "public without TLS": (["serve", "--host", "0.0.0.0"], 1, "--insecure"),  # noqa: S104
+    "public without TLS": (["serve", "--host", "0.0.0.0"], 2, "--insecure"),  # noqa: S104
 }
 
 

@@ -54,7 +54,7 @@ def test_nobody_listens(cli: Cli, run: Run) -> None:
 def test_a_server_is_full(cli: Cli, run: Run) -> None:
     with Server(limits=Limits(sessions=1)) as server, connect(server.url):
         outcome = cli(*run, server.url)
-        with pytest.raises(errors.ServerBusyError, match="1 sessions open, which is its limit"):
+        with pytest.raises(errors.ServerBusyError, match="1 session open, which is its limit"):
             connect(server.url)
     assert outcome.code == 4
     assert "retry later" in outcome.err
@@ -114,7 +114,10 @@ def test_a_package_that_is_missing_is_named(cli: Cli, monkeypatch: pytest.Monkey
     monkeypatch.setattr("farcall.cli.inspect._read", missing)
     outcome = cli("inspect", "m.so")
     assert outcome.code == 1
-    assert outcome.err == "error: the package numpy is not installed; run: pip install numpy\n"
+    assert outcome.err == (
+        "error: the package numpy is not installed; run: pip install numpy\n"
+        f"see: {errors.MissingExtraError.url}\n"
+    )
 
 
 def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

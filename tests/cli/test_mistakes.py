@@ -54,7 +54,7 @@ def test_what_is_mistyped(cli: Cli, words: str, says: str) -> None:
 
 def test_a_file_that_cannot_be_written_is_known_before_the_work(cli: Cli, digits: Path) -> None:
     outcome = cli("build", digits, "-o", "nowhere/m.so")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert "cannot write 'nowhere/m.so': there is no folder 'nowhere'" in outcome.err
 
 

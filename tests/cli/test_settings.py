@@ -108,7 +108,7 @@ def test_a_file_above_counts_up_to_the_root_of_the_repository(
 def test_a_wrong_file_is_named_with_its_line(cli: Cli, text: str, says: str) -> None:
     Path("farcall.toml").write_text(text)
     outcome = cli("config", "show")
-    assert outcome.code == 1
+    assert outcome.code == 2
     assert says in outcome.err
     assert cli("--help").code == 0
 

@@ -75,7 +75,7 @@ def test_call_of_a_library_on_this_machine(cli: Cli, digits_artifact: Path) -> N
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("test.ad", "1"), 1, "exports no function `test.ad`; did you mean `test.add`?"),
+        (("test.ad", "1"), 2, "exports no function `test.ad`; did you mean `test.add`?"),
         (("test.add", "--jsno"), 2, "no such option: --jsno"),
         (("test.add", "@gone.npy", "1"), 2, "no such file: gone.npy; write an array into it with numpy.save"),
         (("test.fail", "KeyError", "x"), 1, "`test.fail` raised KeyError: "),

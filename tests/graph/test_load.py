@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from farcall.errors import MissingFileError, ModelError, UsageError
+from farcall.errors import MissingDataError, MissingFileError, ModelError, UsageError
 from farcall.graph import load_model
 from farcall.graph.dims import dims
 
@@ -164,7 +164,7 @@ def test_external_data_is_found_beside_the_model(tmp_path: Path, monkeypatch: py
 def test_missing_external_data_is_named(tmp_path: Path) -> None:
     path = external(tmp_path)
     (tmp_path / "m.data").unlink()
-    with pytest.raises(ModelError, match=r"the data of `w` is missing: no such file .*m\.data"):
+    with pytest.raises(MissingDataError, match=r"the data of `w` is missing: no such file .*m\.data"):
         load_model(path)
 
 

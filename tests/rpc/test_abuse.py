@@ -142,7 +142,7 @@ def test_a_full_server_says_so() -> None:
         Server(init=INIT, limits=Limits(sessions=1)) as server,
         connect(server.url, timeout=SECONDS) as first,
     ):
-        with pytest.raises(Exception, match="1 sessions open, which is its limit"):
+        with pytest.raises(Exception, match="1 session open, which is its limit"):
             connect(server.url, timeout=SECONDS)
         assert first.get_function("test.add")(1, 2) == 3
 

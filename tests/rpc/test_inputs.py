@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import array
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import farcall as fc
 from farcall.rpc import Session
 
 X = np.arange(12, dtype="float32").reshape(3, 4)
@@ -100,7 +103,7 @@ def test_types_that_cannot_travel(session: Session, name: str) -> None:
             use(make())
 
 
-@pytest.mark.parametrize("value", [None, [1.0], (1,), 1, "text", b"bytes", np.float32(1)], ids=repr)
+@pytest.mark.parametrize("value", [None, [1.0], (1,), 1, "text", np.float32(1)], ids=repr)
 def test_what_is_no_tensor(session: Session, value: Any) -> None:
     with pytest.raises(TypeError, match=r"tensor: expected a tensor, got .*; numpy\.asarray"):
         session.tensor(value)
@@ -150,11 +153,69 @@ def test_arrays_of_jax(session: Session) -> None:
     assert session.tensor(half).numpy().astype(float).tolist() == [[1, 1]] * 3
     gone = jax.numpy.ones(3)
     gone.delete()
-    for array, words in ((gone, "deleted"), (jax.numpy.ones(3, "int4"), "S4")):
+    for broken, words in ((gone, "deleted"), (jax.numpy.ones(3, "int4"), "S4")):
         with pytest.raises(
             BufferError, match=f"argument 1 of `tensor`: the framework does not give .*{words}"
         ):
-            session.tensor(array)
+            session.tensor(broken)
     target = jax.numpy.zeros(4)
     with pytest.raises(ValueError, match="read-only"):  # jax arrays never change
         session.copy(session.tensor(np.ones(4, "float32")), target)
+
+
+# ---- buffers that are no tensors
+
+
+@pytest.mark.parametrize(
+    ("buffer", "expected"),
+    [
+        (b"abc", np.frombuffer(b"abc", "uint8")),
+        (bytearray(b"abc"), np.frombuffer(b"abc", "uint8")),
+        (memoryview(X), X),
+        (memoryview(b"abcdef")[::2], np.frombuffer(b"ace", "uint8")),
+        (array.array("d", [1, 2]), np.array([1.0, 2.0])),
+        (array.array("i"), np.zeros(0, "int32")),
+    ],
+    ids=["bytes", "bytearray", "memoryview", "strided", "array", "empty"],
+)
+def test_a_buffer_becomes_a_tensor(session: Session, buffer: Any, expected: np.ndarray[Any, Any]) -> None:
+    there = session.tensor(buffer).numpy()
+    assert there.dtype == expected.dtype
+    np.testing.assert_array_equal(there, expected)
+
+
+@pytest.mark.parametrize("x", [array.array("u", "ab"), [1, 2], "text"], ids=["letters", "list", "text"])
+def test_what_has_no_numbers_is_refused_with_the_cure(session: Session, x: Any) -> None:
+    with pytest.raises(TypeError, match=r"numpy\.asarray|cannot be passed"):
+        session.tensor(x)
+    with pytest.raises(TypeError, match=r"from_dlpack: .* numpy\.asarray makes an array"):
+        fc.from_dlpack(x)
+
+
+def test_a_buffer_is_no_target(session: Session) -> None:
+    text = b"abc"
+    with pytest.raises(TypeError):
+        session.copy(session.tensor(text), text)
+    assert text == b"abc"
+
+
+# ---- kernels of this process
+
+
+def test_a_kernel_here_refuses_a_tensor_there(session: Session, kernels: Path) -> None:
+    there = session.tensor(X)
+    add_one = fc.load_module(kernels)["add_one"]
+    with pytest.raises(
+        ValueError, match=r"argument 1 of `add_one`: the tensor is on cpu:0 of tcp://.*x\.numpy\(\)"
+    ):
+        add_one(there, np.zeros_like(X))
+    out = np.zeros_like(X)
+    add_one(there.numpy(), out)
+    np.testing.assert_array_equal(out, X + 1)
+
+
+def test_other_functions_take_it(session: Session) -> None:
+    there = session.tensor(X)
+    assert session.get_function("test.scale")(there, 2.0).shape == X.shape
+    assert fc.Function(lambda x: x.device.index)(there) == 0
+    assert fc.Function(len)([there, there]) == 2

@@ -164,7 +164,7 @@ def test_a_token_has_its_own_bound_of_sessions(tmp_path: Path) -> None:
         connect(server.url, token=one, timeout=SECONDS) as first,
     ):
         with pytest.raises(
-            fc.errors.ConnectError, match="the token 'one' has 1 sessions open, which is its limit"
+            fc.errors.ConnectError, match="the token 'one' has 1 session open, which is its limit"
         ):
             connect(server.url, token=one, timeout=SECONDS)
         with connect(server.url, token=two, timeout=SECONDS) as second:
@@ -179,7 +179,7 @@ def test_a_peer_has_its_own_bound_of_sessions(tmp_path: Path) -> None:
         connect(server.urls[1], timeout=SECONDS) as second,  # another peer: a user, not an address
     ):
         with pytest.raises(
-            fc.errors.ConnectError, match=r"127\.0\.0\.1 has 1 sessions open, which is its limit"
+            fc.errors.ConnectError, match=r"127\.0\.0\.1 has 1 session open, which is its limit"
         ):
             connect(server.urls[0], timeout=SECONDS)
         assert add(first) == add(second) == 42

@@ -30,10 +30,21 @@ static PyObject* endpoint_empty(PyEndpoint* self, PyObject* args) {
 
 /* ---- copies between local and remote ---- */
 
-/* The tensor behind any Python tensor; FcArgs keeps it until fc_args_end. */
-static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* what) {
+/* As fc_args_begin of one argument, but bytes and other buffers become tensors. */
+static int begin_one(FcArgs* args, PyObject* object, PyObject* name) {
+  if (fc_args_begin(args, NULL, 0, name) != 0) return -1;
+  int rc = fc_set_plain_buffer(args, 0, object);
+  args->n = rc > 0;
+  if (rc > 0) return 0;
+  fc_args_end(args);
+  return rc < 0 ? -1 : fc_args_begin(args, &object, 1, name);
+}
+
+/* The tensor behind any Python tensor, with `buffers` also one of a buffer, which may be read-only; FcArgs keeps it until
+ * fc_args_end. */
+static const DLTensor* local_tensor(FcArgs* args, PyObject* object, const char* what, bool buffers) {
   PyObject* name = PyUnicode_FromString(what);
-  int rc = name ? fc_args_begin(args, &object, 1, name) : -1;
+  int rc = !name ? -1 : buffers ? begin_one(args, object, name) : fc_args_begin(args, &object, 1, name);
   Py_XDECREF(name);
   if (rc < 0) return NULL;
   const DLTensor* dl = fc_any_tensor(&args->any[0]);
@@ -64,7 +75,7 @@ static PyObject* endpoint_tensor(PyEndpoint* self, PyObject* args) {
   int rc = -1;
   if (!PyArg_ParseTuple(args, "OO:tensor", &object, &device) || fc_device_from_python(device, &place) < 0) return NULL;
   if (fc_remote_own_device(self->ep, &place) < 0) return fc_raise_slot();
-  const DLTensor* dl = local_tensor(&held, object, "tensor");
+  const DLTensor* dl = local_tensor(&held, object, "tensor", true);
   if (!dl) return NULL;
   Py_BEGIN_ALLOW_THREADS tensor = fc_remote_empty(self->ep, place, dl->ndim, dl->shape, dl->dtype);
   if (tensor) rc = fc_remote_copy_in(self->ep, &tensor->dl, dl);
@@ -126,7 +137,7 @@ static PyObject* copy_between(PyObject* args, bool in) {
   FcArgs held;
   if (!PyArg_ParseTuple(args, "OO", &there, &here)) return NULL;
   FcEndpoint* ep = endpoint_of(there, &remote);
-  const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
+  const DLTensor* local = ep ? local_tensor(&held, here, "copy", false) : NULL;
   int rc = -1;
   if (local && same_layout(in ? local : remote, in ? remote : local) && !in && !fc_is_contiguous(local)) {
     PyErr_SetString(PyExc_ValueError, "copy: the local target must be row-major");
@@ -171,7 +182,7 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
   FcArgs held;
   if (!PyArg_ParseTuple(args, "Oy*Op:copy_runs", &there, &offsets, &here, &in)) return NULL;
   FcEndpoint* ep = endpoint_of(there, &run);
-  const DLTensor* local = ep ? local_tensor(&held, here, "copy") : NULL;
+  const DLTensor* local = ep ? local_tensor(&held, here, "copy", false) : NULL;
   if (local) {
     Py_BEGIN_ALLOW_THREADS rc = fc_remote_copy_runs(ep, run, offsets.buf, offsets.len / 8, local, in);
     Py_END_ALLOW_THREADS if (rc < 0) fc_raise_slot();

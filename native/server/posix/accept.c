@@ -125,8 +125,8 @@ static void begin(FcHost* host, FcPeer* peer, const fc_hello* hello, int64_t now
     return;
   }
   if (!has_room(host)) {
-    snprintf(full, sizeof full, "ServerBusyError: the server has %u sessions open, which is its limit; retry later",
-             (unsigned)host->options->sessions);
+    snprintf(full, sizeof full, "ServerBusyError: the server has %u session%s open, which is its limit; retry later",
+             (unsigned)host->options->sessions, host->options->sessions == 1 ? "" : "s");
     refuse(peer, full, full, now);
     return;
   }

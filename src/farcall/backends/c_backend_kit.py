@@ -28,6 +28,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from farcall._extras import require_compile
+
+require_compile()  # before the imports of numpy and onnx_ir
+
 import numpy as np
 import onnx_ir as ir
 

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 import farcall
 from farcall.cli import _exit, _talk
-from farcall.errors import FarcallError, help_url
+from farcall.errors import FarcallError, MissingExtraError, help_url
 
 __all__ = ["main"]
 __dir__ = __all__.copy
@@ -135,7 +135,8 @@ def _explain(error: Exception) -> str:
         return f"error: {error}" + (f"\nsee: {page}" if page else "")
     if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("farcall"):
         package = error.name.partition(".")[0]
-        return f"error: the package {package} is not installed; run: pip install {package}"
+        text = f"error: the package {package} is not installed; run: pip install {package}"
+        return f"{text}\nsee: {MissingExtraError.url}"
     if isinstance(error, ImportError):
         return f"error: a package cannot be imported: {error}\n`farcall doctor` tries all that farcall uses."
     return (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from farcall.errors import ModelError
+from farcall.errors import MissingDataError, ModelError
 from farcall.graph._guards import subgraphs, walk
 from farcall.graph.dims import dtype_name
 
@@ -52,6 +52,7 @@ def check_external_data(proto: onnx.ModelProto, name: str, folders: Sequence[Pat
         folders: The allowed folders; locations are relative to the first. Empty: the current folder.
 
     Raises:
+        MissingDataError: A file does not exist.
         ModelError: The message names the tensor, the file, and the fault.
     """
     sizes: dict[str, tuple[Path, int]] = {}  # by location: most models have one file for many tensors
@@ -119,7 +120,7 @@ def _find(location: str, where: str, folders: Sequence[Path]) -> tuple[Path, int
         with real.open("rb") as opened:
             return file, os.fstat(opened.fileno()).st_size
     except FileNotFoundError:
-        raise ModelError(f"{where} is missing: no such file `{file}`") from None
+        raise MissingDataError(f"{where} is missing: no such file `{file}`; copy it there") from None
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or a NUL in the name
         raise ModelError(f"{where} cannot be read: `{file}`: {error}") from error
 

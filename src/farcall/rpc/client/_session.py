@@ -275,10 +275,11 @@ class Session:
     def tensor(
         self, x: Any, device: str | Device | RemoteDevice = "cpu:0", *, progress: Report | None = None
     ) -> Tensor:
-        """Copy a tensor (numpy, torch, anything with ``__dlpack__``) to the server.
+        """Copy a tensor (numpy, torch, anything with ``__dlpack__``) or a buffer of numbers to the server.
 
         Args:
-            x: the tensor.
+            x: the tensor; or ``bytes`` (uint8), a ``memoryview``, an ``array.array``, or what else has the
+                buffer protocol.
             device: the server's device in whose memory the copy is.
             progress: called with each :class:`farcall.Progress` of the phase ``copy``, in bytes.
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from farcall._texts import count
 from farcall.errors import AccessDeniedError, CertificateError, ProtocolError, UsageError
 from farcall.rpc.channels import Accepted, Arrival, Listener
 from farcall.rpc.server._admission import Admission
@@ -315,7 +316,7 @@ class Supervisor:
             ("the server", limits.sessions, lambda session: True),
         ):
             if most and not self._room_among(counts, most):
-                return f"{who} has {most} sessions open, which is its limit; retry later"
+                return f"{who} has {count(most, 'session')} open, which is its limit; retry later"
         return None
 
     def _room_among(self, counts: Callable[[SessionRunner], bool], most: int) -> bool:

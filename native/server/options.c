@@ -15,6 +15,7 @@ enum { USAGE = 2, SECOND = 1000000000, DEFAULT_SESSIONS = 16, DEFAULT_MEMORY = 1
 static const char help[] =
     "usage: farcall-server [options]\n"
     "  --listen URL       tcp://HOST:PORT or unix:PATH [tcp://127.0.0.1:9090]; port 0: any that is free\n"
+    "  --mailbox FILE     serve a mailbox: a file that the client maps, too\n"
     "  --stdio            one session on standard input and output\n"
     "  --key WORD         that clients must name; not a secret\n"
     "  --token-file FILE  of `farcall token create`: only clients with one of its tokens get in\n"
@@ -64,15 +65,11 @@ typedef struct Option {
 } Option;
 
 static const Option options[] = {
-    {"--listen", TEXT, offsetof(FcOptions, listen)},
-    {"--stdio", FLAG, offsetof(FcOptions, stdio)},
-    {"--key", TEXT, offsetof(FcOptions, key)},
-    {"--token-file", TEXT, offsetof(FcOptions, token_file)},
-    {"--workpath", TEXT, offsetof(FcOptions, workpath)},
-    {"--insecure", FLAG, offsetof(FcOptions, insecure)},
-    {"--memory", SIZE, offsetof(FcOptions, memory)},
-    {"--packet", SIZE, offsetof(FcOptions, packet)},
-    {"--sessions", COUNT, offsetof(FcOptions, sessions)},
+    {"--listen", TEXT, offsetof(FcOptions, listen)},         {"--mailbox", TEXT, offsetof(FcOptions, mailbox)},
+    {"--stdio", FLAG, offsetof(FcOptions, stdio)},           {"--key", TEXT, offsetof(FcOptions, key)},
+    {"--token-file", TEXT, offsetof(FcOptions, token_file)}, {"--workpath", TEXT, offsetof(FcOptions, workpath)},
+    {"--insecure", FLAG, offsetof(FcOptions, insecure)},     {"--memory", SIZE, offsetof(FcOptions, memory)},
+    {"--packet", SIZE, offsetof(FcOptions, packet)},         {"--sessions", COUNT, offsetof(FcOptions, sessions)},
     {"--lease", SECONDS, offsetof(FcOptions, lease_ns)},
 };
 

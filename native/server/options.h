@@ -7,6 +7,7 @@
 
 typedef struct FcOptions {
   const char* listen;     /* tcp://HOST:PORT or unix:PATH */
+  const char* mailbox;    /* the file of a mailbox to serve, instead; NULL: none */
   bool stdio;             /* one session on standard input and output, instead */
   const char* key;        /* that clients must name */
   const char* token_file; /* NULL: every client may do everything */

@@ -6,6 +6,7 @@
 
 #include "server/server.h"
 #include "session/server/serve.h"
+#include "mailbox_relay.h"
 #include "numbers.h"
 
 static int echo(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
@@ -133,6 +134,8 @@ static int add(const char* name, TVMFFISafeCallType call) {
 }
 
 int farcall_server_setup(void) {
+  const char* place = getenv("FARCALL_TEST_RELAY");
+  if (place) exit(relay_mailbox(place)); /* the program is this relay then, not a server */
   bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
                add("test.call_back", call_back) == 0 && add("test.numbers", numbers) == 0 &&
                add("test.fill", fill_tensor) == 0 && add("test.add", add_numbers) == 0 && add("test.pid", pid) == 0 &&

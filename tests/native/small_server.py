@@ -31,7 +31,8 @@ FLAGS = [
     "-Wno-missing-field-initializers",
     "-Wno-format-truncation",
 ]
-FUNCTIONS = HERE / "functions.c"
+FUNCTIONS = [HERE / "functions.c", HERE / "mailbox_relay.c"]
+LONG = {"riscv64", "s390x"}  # machines of the slow tests
 
 
 def named(name: str) -> Machine:
@@ -41,7 +42,7 @@ def named(name: str) -> Machine:
 
 def compile_server(command: list[str], output: Path, *flags: str) -> Path:
     """Compile the server with the functions of the tests. Warnings and missing symbols are errors."""
-    things = [*server_sources(), FUNCTIONS]
+    things = [*server_sources(), *FUNCTIONS]
     built = subprocess.run(
         [*command, *FLAGS, *flags, *things, "-o", output], capture_output=True, text=True, check=False
     )
@@ -56,7 +57,7 @@ def _built(machine: Machine, shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         program = shared / f"small-server-{machine.name}"
         if not program.exists():
-            build_server(machine.target, output=program, sources=[FUNCTIONS])
+            build_server(machine.target, output=program, sources=FUNCTIONS)
         return program
 
 

@@ -18,9 +18,7 @@ from farcall.toolchain import MACHINES
 
 from ..waiting import SECONDS
 from ..wire.conftest import compiler
-from .small_server import compile_server, small_server
-
-LONG = {"riscv64", "s390x"}
+from .small_server import LONG, compile_server, small_server
 
 
 @pytest.fixture(

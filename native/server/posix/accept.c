@@ -15,7 +15,9 @@ static void store(uint8_t* to, uint64_t value, int size) {
 
 /* What does not fit into the connection's buffer is lost: a peer that takes nothing is not waited for. */
 static void tell(const FcPeer* peer, const void* data, size_t size) {
-  if (send(peer->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+  FcPart part = {(void*)data, size};
+  if (peer->channel) fc_channel_send(peer->channel, &part, 1, FC_AT_ONCE);
+  else if (send(peer->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
 }
 
 /* ---- leaving ---- */
@@ -35,13 +37,16 @@ static void tell_exception(const FcPeer* peer, const char* words) {
 }
 
 void fc_peer_drop(FcPeer* peer) {
-  close(peer->fd);
+  if (peer->channel) fc_channel_decref(peer->channel);
+  else close(peer->fd);
+  peer->channel = NULL;
   peer->state = FC_PEER_NONE;
 }
 
 void fc_peer_leave(FcPeer* peer, const char* words, int64_t now) {
   if (words) tell_exception(peer, words);
-  shutdown(peer->fd, SHUT_WR);
+  if (peer->channel) fc_channel_finish(peer->channel);
+  else shutdown(peer->fd, SHUT_WR);
   peer->state = FC_PEER_LEAVES;
   peer->until = now + LINGER_NS;
 }
@@ -131,7 +136,8 @@ static void begin(FcHost* host, FcPeer* peer, const fc_hello* hello, int64_t now
     return;
   }
   peer->until = hello->timeout_ns ? now + hello->timeout_ns : 0;
-  if (fc_worker_start(host, peer, now) != 0) refuse_with_error(peer, now);
+  if (peer->box) peer->state = FC_PEER_SERVED; /* this is its worker */
+  else if (fc_worker_start(host, peer, now) != 0) refuse_with_error(peer, now);
 }
 
 static const char* complaint(fc_handshake_status status) {
@@ -145,8 +151,11 @@ static const char* complaint(fc_handshake_status status) {
 
 void fc_peer_hear(FcHost* host, FcPeer* peer, int64_t now) {
   fc_hello hello;
-  ssize_t got = recv(peer->fd, peer->hello + peer->heard, peer->need - peer->heard, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  uint8_t* to = peer->hello + peer->heard;
+  size_t more = peer->need - peer->heard;
+  ptrdiff_t got =
+      peer->channel ? fc_channel_receive(peer->channel, to, more, peer->until) : recv(peer->fd, to, more, MSG_DONTWAIT);
+  if (got < 0 && !peer->channel && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
     fc_peer_drop(peer);
     return;

@@ -13,7 +13,7 @@
 #include "server/posix/host.h"
 
 static const int64_t second = 1000000000;
-enum { PENDING = 32, HANDSHAKE_SECONDS = 5, LOOK_NS = 250000000, PAUSE_NS = 50000000 };
+enum { PENDING = 32, LOOK_NS = 250000000, PAUSE_NS = 50000000 };
 
 static volatile sig_atomic_t asked_to_end;
 static void ask_to_end(int number) { asked_to_end = number; }
@@ -83,7 +83,7 @@ static bool accept_one(FcHost* host, int64_t now, int64_t* pause) {
   peer->fd = fd;
   peer->heard = 0;
   peer->need = 4;
-  peer->until = now + HANDSHAKE_SECONDS * second;
+  peer->until = now + FC_HANDSHAKE_SECONDS * second;
   return true;
 }
 
@@ -178,6 +178,37 @@ static void serve(FcHost* host, struct pollfd* polls, const sigset_t* waiting) {
   }
 }
 
+/* Waits for a signal, at most `ns`. False: it asked the program to end. */
+static bool pause_for(int64_t ns, const sigset_t* waiting) {
+  ppoll(NULL, 0, &(struct timespec){(time_t)(ns / second), (long)(ns % second)}, waiting);
+  return !asked_to_end;
+}
+
+/* One client after another. Each gets a worker at once, which reads the handshake. */
+static void serve_mailbox(FcHost* host, const sigset_t* waiting) {
+  FcPeer* peer = host->peers;
+  while (pause_for(0, waiting)) {
+    if (fc_mailbox_meet(host->box, fc_now_ns() + LOOK_NS) != 0) continue;
+    *peer = (FcPeer){.state = FC_PEER_SHAKES, .fd = -1, .box = host->box, .need = 4};
+    if (fc_worker_start(host, peer, fc_now_ns()) != 0) fc_session_complain();
+    while (peer->state == FC_PEER_SERVED && pause_for(LOOK_NS, waiting)) {
+      reap(host, fc_now_ns());
+      check(host, fc_now_ns());
+    }
+    if (peer->state != FC_PEER_SERVED) fc_peer_drop(peer);
+  }
+}
+
+static int open_mailbox(FcHost* host) {
+  host->local = true;
+  host->listener = -1;
+  host->box = fc_mailbox_open(host->options->mailbox, true);
+  if (!host->box) return -1;
+  printf("farcall-server: listening on mailbox:%s\n", host->options->mailbox);
+  fflush(stdout);
+  return 0;
+}
+
 /* Ends all sessions, and tells their clients why. */
 static void end(FcHost* host) {
   close(host->listener);
@@ -199,13 +230,16 @@ int fc_host_run(const FcOptions* options) {
   struct pollfd* polls = calloc(host.room + 1, sizeof *polls);
   int rc = -1;
   if (!host.peers || !polls) fc_error_no_memory();
-  else rc = fc_host_listen(&host);
+  else rc = options->mailbox ? open_mailbox(&host) : fc_host_listen(&host);
   if (rc == 0) {
     take_signals(&waiting);
-    serve(&host, polls, &waiting);
+    if (host.box) serve_mailbox(&host, &waiting);
+    else serve(&host, polls, &waiting);
     end(&host);
+    if (host.box) fc_mailbox_remove(host.box, options->mailbox);
     if (host.socket) unlink(host.socket);
   }
+  if (host.box) fc_mailbox_decref(host.box);
   fc_any_clear(&host.tokens.content);
   free(polls);
   free(host.peers);

@@ -9,8 +9,12 @@
 #include <sys/types.h>
 
 #include "server/session.h"
+#include "session/posix/mailbox.h"
 
-enum { FC_KEY_BYTES = 1024, FC_TOKEN_NAME = 64, FC_WORDS = 512 };
+enum { FC_KEY_BYTES = 1024, FC_TOKEN_NAME = 64, FC_WORDS = 512, FC_HANDSHAKE_SECONDS = 5 };
+/* Of a worker's status page: when its client wants the session to end, as `until` below. The worker of a mailbox writes
+ * it, because it reads the handshake itself. */
+enum { FC_PAGE_UNTIL = 3072 };
 
 typedef enum FcPeerState {
   FC_PEER_NONE,   /* the slot is free */
@@ -23,6 +27,8 @@ typedef enum FcPeerState {
 typedef struct FcPeer {
   FcPeerState state;
   int fd;
+  FcMailbox* box;     /* NULL: the connection is the descriptor */
+  FcChannel* channel; /* of the mailbox: in the worker, and in the host once the worker has ended */
   int64_t until; /* when the state must have ended; 0: whenever. Of a session, as its client asked for */
   /* the handshake */
   size_t heard, need;
@@ -49,6 +55,7 @@ typedef struct FcTokens {
 typedef struct FcHost {
   const FcOptions* options;
   FcTokens tokens;
+  FcMailbox* box; /* that is served in place of a listening socket; NULL: none */
   int listener;
   const char* socket; /* the file of a Unix socket; else NULL */
   bool local;         /* only this machine reaches it */

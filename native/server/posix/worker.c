@@ -34,14 +34,24 @@ static void reset_signals(void) {
   sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-_Noreturn static void work(const FcHost* host, const FcPeer* peer, pid_t parent) {
+/* The channel of a mailbox's session, after the handshake. NULL: there is no session, and the client knows why. */
+static FcChannel* shake(FcHost* host, FcPeer* peer) {
+  peer->channel = fc_mailbox_channel(peer->box);
+  peer->until = fc_now_ns() + FC_HANDSHAKE_SECONDS * second;
+  while (peer->channel && peer->state == FC_PEER_SHAKES) fc_peer_hear(host, peer, fc_now_ns());
+  if (peer->state != FC_PEER_SERVED) return NULL;
+  memcpy((uint8_t*)peer->page + FC_PAGE_UNTIL, &peer->until, sizeof peer->until);
+  return peer->channel;
+}
+
+_Noreturn static void work(FcHost* host, FcPeer* peer, pid_t parent) {
   setpgid(0, 0); /* what the session starts ends with it */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   reset_signals();
   close_others(host, peer);
-  FcChannel* channel = fc_channel_from_fds(peer->fd, peer->fd);
-  if (!channel) _exit(fc_session_complain());
+  FcChannel* channel = peer->box ? shake(host, peer) : fc_channel_from_fds(peer->fd, peer->fd);
+  if (!channel) _exit(peer->box ? 0 : fc_session_complain());
   channel->sending = peer->page;
   channel->traffic = (volatile uint64_t*)(peer->page + FC_PAGE_RECEIVED);
   peer->page[FC_PAGE_LISTENS] = 1;
@@ -126,6 +136,7 @@ void fc_worker_bury(FcPeer* peer, int status, int64_t now) {
   bool ended = peer->words[0] != 0, told = !ended && !explain(peer, status, now, words);
   const char* text = ended ? peer->words : told ? NULL : words;
   kill(-peer->pid, SIGKILL); /* what the session has started */
+  if (peer->box) peer->channel = fc_mailbox_channel(peer->box); /* goes on where the worker's stopped */
   if (text) fprintf(stderr, "farcall-server: a session ended: %s\n", text);
   /* Behind half a packet, another one would only be garbage. */
   fc_peer_leave(peer, peer->page[FC_PAGE_SENDING] ? NULL : text, now);
@@ -148,6 +159,8 @@ static bool lease_is_over(const FcHost* host, FcPeer* peer, int64_t now) {
 
 void fc_worker_check(const FcHost* host, FcPeer* peer, int64_t now) {
   if (peer->words[0]) return;
+  if (peer->box) peer->until = (int64_t)counter(peer, FC_PAGE_UNTIL);
+  if (peer->box && !peer->left && !fc_mailbox_is_shared(peer->box)) peer->left = now;
   if (fc_worker_is_silent(peer) && is_overdue(peer->given, PATIENCE_SECONDS * second, now)) {
     fc_worker_end(peer, "ProtocolError: the session was not begun within %d s", PATIENCE_SECONDS);
   } else if (peer->until && now >= peer->until) {

@@ -319,13 +319,14 @@ void fc_mailbox_interrupt(FcMailbox* box) {
   fc_word_wake(&box->header->entered);
 }
 
-/* ---- the channel of a session ---- */
-
-static bool peer_lives(const FcRings* rings) {
-  const FcMailbox* box = ((const MailboxChannel*)rings)->box;
+bool fc_mailbox_is_shared(const FcMailbox* box) {
   /* Another number: a new server has the mailbox, which does not know this session. */
   return peer_is_there(box) && fc_word_load(&box->header->offered) == box->session;
 }
+
+/* ---- the channel of a session ---- */
+
+static bool peer_lives(const FcRings* rings) { return fc_mailbox_is_shared(((const MailboxChannel*)rings)->box); }
 
 static ptrdiff_t mailbox_receive(FcChannel* base, void* to, size_t n, int64_t deadline) {
   return fc_rings_receive((FcRings*)base, to, n, deadline);

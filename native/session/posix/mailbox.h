@@ -24,6 +24,8 @@ void fc_mailbox_remove(FcMailbox* box, const char* path);
  *   -EBUSY         the deadline has passed while another client used it
  */
 int fc_mailbox_meet(FcMailbox* box, int64_t deadline);
+/* Whether the other side is in the session, too: it has not left it, and lives. */
+bool fc_mailbox_is_shared(const FcMailbox* box);
 /* Ends a wait of fc_mailbox_meet in another thread; further ones fail with -ECANCELED. */
 void fc_mailbox_interrupt(FcMailbox* box);
 /*

@@ -82,7 +82,7 @@ def test_a_channel_that_promises_nothing_is_not_trusted(install: Install) -> Non
     with pytest.raises(UsageError, match=r"in plain text\. Listen on tls://field:7"):
         check_exposure("radio://field:7", insecure=False)
     with pytest.raises(PermissionDeniedError, match="does not go on to radio://field:7"):
-        open_hop(Hop("radio://field:7"), Limits(relay="any"))
+        open_hop(Hop("radio://field:7"), Limits(relay="any"), {})
 
 
 def test_a_host_and_a_port_are_those_of_tcp_whatever_is_installed(install: Install) -> None:

@@ -116,7 +116,7 @@ def test_a_terminal_that_shows_no_lines_gets_plain_text(
     shown = on_a_terminal(listed, tmp_path, **environment)
     assert "\x1b" not in shown
     assert shown.isascii()
-    assert re.search(r"^backend  c     farcall ", shown, re.MULTILINE)
+    assert re.search(r"^backend +c +farcall ", shown, re.MULTILINE)
 
 
 def test_no_color_keeps_the_lines(tmp_path: Path, listed: list[str]) -> None:

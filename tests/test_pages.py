@@ -19,6 +19,7 @@ NAMES = (
     "environment",
     "compatibility",
     "operating",
+    "fastrpc",
     "spec/wire",
     "spec/artifact",
 )

@@ -58,6 +58,7 @@ _ROOMS = (
     "errors",
     "ffi",
     "graph",
+    "idl",
     "launch",
     "library",
     "rpc",
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from farcall import errors as errors
     from farcall import ffi as ffi
     from farcall import graph as graph
+    from farcall import idl as idl
     from farcall import launch as launch
     from farcall import library as library
     from farcall import rpc as rpc

@@ -26,6 +26,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineExceededError",
     "FarcallError",
+    "IdlError",
     "InvalidHandleError",
     "MissingDataError",
     "MissingExtraError",
@@ -38,6 +39,7 @@ __all__ = [
     "ResultError",
     "ServerBusyError",
     "SignatureError",
+    "StatusError",
     "ToolchainError",
     "UnsupportedOperatorError",
     "UsageError",
@@ -106,6 +108,25 @@ class UnsupportedOperatorError(ModelError):
 
 class BackendError(UsageError):
     """A backend is not installed, or the code that it generated breaks its contract."""
+
+
+class IdlError(UsageError):
+    """A file of the interface language is not valid.
+
+    The message shows the place, the line, and the cure.
+
+    Attributes:
+        path: of the file.
+        line: 1 is the first.
+        column: 1 is the first.
+    """
+
+    def __init__(self, message: str, path: str, line: int, column: int) -> None:
+        self.path, self.line, self.column = path, line, column
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.path, self.line, self.column)
 
 
 class ToolchainError(UsageError):
@@ -239,3 +260,18 @@ class MissingFunctionError(UsageError, AttributeError, KeyError):
     """
 
     __str__ = Exception.__str__  # a KeyError's would quote the message
+
+
+class StatusError(RemoteError):
+    """A method of an interface (:mod:`farcall.idl`) returned a status that is not 0.
+
+    Attributes:
+        status: the number. Those of the method's own are in its documentation.
+    """
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        self.status = status
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.status)

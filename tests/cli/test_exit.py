@@ -42,7 +42,7 @@ def test_every_error_of_a_session_has_a_code_that_says_so() -> None:
               and issubclass(kind, errors.RemoteError)}  # fmt: skip
     codes = {name: exit_code(getattr(errors, name)("x")) for name in remote}
     assert {name for name, code in codes.items() if code == 1} == {
-        "InvalidHandleError", "ProtocolError", "RemoteError", "WorkerCrashedError"
+        "InvalidHandleError", "ProtocolError", "RemoteError", "StatusError", "WorkerCrashedError"
     }  # fmt: skip
     assert codes["ConnectTimeoutError"] == 4
 

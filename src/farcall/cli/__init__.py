@@ -23,6 +23,7 @@ _COMMANDS = {
     "build": "Build an ONNX model into one file.",
     "run": "Run a model or an artifact on .npy files.",
     "inspect": "Show what an artifact, a library or a model is.",
+    "idl": "Compile an interface of FastRPC into stubs and skels.",
     "stubgen": "Write typed stubs of a library's functions.",
     "serve": "Offer this machine to sessions.",
     "ping": "See who answers at a URL, and how fast.",

@@ -55,6 +55,11 @@ int64_t (*fc_bare_clock)(void);
 bool (*fc_bare_entropy)(void* out, size_t size);
 
 int64_t fc_now_ns(void) { return fc_bare_clock ? fc_bare_clock() : 1; }
+
+void fc_sleep_ns(int64_t ns) {
+  for (int64_t end = fc_now_ns() + ns; fc_bare_clock && fc_now_ns() < end;) continue;
+}
+
 bool fc_entropy(void* out, size_t size) { return fc_bare_entropy && fc_bare_entropy(out, size); }
 
 int64_t fc_memory_bytes(bool available) { return (void)available, -1; }

@@ -84,6 +84,8 @@ void fc_watch_forks(void);
 
 /* Nanoseconds of a monotonic clock with an arbitrary start; never 0. */
 int64_t fc_now_ns(void);
+/* Waits; does nothing where time stands still. */
+void fc_sleep_ns(int64_t ns);
 /* Fills `out` with unpredictable random bytes. False when the system has none. */
 bool fc_entropy(void* out, size_t size);
 /* Bytes of memory of this machine, total or available; -1 when the system does not tell. */

@@ -94,6 +94,11 @@ int64_t fc_now_ns(void) {
   return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
+void fc_sleep_ns(int64_t ns) {
+  struct timespec left = {(time_t)(ns / SECOND), (long)(ns % SECOND)};
+  nanosleep(&left, NULL);
+}
+
 /* getentropy() gives at most 256 bytes per call. */
 bool fc_entropy(void* out, size_t size) {
   enum { AT_ONCE = 256 };

@@ -12,7 +12,7 @@ __attribute__((weak)) int farcall_server_setup(void) { return 0; }
 static int serve_standard_streams(const FcOptions* options) {
   FcChannel* channel = fc_channel_from_fds(0, 1);
   if (!channel) return -1;
-  int rc = fc_session_serve(channel, options, FC_SCOPE_ALL, "none", NULL);
+  int rc = fc_worker_serve(channel, options, &(FcClient){.rights = FC_SCOPE_ALL, .token = "none"});
   fc_channel_decref(channel);
   return rc;
 }

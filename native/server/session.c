@@ -3,26 +3,35 @@
 
 #include <stdio.h>
 
-/* The limits of one session. Memory for a packet grows with the bytes that have arrived. */
-enum {
-  CONTROL_BYTES = 1 << 16,
-  CALL_BYTES = 1 << 24,
-  COPY_BYTES = 1 << 28,
-  STRING_BYTES = 1 << 24,
-  VALUES = 1024,
-  TENSOR_BYTES = 1 << 28,
-  HANDLES = 1 << 16
-};
+enum { CONTROL_BYTES = 1 << 16, VALUES = 1024, HANDLES = 1 << 16 };
 
-const fc_wire_limits fc_session_limits = {CONTROL_BYTES, CALL_BYTES, COPY_BYTES,
-                                          STRING_BYTES,  VALUES,     FC_WIRE_MAX_NDIM};
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static const char* limits_text(char* out, size_t room) {
+/* Memory for a packet grows with the bytes that have arrived, and comes from the session's budget. With a largest
+ * packet, none is longer. */
+static fc_wire_limits limits_of(const FcOptions* options) {
+  uint64_t packet = options->packet ? options->packet : UINT64_MAX, share = options->memory / 4;
+  return (fc_wire_limits){.max_control = least(CONTROL_BYTES, packet),
+                          .max_call = least(share, packet),
+                          .max_payload = least(options->memory, packet),
+                          .max_string = least(share, packet),
+                          .max_args = VALUES,
+                          .max_ndim = FC_WIRE_MAX_NDIM};
+}
+
+static const char* print_limits(const FcOptions* options, const fc_wire_limits* limits, char* out, size_t room) {
   snprintf(out, room,
-           "{\"control_bytes\": %d, \"call_bytes\": %d, \"copy_bytes\": %d, \"string_bytes\": %d, \"values\": %d, "
-           "\"rank\": %d, \"tensor_bytes\": %d, \"handles\": %d}",
-           CONTROL_BYTES, CALL_BYTES, COPY_BYTES, STRING_BYTES, VALUES, FC_WIRE_MAX_NDIM, TENSOR_BYTES, HANDLES);
+           "{\"control_bytes\": %llu, \"call_bytes\": %llu, \"copy_bytes\": %llu, \"string_bytes\": %llu, "
+           "\"values\": %d, \"rank\": %d, \"tensor_bytes\": %llu, \"handles\": %d, \"memory_bytes\": %llu}",
+           (unsigned long long)limits->max_control, (unsigned long long)limits->max_call,
+           (unsigned long long)limits->max_payload, (unsigned long long)limits->max_string, VALUES, FC_WIRE_MAX_NDIM,
+           (unsigned long long)options->memory, HANDLES, (unsigned long long)options->memory);
   return out;
+}
+
+/* The feature `files` sends pieces of half a MiB, which a largest packet may forbid: then files travel whole. */
+static uint32_t offers_of(const FcOptions* options, const FcClient* client) {
+  return FC_OFFER_TRACE | (options->packet ? FC_OFFER_PACKETS : client->files ? FC_OFFER_FILES : 0);
 }
 
 static int run(FcServer* server) {
@@ -33,22 +42,25 @@ static int run(FcServer* server) {
   return rc;
 }
 
-int fc_session_serve(FcChannel* channel, const FcOptions* options, uint32_t rights, const char* token,
-                     volatile uint8_t* page) {
-  char text[256];
-  FcEndpoint* ep = fc_endpoint_new(channel, "the client", &fc_session_limits);
+int fc_session_serve(FcChannel* channel, const FcOptions* options, const FcClient* client) {
+  char text[320];
+  fc_wire_limits limits = limits_of(options);
+  FcEndpoint* ep = fc_endpoint_new(channel, "the client", &limits);
   if (!ep) return -1;
   FcSession session = {.options = options,
+                       .client = client,
                        .server = {.ep = ep,
                                   .policy = &fc_session_policy,
                                   .handles = {.limit = HANDLES, .random = fc_system_random},
-                                  .tensor_limit = TENSOR_BYTES,
-                                  .scopes = rights,
+                                  .tensor_limit = options->memory,
+                                  .scopes = client->rights,
                                   .waits = true,
-                                  .limits = limits_text(text, sizeof text),
-                                  .page = page}};
+                                  .offers = offers_of(options, client),
+                                  .limits = print_limits(options, &limits, text, sizeof text),
+                                  .watchdog = client->watchdog,
+                                  .page = client->page}};
   session.server.context = &session;
-  snprintf(session.server.token, sizeof session.server.token, "%s", token);
+  snprintf(session.server.token, sizeof session.server.token, "%s", client->token);
   int rc = run(&session.server);
   fc_server_clear(&session.server);
   fc_endpoint_decref(ep);

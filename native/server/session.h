@@ -5,11 +5,6 @@
 #include "server/options.h"
 #include "session/server/serve.h"
 
-typedef struct FcSession {
-  const FcOptions* options;
-  FcServer server;
-} FcSession;
-
 /* A function that the server itself offers to clients. Its `self` is the FcSession. */
 typedef struct FcServed {
   const char* name;
@@ -17,20 +12,34 @@ typedef struct FcServed {
   int8_t naming; /* index of the argument that names the function that it returns; -1: it returns none */
 } FcServed;
 
-/* Tables of them, one for each file that defines some; each ends with an entry without a name. */
-extern const FcServed fc_served_registry[]; /* server/policy.c */
+/* What a session is served with; the program decides it before the session begins. */
+typedef struct FcClient {
+  uint32_t rights;             /* FC_SCOPE_* */
+  const char* token;           /* the name of the client's token; "none" */
+  volatile uint8_t* page;      /* the status page; NULL: nobody reads one */
+  const FcWatchdog* watchdog;  /* for deadlines; NULL: none are offered */
+  const FcServed* files;       /* the functions of files; NULL: the session has no folder */
+  void* folder;                /* their state */
+} FcClient;
 
-/* The limits of every session. */
-extern const fc_wire_limits fc_session_limits;
+typedef struct FcSession {
+  const FcOptions* options;
+  const FcClient* client;
+  FcServer server;
+} FcSession;
+
+/* Tables of such functions, one for each file that defines some; each ends with an entry without a name. */
+extern const FcServed fc_served_timing[];  /* server/timing.c */
+extern const FcServed fc_served_modules[]; /* server/modules.c */
+
 /* What decides about a session; its context is the FcSession. */
 extern const FcPolicy fc_session_policy;
 
-/*
- * Serves one session to its end. `rights` are FC_SCOPE_*, `token` is the name of the client's token, and `page` the
- * status page (NULL: nobody reads one). 0: the client ended it in good order; -1 with an error.
- */
-int fc_session_serve(FcChannel* channel, const FcOptions* options, uint32_t rights, const char* token,
-                     volatile uint8_t* page);
+/* A registered function that clients may call; new reference, NULL: there is none. */
+TVMFFIObject* fc_session_export(TVMFFIByteArray name);
+
+/* Serves one session to its end. 0: the client ended it in good order; -1 with an error. */
+int fc_session_serve(FcChannel* channel, const FcOptions* options, const FcClient* client);
 
 /* Writes the error of the thread's slot to stderr. Returns the exit status of the program, 1. */
 int fc_session_complain(void);

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from farcall.launch import build_server
-from farcall.launch._server_build import server_sources
+from farcall.launch._server_build import BUDGET, server_sources
 from farcall.toolchain import MACHINES, Machine
 
 HERE = Path(__file__).parent
@@ -42,9 +42,12 @@ def named(name: str) -> Machine:
 
 def compile_server(command: list[str], output: Path, *flags: str) -> Path:
     """Compile the server with the functions of the tests. Warnings and missing symbols are errors."""
-    things = [*server_sources(), *FUNCTIONS]
+    things = [*server_sources(), *FUNCTIONS, *BUDGET]
     built = subprocess.run(
-        [*command, *FLAGS, *flags, *things, "-o", output], capture_output=True, text=True, check=False
+        [*command, *FLAGS, *flags, *things, "-o", output],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert built.returncode == 0, built.stderr[-3000:]
     return output

@@ -52,7 +52,7 @@ def test_calls(session: Session) -> None:
 
 
 def test_what_it_offers(session: Session) -> None:
-    assert session.features == {"promises", "callbacks"}
+    assert session.features == {"promises", "callbacks", "trace"}
     assert session.server_limits["tensor_bytes"] == 1 << 28
     for name in ("ffi.ModuleLoadFromFile", "farcall.rpc.deadline", "test.missing"):
         with pytest.raises(AttributeError, match=name):

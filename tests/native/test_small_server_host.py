@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import farcall as fc
 from farcall.errors import (
     AccessDeniedError,
     ConnectError,
     ConnectionLostError,
+    DeadlineExceededError,
     PermissionDeniedError,
+    RemoteError,
     ServerBusyError,
+    UsageError,
     WorkerCrashedError,
 )
 from farcall.rpc import Session, connect
 from farcall.rpc.tokens import TokenFile
 from farcall.toolchain import MACHINES
 
+from ..abuse.drivers import within
 from ..rpc.peers import Peer
 from ..waiting import SECONDS
 from .small_server import named, running, small_server
@@ -184,3 +192,132 @@ def test_nobody_listens_any_more(program: list[str]) -> None:
         pass
     with pytest.raises(ConnectError), opened(url):
         pass
+
+
+# ---- what a session has
+
+
+@pytest.fixture(scope="module")
+def full(program: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL and the workpath of a server with files and a small budget."""
+    folder = tmp_path_factory.mktemp("work")
+    with running(program, "--workpath", str(folder), "--memory", "64M") as (_, url):
+        yield url, folder
+
+
+def test_hello_says_what_it_has(full: tuple[str, Path]) -> None:
+    with opened(full[0]) as session:
+        assert session.features == {"promises", "callbacks", "trace", "deadlines", "files"}
+        assert session.server_limits["memory_bytes"] == 64 << 20
+        assert {"test.add", "test.echo"} <= set(session.function_names())
+
+
+def test_files(full: tuple[str, Path]) -> None:
+    url, folder = full
+    data = os.urandom(1 << 20)
+    with opened(url) as session:
+        session.upload(data, "a.bin")
+        session.upload(b"small", "b.bin")
+        assert session.download("a.bin") == data
+        assert session.get_function("tvm.rpc.server.listdir")("") == "a.bin,b.bin"
+        session.get_function("tvm.rpc.server.remove")("b.bin")
+        for name in ("../x", "/etc/passwd", "a/b", "~root", "", ".hidden", "x" * 256):
+            with pytest.raises(UsageError, match="plain name"):
+                session.upload(b"x", name)
+        with pytest.raises(FileNotFoundError, match=r"no file 'b\.bin'"):
+            session.download("b.bin")
+        (pid,) = {session.get_function("test.pid")()}
+        (folder / f"session-{pid}" / "link").symlink_to("/etc/passwd")
+        with pytest.raises(FileNotFoundError, match="no file 'link'"):
+            session.download("link")
+        with pytest.raises(MemoryError, match="the limit is 67108864"):
+            session.upload(bytes(64 << 20), "c.bin")
+    with opened(url) as session:  # the content is known: its bytes are not sent again
+        session.upload(data, "other.bin")
+        assert session.download("other.bin") == data
+        assert session.get_function("tvm.rpc.server.listdir")("") == "other.bin"
+
+
+def test_folders_end_with_their_sessions(full: tuple[str, Path]) -> None:
+    url, folder = full
+    with opened(url) as session:
+        session.upload(b"x", "a.bin")
+        with pytest.raises(WorkerCrashedError):
+            session.get_function("test.segfault")()
+    assert within(SECONDS, lambda: not list(folder.glob("session-*")))
+
+
+def test_a_budget_is_kept(full: tuple[str, Path]) -> None:
+    with opened(full[0]) as session:
+        allocate, held = session.get_function("test.allocate"), []
+        with pytest.raises(MemoryError):
+            for _ in range(100):
+                held.append(session.empty((1 << 20,), "uint8"))
+        assert 50 < len(held) < 64
+        assert not allocate(16 << 20)
+        del held
+        assert allocate(16 << 20)
+        assert not allocate(65 << 20)
+        assert session.get_function("test.add")(1, 2) == 3
+
+
+def test_deadlines(full: tuple[str, Path]) -> None:
+    with opened(full[0]) as session:
+        late = pytest.raises(DeadlineExceededError, match=r"`test\.spin` did not end")
+        with late, fc.deadline(0.2):
+            session.get_function("test.spin")()
+
+
+def test_the_system_library_and_its_times(full: tuple[str, Path]) -> None:
+    with opened(full[0]) as session:
+        library = session.get_function("ffi.SystemLib")()
+        x = session.tensor(np.ones(4, "float32"))
+        library["lib_twice"](x)
+        np.testing.assert_array_equal(x.numpy(), np.full(4, 2, "float32"))
+        times = library.benchmark("lib_twice", x, number=2, repeat=3, min_repeat_ms=0)
+        assert len(times.results) == 3 and min(times.results) >= 0
+
+
+def test_a_trace_shows_its_spans(full: tuple[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    with opened(full[0]) as session, fc.trace(file):
+        session.get_function("test.add")(1, 2)
+    events = json.loads(file.read_text())["traceEvents"]
+    assert any(event.get("name") == "test.add" and event.get("cat") == "compute" for event in events)
+
+
+def test_a_packet_of_fixed_size(program: list[str]) -> None:
+    x = np.random.default_rng(0).random(100_000, dtype="float32")
+    with running(program, "--packet", "4K") as (_, url), opened(url) as session:
+        assert "packets" in session.features
+        np.testing.assert_array_equal(session.tensor(x).numpy(), x)
+        with pytest.raises(RemoteError, match="packet length out of bounds"):
+            session.get_function("test.echo")(bytes(8192))
+
+
+# ---- TVM's own client
+
+
+def test_a_client_of_tvm(full: tuple[str, Path]) -> None:
+    pytest.importorskip("tvm")
+    script = Path(__file__).with_name("tvm_small.py")
+    host, _, port = full[0].removeprefix("tcp://").partition(":")
+    done = subprocess.run(
+        [sys.executable, script, host, port], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.stdout.endswith("all is well\n"), done.stdout + done.stderr
+
+
+def test_a_client_of_tvm_sends_pieces(program: list[str]) -> None:
+    pytest.importorskip("tvm")
+    script = Path(__file__).with_name("tvm_small.py")
+    with running(program, "--packet", "4K") as (_, url):
+        host, _, port = url.removeprefix("tcp://").partition(":")
+        done = subprocess.run(
+            [sys.executable, script, host, port, "copies"],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert done.stdout.endswith("all is well\n"), done.stdout + done.stderr

@@ -17,9 +17,13 @@ static const FcNumber packets[] = {{"init_server", FC_WIRE_INIT_SERVER},
                                    {"get_current_stream", FC_WIRE_DEV_GET_CURRENT_STREAM},
                                    {NULL, 0}};
 
-static const FcNumber peer[] = {{"farcall", FC_PEER_FARCALL},       {"callbacks", FC_PEER_CALLBACKS},
-                                {"promises", FC_PEER_PROMISES},     {"deadlines", FC_PEER_DEADLINES},
-                                {"behind_tvm", FC_PEER_BEHIND_TVM}, {NULL, 0}};
+static const FcNumber peer[] = {{"farcall", FC_PEER_FARCALL},
+                                {"callbacks", FC_PEER_CALLBACKS},
+                                {"promises", FC_PEER_PROMISES},
+                                {"deadlines", FC_PEER_DEADLINES},
+                                {"behind_tvm", FC_PEER_BEHIND_TVM},
+                                {"packets", FC_PEER_PACKETS},
+                                {NULL, 0}};
 
 static const FcNumber handshake[] = {{"magic", FC_HANDSHAKE_MAGIC},
                                      {"duplicate", FC_HANDSHAKE_DUPLICATE},

@@ -144,7 +144,7 @@ static void reap(FcHost* host, int64_t now) {
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
     for (uint32_t i = 0; i < host->room; ++i) {
       FcPeer* peer = &host->peers[i];
-      if (peer->state == FC_PEER_SERVED && peer->pid == pid) fc_worker_bury(peer, status, now);
+      if (peer->state == FC_PEER_SERVED && peer->pid == pid) fc_worker_bury(host, peer, status, now);
     }
   }
 }
@@ -217,7 +217,7 @@ static void end(FcHost* host) {
     int status;
     if (peer->state == FC_PEER_SERVED) {
       fc_worker_end(peer, "ConnectionLostError: the server is shutting down");
-      if (waitpid(peer->pid, &status, 0) == peer->pid) fc_worker_bury(peer, status, fc_now_ns());
+      if (waitpid(peer->pid, &status, 0) == peer->pid) fc_worker_bury(host, peer, status, fc_now_ns());
     }
     if (peer->state != FC_PEER_NONE) fc_peer_drop(peer);
   }

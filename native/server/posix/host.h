@@ -81,12 +81,14 @@ void fc_peer_drop(FcPeer* peer);
 
 /* ---- server/posix/worker.c ---- */
 
+/* Serves one session in this process, within the budget of the options, and with a folder for its files. */
+int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* client);
 /* Forks the worker of a session. -1 with an error. */
 int fc_worker_start(FcHost* host, FcPeer* peer, int64_t now);
 /* Ends a session; the first reason stays. */
 void fc_worker_end(FcPeer* peer, const char* format, ...) FC_PRINTF(2, 3);
 /* After the worker has ended: tells the client why. */
-void fc_worker_bury(FcPeer* peer, int status, int64_t now);
+void fc_worker_bury(const FcHost* host, FcPeer* peer, int status, int64_t now);
 /* Ends the session if its time is over. */
 void fc_worker_check(const FcHost* host, FcPeer* peer, int64_t now);
 /* The first bytes of a session have not come for so long that it may be ended for another one. */

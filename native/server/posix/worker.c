@@ -9,8 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "server/budget.h"
+#include "server/posix/files.h"
 #include "server/posix/host.h"
 #include "session/posix/channels.h"
+#include "session/posix/watchdog.h"
 
 static const int64_t second = 1000000000;
 enum { PATIENCE_SECONDS = 5, ABANDONED_SECONDS = 10 };
@@ -34,6 +37,20 @@ static void reset_signals(void) {
   sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* client) {
+  FcFolder folder;
+  if (options->workpath && fc_folder_open(&folder, options, client->token) != 0) return -1;
+  if (options->workpath) {
+    client->files = fc_served_files;
+    client->folder = &folder;
+  }
+  fc_budget_limit(fc_budget_used() + options->memory);
+  int rc = fc_session_serve(channel, options, client);
+  fc_budget_limit(UINT64_MAX);
+  if (options->workpath) fc_folder_close(&folder);
+  return rc;
+}
+
 /* The channel of a mailbox's session, after the handshake. NULL: there is no session, and the client knows why. */
 static FcChannel* shake(FcHost* host, FcPeer* peer) {
   peer->channel = fc_mailbox_channel(peer->box);
@@ -55,8 +72,11 @@ _Noreturn static void work(FcHost* host, FcPeer* peer, pid_t parent) {
   channel->sending = peer->page;
   channel->traffic = (volatile uint64_t*)(peer->page + FC_PAGE_RECEIVED);
   peer->page[FC_PAGE_LISTENS] = 1;
-  const char* token = peer->token[0] ? peer->token : "none";
-  if (fc_session_serve(channel, host->options, peer->rights, token, peer->page) != 0) fc_session_complain();
+  FcClient client = {.rights = peer->rights,
+                     .token = peer->token[0] ? peer->token : "none",
+                     .page = peer->page,
+                     .watchdog = &fc_timer_watchdog};
+  if (fc_worker_serve(channel, host->options, &client) != 0) fc_session_complain();
   fflush(NULL);
   _exit(0); /* an error has been told to the client */
 }
@@ -131,11 +151,12 @@ static bool explain(const FcPeer* peer, int status, int64_t now, char out[FC_WOR
   return true;
 }
 
-void fc_worker_bury(FcPeer* peer, int status, int64_t now) {
+void fc_worker_bury(const FcHost* host, FcPeer* peer, int status, int64_t now) {
   char words[FC_WORDS];
   bool ended = peer->words[0] != 0, told = !ended && !explain(peer, status, now, words);
   const char* text = ended ? peer->words : told ? NULL : words;
   kill(-peer->pid, SIGKILL); /* what the session has started */
+  if (host->options->workpath) fc_folder_remove(host->options->workpath, peer->pid);
   if (peer->box) peer->channel = fc_mailbox_channel(peer->box); /* goes on where the worker's stopped */
   if (text) fprintf(stderr, "farcall-server: a session ended: %s\n", text);
   /* Behind half a packet, another one would only be garbage. */

@@ -9,6 +9,8 @@
 
 /* The features that the server offers beyond TVM's protocol. */
 enum { FC_PEER_FARCALL = 1, FC_PEER_CALLBACKS = 2, FC_PEER_PROMISES = 4, FC_PEER_DEADLINES = 8 };
+/* The server takes packets up to a size that it tells (docs/spec/wire.md, feature `packets`). */
+enum { FC_PEER_PACKETS = 32 };
 /* A TVM server is among the hops: it treats the byte_offset of a copy as 0 (facts A.10). */
 enum { FC_PEER_BEHIND_TVM = 16 };
 

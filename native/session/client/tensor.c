@@ -137,7 +137,7 @@ static int ask_max_packet(FcEndpoint* ep) {
   FcClient* client = ep->client;
   uint64_t handle = 0;
   if (client->asked_max_packet) return 0;
-  if (!(client->features & FC_PEER_FARCALL)) {
+  if (!(client->features & FC_PEER_FARCALL) || client->features & FC_PEER_PACKETS) {
     if (fc_remote_lookup(ep, name, &handle) < 0) return -1;
     fc_wire_packet reply, call = {.code = FC_WIRE_CALL_FUNC, .handle = handle};
     if (handle && fc_remote_request(ep, &call, name, &reply) < 0) return -1;

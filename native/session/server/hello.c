@@ -5,8 +5,8 @@
 
 #include "session/server/serve.h"
 
-const char* const fc_offer_names[] = {"trace", "debug", "files", "spans",
-                                      NULL}; /* in the order of the bits of FC_OFFER_* */
+const char* const fc_offer_names[] = {"trace", "debug",   "files",
+                                      "spans", "packets", NULL}; /* in the order of the bits of FC_OFFER_* */
 
 /* Lists "promises" and the optional features. */
 static void list_features(const FcServer* server, char* out, size_t room) {

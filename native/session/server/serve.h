@@ -117,7 +117,7 @@ bool fc_scope_is_listed(TVMFFIByteArray name, uint32_t* scope);
 uint32_t fc_scope_of(TVMFFIByteArray name);
 
 /* Features that the host adds to a server: by functions that it exports, and spans by its policy. */
-enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4, FC_OFFER_SPANS = 8 };
+enum { FC_OFFER_TRACE = 1, FC_OFFER_DEBUG = 2, FC_OFFER_FILES = 4, FC_OFFER_SPANS = 8, FC_OFFER_PACKETS = 16 };
 extern const char* const fc_offer_names[]; /* in the order of the bits; NULL ends them */
 
 /* ---- the status page, which the supervisor reads when this worker has died: offsets of its fields ---- */

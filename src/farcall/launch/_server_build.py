@@ -28,7 +28,10 @@ _FLAGS = (
     "-fno-asynchronous-unwind-tables",
     "-w",
 )
-_LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none")
+# The functions of the allocator that native/server/budget.c stands in for.
+_ALLOCATOR = ("malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign")
+BUDGET = tuple(f"-Wl,--wrap={name}" for name in _ALLOCATOR)
+_LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none", *BUDGET)
 _INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
 
 

@@ -47,6 +47,7 @@ _numbers = itertools.count(1)  # of this process's sessions, in its logs
 # Features of the peer that change the endpoint's behaviour: FC_PEER_* of native/session/client/remote.h.
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
 _GET_GLOBAL_FUNC, _SPAN = _core.PACKETS["get_global_func"], "farcall.rpc.span"
+_PEER_PACKETS = _core.PEER["packets"]
 _PEER_FEATURES = {name: _core.PEER[name] for name in ("callbacks", "promises", "deadlines")}
 
 
@@ -129,7 +130,7 @@ class Session:
             raise ConnectError(f"{self.url}: its hello is not a JSON object: {answer[:80]!r}") from None
         self._over = heartbeat.keep(self._endpoint, self.server_limits.get("lease_seconds"))
         bits = sum(bit for name, bit in _PEER_FEATURES.items() if name in self.features)
-        bits |= _PEER_BEHIND_TVM * self._behind_tvm
+        bits |= _PEER_BEHIND_TVM * self._behind_tvm | _PEER_PACKETS * ("packets" in self.features)
         values = self.server_limits.get("values")
         # A call with a promise also sends the promise's id and the function.
         args_max = values - 2 if isinstance(values, int) and 2 < values < 1 << 31 else 0

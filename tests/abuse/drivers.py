@@ -152,7 +152,9 @@ def small() -> Driver:
     """``farcall-server``, the small server."""
     from farcall.launch import build_server
 
-    program = build_server("x86_64", sources=[ROOT / "tests/native/functions.c"])
+    from ..native.small_server import FUNCTIONS
+
+    program = build_server("x86_64", sources=FUNCTIONS)
     return Driver([str(program), "--listen", "tcp://127.0.0.1:0", "--key", KEY, "--lease", str(LEASE)])
 
 

@@ -24,6 +24,7 @@ from farcall.artifact._region_code import check_code
 from farcall.artifact._region_entry import RegionEntry, region_function
 from farcall.errors import BackendError, ToolchainError
 from farcall.library._elf import MACHINES, Elf
+from farcall.library._image import check_image
 from farcall.library._manifest import (
     DIGEST_SECTION,
     DIGEST_SIZE,
@@ -175,6 +176,7 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
             f"{compiler} makes code for {made}, not for {target}; "
             "set CC to a compiler for that target, or unset it to take ziglang's"
         )
+    check_image(elf.data, elf.what, target)
     exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
     for region in regions:
         if _PREFIX + region.name not in exported:

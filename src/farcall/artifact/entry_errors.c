@@ -2,6 +2,9 @@
 
 FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
+/* With a runtime, the entries make no object with a deleter of their own: the library may be unloaded after its calls. */
+FARCALL_VISIBLE const char __farcall_unloads = 1;
+
 /* Marks an artifact, so that the loader notices when its manifest was stripped: farcall/library/_manifest.py. */
 __attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
 

@@ -10,6 +10,7 @@ from farcall.cpp._builder import build_job
 from farcall.cpp._job import Flags, Job, Unit, check_backend
 from farcall.cpp._sources import as_functions, as_list, file_units
 from farcall.errors import ArtifactError
+from farcall.toolchain import Target
 
 if TYPE_CHECKING:
     from farcall._progress import Report
@@ -35,6 +36,7 @@ def build_inline(
     embed_cubin: Mapping[str, bytes] | None = None,
     backend: str | None = None,
     output: str | None = None,
+    target: str | Target | None = None,
     progress: Report | None = None,
 ) -> str:
     """Build a kernel library from source text, without loading it.
@@ -61,6 +63,8 @@ def build_inline(
         backend: ``"cuda"`` or None.
         output: the name of the file in the build directory; with ``.o``, an object file. Default: a name with
             the hash of the library's contents.
+        target: the machine to build for, such as ``hexagon-linux-musl`` (see :meth:`farcall.Plan.build`);
+            None: this machine. Where there is no dynamic loader, kernels are in C: see docs/spec/image.md.
         progress: called with each :class:`farcall.Progress` of the phases ``compile`` and ``link``; not
             called if the library is in the cache.
 
@@ -81,7 +85,10 @@ def build_inline(
         units.append(Unit(f"{name}.cu", "cuda", cuda, {} if cpp else table))
     flags = Flags.of(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     return build_job(
-        Job(name, tuple(units), flags, dict(embed_cubin or {})), build_directory, output, progress
+        Job(name, tuple(units), flags, dict(embed_cubin or {}), _target(target)),
+        build_directory,
+        output,
+        progress,
     )
 
 
@@ -145,6 +152,7 @@ def build(
     build_directory: _Folder = None,
     backend: str | None = None,
     output: str | None = None,
+    target: str | Target | None = None,
     progress: Report | None = None,
 ) -> str:
     """Build a kernel library from files, without loading it.
@@ -171,7 +179,8 @@ def build(
     check_backend(backend)
     units = file_units(sources) + file_units(cpp_files, "c++") + file_units(cuda_files, "cuda")
     flags = Flags.of(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-    return build_job(Job(name, tuple(units), flags), build_directory, output, progress)
+    job = Job(name, tuple(units), flags, target=_target(target))
+    return build_job(job, build_directory, output, progress)
 
 
 def load(
@@ -216,6 +225,10 @@ def load(
         progress=progress,
     )
     return _load(path)
+
+
+def _target(target: str | Target | None) -> Target | None:
+    return None if target is None else Target.parse(target)
 
 
 def _load(path: str) -> Module:

@@ -17,6 +17,7 @@ from farcall.cpp._job import C_FLAGS, CPP_FLAGS, LINK_FLAGS, Job, Unit
 from farcall.cpp._sources import exports, undeclared
 from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
 from farcall.errors import ToolchainError, UsageError
+from farcall.library._image import check_image
 from farcall.toolchain import Compiler, Target, assemble, cache_folder, find_compiler, include_dir
 from farcall.toolchain._build import linking, run_jobs
 from farcall.toolchain._room import room_to
@@ -74,7 +75,7 @@ class _Builder:
 
     def __init__(self, job: Job, folder: Path, key: str, progress: Report | None) -> None:
         self.job, self.folder, self.key, self.progress = job, folder, key, progress
-        self.target = Target(Target.host().triple)  # the baseline CPU: machines may share a cache
+        self.target = job.target or Target(Target.host().triple)
 
     def build(self, stamp: Path, suffix: str) -> Path:
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".build-") as name:
@@ -84,6 +85,8 @@ class _Builder:
             objects += [self._cubin(name, data, work) for name, data in sorted(self.job.cubins.items())]
             new = work / f"new{suffix}"
             self._link(objects, new, relocatable=suffix == ".o")
+            if self.job.target and suffix == ".so":
+                check_image(new.read_bytes(), repr(self.job.name), self.target)
             digest = file_digest(new)
             library = self.folder / f"{self.job.name}-{digest[:32]}{suffix}"
             new.replace(library)
@@ -144,7 +147,8 @@ class _Builder:
             compiler, flags = cuda_compiler(), ["-Xlinker", "-Bsymbolic"]
             kind = ["-shared", *flags]
         else:
-            compiler = find_compiler(self.target, "c++")
+            linker = "c++" if "c++" in self.job.languages or not self.job.target else "c"
+            compiler = find_compiler(self.target, linker)
             undefined = ["-Wl,-z,undefs"] if compiler.family == "zig" else []  # the runtime supplies TVMFFI*
             kind = [*compiler.target_flags(self.target), *LINK_FLAGS, *undefined]
         if relocatable:

@@ -11,7 +11,7 @@ from pathlib import Path
 from farcall._files import unusable
 from farcall.cpp._cuda import cuda_identity
 from farcall.errors import UsageError
-from farcall.toolchain import compiler_identity, content_key
+from farcall.toolchain import Target, compiler_identity, content_key
 
 CPP_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden")
 C_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
@@ -84,6 +84,7 @@ class Job:
     units: tuple[Unit, ...]
     flags: Flags
     cubins: Mapping[str, bytes] = field(default_factory=dict)
+    target: Target | None = None  # None: this machine, with the baseline CPU: machines may share a cache
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -92,6 +93,10 @@ class Job:
             )
         if not self.units:
             raise UsageError(f"library {self.name!r} has no sources; give at least one")
+        if self.target and "cuda" in self.languages:
+            raise UsageError(
+                f"target {str(self.target)!r}: nvcc builds for this machine only; leave CUDA out"
+            )
         for name in self.cubins:
             if not name.isidentifier():
                 raise UsageError(f"embed_cubin: {name!r} cannot be part of a symbol; use an identifier")
@@ -107,6 +112,8 @@ class Job:
 
     def _parts(self) -> Iterator[str | bytes]:
         yield from ("farcall.cpp 1", self.name, compiler_identity("c++"))
+        if self.target:
+            yield f"target {self.target}"
         if "c" in self.languages:
             yield compiler_identity("c")
         if "cuda" in self.languages:

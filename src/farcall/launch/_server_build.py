@@ -9,8 +9,15 @@ from pathlib import Path
 
 from farcall._files import check_folder, write_beside
 from farcall._progress import Phase, Report
-from farcall.errors import ToolchainError
-from farcall.toolchain import Compiler, Target, content_key, include_dir, static_target, zig_compiler
+from farcall.toolchain import (
+    Compiler,
+    Target,
+    content_key,
+    include_dir,
+    native_dir,
+    static_target,
+    zig_compiler,
+)
 from farcall.toolchain._build import linking
 from farcall.toolchain._cache import cached
 from farcall.toolchain._room import room_to
@@ -33,19 +40,6 @@ _ALLOCATOR = ("malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_mem
 BUDGET = tuple(f"-Wl,--wrap={name}" for name in _ALLOCATOR)
 _LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none", *BUDGET)
 _INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
-
-
-def native_dir() -> Path:
-    """The folder of the server's sources, whose rooms are its subfolders.
-
-    Raises:
-        ToolchainError: they are missing, since the installation is broken.
-    """
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_native", package.parents[1] / "native"):  # in a wheel, in a checkout
-        if (folder / "server" / "sources.txt").is_file():
-            return folder
-    raise ToolchainError(f"the server's sources are not in {package / '_native'}; install farcall again")
 
 
 def server_sources() -> list[Path]:

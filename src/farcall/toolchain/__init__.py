@@ -9,6 +9,7 @@ from farcall.toolchain._build import (
     compile_sources,
     include_dir,
     link_shared,
+    native_dir,
 )
 from farcall.toolchain._cache import cache_folder, content_key
 from farcall.toolchain._compiler import Compiler, compiler_identity, find_compiler, zig_compiler
@@ -33,6 +34,7 @@ __all__ = [
     "include_dir",
     "link_shared",
     "machine_of",
+    "native_dir",
     "static_target",
     "zig_compiler",
 ]

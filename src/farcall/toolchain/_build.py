@@ -62,6 +62,19 @@ def include_dir() -> Path:
     raise ToolchainError(f"farcall's headers are not in {package / 'include'}; install farcall again")
 
 
+def native_dir() -> Path:
+    """The folder of the sources of the small server, whose rooms are its subfolders.
+
+    Raises:
+        ToolchainError: they are missing, since the installation is broken.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_native", package.parents[1] / "native"):  # in a wheel, in a checkout
+        if (folder / "server" / "sources.txt").is_file():
+            return folder
+    raise ToolchainError(f"the server's sources are not in {package / '_native'}; install farcall again")
+
+
 def compile_sources(
     compiler: Compiler, target: Target, sources: Sequence[Source], progress: Report | None = None
 ) -> list[Path]:

@@ -22,6 +22,11 @@ _ARCH_NAMES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "i686": "
 
 _BIG_ENDIAN = {"s390x", "powerpc64", "powerpc", "mips", "mips64", "sparc64", "armeb", "aarch64_be", "m68k"}
 
+# Machines whose programs are static: only farcall's server loads libraries there (docs/spec/image.md).
+_WITHOUT_LOADER = {"hexagon"}
+# The CPU of a target that names none: compilers would take one that no emulator knows.
+_DEFAULT_CPU = {"hexagon": "hexagonv67"}
+
 # Flags of /proc/cpuinfo that a level needs beyond the level before it (x86-64 psABI, 3.1.1, table 3.1;
 # Linux spells LZCNT `abm`, and SSE3 `pni`). farcall never chooses v4 automatically: its wide registers lower
 # the clock of many CPUs, so a user must ask for it.
@@ -57,6 +62,11 @@ class Target:
         return self.arch in _BIG_ENDIAN
 
     @property
+    def has_loader(self) -> bool:
+        """Whether a dynamic linker may load libraries there."""
+        return self.arch not in _WITHOUT_LOADER
+
+    @property
     def is_host(self) -> bool:
         """Whether a process on this machine can run code for this target."""
         return self.triple == host_triple()
@@ -86,7 +96,8 @@ class Target:
                 f"target {text!r}: expected arch-linux-abi or arch-linux-abi:cpu; "
                 'try "aarch64-linux-musl", "x86_64-linux-gnu:x86-64-v3" or "host"'
             )
-        return cls("-".join([_ARCH_NAMES.get(parts[0], parts[0]), *parts[1:]]), cpu)
+        arch = _ARCH_NAMES.get(parts[0], parts[0])
+        return cls("-".join([arch, *parts[1:]]), cpu or _DEFAULT_CPU.get(arch, ""))
 
 
 @functools.cache

@@ -89,9 +89,9 @@ def tvm(calls: int) -> Iterator[Ask]:
 class Limits:
     """The compiled C programs that only move the bytes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *names: str) -> None:
         self._folder = folder
-        for name in ("rpc_limits", "shm_limits"):
+        for name in names or ("rpc_limits", "shm_limits"):
             flags = ["-O2", str(HERE / f"{name}.c"), "-o", name]
             find_compiler().run(flags, folder, "a program that shows a channel's limit")
 

@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   FcOptions options;
   int status = fc_options_read(argc, argv, &options);
   if (status != FC_OPTIONS_GO_ON) return status;
-  if (farcall_server_setup() != 0) return fc_session_complain();
+  if (farcall_server_setup() != 0) return fc_worker_complain();
   int rc = options.stdio ? serve_standard_streams(&options) : fc_host_run(&options);
-  return rc == 0 ? 0 : fc_session_complain();
+  return rc == 0 ? 0 : fc_worker_complain();
 }

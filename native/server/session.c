@@ -34,7 +34,30 @@ static uint32_t offers_of(const FcOptions* options, const FcClient* client) {
   return FC_OFFER_TRACE | (options->packet ? FC_OFFER_PACKETS : client->files ? FC_OFFER_FILES : 0);
 }
 
-static int run(FcServer* server) {
+int fc_session_open(FcSession* session, FcChannel* channel, const FcOptions* options, const FcClient* client,
+                    bool waits) {
+  fc_wire_limits limits = limits_of(options);
+  FcEndpoint* ep = fc_endpoint_new(channel, "the client", &limits);
+  if (!ep) return -1;
+  *session = (FcSession){.options = options,
+                         .client = client,
+                         .server = {.ep = ep,
+                                    .policy = &fc_session_policy,
+                                    .context = session,
+                                    .handles = {.limit = HANDLES, .random = fc_system_random},
+                                    .tensor_limit = options->memory,
+                                    .scopes = client->rights,
+                                    .waits = waits,
+                                    .offers = offers_of(options, client),
+                                    .watchdog = client->watchdog,
+                                    .page = client->page}};
+  session->server.limits = print_limits(options, &limits, session->limits, sizeof session->limits);
+  snprintf(session->server.token, sizeof session->server.token, "%s", client->token);
+  return 0;
+}
+
+int fc_session_run(FcSession* session) {
+  FcServer* server = &session->server;
   int rc = fc_endpoint_enter(server->ep);
   if (rc != 0) return rc;
   rc = fc_server_run(server);
@@ -42,37 +65,7 @@ static int run(FcServer* server) {
   return rc;
 }
 
-int fc_session_serve(FcChannel* channel, const FcOptions* options, const FcClient* client) {
-  char text[320];
-  fc_wire_limits limits = limits_of(options);
-  FcEndpoint* ep = fc_endpoint_new(channel, "the client", &limits);
-  if (!ep) return -1;
-  FcSession session = {.options = options,
-                       .client = client,
-                       .server = {.ep = ep,
-                                  .policy = &fc_session_policy,
-                                  .handles = {.limit = HANDLES, .random = fc_system_random},
-                                  .tensor_limit = options->memory,
-                                  .scopes = client->rights,
-                                  .waits = true,
-                                  .offers = offers_of(options, client),
-                                  .limits = print_limits(options, &limits, text, sizeof text),
-                                  .watchdog = client->watchdog,
-                                  .page = client->page}};
-  session.server.context = &session;
-  snprintf(session.server.token, sizeof session.server.token, "%s", client->token);
-  int rc = run(&session.server);
-  fc_server_clear(&session.server);
-  fc_endpoint_decref(ep);
-  return rc;
-}
-
-int fc_session_complain(void) {
-  TVMFFIObject* error = fc_error_take();
-  if (!error) return 1;
-  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
-  fprintf(stderr, "farcall-server: %.*s: %.*s\n", (int)cell->kind.size, cell->kind.data, (int)cell->message.size,
-          cell->message.data);
-  fc_decref(error);
-  return 1;
+void fc_session_close(FcSession* session) {
+  fc_server_clear(&session->server);
+  fc_endpoint_decref(session->server.ep);
 }

@@ -26,6 +26,7 @@ typedef struct FcSession {
   const FcOptions* options;
   const FcClient* client;
   FcServer server;
+  char limits[320]; /* as hello tells them */
 } FcSession;
 
 /* Tables of such functions, one for each file that defines some; each ends with an entry without a name. */
@@ -38,10 +39,12 @@ extern const FcPolicy fc_session_policy;
 /* A registered function that clients may call; new reference, NULL: there is none. */
 TVMFFIObject* fc_session_export(TVMFFIByteArray name);
 
-/* Serves one session to its end. 0: the client ended it in good order; -1 with an error. */
-int fc_session_serve(FcChannel* channel, const FcOptions* options, const FcClient* client);
-
-/* Writes the error of the thread's slot to stderr. Returns the exit status of the program, 1. */
-int fc_session_complain(void);
+/* Prepares a session. `waits`: the channel can wait for the client. -1 with an error. */
+int fc_session_open(FcSession* session, FcChannel* channel, const FcOptions* options, const FcClient* client,
+                    bool waits);
+/* Serves what has come: 0: the client ended it in good order; 1: a channel that never waits has no more bytes; -1 with
+ * an error. */
+int fc_session_run(FcSession* session);
+void fc_session_close(FcSession* session);
 
 #endif /* FARCALL_SERVER_SESSION_H_ */

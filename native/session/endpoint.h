@@ -12,7 +12,11 @@
 
 #define FC_WIRE_MAX_NDIM 32
 #define FC_PEER_NAME_MAX 256
+#if defined(FARCALL_BARE)
+#define FC_INBOX_SIZE 4096
+#else
 #define FC_INBOX_SIZE 65536
+#endif
 
 /* No handle has these bits: numbers that have them are the client's own. */
 #define FC_PROMISE_BIT (UINT64_C(1) << 62) /* a result that the server keeps under this number */

@@ -190,7 +190,7 @@ static void serve_mailbox(FcHost* host, const sigset_t* waiting) {
   while (pause_for(0, waiting)) {
     if (fc_mailbox_meet(host->box, fc_now_ns() + LOOK_NS) != 0) continue;
     *peer = (FcPeer){.state = FC_PEER_SHAKES, .fd = -1, .box = host->box, .need = 4};
-    if (fc_worker_start(host, peer, fc_now_ns()) != 0) fc_session_complain();
+    if (fc_worker_start(host, peer, fc_now_ns()) != 0) fc_worker_complain();
     while (peer->state == FC_PEER_SERVED && pause_for(LOOK_NS, waiting)) {
       reap(host, fc_now_ns());
       check(host, fc_now_ns());

@@ -81,6 +81,8 @@ void fc_peer_drop(FcPeer* peer);
 
 /* ---- server/posix/worker.c ---- */
 
+/* Writes the error of the thread's slot to stderr. Returns the exit status of the program, 1. */
+int fc_worker_complain(void);
 /* Serves one session in this process, within the budget of the options, and with a folder for its files. */
 int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* client);
 /* Forks the worker of a session. -1 with an error. */

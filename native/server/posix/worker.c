@@ -18,6 +18,16 @@
 static const int64_t second = 1000000000;
 enum { PATIENCE_SECONDS = 5, ABANDONED_SECONDS = 10 };
 
+int fc_worker_complain(void) {
+  TVMFFIObject* error = fc_error_take();
+  if (!error) return 1;
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  fprintf(stderr, "farcall-server: %.*s: %.*s\n", (int)cell->kind.size, cell->kind.data, (int)cell->message.size,
+          cell->message.data);
+  fc_decref(error);
+  return 1;
+}
+
 /* ---- in the worker ---- */
 
 /* Descriptors of other clients would keep their connections open. */
@@ -45,7 +55,12 @@ int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* clie
     client->folder = &folder;
   }
   fc_budget_limit(fc_budget_used() + options->memory);
-  int rc = fc_session_serve(channel, options, client);
+  FcSession session;
+  int rc = fc_session_open(&session, channel, options, client, true);
+  if (rc == 0) {
+    rc = fc_session_run(&session);
+    fc_session_close(&session);
+  }
   fc_budget_limit(UINT64_MAX);
   if (options->workpath) fc_folder_close(&folder);
   return rc;
@@ -68,7 +83,7 @@ _Noreturn static void work(FcHost* host, FcPeer* peer, pid_t parent) {
   reset_signals();
   close_others(host, peer);
   FcChannel* channel = peer->box ? shake(host, peer) : fc_channel_from_fds(peer->fd, peer->fd);
-  if (!channel) _exit(peer->box ? 0 : fc_session_complain());
+  if (!channel) _exit(peer->box ? 0 : fc_worker_complain());
   channel->sending = peer->page;
   channel->traffic = (volatile uint64_t*)(peer->page + FC_PAGE_RECEIVED);
   peer->page[FC_PAGE_LISTENS] = 1;
@@ -76,7 +91,7 @@ _Noreturn static void work(FcHost* host, FcPeer* peer, pid_t parent) {
                      .token = peer->token[0] ? peer->token : "none",
                      .page = peer->page,
                      .watchdog = &fc_timer_watchdog};
-  if (fc_worker_serve(channel, host->options, &client) != 0) fc_session_complain();
+  if (fc_worker_serve(channel, host->options, &client) != 0) fc_worker_complain();
   fflush(NULL);
   _exit(0); /* an error has been told to the client */
 }

@@ -51,7 +51,7 @@ fi
 if [ "$what" = test ]; then
     say "building the native core, and installing the tools and the packages that the tests compare with (minutes)"
     pip install -q --group test --group lint --group docs -e '.[all]'
-    for tool in qemu-s390x:qemu-user chromium:chromium; do
+    for tool in qemu-s390x:qemu-user chromium:chromium sshd:openssh-server adb:adb; do
         command -v "${tool%%:*}" >/dev/null || debian "${tool##*:}" || say "tests that need ${tool%%:*} will be skipped"
     done
     touch .venv/.test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,8 @@ def _object_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # one cache for the workers of a run
         folder = folder.parent
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="fc-") as runtime:
+        patch.setenv("XDG_RUNTIME_DIR", runtime)  # of launched servers: short, since a socket's path is
         patch.setenv("FARCALL_CACHE_DIR", str(folder / "farcall-cache"))
         yield
 

@@ -40,6 +40,7 @@ _LAZY = {
     "profile": "farcall.rpc",
     "serve": "farcall.rpc",
     "Session": "farcall.rpc",
+    "launch": "farcall.launch",
     "trace": "farcall.rpc",
     "load_module": "farcall.library",
     "partition": "farcall.artifact",
@@ -91,6 +92,7 @@ __all__ = [
     "from_dlpack",
     "get_global_func",
     "get_stream",
+    "launch",
     "list_global_func_names",
     "load_module",
     "partition",
@@ -115,7 +117,6 @@ if TYPE_CHECKING:
     from farcall import ffi as ffi
     from farcall import graph as graph
     from farcall import idl as idl
-    from farcall import launch as launch
     from farcall import library as library
     from farcall import rpc as rpc
     from farcall import testing as testing
@@ -143,12 +144,13 @@ if TYPE_CHECKING:
         system_lib,
         use_stream,
     )
+    from farcall.launch import launch
     from farcall.library import load_module
     from farcall.rpc import Session, benchmark, connect, connect_async, deadline, profile, serve, trace
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_ROOMS]
+    return [*{*__all__, *_ROOMS}]
 
 
 if not TYPE_CHECKING:  # checkers then know that there are no other names

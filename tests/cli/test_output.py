@@ -26,7 +26,8 @@ HEAVY = {"farcall._core", "farcall.abi", "msgspec", "numpy", "onnx", "rich", "as
 COMMANDS = (
     "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "sessions",
     "token",
-    "token create", "token list", "device", "device build",
+    "token create", "token list", "device", "device build", "device start", "device list",
+    "device stop", "device logs", "device shell",
     "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",
     "config", "config show",
 )  # fmt: skip

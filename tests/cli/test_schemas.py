@@ -31,6 +31,9 @@ COMMANDS = {
     "cp": "cp x.npy {board} --json",
     "demo": "demo --json",
     "device-build": "device build --target x86_64 --json",
+    "device-list": "device list --json",
+    "device-start": "device start local --json",
+    "device-stop": "device stop local --json",
     "doctor": "doctor --json",
     "inspect-artifact": "inspect {artifact} --json",
     "inspect-library": "inspect {library} --json",
@@ -77,6 +80,8 @@ def test_the_events_of_a_server_follow_their_schema() -> None:
 def words_of(cli: Cli, name: str, board: str, digits: Path, artifact: Path) -> list[str]:
     """The words of a command. What it reads is made first."""
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    if name.startswith("device-"):
+        cli("device", "start", "local")
     if name == "token-list":
         cli("token", "create", "alice", "--file", "t.json")
     if name == "trace-summary":
@@ -90,6 +95,7 @@ def test_the_output_follows_its_schema(
     cli: Cli, name: str, board: str, digits: Path, digits_artifact: Path
 ) -> None:
     outcome = cli(*words_of(cli, name, board, digits, digits_artifact))
+    cli("device", "stop", "--all")
     assert outcome.code == 0, outcome.err
     objects = outcome.out.splitlines() if "--jsonl" in COMMANDS[name] else [outcome.out]
     for text in objects:

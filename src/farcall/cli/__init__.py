@@ -32,7 +32,7 @@ _COMMANDS = {
     "sessions": "List the open sessions of a server.",
     "cp": "Copy a file to a server or from it.",
     "trace": "Summarize a trace.",
-    "device": "Build the server for devices without Python.",
+    "device": "Start servers on devices without Python.",
     "token": "Manage the tokens that admit clients to a server.",
     "cert": "Make certificates for a trial of TLS.",
     "plugins": "See what installed packages add to farcall.",

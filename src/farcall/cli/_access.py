@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,21 +36,42 @@ class Access:
     cert: Path | None
     cert_key: Path | None
 
-    def connect(self, url: str) -> Session:
-        """Open a session, as :func:`farcall.connect` does."""
+    @contextmanager
+    def connect(self, url: str) -> Iterator[Session]:
+        """Open a session, as :func:`farcall.connect` does; a device gets a server for it."""
         from farcall.rpc import Tls, connect
 
-        session = connect(
-            url,
-            self.key,
-            via=self.via,
-            timeout=self.timeout or 10.0,
-            call_timeout=self.timeout,
-            token=self.token or self._token_of_file(),
-            tls=Tls(self.ca, self.cert, self.cert_key),
-        )
-        _recent.remember(url)
-        return session
+        with self._server(url) as server_url:
+            session = connect(
+                server_url,
+                self.key,
+                via=self.via,
+                timeout=self.timeout or 10.0,
+                call_timeout=self.timeout,
+                token=self.token or self._token_of_file(),
+                tls=Tls(self.ca, self.cert, self.cert_key),
+            )
+            _recent.remember(url)
+            with session:
+                yield session
+
+    @contextmanager
+    def _server(self, url: str) -> Iterator[str]:
+        """The URL of the server: ``url`` itself, or that of a server on the device that it names."""
+        from farcall.launch._launchers import is_launcher_url
+
+        if not is_launcher_url(url):
+            yield url
+            return
+        if self.via:
+            raise UsageError(f"{url}: a device is launched from this machine; leave --via out")
+        import farcall as fc
+        from farcall.cli._progress import shown
+
+        with shown() as progress:
+            device = fc.launch(url, progress=progress)
+        with device:
+            yield device.server_url
 
     def _token_of_file(self) -> str | None:
         if self.token_file is None:

@@ -25,8 +25,8 @@ _SESSIONS = ("run", "call", "ping", "ls", "cp", "sessions")
 _ON = ("run", "ping", "ls", "sessions")  # the others need a place for each use
 _SHOWING = (
     *_MODELS, "demo", "inspect", "doctor", "call", "ping", "ls", "cp", "cert", "sessions",
-    "device build",
     "token create", "token list", "config show", "plugins list", "trace summary",
+    "device build", "device start", "device list", "device stop",
 )  # fmt: skip
 
 

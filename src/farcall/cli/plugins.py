@@ -26,7 +26,7 @@ def command() -> None:
 @command.command("list")
 @setting("json")
 def list_(json_: bool) -> None:
-    """List backends and channels: their packages, versions, and whether they can be used.
+    """List backends, channels and launchers: their packages, versions, and whether they can be used.
 
     \b
     farcall plugins list
@@ -49,11 +49,13 @@ def list_(json_: bool) -> None:
 def _rows() -> Iterator[dict[str, Any]]:
     from farcall._plugins import installed
     from farcall.backends import get, names
+    from farcall.launch._launchers import launcher_names, load_launcher
     from farcall.rpc.channels._schemes import find_scheme, scheme_names
 
     loads: Mapping[str, tuple[list[str], Callable[[str], object]]] = {
         "backend": (names(), get),
         "channel": (scheme_names(), find_scheme),
+        "launcher": (launcher_names(), load_launcher),
     }
     for kind, (known, load) in loads.items():
         for name in known:

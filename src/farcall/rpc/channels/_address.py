@@ -14,8 +14,9 @@ from farcall.errors import UsageError
 from farcall.rpc.channels._schemes import BUILTIN, Scheme, find_scheme, forms, scheme_names
 
 _ELSEWHERE = {  # schemes of other programs, and what to use here in their place
-    "ssh": "run the server through ssh (pipe:ssh HOST farcall serve --stdio), or forward a port "
-    "(ssh -L 9090:127.0.0.1:9090 HOST) and connect to tcp://127.0.0.1:9090",
+    "ssh": "start a server there and connect to that: farcall.launch('ssh://HOST').connect(); or run one "
+    "through ssh (pipe:ssh HOST farcall serve --stdio)",
+    "adb": "start a server there and connect to that: farcall.launch('adb://SERIAL').connect()",
     "http": "write tcp://HOST:PORT, or ws://HOST:PORT/PATH for a server that listens for WebSocket",
     "https": "write tls://HOST:PORT, or wss://HOST:PORT/PATH for a server that listens for WebSocket",
 }

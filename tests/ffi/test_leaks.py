@@ -139,7 +139,8 @@ def growth(function: ffi.Function, value: object, calls: int) -> int:
     references, memory = sys.getrefcount(value), resident()
     repeat(function, value, calls)
     gc.collect()
-    assert abs(sys.getrefcount(value) - references) <= 1
+    # A leak is one reference a call. None and small numbers have users in other threads, too.
+    assert abs(sys.getrefcount(value) - references) < calls // 10
     return resident() - memory
 
 

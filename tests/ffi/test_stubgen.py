@@ -293,7 +293,7 @@ class TestCommand:
 
     def test_no_such_file(self, cli: Cli) -> None:
         code, out, err = cli("stubgen", "nowhere.so")
-        assert (code, out) == (1, "")
+        assert (code, out) == (2, "")
         assert "no such file: 'nowhere.so'" in err
 
     def test_no_library(self, cli: Cli, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "platform/port.h"
@@ -35,6 +34,14 @@ static bool fits(size_t size, uint64_t instead) {
   errno = ENOMEM;
   return false;
 }
+
+bool fc_budget_take(uint64_t bytes) {
+  if (bytes > SIZE_MAX || !fits((size_t)bytes, 0)) return false;
+  __atomic_fetch_add(&used, bytes, __ATOMIC_RELAXED);
+  return true;
+}
+
+void fc_budget_give(uint64_t bytes) { __atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED); }
 
 static void* take(void* block) {
   if (!inside) __atomic_fetch_add(&used, charge(block), __ATOMIC_RELAXED);

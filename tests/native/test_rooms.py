@@ -28,7 +28,16 @@ MAY_USE: dict[str, set[str]] = {
     "session/server": {"platform", "runtime", "session"},
     "session/relay": {"platform", "runtime", "session", "session/client", "session/server"},
     "server": {"platform", "runtime", "session", "session/server", "session/posix", "server/posix"},
-    "server/posix": {"platform", "runtime", "session", "session/server", "session/posix", "server"},
+    "server/posix": {
+        "platform",
+        "runtime",
+        "runtime/image",
+        "runtime/image/posix",
+        "session",
+        "session/server",
+        "session/posix",
+        "server",
+    },
     "server/bare": {"platform", "runtime", "session", "session/server", "server"},
     "cxx": {"runtime"},
 }

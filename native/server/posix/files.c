@@ -340,10 +340,16 @@ static int share(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result
   return 0;
 }
 
-const FcServed fc_served_files[] = {
-    {"tvm.rpc.server.upload", upload, -1},      {"tvm.rpc.server.download", download, -1},
-    {"tvm.rpc.server.remove", remove_file, -1}, {"tvm.rpc.server.listdir", listdir, -1},
-    {"tvm.rpc.server.workpath", workpath, -1},  {"farcall.rpc.write", upload, -1},
-    {"farcall.rpc.read", download, -1},         {"farcall.rpc.size", size_of, -1},
-    {"farcall.rpc.known", known, -1},           {"farcall.rpc.have", have, -1},
-    {"farcall.rpc.share", share, -1},           {NULL, NULL, 0}};
+const FcServed fc_served_files[] = {{"tvm.rpc.server.upload", upload, -1},
+                                    {"tvm.rpc.server.download", download, -1},
+                                    {"tvm.rpc.server.remove", remove_file, -1},
+                                    {"tvm.rpc.server.listdir", listdir, -1},
+                                    {"tvm.rpc.server.workpath", workpath, -1},
+                                    {"farcall.rpc.write", upload, -1},
+                                    {"farcall.rpc.read", download, -1},
+                                    {"farcall.rpc.size", size_of, -1},
+                                    {"farcall.rpc.known", known, -1},
+                                    {"farcall.rpc.have", have, -1},
+                                    {"farcall.rpc.share", share, -1},
+                                    {"tvm.rpc.server.load_module", fc_folder_load_module, -1},
+                                    {NULL, NULL, 0}};

@@ -37,4 +37,7 @@ void fc_folder_remove(const char* workpath, pid_t pid);
 /* Opens a file of the folder for reading. Its descriptor, or -1 with an error. *size: its bytes. */
 int fc_folder_open_file(const FcFolder* folder, TVMFFIByteArray name, int64_t* size);
 
+/* tvm.rpc.server.load_module(name): the module of a shared object. See server/posix/load.c. */
+int fc_folder_load_module(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
+
 #endif /* FARCALL_SERVER_POSIX_FILES_H_ */

@@ -1,0 +1,120 @@
+"""Models on machines without a dynamic loader: built for them, and loaded by the small server as images."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import farcall as fc
+from farcall.errors import ArgumentError, ArtifactError, MissingFunctionError, ToolchainError
+from farcall.library._elf import Elf
+from farcall.library._image import image_exports, missing_exports
+from farcall.rpc import Session, connect
+from farcall.toolchain import MACHINES, Machine
+
+from ..tree import ROOT
+from ..waiting import SECONDS
+from .small_server import LONG, small_server
+
+DIGITS = ROOT / "examples/digits"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(machine, marks=[pytest.mark.slow] if machine.name in LONG else [])
+        for machine in MACHINES
+    ],
+    ids=lambda machine: machine.name,
+)
+def machine(request: pytest.FixtureRequest) -> Machine:
+    found: Machine = request.param
+    return found
+
+
+@pytest.fixture
+def session(machine: Machine, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Session]:
+    command = [*small_server(machine, tmp_path_factory), "--stdio", "--workpath", str(tmp_path)]
+    with connect(f"pipe:{' '.join(command)}", timeout=SECONDS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def model(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits model, built for the machine."""
+    plan = fc.partition(DIGITS / "digits.onnx")
+    return plan.build(machine.target).save(tmp_path_factory.mktemp("model") / "digits.so")
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[Any, Any]:
+    """Images, and their logits as this machine computes them."""
+    images = np.load(DIGITS / "test.npz")["images"][:4].astype("float32")
+    return images, fc.partition(DIGITS / "digits.onnx").build().load()["main"](images)
+
+
+def test_the_digits_model(session: Session, model: Path, expected: tuple[Any, Any]) -> None:
+    images, logits = expected
+    module = session.load_module(model)
+    got = module["main"](images).numpy()
+    assert np.abs(got - logits).max() <= 1e-5 * np.abs(logits).max()
+    assert str(module["main"].signature) == "(image: float32[batch, 1, 8, 8]) -> float32[batch, 10]"
+    assert module.kind == "library"
+    with pytest.raises(ArgumentError, match="dimension 2 must be 8"):
+        module["main"](images[:, :, :3])
+    with pytest.raises(MissingFunctionError, match="nothing"):
+        module["nothing"]
+
+
+def test_a_function_outlives_its_module(session: Session, model: Path, expected: tuple[Any, Any]) -> None:
+    images, logits = expected
+    function = session.load_module(model)["main"]
+    for _ in range(3):
+        np.testing.assert_allclose(function(images).numpy(), logits, rtol=1e-4, atol=1e-3)
+    del function
+    assert session.load_module(model)["main"](images).numpy().shape == logits.shape
+
+
+def test_a_damaged_file_ends_nothing(session: Session, machine: Machine, model: Path, tmp_path: Path) -> None:
+    data = model.read_bytes()
+    (tmp_path / "cut.so").write_bytes(data[: len(data) // 2])
+    with contextlib.suppress(ArtifactError):  # the client's own check of the manifest
+        session.load_module(tmp_path / "cut.so")
+    session.upload(data[: len(data) // 2], "half.so")
+    with pytest.raises(ArtifactError, match="cut off"):
+        session.get_function("tvm.rpc.server.load_module")("half.so")
+    assert session.get_function("test.echo")(7) == 7
+
+
+def test_the_build_imports_what_the_loader_exports(model: Path) -> None:
+    assert missing_exports(Elf(model.read_bytes())) == []
+    assert {"memcpy", "aligned_alloc", "expf", "TVMFFIErrorSetRaisedFromCStr"} <= image_exports()
+
+
+def build_kernel(folder: Path, text: str, target: str = "hexagon-linux-musl") -> str:
+    (folder / "kernel.c").write_text(f"#include <farcall/c_api.h>\n{text}")
+    return fc.cpp.build(
+        "kernel", sources=[folder / "kernel.c"], target=target, build_directory=folder / "build"
+    )
+
+
+def test_a_kernel_of_c(session: Session, machine: Machine, tmp_path: Path) -> None:
+    text = (
+        "FARCALL_KERNEL(half) {\n"
+        "  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = args[0].v_int64 / 2};\n  return 0;\n}\n"
+    )
+    module = session.load_module(build_kernel(tmp_path, text, str(machine.target)))
+    assert module["half"](-(2**40)) == -(2**39)
+
+
+def test_what_the_loader_would_refuse_is_refused_when_it_is_built(tmp_path: Path) -> None:
+    opens = '#include <stdio.h>\nFARCALL_KERNEL(f) { return fopen("x", "r") != 0; }\n'
+    with pytest.raises(ToolchainError, match="imports fopen, which the server there does not export"):
+        build_kernel(tmp_path, opens)
+    with pytest.raises(ToolchainError, match="thread-local storage"):
+        build_kernel(tmp_path, "_Thread_local int x;\nFARCALL_KERNEL(f) { return x++; }\n")

@@ -331,6 +331,21 @@ static PyObject* empty(PyObject* module, PyObject* args, PyObject* kwargs) {
   return tensor ? fc_tensor_wrap(tensor) : fc_raise_slot();
 }
 
+static PyObject* device_tensor(PyObject* module, PyObject* args) {
+  PyObject *device, *shape, *dtype;
+  unsigned long long address;
+  int64_t dims[MAX_DIMS];
+  DLTensor prototype = {.shape = dims};
+  (void)module;
+  if (!PyArg_ParseTuple(args, "OKOO:device_tensor", &device, &address, &shape, &dtype)) return NULL;
+  if (fc_device_from_python(device, &prototype.device) != 0) return NULL;
+  if (fc_dtype_from_python(dtype, &prototype.dtype) != 0) return NULL;
+  prototype.ndim = read_shape(shape, dims);
+  if (prototype.ndim < 0) return NULL;
+  FcTensorObj* tensor = fc_device_tensor_at(&prototype, (void*)(uintptr_t)address);
+  return tensor ? fc_tensor_wrap(&tensor->header) : fc_raise_slot();
+}
+
 static int check_layout(const DLTensor* dl, long long alignment, int contiguous) {
   uintptr_t address = (uintptr_t)dl->data + dl->byte_offset;
   if (alignment > 1 && address % (uintptr_t)alignment) {
@@ -381,6 +396,9 @@ static PyObject* convert(PyObject* module, PyObject* object) {
 PyMethodDef fc_tensor_functions[] = {
     {"empty", FC_WITH_KEYWORDS(empty),
      "empty(shape, dtype='float32', device='cpu')\n--\n\nMake a row-major Tensor with uninitialised elements."},
+    {"device_tensor", device_tensor, METH_VARARGS,
+     "device_tensor(device, address, shape, dtype, /)\n--\n\n"
+     "A row-major Tensor at an address that the device's driver has allocated; takes over the allocation."},
     {"convert", convert, METH_O,
      "convert(x, /)\n--\n\n"
      "Convert a value as an argument would be: an array to a Tensor, a callable to a Function, and so on."},

@@ -63,18 +63,25 @@ static void release(FcTensorObj* self) {
   memory->release(memory->context, self->dl.device.device_id, self->dl.data);
 }
 
+FcTensorObj* fc_device_tensor_at(const DLTensor* prototype, void* address) {
+  const FcDeviceMemory* memory = fc_device_memory_of(prototype->device);
+  DLTensor like = *prototype;
+  like.strides = NULL;
+  like.byte_offset = 0;
+  like.data = address;
+  if (!memory) return no_device(prototype->device), NULL;
+  return fc_tensor_new(&like, release, (void*)memory);
+}
+
 FcTensorObj* fc_device_tensor_new(const DLTensor* prototype) {
   if (is_cpu(prototype->device)) return fc_tensor_zeros(prototype);
   const FcDeviceMemory* memory = fc_device_memory_of(prototype->device);
   int64_t nbytes = memory ? fc_nbytes(prototype) : no_device(prototype->device);
-  if (nbytes < 0) return NULL;
-  DLTensor like = *prototype;
-  int32_t index = like.device.device_id;
-  like.strides = NULL;
-  like.byte_offset = 0;
-  if (memory->allocate(memory->context, index, (uint64_t)nbytes, &like.data) != 0) return NULL;
-  FcTensorObj* tensor = fc_tensor_new(&like, release, (void*)memory);
-  if (!tensor) memory->release(memory->context, index, like.data);
+  int32_t index = prototype->device.device_id;
+  void* address;
+  if (nbytes < 0 || memory->allocate(memory->context, index, (uint64_t)nbytes, &address) != 0) return NULL;
+  FcTensorObj* tensor = fc_device_tensor_at(prototype, address);
+  if (!tensor) memory->release(memory->context, index, address);
   return tensor;
 }
 

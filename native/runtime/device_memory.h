@@ -42,6 +42,9 @@ int fc_device_check(DLDevice device);
 
 /* A zeroed row-major tensor like the prototype, on a device of this process. NULL with an error. */
 FcTensorObj* fc_device_tensor_new(const DLTensor* prototype);
+/* The same at an address that the device's memory has allocated, which becomes the tensor's. NULL with an error: then it
+ * is still the caller's. */
+FcTensorObj* fc_device_tensor_at(const DLTensor* prototype, void* address);
 
 /* An address, and the device that it belongs to. */
 typedef struct FcPlace {

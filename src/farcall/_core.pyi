@@ -527,6 +527,13 @@ def convert(x: Any, /) -> Any:
 def set_device_memory(device_type: int, memory: object | None, /) -> None:
     """See farcall.ffi.register_device_memory; None removes it."""
 
+def device_tensor(device: DeviceLike, address: int, shape: tuple[int, ...], dtype: DTypeLike, /) -> Tensor:
+    """A row-major Tensor at an address that the device's driver has allocated; takes over the allocation.
+
+    Raises:
+        ValueError: there is no driver for such a device.
+    """
+
 def device_attribute(device: DeviceLike, kind: int, /) -> Any:
     """An attribute of a device of this process, by its number in kDevGetAttr; None: not known."""
 
@@ -912,7 +919,12 @@ def copy_from_remote(remote: Tensor, local: Any, /) -> None: ...
 def copy_among_remote(source: Tensor, target: Tensor, /) -> None: ...
 def copy_runs(run: Tensor, offsets: npt.NDArray[np.int64], local: Any, to_remote: bool, /) -> None: ...
 def remote_view(
-    base: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], byte_offset: int, /
+    base: Tensor,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    byte_offset: int,
+    dtype: DTypeLike = ...,
+    /,
 ) -> Tensor: ...
 def rename_remote(function: Function, name: str, /) -> Function: ...
 def describe_by(function: Function, source: Callable[[], str | None], /) -> None: ...

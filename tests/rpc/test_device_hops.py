@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +14,19 @@ import pytest
 from farcall.errors import (
     ConnectError,
     DeadlineExceededError,
+    MissingFunctionError,
+    PermissionDeniedError,
     RemoteError,
     UsageError,
 )
 from farcall.rpc import Limits, Server, Session, connect
 from farcall.rpc.shared._hops import Hop, parse_hop
+from farcall.rpc.tokens import TokenFile
+from farcall.testing import DEVICE_RULES, check_device
 
-from ..native.small_server import named, small_server
+from ..native.small_server import named, running, small_server
 from ..waiting import SECONDS
-from .servers import INIT, works
+from .servers import COMMAND, INIT, works
 from .tvm_processes import needs_tvm, seen_by
 
 
@@ -125,3 +132,154 @@ def test_a_tvm_client_of_a_hexagon_session(phone: Server) -> None:
     assert seen["text"] == "hello"
     assert seen["twice"] is True
     assert "test.missing" in seen["missing"]
+
+
+# ---- the device's memory and functions in a session with the phone
+
+
+@pytest.fixture
+def near(phone: Server) -> Iterator[Session]:
+    with connect(phone.url, "k", timeout=SECONDS) as session:
+        yield session
+
+
+def test_tensors_that_live_on_the_device(near: Session) -> None:
+    x = np.arange(1000, dtype="float32")
+    there, other = near.tensor(x, "hexagon:0"), near.empty(1000, "float32", "hexagon:0")
+    near.copy(there, other)
+    np.testing.assert_array_equal(other.numpy(), x)
+    near.copy(near.tensor(2 * x), there)  # from the phone's memory
+    np.testing.assert_array_equal(near.view(there, np.s_[10:20]).numpy(), 2 * x[10:20])
+
+
+def test_the_device_keeps_the_contract_of_devices(phone: Server) -> None:
+    fills_the_device = "memory that was freed can be allocated again"  # gigabytes, on an emulator
+    rules = [rule for rule in DEVICE_RULES if rule != fills_the_device]
+    assert len(rules) == len(DEVICE_RULES) - 1
+    check_device(
+        lambda: connect(phone.url, "k", timeout=SECONDS), "hexagon:0", rules=rules, bulk_bytes=1 << 16
+    )
+
+
+def test_attributes_of_the_device(near: Session) -> None:
+    device = near.device("hexagon:0")
+    assert device.exist
+    assert device.name == "dsp0"
+    assert device.total_global_memory > 0
+    assert device.warp_size is None
+    assert not near.device("hexagon:1").exist
+
+
+def test_functions_of_the_device_called_from_the_phone(near: Session) -> None:
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    twice, echo = (near.get_function(f"test.{name}", device="hexagon:0") for name in ("twice", "echo"))
+    there = near.tensor(x, "hexagon:0")
+    twice(near.view(there, 1))
+    between = echo(there)  # stays on the device
+    twice(between)
+    assert str(between.device).endswith("hexagon:0")
+    np.testing.assert_array_equal(there.numpy(), x * [[2], [4], [2]])
+    assert near.get_function("test.call_back", device=near.device("hexagon:0"))(lambda n: n + 1) == 21
+
+
+def test_a_chain_of_calls_in_one_round_trip(near: Session) -> None:
+    echo = near.get_function("test.echo", device="hexagon:0")
+    first = near.tensor(np.ones(3, "float32"), "hexagon:0")
+    with near.pipeline() as pipeline:
+        pipeline(echo, first)  # the first pipeline of a session asks how results are kept
+        pipeline.wait()
+        before = near.stats.round_trips
+        call = pipeline(echo, first)
+        for _ in range(4):
+            call = pipeline(echo, call)
+    assert near.stats.round_trips == before + 1
+    np.testing.assert_array_equal(call.result().numpy(), np.ones(3))
+
+
+def test_wrong_use_of_the_device(near: Session) -> None:
+    twice = near.get_function("test.twice", device="hexagon:0")
+    with pytest.raises(TypeError, match=r"hop 2 \(device:dsp0\): `test.twice`: expected one float32 tensor"):
+        twice(1)
+    with pytest.raises(ValueError, match=r"this one is on cpu:0; copy it there first"):
+        twice(np.ones(3, "float32"))
+    with pytest.raises(MissingFunctionError, match=r"device:dsp0 exports no function `test.missing`"):
+        near.get_function("test.missing", device="hexagon:0")
+    with pytest.raises(PermissionDeniedError, match=r"no device 'hexagon:1'; its devices: dsp0"):
+        near.get_function("test.twice", device="hexagon:1")
+    with pytest.raises(PermissionDeniedError, match=r"no device 'cpu:0'"):
+        near.get_function("test.twice", device="cpu:0")
+
+
+def test_a_device_that_faults_is_opened_anew(near: Session) -> None:
+    x = np.ones(3, "float32")
+    old, twice = near.tensor(x, "hexagon:0"), near.get_function("test.twice", device="hexagon:0")
+    with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\).*`test.segfault`"):
+        near.get_function("test.segfault", device="hexagon:0")()
+    with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\): a copy: the tensor is lost"):
+        old.numpy()
+    with pytest.raises(RemoteError, match=r"`test.twice`: the tensor is lost"):
+        twice(old)
+    new = near.tensor(x, "hexagon:0")
+    twice(new)
+    np.testing.assert_array_equal(new.numpy(), 2 * x)
+    assert near.get_function("test.add")(20, 22) == 42  # the phone's own
+
+
+def test_a_device_that_is_killed_is_opened_anew(near: Session) -> None:
+    pid = near.get_function("test.pid", device="hexagon:0")
+    before = pid()
+    os.kill(before, signal.SIGKILL)
+    with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\).*`test.pid`"):
+        pid()
+    assert pid() != before
+
+
+def test_a_device_that_hangs_ends_before_the_phones_patience_does(dsp: str) -> None:
+    with (
+        Server(init=INIT, key="k", limits=Limits(call_seconds=3), devices={"dsp0": dsp}) as server,
+        connect(server.url, "k", timeout=SECONDS) as session,
+    ):
+        with pytest.raises(DeadlineExceededError, match=r"hop 2 \(device:dsp0\).*`test.spin`"):
+            session.get_function("test.spin", device="hexagon:0")()
+        assert session.get_function("test.add")(20, 22) == 42
+        assert session.get_function("test.echo", device="hexagon:0")(8) == 8
+
+
+def test_a_device_behind_a_mailbox(tmp_path_factory: pytest.TempPathFactory) -> None:
+    words, path = small_server(named("hexagon"), tmp_path_factory), tmp_path_factory.mktemp("mail") / "box"
+    with (
+        running(words, "--mailbox", str(path)) as (_, url),
+        Server(init=INIT, key="k", devices={"dsp0": url}) as server,
+        connect(server.url, "k", timeout=SECONDS) as session,
+    ):
+        there = session.tensor(np.ones(100_000, "float32"), "hexagon:0")
+        session.get_function("test.twice", device="hexagon:0")(there)
+        np.testing.assert_array_equal(there.numpy(), np.full(100_000, 2, "float32"))
+
+
+def test_a_token_without_the_scope_relay_does_not_reach_the_device(dsp: str, tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    token = file.create("local", scopes=("call", "copy"))
+    with (
+        Server(init=INIT, urls=[f"unix://{tmp_path}/u"], tokens=file.path, devices={"dsp0": dsp}) as server,
+        connect(server.url, token=token, timeout=SECONDS) as session,
+    ):
+        with pytest.raises(PermissionDeniedError, match="needs the scope `relay`, which token `local`"):
+            session.empty(3, device="hexagon:0")
+        with pytest.raises(PermissionDeniedError, match="relay"):
+            session.get_function("test.twice", device="hexagon:0")
+        assert session.get_function("test.add")(1, 2) == 3
+
+
+def test_a_library_that_the_device_loads(kernels: Path) -> None:
+    device = f"pipe:{shlex.join([*COMMAND, '--stdio'])}"  # a full server: the small one loads nothing yet
+    x = np.arange(5, dtype="float32")
+    with (
+        Server(key="k", devices={"dsp0": device}) as server,
+        connect(server.url, "k", timeout=SECONDS) as session,
+    ):
+        module = session.load_module(kernels, device="hexagon:0")
+        there, out = session.tensor(x, "hexagon:0"), session.empty(5, device="hexagon:0")
+        module["add_one"](there, out)
+        np.testing.assert_array_equal(out.numpy(), x + 1)
+        assert "add_one" in module.function_names()

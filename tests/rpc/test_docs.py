@@ -9,8 +9,9 @@ import pytest
 from ..programs import run_guide_here
 
 
-def test_the_guide_to_servers() -> None:
+def test_the_guide_to_servers(capsys: pytest.CaptureFixture[str]) -> None:
     run_guide_here("rpc.md")
+    assert "\ndsp0 [0. 2. 4.]\n" in capsys.readouterr().out
 
 
 def test_the_guide_to_sessions(

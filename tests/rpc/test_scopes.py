@@ -21,6 +21,8 @@ NEEDS = {
     "farcall.rpc.plain_items": Scope.CALL,
     "farcall.rpc.output": Scope.CALL,
     "runtime.RPCTimeEvaluator": Scope.CALL,
+    "farcall.rpc.device_function": Scope.CALL | Scope.RELAY,
+    "farcall.rpc.device_module": Scope.FILES | Scope.LOAD | Scope.RELAY,
     "farcall.rpc.have": Scope.FILES,
     "farcall.rpc.known": Scope.FILES,
     "farcall.rpc.read": Scope.FILES,

@@ -137,7 +137,7 @@ static PyObject* copy_between(PyObject* args, bool in) {
   FcArgs held;
   if (!PyArg_ParseTuple(args, "OO", &there, &here)) return NULL;
   FcEndpoint* ep = endpoint_of(there, &remote);
-  const DLTensor* local = ep ? local_tensor(&held, here, "copy", false) : NULL;
+  const DLTensor* local = ep ? local_tensor(&held, here, "copy", in) : NULL;
   int rc = -1;
   if (local && same_layout(in ? local : remote, in ? remote : local) && !in && !fc_is_contiguous(local)) {
     PyErr_SetString(PyExc_ValueError, "copy: the local target must be row-major");
@@ -196,19 +196,21 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
 
 /* ---- views ---- */
 
-/* A view of a remote tensor: its data is a handle, so only byte_offset can say where it begins. */
+/* A view of a remote tensor: its data is a handle, so only byte_offset can say where it begins. Without a dtype, that of
+ * the base. */
 static PyObject* remote_view(PyObject* Py_UNUSED(module), PyObject* args) {
-  PyObject *base, *dims, *steps;
+  PyObject *base, *dims, *steps, *dtype = NULL;
   long long byte_offset;
   int64_t shape[FC_WIRE_MAX_NDIM], strides[FC_WIRE_MAX_NDIM];
   DLTensor view;
-  if (!PyArg_ParseTuple(args, "O!O!O!L:remote_view", &FcTensor_Type, &base, &PyTuple_Type, &dims, &PyTuple_Type, &steps,
-                        &byte_offset)) {
+  if (!PyArg_ParseTuple(args, "O!O!O!L|O:remote_view", &FcTensor_Type, &base, &PyTuple_Type, &dims, &PyTuple_Type,
+                        &steps, &byte_offset, &dtype)) {
     return NULL;
   }
   DLTensor* whole = fc_tensor_view(base);
   if (!whole) return NULL;
   view = *whole;
+  if (dtype && fc_dtype_from_python(dtype, &view.dtype) != 0) return NULL;
   if (fc_read_shape(dims, shape, &view.ndim) < 0) return NULL;
   if (PyTuple_GET_SIZE(steps) != view.ndim) return PyErr_Format(PyExc_ValueError, "one stride for each dim");
   for (int32_t i = 0; i < view.ndim; ++i) {
@@ -232,5 +234,5 @@ PyMethodDef fc_remote_tensor_functions[] = {
     {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): copy remote into local."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
     {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): copy parts of remote memory."},
-    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset): view a remote Tensor."},
+    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset, dtype=None): view a remote Tensor."},
     {NULL, NULL, 0, NULL}};

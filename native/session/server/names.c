@@ -41,6 +41,8 @@ static const struct {
     /* What the functions of the session print. A token that cannot call has none. */
     {"farcall.rpc.output", FC_SCOPE_CALL},
     {"runtime.RPCTimeEvaluator", FC_SCOPE_CALL},
+    {"farcall.rpc.device_function", FC_SCOPE_CALL | FC_SCOPE_RELAY},
+    {"farcall.rpc.device_module", FC_SCOPE_FILES | FC_SCOPE_LOAD | FC_SCOPE_RELAY},
     {FC_HELLO_NAME, 0},
     {"farcall.rpc.clock", 0},
     {"farcall.rpc.trace_begin", 0},

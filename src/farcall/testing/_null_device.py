@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import bisect
 import threading
 from typing import TYPE_CHECKING, Any
+
+from farcall.ffi._addresses import Addresses
 
 if TYPE_CHECKING:
     import numpy as np
 
     from farcall._core import Tensor
 
-_FIRST = 1 << 40  # far from all mapped memory: code that dereferences such an address crashes in its test
-_ALIGNMENT = 64
 _MIB = 1 << 20
 
 
@@ -39,9 +38,7 @@ class NullDevice:
         self.count = count
         self.memory_bytes = memory_bytes
         self._lock = threading.Lock()
-        self._next = _FIRST
-        self._starts: list[int] = []  # sorted; both lists in step
-        self._blocks: list[tuple[int, bytearray]] = []  # (index of the device, its bytes)
+        self._blocks = Addresses[tuple[int, bytearray]]()  # (index of the device, its bytes)
 
     # ---- the driver's methods: see farcall.ffi.DeviceMemory
 
@@ -64,22 +61,17 @@ class NullDevice:
                 raise MemoryError(
                     f"null device {index}: {nbytes} bytes wanted, {free} of {self.memory_bytes} free"
                 )
-            address = self._next
-            # A gap after each block, so that an access beyond its end hits no other block.
-            self._next += (nbytes // _ALIGNMENT + 2) * _ALIGNMENT
-            self._starts.append(address)
-            self._blocks.append((index, bytearray(nbytes)))
-            return address
+            return self._blocks.add(nbytes, (index, bytearray(nbytes)))
 
     def release(self, index: int, address: int, /) -> None:
         """Free the block at ``address`` of the device ``index``."""
         with self._lock:
-            at = bisect.bisect_left(self._starts, address)
-            if at == len(self._starts) or self._starts[at] != address or self._blocks[at][0] != index:
+            found = self._blocks.find(address, 0)
+            if found is None or found[0][0] != index or found[1]:
                 raise ValueError(
                     f"null device {index}: {address:#x} is no allocation; was it released twice?"
                 )
-            del self._starts[at], self._blocks[at]
+            self._blocks.remove(address)
 
     def write(self, index: int, address: int, data: memoryview, /) -> None:
         """Copy ``data`` from the CPU to ``address`` on the device ``index``."""
@@ -129,19 +121,18 @@ class NullDevice:
         with self._lock:
             left = [
                 f"{len(block)} bytes at {start:#x} of device {index}"
-                for start, (index, block) in zip(self._starts, self._blocks, strict=True)
+                for start, (index, block) in self._blocks.all()
             ]
         assert not left, f"never released: {', '.join(left)}"
 
     def _allocated(self, index: int) -> int:
-        return sum(len(block) for owner, block in self._blocks if owner == index)
+        return sum(len(block) for _, (owner, block) in self._blocks.all() if owner == index)
 
     def _span(self, index: int, address: int, nbytes: int) -> memoryview:
-        at = bisect.bisect_right(self._starts, address) - 1
-        owner, block = self._blocks[at] if at >= 0 else (-1, bytearray())
-        begin = address - self._starts[at] if at >= 0 else 0
-        if owner != index or begin + nbytes > len(block):
+        found = self._blocks.find(address, nbytes)
+        if found is None or found[0][0] != index:
             raise IndexError(
                 f"null device {index}: {nbytes} bytes at {address:#x} are not inside an allocation"
             )
+        (_, block), begin = found
         return memoryview(block)[begin : begin + nbytes]

@@ -48,12 +48,20 @@ class RemoteModule(_core.RemoteRef):
         self._functions: dict[tuple[str, bool], Function | None] = {}
 
     @classmethod
-    def loaded(cls, remote: Remote, name: str, file: str, signatures: Mapping[str, Signature]) -> Self:
+    def loaded(
+        cls,
+        remote: Remote,
+        loader: tuple[Any, ...],
+        name: str,
+        file: str,
+        signatures: Mapping[str, Signature],
+    ) -> Self:
         """Load the file ``name`` of the session's folder; ``file`` is its name on the client.
 
-        ``remote`` is the session's, ``signatures`` are those of the file's manifest.
+        ``remote`` is the session's, ``loader`` is the function that loads the file, with its first arguments;
+        ``signatures`` are those of the file's manifest.
         """
-        module = cls.renamed(remote.call("tvm.rpc.server.load_module", name), file)
+        module = cls.renamed(remote.call(*loader, name), file)
         module._remote = remote
         module._signatures = signatures
         return module

@@ -48,6 +48,8 @@ _numbers = itertools.count(1)  # of this process's sessions, in its logs
 _PEER_FARCALL, _PEER_BEHIND_TVM = _core.PEER["farcall"], _core.PEER["behind_tvm"]
 _GET_GLOBAL_FUNC, _SPAN = _core.PACKETS["get_global_func"], "farcall.rpc.span"
 _PEER_PACKETS = _core.PEER["packets"]
+_LOAD_MODULE = "tvm.rpc.server.load_module"
+_DEVICE_FUNCTION, _DEVICE_MODULE = "farcall.rpc.device_function", "farcall.rpc.device_module"
 _PEER_FEATURES = {name: _core.PEER[name] for name in ("callbacks", "promises", "deadlines")}
 
 
@@ -140,12 +142,17 @@ class Session:
 
     # ---- functions and modules
 
-    def get_function(self, name: str) -> Function:
+    def get_function(self, name: str, *, device: str | Device | RemoteDevice | None = None) -> Function:
         """The function that the server exports under ``name``; call it like a local one.
 
         Local tensors that you pass to it are copied for the call; results stay on the server (``.numpy()``
         copies them to this process). You can pass callables of this process to a farcall server, which may
         call them until the call returns.
+
+        Args:
+            name: of the function.
+            device: one of the server's devices, ``"hexagon:0"``, whose function it is. Its tensors are memory
+                of that device: make them by ``session.tensor(x, "hexagon:0")``.
 
         Raises:
             MissingFunctionError: the server exports no function of that name. It is an AttributeError and a
@@ -153,6 +160,9 @@ class Session:
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function: expected the name of a function, got {type(name).__name__}")
+        if device is not None:
+            there = self._remote.call_for(_core.Function, _DEVICE_FUNCTION, self._own(device), name)
+            return telemetry.observe(_core.rename_remote(there, name), self._remote.around)
         function = self._remote.find(name)
         if function is None:
             meant = self._remote.did_you_mean(name, "farcall.rpc.functions")
@@ -170,11 +180,18 @@ class Session:
         """
         return self._remote.names("farcall.rpc.functions")
 
-    def load_module(self, path: str | os.PathLike[str], *, progress: Report | None = None) -> RemoteModule:
+    def load_module(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | Device | RemoteDevice | None = None,
+        progress: Report | None = None,
+    ) -> RemoteModule:
         """Upload a library (an artifact, say), and load it on the server.
 
         Args:
             path: the file on this machine.
+            device: one of the server's devices, ``"hexagon:0"``, that loads it instead of the server.
             progress: called with each :class:`farcall.Progress` of the phases ``upload`` and ``load``.
 
         Returns:
@@ -187,7 +204,8 @@ class Session:
         file = Path(path)
         name, signatures = transfer.upload_library(self._remote, file, self.features, progress)
         phase = Phase(progress, "load", 1, "modules", f"loading {file.name}")
-        module = RemoteModule.loaded(self._remote, name, file.name, signatures)
+        loader = (_LOAD_MODULE,) if device is None else (_DEVICE_MODULE, self._own(device))
+        module = RemoteModule.loaded(self._remote, loader, name, file.name, signatures)
         phase.end(file.name)
         return module
 
@@ -264,6 +282,10 @@ class Session:
     def device(self, device: str | Device) -> RemoteDevice:
         """A device of the server, such as ``"cuda:0"``: its attributes and streams."""
         return RemoteDevice(self._remote, _core.Device(device))
+
+    def _own(self, device: str | Device | RemoteDevice) -> Device:
+        """The device by the server's numbers."""
+        return device.device if isinstance(device, RemoteDevice) else self.device(device).device
 
     def cpu(self, index: int = 0) -> RemoteDevice:
         """The server's CPU.

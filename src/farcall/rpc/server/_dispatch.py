@@ -20,11 +20,13 @@ from farcall._logs import Log
 from farcall._spans import Spans
 from farcall.errors import PermissionDeniedError
 from farcall.rpc.server import _questions as questions
+from farcall.rpc.server._device_sessions import DeviceSessions
+from farcall.rpc.server._files import Workdir
 from farcall.rpc.server._relay import Devices, open_hop
 from farcall.rpc.server._scopes import ALL_SCOPES, Scope, export_scope, standard_scope
 from farcall.rpc.server._standard_functions import exported_function, standard_functions
 from farcall.rpc.server._store import ContentStore
-from farcall.rpc.shared._hops import parse_hop
+from farcall.rpc.shared._hops import Hop, parse_hop
 from farcall.rpc.shared._limits import Limits
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _TRACEBACK_CHARS = 16384
 # For functions that return a function: the index of the argument that holds the returned function's name.
-_NAMING = {"tvm.rpc.server.ModuleGetFunction": 1}
+_NAMING = {"tvm.rpc.server.ModuleGetFunction": 1, "farcall.rpc.device_function": 1}
 
 Values = tuple[Any, ...]
 
@@ -82,12 +84,20 @@ class Policy:
             self._offers |= _core.OFFERS["spans"]
         self._next: Connection | None = None
         self._dispatcher: weakref.ref[_core.Dispatcher] | None = None
+        self.device_sessions = DeviceSessions(self._devices, limits, self._go_on)
+        files = Workdir(workdir)
+
+        def load_on(device: _core.Device, name: str) -> _core.Module:
+            return self.device_sessions.module(device, files.existing(name))
+
         owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
         own: dict[str, Callable[..., Any]] = {
             **standard_functions(workdir, limits, owned),
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,
             "farcall.rpc.sessions": lambda: questions.sessions(self.supervisor_at),
+            "farcall.rpc.device_function": self.device_sessions.function,
+            "farcall.rpc.device_module": files.discreet(load_on),
             "farcall.rpc.output": lambda start=0: [*questions.output(self.supervisor_at, start)],
         }
         self._own = {name: (function, standard_scope(name)) for name, function in own.items()}
@@ -163,13 +173,17 @@ class Policy:
         if not self._waits:
             raise NotImplementedError("this server never waits, so no session can go on from here")
         hop, taken = named
+        self._next = self._go_on(hop)
+        return _core.Endpoint(self._next.begin(), hop.url, self.limits, client=False), taken
+
+    def _go_on(self, hop: Hop) -> Connection:
+        """Connect to the next server, or a device."""
         if not self._rights.scopes & Scope.RELAY:
             raise PermissionDeniedError(
                 f"going on to {hop.url} needs the scope `relay`, which token `{self._rights.token}` does not "
                 "have; use one that has it"
             )
-        self._next = open_hop(hop, self.limits, self._devices)
-        return _core.Endpoint(self._next.begin(), hop.url, self.limits, client=False), taken
+        return open_hop(hop, self.limits, self._devices)
 
     def _debug(self) -> None:
         """Keep errors from now on, so that the client can ask for their tracebacks."""

@@ -66,11 +66,16 @@ def _device(hop: Hop, devices: Devices) -> Hop | None:
         places[int(number)] if number.isdigit() and int(number) < len(places) else None
     )
     if url is None:
-        known = f"its devices: {', '.join(devices)}" if devices else "it has none"
-        raise PermissionDeniedError(
-            f"this server has no device {name!r:.80}; {known} (its owner names them: --device NAME=URL)"
-        )
+        raise no_device(name, devices)
     return Hop(url)
+
+
+def no_device(name: str, devices: Devices) -> PermissionDeniedError:
+    """The error for a device that the owner did not name."""
+    known = f"its devices: {', '.join(devices)}" if devices else "it has none"
+    return PermissionDeniedError(
+        f"this server has no device {name!r:.80}; {known} (its owner names them: --device NAME=URL)"
+    )
 
 
 def _server(hop: Hop, allowed: str) -> Hop:

@@ -74,6 +74,7 @@ def serve_channel(
         pass
     finally:
         endpoint.close()
+        policy.device_sessions.close()
 
 
 def _call_hook(name: str) -> None:

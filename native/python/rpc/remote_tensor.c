@@ -234,5 +234,6 @@ PyMethodDef fc_remote_tensor_functions[] = {
     {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): copy remote into local."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
     {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): copy parts of remote memory."},
-    {"remote_view", remote_view, METH_VARARGS, "remote_view(base, shape, strides, byte_offset, dtype=None): view a remote Tensor."},
+    {"remote_view", remote_view, METH_VARARGS,
+     "remote_view(base, shape, strides, byte_offset, dtype=None): view a remote Tensor."},
     {NULL, NULL, 0, NULL}};

@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("farcall").addoption(
         "--farcall-on",
         metavar="URL",
-        help="open the sessions of tests at this server (tcp://board:9090), not at one of this process",
+        help="open the sessions of tests at this server (tcp://board:9090), not at one of this process; "
+        "or on a device, where a server is started (ssh://board, emulator:hexagon)",
     )
 
 
@@ -83,9 +84,21 @@ def farcall_server(
 
 
 @pytest.fixture(scope="session")
-def farcall_url(request: pytest.FixtureRequest) -> str:
-    """The URL of the server under test: that of ``--farcall-on``, else of `farcall_server`."""
-    return _url(request.config) or str(request.getfixturevalue("farcall_server").url)
+def farcall_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of the server under test: that of ``--farcall-on``, else of `farcall_server`.
+
+    On a device that ``--farcall-on`` names, a server is started for the tests, and stopped after them.
+    """
+    from farcall.launch._launchers import is_launcher_url
+
+    url = _url(request.config) or str(request.getfixturevalue("farcall_server").url)
+    if not is_launcher_url(url):
+        yield url
+        return
+    import farcall
+
+    with farcall.launch(url) as device:
+        yield device.server_url
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ _SOURCE = "int farcall_doctor(int x) { return x + 1; }\n"
 _DESCRIPTORS = 1024  # a server of 256 sessions needs about four for each
 _MEMORY = _ROOM = 256 << 20  # a compiler, and a model's constants
 _TARGETS = ("aarch64-linux-musl", "arm-linux-musleabihf", "riscv64-linux-musl", "x86_64-linux-musl")
-_EMULATORS = ("aarch64", "arm", "riscv64", "hexagon", "x86_64")
 _HEXAGON = ("hexagon-linux-musl", "-mcpu=hexagonv67")  # the oldest that ziglang has a C library for
 
 
@@ -145,12 +144,33 @@ def _compiles_for(command: tuple[str, ...], folder: str, target: tuple[str, ...]
 
 
 def _emulators() -> str:
-    found = [name for name in map("qemu-{}".format, _EMULATORS) if shutil.which(name)]
+    from farcall.toolchain import MACHINES
+
+    found = {machine.name: words[0] for machine in MACHINES if (words := machine.emulate())}
     if not found:
         raise Missing("no qemu-user", "to try code for other machines here: apt install qemu-user")
-    for name in found:
-        subprocess.run([name, "--version"], capture_output=True, timeout=5, check=True)
+    for program in found.values():
+        subprocess.run([program, "--version"], capture_output=True, timeout=5, check=True)
     return ", ".join(found)
+
+
+def _ssh() -> str:
+    if shutil.which("ssh") is None:
+        raise Missing("no ssh", "to launch servers on boards: apt install openssh-client")
+    done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=5, check=True)
+    return done.stderr.strip()
+
+
+def _adb() -> str:
+    from farcall.errors import ConnectError
+    from farcall.launch._adb_client import Adb
+
+    try:
+        known = Adb.known("adb://")
+    except ConnectError as error:
+        cure = "to launch servers on Android devices: apt install adb, and run: adb start-server"
+        raise Missing(str(error).partition(": ")[2].partition(";")[0], cure) from None
+    return ", ".join(f"{device.serial} ({device.state})" for device in known) or "no device"
 
 
 # ---- sessions
@@ -259,6 +279,8 @@ CHECKS = (
     Check("C++ compiler", _compiler("c++"), "unset CXX, or set it to a compiler that works"),
     Check("other targets", _zig_targets, "install ziglang again: pip install --force-reinstall ziglang"),
     Check("emulators", _emulators, "install qemu-user again"),
+    Check("ssh", _ssh, "install openssh-client again"),
+    Check("adb server", _adb, "run: adb kill-server; adb start-server"),
     Check("backends", _backends, "`farcall plugins list` shows which package is broken"),
     Check("numpy", _package("numpy", "pip install numpy"), "pip install --force-reinstall numpy"),
     Check("onnx", _package("onnx", _COMPILE), f"{_COMPILE} --force-reinstall"),

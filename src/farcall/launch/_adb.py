@@ -93,7 +93,7 @@ class _AdbStream:
         with self._wire, contextlib.suppress(RemoteError):
             client.write_shell(self._wire, last_words)
             deadline = time.monotonic() + _GRACE_SECONDS
-            while not self._ended:
+            while not self._ended and not (last_words and b"kept\n" in self._output):
                 self._read(deadline)
 
     def _read(self, deadline: float) -> None:

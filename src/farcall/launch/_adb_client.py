@@ -151,9 +151,10 @@ class Adb:
         self._timeout = timeout
         self.serial = self._choose(serial)
 
-    def devices(self) -> list[Device]:
-        """All devices that the server knows."""
-        with Wire(self.url, self._timeout) as wire:
+    @staticmethod
+    def known(url: str, timeout: float = 5.0) -> list[Device]:
+        """All devices that the server knows; ``url`` is for messages."""
+        with Wire(url, timeout) as wire:
             wire.ask("host:devices")
             rows = [line.partition("\t") for line in wire.text().splitlines()]
         return [Device(serial, state) for serial, _, state in rows if state]
@@ -241,7 +242,7 @@ class Adb:
         return wire
 
     def _choose(self, serial: str) -> str:
-        known = self.devices()
+        known = self.known(self.url, self._timeout)
         found = [device for device in known if serial in ("", device.serial)]
         listed = ", ".join(f"{device.serial} ({device.state})" for device in known) or "none"
         if not found:

@@ -241,8 +241,12 @@ class _ProcessStream:
     def close(self, last_words: bytes = b"") -> None:
         process = self._started.process
         if process.returncode is None:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):
-                process.communicate(last_words, timeout=_GRACE_SECONDS)
+            assert process.stdin is not None  # noqa: S101  it was asked for
+            with contextlib.suppress(OSError):
+                process.stdin.write(last_words)
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SECONDS)  # not for its output to end: a server that stays holds that open
             if process.poll() is None:
                 _kill(process)
         for pipe in (process.stdin, process.stdout, self._started.complaints):

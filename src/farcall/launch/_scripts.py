@@ -85,10 +85,11 @@ setsid sh -c '
 pid=$!
 began=$(begun $pid)
 run=run-{hash}-$pid-$began
-exec > /dev/null 2>&1
+exec 4>&1 > /dev/null 2>&1
 read -r word
 if [ "$word" = keep ]; then
   rm -f "$run/watcher"
+  echo kept >&4
 else
   stop "$pid" "$began"
   rm -rf "$run"
@@ -104,7 +105,7 @@ def prepare(folder: str) -> str:
 def start(folder: str, words: Sequence[str], hash_: str, listens_at: str, options: str) -> str:
     """Starts a server, prints the name of its folder and then what it prints, and ends it with its input.
 
-    If the last line of the input is ``keep``, the server stays.
+    If the last line of the input is ``keep``, it prints ``kept``, and the server stays.
     """
     url = listens_at.format(run="$PWD/$run")
     return _FUNCTIONS + _START.format(

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the native core with AddressSanitizer and UndefinedBehaviorSanitizer, and run the tests of ffi, of the channels,
-# and of calls by Signatures.
+# and of calls by Signatures. Without arguments, the small server is built so, too, and its tests and abuse are run.
 #
 #   PYTHON  the interpreter (.venv/bin/python); the C compiler must include libasan (gcc does)
 #   More arguments go to pytest.
@@ -17,6 +17,16 @@ for file in src/farcall/*; do
 done
 ln -s "$PWD/include" $place/farcall/include
 CC=$compiler FARCALL_SANITIZE=address,undefined FARCALL_DEST=$place/farcall PYTHON=$python sh scripts/native.sh
+
+if [ $# -eq 0 ]; then
+    $python -c '
+import pathlib, sys
+from tests.native.small_server import sanitized_server
+sanitized_server(pathlib.Path(sys.argv[1]))' $place/farcall-server
+    ASAN_OPTIONS=allocator_may_return_null=1 SANITIZED_SERVER=$PWD/$place/farcall-server $python -m pytest -q \
+        -p no:cacheprovider tests/native/test_small_server.py tests/native/test_small_server_host.py \
+        tests/abuse/test_probes.py -k "x86_64 or small_server_host or small_server_stands"
+fi
 
 # Python never frees some of its own memory, so the tests find leaks, not the sanitizer. Deselected are the tests that
 # measure memory in use (the sanitizer delays freeing, to catch late uses) and the one that lists linked libraries.

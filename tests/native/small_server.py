@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import functools
 import importlib.util
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +66,12 @@ def _built(machine: Machine, shared: Path) -> Path:
 
 
 def small_server(machine: Machine, factory: pytest.TempPathFactory) -> list[str]:
-    """The words that start the server for a machine, here. Skips the test if the tools are missing."""
+    """The words that start the server for a machine, here. Skips the test if the tools are missing.
+
+    With the variable SANITIZED_SERVER, this machine's server is that program: see scripts/sanitize.sh.
+    """
+    if machine.name == "x86_64" and (sanitized := os.environ.get("SANITIZED_SERVER")):
+        return [sanitized]
     emulator = [] if machine.name == "x86_64" else machine.emulate()
     if emulator is None or importlib.util.find_spec("ziglang") is None:
         pytest.skip(f"needs {machine.emulator} and the ziglang package")
@@ -88,3 +94,15 @@ def running(
             yield process, process.stdout.readline().removeprefix("farcall-server: listening on ").strip()
         finally:
             process.terminate()
+
+
+def sanitized_server(output: Path) -> Path:
+    """The server with AddressSanitizer and UndefinedBehaviorSanitizer, by gcc."""
+    flags = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-omit-frame-pointer",
+        "-g",
+        "-O1",
+    ]
+    return compile_server(["gcc"], output, *flags)

@@ -26,12 +26,16 @@ from farcall.errors import (
     UsageError,
     WorkerCrashedError,
 )
+from farcall.launch import build_server
 from farcall.rpc import Session, connect
 from farcall.rpc.tokens import TokenFile
 from farcall.toolchain import MACHINES
+from farcall.toolchain._cache import user_cache
 
-from ..abuse.drivers import within
+from ..abuse.drivers import resident, within
+from ..pages import check
 from ..rpc.peers import Peer
+from ..tree import ROOT
 from ..waiting import SECONDS
 from .small_server import named, running, small_server
 
@@ -321,3 +325,27 @@ def test_a_client_of_tvm_sends_pieces(program: list[str]) -> None:
             check=False,
         )
     assert done.stdout.endswith("all is well\n"), done.stdout + done.stderr
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ziglang")
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):  # a reader has no empty cache for long
+        monkeypatch.setenv(name, os.environ.get(name) or str(user_cache("zig")))
+    check(ROOT / "docs/small_server.md", tmp_path)
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("name", ["armv7", "hexagon"])
+def test_a_program_is_small(name: str) -> None:
+    pytest.importorskip("ziglang")
+    assert build_server(named(name).target).stat().st_size <= 300 << 10
+
+
+def test_at_rest_it_takes_little_memory(program: list[str]) -> None:
+    if os.environ.get("SANITIZED_SERVER"):
+        pytest.skip("a sanitizer takes memory of its own")
+    with running(program) as (process, url), opened(url) as session:
+        assert resident(process.pid) <= 2 << 20
+        assert resident(session.get_function("test.pid")()) <= 2 << 20

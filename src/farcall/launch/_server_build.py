@@ -81,7 +81,9 @@ def build_server(
         check_folder(output)
     compiler = zig_compiler(f"farcall-server for {wanted}")
     with room_to("build farcall-server"):
-        built = _built(compiler, wanted, [*server_sources(), *sources], progress)
+        built = _built(
+            compiler, wanted, [*server_sources(), *(Path(file).resolve() for file in sources)], progress
+        )
     if output is None:
         return built
     write_beside(output, built.read_bytes(), mode=0o755)

@@ -39,16 +39,33 @@ MAY_USE: dict[str, set[str]] = {
         "server",
     },
     "server/bare": {"platform", "runtime", "session", "session/server", "server"},
+    "server/dsp": {
+        "platform",
+        "runtime",
+        "session",
+        "session/server",
+        "session/posix",
+        "server",
+        "server/posix",
+    },
     "cxx": {"runtime"},
 }
 PYTHON = {"python", "python/abi", "python/rpc"}  # they hold each other; nobody else uses them
-MAY_USE |= {room: {*MAY_USE, *PYTHON} - {"cxx", "server", "server/posix", "server/bare"} for room in PYTHON}
+SERVERS = {"server", "server/posix", "server/bare", "server/dsp"}
+MAY_USE |= {room: {*MAY_USE, *PYTHON} - {"cxx", *SERVERS} for room in PYTHON}
 
 # R3: what only a few rooms may know.
 SYSTEM = re.compile(
     r"(pthread|signal|dlfcn|link|elf|poll|unistd|fcntl|sched|termios)\.h|(sys|linux|net\w*|arpa)/.*\.h"
 )
-SYSTEM_ROOMS = {"platform", "runtime/dl", "runtime/image/posix", "session/posix", "server/posix"}
+SYSTEM_ROOMS = {
+    "platform",
+    "runtime/dl",
+    "runtime/image/posix",
+    "session/posix",
+    "server/posix",
+    "server/dsp",
+}
 SYSTEM_SYMBOL = re.compile(
     r"pthread_\w+|dl(open|sym|addr\w*|close|error|info|_iterate_phdr)|timer_\w+|eventfd|p?poll|fork|socket\w*"
     r"|mmap|munmap|mprotect|madvise|clock_gettime|nanosleep|getentropy|getrandom|sigaction|syscall|open|read|write"

@@ -40,13 +40,22 @@ class _Writer:
         parts = [
             f'"""Made by ``farcall idl`` from {file}. Change that file, not this one."""',
             "from __future__ import annotations",
-            "from enum import IntEnum\nfrom typing import NamedTuple",
+            *self._imports(),
             "from farcall.idl import runtime as idl",
             *(["\n".join(constants)] if constants else []),
             *self._types,
             *classes,
         ]
         return "\n\n".join(parts) + "\n"
+
+    def _imports(self) -> list[str]:
+        wanted = [("enum", "IntEnum"), ("typing", "NamedTuple")]
+        found = [
+            f"from {module} import {name}"
+            for module, name in wanted
+            if any(f"({name}):" in text for text in self._types)
+        ]
+        return ["\n".join(found)] if found else []
 
     def _name(self, c: str) -> str:
         if c not in self._names:

@@ -90,6 +90,17 @@ def build_server(
     return Path(output)
 
 
+def build_dsp(target: str | Target | None = None, *, output: Path, sources: Sequence[Path] = ()) -> Path:
+    """Build ``farcall-dsp``, an emulated DSP that serves sessions by FastRPC's calls (docs/fastrpc.md)."""
+    wanted = static_target(target)
+    compiler = zig_compiler(f"farcall-dsp for {wanted}")
+    room = native_dir() / "server"
+    server = [file for file in server_sources() if file != room / "main.c"]
+    built = _built(compiler, wanted, [*server, *sorted((room / "dsp").glob("*.c")), *sources], None)
+    write_beside(output, built.read_bytes(), mode=0o755)
+    return output
+
+
 def _built(compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
     flags = [*compiler.target_flags(target), *_FLAGS]
     was_there = True

@@ -21,6 +21,7 @@ _ELSEWHERE = {  # schemes of other programs, and what to use here in their place
     "https": "write tls://HOST:PORT, or wss://HOST:PORT/PATH for a server that listens for WebSocket",
 }
 _DEVICE = re.compile(r"[A-Za-z0-9_.-]{1,64}(:[0-9]{1,3})?")  # a name, or a kind and a number: hexagon:0
+_DSPS = ("adsp", "mdsp", "sdsp", "cdsp", "cdsp1")  # the names that the driver knows
 _UNIX_PATH_MAX = 107  # bytes of sockaddr_un.sun_path, without the NUL
 
 
@@ -30,11 +31,11 @@ class Address:
 
     Attributes:
         scheme: ``"tcp"``, ``"unix"``, ``"pipe"``, ``"tls"``, ``"ws"``, ``"wss"``, ``"shm"``,
-            ``"mailbox"``, ``"device"``, or that of an installed package.
+            ``"mailbox"``, ``"fastrpc"``, ``"device"``, or that of an installed package.
         host: a name, or an IPv4 or IPv6 address without brackets.
         port: 0 to 65535.
         path: of the file (unix, shm, mailbox), of the resource (ws, wss), or as a package defines it; the
-            name of a server's device (device).
+            name of a server's device (device); a DSP's name or a mailbox's path (fastrpc).
         command: of the child process (pipe), as a list of arguments.
     """
 
@@ -47,8 +48,8 @@ class Address:
     def __str__(self) -> str:
         if self.scheme == "pipe":
             return f"pipe:{shlex.join(self.command)}"
-        if self.scheme == "device":
-            return f"device:{self.path}"
+        if self.scheme in ("device", "fastrpc"):
+            return f"{self.scheme}:{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}{f':{self.port}' if self.host else ''}{self.path}"
 
@@ -100,6 +101,8 @@ def parse_address(url: str) -> Address:
             return _with_socket(url, scheme, kind)
         case "file":
             return Address(scheme, path=_file_path(url, scheme, kind))
+        case "dsp":
+            return _dsp(url, scheme, kind)
         case _:
             return _with_path(url, scheme, kind)
 
@@ -133,6 +136,13 @@ def _device(url: str, name: str) -> Address:
     if not _DEVICE.fullmatch(name):
         raise _wrong(url, BUILTIN["device"])
     return Address("device", path=name)
+
+
+def _dsp(url: str, scheme: str, kind: Scheme) -> Address:
+    name = url.removeprefix(f"{scheme}:")
+    if name in _DSPS:
+        return Address(scheme, path=name)
+    return Address(scheme, path=_file_path(url, scheme, kind))
 
 
 def _with_host(url: str, scheme: str, kind: Scheme) -> Address:

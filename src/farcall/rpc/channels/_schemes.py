@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from farcall.rpc.channels._listener import Listener
     from farcall.rpc.channels._tls import Tls
 
-Form = Literal["host", "resource", "socket", "file", "path", "command", "name"]
+Form = Literal["host", "resource", "socket", "file", "path", "command", "name", "dsp"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,8 @@ class Scheme:
         form: what follows the scheme. ``"host"``: ``//HOST:PORT``; ``"resource"``: ``//HOST:PORT/PATH``;
             ``"socket"``: ``///PATH`` of a Unix socket's file; ``"file"``: ``///PATH`` of another file;
             ``"path"``: ``//`` and any text, which becomes :attr:`Address.path`; ``"command"``: a command line
-            without ``//``, for ``pipe`` alone; ``"name"``: a name without ``//``, for ``device`` alone.
+            without ``//``, for ``pipe`` alone; ``"name"``: a name without ``//``, for ``device`` alone;
+            ``"dsp"``: a DSP's name or the path of a file without ``//``, for ``fastrpc`` alone.
         dial: connects a client, as :func:`farcall.rpc.channels.dial`.
         listen: begins to listen, as :func:`farcall.rpc.channels.listen`; UsageError if this kind cannot.
         default_port: of a URL that names no port; None: the URL must name one.
@@ -70,7 +71,7 @@ def scheme_names() -> list[str]:
 
 def forms(names: Iterable[str]) -> str:
     """``"unix://, shm:// or pipe:"``."""
-    bare = ("command", "name")
+    bare = ("command", "name", "dsp")
     *others, last = (f"{name}:" if BUILTIN[name].form in bare else f"{name}://" for name in names)
     return f"{', '.join(others)} or {last}"
 
@@ -131,6 +132,16 @@ def _listen_mailbox(address: Address, tls: Tls) -> Listener:
     from farcall.rpc.channels._mailbox import listen_mailbox
 
     return listen_mailbox(address)
+
+
+def _dial_fastrpc(address: Address, deadline: float, tls: Tls) -> Connection:
+    from farcall.rpc.channels._fastrpc import dial_fastrpc
+
+    return dial_fastrpc(address, deadline)
+
+
+def _listen_fastrpc(address: Address, tls: Tls) -> Listener:
+    raise UsageError(f"{address}: a DSP is not listened at; its bridge serves it (docs/fastrpc.md)")
 
 
 def _dial_pipe(address: Address, deadline: float, tls: Tls) -> Connection:
@@ -197,6 +208,14 @@ BUILTIN: Mapping[str, Scheme] = {
         listen=_listen_mailbox,
         secret=True,
         local=True,  # may_relay stays False: a client could make the server open any of its files
+    ),
+    "fastrpc": Scheme(
+        example="fastrpc:DSP or fastrpc:/PATH, such as fastrpc:cdsp",
+        form="dsp",
+        dial=_dial_fastrpc,
+        listen=_listen_fastrpc,
+        secret=True,
+        local=True,  # may_relay stays False: devices of a server have names
     ),
     "pipe": Scheme(
         example="pipe:COMMAND, such as pipe:farcall serve --stdio",

@@ -62,7 +62,7 @@ class Pair:
     def _calls(self, core: int, place: str) -> list[Row]:
         with ExitStack() as stack:
             with on_core(core):
-                url = stack.enter_context(self._serving())
+                url = stack.enter_context(self.serving())
                 file = stack.enter_context(self._peer("pingpong", REQUEST, REPLY))
             stack.enter_context(on_core(LAST))
             session = stack.enter_context(fc.connect(url))
@@ -74,7 +74,7 @@ class Pair:
     def _copies(self) -> list[Row]:
         size, rows = (64 << 20) if not self._emulator else (8 << 20), []
         here = np.ones(size, "uint8")
-        with self._serving() as url, fc.connect(url) as session:
+        with self.serving() as url, fc.connect(url) as session:
             there = session.tensor(here)
             for way, source, target in (("up", here, there), ("down", there, here)):
                 with self._peer(way, size, 0) as file, self._measuring(way, 1, size, 0, file) as raw:
@@ -85,7 +85,7 @@ class Pair:
         return rows
 
     @contextmanager
-    def _serving(self) -> Iterator[str]:
+    def serving(self) -> Iterator[str]:
         """A small server; gives its URL."""
         words = [*self._emulator, str(self._folder / "server"), "--mailbox", str(self._folder / "box")]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -94,6 +94,15 @@ class Pair:
                 yield process.stdout.readline().split()[-1]
             finally:
                 process.terminate()
+
+    @contextmanager
+    def pingpong(self) -> Iterator[Ask]:
+        """The pair at work; measures a round trip of the bytes of a null call."""
+        with (
+            self._peer("pingpong", REQUEST, REPLY) as file,
+            self._measuring("pingpong", CALLS, REQUEST, REPLY, file) as raw,
+        ):
+            yield raw
 
     @contextmanager
     def _peer(self, work: str, *sizes: int) -> Iterator[Path]:

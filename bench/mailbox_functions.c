@@ -1,4 +1,4 @@
-/* What the small server of bench_mailbox exports: `bench.nop`. */
+/* What the small server of bench_mailbox and bench_chain exports: `bench.nop`. */
 #include "runtime/runtime.h"
 #include "server/server.h"
 

@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "platform/port.h"
 
-enum { OVERHEAD = 16 }; /* bytes that an allocator needs beside each block */
+enum {
+  OVERHEAD = 16, /* bytes that an allocator needs beside each block */
+  LARGE = 1 << 22
+};
 
 static uint64_t limit = UINT64_MAX, used;
 static FC_TLS bool inside; /* the C library's calloc() may call malloc(): that is one block */
@@ -51,13 +55,22 @@ static void* take(void* block) {
 void* __wrap_malloc(size_t size);
 void* __wrap_malloc(size_t size) { return fits(size, 0) ? take(__real_malloc(size)) : NULL; }
 
+/* musl's calloc() writes to all of a large block; in large pages, that and all later copies cost half. */
+static void* zeroed(size_t size) {
+  if (size < LARGE) return __real_calloc(1, size);
+  void* block = __real_malloc(size);
+  if (!block) return NULL;
+  fc_advise_large_pages(block, size);
+  return memset(block, 0, size);
+}
+
 void* __wrap_calloc(size_t count, size_t size);
 void* __wrap_calloc(size_t count, size_t size) {
   size_t whole;
   if (__builtin_mul_overflow(count, size, &whole) || !fits(whole, 0)) return NULL;
   bool outer = inside;
   inside = true;
-  void* block = __real_calloc(count, size);
+  void* block = zeroed(whole);
   inside = outer;
   return take(block);
 }

@@ -90,6 +90,8 @@ def prototype(interface: Interface, method: Method) -> str:
 
 def wrapped(start: str, parts: list[str], end: str = ")") -> str:
     """A list in parentheses, in as many lines as it needs."""
+    if not parts:
+        return start + end
     lines, indent = [start], " " * start.rfind("(") + " "
     for index, part in enumerate(parts):
         text = part + ("," if index + 1 < len(parts) else end)

@@ -36,8 +36,10 @@ rm -rf "$site"
 "$python" -m pip install -q --no-compile --only-binary :all: --python-version "$version" --target "$site" \
     --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 \
     "$wheel" numpy
-# A server starts sys.executable, which this system can run only by qemu.
+# A server starts sys.executable, which this system can run only by qemu. Python must keep its bytecode: without it,
+# each process compiles its modules anew, which takes qemu longer than a server waits for its first process.
 run=$root/python
-printf '#!/bin/sh\nexec qemu-aarch64 -L "%s" "%s" "$@"\n' "$root" "$root/usr/bin/python$version" >"$run"
+printf '#!/bin/sh\nunset PYTHONDONTWRITEBYTECODE\nexec qemu-aarch64 -L "%s" "%s" "$@"\n' \
+    "$root" "$root/usr/bin/python$version" >"$run"
 chmod +x "$run"
 PYTHONPATH=$site "$run" -c "import runpy, sys; sys.executable = '$run'; runpy.run_path('scripts/try_wheel.py')"

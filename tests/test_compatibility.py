@@ -34,6 +34,8 @@ def test_versions_of_python_are_those_of_the_package() -> None:
     found = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
     assert row("Python") == [f"CPython {', '.join(found)}"]
     assert PROJECT["requires-python"] == f">={found[0]}"
+    for version in found:  # what was tried of its wheel, on each architecture
+        assert len(row(f"CPython {version}")) == 2
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ OTHERS = (
     "asyncio collections concurrent ir jax numpy np npt onnx onnx_ir os pathlib socket ssl sympy torch typing"
 )
 UNIONS = (
-    "C Callable DTypeLike DeviceLike Diagram Form Future Hop MakeSession ModelLike Opener Remote RemoteRef "
-    "Report Rights TorchOps"
+    "C Callable DTypeLike DeviceLike Diagram Form Future Hop MakeSession Mode ModelLike Opener Remote "
+    "RemoteRef Report Rights TorchOps"
 )
 nitpick_ignore_regex = [
     ("py:.*", rf"({OTHERS.replace(' ', '|')})\..*"),

@@ -39,7 +39,7 @@ def test_a_url(url: str, address: Address) -> None:
         ("board.local", "tcp://HOST:PORT"),
         ("http://h:1", "tcp://HOST:PORT"),
         ("https://h", "write tls://HOST:PORT, or wss://HOST:PORT/PATH"),
-        ("ssh://me@board", r"pipe:ssh HOST farcall serve --stdio\), .*ssh -L 9090:127.0.0.1:9090 HOST"),
+        ("ssh://me@board", r"farcall.launch\('ssh://HOST'\).*pipe:ssh HOST farcall serve --stdio"),
         ("tcp://h", "tcp://HOST:PORT"),
         ("tcp://h:99999", "tcp://HOST:PORT"),
         ("tcp://u@h:1", "tcp://HOST:PORT"),

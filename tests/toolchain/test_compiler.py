@@ -136,7 +136,11 @@ def test_objects_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_sources(compiler, HOST, [source]) != [first]
 
 
-def test_a_failed_compile_leaves_nothing_in_the_cache() -> None:
+def test_a_failed_compile_leaves_nothing_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARCALL_CACHE_DIR", str(tmp_path))  # other tests write to the common one meanwhile
+    assert cache_folder().is_relative_to(tmp_path)
     with pytest.raises(ToolchainError):
         compile_sources(find_compiler(), HOST, [Source("no.c", "no\n")])
     assert not list(cache_folder().rglob(".new-*"))

@@ -128,7 +128,7 @@ class Struct:
     name: str
     c: str
     fields: tuple[tuple[str, Type], ...]
-    make: Callable[..., object] = field(default=_as_tuple, compare=False)
+    make: Callable[..., object] = field(default_factory=lambda: _as_tuple, compare=False)
 
     @property
     def size(self) -> int:

@@ -32,8 +32,8 @@ __all__ = [
 ]
 __dir__ = __all__.copy
 
-# What a sequence of numbers accepts.
 Numbers: TypeAlias = "Values[int] | Values[float] | bytes | bytearray | memoryview | array.array[Any]"
+"""The values that a parameter accepts whose type is a sequence of numbers."""
 
 _MEANINGS = {1: "failed", 2: "no memory", 14: "bad parameter", 20: "unsupported"}
 

@@ -22,7 +22,7 @@ from farcall.toolchain import Target
 
 
 class LaunchedDevice:
-    """A device with a running server, made by :func:`farcall.launch`. Use it in a ``with`` statement.
+    """A device with a running server. Made by :func:`farcall.launch`. Use it in a ``with`` statement.
 
     The server ends with the statement, at :meth:`stop`, and at the latest with this process, even if that is
     killed. Its files go with it.

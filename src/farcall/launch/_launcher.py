@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
@@ -22,7 +23,8 @@ from farcall.errors import ConnectError, ConnectTimeoutError
 _GRACE_SECONDS = 5.0  # for a command to end after its input has ended
 
 
-class Completed(NamedTuple):
+@dataclass(frozen=True)
+class Completed:
     """What a command on the device wrote, and its exit status.
 
     Attributes:

@@ -4,13 +4,16 @@ FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels clean help
+.PHONY: demo demo-devices test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels clean help
 
 help: ## print this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: .venv/.run ## build a real model from ONNX to one artifact; run it locally and in a server
+demo: .venv/.run ## build a real model from ONNX to one artifact; run it here, in a server, on an emulated device
 	$(BIN)/farcall demo $(DEMO_FLAGS)
+
+demo-devices: .venv/.run ## run it on aarch64, armv7, riscv64, s390x, and a DSP behind a phone, all emulated (minutes)
+	$(BIN)/farcall demo --devices $(DEMO_FLAGS)
 
 test: lint unit ## run lint and unit
 

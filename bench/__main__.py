@@ -27,7 +27,7 @@ def time_text(seconds: float) -> str:
 
 def reach_text(row: Row) -> str:
     if row.reach_ratio is not None:
-        return f"<= {row.reach_ratio:g}x"
+        return f"<= {row.reach_ratio:.3g}x"
     return f"<= {time_text(row.reach_seconds)}" if row.reach_seconds is not None else ""
 
 

@@ -56,6 +56,12 @@ if [ "$what" = test ]; then
     done
     touch .venv/.test
 else
+    # For the demo's device: an emulator, and the compiler for it.
+    if command -v qemu-aarch64 >/dev/null || debian qemu-user; then
+        extras=compile,zig
+    else
+        say "the demo leaves its emulated device out"
+    fi
     say "installing farcall[$extras] and building the native core (about a minute)"
     pip install -q -e ".[$extras]"
 fi

@@ -37,7 +37,9 @@ def test_the_demo_ends_with_a_table_a_picture_and_a_trace(cli: Cli) -> None:
     outcome = cli("demo")
     assert outcome.code == 0, outcome.err
     table = re.search(
-        r"^route +batch +accuracy.*\n(local +\d+ +0\.9.*\n){3}(remote +\d+ +0\.9.*\n){3}", outcome.out, re.M
+        r"^route +batch +accuracy.*\n(local +\d+ +0\.9.*\n){3}(remote +\d+ +0\.9.*\n){3}aarch64 ",
+        outcome.out,
+        re.M,
     )
     assert table is not None, outcome.out
     files = dict(re.findall(r"^(artifact|picture|model|trace) +(\S+) \(", outcome.out, re.MULTILINE))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import farcall as fc
 import farcall.cli
 from farcall.cli.demo import _ingredients
 from farcall.graph._report import operators
+from farcall.toolchain import Machine
 
 from ..terminal import Cli
 from ..tree import CXX
@@ -150,16 +152,45 @@ def test_a_trace_of_a_run(cli: Cli, digits_artifact: Path, server: str) -> None:
     assert "main" in {event["name"] for event in events}
 
 
-def test_demo_reports_accuracy_on_both_routes(cli: Cli) -> None:
+def check_demo(report: dict[str, Any], devices: set[str]) -> None:
+    """All routes give the same answers; a device that this machine cannot emulate is named, with the cure."""
+    routes = {"local", "remote", *devices} - report["skipped"].keys()
+    assert set(report["accuracy"]) == set(report["way"]) == routes
+    for route in routes:
+        assert report["accuracy"][route] == report["accuracy"]["local"] >= 0.99
+        assert report["max_abs_diff"][route] <= 1e-5
+        assert set(report["latency_us"][route]) == {"1", "32", "360"}
+
+
+def test_the_demo_runs_here_in_a_server_and_on_a_device(cli: Cli) -> None:
     result = cli("demo", "--json")
     assert result.code == 0, result.err
     report = json.loads(result.out)
-    for route in ("local", "remote"):
-        assert report["accuracy"][route] >= 0.97
-        assert report["max_abs_diff"][route] <= 1e-4
-        assert set(report["latency_us"][route]) == {"1", "32", "360"}
+    check_demo(report, {"aarch64"})
     assert {region["backend"] for region in report["regions"]} == {"npu", "c"}
     assert Path(report["svg"]).exists()
+
+
+def test_the_demo_says_what_it_skips_and_the_cure(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "emulate", lambda _: None)
+    result = cli("demo")
+    assert result.code == 0, result.err
+    cure = r"^aarch64 +skipped: the emulator qemu-aarch64 is not installed; run: apt install qemu-user$"
+    assert re.search(cure, result.out, re.MULTILINE), result.out
+
+
+@pytest.mark.slow
+def test_the_demo_on_all_devices(cli: Cli) -> None:
+    """Slow: compiles five servers, and runs the model on emulators."""
+    result = cli("demo", "--devices", "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    check_demo(report, {"aarch64", "armv7", "riscv64", "s390x", "hexagon"})
+    if "hexagon" not in report["skipped"]:
+        assert report["way"]["hexagon"].count("-->") == 2
+        assert set(report["quantised"]["max_abs_diff"]) == {"hvx", "c"}
+        assert max(report["quantised"]["max_abs_diff"].values()) <= 1e-5
+        assert set(report["quantised"]["accuracy"].values()) == {report["accuracy"]["local"]}
 
 
 BAD = {

@@ -1,20 +1,17 @@
-"""``farcall demo``: takes a real model from ONNX to one artifact, and runs it here and in a server."""
+"""``farcall demo``: takes a real model from ONNX to one artifact, and runs it here and elsewhere."""
 
 from __future__ import annotations
 
 import importlib.util
-import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from farcall.cli import _show
+from farcall.cli._demo_routes import DSP, Result, host, measure, obstacle, of_session, on_emulated, server
 from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
 from farcall.cli.build import region_rows
@@ -25,10 +22,8 @@ if TYPE_CHECKING:
     from farcall.artifact import Plan
     from farcall.backends.base import Backend
 
-BATCHES = (1, 32, 360)  # one artifact serves all of them, since its batch is symbolic
-REPEATS = 30
-
-Route = Callable[["np.ndarray"], "np.ndarray"]
+_DEVICE = "aarch64"
+_ALL_DEVICES = (_DEVICE, "armv7", "riscv64", "s390x", DSP)
 
 
 @click.command("demo")
@@ -39,15 +34,18 @@ Route = Callable[["np.ndarray"], "np.ndarray"]
     show_default=True,
     help="Folder for the files that the demo writes.",
 )
+@click.option("--devices", "all_", is_flag=True, help="Run on five more machines, one behind another.")
 @setting("json")
-def command(output: Path, json_: bool) -> None:
-    """Cut a model between an example accelerator and the C backend; run it here and in a server.
+def command(output: Path, all_: bool, json_: bool) -> None:
+    """Cut a model between an example accelerator and the C backend; run it here, in a server, on a device.
 
     The model, a small CNN, classifies 360 held-out scans of handwritten digits. The demo compares its
-    results with those of the ONNX reference evaluator.
+    results with those of the ONNX reference evaluator. The device is emulated, which needs qemu-user and
+    the package ziglang; without them, it is left out.
 
     \b
     farcall demo                     writes digits.so, a picture and a trace into farcall-demo
+    farcall demo --devices           aarch64, armv7, riscv64, s390x, and a DSP behind a phone
     farcall demo --output elsewhere --json
     """
     model, accelerator, images, labels = _ingredients()
@@ -65,18 +63,31 @@ def command(output: Path, json_: bool) -> None:
     _show.note(
         f"3. run {len(images)} images: in this process, in a server process, in the ONNX reference evaluator"
     )
+    results = _here_and_there(artifact, images, trace)
+    expected = _reference(model, images)
+    names = _ALL_DEVICES if all_ else (_DEVICE,)
+    skipped = {name: reason for name in names if (reason := obstacle(name))}
+    if len(skipped) < len(names):
+        _show.note("4. run them on emulated devices (what a machine needs is built once, in about a minute)")
+    for name in names:
+        if name not in skipped:
+            results[name] = on_emulated(name, plan, output / f"digits.{name}.so", images)
     report: dict[str, Any] = {
-        **_measured(artifact, images, labels, _reference(model, images), trace),
+        **_figures(results, labels, expected),
+        "way": {route: result.way for route, result in results.items()},
+        "skipped": skipped,
         "regions": region_rows(plan.regions),
         "artifact_bytes": artifact.stat().st_size,
         "build_seconds": build_seconds,
         "svg": str(output / "partition.svg"),
         "trace": str(trace),
     }
+    if DSP in results:
+        report["quantised"] = _quantised(output, images, labels)
     if json_:
         _show.as_json("demo", report)
     else:
-        _print(report, artifact)
+        _print(report, artifact, ways=all_)
 
 
 def _partition(model: Path, accelerator: Backend, output: Path, progress: Show | None) -> Plan:
@@ -97,53 +108,78 @@ def _partition(model: Path, accelerator: Backend, output: Path, progress: Show |
     return plan
 
 
-def _measured(
-    artifact: Path, images: np.ndarray, labels: np.ndarray, expected: np.ndarray, trace: Path
-) -> dict[str, dict[str, Any]]:
-    """Measure accuracy, difference from the reference, and latency, in this process and in a server.
-
-    Also traces one call of each.
-    """
-    import numpy as np
-
+def _here_and_there(artifact: Path, images: np.ndarray, trace: Path) -> dict[str, Result]:
+    """Measure in this process and in a server. Also traces one call of each."""
     import farcall as fc
 
-    here: Route = fc.load_module(artifact)["main"]
-    latencies, logits = {"local": _latencies(here, images)}, {"local": here(images)}
-    with _server() as url, fc.connect(url) as session:
-        there = session.load_module(artifact)["main"]
-
-        def far(batch: np.ndarray) -> np.ndarray:
-            result: np.ndarray = there(session.tensor(batch)).numpy()
-            return result
-
-        latencies["remote"], logits["remote"] = _latencies(far, images), far(images)
+    here = fc.load_module(artifact)["main"]
+    with server() as url, fc.connect(url) as session:
+        there = of_session(session, artifact)
+        results = {
+            "local": measure(here, images, host()),
+            "remote": measure(there, images, f"{host()} --tcp--> {host()} (farcall serve)"),
+        }
         with fc.trace(trace):
             here(images[:1])
-            far(images[:1])
+            there(images[:1])
+    return results
+
+
+def _quantised(output: Path, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Measure the model of int8 weights on the DSP: by its vector unit, and by C alone.
+
+    Sums of integers are exact, so both are compared with the C backend here.
+    """
+    import farcall as fc
+
+    model = _examples() / "digits" / "digits_int8.onnx"
+    plain = fc.partition(model, backends=["c"])
+    plans = {"hvx": fc.partition(model, backends=[_example_backend("hvx").HvxBackend(), "c"]), "c": plain}
+    results = {
+        name: on_emulated(DSP, plan, output / f"digits_int8.{name}.so", images)
+        for name, plan in plans.items()
+    }
+    return _figures(results, labels, plain.build().load()["main"](images))
+
+
+def _figures(results: Mapping[str, Result], labels: np.ndarray, expected: np.ndarray) -> dict[str, Any]:
+    """Accuracy, difference from the expected outputs, and latency, by route."""
+    import numpy as np
+
     return {
-        "accuracy": {k: float((v.argmax(1) == labels).mean()) for k, v in logits.items()},
-        "max_abs_diff": {k: float(np.abs(v - expected).max()) for k, v in logits.items()},
-        "latency_us": {k: {str(n): us for n, us in v.items()} for k, v in latencies.items()},
+        "accuracy": {k: float((r.outputs.argmax(1) == labels).mean()) for k, r in results.items()},
+        "max_abs_diff": {k: float(np.abs(r.outputs - expected).max()) for k, r in results.items()},
+        "latency_us": {k: {str(n): us for n, us in r.latencies.items()} for k, r in results.items()},
     }
 
 
-def _print(report: dict[str, Any], artifact: Path) -> None:
+def _table(title: str, first: str, figures: Mapping[str, Any]) -> None:
     _show.table(
-        "360 handwritten digits, compared with the ONNX reference",
-        ("route", "batch>", "accuracy>", "median latency>", "largest difference>"),
+        title,
+        (first, "batch>", "accuracy>", "median latency>", "largest difference>"),
         [
             (
                 route,
                 batch,
-                f"{report['accuracy'][route]:.4f}",
+                f"{figures['accuracy'][route]:.4f}",
                 f"{us:,.1f} us",
-                f"{report['max_abs_diff'][route]:.1e}",
+                f"{figures['max_abs_diff'][route]:.1e}",
             )
-            for route, latencies in report["latency_us"].items()
+            for route, latencies in figures["latency_us"].items()
             for batch, us in latencies.items()
         ],
     )
+
+
+def _print(report: dict[str, Any], artifact: Path, *, ways: bool) -> None:
+    _table("360 handwritten digits, compared with the ONNX reference", "route", report)
+    for name, reason in report["skipped"].items():
+        click.echo(f"{name:<9}  skipped: {reason}")
+    if "quantised" in report:
+        title = "The quantised model on the DSP, its vector unit (hvx) beside C, compared with C here"
+        _table(title, "backend", report["quantised"])
+    if ways:
+        _show.table("The way to each route", ("route", "way"), report["way"].items())
     built = f"{_show.size(report['artifact_bytes'])}, built in {report['build_seconds']:.2f} s"
     click.echo(f"artifact   {artifact} ({built})")
     click.echo(f"picture    {report['svg']} (open it in a browser)")
@@ -177,13 +213,19 @@ def _ingredients() -> tuple[Path, Backend, np.ndarray, np.ndarray]:
     import numpy as np
 
     folder = _examples()
-    spec = importlib.util.spec_from_file_location("farcall_example_npu", folder / "backends" / "npu.py")
+    with np.load(folder / "digits" / "test.npz", allow_pickle=False) as data:
+        images, labels = data["images"].astype(np.float32) / 16, data["labels"]
+    return folder / "digits" / "digits.onnx", _example_backend("npu").NpuBackend(), images, labels
+
+
+def _example_backend(name: str) -> Any:
+    """The module of an example backend."""
+    path = _examples() / "backends" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"farcall_example_{name}", path)
     assert spec is not None and spec.loader is not None  # noqa: S101  a .py path always has a loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with np.load(folder / "digits" / "test.npz", allow_pickle=False) as data:
-        images, labels = data["images"].astype(np.float32) / 16, data["labels"]
-    return folder / "digits" / "digits.onnx", module.NpuBackend(), images, labels
+    return module
 
 
 def _reference(model: Path, images: np.ndarray) -> np.ndarray:
@@ -192,37 +234,3 @@ def _reference(model: Path, images: np.ndarray) -> np.ndarray:
     evaluator: Any = ReferenceEvaluator(str(model))
     result: np.ndarray = evaluator.run(None, {evaluator.input_names[0]: images})[0]
     return result
-
-
-def _latencies(route: Route, images: np.ndarray) -> dict[int, float]:
-    """Median microseconds of a call, by batch. The first call allocates, so it does not count."""
-    medians = {}
-    for batch in BATCHES:
-        x = images[:batch]
-        route(x)
-        samples = []
-        for _ in range(REPEATS):
-            start = time.perf_counter_ns()
-            route(x)
-            samples.append((time.perf_counter_ns() - start) / 1e3)
-        medians[batch] = statistics.median(samples)
-    return medians
-
-
-@contextmanager
-def _server() -> Iterator[str]:
-    """Run ``farcall serve`` on loopback in a process of its own; yields its address."""
-    from farcall.errors import ConnectError
-
-    words = [sys.executable, "-m", "farcall", "serve", "--quiet"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            if not line.startswith("listening on "):
-                raise ConnectError(
-                    f"the server did not start: expected `listening on URL`, got {line!r}; "
-                    "run `farcall serve` to see the reason"
-                )
-            yield line.removeprefix("listening on ").strip()
-        finally:
-            process.terminate()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farcall._files import write_beside
+from farcall.errors import ArtifactError, UsageError
 from farcall.library import Manifest, load_module
 
 if TYPE_CHECKING:
@@ -19,18 +20,20 @@ if TYPE_CHECKING:
 class Artifact:
     """A built library, in a temporary file until :meth:`save` writes it to a path."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, header: str | None = None) -> None:
         self._path = path
         self._manifest = manifest
+        self._header = header
 
     @classmethod
-    def temporary(cls, name: str, manifest: Manifest) -> Artifact:
+    def temporary(cls, name: str, manifest: Manifest, header: str | None = None) -> Artifact:
         """An artifact with this ``name`` and ``manifest``, without a file yet.
 
-        The file that it adopts lives as long as the object.
+        ``header`` is the text of the C header of a static library. The file that it adopts lives as long as
+        the object.
         """
         folder = tempfile.mkdtemp(prefix="farcall-artifact-")
-        artifact = cls(Path(folder) / name, manifest)
+        artifact = cls(Path(folder) / name, manifest, header)
         weakref.finalize(artifact, shutil.rmtree, folder, ignore_errors=True)
         return artifact
 
@@ -51,20 +54,38 @@ class Artifact:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the library to ``path`` atomically, and return the path.
 
+        The C header of a static library, ``model.a``, goes beside it: ``model.h``.
+
         Raises:
-            UsageError: the file cannot be written there.
+            UsageError: the file cannot be written there, or a static library has another name than ``*.a``.
         """
-        write_beside(path, self._path.read_bytes(), mode=0o755)
+        if self._header is not None:
+            _check_static(Path(path))
+            write_beside(Path(path).with_suffix(".h"), self._header.encode())
+        write_beside(path, self._path.read_bytes(), mode=0o755 if self._header is None else 0o644)
         return Path(path)
 
     def load(self) -> Module:
         """Load the artifact into this process.
 
         Raises:
-            ArtifactError: the artifact was built for another machine.
+            ArtifactError: the artifact was built for another machine, or is a static library.
         """
+        if self._header is not None:
+            raise ArtifactError(
+                f"{self._path.name}: a static library, which is linked into a program and not loaded; "
+                'build with link="shared" to load it'
+            )
         return load_module(self._path)
 
     def __repr__(self) -> str:
         functions = ", ".join(f"{name}{f.signature}" for name, f in self._manifest.functions.items())
         return f"<farcall.Artifact for {self._manifest.target.triple}: {functions}>"
+
+
+def _check_static(path: Path) -> None:
+    if path.suffix != ".a":
+        raise UsageError(
+            f"{str(path)!r}: the artifact is a static library; name it {path.with_suffix('.a').name!r}, "
+            'or build with link="shared"'
+        )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -22,7 +22,8 @@ from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
 from farcall.artifact._region_code import check_code
 from farcall.artifact._region_entry import RegionEntry, region_function
-from farcall.errors import BackendError, ToolchainError
+from farcall.artifact._static import header, identifier, static_library, table_source
+from farcall.errors import BackendError, ToolchainError, UsageError
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
 from farcall.library._manifest import (
@@ -54,13 +55,17 @@ if TYPE_CHECKING:
     from farcall.backends.base import Backend, RegionCode
     from farcall.graph import Region
 
-_OWN = ("farcall_entry.c", "farcall_main.c")
+Link: TypeAlias = Literal["shared", "static"]
+
+_OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c")
 _LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
 
-def build(plan: Plan, target: Target, progress: Report | None = None) -> Artifact:
+def build(plan: Plan, target: Target, link: Link = "shared", progress: Report | None = None) -> Artifact:
     """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
+
+    ``link``: ``shared`` for a library that a loader loads, ``static`` for one that is linked into a program.
 
     ``progress`` is told about the phases ``generate``, ``compile`` and ``link``.
 
@@ -70,11 +75,13 @@ def build(plan: Plan, target: Target, progress: Report | None = None) -> Artifac
         ModelError: a size cannot be computed from the inputs before the model runs.
         UsageError: a temporary file cannot be written, for example because no space is left.
     """
+    if link not in get_args(Link):
+        raise UsageError(f"link={link!r}: expected {' or '.join(map(repr, get_args(Link)))}")
     with room_to(f"build {plan.model.name!r}"):
-        return _build(plan, target, progress)
+        return _build(plan, target, link, progress)
 
 
-def _build(plan: Plan, target: Target, progress: Report | None) -> Artifact:
+def _build(plan: Plan, target: Target, link: Link, progress: Report | None) -> Artifact:
     compiler = find_compiler(target)
     codes = _generate_all(plan, progress)
     constants = Constants(target.big_endian)
@@ -88,18 +95,28 @@ def _build(plan: Plan, target: Target, progress: Report | None) -> Artifact:
     sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
     manifest = _manifest(plan, target, compiler, constants, codes)
 
-    artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
+    static = identifier(plan.model.name) if link == "static" else None
+    if static:
+        sources.append(table_source(static, manifest))
+
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         folder = Path(name)
         objects = compile_sources(compiler, target, sources, progress)
         flags = _check_objects(plan.regions, codes, objects)
         constants.write(folder / "constants.bin")
         (folder / "manifest.json").write_bytes(encode(manifest))
-        objects.append(assemble(compiler, target, data_assembly(constants), folder, "farcall_data"))
-        library = folder / "library.so"
-        link_shared(compiler, target, objects, library, flags, progress)
-        _check_library(library, plan.regions, target, compiler)
-        _seal(library)
+        data = data_assembly(constants, in_memory=static is not None)
+        objects.append(assemble(compiler, target, data, folder, "farcall_data"))
+        library = folder / "library"
+        if static:
+            _refuse_flags(plan.regions, codes)
+            library.write_bytes(static_library(static, objects, target))
+            artifact = Artifact.temporary(f"{static}.a", manifest, header(static, manifest))
+        else:
+            link_shared(compiler, target, objects, library, flags, progress)
+            _check_library(library, plan.regions, target, compiler)
+            _seal(library)
+            artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
     return artifact
@@ -165,6 +182,16 @@ def _check_objects(
     if any(symbol.name.startswith("TVMFFI") and not symbol.defined and not symbol.weak for symbol in symbols):
         flags["-Wl,-z,undefs"] = None  # the runtime that loads the library supplies them
     return list(flags)
+
+
+def _refuse_flags(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> None:
+    for region in regions:
+        if flags := [flag for flag in codes[region.name].link_flags if flag != "-lm"]:
+            raise BackendError(
+                f"backend `{region.backend}`: the code of region `{region.name}` is linked with "
+                f"{' '.join(flags)}, which a static library cannot hold; take another backend for it, or "
+                'build with link="shared"'
+            )
 
 
 def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:

@@ -93,8 +93,10 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def data_assembly(constants: Constants) -> str:
+def data_assembly(constants: Constants, *, in_memory: bool = False) -> str:
     """The assembly source that includes ``constants.bin`` and ``manifest.json``.
+
+    ``in_memory``: a program finds the manifest and the digest in its memory, by symbols.
 
     It says ``%progbits``, because ``@`` starts a comment in the assembly of some machines.
     """
@@ -102,14 +104,21 @@ def data_assembly(constants: Constants) -> str:
     for names, offset, size in constants.places():
         lines.append(f".balign {ALIGNMENT}")
         for name in names:
-            lines += [f".globl {name}", f".hidden {name}", f"{name}:"]
+            lines += _label(name)
         if size:
             lines.append(f'.incbin "constants.bin",{offset},{size}')
+    flags = "a" if in_memory else ""
     lines += [
-        f'.section {MANIFEST_SECTION},"",%progbits',
+        f'.section {MANIFEST_SECTION},"{flags}",%progbits',
+        *(_label("farcall_manifest") if in_memory else ()),
         '.incbin "manifest.json"',
-        f'.section {DIGEST_SECTION},"",%progbits',
+        f'.section {DIGEST_SECTION},"{flags}",%progbits',
+        *(_label("farcall_digest") if in_memory else ()),
         f".fill {DIGEST_SIZE},1,0",
         '.section .note.GNU-stack,"",%progbits',
     ]
     return "\n".join(f"\t{line}" if line[0] == "." else line for line in lines) + "\n"
+
+
+def _label(name: str) -> list[str]:
+    return [f".globl {name}", f".hidden {name}", f"{name}:"]

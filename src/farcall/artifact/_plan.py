@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from farcall._extras import require_compile
 from farcall._progress import Phase
@@ -102,12 +102,20 @@ class Plan:
         """The name, opsets and hash of the model."""
         return self._model
 
-    def build(self, target: str | Target | None = None, *, progress: Report | None = None) -> Artifact:
+    def build(
+        self,
+        target: str | Target | None = None,
+        *,
+        link: Literal["shared", "static"] = "shared",
+        progress: Report | None = None,
+    ) -> Artifact:
         """Compile every region and link one library.
 
         Args:
             target: ``arch-linux-abi`` such as ``aarch64-linux-musl``, optionally followed by ``:cpu``;
                 default: this machine.
+            link: ``"shared"``: a library that ``load_module`` loads. ``"static"``: a library and a C header
+                for a program of your own, whose system library gets the functions (docs/small_server.md).
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -115,12 +123,12 @@ class Plan:
             ToolchainError: there is no compiler for the target, or the compiler rejected the code.
             BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
-            UsageError: a temporary file cannot be written, for example because no space is left.
+            UsageError: ``link`` is neither, or a temporary file cannot be written.
         """
         from farcall.artifact._build import build
         from farcall.toolchain import Target
 
-        return build(self, Target.parse(target), progress)
+        return build(self, Target.parse(target), link, progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.

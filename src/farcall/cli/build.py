@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -18,10 +18,17 @@ from farcall.cli._settings import setting
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Path of the artifact. [default: the model's name with .so, in this folder]",
+    help="Path of the artifact. [default: the model's name with .so (static: .a), in this folder]",
 )
 @setting("backends")
 @setting("target")
+@click.option(
+    "--link",
+    type=click.Choice(["shared", "static"]),
+    default="shared",
+    show_default=True,
+    help="static: a library (.a) and a C header for a program of your own.",
+)
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
 @setting("json")
 def command(
@@ -29,6 +36,7 @@ def command(
     output: Path | None,
     backends: str,
     target: str | None,
+    link: Literal["shared", "static"],
     svg: Path | None,
     json_: bool,
 ) -> None:
@@ -37,19 +45,20 @@ def command(
     \b
     farcall build model.onnx                               writes model.so
     farcall build model.onnx -o model.so --backends c,acme_npu:NpuBackend --svg partition.svg
+    farcall build model.onnx --link static -o model.a       writes model.a and model.h
     """
     import farcall as fc
     from farcall._files import check_folder, write_beside
     from farcall.toolchain import Target
 
     Target.parse(target)  # a misspelled target is known before the work
-    output = output or Path(f"{model.stem}.so")
+    output = output or Path(f"{model.stem}.{'a' if link == 'static' else 'so'}")
     for file in filter(None, (output, svg)):
         check_folder(file)
     names = [name.strip() for name in backends.split(",") if name.strip()]
     with shown() as progress:
         plan = fc.partition(model, backends=names, progress=progress)
-        artifact = plan.build(target=target, progress=progress)
+        artifact = plan.build(target=target, link=link, progress=progress)
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec.inspect
+import pytest
 
 from farcall import _core
 from farcall.abi import ListSpec, RefSpec, ScalarSpec, TensorSpec
@@ -14,6 +16,7 @@ from farcall.rpc import Limits, Server, connect
 from farcall.rpc.shared._handshake import client_hello
 
 from .library.test_format1 import structures
+from .native.small_server import named, small_server
 from .test_docs import DOCS
 from .tree import ROOT
 from .waiting import SECONDS
@@ -78,13 +81,28 @@ def test_the_version_and_the_limits_are_those_of_the_code() -> None:
     assert f"accepts n up to {limits.key_bytes} and waits {limits.handshake_seconds:g} s" in WIRE
 
 
+def features_of_the_page() -> set[str]:
+    return set(re.findall(r"^### Feature `(\w+)`", WIRE, re.MULTILINE))
+
+
 def test_a_server_has_the_standard_functions_and_the_features_of_the_page() -> None:
     names = [row[0].strip("`") for row in table("| name | arguments and result |")]
     with Server() as server, connect(server.url, timeout=SECONDS) as session:
         for name in names:
             assert session.get_function(name)
-        offered = session.features | {"spans"}  # which needs OpenTelemetry in the server's process
-        assert set(re.findall(r"^### Feature `(\w+)`", WIRE, re.MULTILINE)) == offered
+        # `spans` needs OpenTelemetry in the server's process.
+        assert session.features | {"spans"} == features_of_the_page() - {"packets"}
+
+
+def test_the_small_server_has_features_of_the_page(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    program = " ".join([*small_server(named("x86_64"), tmp_path_factory), "--stdio"])
+    basic = {"callbacks", "promises", "trace"}
+    assert basic | {"files", "packets"} <= features_of_the_page()
+    for option, more in (("", set()), (f"--workpath {tmp_path}", {"files"}), ("--packet 64K", {"packets"})):
+        with connect(f"pipe:{program} {option}", timeout=SECONDS) as session:
+            assert session.features == basic | more
 
 
 # ---- the artifact

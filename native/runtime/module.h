@@ -9,6 +9,8 @@ enum { FC_MODULE_TO_BYTES = 1, FC_MODULE_RUNNABLE = 2 };
 
 /* The address of a symbol in a loaded library, or NULL. Each loader of libraries supplies one. */
 typedef void* (*FcSymbolFinder)(void* library, const char* name);
+/* Gets a name; false ends the visit. */
+typedef bool (*FcNameVisitor)(void* context, const char* name, size_t size);
 
 /*
  * A module that this core made. A handle points to the header; the word before it is where C++ keeps an object's table
@@ -22,6 +24,7 @@ typedef struct FcModuleObj {
   char* kind;
   void* library;           /* the library's handle, for modules of libraries; else NULL */
   FcSymbolFinder find;     /* finds symbols of `library` */
+  void (*each)(void* library, FcNameVisitor visit, void* context); /* visits the symbols of functions; or NULL */
   void (*unload)(void* library); /* with the module and the last of its functions; NULL: it stays loaded */
   bool bound_here;         /* the TVMFFI* imports of `library` are bound to this core */
   char* prefix;            /* for modules of the system library; else NULL */
@@ -53,6 +56,8 @@ int fc_module_get(TVMFFIObject* module, const char* name, size_t size, bool quer
 /* The text `metadata` or `doc` of a function (what = "_metadata_", "_doc_"); None when there is none. */
 int fc_module_text(TVMFFIObject* module, const char* what, const char* name, size_t size, bool query_imports,
                    TVMFFIAny* result);
+/* Visits the names of the module's own functions, as far as this core can list them. NULL: none. */
+void fc_module_each(const FcModuleObj* module, FcNameVisitor visit, void* context);
 /* Makes `module` import `other`. RuntimeError when `other` is `module` or imports it. */
 int fc_module_import(TVMFFIObject* module, TVMFFIObject* other);
 int fc_module_clear_imports(TVMFFIObject* module);
@@ -87,6 +92,7 @@ TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args,
 /* ---- registered symbols: see runtime/symbols.c ---- */
 
 void* fc_system_symbol(const char* name);
+void fc_system_each(FcNameVisitor visit, void* context);
 /* Calls `visit` for each symbol that was registered with TVMFFIEnvModRegisterContextSymbol. */
 void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context);
 /* Keeps the module alive for ever, because a library's `__tvm_ffi__library_ctx` will point to it. -1 with an error. */

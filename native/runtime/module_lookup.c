@@ -107,6 +107,42 @@ int fc_module_get(TVMFFIObject* handle, const char* name, size_t size, bool quer
   return rc;
 }
 
+/* ---- names ---- */
+
+typedef struct {
+  FcNameVisitor visit;
+  void* context;
+  const char* prefix; /* behind FARCALL_SYMBOL_PREFIX */
+} Names;
+
+static bool begins(const char** name, size_t* size, const char* with) {
+  size_t skip = strlen(with);
+  if (*size < skip || memcmp(*name, with, skip) != 0) return false;
+  *name += skip;
+  *size -= skip;
+  return true;
+}
+
+/* Excluded: `__tvm_ffi__metadata_f` and the like, which describe a function. */
+static bool visit_symbol(void* context, const char* name, size_t size) {
+  const Names* names = context;
+  if (!begins(&name, &size, FARCALL_SYMBOL_PREFIX)) return true;
+  if (begins(&name, &size, "_metadata_") || begins(&name, &size, "_doc_")) return true;
+  return !begins(&name, &size, names->prefix) || names->visit(names->context, name, size);
+}
+
+void fc_module_each(const FcModuleObj* module, FcNameVisitor visit, void* context) {
+  if (!module) return;
+  Names names = {visit, context, module->prefix ? module->prefix : ""};
+  if (module->prefix) fc_system_each(visit_symbol, &names);
+  if (module->each) module->each(module->library, visit_symbol, &names);
+  TVMFFIByteArray text;
+  FcMapCursor cursor = {.begun = false};
+  while (module->functions && fc_map_next(module->functions, &cursor)) {
+    if (fc_any_text(cursor.key, &text) && !visit(context, text.data, text.size)) return;
+  }
+}
+
 /* ---- metadata and documentation ---- */
 
 static int own_text(const FcModuleObj* module, const char* what, const char* name, size_t size, TVMFFIAny* result) {

@@ -47,12 +47,23 @@ void* fc_system_symbol(const char* name) {
   return value;
 }
 
-/* Visits without holding the lock: a visitor may throw. Symbols are never freed, and new ones go to the front. */
+/* Both visit without holding the lock: a visitor may throw. Symbols are never freed, and new ones go to the front. */
 void fc_context_each(void (*visit)(void* context, const char* name, void* symbol), void* context) {
   fc_mutex_lock(&symbols_lock);
   const Symbol* first = context_symbols;
   fc_mutex_unlock(&symbols_lock);
   for (const Symbol* s = first; s; s = s->next) visit(context, s->name, s->value);
+}
+
+void fc_system_each(FcNameVisitor visit, void* context) {
+  for (size_t i = 0; i < BUCKETS; ++i) {
+    fc_mutex_lock(&symbols_lock);
+    const Symbol* first = system_symbols[i];
+    fc_mutex_unlock(&symbols_lock);
+    for (const Symbol* s = first; s; s = s->next) {
+      if (!visit(context, s->name, strlen(s->name))) return;
+    }
+  }
 }
 
 int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol) { return set(&context_symbols, name, symbol); }

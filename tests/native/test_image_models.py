@@ -12,6 +12,7 @@ import pytest
 
 import farcall as fc
 from farcall.errors import ArgumentError, ArtifactError, MissingFunctionError, ToolchainError
+from farcall.library import inspect
 from farcall.library._elf import Elf
 from farcall.library._image import image_exports, missing_exports
 from farcall.rpc import Session, connect
@@ -65,6 +66,8 @@ def test_the_digits_model(session: Session, model: Path, expected: tuple[Any, An
     assert np.abs(got - logits).max() <= 1e-5 * np.abs(logits).max()
     assert str(module["main"].signature) == "(image: float32[batch, 1, 8, 8]) -> float32[batch, 10]"
     assert module.kind == "library"
+    assert list(module) == sorted(["main", *(region.name for region in inspect(model).regions)])
+    assert "main" in module and "nothing" not in module
     with pytest.raises(ArgumentError, match="dimension 2 must be 8"):
         module["main"](images[:, :, :3])
     with pytest.raises(MissingFunctionError, match="nothing"):
@@ -110,6 +113,19 @@ def test_a_kernel_of_c(session: Session, machine: Machine, tmp_path: Path) -> No
     )
     module = session.load_module(build_kernel(tmp_path, text, str(machine.target)))
     assert module["half"](-(2**40)) == -(2**39)
+
+
+def test_an_image_for_a_newer_cpu_is_refused(session: Session, machine: Machine, tmp_path: Path) -> None:
+    if machine.name != "hexagon":
+        pytest.skip("only Hexagon's files tell the version of the CPU")
+    path = Path(build_kernel(tmp_path, "FARCALL_KERNEL(f) { return 0; }\n"))
+    data = bytearray(path.read_bytes())
+    flags = 36  # e_flags, of which the lowest byte comes first
+    assert data[flags] == 0x67
+    data[flags] = 0x68
+    session.upload(bytes(data), "newer.so")
+    with pytest.raises(ArtifactError, match=r"built for hexagon v68, and this server for v67; .*:hexagonv67"):
+        session.get_function("tvm.rpc.server.load_module")("newer.so")
 
 
 def test_what_the_loader_would_refuse_is_refused_when_it_is_built(tmp_path: Path) -> None:

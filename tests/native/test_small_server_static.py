@@ -91,6 +91,7 @@ def test_the_system_library_has_the_models(session: Session) -> None:
     with pytest.raises(ValueError, match="dimension 2 must be 8"):
         main(images[:, :, :3])
     x = np.arange(4, dtype="float32")
+    assert list(session.system_lib("other_")) == ["c_0", "c_1", "main"]
     negated, positive = session.system_lib("other_")["main"](-x)
     np.testing.assert_array_equal(negated.numpy(), x)
     np.testing.assert_array_equal(positive.numpy(), x)

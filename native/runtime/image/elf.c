@@ -28,6 +28,13 @@ static bool is_of_this_machine(const FcElfHeader* header) {
   return header->ident[4] == bits && header->ident[5] == order && header->machine == fc_machine.number;
 }
 
+/* Hexagon: e_flags ends with the version of the CPU, whose two decimal digits are written as hexadecimal ones: 0x67. */
+#ifdef __HEXAGON_ARCH__
+enum { NEWEST_CPU = __HEXAGON_ARCH__ / 10 * 16 + __HEXAGON_ARCH__ % 10 };
+#else
+enum { NEWEST_CPU = 255 };
+#endif
+
 static bool read_header(FcElf* elf, FcElfHeader* header) {
   if (elf->size < sizeof *header || memcmp(elf->data, "\177ELF", 4) != 0) {
     return fc_elf_refuse(elf, "it is not a whole ELF file; build it with farcall build");
@@ -37,6 +44,11 @@ static bool read_header(FcElf* elf, FcElfHeader* header) {
     return fc_elf_refuse(elf,
                          "it is built for ELF machine %u, class %u, byte order %u, and this is %s; build it for %s",
                          header->machine, header->ident[4], header->ident[5], fc_machine.name, fc_machine.name);
+  }
+  if (header->flags % 256 > NEWEST_CPU) {
+    return fc_elf_refuse(
+        elf, "it is built for %s v%x, and this server for v%x; build it for the target %s-linux-musl:%sv%x",
+        fc_machine.name, (unsigned)header->flags % 256, NEWEST_CPU, fc_machine.name, fc_machine.name, NEWEST_CPU);
   }
   if (header->ident[6] != 1 || header->version != 1 || header->type != SHARED_OBJECT) {
     return fc_elf_refuse(elf, "it is no shared object (type %u); link it with -shared", header->type);

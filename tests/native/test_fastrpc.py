@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +16,21 @@ import numpy as np
 import pytest
 
 import farcall as fc
-from farcall._core import Mailbox
+from farcall._core import Channel, Mailbox
 from farcall.errors import ConnectError, ConnectionLostError, ProtocolError, StatusError, UsageError
 from farcall.idl import compile as compile_idl
-from farcall.launch._server_build import build_dsp
-from farcall.rpc.channels import parse_address
+from farcall.launch._server_build import BUDGET, build_dsp, dsp_sources
+from farcall.rpc.channels import dial, parse_address
 from farcall.rpc.channels._farcall_dsp import farcall_dsp
 from farcall.rpc.channels._front import FrontTransport
+from farcall.testing import CHANNEL_RULES, check_channel
+from farcall.testing._channel import Kit
 from farcall.toolchain import Machine
 
 from ..tree import ROOT
 from ..waiting import SECONDS, soon
-from .small_server import FUNCTIONS, named
+from ..wire.conftest import compiler
+from .small_server import FLAGS, FUNCTIONS, HERE, named
 
 
 @functools.cache
@@ -43,14 +49,56 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @contextlib.contextmanager
-def serving(program: list[str], path: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([*program, str(path)], stdout=subprocess.PIPE, text=True) as process:
+def serving(program: list[str], path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    words = [*program, *options, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"farcall-dsp: serving fastrpc:{path}\n"
             yield process
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def relayed(program: list[str], folder: Path) -> Iterator[tuple[Channel, Channel]]:
+    """A session's channel, and the pipes to its far end on the DSP."""
+    path = folder / f"box{len(list(folder.iterdir()))}"  # of its own: the program before it was killed
+    process = subprocess.Popen(
+        [*program, str(path)],
+        env=os.environ | {"FARCALL_TEST_RELAY": "sessions"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        theirs = Channel(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            line = f"farcall-dsp: serving fastrpc:{path}\n".encode()
+            assert Kit(time.monotonic, SECONDS, 0).receive_exactly(theirs, len(line)) == line
+            with contextlib.closing(dial(f"fastrpc:{path}", soon())) as connection:
+                yield connection.begin(), theirs
+        finally:
+            theirs.close()
+            process.kill()
+
+
+@pytest.mark.parametrize("rule", CHANNEL_RULES)
+def test_a_session_keeps_the_contract_of_channels(program: list[str], tmp_path: Path, rule: str) -> None:
+    check_channel(lambda: relayed(program, tmp_path), rules=[rule], bulk_bytes=4 << 20)
+
+
+@pytest.mark.parametrize("rule", CHANNEL_RULES)
+def test_a_dsp_keeps_the_contract_of_channels(program: list[str], tmp_path: Path, rule: str) -> None:
+    @contextlib.contextmanager
+    def swapped() -> Iterator[tuple[Channel, Channel]]:
+        with relayed(program, tmp_path) as (ours, theirs):
+            yield theirs, ours
+
+    check_channel(swapped, rules=[rule], bulk_bytes=4 << 20)
 
 
 def test_sessions_one_after_another(program: list[str], tmp_path: Path) -> None:
@@ -65,6 +113,75 @@ def test_sessions_one_after_another(program: list[str], tmp_path: Path) -> None:
                 with pytest.raises(TypeError, match="expected two numbers"):
                     session.get_function("test.add")("x", 1)
                 assert session.get_function("test.call_back")(lambda x: x + 1) == 21
+
+
+def test_the_memory_of_all_sessions_is_bounded(program: list[str], tmp_path: Path) -> None:
+    with (
+        serving(program, tmp_path / "box", "--memory", "8M"),
+        fc.connect(f"fastrpc:{tmp_path}/box", timeout=SECONDS) as session,
+    ):
+        kept = session.tensor(np.ones(6 << 20, "uint8"))
+        with pytest.raises(MemoryError):
+            session.tensor(np.ones(6 << 20, "uint8"))
+        del kept
+        session.tensor(np.ones(6 << 20, "uint8"))
+
+
+def test_the_chain_through_a_phone(program: list[str], tmp_path: Path) -> None:
+    data = np.arange(100_000, dtype="float32")
+    with (
+        serving(program, tmp_path / "box"),
+        fc.rpc.Server(devices={"dsp0": f"fastrpc:{tmp_path}/box"}) as phone,
+    ):
+        for _ in range(2):
+            with fc.connect(phone.url, via=["device:dsp0"], timeout=SECONDS) as session:
+                there = session.tensor(data)
+                session.get_function("test.twice")(there)
+                np.testing.assert_array_equal(there.numpy(), 2 * data)
+                with pytest.raises(TypeError, match=r"hop 2 \(device:dsp0\).*expected two numbers"):
+                    session.get_function("test.add")("x", 1)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a driver, which finds the skel of farcall_dsp beside it."""
+    folder = tmp_path_factory.mktemp("driver")
+    program = ROOT / "native/server/dsp/main.c"
+    sources = [*(file for file in dsp_sources() if file != program), *FUNCTIONS, HERE / "dsp_library.c"]
+    flags = [*FLAGS, "-O0", "-w", "-fPIC", "-shared", "-Wl,-Bsymbolic"]
+    shared = [*compiler(), *flags, *BUDGET]
+    fake = ROOT / "tests/idl/fake_cdsprpc.c"
+    for words in (
+        [*shared, *sources, "-o", folder / "libfarcall_dsp_skel.so"],
+        [*compiler(), *flags, fake, "-ldl", "-o", folder / "libcdsprpc.so"],
+    ):
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_a_session_by_the_driver(driver: Path) -> None:
+    """In a process of its own, where the system finds the driver by its name."""
+    code = """
+import numpy as np, farcall as fc
+data = np.arange(1 << 16, dtype="float32")
+for i in range(2):
+    with fc.connect("fastrpc:cdsp", timeout=60) as session:
+        there = session.tensor(data)
+        session.get_function("test.twice")(there)
+        assert (there.numpy() == 2 * data).all()
+        print(session.get_function("test.add")(i, 1), session.get_function("test.call_back")(lambda x: x + 1))
+"""
+    paths = {"LD_LIBRARY_PATH": str(driver), "DSP_LIBRARY_PATH": str(driver)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | paths,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert (done.stdout, done.stderr) == ("1 21\n2 21\n", "")
 
 
 def dialled(path: Path) -> FrontTransport:

@@ -125,10 +125,10 @@ int32_t farcall_dsp_send(fc_remote_handle _h, const uint8_t* data, int32_t dataL
   if (!channel) return FC_REMOTE_BAD_PARAMETER;
   FcPart part = {(void*)data, (size_t)dataLen};
   int rc = dataLen ? fc_channel_send(channel, &part, 1, fc_now_ns() + SEND_WAIT_NS) : 0;
-  *taken = (uint32_t)dataLen - (rc == -ETIMEDOUT ? (uint32_t)part.size : 0);
+  *taken = (uint32_t)dataLen - (rc != 0 ? (uint32_t)part.size : 0);
   if (last && *taken == (uint32_t)dataLen) fc_channel_finish(channel);
   fc_channel_decref(channel);
-  return FC_REMOTE_OK; /* bytes for a session that has ended are lost; `receive` tells of its end */
+  return rc == 0 || rc == -ETIMEDOUT ? FC_REMOTE_OK : FC_REMOTE_FAILED; /* it ended; `receive` has its last bytes */
 }
 
 int32_t farcall_dsp_receive(fc_remote_handle _h, uint32_t wait_ms, uint8_t* data, int32_t dataLen, uint32_t* written,

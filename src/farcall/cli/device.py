@@ -42,24 +42,26 @@ def command() -> None:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    default=Path("farcall-server"),
-    show_default=True,
-    help="Path of the program.",
+    default=None,
+    help="Path of the program. [default: farcall-server, or farcall-dsp]",
 )
+@click.option("--dsp", is_flag=True, help="Build farcall-dsp: an emulated DSP, for fastrpc:/PATH.")
 @setting("json")
-def build(target: str | None, output: Path, json_: bool) -> None:
+def build(target: str | None, output: Path | None, dsp: bool, json_: bool) -> None:
     """Build farcall-server: one static program in C, which serves sessions without Python.
 
     \b
     farcall device build --target aarch64-linux-musl -o farcall-server
     scp farcall-server board:  and there  ./farcall-server --listen tcp://127.0.0.1:9090
+    farcall device build --dsp --target hexagon
     """
-    from farcall.launch import build_server
+    from farcall.launch._server_build import build_dsp, build_server
     from farcall.toolchain import static_target
 
     wanted = static_target(target)
+    output = output or Path("farcall-dsp" if dsp else "farcall-server")
     with shown() as progress:
-        build_server(wanted, output=output, progress=progress)
+        (build_dsp if dsp else build_server)(wanted, output=output, progress=progress)
     size = output.stat().st_size
     if json_:
         _show.as_json("device build", {"program": str(output), "target": str(wanted), "bytes": size})

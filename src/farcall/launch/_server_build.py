@@ -76,32 +76,51 @@ def build_server(
         ToolchainError: there is no such target, ziglang is missing, or it refuses a source.
         UsageError: a file cannot be written.
     """
+    return _build("farcall-server", server_sources(), target, output, sources, progress)
+
+
+def build_dsp(
+    target: str | Target | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    sources: Sequence[Path] = (),
+    progress: Report | None = None,
+) -> Path:
+    """Build ``farcall-dsp``, an emulated DSP that serves sessions by FastRPC's calls (docs/fastrpc.md).
+
+    Takes, returns and raises what :func:`build_server` does.
+    """
+    return _build("farcall-dsp", dsp_sources(), target, output, sources, progress)
+
+
+def dsp_sources() -> list[Path]:
+    """The C files of an emulated DSP."""
+    room = native_dir() / "server"
+    server = [file for file in server_sources() if file != room / "main.c"]
+    return [*server, *sorted((room / "dsp").glob("*.c"))]
+
+
+def _build(
+    name: str,
+    own: Sequence[Path],
+    target: str | Target | None,
+    output: str | os.PathLike[str] | None,
+    sources: Sequence[Path],
+    progress: Report | None,
+) -> Path:
     wanted = static_target(target)
     if output is not None:
         check_folder(output)
-    compiler = zig_compiler(f"farcall-server for {wanted}")
-    with room_to("build farcall-server"):
-        built = _built(
-            compiler, wanted, [*server_sources(), *(Path(file).resolve() for file in sources)], progress
-        )
+    compiler = zig_compiler(f"{name} for {wanted}")
+    with room_to(f"build {name}"):
+        built = _built(name, compiler, wanted, [*own, *(Path(file).resolve() for file in sources)], progress)
     if output is None:
         return built
     write_beside(output, built.read_bytes(), mode=0o755)
     return Path(output)
 
 
-def build_dsp(target: str | Target | None = None, *, output: Path, sources: Sequence[Path] = ()) -> Path:
-    """Build ``farcall-dsp``, an emulated DSP that serves sessions by FastRPC's calls (docs/fastrpc.md)."""
-    wanted = static_target(target)
-    compiler = zig_compiler(f"farcall-dsp for {wanted}")
-    room = native_dir() / "server"
-    server = [file for file in server_sources() if file != room / "main.c"]
-    built = _built(compiler, wanted, [*server, *sorted((room / "dsp").glob("*.c")), *sources], None)
-    write_beside(output, built.read_bytes(), mode=0o755)
-    return output
-
-
-def _built(compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
+def _built(name: str, compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
     flags = [*compiler.target_flags(target), *_FLAGS]
     was_there = True
 
@@ -110,13 +129,13 @@ def _built(compiler: Compiler, target: Target, files: list[Path], progress: Repo
         was_there = False
         with linking(compiler, target, progress):
             words = [*flags, *_LINK, f"-I{native_dir()}", f"-I{include_dir()}", *map(str, files)]
-            compiler.run([*words, "-o", place.name], place.parent, f"build farcall-server for {target}")
+            compiler.run([*words, "-o", place.name], place.parent, f"build {name} for {target}")
             place.chmod(0o755)
 
     key = content_key([*compiler.command, compiler.version, *flags, *_LINK, *_contents(files)])
     program = cached(key, "", make)
     if was_there:
-        Phase(progress, "compile", 1, "files", "").end(f"farcall-server for {target}, from the cache")
+        Phase(progress, "compile", 1, "files", "").end(f"{name} for {target}, from the cache")
     return program
 
 

@@ -217,7 +217,11 @@ def test_handles_are_checked_and_any_chunking_is_taken(program: list[str], tmp_p
         transport.hang_up()
 
         transport = dialled(tmp_path / "box")  # handles that the client left open were closed
-        opened = [farcall_dsp.open(transport) for _ in range(32)]
+        opened: list[farcall_dsp] = []
+        until = soon()
+        while len(opened) < 32 and time.monotonic() < until:
+            with contextlib.suppress(StatusError):  # the thread of a closed session may not have ended yet
+                opened.append(farcall_dsp.open(transport))
         with pytest.raises(StatusError, match="no memory"):
             farcall_dsp.open(transport)
         for stub in opened:

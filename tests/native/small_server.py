@@ -45,7 +45,7 @@ def compile_server(command: list[str], output: Path, *flags: str) -> Path:
     """Compile the server with the functions of the tests. Warnings and missing symbols are errors."""
     things = [*server_sources(), *FUNCTIONS, *BUDGET]
     built = subprocess.run(
-        [*command, *FLAGS, *flags, *things, "-o", output],
+        [*command, *FLAGS, *flags, *things, "-lm", "-o", output],
         capture_output=True,
         text=True,
         check=False,

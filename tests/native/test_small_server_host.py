@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,6 +201,48 @@ def test_nobody_listens_any_more(program: list[str]) -> None:
         pass
 
 
+@contextlib.contextmanager
+def limited(program: list[str], option: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server under a limit of the system: an option of the shell's `ulimit`."""
+    with running(["sh", "-c", f'ulimit {option} && exec "$0" "$@"', *program], *words) as server:
+        yield server
+
+
+def place(url: str) -> Any:
+    host, _, port = url.removeprefix("tcp://").partition(":")
+    return SimpleNamespace(host=host, port=int(port))
+
+
+def test_few_descriptors(program: list[str]) -> None:
+    """There are fewer than the host has slots for peers."""
+    with limited(program, "-n 16") as (process, url), contextlib.ExitStack() as stack:
+        for _ in range(30):
+            stack.enter_context(Peer(place(url)))
+        with opened(url) as session:
+            assert session.get_function("test.add")(1, 2) == 3
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_file_that_the_system_finds_too_large(program: list[str], tmp_path: Path) -> None:
+    words = ("--workpath", str(tmp_path))
+    with limited(program, "-f 1024", *words) as (_, url), opened(url) as session:
+        with pytest.raises(OSError, match="File too large"):
+            session.upload(bytes(2 << 20), "large.bin")
+        session.upload(b"small", "small.bin")
+        assert session.download("small.bin") == b"small"
+
+
+def test_a_refused_peer_that_stays_is_cut_off(program: list[str]) -> None:
+    """A plain end would not reach one that waits for room to send."""
+    with running(program, "--key", "k") as (_, url), Peer(place(url)) as peer:
+        peer.hello(b"client:wrong")
+        assert peer.rest()
+        poll = select.poll()
+        poll.register(peer.socket, 0)
+        assert [event & select.POLLERR for _, event in poll.poll(SECONDS * 1000)] == [select.POLLERR]
+
+
 # ---- what a session has
 
 
@@ -240,6 +285,27 @@ def test_files(full: tuple[str, Path]) -> None:
         session.upload(data, "other.bin")
         assert session.download("other.bin") == data
         assert session.get_function("tvm.rpc.server.listdir")("") == "other.bin"
+
+
+@pytest.mark.parametrize("name", ["remove", "workpath", "size", "known", "have", "share"])
+def test_wrong_arguments_are_told(full: tuple[str, Path], name: str) -> None:
+    prefix = "tvm.rpc.server" if name in ("remove", "workpath") else "farcall.rpc"
+    with opened(full[0]) as session, pytest.raises(TypeError, match=r"expected \(\w+.*\), got 0 arguments"):
+        session.get_function(f"{prefix}.{name}")()
+
+
+def test_what_is_no_file(full: tuple[str, Path]) -> None:
+    url, folder = full
+    hint = f"5-{'a' * 32}"
+    with opened(url) as session, fc.deadline(SECONDS):
+        own = folder / f"session-{session.get_function('test.pid')()}"
+        (own / "folder").mkdir()
+        with pytest.raises(OSError, match="Is a directory"):
+            session.upload(b"x", "folder")
+        assert [each.name for each in own.iterdir()] == ["folder"]
+        os.mkfifo(own / "pipe")
+        session.get_function("farcall.rpc.share")("pipe", hint)
+        assert not session.get_function("farcall.rpc.have")("x", "0" * 64, hint)
 
 
 def test_folders_end_with_their_sessions(full: tuple[str, Path]) -> None:

@@ -7,7 +7,7 @@
 
 #include "server/posix/host.h"
 
-enum { LINGER_NS = 1000000000, MOST_SECONDS = 1000000000 };
+enum { LINGER_NS = 1000000000 };
 
 static void store(uint8_t* to, uint64_t value, int size) {
   for (int i = 0; i < size; ++i) to[i] = (uint8_t)(value >> (8 * i));
@@ -41,6 +41,11 @@ void fc_peer_drop(FcPeer* peer) {
   else close(peer->fd);
   peer->channel = NULL;
   peer->state = FC_PEER_NONE;
+}
+
+void fc_peer_cut(FcPeer* peer) {
+  setsockopt(peer->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+  fc_peer_drop(peer);
 }
 
 void fc_peer_leave(FcPeer* peer, const char* words, int64_t now) {

@@ -15,6 +15,12 @@ enum { BLOCK = 4096, PIECE = 1 << 16, ANSWER = 4 << 20, STORED = 16, HINT = 64 }
 
 static FcFolder* folder_of(void* self) { return ((FcSession*)self)->client->folder; }
 
+static bool takes(int32_t n, int32_t expected, const char* what) {
+  if (n == expected) return true;
+  fc_error_format("TypeError", "expected %s, got %d argument%s", what, (int)n, n == 1 ? "" : "s");
+  return false;
+}
+
 static int failed(const char* what, const char* name) {
   fc_error_format("OSError", "%s of file '%.80s': %s", what, name, strerror(errno));
   return -1;
@@ -89,10 +95,14 @@ static int reserve(const FcFolder* folder, const char* name, int64_t size) {
 
 /* ---- uploads ---- */
 
-static void end_part(FcFolder* folder, FcFilePart* part, bool whole) {
+/* Gives the file its name if it is `whole`, and removes it if not. -1 with an error: it cannot have that name. */
+static int end_part(FcFolder* folder, FcFilePart* part, bool whole) {
   close(part->fd);
   part->fd = -1;
-  if (!whole) unlinkat(folder->fd, part->beside, 0);
+  if (whole && renameat(folder->fd, part->beside, folder->fd, part->name) == 0) return 0;
+  int rc = whole ? failed("writing", part->name) : 0;
+  unlinkat(folder->fd, part->beside, 0);
+  return rc;
 }
 
 static FcFilePart* find_part(FcFolder* folder, const char* name) {
@@ -153,9 +163,7 @@ static int upload(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* resul
   }
   int rc = write_piece(part, data);
   if (rc == 0 && part->next < part->total) return 0;
-  end_part(folder, part, rc == 0);
-  if (rc == 0 && renameat(folder->fd, part->beside, folder->fd, name) != 0) rc = failed("writing", name);
-  return rc;
+  return end_part(folder, part, rc == 0) != 0 ? -1 : rc;
 }
 
 /* ---- downloads ---- */
@@ -192,7 +200,7 @@ static int download(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
 static int size_of(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   char name[FC_FILE_NAME + 1];
   int64_t size;
-  if (n != 1 || read_name(&args[0], name) != 0) return -1;
+  if (!takes(n, 1, "(name)") || read_name(&args[0], name) != 0) return -1;
   int fd = open_file(folder_of(self), name, &size);
   if (fd < 0) return -1;
   close(fd);
@@ -203,7 +211,7 @@ static int size_of(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* resu
 static int remove_file(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   char name[FC_FILE_NAME + 1];
   (void)result;
-  if (n != 1 || read_name(&args[0], name) != 0) return -1;
+  if (!takes(n, 1, "(name)") || read_name(&args[0], name) != 0) return -1;
   if (unlinkat(folder_of(self)->fd, name, 0) == 0) return 0;
   fc_error_format("FileNotFoundError", "no file '%.80s' in this session", name);
   return -1;
@@ -213,7 +221,7 @@ static int remove_file(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* 
 static int workpath(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   char name[FC_FILE_NAME + 1];
   (void)self;
-  if (n != 1 || read_name(&args[0], name) != 0) return -1;
+  if (!takes(n, 1, "(name)") || read_name(&args[0], name) != 0) return -1;
   return fc_any_from_bytes(kTVMFFIStr, name, strlen(name), result);
 }
 
@@ -266,7 +274,7 @@ static int read_hint(const TVMFFIAny* arg, char out[HINT]) {
 
 static int known(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   char hint[HINT];
-  if (n != 1 || read_hint(&args[0], hint) != 0) return -1;
+  if (!takes(n, 1, "(hint)") || read_hint(&args[0], hint) != 0) return -1;
   bool there = faccessat(folder_of(self)->store, hint, R_OK, 0) == 0;
   *result = (TVMFFIAny){.type_index = kTVMFFIBool, .v_int64 = there};
   return 0;
@@ -292,18 +300,18 @@ static int have(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result)
   char name[FC_FILE_NAME + 1], hint[HINT], digest[65] = "";
   TVMFFIByteArray wanted;
   struct stat about;
-  if (n != 3 || read_name(&args[0], name) != 0 || !fc_any_text(&args[1], &wanted)) return -1;
-  if (read_hint(&args[2], hint) != 0) return -1;
+  if (!takes(n, 3, "(name, sha256, hint)") || read_name(&args[0], name) != 0 || read_hint(&args[2], hint) != 0)
+    return -1;
+  if (!fc_any_text(&args[1], &wanted)) wanted.size = 0; /* is no content's hash */
   *result = (TVMFFIAny){.type_index = kTVMFFIBool};
-  int from = openat(folder->store, hint, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  if (from < 0 || fstat(from, &about) != 0) return 0;
+  int from = openat(folder->store, hint, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (from < 0 || fstat(from, &about) != 0 || !S_ISREG(about.st_mode)) return from < 0 ? 0 : close(from);
   FcFilePart* part = begin_part(folder, name, (int64_t)about.st_size);
   int rc = part ? copy(from, part, digest) : -1;
   close(from);
   if (!part) return -1;
   bool same = rc == 0 && wanted.size == 64 && memcmp(wanted.data, digest, 64) == 0;
-  end_part(folder, part, same);
-  if (same && renameat(folder->fd, part->beside, folder->fd, name) != 0) return failed("writing", name);
+  if (end_part(folder, part, same) != 0) return -1;
   result->v_int64 = same;
   return rc;
 }
@@ -334,7 +342,7 @@ static int share(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result
   FcFolder* folder = folder_of(self);
   char name[FC_FILE_NAME + 1], hint[HINT];
   (void)result;
-  if (n != 2 || read_name(&args[0], name) != 0 || read_hint(&args[1], hint) != 0) return -1;
+  if (!takes(n, 2, "(name, hint)") || read_name(&args[0], name) != 0 || read_hint(&args[1], hint) != 0) return -1;
   unlinkat(folder->store, hint, 0);
   if (linkat(folder->fd, name, folder->store, hint, 0) == 0) tidy(folder->store);
   return 0;

@@ -77,7 +77,8 @@ static bool accept_one(FcHost* host, int64_t now, int64_t* pause) {
     return oldest != NULL || errno == ECONNABORTED || errno == EINTR;
   }
   FcPeer* peer = free_slot(host);
-  if (!peer) fc_peer_drop(peer = oldest_pending(host)); /* there is one: PENDING slots are beyond all sessions */
+  if (!peer && (peer = oldest_pending(host))) fc_peer_drop(peer);
+  if (!peer) return close(fd) == 0; /* sessions that are ending have all slots: the peer may come again */
   tune(fd);
   peer->state = FC_PEER_SHAKES;
   peer->fd = fd;
@@ -92,7 +93,7 @@ static void accept_some(FcHost* host, int64_t now, int64_t* pause) {
 }
 
 static void drain(FcPeer* peer) {
-  char dropped[4096];
+  static char dropped[1 << 16];
   ssize_t got = recv(peer->fd, dropped, sizeof dropped, MSG_DONTWAIT);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fc_peer_drop(peer);
 }
@@ -104,15 +105,19 @@ static short wanted(const FcPeer* peer) {
   return POLLIN;
 }
 
-/* poll() reports an end of a connection even if nobody asks: a peer that has left is not in its list. */
+/* poll() reports an end of a connection even if nobody asks: a peer that has left is not in its list. Nor are free
+ * slots: it refuses a list that is longer than the process may have descriptors. */
 static nfds_t list(const FcHost* host, struct pollfd* out, bool accepts) {
+  nfds_t count = 1;
   out[0] = (struct pollfd){accepts ? host->listener : -1, POLLIN, 0};
   for (uint32_t i = 0; i < host->room; ++i) {
-    const FcPeer* peer = &host->peers[i];
-    bool idle = peer->state == FC_PEER_NONE || wanted(peer) == 0;
-    out[i + 1] = (struct pollfd){idle ? -1 : peer->fd, idle ? 0 : wanted(peer), 0};
+    FcPeer* peer = &host->peers[i];
+    peer->listed = 0;
+    if (peer->state == FC_PEER_NONE || wanted(peer) == 0) continue;
+    out[count] = (struct pollfd){peer->fd, wanted(peer), 0};
+    peer->listed = (uint32_t)count++;
   }
-  return host->room + 1;
+  return count;
 }
 
 /* Nanoseconds until something must be looked at; -1: nothing. */
@@ -131,7 +136,7 @@ static int64_t time_left(const FcHost* host, int64_t now, int64_t pause) {
 static void hear(FcHost* host, const struct pollfd* polls, int64_t now) {
   for (uint32_t i = 0; i < host->room; ++i) {
     FcPeer* peer = &host->peers[i];
-    if (!polls[i + 1].revents) continue;
+    if (!peer->listed || !polls[peer->listed].revents) continue;
     if (peer->state == FC_PEER_SHAKES) fc_peer_hear(host, peer, now);
     else if (peer->state == FC_PEER_LEAVES) drain(peer);
     else if (peer->state == FC_PEER_SERVED) peer->left = now;
@@ -157,7 +162,7 @@ static void check(FcHost* host, int64_t now) {
       const char* objection = peer->token[0] ? fc_tokens_objection(&host->tokens, peer) : NULL;
       if (objection) fc_worker_end(peer, "AccessDeniedError: the token '%s' %s", peer->token, objection);
     } else if (peer->state != FC_PEER_NONE && now >= peer->until) {
-      fc_peer_drop(peer);
+      fc_peer_cut(peer);
     }
   }
 }
@@ -229,10 +234,10 @@ int fc_host_run(const FcOptions* options) {
   host.peers = calloc(host.room, sizeof *host.peers);
   struct pollfd* polls = calloc(host.room + 1, sizeof *polls);
   int rc = -1;
+  take_signals(&waiting); /* first: who sees the URL may send one */
   if (!host.peers || !polls) fc_error_no_memory();
   else rc = options->mailbox ? open_mailbox(&host) : fc_host_listen(&host);
   if (rc == 0) {
-    take_signals(&waiting);
     if (host.box) serve_mailbox(&host, &waiting);
     else serve(&host, polls, &waiting);
     end(&host);

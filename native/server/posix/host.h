@@ -29,6 +29,7 @@ typedef struct FcPeer {
   int fd;
   FcMailbox* box;     /* NULL: the connection is the descriptor */
   FcChannel* channel; /* of the mailbox: in the worker, and in the host once the worker has ended */
+  uint32_t listed;    /* its place in the list that the host polls; 0: none */
   int64_t until; /* when the state must have ended; 0: whenever. Of a session, as its client asked for */
   /* the handshake */
   size_t heard, need;
@@ -78,6 +79,9 @@ void fc_peer_hear(FcHost* host, FcPeer* peer, int64_t now);
 /* Tells the peer why it must leave (NULL: it knows) as the reply to its request, and gives it time to read that. */
 void fc_peer_leave(FcPeer* peer, const char* words, int64_t now);
 void fc_peer_drop(FcPeer* peer);
+/* Drops a peer whose time is over, with a reset. One that still sends, and waits for room, might not notice a plain end
+ * for minutes: the system's pauses between looks for room grow. */
+void fc_peer_cut(FcPeer* peer);
 
 /* ---- server/posix/worker.c ---- */
 

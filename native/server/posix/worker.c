@@ -43,6 +43,7 @@ static void reset_signals(void) {
   sigset_t none;
   for (int number = 1; number < 32; ++number) signal(number, SIG_DFL);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN); /* a file over the system's limit is an error of write() */
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
 }

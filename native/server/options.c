@@ -100,7 +100,10 @@ int fc_options_read(int argc, char** argv, FcOptions* out) {
     if (strcmp(argv[at], "--version") == 0) return puts("farcall-server " FARCALL_VERSION), 0;
     if (strcmp(argv[at], "--help") == 0) return fputs(help, stdout), 0;
     const Option* option = find(argv[at]);
-    if (!option) return complain("option", "one of those that --help lists", argv[at]);
+    if (!option) {
+      fprintf(stderr, "farcall-server: there is no option '%.80s'; --help lists the options\n", argv[at]);
+      return USAGE;
+    }
     size_t size = strlen(option->name);
     if (option->kind == FLAG) {
       *(bool*)((char*)out + option->place) = true;

@@ -1,4 +1,4 @@
-"""The output of commands: quick help, tables for any terminal, and the messages of twenty mistakes."""
+"""The output of commands: quick help, tables for any terminal, and the messages of typical mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = (
     "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "sessions",
     "token",
     "token create", "token list", "device", "device build", "device start", "device list",
-    "device stop", "device logs", "device shell",
+    "device stop", "device logs", "device shell", "idl",
     "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",
     "config", "config show",
 )  # fmt: skip
@@ -174,6 +174,20 @@ MISTAKES = {
     "a public address without TLS": "serve --host 0.0.0.0",
     "a scope that does not exist": "token create alice --scope cal --file t.json",
     "a timeout that is no time": "ping {board} --timeout 0",
+    "a launcher that does not exist": "run {artifact} --input image=x.npy --on emulater:hexagon",
+    "a machine without its full name": "build {digits} --target hexagon",
+    "a machine that no server is built for": "device build --target armv",
+    "an emulator that does not exist": "device start emulator:hexagn",
+    "a device that is a server": "device start tcp://127.0.0.1:9090",
+    "a device without its host": "device start ssh://",
+    "a server for another device": "device start local:small --server x.npy",
+    "a device that was not started": "device logs emulator:hexagon",
+    "devices that are not named": "device stop",
+    "a device of a server without its URL": "serve --device dsp0",
+    "a device of a server without its name": "serve --device =tcp://127.0.0.1:9091",
+    "an interface that is missing": "idl gone.idl",
+    "a parameter without its mode": "idl wrong.idl",
+    "a stub in another language": "idl wrong.idl --stub java",
 }
 
 
@@ -198,7 +212,9 @@ def test_a_mistake_gives_its_message(
 ) -> None:
     """To update a file, delete it and run the test: it writes the file, and fails."""
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(Path.cwd()))
     Path("text.onnx").write_text("this is no model\n")
+    Path("wrong.idl").write_text("interface i {\n  long get(out long x);\n};\n")
     Path("cut.so").write_bytes(digits_artifact.read_bytes()[:5000])
     np.save("x.npy", np.zeros((1, 1, 8, 8), np.float32))
     np.save("f64.npy", np.zeros((1, 1, 8, 8)))
@@ -214,6 +230,7 @@ def test_a_mistake_gives_its_message(
     for place, value in places.items():
         said = said.replace(str(value), f"{{{place}}}")
     said = re.sub(r"the commands are .*", "the commands are ...", said)
+    said = said.replace(f"{Path.cwd()}/", "")
     said = re.sub(r"reaches to \d+", "reaches to N", said)
     file = GOLDEN / f"{name.replace(' ', '-')}.txt"
     if not file.exists():

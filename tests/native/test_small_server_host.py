@@ -176,7 +176,8 @@ def test_tokens(program: list[str], tmp_path: Path) -> None:
         (["--memory", "5Q"], "expected a size"),
         (["--sessions", "0"], "expected a number"),
         (["--key"], "expected a value"),
-        (["--nonsense"], "--help lists"),
+        (["--nonsense"], "there is no option '--nonsense'; --help lists the options"),
+        (["--workpath", "/no/folder"], "--workpath /no/folder: No such file or directory; name a folder"),
     ],
 )
 def test_wrong_options(program: list[str], words: list[str], message: str) -> None:
@@ -184,6 +185,29 @@ def test_wrong_options(program: list[str], words: list[str], message: str) -> No
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert done.stderr.startswith("farcall-server: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "message"),
+    [
+        (None, "", "t.json is missing, so no client gets in; make it by `farcall token create`"),
+        (0o644, "{}", "t.json: others can read or change it; run chmod 600 on it"),
+        (0o600, "x", "t.json: no token file; make one by `farcall token create`"),
+    ],
+)
+def test_a_token_file_of_no_use_is_told_at_the_start(
+    program: list[str], tmp_path: Path, mode: int | None, content: str, message: str
+) -> None:
+    """The server listens all the same: it reads the file again when that has changed."""
+    file = tmp_path / "t.json"
+    if mode is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    words = [*program, "--listen", f"unix:{tmp_path}/u", "--token-file", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().endswith(f"{message}\n")
+        process.terminate()
 
 
 def test_a_port_that_is_taken(program: list[str]) -> None:

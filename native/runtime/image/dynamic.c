@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/image/elf.h"
+#include "runtime/image/machine.h"
 
 /* Tags of the dynamic section: System V ABI, figure 5-10. */
 enum {
@@ -127,7 +128,9 @@ static uint32_t word_of(const uint8_t* bytes, size_t i) {
 /* The number of symbols stands in the hash table only. */
 static bool read_hash(FcElf* elf, const Tags* tags) {
   if (!tags->has[HASH]) {
-    return fc_elf_refuse(elf, "it has no symbol table with DT_HASH; link it with -Wl,--hash-style=both");
+    return fc_elf_refuse(elf,
+                         "it has no table DT_HASH; build it with --target %s, or link it with -Wl,--hash-style=both",
+                         fc_machine.target);
   }
   if (!read_table(elf, "hash table", tags->of[HASH], 8, true, &elf->hash)) return false;
   uint64_t words = 2 + (uint64_t)word_of(elf->hash.bytes, 0) + word_of(elf->hash.bytes, 1);

@@ -35,15 +35,33 @@ enum { NEWEST_CPU = __HEXAGON_ARCH__ / 10 * 16 + __HEXAGON_ARCH__ % 10 };
 enum { NEWEST_CPU = 255 };
 #endif
 
+static const char* name_of(uint16_t machine) {
+  switch (machine) {
+    case 62: return "x86_64";
+    case 183: return "aarch64";
+    case 40: return "arm";
+    case 243: return "riscv";
+    case 22: return "s390";
+    case 164: return "hexagon";
+    default: return "another machine";
+  }
+}
+
+static bool refuse_machine(FcElf* elf, const FcElfHeader* header) {
+  return fc_elf_refuse(elf,
+                       "it is built for %s (ELF machine %u, %d bits, %s-endian), and this is %s; build it with "
+                       "--target %s",
+                       name_of(header->machine), header->machine, header->ident[4] == 2 ? 64 : 32,
+                       header->ident[5] == 2 ? "big" : "little", fc_machine.name, fc_machine.target);
+}
+
 static bool read_header(FcElf* elf, FcElfHeader* header) {
   if (elf->size < sizeof *header || memcmp(elf->data, "\177ELF", 4) != 0) {
     return fc_elf_refuse(elf, "it is not a whole ELF file; build it with farcall build");
   }
   memcpy(header, elf->data, sizeof *header);
   if (!is_of_this_machine(header)) {
-    return fc_elf_refuse(elf,
-                         "it is built for ELF machine %u, class %u, byte order %u, and this is %s; build it for %s",
-                         header->machine, header->ident[4], header->ident[5], fc_machine.name, fc_machine.name);
+    return refuse_machine(elf, header);
   }
   if (header->flags % 256 > NEWEST_CPU) {
     return fc_elf_refuse(

@@ -6,7 +6,7 @@
 #if defined(__x86_64__) && defined(__LP64__)
 static const FcMachineType others[] = {{5, "COPY"},     {16, "DTPMOD64"},  {17, "DTPOFF64"}, {18, "TPOFF64"},
                                        {36, "TLSDESC"}, {37, "IRELATIVE"}, {0, NULL}};
-const FcMachine fc_machine = {"x86_64", 62, 8, {6, 7}, 1, others};
+const FcMachine fc_machine = {"x86_64", "x86_64-linux-musl", 62, 8, {6, 7}, 1, others};
 #elif defined(__aarch64__) && defined(__LP64__)
 static const FcMachineType others[] = {{1024, "COPY"},
                                        {1028, "TLS_DTPMOD"},
@@ -15,27 +15,28 @@ static const FcMachineType others[] = {{1024, "COPY"},
                                        {1031, "TLSDESC"},
                                        {1032, "IRELATIVE"},
                                        {0, NULL}};
-const FcMachine fc_machine = {"aarch64", 183, 1027, {1025, 1026}, 257, others};
+const FcMachine fc_machine = {"aarch64", "aarch64-linux-musl", 183, 1027, {1025, 1026}, 257, others};
 #elif defined(__arm__)
 static const FcMachineType others[] = {
     {13, "TLS_DESC"}, {17, "TLS_DTPMOD32"}, {18, "TLS_DTPOFF32"}, {19, "TLS_TPOFF32"}, {20, "COPY"}, {160, "IRELATIVE"},
     {0, NULL}};
-const FcMachine fc_machine = {"arm", 40, 23, {21, 22}, 2, others};
+const FcMachine fc_machine = {"arm", "arm-linux-musleabihf", 40, 23, {21, 22}, 2, others};
 #elif defined(__riscv) && __riscv_xlen == 64
 static const FcMachineType others[] = {
     {4, "COPY"}, {7, "TLS_DTPMOD64"}, {9, "TLS_DTPREL64"}, {11, "TLS_TPREL64"}, {12, "TLSDESC"}, {58, "IRELATIVE"},
     {0, NULL}};
-const FcMachine fc_machine = {"riscv64", 243, 3, {5, 5}, 2, others};
+const FcMachine fc_machine = {"riscv64", "riscv64-linux-musl", 243, 3, {5, 5}, 2, others};
 #elif defined(__s390x__)
 static const FcMachineType others[] = {{9, "COPY"},       {54, "TLS_DTPMOD"}, {55, "TLS_DTPOFF"},
                                        {56, "TLS_TPOFF"}, {61, "IRELATIVE"},  {0, NULL}};
-const FcMachine fc_machine = {"s390x", 22, 12, {10, 11}, 22, others};
+const FcMachine fc_machine = {"s390x", "s390x-linux-musl", 22, 12, {10, 11}, 22, others};
 #elif defined(__hexagon__)
 static const FcMachineType others[] = {{32, "COPY"}, {44, "DTPMOD_32"}, {47, "DTPREL_32"}, {63, "TPREL_32"}, {0, NULL}};
-const FcMachine fc_machine = {"hexagon", 164, 35, {33, 34}, 6, others};
+const FcMachine fc_machine = {"hexagon", "hexagon-linux-musl", 164, 35, {33, 34}, 6, others};
 #else
 static const FcMachineType others[] = {{0, NULL}};
-const FcMachine fc_machine = {"a machine for which farcall loads no images", 0, 0, {0, 0}, 0, others};
+const FcMachine fc_machine = {
+    "a machine for which farcall loads no images", "another machine", 0, 0, {0, 0}, 0, others};
 #endif
 
 #define INFO_SHIFT (sizeof(FcElfWord) == 8 ? 32 : 8)

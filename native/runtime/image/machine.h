@@ -12,6 +12,7 @@ typedef struct {
 /* The numbers of the three actions; 0 where a machine has none. */
 typedef struct {
   const char* name;
+  const char* target;          /* to build for, of farcall build */
   uint16_t number;             /* e_machine */
   uint32_t relative;           /* base + addend */
   uint32_t slots[2];           /* symbol */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -228,6 +229,11 @@ static void end(FcHost* host) {
   }
 }
 
+static void refuse_workpath(const char* path) {
+  fc_error_format("UsageError", "--workpath %s: %s; name a folder that exists, and that the server may write to", path,
+                  strerror(errno));
+}
+
 int fc_host_run(const FcOptions* options) {
   FcHost host = {.options = options, .tokens = {.path = options->token_file}, .room = options->sessions + PENDING};
   sigset_t waiting;
@@ -236,8 +242,10 @@ int fc_host_run(const FcOptions* options) {
   int rc = -1;
   take_signals(&waiting); /* first: who sees the URL may send one */
   if (!host.peers || !polls) fc_error_no_memory();
+  else if (options->workpath && access(options->workpath, W_OK | X_OK) != 0) refuse_workpath(options->workpath);
   else rc = options->mailbox ? open_mailbox(&host) : fc_host_listen(&host);
   if (rc == 0) {
+    if (options->token_file) fc_tokens_look(&host.tokens);
     if (host.box) serve_mailbox(&host, &waiting);
     else serve(&host, polls, &waiting);
     end(&host);

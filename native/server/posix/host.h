@@ -102,6 +102,8 @@ bool fc_worker_is_silent(const FcPeer* peer);
 
 /* ---- server/posix/tokens.c ---- */
 
+/* At the start: says on stderr why the file is of no use. The server listens, since the file is read again later. */
+void fc_tokens_look(FcTokens* tokens);
 /* What the token allows that a client presents (NULL: it has none). -1 with an error, the words for the client. */
 int fc_tokens_admit(FcTokens* tokens, const char* presented, size_t size, FcPeer* peer);
 /* Why a session that was admitted must end: "was revoked", "has expired"; NULL: it may go on. */

@@ -133,6 +133,15 @@ static bool is_secret(const TVMFFIAny* token, const char* secret, size_t size) {
   return differ == 0;
 }
 
+void fc_tokens_look(FcTokens* tokens) {
+  if (refresh(tokens) != 0) {
+    fc_error_drop();
+  } else if (tokens->content.type_index != kTVMFFIMap) {
+    fprintf(stderr, "farcall-server: %s is missing, so no client gets in; make it by `farcall token create`\n",
+            tokens->path);
+  }
+}
+
 int fc_tokens_admit(FcTokens* tokens, const char* presented, size_t size, FcPeer* peer) {
   if (!presented) {
     fc_error_set("AccessDeniedError",

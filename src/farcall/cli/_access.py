@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,10 +17,19 @@ from farcall.errors import UsageError
 
 if TYPE_CHECKING:
     from farcall.rpc import Session
+    from farcall.toolchain import Target
 
 _ON = next(entry for entry in SETTINGS if entry.name == "on")
 url_argument = click.argument("url", envvar=_ON.variable, shell_complete=_complete.urls)
 _OPTIONS = ("via", "timeout", "key", "token", "token-file", "ca", "cert", "cert-key")
+
+
+class Place(NamedTuple):
+    """A server: the URL that the user wrote, its own, and its target if it was started on a device."""
+
+    url: str
+    server_url: str
+    target: Target | None
 
 
 @dataclass(frozen=True)
@@ -39,29 +48,21 @@ class Access:
     @contextmanager
     def connect(self, url: str) -> Iterator[Session]:
         """Open a session, as :func:`farcall.connect` does; a device gets a server for it."""
-        from farcall.rpc import Tls, connect
-
-        with self._server(url) as server_url:
-            session = connect(
-                server_url,
-                self.key,
-                via=self.via,
-                timeout=self.timeout or 10.0,
-                call_timeout=self.timeout,
-                token=self.token or self._token_of_file(),
-                tls=Tls(self.ca, self.cert, self.cert_key),
-            )
-            _recent.remember(url)
-            with session:
-                yield session
+        with self.server(url) as place, self.session(place) as session:
+            yield session
 
     @contextmanager
-    def _server(self, url: str) -> Iterator[str]:
-        """The URL of the server: ``url`` itself, or that of a server on the device that it names."""
-        from farcall.launch._launchers import is_launcher_url
+    def server(self, url: str) -> Iterator[Place]:
+        """The server at ``url``. A device gets one for the time of the block.
+
+        Raises:
+            UsageError: the URL looks like that of a device, and no launcher knows it; or --via is given, too.
+        """
+        from farcall.launch._launchers import check_scheme, is_launcher_url
 
         if not is_launcher_url(url):
-            yield url
+            check_scheme(url)
+            yield Place(url, url, None)
             return
         if self.via:
             raise UsageError(f"{url}: a device is launched from this machine; leave --via out")
@@ -71,7 +72,24 @@ class Access:
         with shown() as progress:
             device = fc.launch(url, progress=progress)
         with device:
-            yield device.server_url
+            yield Place(url, device.server_url, device.target)
+
+    @contextmanager
+    def session(self, place: Place) -> Iterator[Session]:
+        """Open a session with a server. Completion remembers the URL that the user wrote."""
+        from farcall.rpc import Tls, connect
+
+        with connect(
+            place.server_url,
+            self.key,
+            via=self.via,
+            timeout=self.timeout or 10.0,
+            call_timeout=self.timeout,
+            token=self.token or self._token_of_file(),
+            tls=Tls(self.ca, self.cert, self.cert_key),
+        ) as session:
+            _recent.remember(place.url)
+            yield session
 
     def _token_of_file(self) -> str | None:
         if self.token_file is None:

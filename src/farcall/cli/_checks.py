@@ -14,16 +14,17 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import farcall
 from farcall.cli._show import size
 
+if TYPE_CHECKING:
+    from farcall.toolchain import Compiler, Target
+
 _SOURCE = "int farcall_doctor(int x) { return x + 1; }\n"
 _DESCRIPTORS = 1024  # a server of 256 sessions needs about four for each
 _MEMORY = _ROOM = 256 << 20  # a compiler, and a model's constants
-_TARGETS = ("aarch64-linux-musl", "arm-linux-musleabihf", "riscv64-linux-musl", "x86_64-linux-musl")
-_HEXAGON = ("hexagon-linux-musl", "-mcpu=hexagonv67")  # the oldest that ziglang has a C library for
 
 
 class Missing(Exception):  # noqa: N818  it is not always an error
@@ -117,30 +118,32 @@ def _compiler(language: str) -> Callable[[], str]:
 
 
 def _zig_targets() -> str:
-    import functools
+    from farcall.errors import ToolchainError
+    from farcall.toolchain import MACHINES, zig_compiler
 
-    from farcall.toolchain._compiler import _zig_command
-
-    command = _zig_command("cc")
-    if command is None:
-        raise Missing("ziglang is not installed", "for other machines, run: pip install 'farcall[zig]'")
+    try:
+        compiler = zig_compiler("code for other machines")
+    except ToolchainError as error:
+        raise Missing(
+            "ziglang is not installed", "for other machines, run: pip install 'farcall[zig]'"
+        ) from error
     with tempfile.TemporaryDirectory(prefix="farcall-") as folder:
         Path(folder, "doctor.c").write_text(_SOURCE)
-        compiles = functools.partial(_compiles_for, command, folder)
-        works = [words[0] for words in (*((target,) for target in _TARGETS), _HEXAGON) if compiles(words)]
+        works = [machine.target.triple for machine in MACHINES if _compiles(compiler, machine.target, folder)]
     if not works:
         raise OSError("ziglang compiles for none of the targets that were tried")
     return ", ".join(works)
 
 
-def _compiles_for(command: tuple[str, ...], folder: str, target: tuple[str, ...]) -> bool:
-    from farcall.toolchain._compiler import _environment
+def _compiles(compiler: Compiler, target: Target, folder: str) -> bool:
+    from farcall.errors import ToolchainError
 
-    words = [*command, "-target", *target, "-c", "doctor.c", "-o", f"{target[0]}.o"]
-    done = subprocess.run(
-        words, cwd=folder, env=_environment("zig"), capture_output=True, timeout=15, check=False
-    )
-    return done.returncode == 0
+    words = [*compiler.target_flags(target), "-c", "doctor.c", "-o", f"{target.arch}.o"]
+    try:
+        compiler.run(words, Path(folder), f"a function for {target}")
+    except ToolchainError:
+        return False
+    return True
 
 
 def _emulators() -> str:

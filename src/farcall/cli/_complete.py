@@ -8,10 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-_TARGETS = (
-    "host", "x86_64-linux-gnu", "x86_64-linux-gnu:x86-64-v3", "x86_64-linux-musl", "aarch64-linux-gnu",
-    "aarch64-linux-musl", "arm-linux-musleabihf", "riscv64-linux-musl", "hexagon-linux-musl",
-)  # fmt: skip
+_TARGETS = ("host", "x86_64-linux-gnu", "x86_64-linux-gnu:x86-64-v3", "aarch64-linux-gnu")
 
 
 def _items(names: Iterable[str], start: str) -> list[CompletionItem]:
@@ -32,7 +29,33 @@ def places(ctx: click.Context, param: click.Parameter, start: str) -> list[Compl
 
 def targets(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
     """Common targets."""
-    return _items(_TARGETS, start)
+    from farcall.toolchain import MACHINES
+
+    return _items([*_TARGETS, *(machine.target.triple for machine in MACHINES)], start)
+
+
+def machines(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
+    """The machines that the small server is built for."""
+    from farcall.toolchain import MACHINES
+
+    return _items([machine.name for machine in MACHINES], start)
+
+
+def devices(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
+    """Devices that need no address, and those on which a server was started."""
+    from farcall.launch import _started
+    from farcall.toolchain import MACHINES
+
+    emulators = (f"emulator:{machine.name}" for machine in MACHINES)
+    started = (record.device for record in _started.records())
+    return _items(dict.fromkeys(["local", "local:small", *emulators, *started]), start)
+
+
+def started(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:
+    """The devices on which a server was started."""
+    from farcall.launch import _started
+
+    return _items([record.device for record in _started.records()], start)
 
 
 def backends(ctx: click.Context, param: click.Parameter, start: str) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from farcall.cli import _show
+from farcall.cli import _complete, _show
 from farcall.cli._progress import shown
 from farcall.cli._settings import setting
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from farcall.launch._started import Started
 
 _SECONDS = 60.0  # for each step on a device
-_device = click.argument("device")
+_device = click.argument("device", shell_complete=_complete.devices)
 
 
 @click.group("device")
@@ -36,7 +36,9 @@ def command() -> None:
     "--target",
     default=None,
     metavar="TARGET",
-    help="Machine to build for: armv7, or aarch64-linux-musl. [default: this machine]",
+    shell_complete=_complete.machines,
+    help="x86_64, aarch64, armv7, riscv64, s390x, hexagon, or a target such as x86-linux-musl. "
+    "[default: this machine]",
 )
 @click.option(
     "-o",
@@ -48,11 +50,13 @@ def command() -> None:
 @click.option("--dsp", is_flag=True, help="Build farcall-dsp: an emulated DSP, for fastrpc:/PATH.")
 @setting("json")
 def build(target: str | None, output: Path | None, dsp: bool, json_: bool) -> None:
-    """Build farcall-server: one static program in C, which serves sessions without Python.
+    """Build farcall-server, a static program in C that serves sessions without Python.
+
+    Copy it to the device and start it there: ./farcall-server --help lists its options.
 
     \b
-    farcall device build --target aarch64-linux-musl -o farcall-server
-    scp farcall-server board:  and there  ./farcall-server --listen tcp://127.0.0.1:9090
+    farcall device build --target aarch64
+    scp farcall-server board:
     farcall device build --dsp --target hexagon
     """
     from farcall.launch._server_build import build_dsp, build_server
@@ -119,7 +123,7 @@ def list_(json_: bool) -> None:
 
 
 @command.command()
-@click.argument("devices", nargs=-1, metavar="DEVICE...")
+@click.argument("devices", nargs=-1, metavar="DEVICE...", shell_complete=_complete.started)
 @click.option("--all", "all_", is_flag=True, help="Stop all that `farcall device list` shows.")
 @setting("json")
 def stop(devices: tuple[str, ...], all_: bool, json_: bool) -> None:

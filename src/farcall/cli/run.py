@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from farcall.cli import _show
-from farcall.cli._access import Access, access_options
+from farcall.cli._access import Access, Place, access_options
 from farcall.cli._printed import output_option, output_shown
 from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from farcall.abi import Signature
     from farcall.rpc import Profile, Session
+    from farcall.toolchain import Target
 
 _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and seconds
 
@@ -37,7 +38,12 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     help="One input; repeat it for each. A nested input has a path (tokens.ids.1=FILE.npy), and a number may "
     "replace the file (scale=0.5).",
 )
-@setting("on", metavar="URL", help="Run on the server at this address.")
+@setting(
+    "on",
+    metavar="URL",
+    help="Run on the server at this address, or on a device, such as "
+    "emulator:aarch64, where a server is started.",
+)
 @access_options
 @setting("backends")
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy files.")
@@ -72,6 +78,7 @@ def command(
     \b
     farcall run model.so --input x=x.npy --output results
     farcall run model.onnx --input x=x.npy --on tcp://127.0.0.1:9090
+    farcall run model.onnx --input x=x.npy --on emulator:aarch64
     farcall run model.so --input x=x.npy --on tls://board:9090 --trace trace.json \\
         --ca ca.pem --cert me.pem --cert-key me.key
     farcall run model.so --input x=x.npy --profile --svg times.svg
@@ -89,14 +96,15 @@ def command(
         if trace is not None:
             stack.enter_context(fc.trace(trace))
         progress = stack.enter_context(shown())
-        artifact = _artifact(model, backends, progress, stack)
+        place = stack.enter_context(access.server(url)) if url else None
+        artifact = _artifact(model, backends, place.target if place else None, progress, stack)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
-        server = stack.enter_context(_session(access, url, show_output)) if url else None
-        timed = _call(artifact, signature, values, server, progress, once=trace is not None)
+        session = stack.enter_context(_session(access, place, show_output)) if place else None
+        timed = _call(artifact, signature, values, session, progress, once=trace is not None)
         result = timed.result
         results = result_arrays(signature, result)
-        found = _profile(artifact, signature, values, url, access, svg) if profile or svg else None
+        found = _profile(artifact, signature, values, place, access, svg) if profile or svg else None
     rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
         for row, array in zip(rows, results.values(), strict=True):
@@ -118,7 +126,7 @@ def _profile(
     artifact: Path,
     signature: Signature,
     values: dict[int, Any],
-    url: str | None,
+    place: Place | None,
     access: Access,
     svg: Path | None,
 ) -> Profile:
@@ -128,7 +136,7 @@ def _profile(
     from farcall.cli._arguments import call_arguments
 
     args, kwargs = call_arguments(signature, values)
-    with access.connect(url) if url else nullcontext() as session:
+    with access.session(place) if place else nullcontext() as session:
         found = fc.profile(artifact, *args, on=session, **kwargs)
     if svg is not None:
         write_beside(svg, found.svg().encode())
@@ -149,8 +157,10 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _artifact(model: Path, backends: str, progress: Show | None, stack: ExitStack) -> Path:
-    """``model`` itself if it is an artifact. An ONNX model is built into a temporary artifact."""
+def _artifact(
+    model: Path, backends: str, target: Target | None, progress: Show | None, stack: ExitStack
+) -> Path:
+    """``model`` itself if it is an artifact. An ONNX model is built for the target, into a temporary one."""
     if model.suffix != ".onnx":
         return model
     import farcall as fc
@@ -160,12 +170,12 @@ def _artifact(model: Path, backends: str, progress: Show | None, stack: ExitStac
     plan = fc.partition(model, backends=names, progress=progress)
     with room_to(f"build {str(model)!r}"):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-")))
-        return plan.build(progress=progress).save(folder / f"{model.stem}.so")
+        return plan.build(target=target, progress=progress).save(folder / f"{model.stem}.so")
 
 
 @contextmanager
-def _session(access: Access, url: str, show_output: bool) -> Iterator[Session]:
-    with access.connect(url) as session, output_shown(session, show_output):
+def _session(access: Access, place: Place, show_output: bool) -> Iterator[Session]:
+    with access.session(place) as session, output_shown(session, show_output):
         yield session
 
 

@@ -212,9 +212,9 @@ def _devices(pairs: tuple[str, ...]) -> dict[str, str]:
     """``NAME=URL`` -> name and URL."""
     found: dict[str, str] = {}
     for pair in pairs:
-        name, sign, url = pair.partition("=")
-        if not sign or name in found:
-            problem = f"{name!r} is named twice" if sign else f"{pair!r}: expected NAME=URL"
+        name, _, url = pair.partition("=")
+        if not name or not url or name in found:
+            problem = f"{name!r} is named twice" if name in found else f"{pair!r}: expected NAME=URL"
             raise click.BadParameter(f"{problem}, such as dsp0=mailbox:/dev/shm/dsp0", param_hint="--device")
         found[name] = url
     return found

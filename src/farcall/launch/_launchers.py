@@ -30,6 +30,18 @@ def is_launcher_url(url: str) -> bool:
     return scheme in launcher_names() and not rest.isdigit()
 
 
+def check_scheme(url: str) -> None:
+    """Refuse ``emulater:hexagon``, which is neither a device nor ``HOST:PORT``.
+
+    Raises:
+        UsageError: the scheme resembles that of a launcher.
+    """
+    scheme, colon, rest = url.partition(":")
+    meant = did_you_mean(scheme, launcher_names())
+    if colon and meant and not rest.startswith("//") and not rest.isdigit():
+        raise UsageError(f"{url!r:.200}: there is no launcher {scheme!r}{meant}; expected {_FORMS}")
+
+
 def find_launcher(url: str) -> Launcher:
     """The launcher of a URL.
 

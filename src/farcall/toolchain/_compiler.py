@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from farcall.toolchain._target import Target
 
 _MESSAGE_LIMIT = 4000  # characters of a compiler's output in an error: the beginning and the end
 _TIMEOUT_S = 600.0
+
+_LISTING = re.compile(r"^info: available .*\n(?: .*\n)*\n?", re.MULTILINE)  # zig's, before its error
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Compiler:
             raise ToolchainError(f"{what}: {self} did not finish in {_TIMEOUT_S:g} s") from None
         output = done.stdout.decode("utf-8", "replace").strip()
         if done.returncode:
+            output = _LISTING.sub("", output).strip()
             raise ToolchainError(f"{what}: {self} failed with status {done.returncode}:\n{shorten(output)}")
         return output
 

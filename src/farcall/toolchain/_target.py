@@ -93,11 +93,20 @@ class Target:
             del parts[1]
         if len(parts) != 3 or not all(map(_PART.fullmatch, parts)) or parts[1] != "linux":
             raise ToolchainError(
-                f"target {text!r}: expected arch-linux-abi or arch-linux-abi:cpu; "
-                'try "aarch64-linux-musl", "x86_64-linux-gnu:x86-64-v3" or "host"'
+                f"target {text!r}: expected arch-linux-abi or arch-linux-abi:cpu; {_proposed(text)}"
             )
         arch = _ARCH_NAMES.get(parts[0], parts[0])
         return cls("-".join([arch, *parts[1:]]), cpu or _DEFAULT_CPU.get(arch, ""))
+
+
+def _proposed(text: str) -> str:
+    """Which targets to try instead: for the name of a machine alone, that of its full name."""
+    from farcall.toolchain._machines import MACHINES  # its rows are targets
+
+    for machine in MACHINES:
+        if text in (machine.name, machine.target.arch):
+            return f"did you mean `{machine.target.triple}`?"
+    return 'try "aarch64-linux-musl", "x86_64-linux-gnu:x86-64-v3" or "host"'
 
 
 @functools.cache

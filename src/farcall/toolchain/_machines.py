@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farcall._suggest import did_you_mean
 from farcall.errors import ToolchainError
-from farcall.toolchain._target import Target
+from farcall.toolchain._target import STATIC_TRIPLES, Target
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,15 @@ class Machine:
 
 
 MACHINES = (
-    Machine("x86_64", Target("x86_64-linux-musl"), "qemu-x86_64", elf=62),
-    Machine("aarch64", Target("aarch64-linux-musl"), "qemu-aarch64", elf=183),
-    Machine("armv7", Target("arm-linux-musleabihf"), "qemu-arm", elf=40),
-    Machine("riscv64", Target("riscv64-linux-musl"), "qemu-riscv64", elf=243),
-    Machine("s390x", Target("s390x-linux-musl"), "qemu-s390x", elf=22),
+    Machine("x86_64", Target(STATIC_TRIPLES["x86_64"]), "qemu-x86_64", elf=62),
+    Machine("aarch64", Target(STATIC_TRIPLES["aarch64"]), "qemu-aarch64", elf=183),
+    Machine("armv7", Target(STATIC_TRIPLES["armv7"]), "qemu-arm", elf=40),
+    Machine("riscv64", Target(STATIC_TRIPLES["riscv64"]), "qemu-riscv64", elf=243),
+    Machine("s390x", Target(STATIC_TRIPLES["s390x"]), "qemu-s390x", elf=22),
     # QEMU refuses files for other CPUs, or for none. -cpu v67 runs them if they use no newer instruction.
-    Machine("hexagon", Target("hexagon-linux-musl", "hexagonv67"), "qemu-hexagon", ("-cpu", "v67"), elf=164),
+    Machine(
+        "hexagon", Target(STATIC_TRIPLES["hexagon"], "hexagonv67"), "qemu-hexagon", ("-cpu", "v67"), elf=164
+    ),
 )
 
 

@@ -22,6 +22,16 @@ _ARCH_NAMES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "i686": "
 
 _BIG_ENDIAN = {"s390x", "powerpc64", "powerpc", "mips", "mips64", "sparc64", "armeb", "aarch64_be", "m68k"}
 
+# Targets of programs that need no loader, by the names of machines.
+STATIC_TRIPLES = {
+    "x86_64": "x86_64-linux-musl",
+    "aarch64": "aarch64-linux-musl",
+    "armv7": "arm-linux-musleabihf",
+    "riscv64": "riscv64-linux-musl",
+    "s390x": "s390x-linux-musl",
+    "hexagon": "hexagon-linux-musl",
+}
+
 # Machines whose programs are static: only farcall's server loads libraries there (docs/spec/image.md).
 _WITHOUT_LOADER = {"hexagon"}
 # The CPU of a target that names none: compilers would take one that no emulator knows.
@@ -101,11 +111,8 @@ class Target:
 
 def _proposed(text: str) -> str:
     """Which targets to try instead: for the name of a machine alone, that of its full name."""
-    from farcall.toolchain._machines import MACHINES  # its rows are targets
-
-    for machine in MACHINES:
-        if text in (machine.name, machine.target.arch):
-            return f"did you mean `{machine.target.triple}`?"
+    if text in STATIC_TRIPLES:
+        return f"did you mean `{STATIC_TRIPLES[text]}`?"
     return 'try "aarch64-linux-musl", "x86_64-linux-gnu:x86-64-v3" or "host"'
 
 

@@ -174,7 +174,7 @@ MISTAKES = {
     "a public address without TLS": "serve --host 0.0.0.0",
     "a scope that does not exist": "token create alice --scope cal --file t.json",
     "a timeout that is no time": "ping {board} --timeout 0",
-    "a launcher that does not exist": "run {artifact} --input image=x.npy --on emulater:hexagon",
+    "a launcher that does not exist": "run {artifact} --input image=x.npy --on emulatr:hexagon",
     "a machine without its full name": "build {digits} --target hexagon",
     "a machine that no server is built for": "device build --target armv",
     "an emulator that does not exist": "device start emulator:hexagn",

@@ -77,7 +77,7 @@ def test_an_artifact_for_another_machine_is_refused_with_the_target(cli: Cli, fo
 @pytest.mark.parametrize(
     ("device", "problem"),
     [
-        ("emulater:aarch64", "there is no launcher 'emulater'; did you mean `emulator`?"),
+        ("emulatr:aarch64", "there is no launcher 'emulatr'; did you mean `emulator`?"),
         ("emulator:hexagn", "there is no machine 'hexagn'; did you mean `hexagon`?"),
     ],
 )

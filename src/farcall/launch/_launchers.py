@@ -31,7 +31,7 @@ def is_launcher_url(url: str) -> bool:
 
 
 def check_scheme(url: str) -> None:
-    """Refuse ``emulater:hexagon``, which is neither a device nor ``HOST:PORT``.
+    """Refuse ``emulatr:hexagon``, which is neither a device nor ``HOST:PORT``.
 
     Raises:
         UsageError: the scheme resembles that of a launcher.

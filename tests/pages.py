@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from farcall.toolchain._cache import user_cache
+
 SAVED = r"(?:Save this as `(?P<file>[\w.]+)`:\s+)?"
 BLOCK = re.compile(SAVED + r"^```(?P<language>[\w+]+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 SECONDS = 120
@@ -131,6 +133,8 @@ class Reader:
         self.started: list[subprocess.Popen[str]] = []
         self.port = free_port()
         plain = {"NO_COLOR": "1", "COLUMNS": "100", "HOME": str(folder)}
+        # zig's own cache is the machine's: a reader's first build of a target's libc takes minutes.
+        plain |= dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(user_cache("zig")))
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         self.environment = {**os.environ, **plain, "PATH": path}
 

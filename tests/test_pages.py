@@ -13,6 +13,7 @@ from .tree import ROOT
 DOCS = ROOT / "docs"
 NAMES = (
     "commands",
+    "devices",
     "launchers",
     "logging",
     "backends",

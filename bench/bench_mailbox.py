@@ -77,7 +77,7 @@ class Pair:
         with self.serving() as url, fc.connect(url) as session:
             there = session.tensor(here)
             for way, source, target in (("up", here, there), ("down", there, here)):
-                with self._peer(way, size, 0) as file, self._measuring(way, 1, size, 0, file) as raw:
+                with self.transfer(way, size) as raw:
                     ours = {"farcall": lambda a=source, b=target: once(lambda: session.copy(a, b))}
                     times = blocks({**ours, "the pair": raw}, 7)
                 work = f"copy {size >> 20} MiB {way}, mailbox, {self._machine.name}"
@@ -102,6 +102,12 @@ class Pair:
             self._peer("pingpong", REQUEST, REPLY) as file,
             self._measuring("pingpong", CALLS, REQUEST, REPLY, file) as raw,
         ):
+            yield raw
+
+    @contextmanager
+    def transfer(self, way: str, size: int) -> Iterator[Ask]:
+        """The pair at work; measures a transfer of ``size`` bytes ``up`` or ``down``."""
+        with self._peer(way, size, 0) as file, self._measuring(way, 1, size, 0, file) as raw:
             yield raw
 
     @contextmanager

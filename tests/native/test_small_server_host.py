@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -255,6 +256,15 @@ def test_a_file_that_the_system_finds_too_large(program: list[str], tmp_path: Pa
             session.upload(bytes(2 << 20), "large.bin")
         session.upload(b"small", "small.bin")
         assert session.download("small.bin") == b"small"
+
+
+def test_a_client_that_sends_on_after_its_session_ended_is_cut_off(program: list[str]) -> None:
+    """It fills the window of a socket that nobody reads; a plain end would leave it waiting for minutes."""
+    with running(program, "--memory", "1M") as (_, url), Peer(place(url)) as peer:
+        peer.shake(b"client:")
+        peer.socket.settimeout(SECONDS / 4)
+        with pytest.raises(ConnectionError):
+            peer.socket.sendall(struct.pack("<Q", 1 << 40) + bytes(64 << 20))
 
 
 def test_a_refused_peer_that_stays_is_cut_off(program: list[str]) -> None:

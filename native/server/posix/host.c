@@ -82,6 +82,7 @@ static bool accept_one(FcHost* host, int64_t now, int64_t* pause) {
   if (!peer) return close(fd) == 0; /* sessions that are ending have all slots: the peer may come again */
   tune(fd);
   peer->state = FC_PEER_SHAKES;
+  peer->deaf = false;
   peer->fd = fd;
   peer->heard = 0;
   peer->need = 4;
@@ -93,9 +94,22 @@ static void accept_some(FcHost* host, int64_t now, int64_t* pause) {
   for (int i = 0; i < PENDING && accept_one(host, now, pause); ++i) continue;
 }
 
+/* Whether the client has ended its half of the connection: a session that lost its client has shut down the socket, which
+ * then reads as ended though the client still sends. Unix sockets end as a whole. */
+static bool has_finished(int fd) {
+  struct tcp_info info;
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+  return info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_FIN_WAIT2;
+}
+
+/* Drops what the client still sends. One that cannot be read any more is cut when its time is up: a plain close would
+ * leave it waiting for room in a window that nobody opens. */
 static void drain(FcPeer* peer) {
   static char dropped[1 << 16];
   ssize_t got = recv(peer->fd, dropped, sizeof dropped, MSG_DONTWAIT);
+  peer->deaf = got == 0 && !has_finished(peer->fd);
+  if (peer->deaf) return;
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) fc_peer_drop(peer);
 }
 
@@ -103,7 +117,7 @@ static void drain(FcPeer* peer) {
 
 static short wanted(const FcPeer* peer) {
   if (peer->state == FC_PEER_SERVED) return peer->left ? 0 : POLLRDHUP;
-  return POLLIN;
+  return peer->deaf ? 0 : POLLIN;
 }
 
 /* poll() reports an end of a connection even if nobody asks: a peer that has left is not in its list. Nor are free

@@ -40,6 +40,7 @@ typedef struct FcPeer {
   uint32_t rights;              /* FC_SCOPE_* */
   char token[FC_TOKEN_NAME + 1]; /* "": none */
   int64_t given;                /* when the worker got the connection */
+  bool deaf;                    /* its bytes cannot be read any more, though it sends */
   int64_t left;                 /* when the client hung up; 0: it is there */
   int64_t changed;              /* when the next two last changed */
   uint64_t received, calls;

@@ -26,8 +26,10 @@ pytest_plugins = ["pytester"]
 settings.register_profile("farcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("farcall")
 
-# A shell starts a background job with SIGINT ignored, and the programs that tests start would inherit that.
+# A shell starts a background job with SIGINT ignored, and nohup one with SIGHUP ignored.
+# The programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -78,7 +78,8 @@ def test_files_go_there_and_back(own_server: Path, tmp_path: Path) -> None:
 
 def test_the_shell_tells_status_and_both_outputs(own_server: Path) -> None:
     with fc.launch("local:small", server=own_server) as device:
-        assert device.shell("echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
+        done = device.shell("echo out; echo err >&2; exit 7")
+        assert (done.code, done.stdout, done.stderr) == (7, "out\n", "err\n")
 
 
 def test_a_killed_launcher_takes_its_server_along(own_server: Path, run_folder: Path) -> None:

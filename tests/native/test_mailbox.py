@@ -190,6 +190,6 @@ def test_a_session_that_lasts_too_long(tmp_path: Path, tmp_path_factory: pytest.
     with (
         serving(program, path),
         connect(f"mailbox:{path}", session_timeout=0.1, timeout=SECONDS) as session,
-        pytest.raises((DeadlineExceededError, ConnectionLostError), match=r"0\.1 s are over"),
+        pytest.raises((DeadlineExceededError, ConnectionLostError), match=r"0\.1\d* s are over"),
     ):
         session.get_function("test.spin")()

@@ -58,18 +58,27 @@ static const char* value_of(const char* word, size_t size, char** argv, int* at)
   return argv[*at + 1] ? argv[++*at] : NULL;
 }
 
+/* The packets that begin a session are up to this long: with a smaller limit, no client could begin one. */
+enum { LEAST_PACKET = 64 };
+
 typedef struct Option {
   const char* name;
   enum { TEXT, FLAG, SIZE, COUNT, SECONDS } kind;
-  size_t place; /* in FcOptions */
+  size_t place;   /* in FcOptions */
+  uint64_t least; /* of a SIZE */
 } Option;
 
 static const Option options[] = {
-    {"--listen", TEXT, offsetof(FcOptions, listen)},         {"--mailbox", TEXT, offsetof(FcOptions, mailbox)},
-    {"--stdio", FLAG, offsetof(FcOptions, stdio)},           {"--key", TEXT, offsetof(FcOptions, key)},
-    {"--token-file", TEXT, offsetof(FcOptions, token_file)}, {"--workpath", TEXT, offsetof(FcOptions, workpath)},
-    {"--insecure", FLAG, offsetof(FcOptions, insecure)},     {"--memory", SIZE, offsetof(FcOptions, memory)},
-    {"--packet", SIZE, offsetof(FcOptions, packet)},         {"--sessions", COUNT, offsetof(FcOptions, sessions)},
+    {"--listen", TEXT, offsetof(FcOptions, listen)},
+    {"--mailbox", TEXT, offsetof(FcOptions, mailbox)},
+    {"--stdio", FLAG, offsetof(FcOptions, stdio)},
+    {"--key", TEXT, offsetof(FcOptions, key)},
+    {"--token-file", TEXT, offsetof(FcOptions, token_file)},
+    {"--workpath", TEXT, offsetof(FcOptions, workpath)},
+    {"--insecure", FLAG, offsetof(FcOptions, insecure)},
+    {"--memory", SIZE, offsetof(FcOptions, memory)},
+    {"--packet", SIZE, offsetof(FcOptions, packet), LEAST_PACKET},
+    {"--sessions", COUNT, offsetof(FcOptions, sessions)},
     {"--lease", SECONDS, offsetof(FcOptions, lease_ns)},
 };
 
@@ -86,6 +95,7 @@ static int set(const Option* option, const char* value, FcOptions* out) {
   uint64_t number;
   if (option->kind == TEXT) *(const char**)place = value;
   if (option->kind == SIZE && !read_size(value, place)) return complain(option->name, "a size such as 64M", value);
+  if (option->kind == SIZE && *(uint64_t*)place < option->least) return complain(option->name, "64 or more", value);
   if (option->kind == SECONDS && !read_seconds(value, place)) return complain(option->name, "seconds", value);
   if (option->kind != COUNT) return FC_OPTIONS_GO_ON;
   if (!read_size(value, &number) || number > 1024) return complain(option->name, "a number from 1 to 1024", value);

@@ -176,6 +176,7 @@ def test_tokens(program: list[str], tmp_path: Path) -> None:
         (["--listen", "tcp://board:9090"], "expected tcp://NUMBER:PORT"),
         (["--memory", "5Q"], "expected a size"),
         (["--sessions", "0"], "expected a number"),
+        (["--packet", "63"], "--packet: expected 64 or more, got '63'"),
         (["--key"], "expected a value"),
         (["--nonsense"], "there is no option '--nonsense'; --help lists the options"),
         (["--workpath", "/no/folder"], "--workpath /no/folder: No such file or directory; name a folder"),

@@ -25,7 +25,8 @@ from tests.native.small_server import sanitized_server
 sanitized_server(pathlib.Path(sys.argv[1]))' $place/farcall-server
     ASAN_OPTIONS=allocator_may_return_null=1 SANITIZED_SERVER=$PWD/$place/farcall-server $python -m pytest -q \
         -p no:cacheprovider tests/native/test_small_server.py tests/native/test_small_server_host.py \
-        tests/abuse/test_probes.py -k "x86_64 or small_server_host or small_server_stands"
+        tests/native/test_small_server_hops.py tests/rpc/test_device_hops.py tests/abuse/test_probes.py \
+        -k "x86_64 or small_server_host or small_server_hops or small- or small] or small_server_stands"
 fi
 
 # Python never frees some of its own memory, so the tests find leaks, not the sanitizer. Deselected are the tests that

@@ -5,7 +5,7 @@
  *   acceptor -> connector   i32 code; behind the magic also i32 m, m bytes: "server:KEY"
  *
  * All numbers are little endian. Packets follow (wire.h). The readers below take all bytes that have arrived since the
- * connection began. They keep no state, call no function of the C library and allocate nothing.
+ * connection began. All functions keep no state, call no function of the C library and allocate nothing.
  */
 #ifndef FARCALL_HANDSHAKE_H_
 #define FARCALL_HANDSHAKE_H_
@@ -156,6 +156,31 @@ static inline fc_handshake_status fc_handshake__field(const uint8_t* bytes, size
   if (n < *need) return FC_HANDSHAKE_MORE;
   *out = (fc_handshake_text){(const char*)bytes + 8, (size_t)size};
   return FC_HANDSHAKE_DONE;
+}
+
+/* Writes the magic and a field, which is what both sides send. Returns the number of bytes; 0 if they exceed `room`. */
+static inline size_t fc_handshake__write(uint8_t* out, size_t room, const char prefix[FC_HANDSHAKE_PREFIX_SIZE],
+                                         fc_handshake_text key) {
+  size_t field = FC_HANDSHAKE_PREFIX_SIZE + key.size;
+  if (room < 8 || field > room - 8 || field > INT32_MAX) return 0;
+  for (int i = 0; i < 4; ++i) {
+    out[i] = (uint8_t)((uint32_t)FC_HANDSHAKE_MAGIC >> (8 * i));
+    out[4 + i] = (uint8_t)((uint32_t)field >> (8 * i));
+  }
+  for (size_t i = 0; i < field; ++i) {
+    out[8 + i] = (uint8_t)(i < FC_HANDSHAKE_PREFIX_SIZE ? prefix[i] : key.data[i - FC_HANDSHAKE_PREFIX_SIZE]);
+  }
+  return 8 + field;
+}
+
+/* The connector's request: the acceptor's key, and behind it the options, if any. */
+static inline size_t fc_hello_write(uint8_t* out, size_t room, fc_handshake_text key) {
+  return fc_handshake__write(out, room, "client:", key);
+}
+
+/* The acceptor's answer to a request that it accepts. */
+static inline size_t fc_welcome_write(uint8_t* out, size_t room, fc_handshake_text key) {
+  return fc_handshake__write(out, room, "server:", key);
 }
 
 /*

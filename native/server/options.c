@@ -24,6 +24,8 @@ static const char help[] =
     "  --memory SIZE      of one session, as 64M [256M]\n"
     "  --sessions N       at a time [16]\n"
     "  --packet SIZE      largest packet; clients copy in pieces of it\n"
+    "  --device NAME=URL  a device behind this one, at mailbox:PATH, unix:PATH or tcp://NUMBER:PORT: clients come to\n"
+    "                     it via=[\"device:NAME\"]; up to 16, and the first is hexagon:0\n"
     "  --lease SECONDS    of silence between calls, after which a session ends\n"
     "  --version\n";
 
@@ -63,7 +65,7 @@ enum { LEAST_PACKET = 64 };
 
 typedef struct Option {
   const char* name;
-  enum { TEXT, FLAG, SIZE, COUNT, SECONDS } kind;
+  enum { TEXT, FLAG, SIZE, COUNT, SECONDS, DEVICE } kind;
   size_t place;   /* in FcOptions */
   uint64_t least; /* of a SIZE */
 } Option;
@@ -80,6 +82,7 @@ static const Option options[] = {
     {"--packet", SIZE, offsetof(FcOptions, packet), LEAST_PACKET},
     {"--sessions", COUNT, offsetof(FcOptions, sessions)},
     {"--lease", SECONDS, offsetof(FcOptions, lease_ns)},
+    {"--device", DEVICE, 0},
 };
 
 static const Option* find(const char* word) {
@@ -90,9 +93,29 @@ static const Option* find(const char* word) {
   return NULL;
 }
 
+/* A name that clients can write behind "device:". */
+static bool is_device_name(const char* name, size_t size) {
+  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+  return size != 0 && size <= FC_DEVICE_NAME_MAX && strspn(name, letters) == size;
+}
+
+static int add_device(const char* value, FcOptions* out) {
+  const char* equals = strchr(value, '=');
+  size_t size = equals ? (size_t)(equals - value) : 0;
+  if (!is_device_name(value, size)) return complain("--device", "NAME=URL, as dsp0=mailbox:/run/dsp0", value);
+  for (uint32_t i = 0; i < out->device_count; ++i) {
+    bool same = out->devices[i].name_size == size && memcmp(out->devices[i].name, value, size) == 0;
+    if (same) return complain("--device", "a name that no other device has", value);
+  }
+  if (out->device_count == FC_DEVICES_MAX) return complain("--device", "16 devices at most", value);
+  out->devices[out->device_count++] = (FcFarDevice){value, size, equals + 1};
+  return FC_OPTIONS_GO_ON;
+}
+
 static int set(const Option* option, const char* value, FcOptions* out) {
   void* place = (char*)out + option->place;
   uint64_t number;
+  if (option->kind == DEVICE) return add_device(value, out);
   if (option->kind == TEXT) *(const char**)place = value;
   if (option->kind == SIZE && !read_size(value, place)) return complain(option->name, "a size such as 64M", value);
   if (option->kind == SIZE && *(uint64_t*)place < option->least) return complain(option->name, "64 or more", value);

@@ -3,7 +3,17 @@
 #define FARCALL_SERVER_OPTIONS_H_
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+enum { FC_DEVICES_MAX = 16, FC_DEVICE_NAME_MAX = 64 };
+
+/* A device behind this server, by the name that its owner gave it. */
+typedef struct FcFarDevice {
+  const char* name; /* ends before the '=' of the option */
+  size_t name_size;
+  const char* url;
+} FcFarDevice;
 
 typedef struct FcOptions {
   const char* listen;     /* tcp://HOST:PORT or unix:PATH */
@@ -17,6 +27,8 @@ typedef struct FcOptions {
   uint64_t memory;        /* bytes of one session */
   uint64_t packet;        /* largest packet, with all copies in pieces of it; 0: no such limit */
   int64_t lease_ns;       /* silence between calls after which a session ends; 0: none */
+  FcFarDevice devices[FC_DEVICES_MAX]; /* to which sessions may go on; the first is hexagon:0 */
+  uint32_t device_count;
 } FcOptions;
 
 /* What to do after the options were read. */

@@ -77,9 +77,15 @@ static int find(void* context, TVMFFIByteArray name, FcExport** out) {
 }
 
 static int begin(void* context, FcServer* server, const fc_wire_packet* init) {
-  (void)context;
-  if (init->num_args == 0) return fc_server_reply_void(server);
-  fc_error_set("NotImplementedError", "this server does not relay sessions; connect to it as the last hop");
+  FcSession* session = context;
+  const TVMFFIAny* first = init->args;
+  bool here = init->num_args == 1 && fc_wire_is_text(first->type_index) &&
+              fc_is_named(*(const TVMFFIByteArray*)first->v_ptr, "rpc.LocalSession");
+  if (init->num_args == 0 || here) return fc_server_reply_void(server);
+  if (session->client->onward) return session->client->onward->begin(session, init);
+  fc_error_set("NotImplementedError",
+               "this server has no threads, which a relay needs, so no session can go on from here; connect to it as "
+               "the last hop");
   return -1;
 }
 

@@ -41,8 +41,10 @@ int fc_session_open(FcSession* session, FcChannel* channel, const FcOptions* opt
   if (!ep) return -1;
   *session = (FcSession){.options = options,
                          .client = client,
+                         .wire = limits,
+                         .policy = fc_session_policy,
                          .server = {.ep = ep,
-                                    .policy = &fc_session_policy,
+                                    .policy = &session->policy,
                                     .context = session,
                                     .handles = {.limit = HANDLES, .random = fc_system_random},
                                     .tensor_limit = options->memory,
@@ -51,6 +53,8 @@ int fc_session_open(FcSession* session, FcChannel* channel, const FcOptions* opt
                                     .offers = offers_of(options, client),
                                     .watchdog = client->watchdog,
                                     .page = client->page}};
+  /* Only a server with devices says that it relays. */
+  if (client->onward && options->device_count) session->policy.forward = client->onward->forward;
   session->server.limits = print_limits(options, &limits, session->limits, sizeof session->limits);
   snprintf(session->server.token, sizeof session->server.token, "%s", client->token);
   return 0;

@@ -12,6 +12,18 @@ typedef struct FcServed {
   int8_t naming; /* index of the argument that names the function that it returns; -1: it returns none */
 } FcServed;
 
+typedef struct FcSession FcSession;
+
+/* How a session goes on to another server. */
+typedef struct FcOnward {
+  /* Serves a kInitServer with arguments: sets next_hop and next_args of the session's server. -1 with an error. */
+  int (*begin)(FcSession* session, const fc_wire_packet* init);
+  int (*forward)(FcServer* server, FcEndpoint* far, const fc_wire_packet* init, int32_t skip); /* as FcPolicy's */
+} FcOnward;
+
+/* To the devices of the options; server/hops.c. */
+extern const FcOnward fc_session_onward;
+
 /* What a session is served with; the program decides it before the session begins. */
 typedef struct FcClient {
   uint32_t rights;             /* FC_SCOPE_* */
@@ -20,14 +32,17 @@ typedef struct FcClient {
   const FcWatchdog* watchdog;  /* for deadlines; NULL: none are offered */
   const FcServed* files;       /* the functions of files; NULL: the session has no folder */
   void* folder;                /* their state */
+  const FcOnward* onward;      /* NULL: sessions end here, since there are no threads for a relay */
 } FcClient;
 
-typedef struct FcSession {
+struct FcSession {
   const FcOptions* options;
   const FcClient* client;
+  fc_wire_limits wire;
+  FcPolicy policy;
   FcServer server;
   char limits[320]; /* as hello tells them */
-} FcSession;
+};
 
 /* Tables of such functions, one for each file that defines some; each ends with an entry without a name. */
 extern const FcServed fc_served_timing[];  /* server/timing.c */

@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -94,6 +95,19 @@ def running(
             yield process, process.stdout.readline().removeprefix("farcall-server: listening on ").strip()
         finally:
             process.terminate()
+
+
+class Place(NamedTuple):
+    """Where a server listens, for tests.rpc.peers.Peer."""
+
+    host: str
+    port: int
+
+
+def place(url: str) -> Place:
+    """Of a server on TCP."""
+    host, _, port = url.removeprefix("tcp://").partition(":")
+    return Place(host, int(port))
 
 
 def sanitized_server(output: Path) -> Path:

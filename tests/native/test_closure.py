@@ -98,6 +98,7 @@ def test_no_room_of_it_includes_more_than_its_rooms() -> None:
         "runtime/image",
         "runtime/image/posix",
         "session",
+        "session/relay",
         "session/server",
         "session/posix",
         "server",

@@ -27,7 +27,15 @@ MAY_USE: dict[str, set[str]] = {
     "session/client": {"platform", "runtime", "session"},
     "session/server": {"platform", "runtime", "session"},
     "session/relay": {"platform", "runtime", "session", "session/client", "session/server"},
-    "server": {"platform", "runtime", "session", "session/server", "session/posix", "server/posix"},
+    "server": {
+        "platform",
+        "runtime",
+        "session",
+        "session/server",
+        "session/posix",
+        "session/relay",
+        "server/posix",
+    },
     "server/posix": {
         "platform",
         "runtime",

@@ -12,8 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +39,7 @@ from ..pages import check
 from ..rpc.peers import Peer
 from ..tree import ROOT
 from ..waiting import SECONDS
-from .small_server import named, running, small_server
+from .small_server import named, place, running, small_server
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +109,7 @@ def test_a_crash_ends_one_session(server: str) -> None:
 def test_slow_peers_hold_nobody_up(server: str) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):  # more than may be in a handshake
-            address = type("Address", (), {"host": "127.0.0.1", "port": int(server.rpartition(":")[2])})
-            stack.enter_context(Peer(address))
+            stack.enter_context(Peer(place(server)))
         with opened(server, key="k") as session:
             assert session.get_function("test.add")(1, 2) == 3
 
@@ -232,11 +229,6 @@ def limited(program: list[str], option: str, *words: str) -> Iterator[tuple[subp
     """A server under a limit of the system: an option of the shell's `ulimit`."""
     with running(["sh", "-c", f'ulimit {option} && exec "$0" "$@"', *program], *words) as server:
         yield server
-
-
-def place(url: str) -> Any:
-    host, _, port = url.removeprefix("tcp://").partition(":")
-    return SimpleNamespace(host=host, port=int(port))
 
 
 def test_few_descriptors(program: list[str]) -> None:

@@ -112,8 +112,8 @@ class Peer:
         self.send(packet(code, body))
         return self.reply()
 
-    def start(self, version: str = "0.8.0") -> tuple[int, bytes]:
-        return self.ask(2, struct.pack("<Q", len(version)) + version.encode() + sequence())
+    def start(self, *values: bytes, version: str = "0.8.0") -> tuple[int, bytes]:
+        return self.ask(2, struct.pack("<Q", len(version)) + version.encode() + sequence(*values))
 
     def handle(self, code: int, *values: bytes) -> int:
         """The result of a syscall that returns a handle."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -22,7 +22,14 @@ INIT = f"{exports.__name__}:register"
 COMMAND = [sys.executable, "-c", "from farcall.cli import main; main()", "serve"]
 
 
-def works(server: Server, key: str = "k") -> bool:
+class Served(Protocol):
+    """A server that clients reach at its URL."""
+
+    @property
+    def url(self) -> str: ...
+
+
+def works(server: Served, key: str = "k") -> bool:
     """Whether the server serves an honest client."""
     with connect(server.url, key=key, timeout=SECONDS) as honest:
         return honest.get_function("test.add")(20, 22) == 42

@@ -231,7 +231,7 @@ def test_nothing_is_done_before_the_session_begins(server: Server) -> None:
         assert "kInitServer" in message(raw.ask(3, struct.pack("<Q", 1) + sequence()))
         assert "kInitServer" in message(raw.copy_in(dl_tensor(1, (4,)), b"abcd"))
         assert "kInitServer" in message(raw.copy_out(dl_tensor(1, (4,)), 4))
-        assert "0.7.0" in message(raw.start("0.7.0"))
+        assert "0.7.0" in message(raw.start(version="0.7.0"))
         constructor = struct.pack("<Q", 5) + b"0.8.0" + sequence(text("rpc.Connect"))
         assert "constructor" in message(raw.ask(2, constructor))
         assert raw.start()[0] == 4

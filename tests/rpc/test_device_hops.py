@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -36,14 +37,44 @@ def dsp(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"pipe:{shlex.join([*small_server(named('hexagon'), tmp_path_factory), '--stdio'])}"
 
 
+class Phone(NamedTuple):
+    """A server that clients reach."""
+
+    url: str
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+
 @pytest.fixture(scope="module")
-def phone(dsp: str) -> Iterator[Server]:
+def full_phone(dsp: str) -> Iterator[Phone]:
+    """A full server, which starts the DSP's server for each session."""
     with Server(init=INIT, key="k", limits=Limits(relay="off"), devices={"dsp0": dsp}) as server:
-        yield server
+        yield Phone(server.url)
+
+
+@pytest.fixture(scope="module")
+def small_phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phone]:
+    """A small server, which shares a mailbox with that of the DSP."""
+    box = tmp_path_factory.mktemp("mail") / "box"
+    with (
+        running(small_server(named("hexagon"), tmp_path_factory), "--mailbox", str(box)) as (_, device),
+        running(
+            small_server(named("x86_64"), tmp_path_factory), "--key", "k", "--device", f"dsp0={device}"
+        ) as (_, url),
+    ):
+        yield Phone(url)
+
+
+@pytest.fixture(scope="module", params=["full", "small"])
+def phone(request: pytest.FixtureRequest) -> Phone:
+    served: Phone = request.getfixturevalue(f"{request.param}_phone")
+    return served
 
 
 @pytest.fixture
-def far(phone: Server) -> Iterator[Session]:
+def far(phone: Phone) -> Iterator[Session]:
     with connect(phone.url, "k", via=["device:dsp0"], timeout=SECONDS) as session:
         yield session
 
@@ -56,7 +87,7 @@ def test_a_session_with_the_device(far: Session) -> None:
     assert far.get_function("test.echo")("text") == "text"
 
 
-def test_the_device_may_be_named_first_or_last(phone: Server) -> None:
+def test_the_device_may_be_named_first_or_last(phone: Phone) -> None:
     with connect("device:dsp0", via=[(phone.url, "k")], timeout=SECONDS) as session:
         assert session.get_function("test.echo")(5) == 5
     with connect(phone.url, "k", via=["device:hexagon:0"], timeout=SECONDS) as session:
@@ -68,7 +99,7 @@ def test_errors_name_the_hop(far: Session) -> None:
         far.get_function("test.twice")(1)
 
 
-def test_a_device_that_faults_ends_one_session_and_serves_the_next(phone: Server) -> None:
+def test_a_device_that_faults_ends_one_session_and_serves_the_next(phone: Phone) -> None:
     with connect(phone.url, "k", via=["device:dsp0"], timeout=SECONDS) as session:
         crash = session.get_function("test.segfault")
         with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\)"):
@@ -78,7 +109,7 @@ def test_a_device_that_faults_ends_one_session_and_serves_the_next(phone: Server
     assert works(phone)
 
 
-def test_a_device_that_hangs_meets_the_deadline(phone: Server) -> None:
+def test_a_device_that_hangs_meets_the_deadline(phone: Phone) -> None:
     with connect(phone.url, "k", via=["device:dsp0"], timeout=SECONDS, call_timeout=0.5) as session:
         spin = session.get_function("test.spin")
         with pytest.raises(DeadlineExceededError):
@@ -86,7 +117,7 @@ def test_a_device_that_hangs_meets_the_deadline(phone: Server) -> None:
     assert works(phone)
 
 
-def test_a_client_cannot_say_where_a_device_is(phone: Server) -> None:
+def test_a_client_cannot_say_where_a_device_is(phone: Phone) -> None:
     with pytest.raises(ConnectError, match=r"no device 'dsp1'; its devices: dsp0"):
         connect(phone.url, "k", via=["device:dsp1"], timeout=SECONDS)
     with pytest.raises(ConnectError, match="does not go on to pipe:"):
@@ -127,7 +158,7 @@ def test_tvms_constructor_means_the_first_device() -> None:
 
 
 @needs_tvm
-def test_a_tvm_client_of_a_hexagon_session(phone: Server) -> None:
+def test_a_tvm_client_of_a_hexagon_session(phone: Phone) -> None:
     seen = seen_by("tvm_hexagon.py", phone.port, "k")
     assert seen["text"] == "hello"
     assert seen["twice"] is True
@@ -138,8 +169,8 @@ def test_a_tvm_client_of_a_hexagon_session(phone: Server) -> None:
 
 
 @pytest.fixture
-def near(phone: Server) -> Iterator[Session]:
-    with connect(phone.url, "k", timeout=SECONDS) as session:
+def near(full_phone: Phone) -> Iterator[Session]:
+    with connect(full_phone.url, "k", timeout=SECONDS) as session:
         yield session
 
 
@@ -152,7 +183,7 @@ def test_tensors_that_live_on_the_device(near: Session) -> None:
     np.testing.assert_array_equal(near.view(there, np.s_[10:20]).numpy(), 2 * x[10:20])
 
 
-def test_the_device_keeps_the_contract_of_devices(phone: Server) -> None:
+def test_the_device_keeps_the_contract_of_devices(full_phone: Phone) -> None:
     fills_it = "memory that was freed can be allocated again"  # gigabytes, on an emulator
     of_the_machine = (
         "the end of a session frees what it held"  # the emulator tells what this machine has free
@@ -160,7 +191,7 @@ def test_the_device_keeps_the_contract_of_devices(phone: Server) -> None:
     rules = [rule for rule in DEVICE_RULES if rule not in (fills_it, of_the_machine)]
     assert len(rules) == len(DEVICE_RULES) - 2
     check_device(
-        lambda: connect(phone.url, "k", timeout=SECONDS), "hexagon:0", rules=rules, bulk_bytes=1 << 16
+        lambda: connect(full_phone.url, "k", timeout=SECONDS), "hexagon:0", rules=rules, bulk_bytes=1 << 16
     )
 
 

@@ -87,11 +87,7 @@ static bool is_key(fc_handshake_text named, const char* key) {
 static void welcome(const FcPeer* peer, const char* key) {
   uint8_t answer[8 + FC_HANDSHAKE_PREFIX_SIZE + FC_KEY_BYTES];
   size_t size = strlen(key) < FC_KEY_BYTES ? strlen(key) : FC_KEY_BYTES;
-  store(answer, (uint32_t)FC_HANDSHAKE_MAGIC, 4);
-  store(answer + 4, FC_HANDSHAKE_PREFIX_SIZE + size, 4);
-  memcpy(answer + 8, "server:", FC_HANDSHAKE_PREFIX_SIZE);
-  memcpy(answer + 8 + FC_HANDSHAKE_PREFIX_SIZE, key, size);
-  tell(peer, answer, 8 + FC_HANDSHAKE_PREFIX_SIZE + size);
+  tell(peer, answer, fc_welcome_write(answer, sizeof answer, (fc_handshake_text){key, size}));
 }
 
 static int admit(FcHost* host, FcPeer* peer, fc_handshake_text token) {

@@ -55,6 +55,7 @@ int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* clie
     client->files = fc_served_files;
     client->folder = &folder;
   }
+  client->onward = &fc_session_onward;
   fc_budget_limit(fc_budget_used() + options->memory);
   FcSession session;
   int rc = fc_session_open(&session, channel, options, client, true);

@@ -194,6 +194,15 @@ static int back_all(FcRelay* relay, uint8_t* buffer) {
 
 /* ---- the end ---- */
 
+/* Answers a pending request with the reason, in which the next server may have named the function already. */
+static int send_lost(FcRelay* relay, const FcPending* entry) {
+  const char *why = relay->far->lost_text, *rest, *name = entry->name ? entry->name->text : NULL;
+  char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 80];
+  if (!name || strstr(why, name) || fc_error_read_hop(why, &rest) != 0) return send_text(relay, relay->lost);
+  snprintf(text, sizeof text, "%s: `%.64s`: %s", relay->far->lost_kind, name, why);
+  return send_named(relay, text);
+}
+
 /* Answers all pending requests with the reason; `refuse` does so for later ones. */
 static void answer_rest(FcRelay* relay) {
   char text[sizeof relay->far->lost_kind + sizeof relay->far->lost_text + 2];
@@ -205,7 +214,7 @@ static void answer_rest(FcRelay* relay) {
   while (relay->suspended_count != 0 && fc_relay_resume(relay) == 0) continue;
   while (relay->count != 0 && rc == 0) {
     FcPending entry = fc_relay_pop(relay);
-    rc = entry.here ? queue_here(relay, &entry) : send_text(relay, relay->lost);
+    rc = entry.here ? queue_here(relay, &entry) : send_lost(relay, &entry);
     fc_relay_drop(&entry);
   }
   if (rc == 0) fc_endpoint_flush_queue(relay->near);

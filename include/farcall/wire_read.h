@@ -65,26 +65,22 @@ static inline fc_wire_event fc_wire__fail(fc_wire_reader* r, fc_wire_status stat
 
 /* ---- a complete body ------------------------------------------------------------------------------------- */
 
-static inline void fc_wire__run(fc_wire_reader* r, fc_wire__cursor* c, uint8_t* arena, fc_wire_packet* out) {
-  c->limits = &r->limits;
-  c->at = r->body;
-  c->left = r->body_size;
-  c->arena = arena;
-  c->arena_used = c->measured = c->allowed = 0;
-  c->status = FC_WIRE_OK;
-  fc_wire__clear(out, r->code);
-  fc_wire__body(c, out);
-}
-
 static inline fc_wire_event fc_wire__parse(fc_wire_reader* r, fc_wire_packet* out) {
   fc_wire__cursor c;
-  fc_wire__run(r, &c, NULL, out);
+  c.limits = &r->limits;
+  c.at = r->body;
+  c.left = r->body_size;
+  c.arena = (uint8_t*)r->arena;
+  c.arena_capacity = r->arena_capacity;
+  c.arena_used = c.measured = c.allowed = 0;
+  c.status = FC_WIRE_OK;
+  fc_wire__clear(out, r->code);
+  fc_wire__body(&c, out);
   if (c.status != FC_WIRE_OK) return fc_wire__fail(r, c.status, c.measured, c.allowed);
   if (c.arena_used > r->arena_capacity) {
     r->need = c.arena_used;
-    return FC_WIRE_ARENA;
+    return FC_WIRE_ARENA; /* then the body is parsed again */
   }
-  if (c.arena_used != 0) fc_wire__run(r, &c, (uint8_t*)r->arena, out);
   if (r->code == FC_WIRE_COPY_TO_REMOTE) {
     if (out->nbytes != r->payload_size) {
       return fc_wire__fail(r, FC_WIRE_E_PAYLOAD, out->nbytes, r->payload_size);
@@ -235,7 +231,11 @@ static inline fc_wire_event fc_wire__take_payload(fc_wire_reader* r, const uint8
 static inline fc_wire_event fc_wire__take_head(fc_wire_reader* r, const uint8_t* bytes, uint64_t n, uint64_t* used,
                                                fc_wire_packet* out) {
   while (*used < n && r->head_have < FC_WIRE_HEAD_SIZE) {
-    r->head[r->head_have++] = bytes[(*used)++];
+    uint64_t want = (r->head_have < 8 ? 8 : FC_WIRE_HEAD_SIZE) - r->head_have;
+    uint64_t take = want < n - *used ? want : n - *used;
+    fc_wire_copy_bytes(r->head + r->head_have, bytes + *used, take);
+    r->head_have += (uint32_t)take;
+    *used += take;
     if (r->head_have != 8) continue;
     uint64_t length = fc_wire_load64(r->head);
     if (length == 0) {

@@ -2,13 +2,13 @@
 #ifndef FARCALL_WIRE_VALUES_H_
 #define FARCALL_WIRE_VALUES_H_
 
-/* The cursor only measures without an arena, and fills values in with one. */
+/* The cursor fills values in as far as the arena has room, and measures how much it needs. */
 typedef struct fc_wire__cursor {
   const fc_wire_limits* limits;
   uint8_t* at;
   uint64_t left;
-  uint8_t* arena; /* NULL while measuring */
-  uint64_t arena_used;
+  uint8_t* arena;
+  uint64_t arena_capacity, arena_used;
   uint64_t measured, allowed;
   fc_wire_status status;
 } fc_wire__cursor;
@@ -43,11 +43,11 @@ static inline uint64_t fc_wire__u64(fc_wire__cursor* c) {
   return p ? fc_wire_load64(p) : 0;
 }
 
-/* n bytes of the arena, aligned to 8; NULL while measuring. */
+/* n bytes of the arena, aligned to 8; NULL when it has no more room. */
 static inline void* fc_wire__alloc(fc_wire__cursor* c, uint64_t n) {
-  void* p = c->arena ? c->arena + c->arena_used : NULL;
+  uint64_t at = c->arena_used;
   c->arena_used += (n + 7) & ~(uint64_t)7;
-  return p;
+  return c->arena && c->arena_used <= c->arena_capacity ? c->arena + at : NULL;
 }
 
 static inline DLDataType fc_wire__dtype(fc_wire__cursor* c) {

@@ -2,18 +2,22 @@
 #ifndef FARCALL_WIRE_WRITE_H_
 #define FARCALL_WIRE_WRITE_H_
 
-/* Without a buffer the writer only measures. */
+/* The writer writes as far as the buffer has room, and measures the whole packet. */
 typedef struct fc_wire__writer {
-  uint8_t* at;
-  uint64_t size;
+  uint8_t* out;
+  uint64_t capacity, size;
   fc_wire_status status;
 } fc_wire__writer;
 
+/* Where the next n bytes go; NULL when there is no room for them. */
 static inline uint8_t* fc_wire__put(fc_wire__writer* w, uint64_t n) {
-  uint8_t* p = w->at ? w->at + w->size : NULL;
-  if (n > UINT64_MAX - w->size) w->status = FC_WIRE_E_LENGTH;
-  w->size += n;
-  return p;
+  uint64_t at = w->size;
+  if (n > UINT64_MAX - at) {
+    w->status = FC_WIRE_E_LENGTH;
+    return NULL;
+  }
+  w->size = at + n;
+  return w->size <= w->capacity ? w->out + at : NULL;
 }
 
 static inline void fc_wire__put32(fc_wire__writer* w, uint32_t v) {
@@ -121,11 +125,11 @@ static inline void fc_wire__put_packet(fc_wire__writer* w, const fc_wire_packet*
 
 /*
  * Encodes a packet up to its payload (of kCopyToRemote and kCopyAck, whose `nbytes` bytes the caller sends next).
- * With out == NULL it only measures. `*size` is the encoded size; if that exceeds the capacity, nothing is written
- * and the result is FC_WIRE_E_CAPACITY.
+ * With out == NULL it only measures. `*size` is the encoded size; if that exceeds the capacity, the result is
+ * FC_WIRE_E_CAPACITY. Unless the result is FC_WIRE_OK, what was written into the buffer is of no use.
  */
 static inline fc_wire_status fc_wire_encode(const fc_wire_packet* p, uint8_t* out, uint64_t capacity, uint64_t* size) {
-  fc_wire__writer w = {NULL, 8, FC_WIRE_OK};
+  fc_wire__writer w = {out, out ? capacity : 0, 8, FC_WIRE_OK}; /* behind the length, which is known last */
   fc_wire__put_packet(&w, p);
   *size = w.size;
   if (w.status != FC_WIRE_OK || !out) return w.status;
@@ -133,11 +137,8 @@ static inline fc_wire_status fc_wire_encode(const fc_wire_packet* p, uint8_t* ou
   int payload = p->code == FC_WIRE_COPY_TO_REMOTE || p->code == FC_WIRE_COPY_ACK;
   uint64_t length = w.size - 8;
   if (payload && p->nbytes > UINT64_MAX - length) return FC_WIRE_E_LENGTH;
-  w.at = out;
-  w.size = 0;
-  fc_wire__put64(&w, payload ? length + p->nbytes : length);
-  fc_wire__put_packet(&w, p);
-  return w.status;
+  fc_wire_store64(out, payload ? length + p->nbytes : length);
+  return FC_WIRE_OK;
 }
 
 #endif /* FARCALL_WIRE_WRITE_H_ */

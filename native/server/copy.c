@@ -60,6 +60,7 @@ FC_LOOP size_t blocks_up(unsigned char* to, const unsigned char* from, size_t n)
     uint64_t a = source->words[0], b = source->words[1], c = source->words[2], d = source->words[3];
     target->words[0] = a, target->words[1] = b, target->words[2] = c, target->words[3] = d;
   }
+  for (; n - done >= 8; done += 8) ((block*)(to + done))->words[0] = ((const block*)(from + done))->words[0];
   return done;
 }
 
@@ -91,11 +92,12 @@ FC_LOOP size_t aligned_up(unsigned char* to, const unsigned char* from, size_t n
     word a = source[0], b = source[1], c = source[2], d = source[3];
     target[0] = a, target[1] = b, target[2] = c, target[3] = d;
   }
+  for (; n - done >= WORD; done += WORD) *(word*)(to + done) = *(const word*)(from + done);
   return done;
 }
 
 FC_LOOP size_t blocks_up(unsigned char* to, const unsigned char* from, size_t n) {
-  if (n < 4 * WORD) return 0;
+  if (n < 2 * WORD) return 0;
   size_t head = -(uintptr_t)to % WORD;
   bytes_up(to, from, head);
   to += head, from += head, n -= head;
@@ -125,6 +127,10 @@ FC_FUNCTION void* FC_COPY_NAME(memset)(void* to, int value, size_t n) {
   size_t done = 0;
   for (; done < n && (uintptr_t)(bytes + done) % WORD; ++done) bytes[done] = byte;
   word pattern = (word)-1 / 255 * byte;
+  for (; n - done >= 4 * WORD; done += 4 * WORD) {
+    word* target = (word*)(bytes + done);
+    target[0] = target[1] = target[2] = target[3] = pattern;
+  }
   for (; n - done >= WORD; done += WORD) *(word*)(bytes + done) = pattern;
   for (; done < n; ++done) bytes[done] = byte;
   return to;

@@ -5,6 +5,7 @@
 #include "python/init.h"
 #include "python/module.h"
 #include "runtime/dl/dl.h"
+#include "runtime/frame.h"
 
 /* ---- files ---- */
 
@@ -65,6 +66,29 @@ static PyObject* load_from_bytes(PyObject* self, PyObject* args) {
   TVMFFIObject* module = fc_module_from_bytes(kind, (size_t)kind_size, data, (size_t)size);
   PyEval_RestoreThread(state);
   return module ? fc_module_wrap(module) : fc_raise_slot();
+}
+
+/* For tests: the fields of a frame, as the runtime reads them: (version, data, features, producer, package). */
+static PyObject* parse_frame(PyObject* self, PyObject* args) {
+  FcFrame frame;
+  TVMFFIByteArray kind;
+  const char* data;
+  Py_ssize_t kind_size, size;
+  (void)self;
+  if (!PyArg_ParseTuple(args, "s#y#:_parse_frame", &kind.data, &kind_size, &data, &size)) return NULL;
+  kind.size = (size_t)kind_size;
+  if (fc_frame_read(kind, data, (size_t)size, &frame) != 0) return fc_raise_slot();
+  PyObject* features = PyTuple_New((Py_ssize_t)frame.feature_count);
+  for (uint32_t i = 0; features && i < frame.feature_count; ++i) {
+    PyObject* name = PyUnicode_FromStringAndSize(frame.features[i].data, (Py_ssize_t)frame.features[i].size);
+    if (!name) Py_CLEAR(features);
+    if (name) PyTuple_SET_ITEM(features, (Py_ssize_t)i, name);
+  }
+  TVMFFIByteArray package = fc_frame_package(&frame);
+  return features ? Py_BuildValue("(Iy#Ns#s#)", frame.version, frame.data.data, (Py_ssize_t)frame.data.size, features,
+                                  frame.producer.data, (Py_ssize_t)frame.producer.size, package.data,
+                                  (Py_ssize_t)package.size)
+                  : NULL;
 }
 
 /* For tests: makes the modules of the bytes that a library embeds. */
@@ -233,6 +257,7 @@ PyMethodDef fc_module_functions[] = {
      "last_backtrace()\n--\n\n"
      "The native frames of the last error that a C++ library raised in this thread, the innermost first. This call\n"
      "looks up their names."},
+    {"_parse_frame", parse_frame, METH_VARARGS, NULL},
     {"_module_from_bin", from_bin, METH_VARARGS, NULL},
     {"system_lib", system_lib, METH_VARARGS,
      "system_lib(prefix='', /)\n--\n\n"

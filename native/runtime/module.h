@@ -3,6 +3,7 @@
 #define FARCALL_RUNTIME_MODULE_H_
 
 #include "runtime/runtime.h"
+#include "runtime/text.h"
 
 /* A module's properties, as TVM FFI numbers them. */
 enum { FC_MODULE_TO_BYTES = 1, FC_MODULE_RUNNABLE = 2 };
@@ -78,8 +79,16 @@ TVMFFIObject* fc_module_imports(TVMFFIObject* module);
 
 /* ---- making modules ---- */
 
-/* Makes a module of that kind from its bytes, with the function `ffi.Module.load_from_bytes.<kind>`. */
+/*
+ * Makes a module of that kind from its bytes, with the function `ffi.Module.load_from_bytes.<kind>`. It gets the whole
+ * frame, which was checked; bytes that are no frame it gets as they are. NULL with an error.
+ */
 TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size);
+/*
+ * Asks installed packages for the loader of a kind, which registers itself then, and adds the kinds that they offer to
+ * `kinds`. -1 with an error. NULL: this program has no packages.
+ */
+extern int (*fc_module_plugins)(TVMFFIByteArray kind, FcText* kinds);
 /* The tree of modules that a library embeds: see runtime/modulebin.c. `library` stands for the entry `_lib`. */
 TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* library);
 /* The size in bytes that the header of this data states. */

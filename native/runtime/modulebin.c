@@ -1,14 +1,12 @@
 /*
  * Modules that a library embeds as bytes in the symbol `__tvm_ffi__library_bin`.
  *
- *
  * The format (all numbers 64 bits, little endian): the number of bytes that follow; the tree of imports, as the index
  * into a list at which each module's children begin, and one more for the end; the list of children; and for each
  * module its kind and its bytes. The kind `_lib` has no bytes and means the library itself. Module 0 is the root.
  *
  * The bytes are not trusted to be well-formed: each read is checked against the number of bytes left.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "runtime/module.h"
@@ -19,9 +17,9 @@ typedef struct {
 } Reader;
 
 static int malformed(const char* what, const Reader* reader) {
-  fc_error_format("ValueError",
+  fc_error_format("ArtifactError",
                   "the modules that the library embeds (__tvm_ffi__library_bin) are malformed: %s, with "
-                  "%zu bytes left",
+                  "%zu bytes left; build it again",
                   what, reader->left);
   return -1;
 }
@@ -61,40 +59,6 @@ static uint64_t list_item(const Reader* list, size_t i) {
   uint64_t value = 0;
   read_u64(&at, &value);
   return value;
-}
-
-/* ---- modules of other kinds ---- */
-
-TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
-  TVMFFIAny result = fc_any_none();
-  int rc = TVMFFIFunctionGetCellPtr(loader)->safe_call(loader, args, n, &result);
-  fc_decref(loader);
-  if (rc != 0) return NULL;
-  if (result.type_index == kTVMFFIModule) return result.v_obj;
-  fc_error_format("TypeError", "the loader `%s` returned a `%s`, not a module", name, fc_type_name(result.type_index));
-  fc_any_clear(&result);
-  return NULL;
-}
-
-TVMFFIObject* fc_module_loader(const char* name) {
-  TVMFFIByteArray text = {name, strlen(name)};
-  TVMFFIObjectHandle loader = NULL;
-  TVMFFIFunctionGetGlobal(&text, &loader);
-  return loader;
-}
-
-TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size) {
-  char name[256];
-  TVMFFIByteArray bytes = {data, size};
-  TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &bytes};
-  snprintf(name, sizeof name, "ffi.Module.load_from_bytes.%.*s", (int)(kind_size < 200 ? kind_size : 200), kind);
-  TVMFFIObject* loader = fc_module_loader(name);
-  if (loader) return fc_module_call_loader(loader, &arg, 1, name);
-  fc_error_format("RuntimeError",
-                  "no loader for modules of kind `%.*s`: register one by register_loader, or as the "
-                  "global function `%s`",
-                  (int)(kind_size < 200 ? kind_size : 200), kind, name);
-  return NULL;
 }
 
 /* ---- the tree ---- */

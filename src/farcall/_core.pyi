@@ -459,6 +459,7 @@ def last_backtrace() -> list[str]:
     Without ``FARCALL_BACKTRACE=1`` in the environment there is only the innermost frame.
     """
 
+def _parse_frame(kind: str, data: bytes, /) -> tuple[int, bytes, tuple[str, ...], str, str]: ...
 def _module_from_bin(data: bytes, /) -> Module: ...
 def load_library(path: str | PathLike[str], name: str = ..., /) -> Module:
     """Load a kernel library: a shared library that exports ``__tvm_ffi_<name>``.

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farcall import _core, ffi
+from farcall.errors import ArtifactError
 
 Compile = Callable[..., Path]
 
@@ -225,7 +226,7 @@ class TestLoaders:
         ffi.remove_global_func("ffi.Module.load_from_bytes.wrong")
 
     def test_unknown_kind(self) -> None:
-        with pytest.raises(RuntimeError, match="no loader for modules of kind `cubin`"):
+        with pytest.raises(ArtifactError, match="no loader for modules of kind `cubin`"):
             _core.load_module_from_bytes("cubin", b"")
 
     def test_registered_twice(self, note_loader: str) -> None:
@@ -273,7 +274,7 @@ class TestEmbedded:
         ],
     )
     def test_hostile_bytes(self, embedding: Any, data: bytes, text: str) -> None:
-        with pytest.raises((ValueError, RuntimeError), match=text):
+        with pytest.raises((ArtifactError, RuntimeError), match=text):
             embedding(data)
 
 
@@ -406,5 +407,5 @@ def test_any_bytes_give_a_module_or_an_error(head: bytes, cut: int, patch: bytes
     good = bin_of([0, 1, 1], [1], [("_lib", None), ("_lib", None)])
     at = cut % len(good)
     for data in (head, good[:at], good[:at] + patch + good[at + len(patch) :]):
-        with contextlib.suppress(ValueError, RuntimeError):
+        with contextlib.suppress(ArtifactError, RuntimeError):
             _core._module_from_bin(data)

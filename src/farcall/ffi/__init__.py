@@ -11,6 +11,7 @@ when a call first passes one of its objects.
 
 from __future__ import annotations
 
+from farcall import errors
 from farcall._core import (
     Device,
     Function,
@@ -94,3 +95,8 @@ def include_dir() -> str:
         if (folder / "farcall" / "c_api.h").is_file():
             return str(folder)
     raise FileNotFoundError(f"no farcall/c_api.h near {package}; install farcall again")
+
+
+for _name, _class in vars(errors).items():
+    if isinstance(_class, type) and issubclass(_class, errors.FarcallError):
+        register_error(_name, _class)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from farcall.library._blob import Blob
 from farcall.library._loading import inspect, load_module
 from farcall.library._manifest import ConstantsInfo, FunctionInfo, Manifest, ModelInfo, RegionInfo, TargetInfo
 
 __all__ = [
+    "Blob",
     "ConstantsInfo",
     "FunctionInfo",
     "Manifest",

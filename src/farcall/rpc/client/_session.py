@@ -486,8 +486,3 @@ class Session:
 
 def _plain(device: str | Device | RemoteDevice) -> str | Device:
     return _core.Device(*device.__dlpack_device__()) if isinstance(device, RemoteDevice) else device
-
-
-for _name, _class in vars(errors).items():
-    if isinstance(_class, type) and issubclass(_class, errors.FarcallError):
-        _core.register_error(_name, _class)

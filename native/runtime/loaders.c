@@ -1,0 +1,114 @@
+/* Modules from bytes: finds the loader of a kind, and checks the frame of the bytes before it calls the loader. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/frame.h"
+#include "runtime/module.h"
+#include "runtime/text.h"
+
+#define LOADER "ffi.Module.load_from_bytes."
+
+enum { MOST_KINDS = 24 }; /* that an error lists */
+
+int (*fc_module_plugins)(TVMFFIByteArray kind, FcText* kinds);
+
+TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
+  TVMFFIAny result = fc_any_none();
+  int rc = TVMFFIFunctionGetCellPtr(loader)->safe_call(loader, args, n, &result);
+  fc_decref(loader);
+  if (rc != 0) return NULL;
+  if (result.type_index == kTVMFFIModule) return result.v_obj;
+  fc_error_format("TypeError", "the loader `%s` returned a `%s`, not a module", name, fc_type_name(result.type_index));
+  fc_any_clear(&result);
+  return NULL;
+}
+
+TVMFFIObject* fc_module_loader(const char* name) {
+  TVMFFIByteArray text = {name, strlen(name)};
+  TVMFFIObjectHandle loader = NULL;
+  TVMFFIFunctionGetGlobal(&text, &loader);
+  return loader;
+}
+
+/* ---- a kind that nobody loads ---- */
+
+typedef struct {
+  FcText text;
+  int count;
+} Kinds;
+
+static bool add_kind(void* context, const char* name, size_t size) {
+  static const char prefix[] = LOADER;
+  Kinds* kinds = context;
+  size_t skip = sizeof prefix - 1;
+  if (size <= skip || memcmp(name, prefix, skip) != 0) return true;
+  fc_text_format(&kinds->text, "%s`%.*s`", kinds->count ? ", " : "", (int)(size - skip), name + skip);
+  return ++kinds->count < MOST_KINDS;
+}
+
+/* `frame`: that of the bytes; or NULL. `offered`: the kinds that installed packages offer, or empty. */
+static void set_unknown(TVMFFIByteArray kind, const FcFrame* frame, const char* offered) {
+  Kinds kinds = {.count = 0};
+  TVMFFIByteArray package = frame ? fc_frame_package(frame) : (TVMFFIByteArray){"", 0};
+  char cure[320];
+  fc_global_each(add_kind, &kinds);
+  fc_text_add(&kinds.text, "", 1);
+  if (package.size) {
+    snprintf(cure, sizeof cure, "`pip install %.*s`, which made the module, in the process that loads it",
+             (int)package.size, package.data);
+  } else {
+    snprintf(cure, sizeof cure,
+             "install the package that offers it, or register a loader as the global function `" LOADER "%.*s`",
+             (int)kind.size, kind.data);
+  }
+  fc_error_format("ArtifactError", "no loader for modules of kind `%.*s`; loaders are there for: %s%s%s; %s",
+                  (int)kind.size, kind.data, kinds.count ? kinds.text.data : "none",
+                  offered[0] ? "; packages offer: " : "", offered, cure);
+  free(kinds.text.data);
+}
+
+/* ---- finding the loader ---- */
+
+/* The loader that installed packages offer; NULL with an error when they offer none. */
+static TVMFFIObject* find_offered(TVMFFIByteArray kind, const FcFrame* frame, const char* name) {
+  FcText offered = {0};
+  TVMFFIObject* loader = NULL;
+  if (!fc_module_plugins) return set_unknown(kind, frame, ""), NULL;
+  if (fc_module_plugins(kind, &offered) == 0) {
+    loader = fc_module_loader(name);
+    fc_text_add(&offered, "", 1);
+    if (!loader) set_unknown(kind, frame, offered.data ? offered.data : "");
+  }
+  free(offered.data);
+  return loader;
+}
+
+static int check_frame(TVMFFIByteArray kind, const char* data, size_t size, FcFrame* frame) {
+  if (fc_frame_read(kind, data, size, frame) != 0) return -1;
+  const TVMFFIByteArray* missing = fc_frame_missing(frame);
+  if (!missing) return 0;
+  fc_error_format(
+      "ArtifactError",
+      "a module of kind `%.*s` (version %u) needs `%.*s`, which this runtime does not have; load it where it "
+      "is there, or install a newer farcall",
+      (int)kind.size, kind.data, frame->version, (int)missing->size, missing->data);
+  return -1;
+}
+
+TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size) {
+  char name[sizeof LOADER + FC_FRAME_NAME];
+  FcFrame frame;
+  TVMFFIByteArray text = {kind, kind_size}, bytes = {data, size};
+  TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &bytes};
+  if (kind_size > FC_FRAME_NAME) {
+    fc_error_format("ArtifactError", "a module's kind has %zu characters, expected at most %d", kind_size,
+                    FC_FRAME_NAME);
+    return NULL;
+  }
+  bool framed = fc_frame_begins(data, size);
+  if (framed && check_frame(text, data, size, &frame) != 0) return NULL;
+  snprintf(name, sizeof name, LOADER "%.*s", (int)kind_size, kind);
+  TVMFFIObject* loader = fc_module_loader(name);
+  if (!loader) loader = find_offered(text, framed ? &frame : NULL, name);
+  return loader ? fc_module_call_loader(loader, &arg, 1, name) : NULL;
+}

@@ -6,8 +6,10 @@
 
 /* ---- imports ---- */
 
-/* One lock for all trees: importing is rare, and a check for cycles visits many modules. */
+/* For the word `imports` of every module: importing is rare. */
 static FcMutex tree_lock = FC_MUTEX_INIT;
+/* Held from the check for cycles until the import is there: two threads could close a cycle together. */
+static FcMutex import_lock = FC_MUTEX_INIT;
 
 /* All modules, C++ ones too, have `imports` at this offset; NULL means an empty Array. */
 static TVMFFIObject** imports_of(TVMFFIObject* module) { return (TVMFFIObject**)(module + 1); }
@@ -21,15 +23,15 @@ TVMFFIObject* fc_module_imports(TVMFFIObject* handle) {
   return imports || fc_array_new(NULL, 0, &imports) == 0 ? imports : NULL;
 }
 
-/* Call with the lock held. Trees have no cycles, so this terminates. */
-static bool reaches(TVMFFIObject* from, const TVMFFIObject* to) {
-  if (from == to) return true;
-  TVMFFIObject* imports = *imports_of(from);
-  const TVMFFISeqCell* cell = imports ? TVMFFISeqGetCellPtr(imports) : NULL;
-  for (int64_t i = 0; cell && i < cell->size; ++i) {
-    if (reaches(((TVMFFIAny*)cell->data)[i].v_obj, to)) return true;
-  }
-  return false;
+typedef struct Goal {
+  const TVMFFIObject* module;
+  bool reached;
+} Goal;
+
+static int look_for(void* context, TVMFFIObject* module) {
+  Goal* goal = context;
+  goal->reached = module == goal->module;
+  return goal->reached ? FC_WALK_END : FC_WALK_ON;
 }
 
 /* Call with the lock held. Makes a new array: readers may hold the old one. */
@@ -53,12 +55,23 @@ static int append_import(TVMFFIObject** imports, TVMFFIObject* other) {
   return 0;
 }
 
-int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
+static int import_checked(TVMFFIObject* module, TVMFFIObject* other) {
+  Goal goal = {module, false};
+  if (fc_module_walk(other, look_for, &goal) != 0) return -1;
+  if (goal.reached) {
+    fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is this one");
+    return -1;
+  }
   fc_mutex_lock(&tree_lock);
-  bool cycle = reaches(other, module);
-  int rc = cycle ? -1 : append_import(imports_of(module), other);
+  int rc = append_import(imports_of(module), other);
   fc_mutex_unlock(&tree_lock);
-  if (cycle) fc_error_set("RuntimeError", "cyclic import: the imported module imports this one, or is this one");
+  return rc;
+}
+
+int fc_module_import_plainly(TVMFFIObject* module, TVMFFIObject* other) {
+  fc_mutex_lock(&import_lock);
+  int rc = import_checked(module, other);
+  fc_mutex_unlock(&import_lock);
   return rc;
 }
 

@@ -74,8 +74,17 @@ int fc_module_save(TVMFFIObject* module, TVMFFIAny* result);
 /* The names of the formats in which the module can be written, as an Array; and writing it to a file in one of them. */
 int fc_module_formats(TVMFFIObject* module, TVMFFIAny* result);
 int fc_module_write(TVMFFIObject* module, const TVMFFIAny* file, const TVMFFIAny* format);
-/* The current imports: an Array, new reference. */
+/* The current imports: an Array, new reference. NULL with an error. */
 TVMFFIObject* fc_module_imports(TVMFFIObject* module);
+
+/* ---- the walk through a module and its imports: see runtime/module_walk.c ---- */
+
+enum { FC_WALK_ON, FC_WALK_PAST, FC_WALK_END };
+
+/* FC_WALK_ON; FC_WALK_PAST: without the imports of this module; FC_WALK_END; -1 with an error. */
+typedef int (*FcModuleVisitor)(void* context, TVMFFIObject* module);
+/* Visits the module, then its imports, depth first and each once. -1 with an error. */
+int fc_module_walk(TVMFFIObject* module, FcModuleVisitor visit, void* context);
 
 /* ---- making modules ---- */
 

@@ -93,18 +93,25 @@ static int text_from_cxx(TVMFFIObject* module, bool doc, const char* name, size_
 
 /* ---- lookup ---- */
 
-int fc_module_get(TVMFFIObject* handle, const char* name, size_t size, bool query_imports, TVMFFIObject** out) {
-  *out = NULL;
+typedef struct Search {
+  const char* name;
+  size_t size;
+  bool imports; /* are searched, too */
+  TVMFFIObject** out;
+} Search;
+
+static int search(void* context, TVMFFIObject* handle) {
+  const Search* s = context;
   const FcModuleObj* module = fc_module_of(handle);
-  int rc = module ? own_function(module, name, size, out) : get_from_cxx(handle, name, size, out);
-  TVMFFIObject* imports = rc == 0 && !*out && query_imports ? fc_module_imports(handle) : NULL;
-  if (!imports) return rc;
-  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(imports);
-  for (int64_t i = 0; rc == 0 && !*out && i < cell->size; ++i) {
-    rc = fc_module_get(((TVMFFIAny*)cell->data)[i].v_obj, name, size, true, out);
-  }
-  fc_decref(imports);
-  return rc;
+  int rc = module ? own_function(module, s->name, s->size, s->out) : get_from_cxx(handle, s->name, s->size, s->out);
+  if (rc != 0) return -1;
+  return *s->out ? FC_WALK_END : s->imports ? FC_WALK_ON : FC_WALK_PAST;
+}
+
+int fc_module_get(TVMFFIObject* handle, const char* name, size_t size, bool query_imports, TVMFFIObject** out) {
+  Search s = {name, size, query_imports, out};
+  *out = NULL;
+  return fc_module_walk(handle, search, &s);
 }
 
 /* ---- names ---- */
@@ -152,24 +159,30 @@ static int own_text(const FcModuleObj* module, const char* what, const char* nam
   return call ? call(NULL, NULL, 0, result) : 0;
 }
 
+typedef struct Text {
+  const char* what; /* "_metadata_", "_doc_" */
+  const char* name;
+  size_t size;
+  bool imports; /* are searched, too */
+  TVMFFIAny* result;
+} Text;
+
 /* A function without the text still hides the functions of that name in the imports. */
-static bool may_ask_imports(const FcModuleObj* module, const char* name, size_t size) {
-  return !module || !fc_module_symbol(module, name, size);
+static int search_text(void* context, TVMFFIObject* handle) {
+  const Text* t = context;
+  const FcModuleObj* module = fc_module_of(handle);
+  bool doc = strcmp(t->what, "_doc_") == 0;
+  int rc = module ? own_text(module, t->what, t->name, t->size, t->result)
+                  : text_from_cxx(handle, doc, t->name, t->size, t->result);
+  if (rc != 0) return -1;
+  if (t->result->type_index != kTVMFFINone) return FC_WALK_END;
+  bool hidden = module && fc_module_symbol(module, t->name, t->size);
+  return t->imports && !hidden ? FC_WALK_ON : FC_WALK_PAST;
 }
 
 int fc_module_text(TVMFFIObject* handle, const char* what, const char* name, size_t size, bool query_imports,
                    TVMFFIAny* result) {
-  const FcModuleObj* module = fc_module_of(handle);
-  bool doc = strcmp(what, "_doc_") == 0;
+  Text text = {what, name, size, query_imports, result};
   *result = fc_any_none();
-  int rc = module ? own_text(module, what, name, size, result) : text_from_cxx(handle, doc, name, size, result);
-  bool more = rc == 0 && result->type_index == kTVMFFINone && query_imports && may_ask_imports(module, name, size);
-  TVMFFIObject* imports = more ? fc_module_imports(handle) : NULL;
-  if (!imports) return rc;
-  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(imports);
-  for (int64_t i = 0; rc == 0 && result->type_index == kTVMFFINone && i < cell->size; ++i) {
-    rc = fc_module_text(((TVMFFIAny*)cell->data)[i].v_obj, what, name, size, true, result);
-  }
-  fc_decref(imports);
-  return rc;
+  return fc_module_walk(handle, search_text, &text);
 }

@@ -160,6 +160,31 @@ class TestImports:
         a.import_module(c)
         assert a.imports == (b, c)
 
+    def test_a_chain_of_diamonds_is_walked_once(self) -> None:
+        """There are 2**40 ways from its first module to its last one."""
+        first = last = _core.new_module("top", {})
+        for _ in range(40):
+            left, right, below = (_core.new_module(name, {}) for name in ("left", "right", "below"))
+            for side in (left, right):
+                last.import_module(side)
+                side.import_module(below)
+            last = below
+        assert not first.implements_function("deep", query_imports=True)
+        assert first.get_function_doc("deep", query_imports=True) is None
+        last.import_module(_core.new_module("end", {"deep": lambda: 7}))
+        assert first.get_function("deep", query_imports=True)() == 7
+        with pytest.raises(RuntimeError, match="cyclic import"):
+            last.import_module(first)
+
+    def test_a_long_chain_needs_no_stack(self) -> None:
+        chain = [_core.new_module("link", {})]
+        for _ in range(20_000):
+            chain.append(_core.new_module("link", {}))
+            chain[-2].import_module(chain[-1])
+        assert not chain[0].implements_function("deep", query_imports=True)
+        while chain:
+            chain.pop()  # from the end, so that none takes a long chain with it
+
     def test_only_modules_are_imported(self) -> None:
         with pytest.raises(TypeError, match="expected a Module, got `int`"):
             _core.new_module("a", {}).import_module(1)  # type: ignore[arg-type]

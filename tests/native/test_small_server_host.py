@@ -375,6 +375,21 @@ def test_the_system_library_and_its_times(full: tuple[str, Path]) -> None:
         assert len(times.results) == 3 and min(times.results) >= 0
 
 
+def test_a_chain_of_diamonds_is_walked_once(full: tuple[str, Path]) -> None:
+    """A client makes 2**40 ways from one module to another; the server's lookups stay short."""
+    with opened(full[0]) as session, fc.deadline(SECONDS):
+        first = last = session.system_lib("top_")
+        for level in range(40):
+            left, right, below = (session.system_lib(f"{name}{level}_") for name in ("l", "r", "b"))
+            for side in (left, right):
+                last.import_module(side)
+                side.import_module(below)
+            last = below
+        assert not first.implements_function("nothing", query_imports=True)
+        last.import_module(session.system_lib("lib_"))
+        assert first.implements_function("twice", query_imports=True)
+
+
 def test_a_trace_shows_its_spans(full: tuple[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     with opened(full[0]) as session, fc.trace(file):

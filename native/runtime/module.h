@@ -77,8 +77,6 @@ int fc_module_write(TVMFFIObject* module, const TVMFFIAny* file, const TVMFFIAny
 /* The current imports: an Array, new reference. NULL with an error. */
 TVMFFIObject* fc_module_imports(TVMFFIObject* module);
 
-/* ---- the walk through a module and its imports: see runtime/module_walk.c ---- */
-
 enum { FC_WALK_ON, FC_WALK_PAST, FC_WALK_END };
 
 /* FC_WALK_ON; FC_WALK_PAST: without the imports of this module; FC_WALK_END; -1 with an error. */

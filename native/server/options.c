@@ -10,7 +10,14 @@
 #define FARCALL_VERSION "unversioned"
 #endif
 
-enum { USAGE = 2, SECOND = 1000000000, DEFAULT_SESSIONS = 16, DEFAULT_MEMORY = 1 << 28 };
+enum {
+  USAGE = 2,
+  SECOND = 1000000000,
+  DEFAULT_SESSIONS = 16,
+  DEFAULT_MEMORY = 1 << 28,
+  DEFAULT_DRAIN = 5,
+  MOST = 1024
+};
 
 static const char help[] =
     "usage: farcall-server [options]\n"
@@ -23,10 +30,13 @@ static const char help[] =
     "  --workpath DIR     where sessions may keep files; without it, they have none\n"
     "  --memory SIZE      of one session, as 64M [256M]\n"
     "  --sessions N       at a time [16]\n"
+    "  --sessions-per-token N, --sessions-per-peer N\n"
+    "                     of one token; of one address, or user of this machine\n"
     "  --packet SIZE      largest packet; clients copy in pieces of it\n"
     "  --device NAME=URL  a device behind this one, at mailbox:PATH, unix:PATH or tcp://NUMBER:PORT: clients come to\n"
     "                     it via=[\"device:NAME\"]; up to 16, and the first is hexagon:0\n"
     "  --lease SECONDS    of silence between calls, after which a session ends\n"
+    "  --drain SECONDS    that running calls have to finish after SIGTERM or SIGHUP [5]\n"
     "  --version\n";
 
 static int complain(const char* name, const char* expected, const char* got) {
@@ -41,7 +51,7 @@ static bool read_size(const char* text, uint64_t* out) {
   unsigned long long number = strtoull(text, &end, 10);
   const char* unit = *end ? strchr("KMG", *end) : NULL;
   int shift = !*end ? 0 : unit ? 10 * (int)(unit - "KMG" + 1) : -1;
-  if (shift < 0 || (unit && end[1]) || number == 0 || number > UINT64_MAX >> 11 >> shift) return false;
+  if (shift < 0 || (unit && end[1]) || number > UINT64_MAX >> 11 >> shift) return false;
   *out = (uint64_t)number << shift;
   return true;
 }
@@ -67,7 +77,7 @@ typedef struct Option {
   const char* name;
   enum { TEXT, FLAG, SIZE, COUNT, SECONDS, DEVICE } kind;
   size_t place;   /* in FcOptions */
-  uint64_t least; /* of a SIZE */
+  uint64_t least; /* of a SIZE or COUNT */
 } Option;
 
 static const Option options[] = {
@@ -78,11 +88,14 @@ static const Option options[] = {
     {"--token-file", TEXT, offsetof(FcOptions, token_file)},
     {"--workpath", TEXT, offsetof(FcOptions, workpath)},
     {"--insecure", FLAG, offsetof(FcOptions, insecure)},
-    {"--memory", SIZE, offsetof(FcOptions, memory)},
+    {"--memory", SIZE, offsetof(FcOptions, memory), 1},
     {"--packet", SIZE, offsetof(FcOptions, packet), LEAST_PACKET},
-    {"--sessions", COUNT, offsetof(FcOptions, sessions)},
+    {"--sessions", COUNT, offsetof(FcOptions, sessions), 1},
+    {"--sessions-per-token", COUNT, offsetof(FcOptions, sessions_per_token)},
+    {"--sessions-per-peer", COUNT, offsetof(FcOptions, sessions_per_peer)},
     {"--lease", SECONDS, offsetof(FcOptions, lease_ns)},
     {"--device", DEVICE, 0},
+    {"--drain", SECONDS, offsetof(FcOptions, drain_ns)},
 };
 
 static const Option* find(const char* word) {
@@ -112,23 +125,40 @@ static int add_device(const char* value, FcOptions* out) {
   return FC_OPTIONS_GO_ON;
 }
 
+static int set_size(const Option* option, const char* value, uint64_t* out) {
+  char least[32];
+  if (!read_size(value, out)) return complain(option->name, "a size such as 64M", value);
+  snprintf(least, sizeof least, "%llu or more", (unsigned long long)option->least);
+  return *out < option->least ? complain(option->name, least, value) : FC_OPTIONS_GO_ON;
+}
+
+static int set_count(const Option* option, const char* value, uint32_t* out) {
+  char expected[40];
+  uint64_t number;
+  snprintf(expected, sizeof expected, "a number from %d to %d", (int)option->least, MOST);
+  if (!read_size(value, &number) || number < option->least || number > MOST) {
+    return complain(option->name, expected, value);
+  }
+  *out = (uint32_t)number;
+  return FC_OPTIONS_GO_ON;
+}
+
 static int set(const Option* option, const char* value, FcOptions* out) {
   void* place = (char*)out + option->place;
-  uint64_t number;
   if (option->kind == DEVICE) return add_device(value, out);
-  if (option->kind == TEXT) *(const char**)place = value;
-  if (option->kind == SIZE && !read_size(value, place)) return complain(option->name, "a size such as 64M", value);
-  if (option->kind == SIZE && *(uint64_t*)place < option->least) return complain(option->name, "64 or more", value);
+  if (option->kind == SIZE) return set_size(option, value, place);
+  if (option->kind == COUNT) return set_count(option, value, place);
   if (option->kind == SECONDS && !read_seconds(value, place)) return complain(option->name, "seconds", value);
-  if (option->kind != COUNT) return FC_OPTIONS_GO_ON;
-  if (!read_size(value, &number) || number > 1024) return complain(option->name, "a number from 1 to 1024", value);
-  *(uint32_t*)place = (uint32_t)number;
+  if (option->kind == TEXT) *(const char**)place = value;
   return FC_OPTIONS_GO_ON;
 }
 
 int fc_options_read(int argc, char** argv, FcOptions* out) {
-  *out =
-      (FcOptions){.listen = "tcp://127.0.0.1:9090", .key = "", .sessions = DEFAULT_SESSIONS, .memory = DEFAULT_MEMORY};
+  *out = (FcOptions){.listen = "tcp://127.0.0.1:9090",
+                     .key = "",
+                     .sessions = DEFAULT_SESSIONS,
+                     .memory = DEFAULT_MEMORY,
+                     .drain_ns = (int64_t)DEFAULT_DRAIN * SECOND};
   for (int at = 1; at < argc; ++at) {
     if (strcmp(argv[at], "--version") == 0) return puts("farcall-server " FARCALL_VERSION), 0;
     if (strcmp(argv[at], "--help") == 0) return fputs(help, stdout), 0;

@@ -23,10 +23,13 @@ typedef struct FcOptions {
   const char* token_file; /* NULL: every client may do everything */
   const char* workpath;   /* the folder of the sessions' folders; NULL: no files */
   bool insecure;          /* a public address may be served */
-  uint32_t sessions;      /* at a time */
-  uint64_t memory;        /* bytes of one session */
-  uint64_t packet;        /* largest packet, with all copies in pieces of it; 0: no such limit */
-  int64_t lease_ns;       /* silence between calls after which a session ends; 0: none */
+  uint32_t sessions; /* at a time; of one token, and of one address, or user of this machine (0: no such limit) */
+  uint32_t sessions_per_token;
+  uint32_t sessions_per_peer;
+  uint64_t memory; /* bytes of one session */
+  uint64_t packet; /* largest packet, with all copies in pieces of it; 0: no such limit */
+  int64_t lease_ns; /* silence between calls after which a session ends; 0: none */
+  int64_t drain_ns; /* that running calls have to finish after SIGTERM or SIGHUP */
   FcFarDevice devices[FC_DEVICES_MAX]; /* to which sessions may go on; the first is hexagon:0 */
   uint32_t device_count;
 } FcOptions;

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { CONTROL_BYTES = 1 << 16, VALUES = 1024, HANDLES = 1 << 16 };
+enum { CONTROL_BYTES = 1 << 16, VALUES = 1024, HANDLES = 1 << 16, SECOND = 1000000000, MILLISECOND = 1000000 };
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -22,10 +22,12 @@ static fc_wire_limits limits_of(const FcOptions* options) {
 static const char* print_limits(const FcOptions* options, const fc_wire_limits* limits, char* out, size_t room) {
   snprintf(out, room,
            "{\"control_bytes\": %llu, \"call_bytes\": %llu, \"copy_bytes\": %llu, \"string_bytes\": %llu, "
-           "\"values\": %d, \"rank\": %d, \"tensor_bytes\": %llu, \"handles\": %d, \"memory_bytes\": %llu}",
+           "\"values\": %d, \"rank\": %d, \"tensor_bytes\": %llu, \"handles\": %d, \"memory_bytes\": %llu, "
+           "\"lease_seconds\": %lld.%03d}",
            (unsigned long long)limits->max_control, (unsigned long long)limits->max_call,
            (unsigned long long)limits->max_payload, (unsigned long long)limits->max_string, VALUES, FC_WIRE_MAX_NDIM,
-           (unsigned long long)options->memory, HANDLES, (unsigned long long)options->memory);
+           (unsigned long long)options->memory, HANDLES, (unsigned long long)options->memory,
+           (long long)(options->lease_ns / SECOND), (int)(options->lease_ns % SECOND / MILLISECOND));
   return out;
 }
 

@@ -41,12 +41,13 @@ struct FcSession {
   fc_wire_limits wire;
   FcPolicy policy;
   FcServer server;
-  char limits[320]; /* as hello tells them */
+  char limits[384]; /* as hello tells them */
 };
 
 /* Tables of such functions, one for each file that defines some; each ends with an entry without a name. */
 extern const FcServed fc_served_timing[];  /* server/timing.c */
 extern const FcServed fc_served_modules[]; /* server/modules.c */
+extern const FcServed fc_served_containers[]; /* server/containers.c */
 
 /* What decides about a session; its context is the FcSession. */
 extern const FcPolicy fc_session_policy;

@@ -57,6 +57,19 @@ static int call_back(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* re
   return -1;
 }
 
+/* (n): a dict {0: b"", 1: b"", ...} of n items, which JSON lacks. */
+static int dict(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  TVMFFIObjectHandle map;
+  TVMFFIAny empty;
+  (void)self;
+  if (n != 1 || fc_map_new(kTVMFFIDict, &map) != 0) return -1;
+  for (int64_t i = 0; i < args[0].v_int64; ++i) {
+    if (fc_any_from_bytes(kTVMFFIBytes, "", 0, &empty) != 0 || fc_map_set(map, fc_any_int(i), empty) != 0) return -1;
+  }
+  *result = fc_any_object(map);
+  return 0;
+}
+
 static const DLTensor* tensor_of(const TVMFFIAny* args, int32_t n) {
   const DLTensor* t = n == 1 ? fc_any_tensor(args) : NULL;
   if (!t) fc_error_set("TypeError", "expected a tensor");
@@ -139,6 +152,7 @@ int farcall_server_setup(void) {
   if (place) exit(relay_mailbox(place)); /* the program is this relay then, not a server */
   bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
                add("test.call_back", call_back) == 0 && add("test.numbers", numbers) == 0 &&
+               add("test.dict", dict) == 0 &&
                add("test.fill", fill_tensor) == 0 && add("test.add", add_numbers) == 0 && add("test.pid", pid) == 0 &&
                add("test.segfault", crash) == 0 && add("test.spin", spin) == 0 && add("test.allocate", allocate) == 0 &&
                TVMFFIEnvModRegisterSystemLibSymbol("__tvm_ffi_lib_twice", (void*)twice) == 0;

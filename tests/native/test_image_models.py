@@ -38,10 +38,14 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return found
 
 
+def served(machine: Machine, factory: pytest.TempPathFactory, folder: Path, *options: str) -> Session:
+    command = [*small_server(machine, factory), "--stdio", "--workpath", str(folder), *options]
+    return connect(f"pipe:{' '.join(command)}", timeout=SECONDS)
+
+
 @pytest.fixture
 def session(machine: Machine, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Session]:
-    command = [*small_server(machine, tmp_path_factory), "--stdio", "--workpath", str(tmp_path)]
-    with connect(f"pipe:{' '.join(command)}", timeout=SECONDS) as session:
+    with served(machine, tmp_path_factory, tmp_path) as session:
         yield session
 
 
@@ -106,13 +110,19 @@ def build_kernel(folder: Path, text: str, target: str = "hexagon-linux-musl") ->
     )
 
 
-def test_a_kernel_of_c(session: Session, machine: Machine, tmp_path: Path) -> None:
-    text = (
-        "FARCALL_KERNEL(half) {\n"
-        "  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = args[0].v_int64 / 2};\n  return 0;\n}\n"
-    )
-    module = session.load_module(build_kernel(tmp_path, text, str(machine.target)))
-    assert module["half"](-(2**40)) == -(2**39)
+HALF = (
+    "FARCALL_KERNEL(half) {\n"
+    "  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = args[0].v_int64 / 2};\n  return 0;\n}\n"
+)
+
+
+@pytest.mark.parametrize("memory", ["256M", "1M"])
+def test_a_kernel_of_c(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, memory: str
+) -> None:
+    with served(machine, tmp_path_factory, tmp_path, "--memory", memory) as session:
+        module = session.load_module(build_kernel(tmp_path, HALF, str(machine.target)))
+        assert module["half"](-(2**40)) == -(2**39)
 
 
 def test_an_image_for_a_newer_cpu_is_refused(session: Session, machine: Machine, tmp_path: Path) -> None:

@@ -96,6 +96,35 @@ def test_one_session_too_many(program: list[str]) -> None:
             session.get_function("test.pid")()
 
 
+def test_sessions_of_one_address(program: list[str]) -> None:
+    with running(program, "--sessions-per-peer", "1") as (_, url), opened(url) as one:
+        one.get_function("test.pid")()
+        busy = pytest.raises(ServerBusyError, match=r"127\.0\.0\.1 has 1 session open")
+        with busy, opened(url) as session:
+            session.get_function("test.pid")()
+
+
+def test_sessions_of_one_user_or_token(program: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    tokens = TokenFile(file)
+    one, other = tokens.create("one"), tokens.create("other")
+    words = ("--token-file", str(file), "--sessions-per-token", "1", "--sessions-per-peer", "2")
+    with running(program, *words, listen=f"unix:{tmp_path}/s") as (_, url), contextlib.ExitStack() as stack:
+        stack.enter_context(opened(url, token=one)).get_function("test.pid")()
+        with (
+            pytest.raises(ServerBusyError, match="the token 'one' has 1 session open"),
+            opened(url, token=one) as session,
+        ):
+            session.get_function("test.pid")()
+        stack.enter_context(opened(url, token=other)).get_function("test.pid")()
+        tokens.create("third")
+        with (
+            pytest.raises(ServerBusyError, match=rf"user {os.getuid()} has 2 sessions open"),
+            opened(url, token=tokens.create("fourth")) as session,
+        ):
+            session.get_function("test.pid")()
+
+
 def test_a_crash_ends_one_session(server: str) -> None:
     with opened(server, key="k") as other:
         with (
@@ -123,6 +152,46 @@ def test_a_signal_ends_all(program: list[str]) -> None:
             session.get_function("test.pid")()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def refuses(url: str) -> bool:
+    """Whether nobody listens there any more."""
+    try:
+        opened(url).__enter__().close()
+    except (ConnectError, ConnectionLostError):
+        return True
+    return False
+
+
+def test_a_running_call_finishes_before_the_server_ends(program: list[str]) -> None:
+    with running(program) as (process, url), opened(url) as session, opened(url) as idle:
+
+        def stop(number: int) -> int:
+            process.send_signal(signal.SIGTERM)
+            assert within(SECONDS, lambda: refuses(url))
+            with pytest.raises(ConnectionLostError, match="shutting down"):
+                idle.get_function("test.pid")()
+            return number + 1
+
+        assert session.get_function("test.call_back")(stop) == 21
+        assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("drain", ["0.1", "3600"])
+def test_a_call_that_goes_on_is_ended(program: list[str], drain: str) -> None:
+    """After --drain, or at once after a second signal."""
+    with running(program, "--drain", drain) as (process, url), opened(url) as session:
+
+        def stop(number: int) -> int:
+            process.send_signal(signal.SIGTERM)
+            assert within(SECONDS, lambda: refuses(url))
+            if drain == "3600":
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 0
+            return number
+
+        with pytest.raises(ConnectionLostError, match="shutting down"):
+            session.get_function("test.call_back")(stop)
 
 
 def test_a_unix_socket(program: list[str], tmp_path: Path) -> None:
@@ -174,6 +243,9 @@ def test_tokens(program: list[str], tmp_path: Path) -> None:
         (["--memory", "5Q"], "expected a size"),
         (["--sessions", "0"], "expected a number"),
         (["--packet", "63"], "--packet: expected 64 or more, got '63'"),
+        (["--memory", "0"], "--memory: expected 1 or more, got '0'"),
+        (["--sessions-per-peer", "-1"], "expected a number from 0 to 1024"),
+        (["--drain", "soon"], "--drain: expected seconds, got 'soon'"),
         (["--key"], "expected a value"),
         (["--nonsense"], "there is no option '--nonsense'; --help lists the options"),
         (["--workpath", "/no/folder"], "--workpath /no/folder: No such file or directory; name a folder"),
@@ -268,6 +340,18 @@ def test_a_refused_peer_that_stays_is_cut_off(program: list[str]) -> None:
         poll = select.poll()
         poll.register(peer.socket, 0)
         assert [event & select.POLLERR for _, event in poll.poll(SECONDS * 1000)] == [select.POLLERR]
+
+
+@pytest.mark.parametrize("memory", ["256K", "1M"])
+def test_files_travel_in_pieces_for_which_there_is_memory(
+    program: list[str], tmp_path: Path, memory: str
+) -> None:
+    """The client asks the server how long a call may be."""
+    data = os.urandom(100 << 10 if memory == "256K" else 700 << 10)
+    words = ("--workpath", str(tmp_path), "--memory", memory)
+    with running(program, *words) as (_, url), opened(url) as session:
+        session.upload(data, "a.bin")
+        assert session.download("a.bin") == data
 
 
 # ---- what a session has
@@ -396,6 +480,39 @@ def test_a_trace_shows_its_spans(full: tuple[str, Path], tmp_path: Path) -> None
         session.get_function("test.add")(1, 2)
     events = json.loads(file.read_text())["traceEvents"]
     assert any(event.get("name") == "test.add" and event.get("cat") == "compute" for event in events)
+
+
+def test_dicts_are_read(full: tuple[str, Path]) -> None:
+    mixed = {i: f"v{i}" for i in range(300)} | {"bytes": b"x", 2.5: None}  # JSON has no bytes
+    with opened(full[0]) as session:
+        echo = session.get_function("test.echo")
+        assert echo({"a": 1, "b": [1, 2]})["a"] == 1
+        assert dict(echo({"x": 1, 2: None, "y": 0.5})) == {"x": 1, 2: None, "y": 0.5}
+        assert dict(echo(mixed)) == mixed
+        assert dict(echo({})) == {}
+        assert dict(session.get_function("test.dict")(3000)) == dict.fromkeys(range(3000), b"")
+        assert np.isnan(echo({"n": float("nan")})["n"])
+        items = session.get_function("farcall.rpc.items")
+        for arguments in ((), (1, 0), ({"a": 1}, 2), ({"a": 1}, -1)):
+            with pytest.raises((TypeError, ValueError), match="expected"):
+                items(*arguments)
+
+
+def test_what_it_does_not_keep(full: tuple[str, Path]) -> None:
+    with opened(full[0]) as session, pytest.raises(RemoteError, match=r"small server.*device logs"):
+        session.output()
+
+
+def test_a_client_that_holds_its_session_keeps_it(program: list[str]) -> None:
+    """It sends heartbeats for the lease that the server tells. A stranger who sends none is ended."""
+    with running(program, "--lease", "0.9") as (_, url), Peer(place(url)) as stranger:
+        stranger.shake(b"client:")
+        stranger.start()
+        with opened(url) as session:
+            assert session.server_limits["lease_seconds"] == 0.9
+            pid = session.get_function("test.pid")()
+            assert b"nothing was heard for 0.9 s" in stranger.rest()
+            assert session.get_function("test.pid")() == pid
 
 
 def test_a_packet_of_fixed_size(program: list[str]) -> None:

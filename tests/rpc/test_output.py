@@ -112,7 +112,7 @@ def test_through_hops_it_is_the_output_of_the_last_server(servers: list[Server])
 
 def test_a_server_of_tvm_keeps_none(tvm: Session) -> None:
     for _ in range(2):
-        with pytest.raises(RemoteError, match=r"keeps no output .* update farcall there, or read what"):
+        with pytest.raises(RemoteError, match=r"keeps no output .* TVM's, or an older one; read what"):
             tvm.output()
 
 

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import farcall as fc
+from farcall._core import PAGE
 from farcall.errors import (
     AccessDeniedError,
     ConnectionLostError,
@@ -37,6 +38,7 @@ from farcall.rpc.server import _output as output
 from farcall.rpc.server import _pool as pool
 from farcall.rpc.server import _session_runner
 from farcall.rpc.server import _supervisor as supervisor
+from farcall.rpc.server._status_page import StatusPage, page_file
 from farcall.rpc.tokens import TokenFile
 
 from ..waiting import SECONDS, has_ended
@@ -373,6 +375,16 @@ def test_a_silent_client_loses_its_session_after_the_lease() -> None:
         assert has_ended(pid)
         with pytest.raises(ConnectionLostError, match=r"nothing was heard for 3600 s"):
             add(session)
+
+
+def test_a_request_that_lasts_is_no_silence() -> None:
+    """An allocation may take longer than the lease; but a client that does not read is silent."""
+    with page_file() as fd, contextlib.closing(StatusPage(fd)) as page:
+        assert page.at_rest and not page.busy
+        page.memory[PAGE["working"]] = 1
+        assert page.busy and not page.at_rest
+        page.memory[PAGE["sending"]] = 1
+        assert not page.busy and not page.at_rest
 
 
 def test_a_session_has_an_end() -> None:

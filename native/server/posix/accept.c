@@ -101,23 +101,51 @@ static int admit(FcHost* host, FcPeer* peer, fc_handshake_text token) {
   return host->tokens.path ? fc_tokens_admit(&host->tokens, token.data, token.size, peer) : 0;
 }
 
+/* A limit of sessions, and which of them count for the one of `comer`. */
+typedef struct Share {
+  const char* who;
+  uint32_t most; /* 0: there is no such limit */
+  bool (*counts)(const FcPeer* one, const FcPeer* comer);
+} Share;
+
+static bool has_same_source(const FcPeer* one, const FcPeer* comer) { return strcmp(one->source, comer->source) == 0; }
+static bool has_same_token(const FcPeer* one, const FcPeer* comer) { return strcmp(one->token, comer->token) == 0; }
+static bool is_any(const FcPeer* one, const FcPeer* comer) { return one != comer; }
+
 /* Whether one session more may begin. One whose client says nothing ends to make room. */
-static bool has_room(const FcHost* host) {
+static bool has_room(const FcHost* host, const Share* share, const FcPeer* comer) {
   uint32_t served = 0;
   FcPeer* silent = NULL;
   for (uint32_t i = 0; i < host->room; ++i) {
     FcPeer* peer = &host->peers[i];
-    if (peer->state != FC_PEER_SERVED || peer->words[0]) continue;
+    if (peer->state != FC_PEER_SERVED || peer->words[0] || !share->counts(peer, comer)) continue;
     ++served;
     if (fc_worker_is_silent(peer)) silent = peer;
   }
-  if (served < host->options->sessions) return true;
+  if (served < share->most) return true;
   if (silent) fc_worker_end(silent, "ProtocolError: the session was not begun, and another client wants its place");
   return silent != NULL;
 }
 
+/* Whether all limits allow one session more; else why not. */
+static bool may_begin(const FcHost* host, const FcPeer* comer, char words[FC_WORDS]) {
+  char token[FC_TOKEN_NAME + 16];
+  snprintf(token, sizeof token, "the token '%s'", comer->token);
+  const Share shares[] = {{comer->source, host->options->sessions_per_peer, has_same_source},
+                          {token, comer->token[0] ? host->options->sessions_per_token : 0, has_same_token},
+                          {"the server", host->options->sessions, is_any}};
+  for (size_t i = 0; i < sizeof shares / sizeof *shares; ++i) {
+    const Share* share = &shares[i];
+    if (share->most == 0 || has_room(host, share, comer)) continue;
+    snprintf(words, FC_WORDS, "ServerBusyError: %s has %u session%s open, which is its limit; retry later", share->who,
+             (unsigned)share->most, share->most == 1 ? "" : "s");
+    return false;
+  }
+  return true;
+}
+
 static void begin(FcHost* host, FcPeer* peer, const fc_hello* hello, int64_t now) {
-  char full[128];
+  char full[FC_WORDS];
   if (!is_key(hello->key, host->options->key)) {
     uint8_t mismatch[4];
     store(mismatch, (uint32_t)FC_HANDSHAKE_MISMATCH, 4);
@@ -130,9 +158,7 @@ static void begin(FcHost* host, FcPeer* peer, const fc_hello* hello, int64_t now
     refuse_with_error(peer, now);
     return;
   }
-  if (!has_room(host)) {
-    snprintf(full, sizeof full, "ServerBusyError: the server has %u session%s open, which is its limit; retry later",
-             (unsigned)host->options->sessions, host->options->sessions == 1 ? "" : "s");
+  if (!may_begin(host, peer, full)) {
     refuse(peer, full, full, now);
     return;
   }

@@ -14,10 +14,14 @@
 #include "server/posix/host.h"
 
 static const int64_t second = 1000000000;
-enum { PENDING = 32, LOOK_NS = 250000000, PAUSE_NS = 50000000 };
+enum { PENDING = 32, LOOK_NS = 250000000, PAUSE_NS = 50000000, IDLE_NS = 50000000 };
+static const char shutting_down[] = "ConnectionLostError: the server is shutting down";
 
-static volatile sig_atomic_t asked_to_end;
-static void ask_to_end(int number) { asked_to_end = number; }
+static volatile sig_atomic_t asked_to_end, asked_at_once;
+static void ask_to_end(int number) {
+  if (number == SIGINT || (number == SIGTERM && asked_to_end)) asked_at_once = 1;
+  asked_to_end = 1;
+}
 static void wake(int number) { (void)number; }
 
 /* ---- signals ---- */
@@ -31,8 +35,10 @@ static void take_signals(sigset_t* waiting) {
   struct sigaction end = {.sa_handler = ask_to_end}, child = {.sa_handler = wake};
   sigaction(SIGCHLD, &child, NULL);
   for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
+    struct sigaction before;
     sigaddset(&held, ends[i]);
-    sigaction(ends[i], &end, NULL);
+    sigaction(ends[i], &end, &before);
+    if (ends[i] == SIGHUP && before.sa_handler == SIG_IGN) sigaction(SIGHUP, &before, NULL); /* started by nohup */
   }
   signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_BLOCK, &held, waiting);
@@ -87,6 +93,7 @@ static bool accept_one(FcHost* host, int64_t now, int64_t* pause) {
   peer->heard = 0;
   peer->need = 4;
   peer->until = now + FC_HANDSHAKE_SECONDS * second;
+  fc_host_source(fd, peer->source);
   return true;
 }
 
@@ -182,19 +189,25 @@ static void check(FcHost* host, int64_t now) {
   }
 }
 
+/* Waits, at most `ns` (-1: for as long as nothing happens), and deals with what has come. Until *pause, nobody is
+ * accepted: no descriptor is left. */
+static void turn(FcHost* host, struct pollfd* polls, const sigset_t* waiting, int64_t ns, int64_t* pause) {
+  struct timespec timeout = {(time_t)(ns / second), (long)(ns % second)};
+  nfds_t count = list(host, polls, *pause == 0);
+  int ready = ppoll(polls, count, ns < 0 ? NULL : &timeout, waiting);
+  int64_t now = fc_now_ns();
+  reap(host, now);
+  if (ready > 0) hear(host, polls, now);
+  if (ready > 0 && polls[0].revents) accept_some(host, now, pause);
+  check(host, now);
+}
+
 static void serve(FcHost* host, struct pollfd* polls, const sigset_t* waiting) {
-  int64_t pause = 0; /* until when nobody is accepted: no descriptor is left */
+  int64_t pause = 0;
   while (!asked_to_end) {
     int64_t now = fc_now_ns(), left = time_left(host, now, pause);
     if (pause && now >= pause) pause = 0;
-    struct timespec timeout = {(time_t)(left / second), (long)(left % second)};
-    nfds_t count = list(host, polls, pause == 0);
-    int ready = ppoll(polls, count, left < 0 ? NULL : &timeout, waiting);
-    now = fc_now_ns();
-    reap(host, now);
-    if (ready > 0) hear(host, polls, now);
-    if (ready > 0 && polls[0].revents) accept_some(host, now, &pause);
-    check(host, now);
+    turn(host, polls, waiting, left, &pause);
   }
 }
 
@@ -229,14 +242,41 @@ static int open_mailbox(FcHost* host) {
   return 0;
 }
 
+/* ---- the end ---- */
+
+static void stop_listening(FcHost* host) {
+  if (host->listener >= 0) close(host->listener);
+  host->listener = -1;
+  if (host->socket) unlink(host->socket);
+  for (uint32_t i = 0; i < host->room; ++i) {
+    if (host->peers[i].state == FC_PEER_SHAKES) fc_peer_drop(&host->peers[i]);
+  }
+}
+
+/* Ends the sessions that are idle. Whether others are left. */
+static bool end_idle(FcHost* host) {
+  bool left = false;
+  for (uint32_t i = 0; i < host->room; ++i) {
+    if (host->peers[i].state != FC_PEER_SERVED) continue;
+    left = true;
+    fc_worker_end_idle(&host->peers[i], shutting_down);
+  }
+  return left;
+}
+
+/* After SIGTERM: idle sessions end at once, and running calls have some time to finish. */
+static void drain_sessions(FcHost* host, struct pollfd* polls, const sigset_t* waiting) {
+  int64_t until = fc_now_ns() + host->options->drain_ns, pause = 0;
+  while (!asked_at_once && fc_now_ns() < until && end_idle(host)) turn(host, polls, waiting, IDLE_NS, &pause);
+}
+
 /* Ends all sessions, and tells their clients why. */
 static void end(FcHost* host) {
-  close(host->listener);
   for (uint32_t i = 0; i < host->room; ++i) {
     FcPeer* peer = &host->peers[i];
     int status;
     if (peer->state == FC_PEER_SERVED) {
-      fc_worker_end(peer, "ConnectionLostError: the server is shutting down");
+      fc_worker_end(peer, shutting_down);
       if (waitpid(peer->pid, &status, 0) == peer->pid) fc_worker_bury(host, peer, status, fc_now_ns());
     }
     if (peer->state != FC_PEER_NONE) fc_peer_drop(peer);
@@ -262,9 +302,10 @@ int fc_host_run(const FcOptions* options) {
     if (options->token_file) fc_tokens_look(&host.tokens);
     if (host.box) serve_mailbox(&host, &waiting);
     else serve(&host, polls, &waiting);
+    stop_listening(&host);
+    drain_sessions(&host, polls, &waiting);
     end(&host);
     if (host.box) fc_mailbox_remove(host.box, options->mailbox);
-    if (host.socket) unlink(host.socket);
   }
   if (host.box) fc_mailbox_decref(host.box);
   fc_any_clear(&host.tokens.content);

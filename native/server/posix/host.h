@@ -11,7 +11,7 @@
 #include "server/session.h"
 #include "session/posix/mailbox.h"
 
-enum { FC_KEY_BYTES = 1024, FC_TOKEN_NAME = 64, FC_WORDS = 512, FC_HANDSHAKE_SECONDS = 5 };
+enum { FC_KEY_BYTES = 1024, FC_TOKEN_NAME = 64, FC_WORDS = 512, FC_SOURCE = 64, FC_HANDSHAKE_SECONDS = 5 };
 /* Of a worker's status page: when its client wants the session to end, as `until` below. The worker of a mailbox writes
  * it, because it reads the handshake itself. */
 enum { FC_PAGE_UNTIL = 3072 };
@@ -37,6 +37,7 @@ typedef struct FcPeer {
   /* the session */
   pid_t pid;
   volatile uint8_t* page;
+  char source[FC_SOURCE];       /* the address, or the user of this machine, that its sessions count for */
   uint32_t rights;              /* FC_SCOPE_* */
   char token[FC_TOKEN_NAME + 1]; /* "": none */
   int64_t given;                /* when the worker got the connection */
@@ -44,6 +45,8 @@ typedef struct FcPeer {
   int64_t left;                 /* when the client hung up; 0: it is there */
   int64_t changed;              /* when the next two last changed */
   uint64_t received, calls;
+  bool looked;      /* whether the next line is of this session */
+  uint64_t seen[3]; /* what fc_worker_end_idle() read last */
   char words[FC_WORDS]; /* why the host ended the session, for the client; "": it did not */
 } FcPeer;
 
@@ -72,6 +75,8 @@ int fc_host_run(const FcOptions* options);
 
 /* Opens the listening socket and prints its URL. -1 with an error. */
 int fc_host_listen(FcHost* host);
+/* The other end of a connection: its address; of a Unix socket, the user. */
+void fc_host_source(int fd, char out[FC_SOURCE]);
 
 /* ---- server/posix/accept.c ---- */
 
@@ -92,6 +97,9 @@ int fc_worker_complain(void);
 int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* client);
 /* Forks the worker of a session. -1 with an error. */
 int fc_worker_start(FcHost* host, FcPeer* peer, int64_t now);
+/* Ends the session if it is idle: no request is carried out or on its way, and nothing has changed since the last call
+ * of this function. So no client need wonder whether its call ran. */
+void fc_worker_end_idle(FcPeer* peer, const char* words);
 /* Ends a session; the first reason stays. */
 void fc_worker_end(FcPeer* peer, const char* format, ...) FC_PRINTF(2, 3);
 /* After the worker has ended: tells the client why. */

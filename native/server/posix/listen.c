@@ -1,4 +1,5 @@
 /* The listening socket. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -33,6 +34,19 @@ static void announce(const char* url) {
 }
 
 /* ---- TCP ---- */
+
+void fc_host_source(int fd, char out[FC_SOURCE]) {
+  FcAddress address = {.any.sa_family = AF_UNSPEC};
+  struct ucred user = {.uid = 0};
+  socklen_t size = sizeof address, user_size = sizeof user;
+  getpeername(fd, &address.any, &size);
+  out[0] = 0;
+  if (address.any.sa_family == AF_INET) inet_ntop(AF_INET, &address.four.sin_addr, out, FC_SOURCE);
+  if (address.any.sa_family == AF_INET6) inet_ntop(AF_INET6, &address.six.sin6_addr, out, FC_SOURCE);
+  if (!out[0] && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &user_size) == 0) {
+    snprintf(out, FC_SOURCE, "user %u", (unsigned)user.uid);
+  }
+}
 
 static int listen_tcp(FcHost* host, const char* url) {
   char name[64], text[128];

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -114,6 +115,7 @@ int fc_worker_start(FcHost* host, FcPeer* peer, int64_t now) {
   peer->state = FC_PEER_SERVED;
   peer->given = peer->changed = now;
   peer->left = 0;
+  peer->looked = false;
   peer->received = peer->calls = 0;
   peer->words[0] = 0;
   return 0;
@@ -184,10 +186,15 @@ void fc_worker_bury(const FcHost* host, FcPeer* peer, int status, int64_t now) {
 
 static bool is_overdue(int64_t since, int64_t allowed, int64_t now) { return allowed > 0 && now - since >= allowed; }
 
-/* Whether the client was silent for too long: no bytes came, and no call began or runs. */
+/* A call runs, or another request, such as an allocation, does not wait for the client. */
+static bool is_busy(const FcPeer* peer) {
+  return peer->page[FC_PAGE_CALLING] || (peer->page[FC_PAGE_WORKING] && !peer->page[FC_PAGE_SENDING]);
+}
+
+/* Whether the client was silent for too long: no bytes came, and no call began or request runs. */
 static bool lease_is_over(const FcHost* host, FcPeer* peer, int64_t now) {
   uint64_t received = counter(peer, FC_PAGE_RECEIVED), calls = counter(peer, FC_PAGE_CALLS);
-  if (received != peer->received || calls != peer->calls || peer->page[FC_PAGE_CALLING]) {
+  if (received != peer->received || calls != peer->calls || is_busy(peer)) {
     peer->received = received;
     peer->calls = calls;
     peer->changed = now;
@@ -209,4 +216,18 @@ void fc_worker_check(const FcHost* host, FcPeer* peer, int64_t now) {
   } else if (lease_is_over(host, peer, now)) {
     fc_worker_end(peer, "ConnectionLostError: nothing was heard for %.3g s", (double)host->options->lease_ns / 1e9);
   }
+}
+
+static bool has_unread(const FcPeer* peer) {
+  int bytes = 0;
+  return !peer->box && ioctl(peer->fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+void fc_worker_end_idle(FcPeer* peer, const char* words) {
+  uint64_t seen[] = {counter(peer, FC_PAGE_RECEIVED), counter(peer, FC_PAGE_SENT), counter(peer, FC_PAGE_CALLS)};
+  bool same = peer->looked && memcmp(seen, peer->seen, sizeof seen) == 0;
+  bool rests = !peer->page[FC_PAGE_WORKING] && !peer->page[FC_PAGE_SENDING];
+  memcpy(peer->seen, seen, sizeof seen);
+  peer->looked = true;
+  if (same && rests && !has_unread(peer)) fc_worker_end(peer, "%s", words);
 }

@@ -43,6 +43,10 @@ static int conclude(FcServer* server, int rc) {
 
 /* ---- the table of requests ---- */
 
+static void note_work(const FcServer* server, bool works) {
+  if (server->page) server->page[FC_PAGE_WORKING] = works;
+}
+
 static int start(FcServer* server, const fc_wire_packet* p) {
   if (server->started) {
     fc_error_set("ProtocolError", "the session has begun already; kInitServer comes once");
@@ -57,6 +61,7 @@ static int start(FcServer* server, const fc_wire_packet* p) {
   if (server->policy->begin(server->context, server, p) != 0) return -1;
   server->started = true;
   if (!server->next_hop) return 0;
+  note_work(server, false); /* what follows is all of the session, not one request */
   int rc = server->policy->forward(server, server->next_hop, p, server->next_args);
   server->ended = true;
   return rc;
@@ -78,7 +83,7 @@ static int request(FcServer* server, const fc_wire_packet* p) {
   }
 }
 
-int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet* p) {
+static int handle(FcServer* server, fc_wire_event event, const fc_wire_packet* p) {
   if (event == FC_WIRE_PAYLOAD_END) return fc_server_end_copy_in(server);
   if (event == FC_WIRE_PACKET) {
     if (p->code == FC_WIRE_SHUTDOWN) {
@@ -92,6 +97,13 @@ int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet*
     return 0;
   }
   return fc_endpoint_refuse(server->ep, "the client sent a kCopyAck, which only a server sends");
+}
+
+int fc_server_event(FcServer* server, fc_wire_event event, const fc_wire_packet* p) {
+  note_work(server, true);
+  int rc = handle(server, event, p);
+  note_work(server, false);
+  return rc;
 }
 
 int fc_server_run(FcServer* server) {

@@ -135,6 +135,7 @@ enum {
   FC_PAGE_GIVEN = 544, /* nanoseconds that the call was given */
   FC_PAGE_LISTENS = 560, /* not 0 once the worker is ready for its client */
   FC_PAGE_BEGUN = 561,   /* not 0 once kInitServer has come */
+  FC_PAGE_WORKING = 562, /* not 0 while a request is carried out, a call or another one */
   FC_PAGE_WORDS_SIZE = 1024, /* u16, little-endian; then how the client broke the protocol. Written by the worker */
   FC_PAGE_WORDS = 1026,
   FC_PAGE_WORDS_MAX = 1024,

@@ -32,7 +32,10 @@ def command(url: str, access: Access, json_: bool) -> None:
         try:
             text = session.get_function(_LIST)()
         except AttributeError:
-            raise UsageError(f"{url} lists no sessions: it is no farcall server, or an older one") from None
+            raise UsageError(
+                f"{url} lists no sessions: it is a small server, TVM's, or an older one; "
+                "look at the processes of its machine"
+            ) from None
     rows = _rows(url, text)
     if json_:
         _show.as_json("sessions", {"url": url, "sessions": rows})

@@ -13,7 +13,7 @@ from pathlib import Path
 from farcall._files import write_beside
 from farcall._progress import Report
 from farcall.cpp._cuda import cuda_compiler, cuda_flags
-from farcall.cpp._job import C_FLAGS, CPP_FLAGS, LINK_FLAGS, Job, Unit
+from farcall.cpp._job import C_FLAGS, CPP_FLAGS, Job, Unit
 from farcall.cpp._sources import exports, undeclared
 from farcall.cpp._stamp import file_digest, find_built, read_headers, write_stamp
 from farcall.errors import ToolchainError, UsageError
@@ -150,7 +150,7 @@ class _Builder:
             linker = "c++" if "c++" in self.job.languages or not self.job.target else "c"
             compiler = find_compiler(self.target, linker)
             undefined = ["-Wl,-z,undefs"] if compiler.family == "zig" else []  # the runtime supplies TVMFFI*
-            kind = [*compiler.target_flags(self.target), *LINK_FLAGS, *undefined]
+            kind = [*compiler.target_flags(self.target), *self.job.link_flags, *undefined]
         if relocatable:
             if len(objects) == 1:
                 shutil.copyfile(objects[0], new)

@@ -106,6 +106,14 @@ class Job:
         """The languages of the units."""
         return {unit.language for unit in self.units}
 
+    @property
+    def link_flags(self) -> tuple[str, ...]:
+        """Flags for the linker. A cross compiler's helpers come with up to a MiB of debug information, which
+        would take memory of a board.
+        """
+        debugs = self.target is None or any(flag.startswith("-g") for flag in self.flags.cpp)
+        return LINK_FLAGS if debugs else (*LINK_FLAGS, "-Wl,--strip-debug")
+
     def key(self) -> str:
         """A hash of every input of the build, except the headers that the sources include."""
         return content_key(self._parts())
@@ -122,7 +130,7 @@ class Job:
         for group in (
             CPP_FLAGS,
             C_FLAGS,
-            LINK_FLAGS,
+            self.link_flags,
             self.flags.cpp,
             self.flags.cuda,
             self.flags.link,

@@ -34,8 +34,8 @@ class Output:
         url, function = self._remote.url, self._remote.helper_or_none(_NAME)
         if function is None:
             raise RemoteError(
-                f"{url} keeps no output of its functions: it is no farcall server, or an older one; "
-                "update farcall there, or read what that server itself prints"
+                f"{url} keeps no output of its functions: it is a small server, TVM's, or an older one; "
+                "read what that server itself prints (`farcall device logs`, if a launcher started it)"
             )
         match function(self._known):
             case (int(begin), bytes(data)) if begin >= self._known:

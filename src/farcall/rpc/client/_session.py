@@ -202,7 +202,7 @@ class Session:
             ArtifactError: the server cannot run it; the message says why.
         """
         file = Path(path)
-        name, signatures = transfer.upload_library(self._remote, file, self.features, progress)
+        name, signatures = transfer.upload_library(self._remote, file, self._carrier(), progress)
         phase = Phase(progress, "load", 1, "modules", f"loading {file.name}")
         loader = (_LOAD_MODULE,) if device is None else (_DEVICE_MODULE, self._own(device))
         module = RemoteModule.loaded(self._remote, loader, name, file.name, signatures)
@@ -391,7 +391,7 @@ class Session:
             name = name or source.name
         if name is None:
             raise UsageError("upload of bytes: give the file a name (name=...)")
-        transfer.upload(self._remote, source, name, self.features, progress=progress)
+        transfer.upload(self._remote, source, name, self._carrier(), progress=progress)
         return name
 
     def download(self, name: str, *, progress: Report | None = None) -> bytes:
@@ -401,7 +401,10 @@ class Session:
             name: the file's name on the server.
             progress: called with each :class:`farcall.Progress` of the phase ``download``, in bytes.
         """
-        return transfer.download(self._remote, name, self.features, progress)
+        return transfer.download(self._remote, name, self._carrier(), progress)
+
+    def _carrier(self) -> transfer.Carrier:
+        return transfer.Carrier.of(self.features, self.server_limits)
 
     def remove(self, name: str) -> None:
         """Delete a file in the session's folder.

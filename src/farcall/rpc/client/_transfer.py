@@ -24,19 +24,34 @@ from farcall.rpc.shared._limits import Limits
 
 _WORTH_ASKING = 64 * 1024  # bytes; for smaller files, asking the server costs as much as sending
 _PIECE = 512 * 1024  # bytes; a piece of this size stays in the processors' caches
+_SMALLEST_PIECE = 1024  # bytes; a server with less room for a call refuses it, and says so
 _READ, _WHOLE = "farcall.rpc.read", "tvm.rpc.server.download"
 _AHEAD = 32  # pieces in flight; as many are wasted when the server's disk is full
 
 
+class Carrier(NamedTuple):
+    """How files travel to a server and back."""
+
+    features: frozenset[str]  # of the server
+    piece: int  # bytes of a file in one call
+
+    @classmethod
+    def of(cls, features: frozenset[str], limits: Mapping[str, Any]) -> Carrier:
+        """For a server with these features and limits. It must hold a call with a piece, and its reply."""
+        room = limits.get("call_bytes")
+        piece = min(_PIECE, room // 2) if isinstance(room, int) else _PIECE
+        return cls(features, max(piece, _SMALLEST_PIECE))
+
+
 def upload_library(
-    remote: Remote, file: Path, features: frozenset[str], progress: Report | None = None
+    remote: Remote, file: Path, carrier: Carrier, progress: Report | None = None
 ) -> tuple[str, Mapping[str, Signature]]:
     """Store a library on the server; returns its name on the server, and the Signatures of its manifest."""
     with _open(file) as opened:
         data = opened.read()
     sha256 = hashlib.sha256(data).hexdigest()
     name = library_name(file, sha256)
-    upload(remote, data, name, features, sha256, progress)
+    upload(remote, data, name, carrier, sha256, progress)
     try:
         return name, read_signatures(data, str(file))
     except ArtifactError:
@@ -47,7 +62,7 @@ def upload(
     remote: Remote,
     source: bytes | Path,
     name: str,
-    features: frozenset[str],
+    carrier: Carrier,
     sha256: str | None = None,
     progress: Report | None = None,
 ) -> None:
@@ -59,22 +74,23 @@ def upload(
         remote: the server.
         source: the bytes, or the file's path.
         name: of the file on the server.
-        features: of the server.
+        carrier: how files travel to it.
         sha256: of the content; None: not known yet.
         progress: told about the phase ``upload``.
 
     Raises:
         UsageError: the file cannot be read, or becomes shorter meanwhile.
     """
-    with _content(source, streams="files" in features) as content:
+    in_pieces = "files" in carrier.features
+    with _content(source, streams=in_pieces) as content:
         phase = Phase(progress, "upload", content.size, "bytes", name)
-        shares = "files" in features and content.size >= _WORTH_ASKING
+        shares = in_pieces and content.size >= _WORTH_ASKING
         hint = _hint(content) if shares else ""
         if shares and _there_already(remote, name, content, hint, sha256):
             phase.end(f"{name}, which the server had")
             return
-        if shares and content.size > _PIECE:
-            _send_pieces(remote, name, content, phase)
+        if in_pieces and content.size > carrier.piece:
+            _send_pieces(remote, name, content, carrier.piece, phase)
         else:
             remote.call("tvm.rpc.server.upload", name, content.part(0, content.size))
     if shares:
@@ -82,7 +98,7 @@ def upload(
     phase.end(name)
 
 
-def download(remote: Remote, name: str, features: frozenset[str], progress: Report | None = None) -> bytes:
+def download(remote: Remote, name: str, carrier: Carrier, progress: Report | None = None) -> bytes:
     """The bytes of a file in the session's folder; a farcall server sends them while it reads them.
 
     ``progress`` is told about the phase ``download``.
@@ -91,32 +107,36 @@ def download(remote: Remote, name: str, features: frozenset[str], progress: Repo
         RemoteError: the file has more than 1 GiB, the limit of a call's values, or it changed meanwhile.
     """
     phase = Phase(progress, "download", None, "bytes", name)
-    data = _download(remote, name, phase) if "files" in features else remote.call_for(bytes, _WHOLE, name)
+    if "files" in carrier.features:
+        data = _download(remote, name, carrier.piece, phase)
+    else:
+        data = remote.call_for(bytes, _WHOLE, name)
     phase.total = len(data)
     phase.end(name)
     return data
 
 
-def _download(remote: Remote, name: str, phase: Phase) -> bytes:
-    first = remote.call_for(bytes, _READ, name, 0, _PIECE)
-    if len(first) < _PIECE:
+def _download(remote: Remote, name: str, piece: int, phase: Phase) -> bytes:
+    first = remote.call_for(bytes, _READ, name, 0, piece)
+    if len(first) < piece:
         return first
     phase.total = size = remote.call_for(int, "farcall.rpc.size", name)
     if size > Limits.string_bytes:
         raise RemoteError(
             f"{remote.url}: file {name[:80]!r} has {size} bytes, the limit is {Limits.string_bytes}"
         )
-    phase.step(name, _PIECE)
+    phase.step(name, piece)
     return _read_rest(remote, name, first, size, phase)
 
 
 def _read_rest(remote: Remote, name: str, first: bytes, size: int, phase: Phase) -> bytes:
-    data, places = io.BytesIO(first), range(_PIECE, size, _PIECE)
-    data.seek(_PIECE)
-    pieces = _in_turn(remote, _READ, ((name, at, min(_PIECE, size - at)) for at in places))
-    for at, piece in zip(places, pieces, strict=True):
-        expected = min(_PIECE, size - at)
-        if data.write(remote.check(bytes, _READ, piece)) != expected:
+    piece = len(first)
+    data, places = io.BytesIO(first), range(piece, size, piece)
+    data.seek(piece)
+    pieces = _in_turn(remote, _READ, ((name, at, min(piece, size - at)) for at in places))
+    for at, part in zip(places, pieces, strict=True):
+        expected = min(piece, size - at)
+        if data.write(remote.check(bytes, _READ, part)) != expected:
             raise RemoteError(
                 f"{remote.url}: file {name[:80]!r} changed while it was read; download it again"
             )
@@ -132,8 +152,8 @@ class _Content(NamedTuple):
     size: int
     part: Callable[[int, int], bytes | memoryview]  # part(offset, size)
 
-    def parts(self) -> Iterator[tuple[int, bytes | memoryview]]:
-        return ((at, self.part(at, min(_PIECE, self.size - at))) for at in range(0, self.size, _PIECE))
+    def parts(self, piece: int = _PIECE) -> Iterator[tuple[int, bytes | memoryview]]:
+        return ((at, self.part(at, min(piece, self.size - at))) for at in range(0, self.size, piece))
 
 
 @contextmanager
@@ -195,12 +215,12 @@ def _sha256(content: _Content) -> str:
     return digest.hexdigest()
 
 
-def _send_pieces(remote: Remote, name: str, content: _Content, phase: Phase) -> None:
+def _send_pieces(remote: Remote, name: str, content: _Content, piece: int, phase: Phase) -> None:
     """Send a file in pieces: the server writes one while the next travels, and needs memory for one."""
-    pieces = ((name, at, content.size, part) for at, part in content.parts())
+    pieces = ((name, at, content.size, part) for at, part in content.parts(piece))
     for _ in _in_turn(remote, "farcall.rpc.write", pieces):
-        if phase.done + _PIECE < content.size:  # upload() reports the end
-            phase.step(name, _PIECE)
+        if phase.done + piece < content.size:  # upload() reports the end
+            phase.step(name, piece)
 
 
 def _in_turn(remote: Remote, function: str, items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:

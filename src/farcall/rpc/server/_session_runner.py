@@ -156,7 +156,7 @@ class SessionRunner:
         if page.calling is not None and 0 < limits.call_seconds <= lasted:
             name, seconds = page.calling, limits.call_seconds
             self.end("call limit", f"{SESSION_TIMEOUT}: `{name}` ran for more than {seconds:g} s here")
-        elif page.calling is None and 0 < limits.lease_seconds <= lasted:
+        elif not page.busy and 0 < limits.lease_seconds <= lasted:
             self.end("lease", f"ConnectionLostError: nothing was heard for {limits.lease_seconds:g} s")
 
     async def run(

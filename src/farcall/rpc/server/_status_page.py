@@ -16,6 +16,7 @@ from farcall._core import PAGE
 # Offsets: FC_PAGE_* of native/session/server/serve.h, which describes each field.
 PAGE_BYTES = PAGE["size"]
 _SENDING, _CALLING, _LISTENS, _BEGUN = PAGE["sending"], PAGE["calling"], PAGE["listens"], PAGE["begun"]
+_WORKING = PAGE["working"]
 _NAME_SIZE, _NAME, _NAME_MAX = PAGE["name_size"], PAGE["name"], PAGE["name_max"]
 _WORDS_SIZE, _WORDS, _WORDS_MAX = PAGE["words_size"], PAGE["words"], PAGE["words_max"]
 _RECEIVED, _SENT, _CALLS = PAGE["received"], PAGE["sent"], PAGE["calls"]
@@ -93,8 +94,13 @@ class StatusPage:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no call runs, and no reply is partly sent."""
-        return self.calling is None and not self.sending
+        """Whether no request is carried out, and no reply is partly sent."""
+        return not self.memory[_WORKING] and not self.sending
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call runs, or another request, such as an allocation, does not wait for the client."""
+        return self.calling is not None or (self.memory[_WORKING] != 0 and not self.sending)
 
     @property
     def overdue(self) -> float | None:

@@ -38,7 +38,7 @@ from ..abuse.drivers import resident, within
 from ..pages import check
 from ..rpc.peers import Peer
 from ..tree import ROOT
-from ..waiting import SECONDS
+from ..waiting import SECONDS, has_ended
 from .small_server import named, place, running, small_server
 
 
@@ -165,10 +165,12 @@ def refuses(url: str) -> bool:
 
 def test_a_running_call_finishes_before_the_server_ends(program: list[str]) -> None:
     with running(program) as (process, url), opened(url) as session, opened(url) as idle:
+        pid = idle.get_function("test.pid")()
 
         def stop(number: int) -> int:
             process.send_signal(signal.SIGTERM)
             assert within(SECONDS, lambda: refuses(url))
+            assert has_ended(pid)
             with pytest.raises(ConnectionLostError, match="shutting down"):
                 idle.get_function("test.pid")()
             return number + 1

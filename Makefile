@@ -12,7 +12,7 @@ help: ## print this list
 demo: .venv/.run ## build a real model from ONNX to one artifact; run it here, in a server, on an emulated device
 	$(BIN)/farcall demo $(DEMO_FLAGS)
 
-demo-devices: .venv/.run ## run it on aarch64, armv7, riscv64, s390x, and a DSP behind a phone, all emulated (minutes)
+demo-devices: .venv/.run ## run it on aarch64, armv7, riscv64, s390x, and Hexagon behind aarch64, all emulated (minutes)
 	$(BIN)/farcall demo --devices $(DEMO_FLAGS)
 
 test: lint unit ## run lint and unit

@@ -85,9 +85,10 @@ class Pair:
         return rows
 
     @contextmanager
-    def serving(self) -> Iterator[str]:
+    def serving(self, *options: str) -> Iterator[str]:
         """A small server; gives its URL."""
-        words = [*self._emulator, str(self._folder / "server"), "--mailbox", str(self._folder / "box")]
+        box = str(self._folder / "box")
+        words = [*self._emulator, str(self._folder / "server"), "--mailbox", box, *options]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None

@@ -50,6 +50,18 @@ def test_the_full_server_is_launched_on_this_machine(run_folder: Path) -> None:
     assert runs(run_folder) == []
 
 
+def test_a_device_behind_a_device(own_server: Path) -> None:
+    with (
+        fc.launch("local:small", server=own_server) as dsp,
+        fc.launch("local:small", server=own_server, devices={"dsp0": dsp.server_url}) as phone,
+        phone.connect(via=["device:dsp0"]) as session,
+    ):
+        assert session.get_function("test.add")(2, 3) == 5
+    for name, url in (("a b", "unix:/x"), ("dsp0", "unix:x")):
+        with pytest.raises(UsageError, match="expected"):
+            fc.launch("local:small", server=own_server, devices={name: url})
+
+
 def test_two_launches_do_not_meet(own_server: Path, run_folder: Path) -> None:
     with fc.launch("local:small", server=own_server) as one:
         with fc.launch("local:small", server=own_server) as other:

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from farcall.artifact import Plan
+    from farcall.launch import LaunchedDevice
     from farcall.rpc import Session
 
 BATCHES = (1, 32, 360)  # one artifact serves all of them, since its batch is symbolic
 _REPEATS = dict.fromkeys(BATCHES, 30)
 _EMULATED_REPEATS = {1: 10, 32: 1, 360: 1}  # an emulated DSP needs half a minute for the last one
-DSP = "hexagon"  # reached through a server that stands for the phone; the others are reached directly
+DSP, PHONE = "hexagon", "aarch64"  # the first is reached through the second; the others directly
 
 Run = Callable[["np.ndarray"], "np.ndarray"]
 
@@ -105,9 +106,10 @@ def obstacle(name: str) -> str | None:
     from farcall.errors import ToolchainError
     from farcall.toolchain import MACHINES, zig_compiler
 
-    machine = next(machine for machine in MACHINES if machine.name == name)
-    if machine.emulate() is None:
-        return f"the emulator {machine.emulator} is not installed; run: apt install qemu-user"
+    on_the_way = {name, PHONE} if name == DSP else {name}
+    for machine in MACHINES:
+        if machine.name in on_the_way and machine.emulate() is None:
+            return f"the emulator {machine.emulator} is not installed; run: apt install qemu-user"
     try:
         zig_compiler(f"farcall-server for {name}")
     except ToolchainError as error:
@@ -132,17 +134,18 @@ def _session(name: str, progress: Any) -> Iterator[tuple[Session, str]]:
     import farcall as fc
 
     with fc.launch(f"emulator:{name}", progress=progress) as device:
-        last = f"--{_scheme(device.server_url)}--> {name} (qemu, farcall-server)"
         if name != DSP:
             with device.connect() as session:
-                yield session, f"{host()} {last}"
+                yield session, host() + _leg(name, device)
             return
+        behind = {"dsp0": device.server_url}
         with (
-            server("--device", f"dsp0={device.server_url}") as phone,
-            fc.connect(phone, via=["device:dsp0"]) as session,
+            fc.launch(f"emulator:{PHONE}", devices=behind, progress=progress) as phone,
+            phone.connect(via=["device:dsp0"]) as session,
         ):
-            yield session, f"{host()} --{_scheme(phone)}--> {host()} (farcall serve) {last}"
+            yield session, host() + _leg(PHONE, phone) + _leg(name, device)
 
 
-def _scheme(url: str) -> str:
-    return url.partition(":")[0]
+def _leg(name: str, device: LaunchedDevice) -> str:
+    """The part of a way that leads to a machine."""
+    return f" --{device.server_url.partition(':')[0]}--> {name} (qemu, farcall-server)"

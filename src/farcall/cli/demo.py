@@ -45,7 +45,7 @@ def command(output: Path, all_: bool, json_: bool) -> None:
 
     \b
     farcall demo                     writes digits.so, a picture and a trace into farcall-demo
-    farcall demo --devices           aarch64, armv7, riscv64, s390x, and a DSP behind a phone
+    farcall demo --devices           aarch64, armv7, riscv64, s390x, and Hexagon behind aarch64
     farcall demo --output elsewhere --json
     """
     model, accelerator, images, labels = _ingredients()

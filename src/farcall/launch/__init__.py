@@ -1,13 +1,14 @@
 """Getting a server onto a device and starting it there; the small server's build.
 
-The room is called as a function, too: ``farcall.launch(url, server=None, progress=None, timeout=60.0)`` is
-:func:`launch`.
+The room is called as a function, too: ``farcall.launch(url, server=None, devices=None, progress=None,
+timeout=60.0)`` is :func:`launch`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 
 from farcall._progress import Report
@@ -28,10 +29,11 @@ class _Room(ModuleType):
         url: str,
         *,
         server: str | os.PathLike[str] | None = None,
+        devices: Mapping[str, str] | None = None,
         progress: Report | None = None,
         timeout: float = 60.0,
     ) -> LaunchedDevice:
-        return launch(url, server=server, progress=progress, timeout=timeout)
+        return launch(url, server=server, devices=devices, progress=progress, timeout=timeout)
 
 
 sys.modules[__name__].__class__ = _Room

@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from farcall.launch._pushing import push
 from farcall.launch._server_build import build_server
 from farcall.launch._started import Place, Started
 from farcall.rpc import connect
+from farcall.rpc.channels import parse_address
 from farcall.toolchain import MACHINES, Machine, Target, content_key
 
 _KEPT = 4  # servers on a device: the one in use, and a few of other versions
@@ -36,6 +37,7 @@ def launch(
     url: str,
     *,
     server: str | os.PathLike[str] | None = None,
+    devices: Mapping[str, str] | None = None,
     progress: Report | None = None,
     timeout: float = 60.0,
 ) -> LaunchedDevice:
@@ -47,13 +49,15 @@ def launch(
             remote.load_module("model.so")
 
     The device needs no Python: it gets ``farcall-server``, built for its instruction set, unless it has that
-    already. If `farcall device start` keeps a server there, that one is used.
+    already. If `farcall device start` keeps a server there, that one is used, unless there are ``devices``.
 
     Args:
         url: of the device: ``"local"`` (the full server on this machine), ``"local:small"``,
             ``"emulator:ARCH"``, ``"ssh://[USER@]HOST[:PORT]"``, ``"adb://SERIAL"``, or one that an installed
             package adds.
         server: the program to use instead, a ``farcall-server`` for the device.
+        devices: what is behind the device, such as its DSP: name -> URL, as the device reaches it. Clients
+            go on by ``device.connect(via=["device:NAME"])``.
         progress: told about the phases ``compile``, ``link``, ``push`` and ``start``.
         timeout: maximum seconds for each step on the device.
 
@@ -68,14 +72,14 @@ def launch(
         ConnectError: the device cannot be reached, or the server does not start there; the message ends with
             its log. Nothing is left running.
     """
-    return _launch(url, server, progress, timeout, keep=False)
+    return _launch(url, server, progress, timeout, devices or {}, keep=False)
 
 
 def start(
     url: str, *, server: str | os.PathLike[str] | None = None, progress: Report | None = None, timeout: float
 ) -> LaunchedDevice:
     """As :func:`launch`, but the server stays when this process ends, and a record of it is kept."""
-    return _launch(url, server, progress, timeout, keep=True)
+    return _launch(url, server, progress, timeout, {}, keep=True)
 
 
 class _Program(NamedTuple):
@@ -98,16 +102,27 @@ class _Facts(NamedTuple):
 
 
 def _launch(
-    url: str, server: str | os.PathLike[str] | None, progress: Report | None, timeout: float, *, keep: bool
+    url: str,
+    server: str | os.PathLike[str] | None,
+    progress: Report | None,
+    timeout: float,
+    devices: Mapping[str, str],
+    *,
+    keep: bool,
 ) -> LaunchedDevice:
     if not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
         raise UsageError(f"timeout: expected a positive number of seconds, got {timeout!r:.80}")
+    for name, behind in devices.items():
+        parse_address(f"device:{name}")
+        parse_address(behind)
     with contextlib.ExitStack() as undo:  # what is undone if a step fails, and else by the device
         launcher = find_launcher(url)
         undo.callback(launcher.close)
         facts = _probe(launcher, timeout)
         program = _choose(launcher, facts, server, progress)
-        known = _still_running(url, facts, program)
+        for name, behind in devices.items():
+            program.words.extend(("--device", f"{name}={behind}"))
+        known = None if devices else _still_running(url, facts, program)
         _place_program(launcher, facts, program, progress, timeout)
         phase = Phase(progress, "start", 1, "steps", f"starting a server on {url}")
         server_end = undo.enter_context(contextlib.ExitStack())

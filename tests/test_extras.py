@@ -55,6 +55,13 @@ def test_models_need_the_extra_compile(package: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_models_of_torch_need_the_extra_torch(tmp_path: Path) -> None:
+    expressions = ["fc.torch.export", "importlib.import_module('farcall.torch')"]
+    cure = "run: pip install 'farcall[torch]'"
+    expected = f"MissingExtraError: torch's ONNX exporter needs the package onnxscript; {cure}"
+    assert errors(["onnxscript"], expressions, tmp_path) == [expected] * 2
+
+
 def test_the_command_without_click_says_so(tmp_path: Path) -> None:
     code = "import sys; sys.modules['click'] = None; from farcall.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -65,6 +65,7 @@ _ROOMS = (
     "rpc",
     "testing",
     "toolchain",
+    "torch",
 )
 
 __all__ = [
@@ -121,6 +122,7 @@ if TYPE_CHECKING:
     from farcall import rpc as rpc
     from farcall import testing as testing
     from farcall import toolchain as toolchain
+    from farcall import torch as torch
     from farcall._progress import Progress
     from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, partition

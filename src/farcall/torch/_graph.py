@@ -1,0 +1,201 @@
+"""Graphs of Dynamo: what goes in and out, which inputs are weights, and what keeps a graph from export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import TensorifyState
+
+from farcall.errors import ModelError
+from farcall.torch._export import exporting, to_onnx
+
+_EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
+_STATIC = "_dynamo_static_input_type"  # Dynamo's mark of parameters and buffers
+
+
+class Size(NamedTuple):
+    """The size of dim ``dim`` of the input with the number ``input``."""
+
+    input: int
+    dim: int
+
+
+class Result(NamedTuple):
+    """An output that the model computes.
+
+    Attributes:
+        number: its place among the model's outputs.
+        order: the dims from the slowest to the fastest, if eager code lays them out in another order.
+    """
+
+    number: int
+    order: tuple[int, ...] | None
+
+
+class Captured(torch.nn.Module):  # type: ignore[misc]
+    """A graph of Dynamo as a module that a model can stand for.
+
+    Dynamo passes sizes of tensors beside the tensors, and its graph may return sizes and constants. This
+    module takes the sizes from the tensors, and returns tensors only. Other numbers that vary stay inputs.
+
+    Attributes:
+        graph: Dynamo's graph.
+        places: the positions of the module's inputs among the graph's.
+        names: their names.
+        fakes: what Dynamo knows of them: tensors without data, with symbols as sizes, and symbols.
+        outputs: for each output of the graph: a Result, a Size, or a constant.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        """Read a graph.
+
+        Raises:
+            ModelError: an input is neither a tensor nor an int, an output is neither a tensor nor a size, or
+                it shares memory with an input or with another output.
+        """
+        super().__init__()
+        self.graph = graph
+        nodes = graph.graph.find_nodes(op="placeholder")
+        values = [node.meta.get(_EXAMPLE) for node in nodes]
+        sizes = {str(size): place for place, value in enumerate(values) for size in _symbols(value)}
+        self.places = [
+            place for place, value in enumerate(values) if _is_tensor(value) or str(value) not in sizes
+        ]
+        self._nodes = [nodes[place] for place in self.places]
+        self.names = [node.name for node in self._nodes]
+        self.fakes: list[Any] = [values[place] for place in self.places]
+        for name, fake in zip(self.names, self.fakes, strict=True):
+            _check_input(name, fake)
+        self._sources = [
+            self.places.index(place) if place in self.places else self._size(value)
+            for place, value in enumerate(values)
+        ]
+        self.outputs = [*self._read_outputs()]
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        """The outputs of the graph that are tensors."""
+        arguments = [
+            inputs[source] if isinstance(source, int) else inputs[source.input].shape[source.dim]
+            for source in self._sources
+        ]
+        found = zip(self.graph(*arguments), self.outputs, strict=True)
+        return tuple(value for value, kind in found if isinstance(kind, Result))
+
+    def symbolic(self) -> Iterator[Size]:
+        """The dims of inputs that vary from call to call."""
+        for index, fake in enumerate(self.fakes):
+            for dim, size in enumerate(fake.shape if _is_tensor(fake) else ()):
+                if isinstance(size, torch.SymInt):
+                    yield Size(index, dim)
+
+    def is_weight(self, index: int) -> bool:
+        """Whether the input is a parameter or a buffer of a module."""
+        kept = self._nodes[index].meta.get("tensor_dict") or {}
+        return isinstance(self.fakes[index], torch.nn.Parameter) or _STATIC in kept
+
+    def export(self, inputs: Sequence[Any]) -> Any:
+        """The graph as an ``onnx_ir.Model`` of these inputs, weights too. Its optimizer has not run.
+
+        Raises:
+            ModelError: torch cannot export the graph, or the graph writes to one of its inputs.
+        """
+        dims: list[Any] = [{} if _is_tensor(value) else torch.export.Dim.DYNAMIC for value in inputs]
+        for index, dim in self.symbolic():
+            dims[index][dim] = torch.export.Dim.AUTO
+        arguments = tuple(value.detach() if _is_tensor(value) else int(value) for value in inputs)
+        with torch._guards.tracing(None):  # without Dynamo's context, which has symbols of its own
+            with exporting("torch.export cannot export the graph"):
+                program = torch.export.export(self, arguments, dynamic_shapes=(tuple(dims),))
+                program = program.run_decompositions({})  # shows what is written
+            self._refuse_writes(program.graph_signature)
+            return to_onnx(program, input_names=self.names, optimize=False)
+
+    def _read_outputs(self) -> Iterator[object]:
+        (output,) = self.graph.graph.find_nodes(op="output")
+        owners = {
+            _memory(fake): f"its input `{name}`"
+            for fake, name in zip(self.fakes, self.names, strict=True)
+            if _is_tensor(fake)
+        }
+        count = 0
+        for place, item in enumerate(output.args[0]):
+            value = item.meta.get(_EXAMPLE) if isinstance(item, torch.fx.Node) else item
+            if not _is_tensor(value):
+                yield self._size(value) if isinstance(value, torch.SymInt) else value
+                continue
+            if value.is_complex():
+                raise ModelError(f"output {place} of the graph is complex, which ONNX has no operators for")
+            # Eager code may write to one of two such tensors, and read the other.
+            if owner := owners.get(_memory(value)):
+                raise ModelError(f"output {place} of the graph shares memory with {owner}")
+            owners[_memory(value)] = f"output {place}"
+            yield Result(count, _order(value))
+            count += 1
+
+    def _size(self, value: torch.SymInt) -> Size:
+        for size in self.symbolic():
+            if str(self.fakes[size.input].shape[size.dim]) == str(value):
+                return size
+        raise ModelError(f"the graph returns {value}, which is not the size of an input")
+
+    def _refuse_writes(self, signature: torch.export.ExportGraphSignature) -> None:
+        names = dict(zip(signature.user_inputs, self.names, strict=True))
+        for written in (*signature.user_inputs_to_mutate.values(), *signature.buffers_to_mutate.values()):
+            raise ModelError(f"the graph writes to its input `{names.get(written, written)}`")
+
+
+def specialize_floats(graph: torch.fx.GraphModule) -> None:
+    """Have Dynamo take the Python floats that a graph reads as constants.
+
+    With ``dynamic=True``, Dynamo makes inputs of the floats of a module, such as the ``eps`` of a BatchNorm.
+    In ONNX, most of them are attributes. Inductor asks Dynamo in the same way for the floats that it cannot
+    keep as inputs (``torch.fx.passes._tensorify_python_scalars``).
+
+    Raises:
+        TensorifyScalarRestartAnalysis: Dynamo has to capture the graph again; it catches this.
+    """
+    symbols = [symbol for node in graph.graph.find_nodes(op="placeholder") if (symbol := _float_symbol(node))]
+    for symbol in symbols:
+        TensorifyState.specialize(symbol)
+    if symbols:
+        raise TensorifyScalarRestartAnalysis
+
+
+def _float_symbol(node: torch.fx.Node) -> str | None:
+    """The symbol that Dynamo uses for a float, if the input ``node`` is one as a tensor."""
+    item = getattr(node.meta.get(_EXAMPLE), "item_memo", None)
+    if not isinstance(item, torch.SymFloat) or any(user.target != "item" for user in node.users):
+        return None
+    return getattr(item.node._expr, "name", None)
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _symbols(value: object) -> Iterator[torch.SymInt]:
+    """The sizes of a tensor that vary."""
+    if isinstance(value, torch.Tensor):
+        yield from (size for size in value.shape if isinstance(size, torch.SymInt))
+
+
+def _check_input(name: str, fake: Any) -> None:
+    if not isinstance(fake, torch.Tensor | torch.SymInt):
+        raise ModelError(f"its input `{name}` is a {type(fake).__name__}, neither a tensor nor an int")
+    if isinstance(fake, torch.Tensor) and fake.is_complex():
+        raise ModelError(f"its input `{name}` is complex, which ONNX has no operators for")
+
+
+def _memory(fake: torch.Tensor) -> int:
+    address: int = fake.untyped_storage()._cdata
+    return address
+
+
+def _order(fake: torch.Tensor) -> tuple[int, ...] | None:
+    """The dims of a tensor from the slowest to the fastest; None if that is their usual order."""
+    strides = [size.node.hint if isinstance(size, torch.SymInt) else size for size in fake.stride()]
+    order = tuple(sorted(range(fake.dim()), key=lambda dim: -strides[dim]))
+    return None if order == tuple(range(fake.dim())) or 0 in strides else order

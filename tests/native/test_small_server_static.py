@@ -12,14 +12,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import farcall as fc
 from farcall.artifact import Artifact
-from farcall.artifact._static import static_library
+from farcall.cli.inspect import command
 from farcall.errors import ArtifactError, ToolchainError, UsageError
 from farcall.launch import build_server
+from farcall.library import inspect
 from farcall.library._elf import Elf
 from farcall.library._manifest import DIGEST_SIZE, compute_digest, encode
+from farcall.library._static import static_library
 from farcall.rpc import Session, connect
 from farcall.toolchain import Machine
 
@@ -176,3 +179,87 @@ def test_code_that_needs_more_than_a_firmware_has(code: str, problem: str, tmp_p
     subprocess.run([*compiler(), "-c", "-fPIC", "code.c", "-o", "code.o"], cwd=tmp_path, check=True)
     with pytest.raises(ToolchainError, match=problem):
         static_library("model", [tmp_path / "code.o"], named("x86_64").target)
+
+
+# ---- kernels, names, and what a file tells
+
+
+KERNELS = """
+#include <farcall/c_api.h>
+static int64_t halve(int64_t x) { return x / 2; }
+FARCALL_KERNEL(half) {
+  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = halve(args[0].v_int64)};
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "kernels.c").write_text(KERNELS)
+    target = named("x86_64").target
+    file = fc.cpp.build(
+        "my-kernels",
+        sources=[folder / "kernels.c"],
+        link="static",
+        output="kernels.a",
+        target=target,
+        build_directory=folder,
+    )
+    return Path(file)
+
+
+def test_kernels_and_two_models_of_one_name_in_a_firmware(kernels: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    plan, target = fc.partition(negation()), named("x86_64").target
+    plan.build(target, link="static").save(tmp_path / "one.a")
+    plan.build(target, link="static").save(tmp_path / "same.a")
+    plan.build(target, link="static", name="second").save(tmp_path / "two.a")
+    (tmp_path / "kernels.h").write_text(kernels.with_suffix(".h").read_text())
+    (tmp_path / "firmware.c").write_text(
+        '#include "kernels.h"\n#include "one.h"\n#include "two.h"\nint farcall_server_setup(void) {\n'
+        "  int rc = farcall_my_kernels_register();\n"
+        "  return rc || farcall_other_register() || farcall_second_register() ? -1 : 0;\n}\n"
+    )
+    files = [tmp_path / "firmware.c", tmp_path / "one.a", kernels]
+    with pytest.raises(UsageError, match="are both the library 'other'; build one of them with another"):
+        build_server(target, sources=[*files, tmp_path / "same.a"], output=tmp_path / "server")
+    server = build_server(target, sources=[*files, tmp_path / "two.a"], output=tmp_path / "server")
+    with connect(f"pipe:{server} --stdio", timeout=SECONDS) as session:
+        assert session.system_lib("my_kernels_")["half"](-(2**40)) == -(2**39)
+        x = np.arange(4, dtype="float32")
+        for name in ("other_", "second_"):
+            np.testing.assert_array_equal(session.system_lib(name)["main"](-x)[0].numpy(), x)
+
+
+def test_a_file_tells_what_it_is(artifact: Artifact, kernels: Path, tmp_path: Path) -> None:
+    file = artifact.save(tmp_path / "digits.a")
+    assert inspect(file) == artifact.manifest
+    shown = CliRunner().invoke(command, [str(file)])
+    assert "digits.a: an artifact, a static library" in shown.output
+    shown = CliRunner().invoke(command, [str(kernels)])
+    assert "kernels.a: a static library of kernels" in shown.output and "half" in shown.output
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    for broken, problem in (
+        (data, "does not match its SHA-256"),
+        (data[:-2], "not whole"),
+        (data[:8], "without objects"),
+    ):
+        file.write_bytes(broken)
+        with pytest.raises(ArtifactError, match=problem):
+            inspect(file)
+
+
+def test_names_of_libraries(tmp_path: Path) -> None:
+    plan = fc.partition(negation())
+    with pytest.raises(UsageError, match="expected letters, digits"):
+        plan.build(link="static", name="a-b")
+    with pytest.raises(UsageError, match=r'build with link="static"'):
+        plan.build(name="other")
+    (tmp_path / "empty.c").write_text("int x;\n")
+    with pytest.raises(ToolchainError, match="exports no function; begin its kernels with FARCALL_KERNEL"):
+        fc.cpp.build("empty", sources=[tmp_path / "empty.c"], link="static", build_directory=tmp_path)
+    with pytest.raises(UsageError, match=r"ends in \.a"):
+        fc.cpp.build("empty", sources=[tmp_path / "empty.c"], link="static", output="x.so")

@@ -22,7 +22,6 @@ from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
 from farcall.artifact._region_code import check_code
 from farcall.artifact._region_entry import RegionEntry, region_function
-from farcall.artifact._static import header, identifier, static_library, table_source
 from farcall.errors import BackendError, ToolchainError, UsageError
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
@@ -39,6 +38,7 @@ from farcall.library._manifest import (
     compute_digest,
     encode,
 )
+from farcall.library._static import Contents, check_name, header, identifier, static_library, table_source
 from farcall.toolchain import (
     Compiler,
     Source,
@@ -62,10 +62,17 @@ _LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
 
-def build(plan: Plan, target: Target, link: Link = "shared", progress: Report | None = None) -> Artifact:
+def build(
+    plan: Plan,
+    target: Target,
+    link: Link = "shared",
+    progress: Report | None = None,
+    name: str | None = None,
+) -> Artifact:
     """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
 
-    ``link``: ``shared`` for a library that a loader loads, ``static`` for one that is linked into a program.
+    ``link``: ``shared`` for a library that a loader loads, ``static`` for one that is linked into a program,
+    in which its names begin with ``name`` (None: the model's name).
 
     ``progress`` is told about the phases ``generate``, ``compile`` and ``link``.
 
@@ -77,11 +84,15 @@ def build(plan: Plan, target: Target, link: Link = "shared", progress: Report | 
     """
     if link not in get_args(Link):
         raise UsageError(f"link={link!r}: expected {' or '.join(map(repr, get_args(Link)))}")
+    if name is not None and link != "static":
+        raise UsageError(f'name={name!r}: names a static library; build with link="static", or leave it out')
+    own = identifier(plan.model.name) if name is None else check_name(name)
+    static = own if link == "static" else None
     with room_to(f"build {plan.model.name!r}"):
-        return _build(plan, target, link, progress)
+        return _build(plan, target, static, progress)
 
 
-def _build(plan: Plan, target: Target, link: Link, progress: Report | None) -> Artifact:
+def _build(plan: Plan, target: Target, static: str | None, progress: Report | None) -> Artifact:
     compiler = find_compiler(target)
     codes = _generate_all(plan, progress)
     constants = Constants(target.big_endian)
@@ -95,9 +106,9 @@ def _build(plan: Plan, target: Target, link: Link, progress: Report | None) -> A
     sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
     manifest = _manifest(plan, target, compiler, constants, codes)
 
-    static = identifier(plan.model.name) if link == "static" else None
-    if static:
-        sources.append(table_source(static, manifest))
+    table = _contents(static, manifest) if static else None
+    if table:
+        sources.append(table_source(table))
 
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         folder = Path(name)
@@ -105,13 +116,13 @@ def _build(plan: Plan, target: Target, link: Link, progress: Report | None) -> A
         flags = _check_objects(plan.regions, codes, objects)
         constants.write(folder / "constants.bin")
         (folder / "manifest.json").write_bytes(encode(manifest))
-        data = data_assembly(constants, in_memory=static is not None)
+        data = data_assembly(constants, in_memory=table is not None)
         objects.append(assemble(compiler, target, data, folder, "farcall_data"))
         library = folder / "library"
-        if static:
+        if table:
             _refuse_flags(plan.regions, codes)
-            library.write_bytes(static_library(static, objects, target))
-            artifact = Artifact.temporary(f"{static}.a", manifest, header(static, manifest))
+            library.write_bytes(static_library(table.name, objects, target))
+            artifact = Artifact.temporary(f"{table.name}.a", manifest, header(table))
         else:
             link_shared(compiler, target, objects, library, flags, progress)
             _check_library(library, plan.regions, target, compiler)
@@ -120,6 +131,18 @@ def _build(plan: Plan, target: Target, link: Link, progress: Report | None) -> A
         artifact.adopt(library)
     Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
     return artifact
+
+
+def _contents(name: str, manifest: Manifest) -> Contents:
+    """The table of a model's static library."""
+    return Contents(
+        name,
+        f"{manifest.target.triple}:{manifest.target.cpu}".rstrip(":"),
+        manifest.producer,
+        {function: str(info.signature) for function, info in manifest.functions.items()},
+        [*manifest.functions, *(region.name for region in manifest.regions)],
+        len(encode(manifest)),
+    )
 
 
 def _generate_all(plan: Plan, progress: Report | None) -> dict[str, RegionCode]:

@@ -107,6 +107,7 @@ class Plan:
         target: str | Target | None = None,
         *,
         link: Literal["shared", "static"] = "shared",
+        name: str | None = None,
         progress: Report | None = None,
     ) -> Artifact:
         """Compile every region and link one library.
@@ -116,6 +117,8 @@ class Plan:
                 default: this machine.
             link: ``"shared"``: a library that ``load_module`` loads. ``"static"``: a library and a C header
                 for a program of your own, whose system library gets the functions (docs/small_server.md).
+            name: of a static library, with which its C names begin; default: the model's name. Two libraries
+                in one program need different names.
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -123,12 +126,13 @@ class Plan:
             ToolchainError: there is no compiler for the target, or the compiler rejected the code.
             BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
-            UsageError: ``link`` is neither, or a temporary file cannot be written.
+            UsageError: ``link`` is neither, ``name`` is no part of a C name, or a temporary file cannot be
+                written.
         """
         from farcall.artifact._build import build
         from farcall.toolchain import Target
 
-        return build(self, Target.parse(target), link, progress)
+        return build(self, Target.parse(target), link, progress, name)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.

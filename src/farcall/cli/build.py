@@ -29,6 +29,7 @@ from farcall.cli._settings import setting
     show_default=True,
     help="static: a library (.a) and a C header for a program of your own.",
 )
+@click.option("--name", help="Name of a static library, with which its C names begin. [default: the model's]")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
 @setting("json")
 def command(
@@ -37,6 +38,7 @@ def command(
     backends: str,
     target: str | None,
     link: Literal["shared", "static"],
+    name: str | None,
     svg: Path | None,
     json_: bool,
 ) -> None:
@@ -58,7 +60,7 @@ def command(
     names = [name.strip() for name in backends.split(",") if name.strip()]
     with shown() as progress:
         plan = fc.partition(model, backends=names, progress=progress)
-        artifact = plan.build(target=target, link=link, progress=progress)
+        artifact = plan.build(target=target, link=link, name=name, progress=progress)
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())

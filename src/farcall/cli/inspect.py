@@ -34,20 +34,22 @@ def command(file: Path, json_: bool) -> None:
 
     \b
     farcall inspect model.so
+    farcall inspect model.a
     farcall inspect model.so --json | jq .functions
     farcall inspect model.onnx
     """
     data = _read(file)
-    if not data.startswith(b"\x7fELF"):
+    static = data.startswith(b"!<arch>\n")
+    if not static and not data.startswith(b"\x7fELF"):
         _model(file, data, json_)
         return
-    from farcall.library._loading import examine
+    from farcall.library._loading import examine, examine_static
 
-    elf, manifest = examine(data, str(file))
+    elf, manifest = (examine_static if static else examine)(data, str(file))
     if manifest is None:
-        _library(file, elf, json_)
+        _library(file, elf, _symbols(file, elf, data if static else None), json_, static=static)
     else:
-        _artifact(file, manifest, json_)
+        _artifact(file, manifest, json_, static=static)
 
 
 def _read(file: Path) -> bytes:
@@ -141,8 +143,16 @@ def _value(value: onnx.ValueInfoProto) -> dict[str, str]:
 # ---- a library of kernels
 
 
-def _library(file: Path, elf: Elf, json_: bool) -> None:
-    symbols = [symbol.name for symbol in elf.dynamic_symbols() if symbol.defined]
+def _symbols(file: Path, elf: Elf, static: bytes | None) -> list[str]:
+    """What a library defines; ``static``: the bytes of a static one."""
+    if static is None:
+        return [symbol.name for symbol in elf.dynamic_symbols() if symbol.defined]
+    from farcall.library._static import symbols_of
+
+    return symbols_of(static, str(file))
+
+
+def _library(file: Path, elf: Elf, symbols: list[str], json_: bool, *, static: bool) -> None:
     functions = sorted(
         name.removeprefix(_EXPORT)
         for name in symbols
@@ -154,7 +164,8 @@ def _library(file: Path, elf: Elf, json_: bool) -> None:
         facts = {"kind": "library", "bytes": size, "machine": str(elf.header)}
         _show.as_json("inspect-library", facts | {"functions": functions, "described": described})
         return
-    what = "a library of kernels" if functions else "a shared library without farcall functions"
+    kind = "static library" if static else "library" if functions else "shared library"
+    what = f"a {kind} of kernels" if functions else f"a {kind} without farcall functions"
     click.echo(f"{file}: {what}, {_show.size(size)}, for {elf.header}")
     if not functions:
         _show.note(
@@ -163,13 +174,20 @@ def _library(file: Path, elf: Elf, json_: bool) -> None:
         return
     rows = [(name, "yes" if name in described else "no") for name in functions]
     _show.table("Functions", ("name", "describes its arguments"), rows)
-    _show.note(f"next: farcall stubgen {file}, or farcall call {file} {functions[0]} ARGS")
+    if static:
+        _note_linking(file)
+    else:
+        _show.note(f"next: farcall stubgen {file}, or farcall call {file} {functions[0]} ARGS")
+
+
+def _note_linking(file: Path) -> None:
+    _show.note(f"next: link it into a program, which includes {file.with_suffix('.h').name}")
 
 
 # ---- an artifact
 
 
-def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
+def _artifact(file: Path, manifest: Manifest, json_: bool, *, static: bool) -> None:
     if json_:
         import msgspec
 
@@ -180,7 +198,7 @@ def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
             "inspect-artifact", {"kind": "artifact", "artifact_bytes": file.stat().st_size, **plain}
         )
         return
-    click.echo(f"{file}: an artifact, {_show.size(file.stat().st_size)}")
+    click.echo(f"{file}: an artifact{', a static library' * static}, {_show.size(file.stat().st_size)}")
     facts = [
         ("made by", manifest.producer),
         ("target", " ".join(filter(None, (manifest.target.triple, manifest.target.cpu)))),
@@ -206,6 +224,9 @@ def _artifact(file: Path, manifest: Manifest, json_: bool) -> None:
             for region in manifest.regions
         ],
     )
+    if static:
+        _note_linking(file)
+        return
     needed = " ".join(f"--input {name}=FILE.npy" for name in _input_names(manifest))
     _show.note(f"next: farcall run {file} {needed}".rstrip())
 

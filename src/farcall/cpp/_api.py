@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from farcall.cpp._builder import build_job
 from farcall.cpp._job import Flags, Job, Unit, check_backend
 from farcall.cpp._sources import as_functions, as_list, file_units
-from farcall.errors import ArtifactError
+from farcall.errors import ArtifactError, UsageError
 from farcall.toolchain import Target
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def build(
     build_directory: _Folder = None,
     backend: str | None = None,
     output: str | None = None,
+    link: Literal["shared", "static"] = "shared",
     target: str | Target | None = None,
     progress: Report | None = None,
 ) -> str:
@@ -168,6 +169,8 @@ def build(
         cuda_files: CUDA files; need ``nvcc``.
         extra_cflags: flags for the C and C++ compilers.
         extra_cuda_cflags: as for :func:`build_inline`, as are all other arguments.
+        link: ``"static"``: a library (``.a``) of kernels in C, for a program of your own, whose system
+            library gets them (docs/small_server.md). Its C header goes beside it.
 
     Returns:
         The library's path.
@@ -180,7 +183,9 @@ def build(
     units = file_units(sources) + file_units(cpp_files, "c++") + file_units(cuda_files, "cuda")
     flags = Flags.of(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
     job = Job(name, tuple(units), flags, target=_target(target))
-    return build_job(job, build_directory, output, progress)
+    if link not in ("shared", "static"):
+        raise UsageError(f"link={link!r}: expected 'shared' or 'static'")
+    return build_job(job, build_directory, output, progress, static=link == "static")
 
 
 def load(

@@ -31,6 +31,8 @@ def build_job(
     build_directory: str | os.PathLike[str] | None,
     output: str | None = None,
     progress: Report | None = None,
+    *,
+    static: bool = False,
 ) -> str:
     """The path of the library of ``job``, which is built only if it does not exist yet.
 
@@ -38,17 +40,18 @@ def build_job(
         job: the job to build.
         build_directory: the folder to build in; None: a folder in farcall's cache.
         output: a second name for the file in that folder; with ``.o``, an object file.
+        static: build a static library, with a header beside it.
         progress: told about the phases ``compile`` and ``link``; not called if the library exists.
 
     Raises:
         ToolchainError: a compiler is missing or refused a source.
         UsageError: the folder cannot be written, or ``output`` is not a file name.
     """
-    suffix = _suffix(output)
+    suffix = _suffix(output, static)
     folder = Path(build_directory).absolute() if build_directory else cache_folder() / "cpp" / job.name
     key = job.key()
     stamp = folder / f"{job.name}-{key[:32]}{suffix}.json"
-    if not (built := find_built(stamp)):
+    if not (built := find_built(stamp)) or (static and not built.with_suffix(".h").exists()):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -57,16 +60,18 @@ def build_job(
             built = _Builder(job, folder, key, progress).build(stamp, suffix)
     if not output:
         return str(built)
-    write_beside(folder / output, built.read_bytes(), 0o755)
+    if static:
+        write_beside((folder / output).with_suffix(".h"), built.with_suffix(".h").read_bytes())
+    write_beside(folder / output, built.read_bytes(), 0o644 if static else 0o755)
     return str(folder / output)
 
 
-def _suffix(output: str | None) -> str:
+def _suffix(output: str | None, static: bool) -> str:
     if output is None:
-        return ".so"
-    path = Path(output)
-    if path.name != output or path.suffix not in (".so", ".o"):
-        raise UsageError(f"output {output!r}: expected a file name that ends in .so or .o")
+        return ".a" if static else ".so"
+    path, expected = Path(output), (".a",) if static else (".so", ".o")
+    if path.name != output or path.suffix not in expected:
+        raise UsageError(f"output {output!r}: expected a file name that ends in {' or '.join(expected)}")
     return path.suffix
 
 
@@ -84,11 +89,15 @@ class _Builder:
             objects = self._compile_all(sources, work)
             objects += [self._cubin(name, data, work) for name, data in sorted(self.job.cubins.items())]
             new = work / f"new{suffix}"
-            self._link(objects, new, relocatable=suffix == ".o")
+            header = self._archive(objects, new) if suffix == ".a" else None
+            if header is None:
+                self._link(objects, new, relocatable=suffix == ".o")
             if self.job.target and suffix == ".so":
                 check_image(new.read_bytes(), repr(self.job.name), self.target)
             digest = file_digest(new)
             library = self.folder / f"{self.job.name}-{digest[:32]}{suffix}"
+            if header is not None:
+                write_beside(library.with_suffix(".h"), header.encode())
             new.replace(library)
             headers = read_headers(sorted(self._read_depends(work)))
         write_stamp(stamp, library, digest, headers)
@@ -141,6 +150,14 @@ class _Builder:
             f'{symbol}:\n.incbin "{name}.cubin"\n{symbol}_end:\n.section .note.GNU-stack, ""\n'
         )
         return assemble(find_compiler(self.target), self.target, text, work, f"cubin_{name}")
+
+    def _archive(self, objects: Sequence[Path], new: Path) -> str:
+        """Write the static library; returns its header."""
+        from farcall.cpp._static import archive_kernels  # here, because loading it takes a while
+
+        data, header = archive_kernels(self.job.name, objects, self.target)
+        new.write_bytes(data)
+        return header
 
     def _link(self, objects: Sequence[Path], new: Path, relocatable: bool) -> None:
         if "cuda" in self.job.languages:  # nvcc knows the folder of the CUDA runtime

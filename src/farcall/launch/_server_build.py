@@ -9,6 +9,7 @@ from pathlib import Path
 
 from farcall._files import check_folder, write_beside
 from farcall._progress import Phase, Report
+from farcall.library._static import check_distinct
 from farcall.toolchain import (
     Compiler,
     Target,
@@ -65,8 +66,8 @@ def build_server(
         target: the machine to build for: a name (``"armv7"``), or a target (``"aarch64-linux-musl"``); None:
             this machine.
         output: where to put the program; None: only in the cache.
-        sources: C files that are linked into it. One of them may define ``farcall_server_setup``, which
-            registers functions for clients (docs/small_server.md).
+        sources: C files, and static libraries (``.a``), that are linked into it. One of the C files may
+            define ``farcall_server_setup``, which registers functions for clients (docs/small_server.md).
         progress: told about the phases ``compile`` and ``link``.
 
     Returns:
@@ -74,7 +75,7 @@ def build_server(
 
     Raises:
         ToolchainError: there is no such target, ziglang is missing, or it refuses a source.
-        UsageError: a file cannot be written.
+        UsageError: a file cannot be written, or two static libraries have the same name.
     """
     return _build("farcall-server", server_sources(), target, output, sources, progress)
 
@@ -112,6 +113,8 @@ def _build(
     if output is not None:
         check_folder(output)
     compiler = zig_compiler(f"{name} for {wanted}")
+    if libraries := [Path(file) for file in sources if Path(file).suffix == ".a"]:
+        check_distinct(libraries)
     with room_to(f"build {name}"):
         built = _built(name, compiler, wanted, [*own, *(Path(file).resolve() for file in sources)], progress)
     if output is None:

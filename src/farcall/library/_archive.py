@@ -1,4 +1,4 @@
-"""Writes static libraries: renames symbols in objects, so that several libraries fit into one program.
+"""Reads and writes static libraries: renames symbols, so that several libraries fit into one program.
 
 An object's symbols are renamed in the object, not when it is compiled: the cache keeps one object for all
 libraries, and an object of any language or assembler will do.
@@ -8,8 +8,9 @@ Layouts: System V ABI, chapter 4; archives as GNU's and LLVM's linkers read them
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from farcall.errors import ArtifactError
 from farcall.library._elf import Elf
 
 _MAGIC = b"!<arch>\n"
@@ -69,6 +70,27 @@ def archive(members: Sequence[bytes]) -> tuple[bytes, list[int]]:
     parts = [_MAGIC, _member("/", index)]
     parts += [_member(f"{i}.o/", data) for i, data in enumerate(members)]
     return b"".join(parts), [place + _HEADER_SIZE for place in places]
+
+
+def members_of(data: bytes, what: str) -> Iterator[tuple[int, bytes]]:
+    """The objects of a static library, each with its offset.
+
+    Raises:
+        ArtifactError: the bytes are no such library.
+    """
+    at = len(_MAGIC)
+    if data[:at] != _MAGIC:
+        raise ArtifactError(f"{what}: not a static library: it does not begin with `!<arch>`")
+    while at < len(data):
+        head = data[at : at + _HEADER_SIZE]
+        digits = head[48:58].strip()
+        size = int(digits) if digits.isdigit() else len(data)
+        at += _HEADER_SIZE
+        if head[58:] != b"`\n" or at + size > len(data):
+            raise ArtifactError(f"{what}: truncated or corrupted: a member is not whole; build it again")
+        if data[at : at + 4] == b"\x7fELF":
+            yield at, data[at : at + size]
+        at += size + size % 2
 
 
 def _member(name: str, data: bytes) -> bytes:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from farcall._core import get_global_func, load_library, load_plain
 from farcall.errors import ArtifactError, MissingFileError, UsageError
+from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
 from farcall.library._elf import Elf, Header, parse_header, parse_library
-from farcall.library._manifest import Manifest, may_have_manifest, read_manifest
+from farcall.library._manifest import Manifest, may_have_manifest, read_manifest, read_member_manifest
 from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missing_features
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
         ArtifactError: the file is damaged, newer than this farcall, or not an artifact.
     """
     with _open(path) as file:
-        _, manifest = examine(file.read(), str(path))
+        data = file.read()
+    _, manifest = (examine_static if data.startswith(b"!<arch>") else examine)(data, str(path))
     if manifest is None:
         raise ArtifactError(
             f"{path}: a library without a manifest: farcall did not build it; load_module can load it"
@@ -96,6 +98,22 @@ def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
     parse_library(data, what)
     elf = Elf(data, what)
     return elf, read_manifest(elf)
+
+
+def examine_static(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
+    """The same of a static library: the headers of one of its objects, and its manifest.
+
+    Raises:
+        ArtifactError: the bytes are no such library, are not complete, or do not match their digest.
+    """
+    elf = None
+    for offset, member in members_of(data, what):
+        elf = Elf(member, what)
+        if (manifest := read_member_manifest(elf, data, offset)) is not None:
+            return elf, manifest
+    if elf is None:
+        raise ArtifactError(f"{what}: a static library without objects; build it again")
+    return elf, None
 
 
 def _has_own_loader(path: str | os.PathLike[str]) -> bool:

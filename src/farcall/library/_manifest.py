@@ -135,7 +135,16 @@ def read_manifest(elf: Elf) -> Manifest | None:
         if section is None and digest is None and not _looks_built_by_us(elf):
             return None
         raise ArtifactError(f"{elf.what}: truncated or corrupted: its manifest is gone; build it again")
-    _check_digest(elf, digest)
+    _check_digest(elf, digest, elf.data, digest.offset)
+    return decode(elf.content(section), elf.what)
+
+
+def read_member_manifest(elf: Elf, data: bytes, offset: int) -> Manifest | None:
+    """The same of an object at ``offset`` of the static library ``data``, whose digest it holds."""
+    section, digest = _manifest_section(elf), elf.section(DIGEST_SECTION)
+    if section is None or digest is None:
+        return None
+    _check_digest(elf, digest, data, offset + digest.offset)
     return decode(elf.content(section), elf.what)
 
 
@@ -167,10 +176,11 @@ def _looks_built_by_us(elf: Elf) -> bool:
     return any(symbol.name == RUNTIME_SYMBOL for symbol in elf.dynamic_symbols())
 
 
-def _check_digest(elf: Elf, section: Section) -> None:
+def _check_digest(elf: Elf, section: Section, data: Buffer, offset: int) -> None:
+    """``offset``: of the digest in ``data``, all bytes of the file."""
     if section.size != DIGEST_SIZE:
         raise ArtifactError(f"{elf.what}: truncated or corrupted: its digest has {section.size} bytes")
-    if bytes(elf.content(section)) != compute_digest(elf.data, section.offset):
+    if bytes(elf.content(section)) != compute_digest(data, offset):
         raise ArtifactError(
             f"{elf.what}: corrupted: its content does not match its SHA-256 digest; copy or build it again"
         )

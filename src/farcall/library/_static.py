@@ -1,19 +1,21 @@
-"""Artifacts that are linked into a program: a static library, and a header with their table."""
+"""Libraries that are linked into a program: of a model or of kernels, and a header with their table."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from farcall.errors import BackendError, ToolchainError
-from farcall.library._archive import archive, rename_symbols
+from farcall.errors import BackendError, ToolchainError, UsageError
+from farcall.library._archive import archive, members_of, rename_symbols
 from farcall.library._elf import Elf
-from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, Manifest, compute_digest, encode
+from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, compute_digest
 from farcall.toolchain import Source, Target
 
 _PREFIX = "__tvm_ffi_"
 _LISTED = 5
+_REGISTER = re.compile(r"farcall_\w+_register")
 _CXX = re.compile(r"_Z|__cxa_|__gxx_|_Unwind_")
 _LOADER = re.compile(r"dl(open|sym|vsym|close|error|addr|_iterate_phdr)$|__tls_get_addr$")
 
@@ -30,12 +32,23 @@ typedef struct FarcallSymbol {
 typedef struct FarcallLibrary {
   const char* prefix;           /* of its functions in the system library */
   const FarcallSymbol* symbols; /* the last one has no name */
-  const char* manifest;         /* JSON, without a zero at its end */
+  const char* manifest;         /* JSON, without a zero at its end; of kernels: NULL */
   size_t manifest_size;
-  const unsigned char* digest; /* SHA-256 of the library's file, with zeros in its place */
+  const unsigned char* digest; /* SHA-256 of the library's file, with zeros in its place; of kernels: NULL */
 } FarcallLibrary;
 #endif
 """
+
+
+class Contents(NamedTuple):
+    """What the table of a library tells."""
+
+    name: str  # of the library, a C identifier
+    target: str
+    producer: str
+    functions: Mapping[str, str]  # that the header describes: name -> Signature, or ""
+    symbols: Sequence[str]  # all functions
+    manifest_size: int | None  # None: there is no manifest
 
 
 def identifier(model: str) -> str:
@@ -43,14 +56,25 @@ def identifier(model: str) -> str:
     return re.sub(r"\W", "_", model, flags=re.ASCII) or "model"
 
 
-def header(name: str, manifest: Manifest) -> str:
-    """The text of the header: what a program declares to link the library ``name``."""
+def check_name(name: str) -> str:
+    """The name that a user gives a library.
+
+    Raises:
+        UsageError: it cannot be part of C names.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_]+", name):
+        raise UsageError(f"name {name!r}: expected letters, digits and `_`, since C names begin with it")
+    return name
+
+
+def header(contents: Contents) -> str:
+    """The text of the header: what a program declares to link the library."""
+    name = contents.name
     guard = f"FARCALL_LIBRARY_{name.upper()}_H_"
-    target = f"{manifest.target.triple}:{manifest.target.cpu}".rstrip(":")
-    functions = "".join(f" *     {f}{info.signature}\n" for f, info in manifest.functions.items())
+    functions = "".join(f" *     {f}{signature}\n" for f, signature in contents.functions.items())
     return f"""\
 /*
- * The functions of `{name}`, for {target}, by {manifest.producer}:
+ * The functions of `{name}`, for {contents.target}, by {contents.producer}:
  *
 {functions.replace("*/", "* /")} *
  * They are in the system library behind the prefix `{name}_` after farcall_{name}_register().
@@ -78,15 +102,18 @@ int farcall_{name}_register(void);
 """
 
 
-def table_source(name: str, manifest: Manifest) -> Source:
+def table_source(contents: Contents) -> Source:
     """The C source of the table."""
-    functions = [*manifest.functions, *(region.name for region in manifest.regions)]
-    declared = "".join(f"extern void {_PREFIX}{function}(void);\n" for function in functions)
-    rows = "".join(f'  {{"{_PREFIX}{name}_{function}", {_PREFIX}{function}}},\n' for function in functions)
+    name, size = contents.name, contents.manifest_size
+    declared = "".join(f"extern void {_PREFIX}{function}(void);\n" for function in contents.symbols)
+    rows = "".join(
+        f'  {{"{_PREFIX}{name}_{function}", {_PREFIX}{function}}},\n' for function in contents.symbols
+    )
+    data = "NULL, 0, NULL" if size is None else f"farcall_manifest, {size}, farcall_digest"
     text = f"""\
 #include <string.h>
 
-{header(name, manifest)}
+{header(contents)}
 int TVMFFIEnvModRegisterSystemLibSymbol(const char* name, void* symbol);
 extern const char farcall_manifest[];
 extern const unsigned char farcall_digest[];
@@ -95,7 +122,7 @@ static const FarcallSymbol symbols[] = {{
 {rows}  {{NULL, NULL}}}};
 
 __attribute__((visibility("default"))) const FarcallLibrary farcall_{name} = {{
-  "{name}_", symbols, farcall_manifest, {len(encode(manifest))}, farcall_digest}};
+  "{name}_", symbols, {data}}};
 
 __attribute__((visibility("default"))) int farcall_{name}_register(void) {{
   for (const FarcallSymbol* symbol = symbols; symbol->name; ++symbol) {{
@@ -109,8 +136,47 @@ __attribute__((visibility("default"))) int farcall_{name}_register(void) {{
     return Source("farcall_table.c", text, ("-O1",))
 
 
-def static_library(name: str, objects: Sequence[Path], target: Target) -> bytes:
-    """The static library of the objects, with its digest.
+def exported_functions(objects: Iterable[Path]) -> list[str]:
+    """The functions that the objects export, sorted."""
+    symbols = {symbol for path in objects for symbol in Elf(path.read_bytes(), path.name).object_symbols()}
+    names = {symbol.name for symbol in symbols if symbol.defined and symbol.name.startswith(_PREFIX)}
+    return sorted(name.removeprefix(_PREFIX) for name in names if not name.startswith(_PREFIX + "_"))
+
+
+def symbols_of(data: bytes, what: str) -> list[str]:
+    """The symbols that the objects of a static library define, without the library's name before them.
+
+    Raises:
+        ArtifactError: the bytes are no such library.
+    """
+    elves = [Elf(member, what) for _, member in members_of(data, what)]
+    names = {symbol.name for elf in elves for symbol in elf.object_symbols() if symbol.defined}
+    own = next((name.removesuffix("register") for name in names if _REGISTER.fullmatch(name)), "")
+    return sorted(name.removeprefix(own) for name in names)
+
+
+def check_distinct(libraries: Iterable[Path]) -> None:
+    """Refuse two libraries of one name in a program: a linker would take one of them for both.
+
+    Raises:
+        UsageError: two files have the same name inside.
+    """
+    owners: dict[str, Path] = {}
+    for path in libraries:
+        for _, data in members_of(path.read_bytes(), str(path)):
+            for symbol in Elf(data, str(path)).object_symbols():
+                if not symbol.defined or not _REGISTER.fullmatch(symbol.name):
+                    continue
+                name = symbol.name.removesuffix("_register")
+                if owners.setdefault(name, path) != path:
+                    raise UsageError(
+                        f"{str(owners[name])!r} and {str(path)!r} are both the library "
+                        f"{name.removeprefix('farcall_')!r}; build one of them with another name="
+                    )
+
+
+def static_library(name: str, objects: Sequence[Path], target: Target, *, sealed: bool = True) -> bytes:
+    """The static library of the objects, with its digest where ``sealed``: then one of them has room for it.
 
     All symbols get the library's name, so that several libraries fit into one program.
 
@@ -124,7 +190,7 @@ def static_library(name: str, objects: Sequence[Path], target: Target) -> bytes:
     names = {old: f"farcall_{name}_{old}" for old in sorted(defined - kept)}
     members = [rename_symbols(bytes(elf.data), names) for elf in elves]
     data, places = archive(members)
-    return _sealed(bytearray(data), members, places)
+    return _sealed(bytearray(data), members, places) if sealed else data
 
 
 def _check(name: str, elves: Iterable[Elf], target: Target) -> None:

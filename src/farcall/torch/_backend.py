@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
-
 import torch
+
 from farcall._logs import Log
 from farcall._texts import count
 from farcall.errors import ModelError

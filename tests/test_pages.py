@@ -22,6 +22,7 @@ NAMES = (
     "compatibility",
     "operating",
     "fastrpc",
+    "torch_compile",
     "spec/wire",
     "spec/artifact",
 )

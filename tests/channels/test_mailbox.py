@@ -266,17 +266,66 @@ def test_a_server_that_is_killed_and_its_successor(tmp_path: Path) -> None:
         assert dialled().receive(100, soon()) == b"half a mess"
 
 
-def test_a_client_of_a_dead_server_does_not_take_its_successor_for_it(box: Box) -> None:
+def test_a_successor_removes_the_file_of_a_dead_server(box: Box) -> None:
     ours, _ = box.meet()
     del box.server, _
-    successor = Mailbox(box.path, serving=True)
+    box.server = Mailbox(box.path, serving=True)
+    with box.pair() as (near, far):  # though the client of the dead server is still there
+        near.send(b"x")
+        assert far.receive(9, soon()) == b"x"
+        assert ours.receive(1, soon()) == b""
+    ours.close()
+
+
+def test_what_a_dead_server_offered_is_not_an_offer_of_its_successor(box: Box) -> None:
     with pytest.raises(DeadlineExceededError):
-        successor.meet(0.0)  # the old client is still there
-    with pytest.raises(ConnectionLostError):
+        box.server.meet(0.0)  # it offers a session, which nobody enters
+    offered = Mailbox(box.path)  # a client that has opened the file when the server dies
+    del box.server
+    successor = Mailbox(box.path, serving=True)
+    with pytest.raises(ConnectError, match="no server has the mailbox open"):
+        offered.meet(soon())
+    box.server = successor
+    with box.pair() as (ours, theirs):
         ours.send(b"x")
+        assert theirs.receive(9, soon()) == b"x"
+
+
+def test_a_file_that_is_no_mailbox_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    path.write_bytes(b"somebody's letter")
+    path.chmod(0o600)
+    with pytest.raises(UsageError, match="the file is no mailbox"):
+        Mailbox(str(path), serving=True)
+    assert path.read_bytes() == b"somebody's letter"
+
+
+# ---- files that become shorter
+
+
+@pytest.mark.parametrize("size", [0, HEADER, HEADER + RING])
+def test_a_file_that_becomes_shorter_ends_the_session_and_no_process(box: Box, size: int) -> None:
+    ours, theirs = box.meet()
+    os.truncate(box.path, size)
+    with pytest.raises(ConnectionLostError):
+        theirs.send(bytes(4 * RING), soon())
+    theirs.close()
+    with pytest.raises(DeadlineExceededError):
+        box.server.meet(0.0)  # makes the file whole again
     assert ours.receive(1, soon()) == b""
     ours.close()
-    box.server = successor
+    with box.pair() as (ours, theirs):
+        ours.send(b"x")
+        assert theirs.receive(9, soon()) == b"x"
+
+
+@pytest.mark.parametrize("size", [0, HEADER, 8 * RING])
+def test_a_file_that_changes_its_size_while_nobody_is_there(box: Box, size: int) -> None:
+    with pytest.raises(DeadlineExceededError):
+        box.server.meet(0.0)
+    os.truncate(box.path, size)
+    with pytest.raises(DeadlineExceededError):
+        box.server.meet(0.0)
     with box.pair() as (ours, theirs):
         ours.send(b"x")
         assert theirs.receive(9, soon()) == b"x"

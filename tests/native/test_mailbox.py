@@ -17,6 +17,7 @@ from farcall.errors import (
     ConnectError,
     ConnectionLostError,
     DeadlineExceededError,
+    UsageError,
     WorkerCrashedError,
 )
 from farcall.rpc import Session, connect
@@ -155,6 +156,28 @@ def test_a_killed_server_and_its_successor(program: list[str], tmp_path: Path) -
         session.close()  # it has its turn until then
         with serving(program, path), opened(path) as again:
             assert again.get_function("test.add")(1, 2) == 3
+
+
+@pytest.mark.parametrize("size", [0, 4096, 1 << 20])
+def test_a_file_that_becomes_shorter_ends_no_server(program: list[str], tmp_path: Path, size: int) -> None:
+    path = tmp_path / "box"
+    with serving(program, path):
+        session = opened(path)
+        add = session.get_function("test.add")
+        os.truncate(path, size)
+        with pytest.raises((ConnectionLostError, WorkerCrashedError)):
+            for _ in range(1 << 20):  # enough for a whole ring
+                add(1, 1)
+        session.close()
+        with again(path) as session:
+            assert session.get_function("test.add")(1, 2) == 3
+
+
+def again(path: Path) -> Session:
+    """A session, once the server has made its file whole again."""
+    while True:
+        with contextlib.suppress(UsageError):
+            return opened(path)
 
 
 def test_keys_and_tokens(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

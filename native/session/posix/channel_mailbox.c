@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "session/posix/guard.h"
 #include "session/posix/mailbox.h"
 #include "session/posix/rings.h"
 #include "session/posix/words.h"
@@ -30,8 +30,9 @@ enum {
   LONGEST_SLEEP_NS = 32000000
 };
 
-/* The bytes of the file that are locked: by the server, by the client in the session, by the client whose turn it is. */
-enum Byte { SERVER, CLIENT, TURN };
+/* The bytes of the file that are locked: by the server, by the client in the session, by the client whose turn it is,
+ * and by a server that removes the file of a dead one. */
+enum Byte { SERVER, CLIENT, TURN, REMOVAL };
 
 /* The beginning of the file; all words are little endian. */
 typedef struct Header {
@@ -52,7 +53,7 @@ static const char magic[8] = {'F', 'C', 'M', 'A', 'I', 'L', 'B', 'X'};
 
 struct FcMailbox {
   Header* header;
-  size_t size; /* of the file, and of the map */
+  FcGuard* guard; /* of the map */
   uint32_t capacity;
   int fd;
   enum Byte side; /* SERVER or CLIENT */
@@ -83,10 +84,15 @@ static void unlock(int fd, enum Byte byte) {
   fcntl(fd, F_OFD_SETLK, &range);
 }
 
-/* Whether the other side has its byte locked. */
+/* Whether somebody else has the byte locked. */
+static bool is_locked(int fd, enum Byte byte) {
+  struct flock range = range_of(byte, F_WRLCK);
+  return fcntl(fd, F_OFD_GETLK, &range) < 0 || range.l_type != F_UNLCK;
+}
+
+/* Through a broken map, nobody is. */
 static bool peer_is_there(const FcMailbox* box) {
-  struct flock range = range_of(box->side == SERVER ? CLIENT : SERVER, F_WRLCK);
-  return fcntl(box->fd, F_OFD_GETLK, &range) < 0 || range.l_type != F_UNLCK;
+  return !fc_guard_is_broken(box->guard) && is_locked(box->fd, box->side == SERVER ? CLIENT : SERVER);
 }
 
 /* ---- the file ---- */
@@ -101,33 +107,37 @@ static int refuse_by_system(const char* kind, const char* path, const char* cure
   return -1;
 }
 
-/* Fills an empty file of which nobody knows the name yet. 0, or -1 with errno. */
-static int fill(int fd) {
+static size_t size_of(uint32_t ring_size) { return HEADER_SIZE + 2 * (size_t)ring_size; }
+
+/* Gives the file its size and its header. 0, or -1 with errno. */
+static int fill(int fd, uint32_t ring_size) {
   Header header = {.version = fc_word_raw(VERSION),
                    .order_mark = fc_word_raw(ORDER_MARK),
                    .header_size = fc_word_raw(HEADER_SIZE),
-                   .ring_size = fc_word_raw(RING_SIZE)};
+                   .ring_size = fc_word_raw(ring_size)};
   memcpy(header.magic, magic, sizeof magic);
-  if (ftruncate(fd, HEADER_SIZE + 2 * RING_SIZE) < 0) return -1;
-  return write(fd, &header, sizeof header) == (ptrdiff_t)sizeof header ? 0 : -1;
+  if (ftruncate(fd, (off_t)size_of(ring_size)) < 0) return -1;
+  return pwrite(fd, &header, sizeof header, 0) == (ptrdiff_t)sizeof header ? 0 : -1;
 }
 
-/* Makes the file, whole from its first moment, unless there is one. 0, or -1 with errno. */
+/* Makes the file, whole and served from its first moment. Its descriptor, or -1 with errno; EEXIST: the path is
+ * taken. */
 static int make_file(const char* path) {
   char beside[4096];
   if (snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid()) >= (int)sizeof beside) {
     errno = ENAMETOOLONG;
     return -1;
   }
+  unlink(beside); /* of a dead process with this number */
   int fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return -1;
-  int rc = fill(fd);
-  if (rc == 0) rc = link(beside, path); /* fails if the path is taken */
-  int error = rc < 0 ? errno : 0;
+  bool made = fill(fd, RING_SIZE) == 0 && lock(fd, SERVER) && link(beside, path) == 0;
+  int error = errno;
   unlink(beside);
+  if (made) return fd;
   close(fd);
   errno = error;
-  return rc == 0 || error == EEXIST ? 0 : -1;
+  return -1;
 }
 
 /* Whether the file at the path is still the open one: its server may just have removed it. */
@@ -135,33 +145,6 @@ static bool is_at(const char* path, int fd) {
   struct stat open_file, named;
   return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 && open_file.st_ino == named.st_ino &&
          open_file.st_dev == named.st_dev;
-}
-
-/* The descriptor of the file, of which this is the only server. -1 with an error. */
-static int open_serving(const char* path) {
-  for (;;) {
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 && (errno != ENOENT || make_file(path) < 0)) {
-      return refuse_by_system("UsageError", path, "it cannot be made; choose another path");
-    }
-    if (fd < 0) continue;
-    int error = lock(fd, SERVER) ? 0 : errno;
-    if (error == 0 && is_at(path, fd)) return fd;
-    close(fd);
-    errno = error;
-    if (error == EAGAIN || error == EACCES) {
-      return refuse(path, "another server has it open; stop it, or choose another path");
-    }
-    if (error != 0)
-      return refuse_by_system("UsageError", path, "it cannot be locked; choose a path on another file system");
-  }
-}
-
-static int open_connecting(const char* path) {
-  int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd >= 0) return fd;
-  if (errno != ENOENT) return refuse_by_system("UsageError", path, "choose another path");
-  return refuse_by_system("ConnectError", path, "is `farcall-server --mailbox` or `farcall serve` running there?");
 }
 
 /* Why a file with this header is none of this version; NULL if it is one. Its copy is private: nobody changes it. */
@@ -178,21 +161,65 @@ static const char* fault_of(const Header* header, int64_t file_size) {
   return NULL;
 }
 
-/* Checks and maps the open file. -1 with an error. */
-static int map_file(FcMailbox* box, const char* path) {
+/* The size of the rings of the open file; 0 with an error: it is no mailbox, or not this user's alone. */
+static uint32_t check_file(int fd, const char* path) {
   struct stat about;
   Header header;
-  if (fstat(box->fd, &about) < 0 || !S_ISREG(about.st_mode)) return refuse(path, "the path is no file; choose another");
-  if (about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
-    return refuse(path, "other users can open the file, or own it; it must be yours alone: chmod 600");
+  const char* fault;
+  if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode)) {
+    fault = "the path is no file; choose another";
+  } else if (about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
+    fault = "other users can open the file, or own it; it must be yours alone: chmod 600";
+  } else {
+    if (pread(fd, &header, sizeof header, 0) != (ptrdiff_t)sizeof header) memset(&header, 0, sizeof header);
+    fault = fault_of(&header, about.st_size);
   }
-  if (pread(box->fd, &header, sizeof header, 0) != (ptrdiff_t)sizeof header) memset(&header, 0, sizeof header);
-  const char* fault = fault_of(&header, about.st_size);
-  if (fault) return refuse(path, fault);
-  box->capacity = fc_word_raw(header.ring_size);
-  box->size = HEADER_SIZE + 2 * (size_t)box->capacity;
-  box->header = mmap(NULL, box->size, PROT_READ | PROT_WRITE, MAP_SHARED, box->fd, 0);
-  return box->header == MAP_FAILED ? refuse_by_system("UsageError", path, "it cannot be mapped") : 0;
+  if (!fault) return fc_word_raw(header.ring_size);
+  refuse(path, fault);
+  return 0;
+}
+
+/* Removes the mailbox of a dead server. A client could take what is left in it for an offer of this server. -1 with an
+ * error. */
+static int remove_dead(const char* path, int fd) {
+  if (check_file(fd, path) == 0) return -1;
+  if (is_locked(fd, SERVER) || !lock(fd, REMOVAL)) {
+    return refuse(path, "another server has it open; stop it, or choose another path");
+  }
+  if (is_at(path, fd)) unlink(path);
+  return 0;
+}
+
+/* The descriptor of the file, of which this is the only server. -1 with an error. */
+static int open_serving(const char* path) {
+  for (;;) {
+    int fd = make_file(path);
+    if (fd >= 0) return fd;
+    bool taken = errno == EEXIST;
+    if (taken) fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && taken && errno == ENOENT) continue; /* its server has just removed it */
+    if (fd < 0) return refuse_by_system("UsageError", path, "it cannot be made; choose another path");
+    int rc = remove_dead(path, fd);
+    close(fd);
+    if (rc < 0) return -1;
+  }
+}
+
+static int open_connecting(const char* path) {
+  int fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  if (errno != ENOENT) return refuse_by_system("UsageError", path, "choose another path");
+  return refuse_by_system("ConnectError", path, "is `farcall-server --mailbox` or `farcall serve` running there?");
+}
+
+/* Checks and maps the open file. -1 with an error. */
+static int map_file(FcMailbox* box, const char* path) {
+  box->capacity = check_file(box->fd, path);
+  if (box->capacity == 0) return -1;
+  box->guard = fc_guard_map(box->fd, size_of(box->capacity));
+  if (!box->guard) return refuse_by_system("UsageError", path, "it cannot be mapped");
+  box->header = fc_guard_memory(box->guard);
+  return 0;
 }
 
 FcMailbox* fc_mailbox_open(const char* path, bool serving) {
@@ -203,7 +230,6 @@ FcMailbox* fc_mailbox_open(const char* path, bool serving) {
   }
   box->refs = 1;
   box->side = serving ? SERVER : CLIENT;
-  box->header = MAP_FAILED;
   box->fd = serving ? open_serving(path) : open_connecting(path);
   if (box->fd >= 0 && map_file(box, path) == 0) return box;
   fc_mailbox_decref(box);
@@ -212,7 +238,7 @@ FcMailbox* fc_mailbox_open(const char* path, bool serving) {
 
 void fc_mailbox_decref(FcMailbox* box) {
   if (__atomic_sub_fetch(&box->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
-  if (box->header != MAP_FAILED) munmap(box->header, box->size);
+  if (box->guard) fc_guard_unmap(box->guard);
   if (box->fd >= 0) close(box->fd); /* releases the locks, unless a forked child goes on */
   free(box);
 }
@@ -239,8 +265,27 @@ static int wait_a_little(const FcMailbox* box, uint32_t* word, uint32_t seen, Pa
   return 0;
 }
 
+/* Whether the file is as it was made: another process can change its size. */
+static bool is_whole(const FcMailbox* box) {
+  struct stat about;
+  return !fc_guard_is_broken(box->guard) && fstat(box->fd, &about) == 0 &&
+         about.st_size == (int64_t)size_of(box->capacity);
+}
+
+/* Makes the file whole again. False: the file system is full, say. */
+static bool mend(FcMailbox* box) {
+  if (fill(box->fd, box->capacity) < 0 || fc_guard_restore(box->guard, box->fd) < 0) return false;
+  box->header = fc_guard_memory(box->guard);
+  fc_word_store(&box->header->entered, box->session); /* a number of an old client must not come again */
+  return true;
+}
+
 /* Ends the session before, waits until its client has left, and offers the next one. 0, or failed. */
 static int offer(FcMailbox* box, Patience* patience) {
+  while (!is_whole(box) && !mend(box)) {
+    int rc = wait_a_little(box, &box->stopped, 0, patience);
+    if (rc < 0) return rc;
+  }
   Header* header = box->header;
   fc_word_store(&header->offered, 0);
   fc_lanes_end(header->lanes);
@@ -254,22 +299,24 @@ static int offer(FcMailbox* box, Patience* patience) {
   box->session = fc_word_load(&header->entered) + 1;
   if (box->session == 0) box->session = 1;
   box->offering = true;
+  patience->longest_ns = FIRST_SLEEP_NS;
   fc_word_store(&header->offered, box->session);
   fc_word_wake(&header->offered);
   return 0;
 }
 
 static int meet_client(FcMailbox* box, Patience* patience) {
-  int rc = box->offering ? 0 : offer(box, patience);
-  for (patience->longest_ns = FIRST_SLEEP_NS; rc == 0;) {
+  for (;;) {
+    int rc = box->offering && is_whole(box) ? 0 : offer(box, patience);
+    if (rc < 0) return rc;
     uint32_t entered = fc_word_load(&box->header->entered);
     if (entered == box->session) {
       box->offering = false;
       return 0;
     }
     rc = wait_a_little(box, &box->header->entered, entered, patience);
+    if (rc < 0) return rc;
   }
-  return rc;
 }
 
 /* Enters the session that the server offers, now or soon. 0, or failed. */
@@ -313,11 +360,8 @@ int fc_mailbox_meet(FcMailbox* box, int64_t deadline) {
   return box->side == SERVER ? meet_client(box, &patience) : meet_server(box, &patience);
 }
 
-void fc_mailbox_interrupt(FcMailbox* box) {
-  __atomic_store_n(&box->stopped, 1, __ATOMIC_SEQ_CST);
-  fc_word_wake(&box->header->offered);
-  fc_word_wake(&box->header->entered);
-}
+/* Sleeps are short, so that there is nothing to wake: the words may be elsewhere by now. */
+void fc_mailbox_interrupt(FcMailbox* box) { __atomic_store_n(&box->stopped, 1, __ATOMIC_SEQ_CST); }
 
 bool fc_mailbox_is_shared(const FcMailbox* box) {
   /* Another number: a new server has the mailbox, which does not know this session. */
@@ -342,6 +386,7 @@ static const FcChannelOps mailbox_ops = {mailbox_receive,   fc_rings_send, fc_ri
 FcChannel* fc_mailbox_channel(FcMailbox* box) {
   MailboxChannel* ch = fc_channel_new(sizeof *ch, &mailbox_ops);
   if (!ch) return NULL;
+  fc_guard_arm(); /* in a forked worker */
   __atomic_fetch_add(&box->refs, 1, __ATOMIC_RELAXED);
   ch->box = box;
   ch->rings.peer_lives = peer_lives;

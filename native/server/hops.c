@@ -4,8 +4,8 @@
  */
 #include <stdio.h>
 
+#include "server/hops.h"
 #include "server/posix/dial.h"
-#include "server/session.h"
 #include "session/relay/relay.h"
 
 static const int64_t dial_ns = INT64_C(10000000000);
@@ -85,14 +85,13 @@ static const FcFarDevice* find_device(const FcOptions* options, TVMFFIByteArray 
   return place < options->device_count ? &options->devices[place] : NULL;
 }
 
-static const FcFarDevice* no_device(const FcOptions* options, TVMFFIByteArray url) {
+int fc_hops_no_device(const FcOptions* options, TVMFFIByteArray name) {
   char names[512];
-  int size = (int)(url.size < 87 ? url.size : 87) - 7;
-  fc_error_format("PermissionDeniedError",
-                  "this server has no device '%.*s'; %s%s (its owner names them: --device NAME=URL)", size,
-                  url.data + 7, options->device_count ? "its devices: " : "it has none",
-                  options->device_count ? list_devices(options, names, sizeof names) : "");
-  return NULL;
+  fc_error_format(
+      "PermissionDeniedError", "this server has no device '%.*s'; %s%s (its owner names them: --device NAME=URL)",
+      (int)(name.size < 80 ? name.size : 80), name.data, options->device_count ? "its devices: " : "it has none",
+      options->device_count ? list_devices(options, names, sizeof names) : "");
+  return -1;
 }
 
 static const FcFarDevice* no_server(const FcOptions* options, const char* url, int size) {
@@ -108,8 +107,10 @@ static const FcFarDevice* no_server(const FcOptions* options, const char* url, i
 /* The device at a URL that a client wrote; NULL with an error. */
 static const FcFarDevice* device_at(const FcOptions* options, TVMFFIByteArray url) {
   if (!is_device(url)) return no_server(options, url.data, (int)(url.size < 200 ? url.size : 200));
-  const FcFarDevice* found = find_device(options, (TVMFFIByteArray){url.data + 7, url.size - 7});
-  return found ? found : no_device(options, url);
+  TVMFFIByteArray name = {url.data + 7, url.size - 7};
+  const FcFarDevice* found = find_device(options, name);
+  if (!found) fc_hops_no_device(options, name);
+  return found;
 }
 
 /* ---- going on ---- */
@@ -125,20 +126,24 @@ static void name_hop(const char* peer) {
   fc_decref(error);
 }
 
-static int go_on(FcSession* session, TVMFFIByteArray url, int32_t taken) {
+FcEndpoint* fc_hops_open(FcSession* session, TVMFFIByteArray url) {
   char peer[96], what[128];
   int size = (int)(url.size < sizeof peer - 1 ? url.size : sizeof peer - 1);
   snprintf(peer, sizeof peer, "%.*s", size, url.data);
   snprintf(what, sizeof what, "going on to %s", peer);
-  if (fc_server_require(&session->server, FC_SCOPE_RELAY, what) != 0) return -1;
+  if (fc_server_require(&session->server, FC_SCOPE_RELAY, what) != 0) return NULL;
   const FcFarDevice* device = device_at(session->options, url);
   FcChannel* channel = device ? fc_dial(device->url, fc_now_ns() + dial_ns) : NULL;
   if (device && !channel) name_hop(peer);
   FcEndpoint* far = channel ? fc_endpoint_new(channel, peer, &session->wire) : NULL;
   if (channel) fc_channel_decref(channel); /* the endpoint has its own reference */
-  session->server.next_hop = far;
+  return far;
+}
+
+static int go_on(FcSession* session, TVMFFIByteArray url, int32_t taken) {
+  session->server.next_hop = fc_hops_open(session, url);
   session->server.next_args = taken;
-  return far ? 0 : -1;
+  return session->server.next_hop ? 0 : -1;
 }
 
 static int begin(FcSession* session, const fc_wire_packet* init) {

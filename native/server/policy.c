@@ -45,8 +45,12 @@ static const FcServed packet = {"tvm.rpc.server.GetCRTMaxPacketSize", packet_siz
 /* ---- the functions of the server itself ---- */
 
 static const FcServed* find_served(const FcSession* session, TVMFFIByteArray name) {
-  const FcServed* const tables[] = {registry, fc_served_timing, fc_served_modules, fc_served_containers,
-                                    session->client->files};
+  const FcServed* const tables[] = {registry,
+                                    fc_served_timing,
+                                    fc_served_modules,
+                                    fc_served_containers,
+                                    session->client->files,
+                                    session->client->devices};
   if (session->options->packet && fc_is_named(name, packet.name)) return &packet;
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
     for (const FcServed* served = tables[i]; served && served->name; ++served) {

@@ -32,6 +32,7 @@ typedef struct FcClient {
   const FcWatchdog* watchdog;  /* for deadlines; NULL: none are offered */
   const FcServed* files;       /* the functions of files; NULL: the session has no folder */
   void* folder;                /* their state */
+  const FcServed* devices;     /* the functions about devices behind this server; NULL: there are none */
   const FcOnward* onward;      /* NULL: sessions end here, since there are no threads for a relay */
 } FcClient;
 

@@ -137,6 +137,15 @@ static int allocate(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
   return 0;
 }
 
+/* Returns a function. */
+static int give_add(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  TVMFFIObjectHandle function;
+  (void)self, (void)args, (void)n;
+  if (fc_function_new(NULL, add_numbers, NULL, &function) != 0) return -1;
+  *result = fc_any_object(function);
+  return 0;
+}
+
 static int add(const char* name, TVMFFISafeCallType call) {
   TVMFFIObjectHandle function;
   if (fc_function_new(NULL, call, NULL, &function) != 0) return -1;
@@ -152,9 +161,9 @@ int farcall_server_setup(void) {
   if (place) exit(relay_mailbox(place)); /* the program is this relay then, not a server */
   bool added = add("test.echo", echo) == 0 && add("test.twice", twice) == 0 && add("test.sizes", sizes) == 0 &&
                add("test.call_back", call_back) == 0 && add("test.numbers", numbers) == 0 &&
-               add("test.dict", dict) == 0 &&
-               add("test.fill", fill_tensor) == 0 && add("test.add", add_numbers) == 0 && add("test.pid", pid) == 0 &&
-               add("test.segfault", crash) == 0 && add("test.spin", spin) == 0 && add("test.allocate", allocate) == 0 &&
+               add("test.dict", dict) == 0 && add("test.fill", fill_tensor) == 0 && add("test.add", add_numbers) == 0 &&
+               add("test.pid", pid) == 0 && add("test.give_add", give_add) == 0 && add("test.segfault", crash) == 0 &&
+               add("test.spin", spin) == 0 && add("test.allocate", allocate) == 0 &&
                TVMFFIEnvModRegisterSystemLibSymbol("__tvm_ffi_lib_twice", (void*)twice) == 0;
   return added ? 0 : -1;
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farcall.errors import ConnectError, RemoteError
+from farcall.errors import ConnectError, PermissionDeniedError, RemoteError
 from farcall.rpc import connect
 from farcall.rpc.tokens import TokenFile
 
@@ -40,8 +40,11 @@ def test_two_emulated_machines_one_behind_the_other(tmp_path_factory: pytest.Tem
         assert session.get_function("test.call_back")(lambda n: n + 1) == 21
         with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\).*`test.segfault`"):
             session.get_function("test.segfault")()
-        with connect(url, via=["device:dsp0"], timeout=SECONDS) as next_one:
-            assert next_one.get_function("test.echo")(7) == 7
+        with connect(url, timeout=SECONDS) as near:
+            there = near.tensor(x, "hexagon:0")
+            near.get_function("test.twice", device="hexagon:0")(there)
+            np.testing.assert_array_equal(there.numpy(), 2 * x)
+            assert near.get_function("test.add")(20, 22) == 42
 
 
 @pytest.fixture
@@ -188,6 +191,11 @@ def test_tokens_of_a_small_phone(small: list[str], tmp_path: Path) -> None:
     words = ("--token-file", str(file.path), "--device", f"dsp0=unix:{tmp_path}/no")
     with (
         running(small, *words, listen=f"unix:{tmp_path}/u") as (_, url),
-        pytest.raises(ConnectError, match="going on to device:dsp0 needs the scope `relay`, which"),
+        connect(url, token=token, timeout=SECONDS) as session,
     ):
-        connect(url, token=token, via=["device:dsp0"], timeout=SECONDS)
+        with pytest.raises(ConnectError, match="going on to device:dsp0 needs the scope `relay`, which"):
+            connect(url, token=token, via=["device:dsp0"], timeout=SECONDS)
+        with pytest.raises(PermissionDeniedError, match="needs the scope `relay`, which token `local`"):
+            session.empty(3, device="hexagon:0")
+        with pytest.raises(PermissionDeniedError, match="relay"):
+            session.get_function("test.twice", device="hexagon:0")

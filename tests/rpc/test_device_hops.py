@@ -169,8 +169,8 @@ def test_a_tvm_client_of_a_hexagon_session(phone: Phone) -> None:
 
 
 @pytest.fixture
-def near(full_phone: Phone) -> Iterator[Session]:
-    with connect(full_phone.url, "k", timeout=SECONDS) as session:
+def near(phone: Phone) -> Iterator[Session]:
+    with connect(phone.url, "k", timeout=SECONDS) as session:
         yield session
 
 
@@ -183,7 +183,7 @@ def test_tensors_that_live_on_the_device(near: Session) -> None:
     np.testing.assert_array_equal(near.view(there, np.s_[10:20]).numpy(), 2 * x[10:20])
 
 
-def test_the_device_keeps_the_contract_of_devices(full_phone: Phone) -> None:
+def test_the_device_keeps_the_contract_of_devices(phone: Phone) -> None:
     fills_it = "memory that was freed can be allocated again"  # gigabytes, on an emulator
     of_the_machine = (
         "the end of a session frees what it held"  # the emulator tells what this machine has free
@@ -191,7 +191,7 @@ def test_the_device_keeps_the_contract_of_devices(full_phone: Phone) -> None:
     rules = [rule for rule in DEVICE_RULES if rule not in (fills_it, of_the_machine)]
     assert len(rules) == len(DEVICE_RULES) - 2
     check_device(
-        lambda: connect(full_phone.url, "k", timeout=SECONDS), "hexagon:0", rules=rules, bulk_bytes=1 << 16
+        lambda: connect(phone.url, "k", timeout=SECONDS), "hexagon:0", rules=rules, bulk_bytes=1 << 16
     )
 
 
@@ -213,7 +213,34 @@ def test_functions_of_the_device_called_from_the_phone(near: Session) -> None:
     twice(between)
     assert str(between.device).endswith("hexagon:0")
     np.testing.assert_array_equal(there.numpy(), x * [[2], [4], [2]])
-    assert near.get_function("test.call_back", device=near.device("hexagon:0"))(lambda n: n + 1) == 21
+    assert echo("text") == "text" and echo(b"0123456789") == b"0123456789" and echo(None) is None
+
+
+def test_a_function_that_the_device_returns(near: Session) -> None:
+    give = near.get_function("test.give_add", device="hexagon:0")
+    given = give()
+    assert given(20, 22) == 42
+    with pytest.raises(RemoteError):
+        near.get_function("test.segfault", device="hexagon:0")()
+    with pytest.raises(RemoteError, match=r"hop 2 .*`result of test.give_add`: it is lost with the session"):
+        given(1, 2)
+    assert give()(1, 2) == 3
+
+
+def test_an_object_stays_on_the_device(near: Session) -> None:
+    library = near.get_function("ffi.SystemLib", device="hexagon:0")
+    with pytest.raises(TypeError, match=r"`ffi.SystemLib`: its result is an object that stays.*via="):
+        library()
+
+
+def test_a_function_of_the_client_goes_through_the_full_server(full_phone: Phone, small_phone: Phone) -> None:
+    with connect(full_phone.url, "k", timeout=SECONDS) as near:
+        assert near.get_function("test.call_back", device="hexagon:0")(lambda n: n + 1) == 21
+    with (
+        connect(small_phone.url, "k", timeout=SECONDS) as near,
+        pytest.raises(TypeError, match=r"hop 2 .* `test.call_back`: .* via=\["),
+    ):
+        near.get_function("test.call_back", device="hexagon:0")(lambda n: n + 1)
 
 
 def test_a_chain_of_calls_in_one_round_trip(near: Session) -> None:

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "server/budget.h"
+#include "server/far.h"
 #include "server/posix/files.h"
 #include "server/posix/host.h"
 #include "session/posix/channels.h"
@@ -57,12 +58,15 @@ int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* clie
     client->folder = &folder;
   }
   client->onward = &fc_session_onward;
+  client->devices = options->device_count ? fc_served_far : NULL;
   fc_budget_limit(fc_budget_used() + options->memory);
   FcSession session;
   int rc = fc_session_open(&session, channel, options, client, true);
   if (rc == 0) {
+    fc_far_begin(&session);
     rc = fc_session_run(&session);
     fc_session_close(&session);
+    fc_far_end();
   }
   fc_budget_limit(UINT64_MAX);
   if (options->workpath) fc_folder_close(&folder);

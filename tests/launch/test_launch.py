@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import farcall as fc
 from farcall.errors import ArtifactError, ConnectError, MissingFileError, UsageError
-from farcall.launch import _driver, _started
+from farcall.launch import _driver, _started, build_server
+from farcall.launch._local import LocalLauncher
 
+from ..native.small_server import named
 from ..waiting import has_ended
 
 
@@ -154,6 +157,26 @@ def test_a_server_that_was_kept_is_used_again(own_server: Path, run_folder: Path
     assert list(_started.records()) == [] and runs(run_folder) == []
 
 
+def test_two_starts_at_once_start_one_server(own_server: Path, run_folder: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        starts = [pool.submit(_driver.start, "local:small", server=own_server, timeout=60) for _ in range(4)]
+        urls = {start.result().server_url for start in starts}
+    assert len(urls) == 1
+    assert len(runs(run_folder)) == 1
+    (record,) = _started.records()
+    _driver.stop(record, 60)
+    assert runs(run_folder) == []
+
+
+def test_a_server_that_does_not_end_in_time_is_killed(own_server: Path, run_folder: Path) -> None:
+    kept = _driver.start("local:small", server=own_server, timeout=60)
+    os.kill(pid_of(kept), signal.SIGSTOP)  # it cannot even see that it must end
+    (record,) = _started.records()
+    _driver.stop(record, 60)
+    assert has_ended(pid_of(kept))
+    assert list(_started.records()) == [] and runs(run_folder) == []
+
+
 def test_a_record_of_a_server_that_died_is_no_obstacle(own_server: Path, run_folder: Path) -> None:
     kept = _driver.start("local:small", server=own_server, timeout=60)
     os.kill(pid_of(kept), signal.SIGKILL)
@@ -210,6 +233,29 @@ def test_a_server_for_another_machine_is_refused(own_server: Path, aarch64_serve
         fc.launch("emulator:aarch64", server="nothing")
 
 
+def test_a_machine_that_farcall_does_not_know(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `uname -m` says there; whoever built a server for it knows better."""
+    monkeypatch.setattr(LocalLauncher, "machine", lambda self, name: "e2k")
+    with pytest.raises(UsageError, match="its machine is 'e2k', for which farcall has no server; build one"):
+        fc.launch("local:small")
+    with fc.launch("local:small", server=own_server) as device, device.connect() as session:
+        assert device.target.arch == "e2k"
+        assert session.get_function("test.add")(2, 3) == 5
+    with pytest.raises(ArtifactError, match="is no program; `farcall device build` makes one"):
+        fc.launch("local:small", server=__file__)
+
+
+def test_a_board_without_memory(own_server: Path, run_folder: Path, tmp_path: Path) -> None:
+    """The system ends the server when it starts."""
+    (tmp_path / "killed.c").write_text(
+        "#include <signal.h>\nint farcall_server_setup(void) { return raise(SIGKILL); }\n"
+    )
+    killed = build_server(named("x86_64").target, sources=[tmp_path / "killed.c"])
+    with pytest.raises(ConnectError, match=r"did not start: the system killed it, .* memory is short"):
+        fc.launch("local:small", server=killed)
+    assert runs(run_folder) == []
+
+
 def test_a_server_that_does_not_start_shows_its_log(
     own_server: Path, run_folder: Path, tmp_path: Path
 ) -> None:
@@ -218,7 +264,7 @@ def test_a_server_that_does_not_start_shows_its_log(
     broken.chmod(0o755)
     with pytest.raises(ConnectError) as caught:
         fc.launch("local:small", server=broken)
-    assert str(caught.value).startswith("local:small: the server did not start")
+    assert str(caught.value).startswith("local:small: the server did not start: it ended with status")
     assert runs(run_folder) == []
 
 

@@ -18,8 +18,7 @@ def test_a_session_runs_on_the_streams_of_ssh(ssh: Sshd, own_server: Path, tmp_p
         with device.connect() as session:
             assert session.get_function("test.add")(2, 3) == 5
         folder = Path(device.shell("pwd").stdout.strip())
-        (program,) = folder.glob("server-*")
-        assert program.read_bytes() == own_server.read_bytes()
+        assert own_server.read_bytes() in [program.read_bytes() for program in folder.glob("server-*")]
         (tmp_path / "x").write_text("x")
         device.push(tmp_path / "x", "x")
         device.pull("x", tmp_path / "y")
@@ -28,7 +27,7 @@ def test_a_session_runs_on_the_streams_of_ssh(ssh: Sshd, own_server: Path, tmp_p
     events.clear()
     with fc.launch(ssh.url, server=own_server, progress=events.append):
         assert [event.phase for event in events] == ["start", "start"]  # the program is there already
-    assert sorted(file.name for file in folder.iterdir()) == [program.name, "x"]
+    assert [file.name for file in folder.iterdir() if not file.name.startswith("server-")] == ["x"]
 
 
 def test_a_host_whose_key_is_unknown_is_refused(ssh: Sshd) -> None:

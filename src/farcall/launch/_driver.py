@@ -30,6 +30,7 @@ from farcall.toolchain import MACHINES, Machine, Target, content_key
 _KEPT = 4  # servers on a device: the one in use, and a few of other versions
 _HASH = 16  # hexadecimal digits in names
 _CHECK_SECONDS = 10.0
+_KILLED = 128 + 9  # a shell's status of a process that SIGKILL ended
 _NAMES = {"armv7l": "armv7", "armv8l": "armv7", "arm64": "aarch64", "amd64": "x86_64"}  # of uname -m
 
 
@@ -79,7 +80,8 @@ def start(
     url: str, *, server: str | os.PathLike[str] | None = None, progress: Report | None = None, timeout: float
 ) -> LaunchedDevice:
     """As :func:`launch`, but the server stays when this process ends, and a record of it is kept."""
-    return _launch(url, server, progress, timeout, {}, keep=True)
+    with _started.lock(url):  # two at once would start two servers, and keep a record of one
+        return _launch(url, server, progress, timeout, {}, keep=True)
 
 
 class _Program(NamedTuple):
@@ -165,8 +167,13 @@ def _choose(
 ) -> _Program:
     if server is None and (words := launcher.program()) is not None:
         return _Program(words, None, content_key([*words, farcall.__version__])[:_HASH], Target.host())
-    machine = _machine(launcher, facts.machine)
-    file = build_server(machine.target, progress=progress) if server is None else Path(server).absolute()
+    name = launcher.machine(facts.machine)
+    machine = next((m for m in MACHINES if _NAMES.get(name, name) in (m.name, m.target.arch)), None)
+    target = machine.target if machine else Target(f"{name}-linux-musl")
+    if server is None:
+        file = build_server(_known(launcher, name, machine).target, progress=progress)
+    else:
+        file = Path(server).absolute()
     try:
         with file.open("rb") as opened:
             _check_machine(launcher, file, opened.read(20), machine)
@@ -179,24 +186,25 @@ def _choose(
     place = str(file) if launcher.same_files else f"./server-{hash_}"
     options = '--workpath "$PWD/$run/files"'
     return _Program(
-        [*launcher.emulator, place], None if launcher.same_files else file, hash_, machine.target, options
+        [*launcher.emulator, place], None if launcher.same_files else file, hash_, target, options
     )
 
 
-def _machine(launcher: Launcher, name: str) -> Machine:
-    name = launcher.machine(name)
-    for machine in MACHINES:
-        if _NAMES.get(name, name) in (machine.name, machine.target.arch):
-            return machine
-    raise UsageError(
-        f"{launcher.url}: its machine is {name!r}, for which farcall has no server; build one with "
-        "`farcall device build --target`, and pass it as server= (--server)"
-    )
+def _known(launcher: Launcher, name: str, machine: Machine | None) -> Machine:
+    if machine is None:
+        raise UsageError(
+            f"{launcher.url}: its machine is {name!r}, for which farcall has no server; build one with "
+            "`farcall device build --target`, and pass it as server= (--server)"
+        )
+    return machine
 
 
-def _check_machine(launcher: Launcher, file: Path, head: bytes, machine: Machine) -> None:
+def _check_machine(launcher: Launcher, file: Path, head: bytes, machine: Machine | None) -> None:
+    """Refuse a program of another machine. Of a ``machine`` that farcall does not know, any may be one."""
     number = int.from_bytes(head[18:20], "big" if head[5:6] == b"\2" else "little")
-    if head[:4] != b"\x7fELF" or number != machine.elf:
+    if head[:4] != b"\x7fELF":
+        raise ArtifactError(f"{str(file)!r} is no program; `farcall device build` makes one")
+    if machine and number != machine.elf:
         raise ArtifactError(
             f"{str(file)!r} is no program for {launcher.url}, which is {machine.name}; run: "
             f"farcall device build --target {machine.name}"
@@ -258,10 +266,20 @@ def _listening(launcher: Launcher, facts: _Facts, stream: Stream, deadline: floa
     if run:
         script = _scripts.tail(f"{facts.folder}/{run}/log", 8)
         log = launcher.run(script, timeout=_CHECK_SECONDS).stdout
-    said = "; ".join(filter(None, (stream.complaint().strip(), line)))
+    said = "; ".join(filter(None, (stream.complaint().strip(), _ending(line))))
     raise ConnectError(
         with_log(f"{launcher.url}: the server did not start{f': {said}' if said else ''}", log)
     )
+
+
+def _ending(line: str) -> str:
+    """What a server's last line says about its end."""
+    word, _, status = line.partition(" ")
+    if word != "ended" or not status.isdigit():
+        return line
+    if int(status) == _KILLED:
+        return "the system killed it, as it does when memory is short; free memory there"
+    return f"it ended with status {status}"
 
 
 def _on_streams(

@@ -69,11 +69,13 @@ done
 exit 0
 """
 
-# The inner shell becomes the server, so that its number is the server's. `read` ends with the launcher.
+# The inner shell becomes the server, so that its number is the server's. `read` ends with the launcher. The
+# outer shell waits for the server: the launcher would not notice its end, since the shells hold its output.
 _START = """
 cd {folder} || exit 1
 export FUNCTIONS='{functions}'
 watched="$$ $(begun $$)"
+exec 3<&0
 setsid sh -c '
   eval "$FUNCTIONS"
   run=run-{hash}-$$-$(begun $$)
@@ -81,19 +83,26 @@ setsid sh -c '
   echo "$run"
   unset FUNCTIONS
   exec {words} --listen {url} {options} 2> "$run/log"
-' farcall "$watched" < /dev/null &
+' farcall "$watched" < /dev/null 3<&- &
 pid=$!
 began=$(begun $pid)
-run=run-{hash}-$pid-$began
 exec 4>&1 > /dev/null 2>&1
-read -r word
-if [ "$word" = keep ]; then
-  rm -f "$run/watcher"
-  echo kept >&4
-else
-  stop "$pid" "$began"
-  rm -rf "$run"
-fi
+trap 'exit 0' USR1
+{{
+  read -r word <&3
+  if [ "$word" = keep ]; then
+    rm -f run-{hash}-$pid-*/watcher
+    echo kept >&4
+    kill -s USR1 $$
+  else
+    stop "$pid" "$began"
+    rm -rf run-{hash}-$pid-*
+  fi
+}} &
+reader=$!
+wait $pid
+echo "ended $?" >&4
+wait $reader
 """
 
 
@@ -105,6 +114,7 @@ def prepare(folder: str) -> str:
 def start(folder: str, words: Sequence[str], hash_: str, listens_at: str, options: str) -> str:
     """Starts a server, prints the name of its folder and then what it prints, and ends it with its input.
 
+    When the server ends by itself, it prints ``ended STATUS``.
     If the last line of the input is ``keep``, it prints ``kept``, and the server stays.
     """
     url = listens_at.format(run="$PWD/$run")

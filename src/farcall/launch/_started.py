@@ -6,6 +6,7 @@ A record says where a server runs. Whether it still does, the device is asked.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -78,6 +79,14 @@ def run_folder() -> Path:
             f"{str(folder)!r} is not a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR"
         )
     return folder
+
+
+@contextlib.contextmanager
+def lock(device: str) -> Iterator[None]:
+    """While one process of this user starts a server that stays on a device, others wait."""
+    with _file(device).with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def remember(started: Started) -> None:

@@ -610,6 +610,10 @@ static inline TVMFFIOpaqueObjectCell* TVMFFIOpaqueObjectGetCellPtr(TVMFFIObjectH
  *
  * Later versions append members: check `struct_size` before using a member that is not listed here.
  */
+struct FarcallModuleSpec;
+struct FarcallModuleKind;
+struct FarcallBlob;
+
 typedef struct FarcallRuntime {
   uint32_t abi_version; /* FARCALL_ABI_VERSION of the runtime; the layouts above are version 1 */
   uint32_t struct_size; /* sizeof(FarcallRuntime) in the runtime */
@@ -631,6 +635,10 @@ typedef struct FarcallRuntime {
   const int* tracing;
   int64_t (*trace_begin)(void);
   void (*trace_end)(const char* name, const TVMFFIAny* args, int32_t num_args, int64_t begin);
+  /* Modules of kinds of your own: farcall/module.h. A new Module. Takes ownership of the state, even on failure. */
+  int (*module_create)(const struct FarcallModuleSpec* spec, TVMFFIObjectHandle* out);
+  /* Checks the argument of a loader against what it reads. An ArtifactError names what differs. */
+  int (*blob_read)(const struct FarcallModuleKind* kind, const TVMFFIAny* bytes, struct FarcallBlob* out);
 } FarcallRuntime;
 
 #define FARCALL_ABI_VERSION 1u
@@ -653,7 +661,9 @@ FARCALL_PIN(FarcallRuntime, array_create, FARCALL_AT(32, 20));
 FARCALL_PIN(FarcallRuntime, tracing, FARCALL_AT(40, 24));
 FARCALL_PIN(FarcallRuntime, trace_begin, FARCALL_AT(48, 28));
 FARCALL_PIN(FarcallRuntime, trace_end, FARCALL_AT(56, 32));
-FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(64, 36));
+FARCALL_PIN(FarcallRuntime, module_create, FARCALL_AT(64, 36));
+FARCALL_PIN(FarcallRuntime, blob_read, FARCALL_AT(72, 40));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(80, 44));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that

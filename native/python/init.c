@@ -52,6 +52,7 @@ static int fill(PyObject* module) {
   if (fc_errors_init() != 0 || fc_callbacks_init() != 0) return -1;
   if (add_types(module) != 0 || fc_dlpack_init() != 0) return -1;
   fc_streams_init();
+  fc_module_kinds_init();
   fc_check_signals = check_signals;
   if (fc_runtime_constants(module) != 0 || fc_program_constants(module) != 0) return -1;
   return fc_sessions_init(module);

@@ -11,5 +11,6 @@ int fc_errors_init(void);
 int fc_dlpack_init(void);
 int fc_callbacks_init(void);
 void fc_streams_init(void);
+void fc_module_kinds_init(void);
 
 #endif /* FARCALL_PYTHON_INIT_H_ */

@@ -58,12 +58,14 @@ static PyObject* load_plain(PyObject* self, PyObject* path) {
 }
 
 static PyObject* load_from_bytes(PyObject* self, PyObject* args) {
-  const char *kind, *data;
+  TVMFFIByteArray kind, data;
   Py_ssize_t kind_size, size;
   (void)self;
-  if (!PyArg_ParseTuple(args, "s#y#:load_module_from_bytes", &kind, &kind_size, &data, &size)) return NULL;
+  if (!PyArg_ParseTuple(args, "s#y#:load_module_from_bytes", &kind.data, &kind_size, &data.data, &size)) return NULL;
+  kind.size = (size_t)kind_size;
+  data.size = (size_t)size;
   PyThreadState* state = PyEval_SaveThread();
-  TVMFFIObject* module = fc_module_from_bytes(kind, (size_t)kind_size, data, (size_t)size);
+  TVMFFIObject* module = fc_module_from_bytes(kind, data, NULL);
   PyEval_RestoreThread(state);
   return module ? fc_module_wrap(module) : fc_raise_slot();
 }

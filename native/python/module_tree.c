@@ -100,6 +100,20 @@ static PyObject* save_to_bytes(PyObject* self, PyObject* unused) {
   return rc == 0 ? fc_any_to_python(&result) : fc_raise_slot();
 }
 
+static PyObject* save(PyObject* self, PyObject* path) {
+  const char* kind = "";
+  PyObject* encoded;
+  if (fc_module_kind(handle_of(self), &kind) != 0) return fc_raise_slot();
+  if (!PyUnicode_FSConverter(path, &encoded)) return NULL;
+  const TVMFFIAny file = {.type_index = kTVMFFIRawStr, .v_c_str = PyBytes_AS_STRING(encoded)};
+  const TVMFFIAny format = {.type_index = kTVMFFIRawStr, .v_c_str = kind};
+  PyThreadState* state = PyEval_SaveThread();
+  int rc = fc_module_write(handle_of(self), &file, &format);
+  PyEval_RestoreThread(state);
+  Py_DECREF(encoded);
+  return rc == 0 ? Py_NewRef(Py_None) : fc_raise_slot();
+}
+
 static PyObject* inspect_source(PyObject* self, PyObject* args) {
   const char* text = "";
   Py_ssize_t size = 0;
@@ -147,6 +161,8 @@ PyMethodDef fc_module_methods[] = {
     {"clear_imports", clear_imports, METH_NOARGS, "clear_imports($self, /)\n--\n\nForget all imported modules."},
     {"save_to_bytes", save_to_bytes, METH_NOARGS,
      "save_to_bytes($self, /)\n--\n\nThe bytes from which the loader of this kind makes the module again."},
+    {"save", save, METH_O,
+     "save($self, path, /)\n--\n\nWrite the bytes of save_to_bytes() to the file `path`, which load_module reads."},
     {"as_torch_op", FC_WITH_KEYWORDS(as_torch_op),
      "as_torch_op($self, namespace, *, functions=None, fake=None, mutates=None)\n--\n\nRegister the functions as "
      "operators torch.ops.<namespace>.<name>: farcall.ffi._torch_ops.as_torch_op."},

@@ -1,8 +1,9 @@
 /* The environment of a call: allocators, streams, signals; and the table of functions that libraries get. */
 #include <stdatomic.h>
 
-#include "runtime/trace.h"
 #include "runtime/device_memory.h"
+#include "runtime/module.h"
+#include "runtime/trace.h"
 
 /* ---- allocators ---- */
 
@@ -137,4 +138,6 @@ const FarcallRuntime fc_runtime = {
     .tracing = &fc_trace_on,
     .trace_begin = fc_trace_region_begin,
     .trace_end = fc_trace_region_end,
+    .module_create = fc_module_create,
+    .blob_read = fc_blob_read,
 };

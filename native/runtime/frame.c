@@ -68,7 +68,7 @@ static bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-static bool is_name(TVMFFIByteArray text) {
+bool fc_frame_is_name(TVMFFIByteArray text) {
   if (text.size == 0 || text.size > FC_FRAME_NAME) return false;
   for (size_t i = 0; i < text.size; ++i) {
     char c = text.data[i];
@@ -91,7 +91,7 @@ static int read_features(Reader* reader, FcFrame* out) {
   if (count > FC_FRAME_FEATURES) return refuse(reader, "it states more than 64 features");
   for (size_t i = 0; i < count; ++i) {
     if (!read_text(reader, &out->features[i])) return refuse(reader, "it ends in its head");
-    if (!is_name(out->features[i])) return refuse(reader, "a feature's name is not one");
+    if (!fc_frame_is_name(out->features[i])) return refuse(reader, "a feature's name is not one");
   }
   out->feature_count = (uint32_t)count;
   return 0;
@@ -101,7 +101,7 @@ static int read_head(Reader* reader, FcFrame* out) {
   if (!read_text(reader, &out->kind) || !read_text(reader, &out->producer)) {
     return refuse(reader, "it ends in its head");
   }
-  if (!is_name(out->kind)) return refuse(reader, "its kind is not a name");
+  if (!fc_frame_is_name(out->kind)) return refuse(reader, "its kind is not a name");
   if (!is_producer(out->producer)) return refuse(reader, "its producer is not printable ASCII");
   return read_features(reader, out);
 }
@@ -158,12 +158,15 @@ static bool has_feature(TVMFFIByteArray name) {
   return false;
 }
 
-const TVMFFIByteArray* fc_frame_missing(const FcFrame* frame) {
+bool fc_frame_asks_runtime(TVMFFIByteArray name) {
   static const char own[] = "farcall.";
+  return name.size >= sizeof own - 1 && memcmp(name.data, own, sizeof own - 1) == 0;
+}
+
+const TVMFFIByteArray* fc_frame_missing(const FcFrame* frame) {
   for (uint32_t i = 0; i < frame->feature_count; ++i) {
     TVMFFIByteArray name = frame->features[i];
-    bool asked = name.size >= sizeof own - 1 && memcmp(name.data, own, sizeof own - 1) == 0;
-    if (asked && !has_feature(name)) return &frame->features[i];
+    if (fc_frame_asks_runtime(name) && !has_feature(name)) return &frame->features[i];
   }
   return NULL;
 }

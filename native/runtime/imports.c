@@ -249,23 +249,50 @@ int fc_module_save(TVMFFIObject* handle, TVMFFIAny* result) {
   return cxx ? cxx->save(handle, result) : -1;
 }
 
+/* A module that can be saved is written in one format, that of its kind. */
+static int own_formats(const FcModuleObj* module, TVMFFIAny* result) {
+  TVMFFIObjectHandle formats = NULL;
+  TVMFFIAny kind;
+  if (module->save && fc_any_from_bytes(kTVMFFIStr, module->kind, strlen(module->kind), &kind) != 0) return -1;
+  if (fc_array_new(&kind, module->save != NULL, &formats) != 0) return -1;
+  *result = fc_any_object(formats);
+  return 0;
+}
+
 int fc_module_formats(TVMFFIObject* handle, TVMFFIAny* result) {
-  TVMFFIObjectHandle none = NULL;
-  if (fc_module_of(handle)) {
-    if (fc_array_new(NULL, 0, &none) != 0) return -1;
-    *result = fc_any_object(none);
-    return 0;
-  }
+  const FcModuleObj* module = fc_module_of(handle);
+  if (module) return own_formats(module, result);
   const FcCxx* cxx = fc_cxx();
   return cxx ? cxx->formats(handle, result) : -1;
 }
 
-int fc_module_write(TVMFFIObject* handle, const TVMFFIAny* file, const TVMFFIAny* format) {
-  const FcModuleObj* module = fc_module_of(handle);
-  if (module) {
-    fc_error_format("RuntimeError", "a module of kind `%s` cannot be written to files", module->kind);
+int (*fc_file_write)(TVMFFIByteArray path, TVMFFIByteArray data);
+
+static int write_bytes(const TVMFFIAny* file, const TVMFFIAny* bytes) {
+  TVMFFIByteArray path, data;
+  if (fc_any_text(file, &path) && fc_any_bytes(bytes, &data)) return fc_file_write(path, data);
+  fc_error_format("TypeError", "a module's `save` returned a `%s`, not bytes", fc_type_name(bytes->type_index));
+  return -1;
+}
+
+static int write_own(TVMFFIObject* handle, const FcModuleObj* module, const TVMFFIAny* file, const TVMFFIAny* format) {
+  TVMFFIByteArray text = {"", 0};
+  TVMFFIAny bytes = fc_any_none();
+  bool known = fc_any_text(format, &text) && text.size == strlen(module->kind) &&
+               memcmp(text.data, module->kind, text.size) == 0;
+  if (!fc_file_write || (module->save && !known)) {
+    fc_error_format("RuntimeError", "a module of kind `%s` cannot be written as `%.*s`: its format is `%s`",
+                    module->kind, (int)text.size, text.data, fc_file_write ? module->kind : "none");
     return -1;
   }
+  int rc = fc_module_save(handle, &bytes) == 0 ? write_bytes(file, &bytes) : -1;
+  fc_any_clear(&bytes);
+  return rc;
+}
+
+int fc_module_write(TVMFFIObject* handle, const TVMFFIAny* file, const TVMFFIAny* format) {
+  const FcModuleObj* module = fc_module_of(handle);
+  if (module) return write_own(handle, module, file, format);
   const FcCxx* cxx = fc_cxx();
   return cxx ? cxx->write(handle, file, format) : -1;
 }

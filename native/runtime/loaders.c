@@ -7,6 +7,7 @@
 #include "runtime/text.h"
 
 #define LOADER "ffi.Module.load_from_bytes."
+#define EXPORTED "__farcall_load_"
 
 enum { MOST_KINDS = 24 }; /* that an error lists */
 
@@ -83,8 +84,8 @@ static TVMFFIObject* find_offered(TVMFFIByteArray kind, const FcFrame* frame, co
   return loader;
 }
 
-static int check_frame(TVMFFIByteArray kind, const char* data, size_t size, FcFrame* frame) {
-  if (fc_frame_read(kind, data, size, frame) != 0) return -1;
+static int check_frame(TVMFFIByteArray kind, TVMFFIByteArray data, FcFrame* frame) {
+  if (fc_frame_read(kind, data.data, data.size, frame) != 0) return -1;
   const TVMFFIByteArray* missing = fc_frame_missing(frame);
   if (!missing) return 0;
   fc_error_format(
@@ -95,20 +96,41 @@ static int check_frame(TVMFFIByteArray kind, const char* data, size_t size, FcFr
   return -1;
 }
 
-TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size) {
+/* The loader that a library exports; new reference, or NULL. The library then stays, for the loader's modules. */
+static TVMFFIObject* find_exported(FcModuleObj* library, TVMFFIByteArray kind) {
+  char name[sizeof EXPORTED + FC_FRAME_NAME];
+  TVMFFISafeCallType call = NULL;
+  TVMFFIObjectHandle loader = NULL;
+  void* self = NULL;
+  if (!library || !library->library) return NULL;
+  int size = snprintf(name, sizeof name, EXPORTED "%.*s", (int)kind.size, kind.data);
+  for (char* at = name; at < name + size; ++at) {
+    if (*at == '.' || *at == '-') *at = '_';
+  }
+  void* found = library->find(library->library, name);
+  if (!found) return NULL;
+  library->unload = NULL;
+  memcpy(&call, &found, sizeof call);
+  if (!library->bound_here && fc_foreign) fc_foreign->wrap(&call, &self);
+  fc_function_new(self, call, NULL, &loader);
+  return loader;
+}
+
+TVMFFIObject* fc_module_from_bytes(TVMFFIByteArray kind, TVMFFIByteArray data, FcModuleObj* library) {
   char name[sizeof LOADER + FC_FRAME_NAME];
   FcFrame frame;
-  TVMFFIByteArray text = {kind, kind_size}, bytes = {data, size};
-  TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &bytes};
-  if (kind_size > FC_FRAME_NAME) {
-    fc_error_format("ArtifactError", "a module's kind has %zu characters, expected at most %d", kind_size,
-                    FC_FRAME_NAME);
+  const TVMFFIAny arg = {.type_index = kTVMFFIByteArrayPtr, .v_ptr = &data};
+  if (!fc_frame_is_name(kind)) {
+    fc_error_set("ArtifactError",
+                 "the kind of an embedded module is not 1 to 64 letters, digits and `_.-`; the file is corrupted, or "
+                 "not for farcall: copy or build it again");
     return NULL;
   }
-  bool framed = fc_frame_begins(data, size);
-  if (framed && check_frame(text, data, size, &frame) != 0) return NULL;
-  snprintf(name, sizeof name, LOADER "%.*s", (int)kind_size, kind);
-  TVMFFIObject* loader = fc_module_loader(name);
-  if (!loader) loader = find_offered(text, framed ? &frame : NULL, name);
+  bool framed = fc_frame_begins(data.data, data.size);
+  if (framed && check_frame(kind, data, &frame) != 0) return NULL;
+  snprintf(name, sizeof name, LOADER "%.*s", (int)kind.size, kind.data);
+  TVMFFIObject* loader = find_exported(library, kind);
+  if (!loader) loader = fc_module_loader(name);
+  if (!loader) loader = find_offered(kind, framed ? &frame : NULL, name);
   return loader ? fc_module_call_loader(loader, &arg, 1, name) : NULL;
 }

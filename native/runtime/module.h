@@ -74,6 +74,8 @@ int fc_module_save(TVMFFIObject* module, TVMFFIAny* result);
 /* The names of the formats in which the module can be written, as an Array; and writing it to a file in one of them. */
 int fc_module_formats(TVMFFIObject* module, TVMFFIAny* result);
 int fc_module_write(TVMFFIObject* module, const TVMFFIAny* file, const TVMFFIAny* format);
+/* Writes a file beside its destination, and renames it; -1 with an error. NULL: this program writes no files. */
+extern int (*fc_file_write)(TVMFFIByteArray path, TVMFFIByteArray data);
 /* The current imports: an Array, new reference. NULL with an error. */
 TVMFFIObject* fc_module_imports(TVMFFIObject* module);
 
@@ -86,11 +88,16 @@ int fc_module_walk(TVMFFIObject* module, FcModuleVisitor visit, void* context);
 
 /* ---- making modules ---- */
 
+/* Members of FarcallRuntime: see farcall/module.h. */
+int fc_module_create(const struct FarcallModuleSpec* spec, TVMFFIObjectHandle* out);
+int fc_blob_read(const struct FarcallModuleKind* kind, const TVMFFIAny* bytes, struct FarcallBlob* out);
+
 /*
- * Makes a module of that kind from its bytes, with the function `ffi.Module.load_from_bytes.<kind>`. It gets the whole
- * frame, which was checked; bytes that are no frame it gets as they are. NULL with an error.
+ * Makes a module of that kind from its bytes, with the loader that `library` exports (`__farcall_load_<kind>`; may be
+ * NULL), or with the function `ffi.Module.load_from_bytes.<kind>`. The loader gets the whole frame, which was checked;
+ * bytes that are not a frame it gets as they are. NULL with an error.
  */
-TVMFFIObject* fc_module_from_bytes(const char* kind, size_t kind_size, const char* data, size_t size);
+TVMFFIObject* fc_module_from_bytes(TVMFFIByteArray kind, TVMFFIByteArray data, FcModuleObj* library);
 /*
  * Asks installed packages for the loader of a kind, which registers itself then, and adds the kinds that they offer to
  * `kinds`. -1 with an error. NULL: this program has no packages.

@@ -73,7 +73,7 @@ static int read_modules(Reader* reader, TVMFFIObject* library, TVMFFIObject** mo
       continue;
     }
     if (read_bytes(reader, &bytes) != 0) return -1;
-    modules[i] = fc_module_from_bytes(kind.data, kind.size, bytes.data, bytes.size);
+    modules[i] = fc_module_from_bytes(kind, bytes, fc_module_of(library));
     if (!modules[i]) return -1;
   }
   return 0;

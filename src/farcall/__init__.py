@@ -43,6 +43,8 @@ _LAZY = {
     "launch": "farcall.launch",
     "trace": "farcall.rpc",
     "load_module": "farcall.library",
+    "module_kind": "farcall.library",
+    "Blob": "farcall.library",
     "partition": "farcall.artifact",
     "Plan": "farcall.artifact",
     "FarcallError": "farcall.errors",
@@ -70,6 +72,7 @@ _ROOMS = (
 
 __all__ = [
     "Array",
+    "Blob",
     "Device",
     "FarcallError",
     "Function",
@@ -96,6 +99,7 @@ __all__ = [
     "launch",
     "list_global_func_names",
     "load_module",
+    "module_kind",
     "partition",
     "profile",
     "register_error",
@@ -147,7 +151,7 @@ if TYPE_CHECKING:
         use_stream,
     )
     from farcall.launch import launch
-    from farcall.library import load_module
+    from farcall.library import Blob, load_module, module_kind
     from farcall.rpc import Session, benchmark, connect, connect_async, deadline, profile, serve, trace
 
 

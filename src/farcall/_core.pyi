@@ -232,6 +232,13 @@ class Module:
         Raises:
             RuntimeError: The module has no ``save`` function.
         """
+    def save(self, path: str | PathLike[str], /) -> None:
+        """Write the bytes of :meth:`save_to_bytes` to the file ``path``, for :func:`farcall.load_module`.
+
+        Raises:
+            RuntimeError: The module has no ``save`` function.
+            UsageError: The file cannot be written.
+        """
     def inspect_source(self, format: str = "", /) -> str:
         """The source that the module keeps, in the ``format`` that its kind knows, or an empty str."""
     def __call__(self, *args: Any) -> Any: ...
@@ -410,8 +417,11 @@ class Device:
 def load_module_from_bytes(kind: str, data: bytes, /) -> Module:
     """Make a module of this ``kind`` from ``data``, with the registered loader.
 
+    Bytes in a frame (:class:`farcall.library.Blob`) are checked before the loader gets them. Where no loader
+    is registered, installed packages are asked for one (entry points of the group ``farcall.modules``).
+
     Raises:
-        RuntimeError: No loader is registered for this kind.
+        ArtifactError: No loader is there for this kind, or the frame is damaged or of another kind.
     """
 
 def system_lib(prefix: str = "", /) -> Module:

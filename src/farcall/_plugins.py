@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-KINDS = ("backend", "channel", "launcher")  # of plugins; the group of a kind is ``farcall.KINDs``
+KINDS = ("backend", "channel", "launcher", "module")  # of plugins; the group of a kind is ``farcall.KINDs``
 
 
 def enabled() -> bool:

@@ -27,6 +27,7 @@ void fc_backtrace_describe(int i, char* out, size_t size);
 
 extern const FcForeign fc_dl_foreign;
 extern const FcBuiltin fc_load_builtins[];
+int fc_dl_write_file(TVMFFIByteArray path, TVMFFIByteArray data);
 void fc_dl_note_callers(FcThreadMore* more, const char* caller);
 /* The C++ support library; NULL with an error when it cannot be loaded. */
 const FcCxx* fc_dl_cxx(void);

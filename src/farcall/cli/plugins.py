@@ -26,7 +26,7 @@ def command() -> None:
 @command.command("list")
 @setting("json")
 def list_(json_: bool) -> None:
-    """List backends, channels and launchers: their packages, versions, and whether they can be used.
+    """List backends, channels, launchers and kinds of modules: packages, versions, and whether they work.
 
     \b
     farcall plugins list
@@ -56,6 +56,7 @@ def _rows() -> Iterator[dict[str, Any]]:
         "backend": (names(), get),
         "channel": (scheme_names(), find_scheme),
         "launcher": (launcher_names(), load_launcher),
+        "module": (sorted(installed("module")), lambda name: installed("module")[name].load()),
     }
     for kind, (known, load) in loads.items():
         for name in known:

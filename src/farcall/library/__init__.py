@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from farcall.library._blob import Blob
+from farcall.library._kinds import module_kind
 from farcall.library._loading import inspect, load_module
 from farcall.library._manifest import ConstantsInfo, FunctionInfo, Manifest, ModelInfo, RegionInfo, TargetInfo
 
@@ -16,5 +17,6 @@ __all__ = [
     "TargetInfo",
     "inspect",
     "load_module",
+    "module_kind",
 ]
 __dir__ = __all__.copy

@@ -114,6 +114,11 @@ def is_frame(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
+def asks_runtime(feature: str) -> bool:
+    """Whether a feature is one of the runtime, which checked it, and not of a loader."""
+    return feature.startswith("farcall.")
+
+
 def _text(value: str) -> bytes:
     return struct.pack("<H", len(value)) + value.encode("ascii")
 

@@ -12,10 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from farcall._core import get_global_func, load_library, load_plain
+from farcall._core import get_global_func, load_library, load_module_from_bytes, load_plain
 from farcall.errors import ArtifactError, MissingFileError, UsageError
 from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
+from farcall.library._blob import Blob, is_frame
 from farcall.library._elf import Elf, Header, parse_header, parse_library
 from farcall.library._manifest import Manifest, may_have_manifest, read_manifest, read_member_manifest
 from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missing_features
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 
 def load_module(path: str | os.PathLike[str]) -> Module:
-    """Load an artifact, or a plain kernel library, into this process.
+    """Load an artifact, a plain kernel library, or a module that was saved, into this process.
 
     An artifact must be complete, of a format that this farcall reads, and built for this machine. Its
     functions get their Signatures. A plain library, which has no manifest, must be an ELF library for this
-    machine.
+    machine. Any other file goes to the loader of its extension (:func:`farcall.register_loader`), or of the
+    kind that its frame names (:func:`farcall.module_kind`).
 
     Args:
         path: the path of the file.
@@ -42,15 +44,17 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         UsageError: the file cannot be read.
         ArtifactError: the file cannot run here; the message gives the reason.
     """
-    try:
+    with _linking(path):
         if (module := load_plain(path)) is not None:
             return module
-    except OSError as error:
-        raise _refusal(path, error) from error
     if _has_own_loader(path):
-        return load_library(path)
+        with _named(path):
+            return load_library(path)
     with _open(path) as file:
         data = file.read()
+        if is_frame(data):
+            with _named(path):
+                return load_module_from_bytes(Blob.parse(data).kind, data)
         manifest = None
         if may_have_manifest(data):
             elf, manifest = examine(data, str(path))
@@ -187,15 +191,26 @@ def _load(path: Path, file: BinaryIO, private: bool) -> Module:
 
     A plain library is loaded by its own name, since it may look for others beside itself ($ORIGIN).
     """
-    with _own_name(path, file) if private else nullcontext(path.absolute()) as name:
+    with _own_name(path, file) if private else nullcontext(path.absolute()) as name, _linking(path):
+        return load_library(str(name), str(path))
+
+
+@contextmanager
+def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """The core knows a module by its kind only: its errors get the name of the file."""
+    try:
+        yield
+    except ArtifactError as error:
+        raise ArtifactError(f"{path}: {error}") from error.__cause__
+
+
+@contextmanager
+def _linking(path: str | os.PathLike[str]) -> Iterator[None]:
+    with _named(path):
         try:
-            return load_library(str(name), str(path))
+            yield
         except OSError as error:
-            raise _refusal(path, error) from error
-
-
-def _refusal(path: str | os.PathLike[str], error: OSError) -> ArtifactError:
-    return ArtifactError(f"{path}: the dynamic linker refuses it: {error}")
+            raise ArtifactError(f"the dynamic linker refuses it: {error}") from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from farcall.library._blob import Blob
 from farcall.library._kinds import module_kind
 from farcall.library._loading import inspect, load_module
 from farcall.library._manifest import ConstantsInfo, FunctionInfo, Manifest, ModelInfo, RegionInfo, TargetInfo
+from farcall.library._module_bin import embed_modules
 
 __all__ = [
     "Blob",
@@ -15,6 +16,7 @@ __all__ = [
     "ModelInfo",
     "RegionInfo",
     "TargetInfo",
+    "embed_modules",
     "inspect",
     "load_module",
     "module_kind",

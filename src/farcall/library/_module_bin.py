@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from farcall.errors import UsageError
-from farcall.library._blob import Blob
+from farcall.library._blob import ALIGNMENT, Blob
 
 SYMBOL = "__tvm_ffi__library_bin"
 LIBRARY = "_lib"  # the kind that stands for the library itself
@@ -44,6 +44,24 @@ def module_bin(modules: Sequence[Blob | tuple[str, bytes] | None], imports: Sequ
             body += _sized(module.frame(len(body) + 8) if isinstance(module, Blob) else module[1])
     body[:8] = struct.pack("<Q", len(body) - 8)
     return bytes(body)
+
+
+def embed_modules(modules: Sequence[Blob]) -> str:
+    """The C source of modules that a library embeds: compile it into the library.
+
+    Args:
+        modules: what the library imports, in this order. When the library is loaded, so are they.
+
+    Returns:
+        The definition of ``__tvm_ffi__library_bin``, with the data of each module aligned to 64 bytes.
+    """
+    children = list(range(1, len(modules) + 1))
+    data = module_bin([None, *modules], [children, *([] for _ in modules)])
+    rows = ",\n".join(",".join(map(str, data[at : at + 32])) for at in range(0, len(data), 32))
+    return (
+        f'__attribute__((aligned({ALIGNMENT}), visibility("default")))\n'
+        f"const unsigned char {SYMBOL}[{len(data)}] = {{\n{rows}}};\n"
+    )
 
 
 def _check(modules: Sequence[object], imports: Sequence[Sequence[int]]) -> None:

@@ -6,14 +6,11 @@ of 32 sums. Use it with ``backends=[HvxBackend(), "c"]`` and ``target="hexagon-l
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.base import RegionCode
 from farcall.backends.c_backend_kit import CBackendKit, RegionWriter
-from farcall.graph import Match, Region
+from farcall.graph import Match
 from farcall.graph.dims import dims
 
 # y[row][j] sums, over k, the four bytes of words[row][k] times those of vectors[k][j]. The macro's arguments
@@ -50,6 +47,7 @@ class HvxBackend(CBackendKit):
     """Takes MatMulInteger and ConvInteger with constant int8 weights, no zero points, and fixed sizes."""
 
     name = "hvx"
+    compile_flags = ("-mcpu=hexagonv67+hvx+hvxv67+hvx_length128b",)
 
     def check(self, node: ir.Node) -> str | None:
         if node.op_type not in ("MatMulInteger", "ConvInteger"):
@@ -63,9 +61,6 @@ class HvxBackend(CBackendKit):
         plain = plain and given.get_string("auto_pad", "NOTSET") == "NOTSET"
         rank = 2 if node.op_type == "MatMulInteger" else 4
         return None if len(dims(x)) == len(dims(w)) == rank and plain else "only matrices, and plain 2-d Conv"
-
-    def compile(self, region: Region) -> RegionCode:
-        return replace(super().compile(region), compile_flags=["-mcpu=hexagonv67+hvx+hvxv67+hvx_length128b"])
 
     def emit(self, match: Match, out: RegionWriter) -> None:
         out.file_scope(CODE)

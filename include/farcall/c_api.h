@@ -639,10 +639,19 @@ typedef struct FarcallRuntime {
   int (*module_create)(const struct FarcallModuleSpec* spec, TVMFFIObjectHandle* out);
   /* Checks the argument of a loader against what it reads. An ArtifactError names what differs. */
   int (*blob_read)(const struct FarcallModuleKind* kind, const TVMFFIAny* bytes, struct FarcallBlob* out);
+  /* Puts `place` and a colon before the message of this thread's error; a host's exception gets a line of traceback. */
+  void (*error_add_place)(const char* place);
 } FarcallRuntime;
 
 #define FARCALL_ABI_VERSION 1u
 #define FARCALL_RUNTIME_SYMBOL "__farcall_runtime"
+
+/*
+ * A library may export `int __farcall_start(void)`. farcall calls it when the library is loaded, its variables are
+ * filled, and the modules that it embeds are its imports; on -1, with an error, the library is not loaded. It may be
+ * called again for the same library.
+ */
+#define FARCALL_START_SYMBOL "__farcall_start"
 
 /*
  * A library may state the version of the layouts that it was built with, in a `const uint32_t` of this name, which
@@ -663,7 +672,8 @@ FARCALL_PIN(FarcallRuntime, trace_begin, FARCALL_AT(48, 28));
 FARCALL_PIN(FarcallRuntime, trace_end, FARCALL_AT(56, 32));
 FARCALL_PIN(FarcallRuntime, module_create, FARCALL_AT(64, 36));
 FARCALL_PIN(FarcallRuntime, blob_read, FARCALL_AT(72, 40));
-FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(80, 44));
+FARCALL_PIN(FarcallRuntime, error_add_place, FARCALL_AT(80, 44));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(88, 48));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that

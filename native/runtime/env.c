@@ -140,4 +140,5 @@ const FarcallRuntime fc_runtime = {
     .trace_end = fc_trace_region_end,
     .module_create = fc_module_create,
     .blob_read = fc_blob_read,
+    .error_add_place = fc_error_add_place,
 };

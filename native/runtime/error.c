@@ -150,6 +150,34 @@ void fc_error_drop(void) {
   if (error) fc_decref(error);
 }
 
+/* A host's exception stays the same object, so its place goes to its backtrace, as a line of the host's. */
+static void trace_place(TVMFFIObject* error, const char* place) {
+  char line[256];
+  int size = snprintf(line, sizeof line, "  File \"<%s>\", line 1, in call\n", place);
+  TVMFFIByteArray text = {line, size < (int)sizeof line ? (size_t)size : sizeof line - 1};
+  TVMFFIErrorGetCellPtr(error)->update_backtrace(error, &text, kTVMFFIBacktraceUpdateModeAppend);
+  fc_error_raise(error);
+}
+
+void fc_error_add_place(const char* place) {
+  TVMFFIObject* error = fc_error_take();
+  const TVMFFIErrorCell* cell = error ? TVMFFIErrorGetCellPtr(error) : NULL;
+  if (!error || fc_error_says_already_set(cell->kind) || error == &no_memory.header) {
+    if (error) fc_error_raise(error);
+  } else if (cell->extra_context) {
+    trace_place(error, place);
+  } else {
+    char text[1024];
+    snprintf(text, sizeof text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
+    if (cell->cause_chain) fc_incref(cell->cause_chain);
+    TVMFFIObject* named = fc_error_new(cell->kind, (TVMFFIByteArray){text, strlen(text)}, cell->backtrace,
+                                       cell->cause_chain, NULL);
+    fc_error_raise(named ? named : error);
+    if (named) fc_decref(error);
+  }
+  fc_foreign_error_mirror();
+}
+
 /* ---- the exported names ---- */
 
 void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result) { *result = fc_error_take(); }

@@ -39,13 +39,29 @@ static int set_context(void* library, FcSymbolFinder own, TVMFFIObject* module) 
   return 0;
 }
 
+/* An artifact makes the states of its regions, once it has its imports. */
+static int start(void* library, FcSymbolFinder own) {
+  int (*function)(void) = NULL;
+  void* symbol = own(library, FARCALL_START_SYMBOL);
+  memcpy(&function, &symbol, sizeof function);
+  return function ? function() : 0;
+}
+
 TVMFFIObject* fc_module_root(TVMFFIObject* module, FcSymbolFinder own, size_t (*size_of)(void*, const char*)) {
   const FcModuleObj* object = fc_module_of(module);
   const char* bin = own(object->library, "__tvm_ffi__library_bin");
   TVMFFIObject* root = NULL;
   bool good = !object->bound_here || set_context(object->library, own, module) == 0;
-  if (good && !bin) return module;
-  if (good) root = fc_module_from_bin(bin, size_of(object->library, bin), module);
+  if (good && bin) {
+    root = fc_module_from_bin(bin, size_of(object->library, bin), module);
+  } else if (good) {
+    fc_incref(module);
+    root = module;
+  }
+  if (root && start(object->library, own) != 0) {
+    fc_decref(root);
+    root = NULL;
+  }
   fc_decref(module);
   return root;
 }

@@ -134,6 +134,8 @@ FC_COLD void fc_error_no_memory(void);
 TVMFFIObject* fc_error_take(void);
 /* Discards the raised error, if any. */
 void fc_error_drop(void);
+/* Says where this thread's error happened: see FarcallRuntime. */
+void fc_error_add_place(const char* place);
 /* A new error object. Takes ownership of cause and extra_context (may be NULL), even on failure. NULL: no memory. */
 TVMFFIObject* fc_error_new(TVMFFIByteArray kind, TVMFFIByteArray message, TVMFFIByteArray backtrace,
                            TVMFFIObject* cause, TVMFFIObject* extra_context);

@@ -45,6 +45,7 @@ _LAZY = {
     "load_module": "farcall.library",
     "module_kind": "farcall.library",
     "Blob": "farcall.library",
+    "backend": "farcall.backends",
     "partition": "farcall.artifact",
     "Plan": "farcall.artifact",
     "FarcallError": "farcall.errors",
@@ -87,6 +88,7 @@ __all__ = [
     "TensorSpec",
     "UsageError",
     "__version__",
+    "backend",
     "benchmark",
     "connect",
     "connect_async",
@@ -130,6 +132,7 @@ if TYPE_CHECKING:
     from farcall._progress import Progress
     from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, partition
+    from farcall.backends import backend
     from farcall.errors import FarcallError, RemoteError, UsageError
     from farcall.ffi import (
         Device,

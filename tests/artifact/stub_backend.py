@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from farcall.artifact._plan import Plan
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region, cut, load_model
 from farcall.graph.dims import dims, product
+from farcall.toolchain import Target
 
 HEAD = """#include <farcall/c_api.h>
 static int64_t count(const TVMFFIAny* any) {
@@ -35,7 +37,7 @@ class Stub(Backend):
     def check(self, node: ir.Node) -> str | None:
         return None if node.op_type in self.ops else f"only {', '.join(self.ops)}"
 
-    def compile(self, region: Region) -> RegionCode:
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         """Each value inside the region gets a separate part of the workspace."""
         arguments = [*region.inputs, *region.outputs]
         text = {value: f"DATA({i})" for i, value in enumerate(arguments)}

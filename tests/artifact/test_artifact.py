@@ -6,8 +6,9 @@ import importlib.util
 import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -241,8 +242,8 @@ class Broken(Stub):
         super().__init__()
         self._changes = changes
 
-    def compile(self, region: Region) -> RegionCode:
-        code = super().compile(region)
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+        code = super().compile(region, target, options)
         values = {
             "sources": code.sources,
             "constants": code.constants,
@@ -278,7 +279,7 @@ def hidden(code: RegionCode) -> dict[str, str]:
         ({"workspace": -5}, "workspace: expected a number of bytes, 0 or more, or a dim, got -5"),
         ({"workspace": sympy.Integer(-5)}, "workspace: expected .*, got -5"),
         ({"workspace": "64"}, "workspace: expected .*, got '64'"),
-        ({"sources": {}}, "sources: expected file names with their C text, got {}"),
+        ({"sources": {}}, r"expected sources .* or objects, got none"),
         ({"sources": {"stub_0.c": b"int x;"}}, "source file 'stub_0.c': expected C as text, got bytes"),
         ({"symbols": "n"}, "symbols: expected a list of texts, got 'n'"),
         ({"compile_flags": "-O2"}, "compile_flags: expected a list of texts, got '-O2'"),
@@ -314,7 +315,7 @@ class Raising(Stub):
         super().__init__()
         self._act = act
 
-    def compile(self, region: Region) -> RegionCode:
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         return self._act()  # type: ignore[return-value]
 
 
@@ -327,7 +328,7 @@ def test_an_error_in_a_backend_s_compile_has_its_name_the_region_and_the_nodes()
     ) as caught:
         plan(proto, Raising(lambda: {}[1])).build()
     assert isinstance(caught.value.__cause__, KeyError)
-    with pytest.raises(BackendError, match=rf"{where}: its compile\(\) gave NoneType; expected a RegionCode"):
+    with pytest.raises(BackendError, match=rf"{where}: expected a RegionCode .*, got NoneType"):
         plan(proto, Raising(lambda: None)).build()
 
 
@@ -400,7 +401,7 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     shapes = [{}, {"x": [2, 3]}, {"x": ["n", 3], "y": ["n", 3]}][inputs]
     nodes = [[("Neg", "w", "z")], [("Neg", "x", "z")], [("Neg", "x", "a"), ("Add", "a y", "z")]][inputs]
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
-    codes = {r.name: made.backends[r.backend].compile(r) for r in made.regions}
+    codes = {r.name: made.backends[r.backend].compile(r, Target.host(), {}) for r in made.regions}
     texts = {"main": main_source(made.partition, codes, {}), "entry": support_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
     compile_sources(
@@ -412,7 +413,7 @@ def test_little_is_exported(tmp_path: Path) -> None:
     path = small().build().save(tmp_path / "m.so")
     elf = Elf(path.read_bytes())
     exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
-    ours = {"__farcall_runtime", "__farcall_unloads"}
+    ours = {"__farcall_runtime", "__farcall_start", "__farcall_unloads"}
     assert exported == {"__tvm_ffi_main", "__tvm_ffi_stub_0", *ours}
     check_machine(elf.header, inspect(path), elf.what)
 

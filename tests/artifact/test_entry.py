@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,7 @@ from farcall.backends._ctext import c_string
 from farcall.backends.base import RegionCode
 from farcall.errors import ModelError
 from farcall.graph import Region
+from farcall.toolchain import Target
 
 from .stub_backend import Stub, model, plan
 
@@ -192,8 +193,8 @@ def test_absurd_sizes_are_errors(main_of: MainOf) -> None:
 class Failing(Stub):
     """Raises where the first element is negative."""
 
-    def compile(self, region: Region) -> RegionCode:
-        code = super().compile(region)
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+        code = super().compile(region, target, options)
         ((name, text),) = code.sources.items()
         check = (
             '  if (DATA(0)[0] < 0) { TVMFFIErrorSetRaisedFromCStr("IndexError", "negative"); return -1; }\n'

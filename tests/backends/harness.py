@@ -126,7 +126,7 @@ def compile_regions(
 ) -> list[Compiled]:
     """Compile regions, which must have different names, into one library and load it."""
     backend = backend or CBackend()
-    compiled = [Compiled(region, backend.compile(region)) for region in regions]
+    compiled = [Compiled(region, backend.compile(region, Target.host(), {})) for region in regions]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files: list[str] = []

@@ -21,7 +21,7 @@ from farcall.errors import BackendError
 from farcall.graph import Match
 from farcall.graph.dims import ceildiv, evaluate, maximum, minimum, product, symbol
 from farcall.library import load_module
-from farcall.toolchain import Source, compile_shared
+from farcall.toolchain import Source, Target, compile_shared
 
 from .harness import CC, compile_regions, whole_region
 from .npu import Npu
@@ -50,10 +50,10 @@ def test_a_backend_of_its_own() -> None:
 
 
 def test_the_kit_s_code_can_be_a_library_of_its_own(tmp_path: Path) -> None:
-    code = Npu().compile(whole_region(conv_net(), Npu(), name="npu_0"))
+    code = Npu().compile(whole_region(conv_net(), Npu(), name="npu_0"), Target.host(), {})
     sources = [Source(name, text) for name, text in code.sources.items()]
     compile_shared(sources, tmp_path / "kernels.so")
-    with pytest.raises(TypeError, match="region `npu_0`: expected 6 arguments, tensors first"):
+    with pytest.raises(TypeError, match="expected 6 arguments, tensors first"):
         load_module(tmp_path / "kernels.so")["npu_0"]()
 
 
@@ -68,7 +68,7 @@ def test_an_error_in_emit_names_the_region_and_the_node() -> None:
         BackendError,
         match=r"backend `npu`, region `npu_0`, node `Relu_1` \(Relu\): its emit\(\) raised IndexError",
     ) as caught:
-        Careless().compile(region)
+        Careless().compile(region, Target.host(), {})
     assert isinstance(caught.value.__cause__, IndexError)
 
 

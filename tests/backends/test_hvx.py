@@ -17,6 +17,7 @@ from farcall.backends._ctext import c_array
 from farcall.backends.base import RegionCode
 from farcall.graph import Region
 from farcall.graph.dims import dims, evaluate
+from farcall.toolchain import Target
 
 from .cases import Case
 from .harness import ROOT, _constants, whole_region
@@ -105,7 +106,9 @@ def test_products_are_exact_under_emulation(tmp_path: Path) -> None:
     run = emulator()
     backend = hvx.HvxBackend()
     found = [whole_region(case.model(), backend, f"hvx_{i}") for i, case in enumerate(CASES)]
-    regions = [(r, backend.compile(r), c.feeds()[0]) for r, c in zip(found, CASES, strict=True)]
+    regions = [
+        (r, backend.compile(r, Target.host(), {}), c.feeds()[0]) for r, c in zip(found, CASES, strict=True)
+    ]
     things = []
     for region, code, _ in regions:
         (text,) = code.sources.values()
@@ -124,7 +127,9 @@ def test_products_are_exact_under_emulation(tmp_path: Path) -> None:
 
 
 def test_the_compiler_writes_vector_multiplications(tmp_path: Path) -> None:
-    code = hvx.HvxBackend().compile(whole_region(matmul(2, 64, 64).model(), hvx.HvxBackend(), "hvx_0"))
+    code = hvx.HvxBackend().compile(
+        whole_region(matmul(2, 64, 64).model(), hvx.HvxBackend(), "hvx_0"), Target.host(), {}
+    )
     (text,) = code.sources.values()
     (tmp_path / "region.c").write_text(text)
     subprocess.run([*compiler(), *code.compile_flags, "-S", "region.c"], cwd=tmp_path, check=True)

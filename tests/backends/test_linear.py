@@ -48,7 +48,9 @@ def test_matmul() -> None:
 def test_products_of_known_sizes_compile_without_warnings(rows: int) -> None:
     """31 and 32 rows leave none for a band of four: gcc found an overflow in that loop, which never runs."""
     code = CBackend().compile(
-        whole_region(Case("MatMul", [normal(rows, 128), normal(128, 729)]).model(), name=f"c_{rows}")
+        whole_region(Case("MatMul", [normal(rows, 128), normal(128, 729)]).model(), name=f"c_{rows}"),
+        Target.host(),
+        {},
     )
     flags = ("-Wall", "-Wextra", "-Werror", *code.compile_flags)
     target = Target.host()

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import msgspec
 
 from farcall import __version__
-from farcall._blame import blame
 from farcall._logs import Log
-from farcall._progress import Phase, Report
+from farcall._progress import Report
 from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
-from farcall.artifact._region_code import check_code
-from farcall.artifact._region_entry import RegionEntry, region_function
+from farcall.artifact._generate import generate
+from farcall.artifact._modules import embedded, module_infos
+from farcall.artifact._objects import Objects, renamings
+from farcall.artifact._region_entry import RegionEntry
+from farcall.artifact._states import constant_names
+from farcall.backends.base import RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
@@ -52,13 +55,12 @@ from farcall.toolchain._room import room_to
 
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
-    from farcall.backends.base import Backend, RegionCode
+    from farcall.backends.base import Code
     from farcall.graph import Region
 
 Link: TypeAlias = Literal["shared", "static"]
 
 _OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c")
-_LISTED = 5  # nodes that an error names
 _PREFIX = "__tvm_ffi_"
 
 
@@ -93,11 +95,9 @@ def build(
 
 
 def _build(plan: Plan, target: Target, static: str | None, progress: Report | None) -> Artifact:
+    codes = generate(plan, target, progress)
     compiler = find_compiler(target)
-    codes = _generate_all(plan, progress)
-    constants = Constants(target.big_endian)
-    for name, code in codes.items():
-        constants.add_region(name, code.constants)
+    constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
     sources = _sources(plan.regions, codes)
     sources.append(
@@ -108,23 +108,28 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
 
     table = _contents(static, manifest) if static else None
     if table:
+        _refuse_in_static(plan.regions, codes)
         sources.append(table_source(table))
 
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         folder = Path(name)
         objects = compile_sources(compiler, target, sources, progress)
+        given = Objects(folder, target)
+        for region in plan.regions:
+            objects += given.add(region, codes[region.name])
         flags = _check_objects(plan.regions, codes, objects)
         constants.write(folder / "constants.bin")
         (folder / "manifest.json").write_bytes(encode(manifest))
-        data = data_assembly(constants, in_memory=table is not None)
+        modules = embedded(plan.regions, codes, plan.backends)
+        (folder / "modules.bin").write_bytes(modules)
+        data = data_assembly(constants, modules=len(modules), in_memory=table is not None)
         objects.append(assemble(compiler, target, data, folder, "farcall_data"))
         library = folder / "library"
         if table:
-            _refuse_flags(plan.regions, codes)
             library.write_bytes(static_library(table.name, objects, target))
             artifact = Artifact.temporary(f"{table.name}.a", manifest, header(table))
         else:
-            link_shared(compiler, target, objects, library, flags, progress)
+            link_shared(compiler, target, objects, library, [*map(str, given.libraries), *flags], progress)
             _check_library(library, plan.regions, target, compiler)
             _seal(library)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
@@ -145,35 +150,25 @@ def _contents(name: str, manifest: Manifest) -> Contents:
     )
 
 
-def _generate_all(plan: Plan, progress: Report | None) -> dict[str, RegionCode]:
-    """The code of each region, by the region's name."""
-    regions = plan.regions
-    phase = Phase(progress, "generate", len(regions), "regions", "generating code")
-    codes = {}
+def _constants(regions: Iterable[Region], codes: Mapping[str, Code], target: Target) -> Constants:
+    constants = Constants(target.big_endian)
     for region in regions:
-        codes[region.name] = _generate(plan.backends[region.backend], region)
-        phase.step(f"{len(codes)} of {len(regions)} regions")
-    return codes
+        code = codes[region.name]
+        named = code.constants
+        if isinstance(code, RegionModule):
+            named = dict(zip(constant_names(region, code), code.constants.values(), strict=True))
+        constants.add_region(region.name, named)
+    return constants
 
 
-def _generate(backend: Backend, region: Region) -> RegionCode:
-    where = f"backend `{backend.name}`, region `{region.name}`"
-    with blame(lambda: f"{where}, nodes {_names(region)}: its compile()"):
-        code = backend.compile(region)
-    check_code(code, where)
-    return code
-
-
-def _names(region: Region) -> str:
-    nodes = ", ".join(f"`{node.name}` ({node.op_type})" for node in region.nodes[:_LISTED])
-    return nodes + (f" and {len(region.nodes) - _LISTED:,} more" if len(region.nodes) > _LISTED else "")
-
-
-def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list[Source]:
+def _sources(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[Source]:
     owners: dict[str, Region] = {}
     sources = []
     for region in regions:
         code = codes[region.name]
+        if isinstance(code, RegionModule):
+            continue
+        renamed = [f"-D{_PREFIX}{name}={new}" for name, new in renamings(region, code).items()]
         for name, text in code.sources.items():
             if name in owners or name in _OWN:
                 other = owners[name].name if name in owners else "main"
@@ -182,38 +177,50 @@ def _sources(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> list
                     f"file {name!r}; put the region's name into it"
                 )
             owners[name] = region
-            renamed = f"-D{_PREFIX}{region.name}={region_function(region)}"
-            sources.append(Source(name, text, (*code.compile_flags, renamed)))
+            sources.append(Source(name, text, (*code.compile_flags, *renamed)))
     return sources
 
 
 def _check_objects(
-    regions: Iterable[Region], codes: Mapping[str, RegionCode], objects: Iterable[Path]
+    regions: Iterable[Region], codes: Mapping[str, Code], objects: Iterable[Path]
 ) -> list[str]:
-    """Check that the objects define each region's function, and return the flags to link with."""
+    """Check that the objects define the functions of each region, and return the flags to link with."""
     symbols = {symbol for path in objects for symbol in Elf(path.read_bytes(), path.name).object_symbols()}
     defined = {symbol.name for symbol in symbols if symbol.defined}
+    flags: dict[str, None] = {}
     for region in regions:
-        if region_function(region) not in defined:
-            near = sorted(name for name in defined if region.name in name)
-            others = " but " + ", ".join(near) if near else ""
-            raise BackendError(
-                f"backend `{region.backend}`: its code for region `{region.name}` does not define "
-                f"`{_PREFIX}{region.name}`{others}; begin the function with FARCALL_KERNEL({region.name})"
-            )
-    flags = dict.fromkeys(flag for code in codes.values() for flag in code.link_flags)
+        code = codes[region.name]
+        if isinstance(code, RegionModule):
+            continue
+        flags.update(dict.fromkeys(code.link_flags))
+        for name, new in renamings(region, code).items():
+            if new not in defined:
+                raise _missing(region, name, defined)
     if any(symbol.name.startswith("TVMFFI") and not symbol.defined and not symbol.weak for symbol in symbols):
         flags["-Wl,-z,undefs"] = None  # the runtime that loads the library supplies them
     return list(flags)
 
 
-def _refuse_flags(regions: Iterable[Region], codes: Mapping[str, RegionCode]) -> None:
+def _missing(region: Region, name: str, defined: Iterable[str]) -> BackendError:
+    near = sorted(name for name in defined if region.name in name)
+    others = " but " + ", ".join(near) if near else ""
+    return BackendError(
+        f"backend `{region.backend}`: its code for region `{region.name}` does not define "
+        f"`{_PREFIX}{name}`{others}; begin the function with FARCALL_KERNEL({name})"
+    )
+
+
+def _refuse_in_static(regions: Iterable[Region], codes: Mapping[str, Code]) -> None:
     for region in regions:
-        if flags := [flag for flag in codes[region.name].link_flags if flag != "-lm"]:
+        code, where = codes[region.name], f"backend `{region.backend}`: the code of region `{region.name}`"
+        cure = 'take another backend for it, or build with link="shared"'
+        if isinstance(code, RegionModule):
             raise BackendError(
-                f"backend `{region.backend}`: the code of region `{region.name}` is linked with "
-                f"{' '.join(flags)}, which a static library cannot hold; take another backend for it, or "
-                'build with link="shared"'
+                f"{where} is a module of kind `{code.kind}`, which a static library cannot load; {cure}"
+            )
+        if flags := [flag for flag in code.link_flags if flag != "-lm"]:
+            raise BackendError(
+                f"{where} is linked with {' '.join(flags)}, which a static library cannot hold; {cure}"
             )
 
 
@@ -254,7 +261,7 @@ def _manifest(
     target: Target,
     compiler: Compiler,
     constants: Constants,
-    codes: Mapping[str, RegionCode],
+    codes: Mapping[str, Code],
 ) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
     return Manifest(
@@ -273,6 +280,7 @@ def _manifest(
             )
             for region in plan.regions
         ),
+        modules=module_infos(plan.regions, codes),
         constants=ConstantsInfo(*constants.totals()),
         model=plan.model,
         versions={

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from farcall.graph import Partition
 
 ALIGNMENT = 64  # bytes; backends may rely on it
+LIBRARY_BIN = "__tvm_ffi__library_bin"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -93,10 +94,13 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def data_assembly(constants: Constants, *, in_memory: bool = False) -> str:
-    """The assembly source that includes ``constants.bin`` and ``manifest.json``.
+def data_assembly(constants: Constants, *, modules: int = 0, in_memory: bool = False) -> str:
+    """The assembly source that includes ``constants.bin``, ``manifest.json`` and ``modules.bin``.
 
-    ``in_memory``: a program finds the manifest and the digest in its memory, by symbols.
+    Args:
+        constants: what ``constants.bin`` holds.
+        modules: the size of ``modules.bin``, the modules that the library embeds; 0: there is none.
+        in_memory: a program finds the manifest and the digest in its memory, by symbols.
 
     It says ``%progbits``, because ``@`` starts a comment in the assembly of some machines.
     """
@@ -107,6 +111,15 @@ def data_assembly(constants: Constants, *, in_memory: bool = False) -> str:
             lines += _label(name)
         if size:
             lines.append(f'.incbin "constants.bin",{offset},{size}')
+    if modules:
+        lines += [
+            f".balign {ALIGNMENT}",
+            f".globl {LIBRARY_BIN}",
+            f".type {LIBRARY_BIN}, %object",
+            f".size {LIBRARY_BIN}, {modules}",
+            f"{LIBRARY_BIN}:",
+            '.incbin "modules.bin"',
+        ]
     flags = "a" if in_memory else ""
     lines += [
         f'.section {MANIFEST_SECTION},"{flags}",%progbits',

@@ -16,24 +16,21 @@ import onnx_ir as ir
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims
 from farcall.artifact._memory import Buffer, plan_slots
-from farcall.artifact._region_entry import RegionEntry, region_function
+from farcall.artifact._region_entry import RegionEntry
+from farcall.artifact._states import declarations, has_state, place, region_function
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol
 
 if TYPE_CHECKING:
-    from farcall.backends.base import RegionCode
+    from farcall.backends.base import Code
     from farcall.graph import Partition
 
 Dims = tuple[Dim, ...]
 
-_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_region.c")
-_KERNEL = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
-_HIDDEN = '__attribute__((visibility("hidden")))'
+_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_state.c", "entry_region.c")
 
 
-def main_source(
-    partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
-) -> str:
+def main_source(partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]) -> str:
     """The C source of the entry, and of the entries of the regions.
 
     Args:
@@ -45,9 +42,8 @@ def main_source(
         ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
     """
     regions = [RegionEntry(r, codes[r.name], partition.constraints).text() for r in partition.regions]
-    functions = [f"{_HIDDEN} int {region_function(region)}({_KERNEL});" for region in partition.regions]
     main = _Driver(partition, codes, constants).text()
-    return "\n".join([_support("entry.h"), *functions, main, *regions])
+    return "\n".join([_support("entry.h"), declarations(partition.regions, codes), main, *regions])
 
 
 def support_source() -> str:
@@ -96,7 +92,7 @@ class _Shapes:
 
 class _Driver:
     def __init__(
-        self, partition: Partition, codes: Mapping[str, RegionCode], constants: Mapping[ir.Value, str]
+        self, partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]
     ) -> None:
         graph = partition.model.graph
         self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
@@ -202,14 +198,20 @@ class _Driver:
         for name in code.symbols:
             size = self.size(symbol(name))
             values.append(f"{{.type_index = kTVMFFIInt, .v_int64 = {size}}}")
-        lines = [
+        state = f"state_{region.name}" if has_state(code) else None
+        own = f"{state}.self" if state else "NULL"
+        own = f"{state}.self" if state else "NULL"
+        lines = [f"if (!fc_ready(&{state})) return -1;"] if state else []
+        lines += [
             f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
             f"const TVMFFIAny args[] = {{\n    {_rows(values)}\n  }};",
             "TVMFFIAny none = {.type_index = kTVMFFINone};",
             "const int64_t began = fc_trace_begin();",
-            f"const int status = {region_function(region)}(NULL, args, {len(values)}, &none);",
+            f"const int status = {region_function(region, code)}({own}, args, {len(values)}, &none);",
             f'fc_trace_end("{region.name}", args, {len(region.inputs) + len(region.outputs)}, began);',
-            "return status;",
+            f"if (__builtin_expect(status != 0, 0)) return farcall_region_failed({place(region)});",
+            *(["fc_release(&none);"] if state else []),
+            "return 0;",
         ]
         return _function(f"static int call_{region.name}(struct frame* f)", lines)
 

@@ -1,4 +1,4 @@
-"""Checks the RegionCode that a backend returns against the contract, before it is compiled."""
+"""Checks the code that a backend returns against the contract, before it is compiled."""
 
 from __future__ import annotations
 
@@ -8,43 +8,69 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sympy
 
-from farcall.backends.base import RegionCode
+from farcall.backends.base import Code, RegionCode, RegionModule
 from farcall.errors import BackendError
 
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
+_SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
+_OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.[oa]")
+_KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
 
 
-def check_code(code: object, where: str) -> None:
-    """Refuse a value that is not a valid RegionCode.
+def check_code(code: object, where: str) -> Code:
+    """Refuse a value that is not the code of a region.
 
     Args:
-        code: The return value of a backend's ``compile``.
-        where: The backend and the region, for messages.
+        code: what a method of a backend returned.
+        where: the backend and the region, for messages.
 
     Raises:
-        BackendError: The message names the field that is wrong and the value that it expects.
+        BackendError: the message names the field that is wrong and the value that it expects.
     """
-    if not isinstance(code, RegionCode):
-        raise BackendError(f"{where}: its compile() gave {type(code).__name__}; expected a RegionCode")
-    _check_sources(code.sources, where)
+    if isinstance(code, RegionCode):
+        _check_files(code, where)
+        _check_texts(code.compile_flags, f"{where}: compile_flags")
+        _check_texts(code.link_flags, f"{where}: link_flags")
+    elif isinstance(code, RegionModule):
+        _check_module(code, where)
+    else:
+        raise BackendError(f"{where}: expected a RegionCode or a RegionModule, got {type(code).__name__}")
     _check_constants(code.constants, where)
     _check_workspace(code.workspace, where)
-    for name in ("symbols", "compile_flags", "link_flags"):
-        _check_texts(getattr(code, name), f"{where}: {name}")
+    _check_texts(code.symbols, f"{where}: symbols")
+    return code
 
 
-def _check_sources(sources: object, where: str) -> None:
-    if not isinstance(sources, Mapping) or not sources:
-        raise BackendError(f"{where}: sources: expected file names with their C text, got {sources!r}")
-    for name, text in sources.items():
-        if not (isinstance(name, str) and _FILE_NAME.fullmatch(name)):
-            raise BackendError(
-                f"{where}: source file name {name!r}: expected letters, digits, _ . and -, ending in .c"
-            )
-        if not isinstance(text, str):
-            raise BackendError(
-                f"{where}: source file {name!r}: expected C as text, got {type(text).__name__}"
-            )
+def _check_files(code: RegionCode, where: str) -> None:
+    for kind, files, pattern, content, ending in (
+        ("source", code.sources, _SOURCE, str, "ending in .c"),
+        ("object", code.objects, _OBJECT, bytes, "ending in .o or .a"),
+    ):
+        if not isinstance(files, Mapping):
+            raise BackendError(f"{where}: {kind}s: expected file names with their contents, got {files!r}")
+        for name, data in files.items():
+            if not (isinstance(name, str) and pattern.fullmatch(name)):
+                raise BackendError(
+                    f"{where}: {kind} file name {name!r}: expected letters, digits, _ . and -, {ending}"
+                )
+            if not isinstance(data, content):
+                wanted = "C as text" if content is str else "bytes"
+                raise BackendError(
+                    f"{where}: {kind} file {name!r}: expected {wanted}, got {type(data).__name__}"
+                )
+    if not code.sources and not code.objects:
+        raise BackendError(f"{where}: expected sources (names with C text) or objects, got none")
+
+
+def _check_module(code: RegionModule, where: str) -> None:
+    if not (isinstance(code.kind, str) and _KIND.fullmatch(code.kind)):
+        raise BackendError(f"{where}: kind: expected letters, digits, _ and ., got {code.kind!r}")
+    if type(code.version) is not int or not 0 <= code.version < 1 << 32:
+        raise BackendError(f"{where}: version: expected a number from 0 to 2**32 - 1, got {code.version!r}")
+    if not isinstance(code.data, bytes):
+        raise BackendError(f"{where}: data: expected bytes, got {type(code.data).__name__}")
+    if not (isinstance(code.function, str) and re.fullmatch(r"[\w.]{0,200}", code.function, re.ASCII)):
+        raise BackendError(f"{where}: function: expected letters, digits, _ and ., got {code.function!r}")
+    _check_texts(code.features, f"{where}: features")
 
 
 def _check_constants(constants: object, where: str) -> None:

@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING
 from farcall.abi import Signature
 from farcall.artifact._checked import integer
 from farcall.artifact._entry_parameters import Parameters, negative_dims, spec_of, tensor_table
+from farcall.artifact._states import has_state, place, region_function
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, symbol
 
 if TYPE_CHECKING:
-    from farcall.backends.base import RegionCode
-
-
-def region_function(region: Region) -> str:
-    """The name in an artifact of the function that a backend generated for a region."""
-    return f"farcall_region_{region.name}"
+    from farcall.backends.base import Code
 
 
 class RegionEntry:
@@ -34,7 +30,7 @@ class RegionEntry:
         constraints: pairs of dims that must be equal in the model.
     """
 
-    def __init__(self, region: Region, code: RegionCode, constraints: Sequence[tuple[Dim, Dim]]) -> None:
+    def __init__(self, region: Region, code: Code, constraints: Sequence[tuple[Dim, Dim]]) -> None:
         self._region, self._code = region, code
         shapes = [dim for value in region.outputs for dim in dims(value)]
         needed = [*shapes, code.workspace, *map(symbol, code.symbols)]
@@ -70,7 +66,9 @@ class RegionEntry:
             f".num_wanted = {len(self._code.symbols)}",
             f".workspace = {integer(workspace)}",
             f".derive = {f'{name}_derive' if derive else 'NULL'}",
-            f".function = {region_function(self._region)}",
+            f".function = {region_function(self._region, self._code)}",
+            f".place = {place(self._region)}",
+            f".state = {f'&state_{name}' if has_state(self._code) else 'NULL'}",
         ]
         table = "".join(f"  {field},\n" for field in fields)
         return (

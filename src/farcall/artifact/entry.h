@@ -66,6 +66,23 @@ struct fc_scalar {
 
 typedef int fc_kernel(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
 
+/* What a region keeps between calls: what its own code made (RegionCode.state), or the function of a module
+ * (RegionModule), which `lookup` finds among the library's imports. */
+struct fc_state {
+  const char* place; /* "region `npu_0` of backend `npu`" */
+  fc_kernel* init; /* of its own code; NULL for a module */
+  fc_kernel* destroy;
+  const char* kind; /* of a module */
+  const char* function;
+  const DLTensor* constants; /* that the function `__init_<function>` of the module takes */
+  int32_t num_constants;
+  int (*lookup)(const char* name, TVMFFIObjectHandle* out);
+  void* self; /* written before `ready` */
+  _Atomic bool ready;
+};
+/* All states of the library, the last one followed by NULL. The generated text defines them. */
+extern struct fc_state* const farcall_states[];
+
 struct fc_region {
   const struct fc_function* about; /* the parameters are tensors, then sizes */
   int32_t num_inputs;       /* how many of them are tensors */
@@ -78,6 +95,8 @@ struct fc_region {
   int64_t workspace;                                   /* bytes; not 0 where `derive` computes them */
   int (*derive)(int64_t* symbols, int64_t* workspace); /* computes and checks sizes; NULL where there are none */
   fc_kernel* function;
+  struct fc_state* state; /* NULL where there is none */
+  const char* place; /* "region `npu_0` of backend `npu`" */
 };
 
 struct fc_block;
@@ -92,6 +111,8 @@ FC_COLD bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* wan
 FC_COLD int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIAny* args, int64_t* symbols);
 FC_COLD int farcall_refuse_count(const struct fc_function* about, int32_t got);
 FC_COLD int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols);
+/* Names the region, "region `npu_0` of backend `npu`", in the error that it raised. Returns -1. */
+FC_COLD int farcall_region_failed(const char* place);
 /* A row-major copy of a tensor, in new memory; NULL: raised. */
 FC_COLD void* farcall_pack(const struct fc_function* about, const DLTensor* tensor, const char* data, int64_t item);
 /* Frees `old`, and returns a block of that size; NULL: raised. */
@@ -101,9 +122,21 @@ FC_COLD int farcall_new_tensor(const struct fc_function* about, const DLTensor* 
                                TVMFFIObjectHandle* out);
 /* Makes one Array of `items`, and takes ownership of them, even on failure (returns -1, raised). */
 int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t count, TVMFFIAny* result);
+/* A Tensor that is a view of `like`'s elements, which live as long as the library. */
+FC_COLD int farcall_view(const DLTensor* like, TVMFFIObjectHandle* out);
+/* Makes a region's state, unless it is there. */
+FC_COLD int farcall_make_state(struct fc_state* state);
 /* The entry of a region. */
 FC_COLD int farcall_call_region(const struct fc_region* region, const TVMFFIAny* args, int32_t num_args,
                                 TVMFFIAny* result);
+
+/* --------------------------------------------------------------------------------------------- states ---- */
+
+/* The loader has made the states (see entry_state.c), if it is farcall's; otherwise the first call does. */
+FC_INLINE bool fc_ready(struct fc_state* state) {
+  return __builtin_expect(atomic_load_explicit(&state->ready, memory_order_acquire), 1) ||
+         farcall_make_state(state) == 0;
+}
 
 /* ------------------------------------------------------------------------------------------- arguments ---- */
 

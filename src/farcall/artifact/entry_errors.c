@@ -2,9 +2,6 @@
 
 FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 
-/* With a runtime, the entries make no object with a deleter of their own: the library may be unloaded after its calls. */
-FARCALL_VISIBLE const char __farcall_unloads = 1;
-
 /* Marks an artifact, so that the loader notices when its manifest was stripped: farcall/library/_manifest.py. */
 __attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
 
@@ -28,6 +25,33 @@ FC_COLD static int fc_raise(const char* kind, const struct fc_text* text) {
     __farcall_runtime->error_set_raised_from_cstr(kind, text->data);
   } else if (TVMFFIErrorSetRaisedFromCStr) {
     TVMFFIErrorSetRaisedFromCStr(kind, text->data);
+  }
+  return -1;
+}
+
+#pragma weak TVMFFIErrorMoveFromRaised
+
+/* Another runtime has no such function, and gets an error with the same kind and a longer message. */
+FC_COLD static void fc_name_error(const char* place) {
+  TVMFFIObjectHandle error = NULL;
+  struct fc_text text = {.size = 0};
+  char kind[64];
+  if (!TVMFFIErrorMoveFromRaised || !TVMFFIErrorSetRaisedFromCStr) return;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (!error) return;
+  const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
+  snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
+  fc_put(&text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
+  TVMFFIErrorSetRaisedFromCStr(kind, text.data);
+  if (TVMFFIObjectDecRef) (void)TVMFFIObjectDecRef(error);
+}
+
+int farcall_region_failed(const char* place) {
+  const struct FarcallRuntime* runtime = __farcall_runtime;
+  if (!runtime) {
+    fc_name_error(place);
+  } else if (runtime->struct_size >= offsetof(struct FarcallRuntime, error_add_place) + sizeof(void*)) {
+    runtime->error_add_place(place);
   }
   return -1;
 }

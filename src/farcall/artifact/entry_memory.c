@@ -67,24 +67,34 @@ static void fc_free_object(void* self, int flags) {
   if (flags & kTVMFFIObjectDeleterFlagBitMaskWeak) free(self);
 }
 
-int farcall_new_tensor(const struct fc_function* about, const DLTensor* like, size_t bytes, TVMFFIObjectHandle* out) {
+/* Makes a Tensor of the shape of `like`, with the elements at `data`; NULL: `bytes` of them behind the object. */
+static struct fc_own_tensor* fc_make_tensor(const DLTensor* like, void* data, size_t bytes) {
   size_t ndim = (size_t)like->ndim;
   size_t head = sizeof(struct fc_own_tensor) + 2 * ndim * sizeof(int64_t);
   head = (head + FC_ALIGNMENT - 1) & ~(size_t)(FC_ALIGNMENT - 1);
   struct fc_own_tensor* made = bytes > (size_t)PTRDIFF_MAX - head ? NULL : fc_allocate(head + bytes);
-  if (!made) return fc_no_memory(about, "a result", bytes);
+  if (!made) return NULL;
   made->head = (TVMFFIObject){
       .combined_ref_count = (UINT64_C(1) << 32) | 1, .type_index = kTVMFFITensor, .deleter = fc_free_object};
   made->tensor = *like;
-  made->tensor.data = (char*)made + head;
+  made->tensor.data = data ? data : (char*)made + head;
   if (ndim) {
     memcpy(made->dims, like->shape, ndim * sizeof(int64_t));
     memcpy(made->dims + ndim, like->strides, ndim * sizeof(int64_t));
   }
   made->tensor.shape = made->dims;
   made->tensor.strides = made->dims + ndim;
-  *out = made;
-  return 0;
+  return made;
+}
+
+int farcall_new_tensor(const struct fc_function* about, const DLTensor* like, size_t bytes, TVMFFIObjectHandle* out) {
+  *out = fc_make_tensor(like, NULL, bytes);
+  return *out ? 0 : fc_no_memory(about, "a result", bytes);
+}
+
+int farcall_view(const DLTensor* like, TVMFFIObjectHandle* out) {
+  *out = fc_make_tensor(like, like->data, 0);
+  return *out ? 0 : -1;
 }
 
 /* An Array that this library implements: for a runtime other than farcall. */

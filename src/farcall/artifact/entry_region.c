@@ -65,7 +65,12 @@ static int fc_run_region(const struct fc_region* r, DLTensor* tensors, const int
   for (int32_t k = 0; k < r->num_wanted; ++k) {
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = symbols[r->wanted[k]]};
   }
-  int status = r->function(NULL, args, count, &none);
+  int status = r->function(r->state ? r->state->self : NULL, args, count, &none);
+  if (status == 0) {
+    fc_release(&none);
+  } else {
+    (void)farcall_region_failed(r->place);
+  }
   if (block) fc_give_block(block);
   return status;
 }
@@ -89,6 +94,7 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   int64_t workspace = r->workspace;
   int status = -1;
   memset(symbols, 0, sizeof symbols);
+  if (r->state && !fc_ready(r->state)) return -1;
   if (fc_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
   for (int32_t i = ins; i < taken; ++i) symbols[r->first_size + i - ins] = fc_size(given[i]);
   if (r->derive && r->derive(symbols, &workspace) != 0) return -1;

@@ -8,18 +8,19 @@ A package provides a backend by an entry point in the group ``farcall.backends``
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farcall._plugins import installed
 from farcall._suggest import did_you_mean
-from farcall.errors import BackendError
+from farcall.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
     from farcall.backends.base import Backend
 
-__all__ = ["get", "names", "resolve"]
+__all__ = ["backend", "get", "names", "resolve"]
 __dir__ = __all__.copy
 
 _BUILTIN = {"c": "farcall.backends.c:CBackend"}  # found without package metadata, for example in a checkout
@@ -47,6 +48,40 @@ def get(name: str) -> Backend:
         )
         raise BackendError(f"no backend is called `{name}` (installed: {', '.join(names())}){hint}")
     return _make(name, point.value)
+
+
+def backend(name: str | Backend, **options: Any) -> Backend:
+    """A backend with options: ``fc.partition(model, backends=[fc.backend("npu", level=2), "c"])``.
+
+    Args:
+        name: what :func:`get` accepts, or a Backend, of which a copy is made.
+        **options: values for some of its options; the others keep theirs.
+
+    Raises:
+        UsageError: The backend has no such option, or the value is of another type than the default.
+        BackendError: No backend has that name, or it cannot be imported or constructed.
+    """
+    made = copy.copy(get(name) if isinstance(name, str) else _check(name))
+    for option, value in options.items():
+        _check_option(made, option, value)
+    made.options = {**made.options, **options}
+    return made
+
+
+def _check_option(backend: Backend, option: str, value: object) -> None:
+    if option not in backend.options:
+        has = f"it has `{'`, `'.join(backend.options)}`" if backend.options else "it has no options"
+        hint = did_you_mean(option, backend.options)
+        raise UsageError(f"backend `{backend.name}` has no option `{option}`; {has}{hint}")
+    default = backend.options[option]
+    if default is not None and not isinstance(value, _accepted(type(default))):
+        raise UsageError(
+            f"backend `{backend.name}`, option `{option}`: expected {type(default).__name__}, got {value!r}"
+        )
+
+
+def _accepted(kind: type) -> type | tuple[type, ...]:
+    return (int, float) if kind is float else kind
 
 
 def resolve(backends: Iterable[str | Backend]) -> list[Backend]:

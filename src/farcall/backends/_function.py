@@ -31,20 +31,15 @@ static inline int64_t farcall_max(int64_t a, int64_t b) { return a > b ? a : b; 
 """
 
 # farcall sets the pointer when it loads the library; another runtime of the same ABI defines the symbol.
-_RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
+# What raise_statement needs.
+RAISE = """__attribute__((weak, visibility("default"))) const struct FarcallRuntime* __farcall_runtime;
 #pragma weak TVMFFIErrorSetRaisedFromCStr
-static int farcall_raise_text(const char* kind, const char* message) {
+static int farcall_raise(const char* kind, const char* message) {
   if (__farcall_runtime) __farcall_runtime->error_set_raised_from_cstr(kind, message);
   else if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);
   return -1;
 }
 """
-
-
-def raise_support(region: str) -> str:
-    """C definitions that :func:`raise_statement` needs. They put the region's name before each message."""
-    where = c_string(f"region `{region}`: ")
-    return f"{_RAISE}#define farcall_raise(kind, message) farcall_raise_text(kind, {where} message)\n"
 
 
 def raise_statement(kind: str, message: str) -> str:

@@ -3,6 +3,22 @@
 Subclass :class:`Backend` (or :class:`farcall.backends.c_backend_kit.CBackendKit` to generate C),
 and name the class in the entry-point group ``farcall.backends``, or pass an instance to
 ``fc.partition(..., backends=[...])``.
+
+A backend gives each region's code as one of two kinds:
+
+* :class:`RegionCode`: C sources, object files, static libraries, or all of them.
+* :class:`RegionModule`: bytes for a loader that is found by name when the artifact is loaded.
+
+Either way the code is one function with the universal signature (``include/farcall/c_api.h``). Its arguments
+are, in this order:
+
+* the region's inputs, then its outputs: each a ``DLTensor*`` (type index 7, or a Tensor) on the region's
+  device, row-major and aligned to its element size; outputs overlap no input and no other output;
+* if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes, aligned to 64;
+* for each name in ``symbols``, an Int: the size of that symbol.
+
+The function returns None, and may run in several threads at once. It keeps no state between calls but what
+the region made when it was loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,45 +36,84 @@ from farcall.graph.dims import Dim
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from farcall.toolchain import Target
+
 __all__ = [
     "Backend",
+    "Code",
     "RegionCode",
+    "RegionModule",
 ]
 __dir__ = __all__.copy
 
 
 @dataclass(frozen=True)
 class RegionCode:
-    """The code of one region, as C.
+    """The code of one region, as C sources, object files or static libraries.
 
-    The sources define one exported function ``__tvm_ffi_<region.name>`` with the universal signature
-    (``include/farcall/c_api.h``). An artifact gives it another name, which is hidden; what the artifact
-    exports under the region's name checks the arguments first. The arguments are, in this order:
+    Together they define the function ``__tvm_ffi_<region.name>`` (see the module), in a source or an object;
+    a static library holds what these call. An artifact gives the function another name, which is hidden; what
+    the artifact exports under the region's name checks the arguments first.
 
-    * the region's inputs, then its outputs: each a ``DLTensor*`` (type index 7, or a Tensor) on the CPU,
-      row-major and aligned to its element size; outputs overlap no input and no other output;
-    * if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes, aligned to 64;
-    * for each name in ``symbols``, an Int: the size of that symbol.
+    ``constants`` maps C identifiers to data. The artifact stores them once, aligned to 64 bytes; the code
+    declares them as ``extern const unsigned char <id>[];``.
 
-    The function returns None, keeps no state between calls, and may run in several threads at once.
-
-    ``constants`` maps C identifiers to data. The artifact stores them once, aligned to 64 bytes; the sources
-    declare them as ``extern const unsigned char <id>[];``.
+    With ``state``, the code also defines ``__tvm_ffi_<region.name>_init``, which takes no arguments and
+    returns an opaque pointer, and ``__tvm_ffi_<region.name>_destroy``. farcall calls the first once, when it
+    loads the artifact (another runtime: before the first call), and the second when the process ends. The
+    second, and the region's function, get the pointer as ``self``.
     """
 
-    sources: Mapping[str, str]  # file name (unique to the region, ends in .c) -> text
+    sources: Mapping[str, str] = field(
+        default_factory=dict
+    )  # file name (unique to the region, ends in .c) -> text
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     workspace: Dim = 0  # bytes
     symbols: Sequence[str] = ()  # whose sizes the shapes of the arguments do not show
     compile_flags: Sequence[str] = ()
     link_flags: Sequence[str] = ()
+    objects: Mapping[str, bytes] = field(default_factory=dict)  # file name (ends in .o or .a) -> content
+    state: bool = False
+
+
+@dataclass(frozen=True)
+class RegionModule:
+    """The code of one region, as bytes for the loader of a kind of modules.
+
+    The artifact embeds the bytes, in a frame that states the kind, its version and the features that it needs
+    (docs/spec/blob.md). When the artifact is loaded, the loader that is registered for the kind makes a
+    module of them, and the region's function is the module's function ``function``. Regions whose kind,
+    version, data and features are equal share one module.
+
+    If there are ``constants``, the module's function ``__init_<function>`` is called once, at load, with one
+    Array: a Tensor for each of them, in their order. The Tensors are views of the artifact's memory, aligned
+    to 64 bytes.
+    """
+
+    kind: str
+    version: int  # of the kind's format
+    data: bytes
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    workspace: Dim = 0  # bytes
+    symbols: Sequence[str] = ()  # whose sizes the shapes of the arguments do not show
+    features: Sequence[str] = ()  # of the runtime, that the loader needs
+    function: str = ""  # empty: the region's name
+    source: str = ""  # what people read instead of the data
+
+
+Code: TypeAlias = RegionCode | RegionModule
 
 
 class Backend(ABC):
-    """Base of all backends. ``name``, a short C identifier, is the domain and the prefix of its regions."""
+    """Base of all backends. ``name``, a short C identifier, is the domain and the prefix of its regions.
+
+    A class states its options with their defaults in ``options``. ``fc.backend("npu", level=2)`` makes an
+    instance whose ``options`` hold the given values beside the defaults of the others.
+    """
 
     name: str
     color: str = "#8888cc"  # in pictures of the partition
+    options: Mapping[str, Any] = {}
 
     def patterns(self) -> Sequence[Pattern]:
         """Groups of nodes that the backend takes together, in order of priority. Empty by default."""
@@ -72,5 +127,26 @@ class Backend(ABC):
         return f"{self.name} takes no single {node.op_type}"
 
     @abstractmethod
-    def compile(self, region: Region) -> RegionCode:
-        """Generate the code of ``region``."""
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        """Generate the code of ``region``. A backend that needs no more may define ``compile(self, region)``.
+
+        Args:
+            region: the nodes, and the values that cross the region's border.
+            target: the machine on which the code will run.
+            options: the backend's options.
+        """
+
+    def finish(
+        self, regions: Sequence[Region], codes: Sequence[Code], target: Target, options: Mapping[str, Any]
+    ) -> Sequence[Code]:
+        """End the backend's work for a model: the final code of each region.
+
+        A backend whose regions share something, such as one blob with all weights, makes it here.
+
+        Args:
+            regions: all regions of the backend, in the order in which they run.
+            codes: what :meth:`compile` gave for each.
+            target: the machine on which the code will run.
+            options: the backend's options.
+        """
+        return codes

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from farcall.cli import _show
+from farcall.cli._backends import backend_options, chosen
 from farcall.cli._progress import shown
 from farcall.cli._settings import setting
 
@@ -21,6 +22,7 @@ from farcall.cli._settings import setting
     help="Path of the artifact. [default: the model's name with .so (static: .a), in this folder]",
 )
 @setting("backends")
+@backend_options
 @setting("target")
 @click.option(
     "--link",
@@ -36,6 +38,7 @@ def command(
     model: Path,
     output: Path | None,
     backends: str,
+    backend_options: tuple[str, ...],
     target: str | None,
     link: Literal["shared", "static"],
     name: str | None,
@@ -57,9 +60,8 @@ def command(
     output = output or Path(f"{model.stem}.{'a' if link == 'static' else 'so'}")
     for file in filter(None, (output, svg)):
         check_folder(file)
-    names = [name.strip() for name in backends.split(",") if name.strip()]
     with shown() as progress:
-        plan = fc.partition(model, backends=names, progress=progress)
+        plan = fc.partition(model, backends=chosen(backends, backend_options), progress=progress)
         artifact = plan.build(target=target, link=link, name=name, progress=progress)
     artifact.save(output)
     if svg:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._access import Access, Place, access_options
+from farcall.cli._backends import backend_options, chosen
 from farcall.cli._printed import output_option, output_shown
 from farcall.cli._progress import Show, shown
 from farcall.cli._settings import setting
@@ -46,6 +47,7 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
 )
 @access_options
 @setting("backends")
+@backend_options
 @click.option("--output", type=click.Path(path_type=Path), help="Folder for the results, as NAME.npy files.")
 @click.option(
     "--trace",
@@ -66,6 +68,7 @@ def command(
     url: str | None,
     access: Access,
     backends: str,
+    backend_options: tuple[str, ...],
     output: Path | None,
     trace: Path | None,
     profile: bool,
@@ -97,7 +100,9 @@ def command(
             stack.enter_context(fc.trace(trace))
         progress = stack.enter_context(shown())
         place = stack.enter_context(access.server(url)) if url else None
-        artifact = _artifact(model, backends, place.target if place else None, progress, stack)
+        artifact = _artifact(
+            model, backends, backend_options, place.target if place else None, progress, stack
+        )
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
         session = stack.enter_context(_session(access, place, show_output)) if place else None
@@ -158,7 +163,12 @@ def _cell(value: object) -> str:
 
 
 def _artifact(
-    model: Path, backends: str, target: Target | None, progress: Show | None, stack: ExitStack
+    model: Path,
+    backends: str,
+    options: Sequence[str],
+    target: Target | None,
+    progress: Show | None,
+    stack: ExitStack,
 ) -> Path:
     """``model`` itself if it is an artifact. An ONNX model is built for the target, into a temporary one."""
     if model.suffix != ".onnx":
@@ -166,8 +176,7 @@ def _artifact(
     import farcall as fc
     from farcall.toolchain._room import room_to
 
-    names = [name.strip() for name in backends.split(",") if name.strip()]
-    plan = fc.partition(model, backends=names, progress=progress)
+    plan = fc.partition(model, backends=chosen(backends, options), progress=progress)
     with room_to(f"build {str(model)!r}"):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-")))
         return plan.build(target=target, progress=progress).save(folder / f"{model.stem}.so")

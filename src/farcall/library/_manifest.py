@@ -53,6 +53,15 @@ class RegionInfo(msgspec.Struct, frozen=True):
     signature: Signature | None = None
 
 
+class ModuleInfo(msgspec.Struct, frozen=True):
+    """A module that the artifact embeds: its kind and the version of that, its bytes, its regions."""
+
+    kind: str
+    version: int
+    bytes: int
+    regions: tuple[str, ...]
+
+
 class ConstantsInfo(msgspec.Struct, frozen=True):
     """The number of distinct constants in the artifact, and their total size."""
 
@@ -88,6 +97,7 @@ class Manifest(msgspec.Struct, frozen=True):
     diagram: msgspec.Raw = msgspec.Raw(
         b"null"
     )  # what pictures show; read when one is drawn (farcall.drawing)
+    modules: tuple[ModuleInfo, ...] = ()
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph import Region
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from farcall.toolchain import Target
 
 __all__ = ["CBackend"]
 __dir__ = __all__.copy
@@ -25,7 +28,7 @@ class CBackend(Backend):
 
         return reason(node)
 
-    def compile(self, region: Region) -> RegionCode:
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         from farcall.backends.c._region import generate
 
         return generate(region)

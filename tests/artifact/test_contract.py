@@ -1,0 +1,400 @@
+"""What a backend may give besides C: objects, state, modules with a loader; options; finish()."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import farcall as fc
+from farcall.artifact import inspect
+from farcall.backends.base import Backend, Code, RegionCode, RegionModule
+from farcall.errors import BackendError, UsageError
+from farcall.graph import Region
+from farcall.library._archive import archive
+from farcall.library._blob import Blob
+from farcall.toolchain import Source, Target, compile_sources, find_compiler
+
+from .stub_backend import Stub, model, plan
+
+MainOf = Callable[[Any], Callable[..., Any]]
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+SHAPE = {"x": ["batch", 3]}
+Options = Mapping[str, Any]
+
+
+def chain(*ops: str) -> Any:
+    """A model in which each operator reads the result of the one before."""
+    names = ["x", *(f"v{i}" for i in range(len(ops) - 1)), "y"]
+    nodes = [(op, names[i], names[i + 1]) for i, op in enumerate(ops)]
+    return model(nodes, SHAPE, {"y": ["batch", 3]})
+
+
+STATEFUL = """#include <stdlib.h>
+#include <farcall/c_api.h>
+extern const unsigned char {name}_w[];
+FARCALL_KERNEL({name}_init) {{
+  float* packed = malloc(2 * sizeof *packed);
+  packed[0] = ((const float*)(const void*){name}_w)[0] * 10;
+  packed[1] = 0;
+  *result = (TVMFFIAny){{.type_index = kTVMFFIOpaquePtr, .v_ptr = packed}};
+  return packed ? 0 : -1;
+}}
+FARCALL_KERNEL({name}_destroy) {{
+  free(self);
+  return 0;
+}}
+FARCALL_KERNEL({name}) {{
+  const DLTensor *x = args[0].v_ptr, *y = args[1].v_ptr;
+  const float *packed = self, *from = x->data;
+  float* to = y->data;
+  for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) to[i] = from[i] * packed[0];
+  return 0;
+}}
+"""
+
+
+class Stateful(Stub):
+    """Neg becomes a product with a weight that is packed once, when the artifact is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__("packer", ["Neg"])
+
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        weights = {f"{region.name}_w": np.float32([-0.1])}
+        return RegionCode({f"{region.name}.c": STATEFUL.format(name=region.name)}, weights, state=True)
+
+
+def test_a_region_keeps_what_it_made_at_load(main_of: MainOf) -> None:
+    artifact = plan(chain("Neg", "Abs", "Neg"), Stateful(), Stub("cpu", ["Abs"])).build()
+    main = main_of(artifact)
+    with ThreadPoolExecutor(4) as pool:
+        for y in pool.map(lambda _: main(X), range(32)):
+            np.testing.assert_allclose(y, -X, rtol=1e-6)
+
+
+def test_a_region_with_state_is_called_alone() -> None:
+    module = plan(chain("Neg"), Stateful()).build().load()
+    np.testing.assert_allclose(module["packer_0"](X), -X, rtol=1e-6)
+
+
+class Failing(Stateful):
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        text = STATEFUL.format(name=region.name).replace(
+            "float* packed = malloc(2 * sizeof *packed);",
+            '__farcall_runtime->error_set_raised_from_cstr("RuntimeError", "it is asleep");\n'
+            "  return -1;\n  float* packed = NULL;",
+        )
+        head = "extern FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;\n"
+        text = text.replace("FARCALL_KERNEL", head + "FARCALL_KERNEL", 1)
+        weights = {f"{region.name}_w": np.float32([-0.1])}
+        return RegionCode({f"{region.name}.c": text}, weights, state=True)
+
+
+def test_a_state_that_cannot_be_made_fails_the_load_and_names_the_region() -> None:
+    artifact = plan(chain("Neg"), Failing()).build()
+    with pytest.raises(RuntimeError, match=r"region `packer_0` of backend `packer`: it is asleep"):
+        artifact.load()
+
+
+def test_the_functions_of_state_are_checked_when_built() -> None:
+    class Forgetful(Stateful):
+        def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+            code = super().compile(region, target, options)
+            text = code.sources[f"{region.name}.c"].replace(f"{region.name}_destroy", "gone")
+            return RegionCode({f"{region.name}.c": text}, code.constants, state=True)
+
+    with pytest.raises(BackendError, match=r"`packer_0` does not define `__tvm_ffi_packer_0_destroy`"):
+        plan(chain("Neg"), Forgetful()).build()
+
+
+HELPER = "float helper(float x);\nfloat helper(float x) { return x < 0 ? -x : x; }\n"
+KERNEL = """#include <farcall/c_api.h>
+float helper(float x);
+FARCALL_KERNEL({name}) {{
+  const DLTensor *x = args[0].v_ptr, *y = args[1].v_ptr;
+  for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) ((float*)y->data)[i] = helper(((float*)x->data)[i]);
+  return 0;
+}}
+"""
+
+
+class Objects(Stub):
+    """A vendor's compiler: it gives an object, and a library of helpers."""
+
+    def __init__(self) -> None:
+        super().__init__("vendor", ["Abs"])
+
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        compiler = find_compiler(target)
+        texts = [
+            Source(f"{region.name}.c", KERNEL.format(name=region.name)),
+            Source("helper.c", HELPER),
+        ]
+        kernel, helper = (path.read_bytes() for path in compile_sources(compiler, target, texts))
+        library = {} if region.name != "vendor_0" else {"libhelper.a": archive([helper])[0]}
+        return RegionCode(objects={f"{region.name}.o": kernel, **library})
+
+
+def test_objects_and_static_libraries_are_linked(main_of: MainOf) -> None:
+    artifact = plan(chain("Abs", "Neg", "Abs"), Objects(), Stub("cpu", ["Neg"])).build()
+    np.testing.assert_array_equal(main_of(artifact)(-X), X)
+
+
+def test_an_object_for_another_machine_is_refused_by_name() -> None:
+    class Wrong(Objects):
+        def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+            made = bytearray(super().compile(region, target, options).objects[f"{region.name}.o"])
+            made[18:20] = (183).to_bytes(2, "little")  # AArch64
+            return RegionCode(objects={f"{region.name}.o": bytes(made)})
+
+    with pytest.raises(BackendError, match=r"region `vendor_0`: vendor_0.o: an object for aarch64"):
+        plan(chain("Abs"), Wrong()).build(target="x86_64-linux-gnu")
+    with pytest.raises(BackendError, match=r"region `vendor_0`: vendor_0.o: .*expected an object file"):
+        broken = Objects()
+        broken.compile = lambda region, target, options: RegionCode(objects={"vendor_0.o": b"junk"})  # type: ignore[method-assign]
+        plan(chain("Abs"), broken).build()
+
+
+# ---- modules ----
+
+
+class Scale(Stub):
+    """A module kind of Python: each region multiplies by its constant, or by the number in the data."""
+
+    def __init__(self, factor: float | None = None, name: str = "toy") -> None:
+        super().__init__(name, ["Neg"])
+        self._factor = factor
+
+    def compile(self, region: Region, target: Target, options: Options) -> Code:
+        if self._factor is not None:
+            return RegionModule("toy", 1, str(self._factor).encode(), function="scale")
+        return RegionModule("toy", 1, region.name.encode(), {"w": np.float32([[-1.0, -1.0, -1.0]])})
+
+
+def toy_loader(
+    new_module: Callable[..., Any], array: Callable[[Any], np.ndarray[Any, Any]]
+) -> Callable[..., Any]:
+    """The loader of kind ``toy`` for a runtime."""
+    loads = itertools.count()
+
+    def load(data: bytes) -> Any:
+        text = Blob.parse(bytes(data)).data.decode()
+        next(loads)
+        if text[:1] in "-0123456789":
+            return new_module({"scale": lambda x, y: scale(x, y, float(text))})
+        weights: list[np.ndarray[Any, Any]] = []
+
+        def init(constants: Any) -> None:
+            weights.extend(array(one) for one in constants)
+
+        return new_module({text: lambda x, y: scale(x, y, weights[0]), f"__init_{text}": init})
+
+    def scale(x: Any, y: Any, by: Any) -> None:
+        np.multiply(array(x), by, out=array(y))
+
+    return load
+
+
+@pytest.fixture(autouse=True)
+def _toy() -> Iterator[None]:
+    """Registers the kind ``toy``."""
+    load = toy_loader(lambda functions: fc.ffi.new_module("toy", functions), np.from_dlpack)
+    fc.register_loader("toy", load, override=True)
+    yield
+    fc.remove_global_func("ffi.Module.load_from_bytes.toy")
+
+
+def test_a_module_computes_its_regions_with_their_constants() -> None:
+    artifact = plan(chain("Neg", "Abs", "Neg"), Scale(), Stub("cpu", ["Abs"])).build()
+    module = artifact.load()
+    for _ in range(2):
+        np.testing.assert_array_equal(module["main"](X), -X)
+    np.testing.assert_array_equal(module["toy_0"](X), -X)
+    assert [one.kind for one in module.imports] == ["toy", "toy"]
+
+
+def test_equal_blobs_are_one_module() -> None:
+    artifact = plan(chain("Neg", "Abs", "Neg"), Scale(-2), Stub("cpu", ["Abs"])).build()
+    module = artifact.load()
+    assert [one.kind for one in module.imports] == ["toy"]
+    np.testing.assert_array_equal(module["main"](X), -4 * X)
+    (info,) = artifact.manifest.modules
+    assert (info.kind, info.version, info.regions) == ("toy", 1, ("toy_0", "toy_1"))
+
+
+def test_constants_of_modules_are_views_of_the_file_aligned_and_stored_once() -> None:
+    seen: list[Any] = []
+
+    def load(data: bytes) -> Any:
+        name = Blob.parse(bytes(data)).data.decode()
+
+        def init(constants: Any) -> None:
+            seen.extend(np.from_dlpack(one) for one in constants)
+
+        return fc.ffi.new_module("toy", {name: lambda x, y: None, f"__init_{name}": init})
+
+    fc.register_loader("toy", load, override=True)
+    artifact = plan(chain("Neg", "Abs", "Neg"), Scale(), Stub("cpu", ["Abs"])).build()
+    artifact.load()
+    first, second = seen
+    assert first.ctypes.data == second.ctypes.data
+    assert first.ctypes.data % 64 == 0
+    assert (first.shape, first.dtype) == ((1, 3), np.float32)
+    assert artifact.manifest.constants.count == 1
+
+
+def test_a_module_without_the_function_that_was_promised() -> None:
+    fc.register_loader("toy", lambda data: fc.ffi.new_module("toy", {"other": abs}), override=True)
+    artifact = plan(chain("Neg"), Scale(-1)).build()
+    with pytest.raises(
+        RuntimeError,
+        match=r"region `toy_0` of backend `toy`: its module of kind `toy` has no function `scale`",
+    ):
+        artifact.load()
+
+
+def test_a_loader_that_raises_is_named() -> None:
+    def load(data: bytes) -> Any:
+        raise ValueError("the microcode is too new")
+
+    fc.register_loader("toy", load, override=True)
+    with pytest.raises(ValueError, match="the microcode is too new"):
+        plan(chain("Neg"), Scale(-1)).build().load()
+
+
+def test_a_kind_that_nobody_loads() -> None:
+    fc.remove_global_func("ffi.Module.load_from_bytes.toy")
+    artifact = plan(chain("Neg"), Scale(-1)).build()
+    try:
+        with pytest.raises(Exception, match=r"no loader .*`toy`"):
+            artifact.load()
+    finally:
+        fc.register_loader("toy", abs)
+
+
+TVM = """
+import sys
+import numpy as np
+import tvm_ffi
+from farcall.library._blob import Blob
+
+def load(data):
+    factor = float(Blob.parse(bytes(data)).data)
+    print("loaded", factor)
+    raise RuntimeError("stop here")
+
+tvm_ffi.register_global_func("ffi.Module.load_from_bytes.toy", load)
+try:
+    tvm_ffi.load_module(sys.argv[1])
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_the_loader_of_tvm_ffi_reads_the_modules(tmp_path: Path) -> None:
+    pytest.importorskip("tvm_ffi")
+    path = plan(chain("Neg"), Scale(-3)).build().save(tmp_path / "m.so")
+    done = subprocess.run(
+        [sys.executable, "-c", TVM, path], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "loaded -3.0" in done.stdout, done.stderr
+    assert "stop here" in done.stdout
+
+
+def test_modules_do_not_fit_into_a_static_library() -> None:
+    with pytest.raises(BackendError, match="is a module of kind `toy`, which a static library cannot load"):
+        plan(chain("Neg"), Scale(-1)).build(link="static")
+
+
+# ---- the last word, the short form, options ----
+
+
+class Merging(Scale):
+    """Compiles nothing by itself: one blob for all regions."""
+
+    def finish(
+        self, regions: Sequence[Region], codes: Sequence[Code], target: Target, options: Options
+    ) -> Sequence[Code]:
+        return [RegionModule("toy", 1, b"-1", function="scale") for _ in regions]
+
+
+def test_finish_replaces_the_codes_of_all_regions() -> None:
+    artifact = plan(chain("Neg", "Abs", "Neg"), Merging(), Stub("cpu", ["Abs"])).build()
+    assert len(artifact.manifest.modules) == 1
+    np.testing.assert_array_equal(artifact.load()["main"](X), -X)
+
+
+@pytest.mark.parametrize("found", [None, [], [1, 2]])
+def test_what_finish_gives_is_checked(found: object) -> None:
+    backend = Scale()
+    backend.finish = lambda *_: found  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(BackendError, match=r"backend `toy`: its finish\(\) gave"):
+        plan(chain("Neg"), backend).build()
+
+
+class Short(Backend):
+    """The short form of compile takes only the region."""
+
+    name = "short"
+    options = {"times": 1, "note": "", "scale": 0.5, "fast": False}  # noqa: RUF012
+
+    def check(self, node: ir.Node) -> str | None:
+        return None
+
+    def compile(self, region: Region) -> RegionCode:  # type: ignore[override]
+        body = "y[i] = -x[i];" * self.options["times"]
+        text = KERNEL.format(name=region.name).replace("float helper(float x);\n", "")
+        text = text.replace("((float*)y->data)[i] = helper(((float*)x->data)[i]);", f"{{ {body} }}")
+        text = text.replace("  for (", "  float *yd = y->data, *xd = x->data;\n  for (")
+        text = text.replace("y[i] = -x[i]", "yd[i] = -xd[i]")
+        return RegionCode({f"{region.name}.c": text})
+
+
+def test_the_short_form_of_compile() -> None:
+    np.testing.assert_array_equal(plan(chain("Neg"), Short()).build().load()["main"](X), -X)
+
+
+def test_options_come_with_their_defaults() -> None:
+    given: list[Options] = []
+
+    class Listening(Scale):
+        options = {"level": 1, "mode": None}  # noqa: RUF012
+
+        def compile(self, region: Region, target: Target, options: Options) -> Code:
+            given.append(options)
+            assert target.arch
+            return super().compile(region, target, options)
+
+    chosen = fc.backend(Listening(-1), level=2)
+    plan(chain("Neg"), chosen).build()
+    assert given == [{"level": 2, "mode": None}]
+    assert Listening.options["level"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time": 2}, "has no option `time`; it has `times`, .*; did you mean `times`?"),
+        ({"times": "2"}, "option `times`: expected int, got '2'"),
+        ({"note": 3}, "option `note`: expected str, got 3"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fc.backend(Short(), **options)
+    with pytest.raises(UsageError, match="it has no options"):
+        fc.backend("c", level=2)
+
+
+def test_modules_are_in_the_manifest_of_the_file(tmp_path: Path) -> None:
+    path = plan(chain("Neg"), Scale(-1)).build().save(tmp_path / "m.so")
+    assert [one.kind for one in inspect(path).modules] == ["toy"]

@@ -398,3 +398,90 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
 def test_modules_are_in_the_manifest_of_the_file(tmp_path: Path) -> None:
     path = plan(chain("Neg"), Scale(-1)).build().save(tmp_path / "m.so")
     assert [one.kind for one in inspect(path).modules] == ["toy"]
+
+
+# ---- outputs whose shapes are known only when the region has run ----
+
+NONZERO = """#include <farcall/c_api.h>
+extern FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
+FARCALL_KERNEL({name}) {{
+  const DLTensor* x = args[0].v_ptr;
+  const float* from = x->data;
+  int64_t shape[2] = {{2, 0}}, strides[2], at = 0;
+  for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) shape[1] += from[i] != 0;
+  strides[0] = shape[1], strides[1] = 1;
+  DLTensor like = {{NULL, {{kDLCPU, 0}}, 2, {{kDLInt, 64, 1}}, shape, strides, 0}};
+  TVMFFIObjectHandle made = NULL;
+  if (__farcall_runtime->env_tensor_alloc(&like, &made) != 0) return -1;
+  int64_t* to = TVMFFITensorGetDLTensorPtr(made)->data;
+  for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) {{
+    if (from[i] == 0) continue;
+    to[at] = i / x->shape[1];
+    to[shape[1] + at++] = i % x->shape[1];
+  }}
+  *result = (TVMFFIAny){{.type_index = kTVMFFITensor, .v_obj = made}};
+  return 0;
+}}
+"""
+
+
+class Finder(Stub):
+    """Takes NonZero, whose result has as many columns as there are elements that are not 0."""
+
+    allocates = True
+
+    def __init__(self, text: str = NONZERO) -> None:
+        super().__init__("finder", ["NonZero"])
+        self._text = text
+
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        return RegionCode({f"{region.name}.c": self._text.format(name=region.name)})
+
+
+def nonzero_model() -> Any:
+    from onnx import parser
+
+    return parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]>'
+        "g (float[n, 3] x) => (float[n, 3] a, int64[2, k] i, int64[k, 2] t, float[k, 2] f)"
+        "{ a = Abs(x) i = NonZero(a) t = Transpose(i) f = Cast <to = 1> (t) }"
+    )
+
+
+def test_a_region_tells_the_shape_of_its_outputs() -> None:
+    artifact = fc.partition(nonzero_model(), backends=[Finder(), "c"]).build()
+    module = artifact.load()
+    x = np.float32([[0, -1, 2], [0, 0, 3]])
+    for data in (x, np.zeros((2, 3), np.float32), np.ones((5, 3), np.float32), x):
+        a, i, t, f = module["main"](data)
+        expected = np.array(np.nonzero(data))
+        np.testing.assert_array_equal(a, np.abs(data))
+        np.testing.assert_array_equal(i, expected)
+        np.testing.assert_array_equal(t, expected.T)
+        np.testing.assert_array_equal(f, expected.T.astype(np.float32))
+    np.testing.assert_array_equal(module["finder_0"](x), np.nonzero(x))
+    assert "int64[2, i_dim1]" in str(artifact.manifest.functions["main"].signature)
+
+
+def test_without_such_a_backend_the_error_names_the_cure() -> None:
+    with pytest.raises(fc.errors.UnsupportedOperatorError, match="a backend that allocates such outputs"):
+        fc.partition(nonzero_model(), backends=["c"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{kDLInt, 64, 1}", "{kDLFloat, 64, 1}", r"returns int64\[2, i_dim1\], got float64\[2, 3\]"),
+        ("*result = (TVMFFIAny)", "if (at < 0) *result = (TVMFFIAny)", r"returns .*, got None"),
+        ("shape[2] = {{2, 0}}", "shape[2] = {{3, 0}}", r"returns .*, got int64\[3, 3\]"),
+    ],
+)
+def test_what_a_region_allocates_is_checked(old: str, new: str, message: str) -> None:
+    text = NONZERO.replace(
+        old.replace("{k", "{{k").replace("1}", "1}}") if old[0] == "{" else old,
+        new.replace("{k", "{{k").replace("1}", "1}}") if new[0] == "{" else new,
+    )
+    assert text != NONZERO
+    module = fc.partition(nonzero_model(), backends=[Finder(text), "c"]).build().load()
+    with pytest.raises(TypeError, match=f"region `finder_0` of backend `finder`: .*{message}"):
+        module["main"](np.float32([[0, -1, 2], [0, 0, 3]]))

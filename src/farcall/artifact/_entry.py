@@ -8,18 +8,19 @@ beside it. Each region has an entry of its own: :mod:`farcall.artifact._region_e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from farcall.artifact._dtypes import dlpack, itemsize
-from farcall.artifact._entry_parameters import Parameters, negative_dims
-from farcall.artifact._memory import Buffer, plan_slots
+from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
+from farcall.artifact._memory import Buffer, Slots, plan_slots
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._states import declarations, has_state, place, region_function
 from farcall.graph import Region
-from farcall.graph.dims import Dim, dims, product, symbol
+from farcall.graph.dims import Dim, dims, product, symbol, symbols
 
 if TYPE_CHECKING:
     from farcall.backends.base import Code
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Dims = tuple[Dim, ...]
 
-_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_state.c", "entry_region.c")
+_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_state.c", "entry_late.c", "entry_region.c")
 
 
 def main_source(partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]) -> str:
@@ -58,11 +59,11 @@ def _support(name: str) -> str:
 class _Shapes:
     """Shapes and strides of the tensors: constant tables if static, else arrays in the call's frame."""
 
-    def __init__(self, size: Callable[[Dim], str]) -> None:
-        self._size = size
+    def __init__(self, size: Callable[[Dim], str], stage_of: Callable[[Dims], int]) -> None:
+        self._size, self._stage_of = size, stage_of
         self._texts: dict[Dims, tuple[str, str]] = {}  # C expressions of shape and strides
         self.tables: list[str] = []
-        self.steps: list[str] = []  # C statements that compute the arrays in the frame
+        self._steps: dict[int, list[str]] = {}  # stage -> C statements that compute arrays in the frame
         self.words = 0  # that the arrays in the frame take
 
     def of(self, shape: Dims) -> tuple[str, str]:
@@ -71,6 +72,10 @@ class _Shapes:
             static = all(isinstance(dim, int) for dim in shape)
             self._texts[shape] = self._table(shape) if static else self._place(shape)
         return self._texts[shape]
+
+    def steps(self, stage: int) -> list[str]:
+        """C statements that compute the arrays whose sizes are known from this stage on."""
+        return self._steps.get(stage, [])
 
     def _table(self, shape: Dims) -> tuple[str, str]:
         if not shape:
@@ -84,10 +89,32 @@ class _Shapes:
     def _place(self, shape: Dims) -> tuple[str, str]:
         start, rank = self.words, len(shape)
         self.words += 2 * rank
+        steps = self._steps.setdefault(self._stage_of(shape), [])
         for i, dim in enumerate(shape):
-            self.steps.append(f"f->dims[{start + i}] = {self._size(dim)};")
-        self.steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
+            steps.append(f"f->dims[{start + i}] = {self._size(dim)};")
+        steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
         return f"f->dims + {start}", f"f->dims + {start + rank}"
+
+
+@dataclass
+class _Stage:
+    """Regions between two points at which sizes become known: the start, and those that allocate outputs."""
+
+    number: int
+    told: tuple[ir.Value, ...]  # tensors whose dims tell the sizes
+    regions: list[Region] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)  # results of the model that it makes
+    slots: Slots = field(default_factory=lambda: Slots({}, []))
+    first_slot: int = 0
+
+
+def _stages(regions: Iterable[Region]) -> list[_Stage]:
+    stages = [_Stage(0, ())]
+    for region in regions:
+        stages[-1].regions.append(region)
+        if region.allocated:
+            stages.append(_Stage(len(stages), region.allocated))
+    return stages
 
 
 class _Driver:
@@ -99,43 +126,75 @@ class _Driver:
         self.regions: Sequence[Region] = partition.regions
         self.constraints = partition.constraints
         self.codes, self.constants = codes, constants
-        self.parameters = Parameters("main", self.inputs, "f->s")
+        self.stages = _stages(self.regions)
+        self.late = [value for stage in self.stages for value in stage.told]
+        self.parameters = Parameters("main", self.inputs, "f->s", late=self.late)
+        self._known_at = {
+            str(dim): stage.number
+            for stage in reversed(self.stages)
+            for value in stage.told
+            for dim in dims(value)
+            if dim in self.parameters.late
+        }
         self.size = self.parameters.size
-        self.shapes = _Shapes(self.size)
+        self.shapes = _Shapes(self.size, self._stage_of)
         self.places: dict[ir.Value, str] = {value: f"f->in[{i}]" for i, value in enumerate(self.inputs)}
+        self.places |= {value: f"f->late[{i}].data" for i, value in enumerate(self.late)}
         self._place_outputs()
-        self.slots = plan_slots(self._buffers())
-        self.places |= {value: f"f->slot[{slot}]" for value, slot in self.slots.of.items()}  # type: ignore[misc]
+        self._place_slots()
 
     def text(self) -> str:
         """The generated source of the entry alone."""
         parts = [self.parameters.tables(), *self._constant_declarations()]
+        if self.late:
+            parts.append(tensor_table("main_late", self.late, self.parameters.names))
         calls = [self._call(region) for region in self.regions]
-        allocations = [self._allocate(j) for j in range(len(self.outputs))]
-        copies = [self._copy(j) for j in self._copied]
-        parts += [*self.shapes.tables, self._frame(), self._derive(), *calls]
-        return "\n".join([*parts, self._main(allocations, copies)])
+        runs = [self._run(stage) for stage in self.stages]
+        copies = [*map(self._copy, self._copied), *map(self._give, self._given)]
+        derives = [self._derive(stage) for stage in self.stages]
+        parts += [*self.shapes.tables, self._frame(), *derives, *calls]
+        return "\n".join([*parts, self._main(runs, copies)])
+
+    def _stage_of(self, shape: Iterable[Dim]) -> int:
+        """The stage from which on all sizes of a shape are known."""
+        return max((self._known_at.get(name, 0) for name in symbols(*shape)), default=0)
 
     def _place_outputs(self) -> None:
-        """Regions write results in place; a result that is an input or a constant is copied."""
-        made = {value for region in self.regions for value in region.outputs}
+        """Regions write results in place, or allocate them; one that is an input or a constant is copied."""
+        stage_of = {out: stage for stage in self.stages for region in stage.regions for out in region.outputs}
         self._copied: dict[int, str] = {}  # output -> C expression of the source of its copy
+        self._given: dict[int, int] = {}  # output -> the index of the tensor that a region allocated for it
         for j, value in enumerate(self.outputs):
-            if value in made and value not in self.places:
+            if value in stage_of and value not in self.places:
                 self.places[value] = f"f->out[{j}]"
+                stage_of[value].outputs.append(j)
+            elif value in self.late and self.late.index(value) not in self._given.values():
+                self._given[j] = self.late.index(value)
             else:
                 self._copied[j] = self.places[value] if value in self.places else self.constants[value]
+                self.stages[self._stage_of(dims(value))].outputs.append(j)
 
-    def _buffers(self) -> list[Buffer]:
+    def _place_slots(self) -> None:
         last: dict[ir.Value, int] = {}
         for step, region in enumerate(self.regions):
             last.update(dict.fromkeys(region.inputs, step))
-        return [
-            Buffer(value, self._bytes(value), step, last.get(value, step))
-            for step, region in enumerate(self.regions)
-            for value in region.outputs
-            if value not in self.places
-        ]
+        step = slots = 0
+        for stage in self.stages:
+            buffers = []
+            for region in stage.regions:
+                buffers += [
+                    Buffer(value, self._bytes(value), step, last.get(value, step))
+                    for value in region.outputs
+                    if value not in self.places
+                ]
+                step += 1
+            stage.slots, stage.first_slot = plan_slots(buffers), slots
+            self.places |= {
+                buffer.key: f"f->slot[{slots + stage.slots.of[buffer.key]}]"  # type: ignore[misc]
+                for buffer in buffers
+            }
+            slots += len(stage.slots.sizes)
+        self._slots = slots
 
     @staticmethod
     def _bytes(value: ir.Value) -> Dim:
@@ -149,12 +208,14 @@ class _Driver:
         fields = [
             ("int64_t", "s", len(self.parameters.names), "sizes of the symbols"),
             ("int64_t", "dims", self.shapes.words, "shapes and strides of tensors with symbolic dims"),
-            ("int64_t", "offset", len(self.slots.sizes) + 1, "of the slots, and of the region's own memory"),
+            ("int64_t", "offset", self._slots + 1, "of the slots, and of the region's own memory"),
             ("int64_t", "bytes", len(self.outputs), "of the results"),
             ("void*", "in", len(self.inputs), "elements of the arguments"),
             ("void*", "out", len(self.outputs), "elements of the results"),
-            ("char*", "slot", len(self.slots.sizes), "tensors between regions"),
+            ("char*", "slot", self._slots, "tensors between regions"),
         ]
+        if self.late:
+            fields.append(("struct fc_late", "late", len(self.late), "tensors that regions allocated"))
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
         return (
             f"\nstruct frame {{\n{lines}"
@@ -162,24 +223,34 @@ class _Driver:
             "  int64_t need; /* bytes of working memory */\n};\n"
         )
 
-    def _derive(self) -> str:
-        """The function that computes every size of the call, and raises on impossible ones."""
-        lines = ["bool bad = false;", *self.shapes.steps, "int64_t end = 0, own = 0;"]
-        for j, value in enumerate(self.outputs):
-            lines.append(f"f->bytes[{j}] = {self.size(self._bytes(value))};")
-        for k, size in enumerate(self.slots.sizes):
+    def _derive(self, stage: _Stage) -> str:
+        """The function that computes the sizes known from this stage on, and raises on impossible ones."""
+        lines = ["bool bad = false;", *self.shapes.steps(stage.number), "int64_t end = 0, own = 0;"]
+        for j in sorted(stage.outputs):
+            lines.append(f"f->bytes[{j}] = {self.size(self._bytes(self.outputs[j]))};")
+        for k, size in enumerate(stage.slots.sizes, stage.first_slot):
             lines.append(f"f->offset[{k}] = end;")
             lines.append(f"end = fc_add(&bad, end, fc_align(&bad, {self.size(size)}));")
-        own = dict.fromkeys(code.workspace for code in self.codes.values())
+        own = dict.fromkeys(self.codes[region.name].workspace for region in stage.regions)
         lines += [f"own = fc_max(own, {self.size(size)});" for size in own if size != 0]
-        lines.append(f"f->offset[{len(self.slots.sizes)}] = end;")
+        lines.append(f"f->offset[{self._slots}] = end;")
         lines.append("f->need = fc_add(&bad, end, fc_align(&bad, own));")
-        negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
-        checks = [(f"{self.size(dim)} < 0", "a size would be negative") for dim in negative]
-        checks += [(f"{self.size(a)} != {self.size(b)}", f"expected {a} == {b}") for a, b in self.constraints]
-        lines += self.parameters.refusals(checks)
+        lines += self.parameters.refusals([*self.parameters.late_checks(stage.told), *self._checks(stage)])
         lines.append("return 0;")
-        return _function("static int derive(struct frame* f)", lines)
+        return _function(f"static int derive_{stage.number}(struct frame* f)", lines)
+
+    def _checks(self, stage: _Stage) -> list[tuple[str, str]]:
+        negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
+        checks = [
+            (f"{self.size(dim)} < 0", "a size would be negative")
+            for dim in negative
+            if self._stage_of((dim,)) == stage.number
+        ]
+        return checks + [
+            (f"{self.size(a)} != {self.size(b)}", f"expected {a} == {b}")
+            for a, b in self.constraints
+            if self._stage_of((a, b)) == stage.number
+        ]
 
     def _tensor(self, value: ir.Value) -> str:
         """The C initializer of a DLTensor for ``value``."""
@@ -191,7 +262,8 @@ class _Driver:
     def _call(self, region: Region) -> str:
         """The function that calls one region."""
         code = self.codes[region.name]
-        tensors = [self._tensor(value) for value in (*region.inputs, *region.outputs)]
+        made = [value for value in region.outputs if value not in region.allocated]
+        tensors = [self._tensor(value) for value in (*region.inputs, *made)]
         values = [f"{{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &t[{k}]}}" for k in range(len(tensors))]
         if code.workspace != 0:
             values.append("{.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace}")
@@ -200,7 +272,6 @@ class _Driver:
             values.append(f"{{.type_index = kTVMFFIInt, .v_int64 = {size}}}")
         state = f"state_{region.name}" if has_state(code) else None
         own = f"{state}.self" if state else "NULL"
-        own = f"{state}.self" if state else "NULL"
         lines = [f"if (!fc_ready(&{state})) return -1;"] if state else []
         lines += [
             f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
@@ -208,11 +279,15 @@ class _Driver:
             "TVMFFIAny none = {.type_index = kTVMFFINone};",
             "const int64_t began = fc_trace_begin();",
             f"const int status = {region_function(region, code)}({own}, args, {len(values)}, &none);",
-            f'fc_trace_end("{region.name}", args, {len(region.inputs) + len(region.outputs)}, began);',
+            f'fc_trace_end("{region.name}", args, {len(tensors)}, began);',
             f"if (__builtin_expect(status != 0, 0)) return farcall_region_failed({place(region)});",
-            *(["fc_release(&none);"] if state else []),
-            "return 0;",
         ]
+        if region.allocated:
+            first = self.late.index(region.allocated[0])
+            told = f"main_late + {first}, {len(region.allocated)}, f->s, f->late + {first}"
+            lines.append(f"return farcall_take_late({place(region)}, &none, {told});")
+        else:
+            lines += ["fc_release(&none);", "return 0;"] if state else ["return 0;"]
         return _function(f"static int call_{region.name}(struct frame* f)", lines)
 
     def _allocate(self, j: int) -> str:
@@ -229,14 +304,34 @@ class _Driver:
     def _copy(self, j: int) -> str:
         return f"  if (f->bytes[{j}] > 0) memcpy(f->out[{j}], {self._copied[j]}, (size_t)f->bytes[{j}]);\n"
 
-    def _main(self, allocations: Sequence[str], copies: Sequence[str]) -> str:
-        ins, outs = len(self.inputs), len(self.outputs)
+    def _give(self, j: int) -> str:
+        tensor = f"f->late[{self._given[j]}].tensor"
+        return f"  results[{j}] = {tensor};\n  {tensor}.type_index = kTVMFFINone;\n"
+
+    def _run(self, stage: _Stage) -> str:
+        """The statements of a stage: memory, then calls."""
+        k = stage.number
+        start, end = stage.first_slot, stage.first_slot + len(stage.slots.sizes)
+        derive = f"  if (derive_{k}(f) != 0) goto done;\n" if k else ""
+        allocations = "".join(self._allocate(j) for j in sorted(stage.outputs))
+        runs = "".join(f"  if (call_{region.name}(f) != 0) goto done;\n" for region in stage.regions)
+        return f"""{derive}{allocations}  if (f->need > 0) {{
+    block[{k}] = fc_take_block(about, (size_t)f->need);
+    if (!block[{k}]) goto done;
+    for (int32_t k = {start}; k < {end}; ++k) f->slot[k] = fc_block_data(block[{k}]) + f->offset[k];
+    f->workspace = fc_block_data(block[{k}]) + f->offset[{self._slots}];
+  }}
+{runs}"""
+
+    def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
+        ins, outs, late = len(self.inputs), len(self.outputs), len(self.late)
         items = ", ".join(str(itemsize(value)) for value in self.inputs) or "1"
-        slots = len(self.slots.sizes)
-        runs = "".join(f"  if (call_{region.name}(f) != 0) goto done;\n" for region in self.regions)
+        stages = len(self.stages)
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
         if outs != 1:
             result = f"  if (farcall_results(about, results, {outs}, result) != 0) goto done;\n"
+        begin = "  memset(f->late, 0, sizeof f->late);\n" if late else ""
+        end = f"  for (int32_t i = 0; i < {late}; ++i) fc_release(&f->late[i].tensor);\n" if late else ""
         return f"""
 FARCALL_KERNEL(main) {{
   static const int64_t items[] = {{{items}}};
@@ -246,23 +341,19 @@ FARCALL_KERNEL(main) {{
   void* owned[{max(ins, 1)}] = {{NULL}};
   struct fc_scalar numbers[{max(ins, 1)}];
   TVMFFIAny results[{max(outs, 1)}] = {{{{.type_index = kTVMFFINone}}}};
-  struct fc_block* block = NULL;
+  struct fc_block* block[{stages}] = {{NULL}};
   int status = -1;
   if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
-  if (derive(f) != 0) return -1;
-  for (int32_t i = 0; i < {ins}; ++i) {{
+  if (derive_0(f) != 0) return -1;
+{begin}  for (int32_t i = 0; i < {ins}; ++i) {{
     if (!fc_input(about, given[i], items[i], &f->in[i], &owned[i])) goto done;
   }}
-{"".join(allocations)}  if (f->need > 0) {{
-    block = fc_take_block(about, (size_t)f->need);
-    if (!block) goto done;
-    for (int32_t k = 0; k < {slots}; ++k) f->slot[k] = fc_block_data(block) + f->offset[k];
-    f->workspace = fc_block_data(block) + f->offset[{slots}];
-  }}
-{runs}{"".join(copies)}{result}  status = 0;
+{"".join(runs)}{"".join(copies)}{result}  status = 0;
 done:
-  if (block) fc_give_block(block);
-  for (int32_t i = 0; i < {ins}; ++i) {{
+  for (int32_t k = 0; k < {stages}; ++k) {{
+    if (block[k]) fc_give_block(block[k]);
+  }}
+{end}  for (int32_t i = 0; i < {ins}; ++i) {{
     if (__builtin_expect(owned[i] != NULL, 0)) free(owned[i]);
   }}
   for (int32_t j = 0; j < {outs}; ++j) fc_release(&results[j]);

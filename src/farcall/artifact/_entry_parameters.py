@@ -32,9 +32,17 @@ class Parameters:
         inputs: The tensors that it takes.
         array: The C expression of the array that holds the sizes of the symbols.
         needed: The dims that its code computes with.
+        late: Tensors that regions allocate, whose dims bind symbols while the entry runs.
     """
 
-    def __init__(self, name: str, inputs: Sequence[ir.Value], array: str, needed: Iterable[Dim] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[ir.Value],
+        array: str,
+        needed: Iterable[Dim] = (),
+        late: Sequence[ir.Value] = (),
+    ) -> None:
         self.name, self.inputs, self._array = name, tuple(inputs), array
         shown = dict.fromkeys(dim for value in inputs for dim in dims(value) if not isinstance(dim, int))
         plain = [dim.name for dim in shown if dim.is_Symbol]
@@ -42,10 +50,14 @@ class Parameters:
         wanted = symbols(*(dim for dim in needed if dim not in self._expressions))
         self.sizes = [name for name in wanted if name not in plain]
         self.first_size = len(plain)
-        self.names = [*plain, *self.sizes, *map(str, self._expressions)]
+        bound = [*plain, *self.sizes, *map(str, self._expressions)]
+        told = dict.fromkeys(dim for value in late for dim in dims(value) if not isinstance(dim, int))
+        self.late = [dim for dim in told if str(dim) not in bound]
+        self.names = [*bound, *map(str, self.late)]
         self._places = {name: f"{array}[{i}]" for i, name in enumerate(self.names)}
         self._known = frozenset((*plain, *self.sizes))
-        self._checked = CheckedText({name: self._places[name] for name in self._known})
+        computable = (*self._known, *(str(dim) for dim in self.late if dim.is_Symbol))
+        self._checked = CheckedText({name: self._places[name] for name in computable})
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -56,7 +68,7 @@ class Parameters:
         return (*tensors, *(TensorSpec(name, "int64", ()) for name in names))
 
     def knows(self, dim: Dim) -> bool:
-        """Whether the entry knows the sizes of all symbols in a dim."""
+        """Whether the arguments tell the sizes of all symbols in a dim."""
         return self._known.issuperset(symbols(dim))
 
     def shows(self, dim: Dim) -> bool:
@@ -79,6 +91,15 @@ class Parameters:
             for dim in filter(self.knows, self._expressions)
         ]
 
+    def late_checks(self, stage: Sequence[ir.Value]) -> list[tuple[str, str]]:
+        """C conditions that hold if dims of tensors that regions allocated are wrong, with the problem."""
+        shown = dict.fromkeys(dim for value in stage for dim in dims(value) if dim in self.late)
+        return [
+            (f"{self._checked(dim)} != {self._places[str(dim)]}", f"expected a dimension of {dim}")
+            for dim in shown
+            if not dim.is_Symbol  # type: ignore[union-attr]
+        ]
+
     def refusals(self, checks: Iterable[tuple[str, str]]) -> list[str]:
         """C statements that return an error if a condition holds or the flag ``bad`` is set."""
         lines = [f"if (!bad && {check}) {self._refuse(problem)}" for check, problem in checks]
@@ -92,7 +113,7 @@ class Parameters:
         name, specs = self.name, self.specs
         sizes = [_row(spec, _SIZE.code, _SIZE.bits, "NULL") for spec in specs[len(self.inputs) :]]
         names = ", ".join(map(c_string, self.names)) or "NULL"
-        tabled = f"{name}_parameters, {len(specs)}, {name}_symbols, {len(self.names)}"
+        tabled = f"{name}_parameters, {len(specs)}, {name}_symbols, {len(self.names)}, {len(self.late)}"
         return (
             f"{tensor_table(f'{name}_parameters', self.inputs, self.names, sizes)}"
             f"static const char* const {name}_symbols[] = {{{names}}};\n"

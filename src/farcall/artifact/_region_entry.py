@@ -32,9 +32,11 @@ class RegionEntry:
 
     def __init__(self, region: Region, code: Code, constraints: Sequence[tuple[Dim, Dim]]) -> None:
         self._region, self._code = region, code
-        shapes = [dim for value in region.outputs for dim in dims(value)]
+        self._late = region.allocated
+        self._made = [value for value in region.outputs if value not in self._late]
+        shapes = [dim for value in self._made for dim in dims(value)]
         needed = [*shapes, code.workspace, *map(symbol, code.symbols)]
-        self._parameters = Parameters(region.name, region.inputs, "s", needed)
+        self._parameters = Parameters(region.name, region.inputs, "s", needed, self._late)
         computed = (dim for dim in shapes if not isinstance(dim, int) and not self._parameters.shows(dim))
         self._computed = list(dict.fromkeys(computed))
         self._constraints = [pair for pair in constraints if all(map(self._parameters.knows, pair))]
@@ -61,7 +63,8 @@ class RegionEntry:
             f".first_size = {parameters.first_size}",
             f".num_derived = {len(self._computed)}",
             f".outputs = {name}_outputs",
-            f".num_outputs = {len(self._region.outputs)}",
+            f".num_outputs = {len(self._made)}",
+            *self._late_fields(),
             f".wanted = {name}_wanted",
             f".num_wanted = {len(self._code.symbols)}",
             f".workspace = {integer(workspace)}",
@@ -72,12 +75,30 @@ class RegionEntry:
         ]
         table = "".join(f"  {field},\n" for field in fields)
         return (
-            f"{parameters.tables()}{derive}{tensor_table(f'{name}_outputs', self._region.outputs, places)}"
+            f"{parameters.tables()}{derive}{tensor_table(f'{name}_outputs', self._made, places)}"
+            f"{self._late_tables()}"
             f"static const int32_t {name}_wanted[] = {{{wanted}}};\n"
             f"static const struct fc_region {name}_region = {{\n{table}}};\n"
             f"FARCALL_KERNEL({name}) {{\n"
             f"  return farcall_call_region(&{name}_region, args, num_args, result);\n}}\n"
         )
+
+    def _late_tables(self) -> str:
+        """The C tables of the outputs that the function allocates; empty if there are none."""
+        if not self._late:
+            return ""
+        name, late = self._region.name, list(self._late)
+        order = [
+            ~late.index(value) if value in late else self._made.index(value) for value in self._region.outputs
+        ]
+        table = tensor_table(f"{name}_late", late, self._parameters.names)
+        return f"{table}static const int32_t {name}_order[] = {{{', '.join(map(str, order))}}};\n"
+
+    def _late_fields(self) -> list[str]:
+        name = self._region.name
+        if not self._late:
+            return []
+        return [f".late = {name}_late", f".num_late = {len(self._late)}", f".order = {name}_order"]
 
     def _derive(self) -> str:
         """The C function that computes and checks sizes; empty if there is nothing to do."""

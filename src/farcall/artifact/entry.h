@@ -45,6 +45,7 @@ struct fc_function {
   int32_t count;
   const char* const* symbols;
   int32_t num_symbols;
+  int32_t num_late; /* of the symbols, the last ones: known when a region has run */
 };
 
 /* A number that was passed for a tensor of rank 0. */
@@ -88,8 +89,11 @@ struct fc_region {
   int32_t num_inputs;       /* how many of them are tensors */
   int32_t first_size;       /* the symbol that the first of the others is */
   int32_t num_derived;      /* symbols behind those of the parameters, that `derive` computes */
-  const struct fc_parameter* outputs;
+  const struct fc_parameter* outputs; /* that the entry allocates */
   int32_t num_outputs;
+  const struct fc_parameter* late; /* outputs that the function allocates */
+  int32_t num_late;
+  const int32_t* order; /* for each result: an index of `outputs`, or ~ an index of `late`; NULL: there are no late ones */
   const int32_t* wanted; /* the symbols whose sizes the region's own function takes */
   int32_t num_wanted;
   int64_t workspace;                                   /* bytes; not 0 where `derive` computes them */
@@ -97,6 +101,12 @@ struct fc_region {
   fc_kernel* function;
   struct fc_state* state; /* NULL where there is none */
   const char* place; /* "region `npu_0` of backend `npu`" */
+};
+
+/* A tensor that a region allocated, because its sizes are known only when the region has run. */
+struct fc_late {
+  TVMFFIAny tensor;
+  void* data; /* its elements */
 };
 
 struct fc_block;
@@ -122,6 +132,9 @@ FC_COLD int farcall_new_tensor(const struct fc_function* about, const DLTensor* 
                                TVMFFIObjectHandle* out);
 /* Makes one Array of `items`, and takes ownership of them, even on failure (returns -1, raised). */
 int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t count, TVMFFIAny* result);
+/* Takes what a region's function returned: the outputs that it allocated, which bind symbols. Owns `result`. */
+FC_COLD int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_parameter* want, int32_t count,
+                              int64_t* symbols, struct fc_late* out);
 /* A Tensor that is a view of `like`'s elements, which live as long as the library. */
 FC_COLD int farcall_view(const DLTensor* like, TVMFFIObjectHandle* out);
 /* Makes a region's state, unless it is there. */

@@ -236,6 +236,7 @@ int farcall_refuse_sizes(const struct fc_function* about, const char* problem, c
   const char* separator = " with ";
   fc_put(&text, "`%s`: %s", about->name, problem);
   for (int32_t k = 0; k < about->num_symbols; ++k) {
+    if (symbols[k] < 0 && k >= about->num_symbols - about->num_late) continue; /* not yet known */
     fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
     separator = ", ";
   }

@@ -52,7 +52,9 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
   return true;
 }
 
-static int fc_run_region(const struct fc_region* r, DLTensor* tensors, const int64_t* symbols, int64_t workspace) {
+/* `late` gets the outputs that the function allocates. */
+static int fc_run_region(const struct fc_region* r, DLTensor* tensors, int64_t* symbols, int64_t workspace,
+                         struct fc_late* late) {
   int32_t count = r->num_inputs + r->num_outputs;
   TVMFFIAny args[count + 1 + r->num_wanted], none = {.type_index = kTVMFFINone};
   for (int32_t i = 0; i < count; ++i) args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
@@ -66,19 +68,33 @@ static int fc_run_region(const struct fc_region* r, DLTensor* tensors, const int
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = symbols[r->wanted[k]]};
   }
   int status = r->function(r->state ? r->state->self : NULL, args, count, &none);
-  if (status == 0) {
-    fc_release(&none);
-  } else {
+  if (status != 0) {
     (void)farcall_region_failed(r->place);
+  } else if (r->num_late) {
+    status = farcall_take_late(r->place, &none, r->late, r->num_late, symbols, late);
+  } else {
+    fc_release(&none);
   }
   if (block) fc_give_block(block);
   return status;
 }
 
-static int fc_give_results(const struct fc_region* r, TVMFFIAny* results, TVMFFIAny* result) {
-  if (r->num_outputs != 1) return farcall_results(r->about, results, r->num_outputs, result);
+/* Moves a reference. */
+static TVMFFIAny fc_move(TVMFFIAny* from) {
+  TVMFFIAny value = *from;
+  *from = (TVMFFIAny){.type_index = kTVMFFINone};
+  return value;
+}
+
+static int fc_give_results(const struct fc_region* r, TVMFFIAny* made, struct fc_late* late, TVMFFIAny* result) {
+  const int32_t count = r->num_outputs + r->num_late;
+  TVMFFIAny results[count + 1];
+  for (int32_t j = 0; j < count; ++j) {
+    int32_t from = r->order ? r->order[j] : j;
+    results[j] = fc_move(from < 0 ? &late[~from].tensor : &made[from]);
+  }
+  if (count != 1) return farcall_results(r->about, results, count, result);
   *result = results[0];
-  results[0] = (TVMFFIAny){.type_index = kTVMFFINone};
   return 0;
 }
 
@@ -91,9 +107,11 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   DLTensor tensors[ins + outs + 1];
   void* owned[ins + 1];
   TVMFFIAny results[outs + 1];
+  struct fc_late late[r->num_late + 1];
   int64_t workspace = r->workspace;
   int status = -1;
   memset(symbols, 0, sizeof symbols);
+  memset(late, 0, sizeof late);
   if (r->state && !fc_ready(r->state)) return -1;
   if (fc_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
   for (int32_t i = ins; i < taken; ++i) symbols[r->first_size + i - ins] = fc_size(given[i]);
@@ -102,10 +120,11 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   for (int32_t j = 0; j < outs; ++j) results[j] = (TVMFFIAny){.type_index = kTVMFFINone};
   if (fc_make_inputs(r, given, tensors, owned, dims) &&
       fc_make_outputs(r, symbols, tensors + ins, results, dims + in_words) &&
-      fc_run_region(r, tensors, symbols, workspace) == 0) {
-    status = fc_give_results(r, results, result);
+      fc_run_region(r, tensors, symbols, workspace, late) == 0) {
+    status = fc_give_results(r, results, late, result);
   }
   for (int32_t i = 0; i < ins; ++i) free(owned[i]);
   for (int32_t j = 0; j < outs; ++j) fc_release(&results[j]);
+  for (int32_t j = 0; j < r->num_late; ++j) fc_release(&late[j].tensor);
   return status;
 }

@@ -30,7 +30,7 @@ static int fc_call(TVMFFIObjectHandle function, const TVMFFIAny* args, int32_t c
 
 /* Gives the module its constants: one Array of Tensors. */
 static int fc_give_constants(struct fc_state* state) {
-  static const struct fc_function about = {"__init", NULL, 0, NULL, 0};
+  static const struct fc_function about = {"__init", NULL, 0, NULL, 0, 0};
   TVMFFIObjectHandle function = NULL;
   char name[256];
   snprintf(name, sizeof name, "__init_%s", state->function);

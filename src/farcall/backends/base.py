@@ -17,8 +17,12 @@ are, in this order:
 * if ``workspace`` is not 0, an opaque pointer (type index 4) to that many bytes, aligned to 64;
 * for each name in ``symbols``, an Int: the size of that symbol.
 
-The function returns None, and may run in several threads at once. It keeps no state between calls but what
+The function returns None. It may run in several threads at once, and keeps no state between calls but what
 the region made when it was loaded.
+
+An output whose shape is known only when the region has run is in ``region.allocated``, and only backends
+that set ``allocates`` are asked for such nodes. It is no argument: the function allocates a row-major Tensor
+on the CPU and returns it; of several, an Array.
 """
 
 from __future__ import annotations
@@ -114,6 +118,7 @@ class Backend(ABC):
     name: str
     color: str = "#8888cc"  # in pictures of the partition
     options: Mapping[str, Any] = {}
+    allocates: bool = False  # whether its regions may allocate outputs whose shapes are known only then
 
     def patterns(self) -> Sequence[Pattern]:
         """Groups of nodes that the backend takes together, in order of priority. Empty by default."""

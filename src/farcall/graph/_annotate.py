@@ -12,7 +12,7 @@ from farcall._blame import blame
 from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match
-from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier
+from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier, late
 
 
 class Claims(Protocol):
@@ -28,6 +28,10 @@ class Claims(Protocol):
 
     def patterns(self) -> Sequence[Pattern]:
         """Groups of nodes that the backend takes together, in order of priority."""
+
+    @property
+    def allocates(self) -> bool:
+        """Whether its regions allocate outputs whose shapes are known only then."""
 
     def check(self, node: ir.Node) -> str | None:
         """The reason why the backend does not take the single ``node``; None if it does."""
@@ -139,6 +143,8 @@ def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix
     def where() -> str:
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
 
+    if not backend.allocates and (unknown := [v for node in match.nodes for v in node.outputs if late(v)]):
+        return _late_shape(unknown[0])
     try:
         with blame(where):
             reason = check(match)
@@ -147,6 +153,14 @@ def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix
     if reason is not None and not isinstance(reason, str):
         raise BackendError(f"{where()} gave {reason!r}; expected None, or why not as text")
     return reason
+
+
+def _late_shape(value: ir.Value) -> str:
+    return (
+        f"the shape of `{value.name}` is not known before the model runs (it is {value.shape}); "
+        "name the dims of the graph's inputs, declare the shape in the model's value_info, or add a backend "
+        "that allocates such outputs"
+    )
 
 
 _LISTED = 5  # nodes that an error lists

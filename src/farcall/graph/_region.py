@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from farcall.graph.dims import dims, late, symbols
+
 
 @dataclass(frozen=True)
 class Match:
@@ -44,6 +46,19 @@ class Region:
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value, ...]
     constants: tuple[ir.Value, ...]
+
+    @property
+    def late(self) -> frozenset[str]:
+        """The symbols of dims that are known only when the region has run."""
+        return frozenset(name for node in self.nodes for value in node.outputs for name in late(value))
+
+    @property
+    def allocated(self) -> tuple[ir.Value, ...]:
+        """The outputs that the region's function allocates, since their shapes are known only then."""
+        found = self.late
+        if not found:
+            return ()
+        return tuple(value for value in self.outputs if not found.isdisjoint(symbols(*dims(value))))
 
     @property
     def nodes(self) -> tuple[ir.Node, ...]:

@@ -33,10 +33,12 @@ from farcall.graph._view import (
     elementwise,
 )
 from farcall.graph.dims import (
+    LATE,
     Dim,
     identifier,
     is_identifier,
     is_large,
+    late,
     parse,
     product,
     set_dims,
@@ -135,6 +137,8 @@ class _Inference:
         self._folder = Folder(model)
         self._opset = model.opset_imports.get("", 0)
         self._read: dict[bytes, Found] = {}
+        self._late: dict[tuple[ir.Value, int], str] = {}
+        self._names_late = False  # whether dims that stay unknown get symbols
         given = (*model.graph.inputs, *model.graph.initializers.values())
         self._static = frozenset(value for value in given if _is_static(try_dims(value)))
 
@@ -146,8 +150,18 @@ class _Inference:
             for node in list(self._model.graph):
                 self._visit(node)
             data = self._finish()
-            if self._equal.found == before:
+            if self._equal.found == before and not self._start_naming():
                 return data
+
+    def _start_naming(self) -> bool:
+        """Whether dims are still unknown, which another walk will name."""
+        unknown = not self._names_late and any(
+            value.shape is not None and value not in self._shapes
+            for node in self._model.graph
+            for value in node.outputs
+        )
+        self._names_late = self._names_late or unknown
+        return unknown
 
     def _start(self) -> None:
         self._shapes: dict[ir.Value, Dims] = {}
@@ -296,8 +310,19 @@ class _Inference:
         known = tuple(dim for dim in found if dim is not None)
         if len(known) == len(found):
             self._shapes[value] = known
+        elif self._names_late:
+            self._shapes[value] = tuple(
+                self._late_dim(value, axis) if dim is None else dim for axis, dim in enumerate(found)
+            )
         else:
             set_dims(value, found)
+
+    def _late_dim(self, value: ir.Value, axis: int) -> Dim:
+        """The symbol of a dim that is known only when the model runs."""
+        if (value, axis) not in self._late:
+            taken = {str(item) for item in self._symbols} | set(self._late.values())
+            self._late[value, axis] = _unique(identifier(f"{value.name}_dim{axis}"), taken)
+        return symbol(self._late[value, axis])
 
     def _finish(self) -> dict[ir.Value, Data]:
         """Write the results to the model; returns the data."""
@@ -305,6 +330,8 @@ class _Inference:
             if value.const_value is None or value.shape is None:
                 set_dims(value, map(self._equal.resolve, dims))
         self._model.meta[CONSTRAINTS] = self._equal.constraints()
+        for (value, _), name in self._late.items():
+            value.meta[LATE] = (*late(value), name)
         return {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
 
 

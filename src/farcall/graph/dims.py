@@ -43,6 +43,7 @@ __all__ = [
     "identifier",
     "is_identifier",
     "is_large",
+    "late",
     "maximum",
     "minimum",
     "parse",
@@ -291,6 +292,18 @@ def dims(value: ir.Value) -> tuple[Dim, ...]:
             "name the dims of the graph's inputs, or declare the shape in the model's value_info"
         )
     return known
+
+
+LATE = "farcall.late"  # key in value.meta: the symbols of its dims that are known only when the model runs
+
+
+def late(value: ir.Value) -> tuple[str, ...]:
+    """The symbols of dims of ``value`` that are known only when it has been computed, as after NonZero.
+
+    Only a backend that allocates such values (:attr:`farcall.backends.base.Backend.allocates`) can make them.
+    """
+    found: tuple[str, ...] = value.meta.get(LATE, ())
+    return found
 
 
 def set_dims(value: ir.Value, dims: Iterable[Dim | None]) -> None:

@@ -15,6 +15,8 @@ from farcall.graph import Pattern
 class OpBackend:
     """Claims nodes by operator; ``None`` claims all."""
 
+    allocates = False
+
     def __init__(self, name: str, operators: str | None = None, patterns: Sequence[Pattern] = ()) -> None:
         self.name = name
         self.color = {"npu": "#e8590c", "c": "#1c7ed6"}.get(name, "#888888")

@@ -170,8 +170,8 @@ void fc_error_add_place(const char* place) {
     char text[1024];
     snprintf(text, sizeof text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
     if (cell->cause_chain) fc_incref(cell->cause_chain);
-    TVMFFIObject* named = fc_error_new(cell->kind, (TVMFFIByteArray){text, strlen(text)}, cell->backtrace,
-                                       cell->cause_chain, NULL);
+    TVMFFIObject* named =
+        fc_error_new(cell->kind, (TVMFFIByteArray){text, strlen(text)}, cell->backtrace, cell->cause_chain, NULL);
     fc_error_raise(named ? named : error);
     if (named) fc_decref(error);
   }

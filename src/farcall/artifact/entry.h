@@ -93,7 +93,8 @@ struct fc_region {
   int32_t num_outputs;
   const struct fc_parameter* late; /* outputs that the function allocates */
   int32_t num_late;
-  const int32_t* order; /* for each result: an index of `outputs`, or ~ an index of `late`; NULL: there are no late ones */
+  const int32_t*
+      order; /* for each result: an index of `outputs`, or ~ an index of `late`; NULL: there are no late ones */
   const int32_t* wanted; /* the symbols whose sizes the region's own function takes */
   int32_t num_wanted;
   int64_t workspace;                                   /* bytes; not 0 where `derive` computes them */

@@ -35,7 +35,8 @@ static int fc_give_constants(struct fc_state* state) {
   char name[256];
   snprintf(name, sizeof name, "__init_%s", state->function);
   if (state->lookup(name, &function) != 0) {
-    return fc_state_error(state, "has no function __init_<region>, which takes its constants; its backend must give one");
+    return fc_state_error(state,
+                          "has no function __init_<region>, which takes its constants; its backend must give one");
   }
   TVMFFIAny* tensors = calloc((size_t)state->num_constants, sizeof *tensors);
   TVMFFIAny array = {.type_index = kTVMFFINone};

@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 300
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo demo-devices test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels clean help
+.PHONY: demo demo-devices test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels devices-wheel clean help
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ sanitize: .venv/.test ## run the native core's tests under AddressSanitizer and 
 wheels: .venv/.test ## make the wheels of all Pythons that are here, and the source distribution, in dist/
 	$(BIN)/python -m pip install -q --group wheels
 	$(BIN)/python scripts/wheels.py $(WHEELS_FLAGS)
+
+devices-wheel: .venv/.test ## make the wheel farcall-devices, with farcall-server for every machine, in dist/
+	$(BIN)/python scripts/devices.py $(DEVICES_FLAGS)
 
 clean: ## remove everything that was built
 	rm -rf .venv build dist

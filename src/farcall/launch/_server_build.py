@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,7 +62,8 @@ def build_server(
     """Build ``farcall-server``, the server for machines without Python: one static, stripped program.
 
     The package's sources are compiled by ziglang, once: the program is kept in the cache by the contents of
-    its sources.
+    its sources. Without ``sources``, the package ``farcall-devices`` (the extra ``devices``) brings it, if it
+    was built of the same sources.
 
     Args:
         target: the machine to build for: a name (``"armv7"``), or a target (``"aarch64-linux-musl"``); None:
@@ -112,15 +115,44 @@ def _build(
     wanted = static_target(target)
     if output is not None:
         check_folder(output)
-    compiler = zig_compiler(f"{name} for {wanted}")
+    prebuilt = None if sources else _prebuilt(name, wanted, own)
     if libraries := [Path(file) for file in sources if Path(file).suffix == ".a"]:
         check_distinct(libraries)
     with room_to(f"build {name}"):
-        built = _built(name, compiler, wanted, [*own, *(Path(file).resolve() for file in sources)], progress)
+        if prebuilt is not None:
+            built = _unpacked(prebuilt)
+        else:
+            files = [*own, *(Path(file).resolve() for file in sources)]
+            built = _built(name, zig_compiler(f"{name} for {wanted}"), wanted, files, progress)
     if output is None:
         return built
     write_beside(output, built.read_bytes(), mode=0o755)
     return Path(output)
+
+
+def prebuilt_name(name: str, target: Target, own: Sequence[Path]) -> str:
+    """The file of a program in the package ``farcall-devices``: it tells of which sources it was built."""
+    key = content_key([name, str(target), *_FLAGS, *_LINK, *_contents([*own])])
+    return f"{name}-{target.arch}-{key[:32]}"
+
+
+def _prebuilt(name: str, target: Target, own: Sequence[Path]) -> Path | None:
+    """The program in the package ``farcall-devices``; None: it is not installed, or of other sources."""
+    spec = importlib.util.find_spec("farcall_devices")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    file = Path(spec.submodule_search_locations[0]) / prebuilt_name(name, target, own)
+    return file if file.is_file() else None
+
+
+def _unpacked(file: Path) -> Path:
+    """The program in the cache, since an installer may have dropped the right to execute it."""
+
+    def make(place: Path) -> None:
+        shutil.copyfile(file, place)
+        place.chmod(0o755)
+
+    return cached(content_key([file.name, file.read_bytes()]), "", make)
 
 
 def _built(name: str, compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:

@@ -150,6 +150,13 @@ def test_outputs_that_are_no_tensors() -> None:
         assert got["t"].stride() == expected["t"].stride()
 
 
+def test_a_model_without_inputs() -> None:
+    weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    fast = compiled(lambda: weight * 2)
+    fast().zero_()  # a result is the caller's own
+    torch.testing.assert_close(fast(), torch.full((3,), 2.0))
+
+
 def test_an_export_is_kept_in_the_cache(
     exports: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -159,7 +159,7 @@ def _loaded(artifact: Artifact, options: Options) -> Callable[..., Sequence[torc
     """The artifact's ``main``, here or in the session, with torch's tensors as results."""
     if options.on is None:
         main: Any = artifact.load()["main"]
-        return lambda *tensors: _as_tuple(main(*tensors))
+        return lambda *tensors: tuple(map(_as_torch, _as_tuple(main(*tensors))))
     with tempfile.TemporaryDirectory(prefix="farcall-torch-") as folder:
         main = options.on.load_module(artifact.save(Path(folder) / "model.so"))["main"]
     return lambda *tensors: tuple(torch.from_numpy(result.numpy()) for result in _as_tuple(main(*tensors)))
@@ -167,3 +167,8 @@ def _loaded(artifact: Artifact, options: Options) -> Callable[..., Sequence[torc
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:
     return results if isinstance(results, tuple) else (results,)
+
+
+def _as_torch(result: Any) -> torch.Tensor:
+    """A result of a local call: torch's tensor, unless no argument was one."""
+    return result if isinstance(result, torch.Tensor) else torch.from_dlpack(result)

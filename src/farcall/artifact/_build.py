@@ -20,6 +20,7 @@ from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import main_source, support_source
 from farcall.artifact._generate import generate
+from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
@@ -99,12 +100,13 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
     compiler = find_compiler(target)
     constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
+    libraries = Libraries(plan.regions, codes, target)
     sources = _sources(plan.regions, codes)
     sources.append(
         Source("farcall_entry.c", support_source(), ("-O1",))
     )  # no hot code: compiles in half the time
     sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
-    manifest = _manifest(plan, target, compiler, constants, codes)
+    manifest = _manifest(plan, target, compiler, constants, codes, libraries)
 
     table = _contents(static, manifest) if static else None
     if table:
@@ -122,14 +124,21 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
         (folder / "manifest.json").write_bytes(encode(manifest))
         modules = embedded(plan.regions, codes, plan.backends)
         (folder / "modules.bin").write_bytes(modules)
-        data = data_assembly(constants, modules=len(modules), in_memory=table is not None)
+        (folder / "libraries.bin").write_bytes(libraries.data)
+        data = data_assembly(
+            constants,
+            modules=len(modules),
+            libraries=bool(libraries.data),
+            in_memory=table is not None,
+        )
         objects.append(assemble(compiler, target, data, folder, "farcall_data"))
         library = folder / "library"
         if table:
             library.write_bytes(static_library(table.name, objects, target))
             artifact = Artifact.temporary(f"{table.name}.a", manifest, header(table))
         else:
-            link_shared(compiler, target, objects, library, [*map(str, given.libraries), *flags], progress)
+            others = [*map(str, given.libraries), *libraries.stubs(compiler, folder), *flags]
+            link_shared(compiler, target, objects, library, others, progress)
             _check_library(library, plan.regions, target, compiler)
             _seal(library)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
@@ -218,6 +227,9 @@ def _refuse_in_static(regions: Iterable[Region], codes: Mapping[str, Code]) -> N
             raise BackendError(
                 f"{where} is a module of kind `{code.kind}`, which a static library cannot load; {cure}"
             )
+        if code.libraries:
+            names = ", ".join(f"`{library.soname}`" for library in code.libraries)
+            raise BackendError(f"{where} needs {names}, which a static library cannot load; {cure}")
         if flags := [flag for flag in code.link_flags if flag != "-lm"]:
             raise BackendError(
                 f"{where} is linked with {' '.join(flags)}, which a static library cannot hold; {cure}"
@@ -234,6 +246,7 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
             "set CC to a compiler for that target, or unset it to take ziglang's"
         )
     check_image(elf.data, elf.what, target)
+    check_needs(elf)
     exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
     for region in regions:
         if _PREFIX + region.name not in exported:
@@ -262,6 +275,7 @@ def _manifest(
     compiler: Compiler,
     constants: Constants,
     codes: Mapping[str, Code],
+    libraries: Libraries,
 ) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
     return Manifest(
@@ -281,6 +295,7 @@ def _manifest(
             for region in plan.regions
         ),
         modules=module_infos(plan.regions, codes),
+        libraries=tuple(libraries.infos),
         constants=ConstantsInfo(*constants.totals()),
         model=plan.model,
         versions={

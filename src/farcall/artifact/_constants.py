@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farcall.errors import BackendError
-from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, MANIFEST_SECTION
+from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, LIBRARIES_SECTION, MANIFEST_SECTION
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -94,12 +94,15 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def data_assembly(constants: Constants, *, modules: int = 0, in_memory: bool = False) -> str:
+def data_assembly(
+    constants: Constants, *, modules: int = 0, libraries: bool = False, in_memory: bool = False
+) -> str:
     """The assembly source that includes ``constants.bin``, ``manifest.json`` and ``modules.bin``.
 
     Args:
         constants: what ``constants.bin`` holds.
         modules: the size of ``modules.bin``, the modules that the library embeds; 0: there is none.
+        libraries: whether there is ``libraries.bin``, the libraries that the artifact brings.
         in_memory: a program finds the manifest and the digest in its memory, by symbols.
 
     It says ``%progbits``, because ``@`` starts a comment in the assembly of some machines.
@@ -120,6 +123,8 @@ def data_assembly(constants: Constants, *, modules: int = 0, in_memory: bool = F
             f"{LIBRARY_BIN}:",
             '.incbin "modules.bin"',
         ]
+    if libraries:
+        lines += [f'.section {LIBRARIES_SECTION},"",%progbits', '.incbin "libraries.bin"']
     flags = "a" if in_memory else ""
     lines += [
         f'.section {MANIFEST_SECTION},"{flags}",%progbits',

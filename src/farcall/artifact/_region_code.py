@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sympy
 
-from farcall.backends.base import Code, RegionCode, RegionModule
+from farcall.backends.base import Code, Library, RegionCode, RegionModule
 from farcall.errors import BackendError
 
 _SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 _OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.[oa]")
+_SONAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_PATH_FLAG = re.compile(r"rpath|^-R|^-Wl,-R|^-L|^-l:?/|^/")
 _KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")
 
 
@@ -30,6 +33,8 @@ def check_code(code: object, where: str) -> Code:
         _check_files(code, where)
         _check_texts(code.compile_flags, f"{where}: compile_flags")
         _check_texts(code.link_flags, f"{where}: link_flags")
+        _check_link_flags(code.link_flags, where)
+        _check_libraries(code.libraries, where)
     elif isinstance(code, RegionModule):
         _check_module(code, where)
     else:
@@ -71,6 +76,35 @@ def _check_module(code: RegionModule, where: str) -> None:
     if not (isinstance(code.function, str) and re.fullmatch(r"[\w.]{0,200}", code.function, re.ASCII)):
         raise BackendError(f"{where}: function: expected letters, digits, _ and ., got {code.function!r}")
     _check_texts(code.features, f"{where}: features")
+
+
+def _check_link_flags(flags: Sequence[str], where: str) -> None:
+    for flag in flags:
+        if _PATH_FLAG.search(flag):
+            raise BackendError(
+                f"{where}: link_flags: {flag!r} puts a path of this machine into the artifact; "
+                "declare the library instead: libraries=[Library(soname, symbols)]"
+            )
+
+
+def _check_libraries(libraries: object, where: str) -> None:
+    if not isinstance(libraries, Sequence) or not all(isinstance(one, Library) for one in libraries):
+        raise BackendError(f"{where}: libraries: expected a list of Library, got {libraries!r}")
+    for library in libraries:
+        if not (isinstance(library.soname, str) and _SONAME.fullmatch(library.soname)):
+            raise BackendError(
+                f"{where}: libraries: expected a soname, such as 'libacme.so.1', got {library.soname!r}"
+            )
+        at = f"{where}: library `{library.soname}`"
+        _check_texts(library.symbols, f"{at}: symbols")
+        for symbol in library.symbols:
+            if not _SYMBOL.fullmatch(symbol):
+                raise BackendError(f"{at}: symbols: expected C identifiers, got {symbol!r}")
+        for name in ("package", "version", "cure"):
+            if not isinstance(getattr(library, name), str):
+                raise BackendError(f"{at}: {name}: expected a text, got {getattr(library, name)!r}")
+        if not isinstance(library.data, bytes):
+            raise BackendError(f"{at}: data: expected bytes, got {type(library.data).__name__}")
 
 
 def _check_constants(constants: object, where: str) -> None:

@@ -36,9 +36,14 @@ FARCALL_VISIBLE const char __farcall_unloads = 1;
 """
 
 
+def place_text(region: Region) -> str:
+    """The text with which errors name a region."""
+    return f"region `{region.name}` of backend `{region.backend}`"
+
+
 def place(region: Region) -> str:
-    """The C text with which errors name a region."""
-    return c_string(f"region `{region.name}` of backend `{region.backend}`")
+    """The C literal of that text."""
+    return c_string(place_text(region))
 
 
 def has_state(code: Code) -> bool:

@@ -45,10 +45,34 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "Code",
+    "Library",
     "RegionCode",
     "RegionModule",
 ]
 __dir__ = __all__.copy
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library that the code of a region calls.
+
+    The artifact names it by ``soname``; no path goes into the file, and the library need not be there when
+    the artifact is built. When farcall loads the artifact, it takes the library of that soname that the
+    process has, that the artifact brings (``data``), that the Python package ``package`` holds, or that the
+    dynamic linker finds. Under another runtime, the dynamic linker finds it, for example by
+    ``LD_LIBRARY_PATH``.
+
+    ``symbols`` are the functions that the code calls. The artifact is linked against them alone. A library
+    that lacks one, or a package older than ``version``, is not taken: the artifact is not loaded, and the
+    error ends with ``cure``.
+    """
+
+    soname: str
+    symbols: Sequence[str]
+    package: str = ""
+    version: str = ""  # the least version of the package
+    cure: str = ""  # such as "install it: pip install acme"
+    data: bytes = b""  # the file, if the artifact brings it
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,7 @@ class RegionCode:
     link_flags: Sequence[str] = ()
     objects: Mapping[str, bytes] = field(default_factory=dict)  # file name (ends in .o or .a) -> content
     state: bool = False
+    libraries: Sequence[Library] = ()
 
 
 @dataclass(frozen=True)

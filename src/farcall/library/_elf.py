@@ -31,6 +31,7 @@ MACHINES = {
     258: "loongarch64",
 }
 SHARED_LIBRARY = 3  # ET_DYN
+NEEDED, SONAME, RPATH, RUNPATH = 1, 14, 15, 29  # tags of the dynamic section
 
 _NO_BITS = 8  # SHT_NOBITS: has a size, but no bytes in the file
 _SYMBOLS = 2  # SHT_SYMTAB: all of an object's symbols
@@ -119,6 +120,16 @@ class Elf:
     def object_symbols(self) -> tuple[Symbol, ...]:
         """The symbols that the linker sees in an object file, in order of the file."""
         return self._global_symbols(_SYMBOLS)
+
+    def dynamic_texts(self, tag: int) -> tuple[str, ...]:
+        """What a library's dynamic section says under ``tag``, such as the sonames that it needs."""
+        section, texts = self.section(".dynamic"), self.section(".dynstr")
+        if section is None or texts is None:
+            return ()
+        names, word = bytes(self.content(texts)), "i" if self.header.bits == 32 else "q"
+        data = self.content(section)[: section.size - section.size % struct.calcsize(f"<2{word}")]
+        entries = struct.iter_unpack(f"{self._order}2{word}", data)
+        return tuple(self._name(names, start) for kind, start in entries if kind == tag)
 
     def _global_symbols(self, kind: int) -> tuple[Symbol, ...]:
         tables = [section for section in self.sections if section.type == kind]

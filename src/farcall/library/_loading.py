@@ -18,6 +18,7 @@ from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
 from farcall.library._blob import Blob, is_frame
 from farcall.library._elf import Elf, Header, parse_header, parse_library
+from farcall.library._libraries import load_libraries
 from farcall.library._manifest import Manifest, may_have_manifest, read_manifest, read_member_manifest
 from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missing_features
 
@@ -59,6 +60,8 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         if may_have_manifest(data):
             elf, manifest = examine(data, str(path))
             check_machine(elf.header, manifest, elf.what)
+            if manifest is not None:
+                load_libraries(manifest, elf)
         else:
             check_machine(parse_library(data, str(path)), None, str(path))
         module = _load(Path(path), file, private=manifest is not None)

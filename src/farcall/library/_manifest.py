@@ -18,6 +18,7 @@ from farcall.library._elf import Buffer, Elf, Section
 FORMAT = 1  # raise it only if a reader of the old format would misunderstand the new one
 MANIFEST_SECTION = ".farcall.manifest"
 DIGEST_SECTION = ".farcall.digest"
+LIBRARIES_SECTION = ".farcall.libraries"  # the files that an artifact brings
 DIGEST_SIZE = 32
 RUNTIME_SYMBOL = "__farcall_runtime"  # every artifact exports it
 # Texts that only artifacts contain: one in the manifest, and one in the entry's code (entry_errors.c).
@@ -62,6 +63,33 @@ class ModuleInfo(msgspec.Struct, frozen=True):
     regions: tuple[str, ...]
 
 
+class LibraryInfo(msgspec.Struct, frozen=True):
+    """A library that the artifact needs, and loads by its soname.
+
+    ``symbols`` are the functions that the code calls, ``package`` the Python package that holds the library,
+    in version ``version`` or later. ``cure`` tells users how to get it. A library that the artifact brings
+    has ``size`` bytes at ``offset`` of the section for libraries; ``size`` 0: it brings none.
+    """
+
+    soname: str
+    backend: str
+    regions: tuple[str, ...]
+    symbols: tuple[str, ...] = ()
+    package: str = ""
+    version: str = ""
+    cure: str = ""
+    offset: int = 0
+    size: int = 0
+
+    @property
+    def users(self) -> str:
+        """Those that need it, for errors."""
+        several = "s" if len(self.regions) > 1 else ""
+        names = ", ".join(f"`{name}`" for name in self.regions[:3])
+        more = f" and {len(self.regions) - 3} more" if len(self.regions) > 3 else ""
+        return f"backend `{self.backend}`, region{several} {names}{more},"
+
+
 class ConstantsInfo(msgspec.Struct, frozen=True):
     """The number of distinct constants in the artifact, and their total size."""
 
@@ -98,6 +126,7 @@ class Manifest(msgspec.Struct, frozen=True):
         b"null"
     )  # what pictures show; read when one is drawn (farcall.drawing)
     modules: tuple[ModuleInfo, ...] = ()
+    libraries: tuple[LibraryInfo, ...] = ()
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from bench.harness import Row, spread
-from farcall.graph import Pattern, cut, load_model
+from farcall.graph import Match, Pattern, Region, cut, load_model
 
 _LIMIT_S = 1.0
 _LIMIT_RATIO = 15.0
@@ -29,6 +29,11 @@ class _Claims:
 
     def patterns(self) -> Sequence[Pattern]:
         return ()
+
+    min_nodes = 1
+
+    def accept(self, region: Region) -> str | Sequence[Match] | None:
+        return None
 
     def check(self, node: ir.Node) -> str | None:
         taken = self._operators is None or node.op_type in self._operators

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from farcall.graph import Pattern
+from farcall.graph import Match, Pattern, Region
 
 
 class OpBackend:
@@ -25,6 +25,11 @@ class OpBackend:
 
     def patterns(self) -> Sequence[Pattern]:
         return self._patterns
+
+    min_nodes = 1
+
+    def accept(self, region: Region) -> str | Sequence[Match] | None:
+        return None
 
     def check(self, node: ir.Node) -> str | None:
         if self._operators is None or node.op_type in self._operators:

@@ -121,8 +121,11 @@ def test_a_match_that_check_refuses_falls_to_single_nodes_and_the_reason_is_kept
     model = text_model(NET)
     partition = cut(model, [OpBackend("npu", "", [Pattern("conv_relu", "Relu(Conv(x, w))", check)]), C])
     assert [region.backend for region in partition.regions] == ["c"]
-    reasons = {node.op_type: why for node, why in partition.refusals.items()}
-    assert reasons["Relu"] == [("npu", "pattern conv_relu: kernel is not 1x1"), ("npu", "takes no Relu")]
+    refused = [
+        ("npu", "refused", "pattern conv_relu: kernel is not 1x1"),
+        ("npu", "refused", "takes no Relu"),
+    ]
+    assert {node.op_type: why for node, why in partition.answers.items()}["Relu"] == refused
 
 
 def test_an_unknown_shape_in_a_check_is_a_reason() -> None:

@@ -22,19 +22,30 @@ if TYPE_CHECKING:
     from farcall.artifact._artifact import Artifact
     from farcall.backends.base import Backend
     from farcall.drawing._diagram import Diagram
-    from farcall.graph import Partition, Region
+    from farcall.graph import Partition, Region, Why
     from farcall.graph._model import ModelLike
     from farcall.toolchain import Target
 
 
 def partition(
-    model: ModelLike, backends: Sequence[str | Backend] = ("c",), *, progress: Report | None = None
+    model: ModelLike,
+    backends: Sequence[str | Backend] = ("c",),
+    *,
+    pin: Mapping[str, str] | None = None,
+    exclude: Mapping[str, Sequence[str]] | None = None,
+    min_nodes: Mapping[str, int] | None = None,
+    progress: Report | None = None,
 ) -> Plan:
     """Cut a model into regions. The first backend that takes a node computes it.
 
     Args:
         model: an ONNX file, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects, in order of priority.
+        pin: nodes and the backend that must take them: ``{"/layer1/*": "c"}``. Here and in ``exclude``, nodes
+            are given by name, or by a pattern of names as a shell has them.
+        exclude: backends and nodes that they do not get: ``{"npu": ["conv1", "/head/*"]}``.
+        min_nodes: backends and the least number of nodes of their regions: ``{"npu": 3}``. The next backends
+            get smaller ones, unless a node of them is pinned, or no other backend takes it.
         progress: called with each :class:`farcall.Progress` of the phases ``read`` and ``partition``.
 
     Returns:
@@ -44,12 +55,13 @@ def partition(
         MissingFileError: there is no such file.
         ModelError: the file is not ONNX, or is not a valid model.
         UnsupportedOperatorError: no backend takes a node; the message lists each backend's reason.
-        BackendError: a backend is not installed.
+        BackendError: a backend is not installed, or its code is at fault.
+        UsageError: ``pin``, ``exclude`` or ``min_nodes`` name a node or a backend that is not there.
         MissingExtraError: the packages that read models are not installed.
     """
     require_compile()
     from farcall.backends import resolve
-    from farcall.graph import cut, load_model
+    from farcall.graph import Rules, cut, load_model
 
     chosen = resolve(backends)
     reading = Phase(progress, "read", 1, "models", "reading the model")
@@ -57,7 +69,7 @@ def partition(
     nodes = len(loaded.graph)
     reading.end(count(nodes, "node"))
     cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {count(nodes, 'node')}")
-    parts = cut(loaded, chosen)
+    parts = cut(loaded, chosen, Rules(pin or {}, exclude or {}, min_nodes or {}))
     cutting.end(_summary(parts.regions))
     return Plan(parts, {backend.name: backend for backend in chosen}, _describe(model, loaded))
 
@@ -133,6 +145,17 @@ class Plan:
         from farcall.toolchain import Target
 
         return build(self, Target.parse(target), link, progress, name)
+
+    def why(self, node: str) -> Why:
+        """Who was asked about a node, what each said, and who got it: by patterns, order, pins or sizes.
+
+        Args:
+            node: its name. An error lists some, and :attr:`Partition.whys` has all.
+
+        Raises:
+            UsageError: no node has this name.
+        """
+        return self._partition.why(node)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farcall.graph import Pattern, Region
+from farcall.graph import Match, Pattern, Region
 from farcall.graph.dims import Dim
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Backend(ABC):
     color: str = "#8888cc"  # in pictures of the partition
     options: Mapping[str, Any] = {}
     allocates: bool = False  # whether its regions may allocate outputs whose shapes are known only then
+    min_nodes: int = 1  # a smaller region goes to the next backend; `min_nodes` of fc.partition overrides it
 
     def patterns(self) -> Sequence[Pattern]:
         """Groups of nodes that the backend takes together, in order of priority. Empty by default."""
@@ -155,6 +156,15 @@ class Backend(ABC):
         Shapes and dtypes are inferred before the call; :func:`farcall.graph.dims.dims` reads dims.
         """
         return f"{self.name} takes no single {node.op_type}"
+
+    def accept(self, region: Region) -> str | Sequence[Match] | None:
+        """Look at a whole region before it is final. The next backends get the nodes that this one gives up.
+
+        Returns:
+            None: the backend takes the region. A text: it takes none of it, for this reason. Some of
+            ``region.matches``: it keeps those, which may then form several regions.
+        """
+        return None
 
     @abstractmethod
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:

@@ -12,6 +12,8 @@ from farcall.graph._model import load_model
 from farcall.graph._partition import Partition, cut
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match, Region
+from farcall.graph._rules import Rules
+from farcall.graph._why import Verdict, Why
 from farcall.graph.dims import Dim, UnknownShapeError
 
 __all__ = [
@@ -21,7 +23,10 @@ __all__ = [
     "Partition",
     "Pattern",
     "Region",
+    "Rules",
     "UnknownShapeError",
+    "Verdict",
+    "Why",
     "cut",
     "load_model",
 ]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import onnx_ir as ir
 
 from farcall._blame import blame
 from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
 from farcall.graph._pattern import Pattern
-from farcall.graph._region import Match
+from farcall.graph._pattern_text import Operator
+from farcall.graph._region import Match, Region
 from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier, late
 
 
@@ -26,6 +27,10 @@ class Claims(Protocol):
     def color(self) -> str:
         """The backend's colour in pictures, as CSS."""
 
+    @property
+    def min_nodes(self) -> int:
+        """The least number of nodes of a region."""
+
     def patterns(self) -> Sequence[Pattern]:
         """Groups of nodes that the backend takes together, in order of priority."""
 
@@ -36,6 +41,9 @@ class Claims(Protocol):
     def check(self, node: ir.Node) -> str | None:
         """The reason why the backend does not take the single ``node``; None if it does."""
 
+    def accept(self, region: Region) -> str | Sequence[Match] | None:
+        """None: the backend takes the whole region; else the matches that it keeps, or why it keeps none."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -45,10 +53,42 @@ class Claim:
     backend: int
 
 
-Refusals = dict[ir.Node, list[tuple[str, str]]]  # node -> (backend, reason), in order of priority
+Said: TypeAlias = Literal["refused", "lost", "excluded", "pinned", "gave up", "too small", "kept", "measured"]
 
 
-def annotate(nodes: Sequence[ir.Node], backends: Sequence[Claims]) -> tuple[list[Claim], Refusals]:
+class Answer(NamedTuple):
+    """What kept a backend from a node, or made it keep it: in one word, and as text."""
+
+    backend: str
+    said: Said
+    text: str
+
+
+Answers: TypeAlias = dict[ir.Node, list[Answer]]  # in the order in which they came
+Bans: TypeAlias = Sequence[Mapping[ir.Node, Answer]]  # for each backend: nodes that it cannot get, and why
+
+
+@dataclass
+class Memory:
+    """What backends have answered, so that nobody is asked the same thing twice."""
+
+    checks: dict[tuple[int, str, tuple[ir.Node, ...]], str | None] = field(default_factory=dict)
+    regions: dict[tuple[int, tuple[ir.Node, ...]], str | Sequence[Match] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The claims in the order of their last nodes, the nodes that nobody takes, and the answers.
+
+    It is a topological order of the claims, because only the outputs of its last node leave a match.
+    """
+
+    claims: Sequence[Claim]
+    missing: Sequence[ir.Node]
+    answers: Answers
+
+
+def annotate(nodes: Sequence[ir.Node], backends: Sequence[Claims], bans: Bans, memory: Memory) -> Assignment:
     """Give every node to one backend.
 
     A backend's patterns come before its single nodes, and one pattern is matched everywhere before the next.
@@ -56,28 +96,26 @@ def annotate(nodes: Sequence[ir.Node], backends: Sequence[Claims]) -> tuple[list
     Args:
         nodes: In topological order.
         backends: In order of priority.
-
-    Returns:
-        The claims, in the order of their last nodes (a topological order of the claims, because only the
-        outputs of its last node leave a match); and the reasons for which backends refused nodes.
+        bans: For each backend, nodes that it cannot get.
+        memory: Answers of earlier calls; gets those of this one.
 
     Raises:
-        UnsupportedOperatorError: No backend takes a node.
-        UsageError: Two backends have the same name, or a name is not an identifier.
         BackendError: A backend's code raised an exception; the message names the node.
     """
-    _check_names(backends)
-    annotator = _Annotator(nodes)
+    annotator = _Annotator(nodes, [backend.name for backend in backends], memory)
     for index, backend in enumerate(backends):
-        annotator.offer(index, backend)
-    missing = [node for node in nodes if node not in annotator.claims]
-    if missing:
-        raise _unsupported(missing, annotator.refusals, backends)
-    owned = [(node, annotator.claims[node]) for node in nodes]
-    return [claim for node, claim in owned if claim.match.root is node], annotator.refusals
+        annotator.offer(index, backend, bans[index])
+    found = annotator.claims
+    owned = [(node, found[node]) for node in nodes if node in found]
+    return Assignment(
+        [claim for node, claim in owned if claim.match.root is node],
+        [node for node in nodes if node not in found],
+        annotator.answers,
+    )
 
 
-def _check_names(backends: Sequence[Claims]) -> None:
+def check_names(backends: Sequence[Claims]) -> None:
+    """Raise a UsageError if there are no backends, or they cannot be told apart."""
     if not backends:
         raise UsageError("expected at least one backend, got none; pass backends=['c']")
     names = [backend.name for backend in backends]
@@ -89,41 +127,131 @@ def _check_names(backends: Sequence[Claims]) -> None:
 
 
 class _Annotator:
-    def __init__(self, nodes: Sequence[ir.Node]) -> None:
+    def __init__(self, nodes: Sequence[ir.Node], names: Sequence[str], memory: Memory) -> None:
+        self.names = names
         self._nodes = nodes
         self._by_kind: dict[tuple[str, str], list[ir.Node]] = {}
         self._place = {node: place for place, node in enumerate(nodes)}
         for node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
             self._by_kind.setdefault((domain, node.op_type), []).append(node)
+        self._memory = memory
         self.claims: dict[ir.Node, Claim] = {}
-        self.refusals: Refusals = {}
+        self.answers: Answers = {}
 
-    def offer(self, index: int, backend: Claims) -> None:
+    def offer(self, index: int, backend: Claims, bans: Mapping[ir.Node, Answer]) -> None:
         """Let a backend claim the nodes that are still free."""
+        for node, answer in bans.items():
+            self._note((node,), answer)
         for pattern in _patterns(backend):
-            for root in self._roots(pattern):
-                match = pattern.match(root) if root not in self.claims else None
-                if match is None or any(node in self.claims for node in match.nodes):
-                    continue
-                self._decide(index, backend, match, pattern.check, f"pattern {pattern.name}: ")
+            for root in pattern.roots:
+                _PatternOffer(self, index, backend, bans, pattern, root).run(self._roots(root))
         for node in self._nodes:
-            if node not in self.claims:
-                match = Match(node.op_type, (node,))
-                self._decide(index, backend, match, lambda single: backend.check(single.root), "")
+            if node not in self.claims and node not in bans:
+                self.decide(index, backend, Match(node.op_type, (node,)), None)
 
-    def _roots(self, pattern: Pattern) -> Iterable[ir.Node]:
-        kinds = [self._by_kind.get(kind, []) for kind in pattern.root.kinds]
-        if len(kinds) == 1:
-            return kinds[0]
-        return sorted((node for nodes in kinds for node in nodes), key=self._place.__getitem__)
+    def _roots(self, root: Operator) -> Sequence[ir.Node]:
+        """The nodes that can be the outermost one; of chains, the last one first."""
+        kinds = [self._by_kind.get(kind, []) for kind in root.kinds]
+        found = kinds[0] if len(kinds) == 1 else [node for nodes in kinds for node in nodes]
+        if len(kinds) > 1 or root.repeated:
+            return sorted(found, key=self._place.__getitem__, reverse=root.repeated)
+        return found
 
-    def _decide(self, index: int, backend: Claims, match: Match, check: object, prefix: str) -> None:
-        reason = _ask(backend, match, check, prefix) if callable(check) else None
+    def decide(self, index: int, backend: Claims, match: Match, pattern: Pattern | None) -> None:
+        """Ask the backend whether it takes a match, all of whose nodes are free."""
+        key = (index, pattern.name if pattern else "", match.nodes)
+        checks = self._memory.checks
+        if key not in checks:
+            checks[key] = _ask(backend, match, pattern)
+        reason = checks[key]
         if reason is None:
             self.claims.update(dict.fromkeys(match.nodes, Claim(match, index)))
         else:
-            self.refusals.setdefault(match.root, []).append((backend.name, prefix + reason))
+            prefix = f"pattern {pattern.name}: " if pattern else ""
+            self._note(match.nodes, Answer(backend.name, "refused", prefix + reason))
+
+    def lose(self, backend: str, pattern: Pattern, match: Match, why: str) -> None:
+        """Note that a match went to nobody, or to another one."""
+        self._note(match.nodes, Answer(backend, "lost", f"pattern {pattern.name}: {why}"))
+
+    def _note(self, nodes: Iterable[ir.Node], answer: Answer) -> None:
+        for node in nodes:
+            self.answers.setdefault(node, []).append(answer)
+
+
+@dataclass(frozen=True)
+class _PatternOffer:
+    """Offers the matches of one pattern to its backend, and tells it those that overlap others."""
+
+    annotator: _Annotator
+    index: int
+    backend: Claims
+    bans: Mapping[ir.Node, Answer]
+    pattern: Pattern
+    root: Operator
+
+    def run(self, roots: Iterable[ir.Node]) -> None:
+        """Offer the longest matches first; then, where nodes were taken, what is left of them."""
+        whole: set[ir.Node] = set()
+        lost = False
+        asked = set()
+        for node in roots:
+            if node in whole or self._is_ours(node):
+                continue
+            match = self.pattern.match_root(self.root, node, seen=whole if self.root.repeated else None)
+            if match is None:
+                continue
+            asked.add(node)
+            blocking = next(filter(self._is_taken, match.nodes), None)
+            if blocking is None:
+                self._decide(match)
+            else:
+                lost = True
+                asked.discard(node)
+                self.annotator.lose(self.backend.name, self.pattern, match, self._why_taken(blocking))
+        if lost and self.pattern.flexible:
+            self._offer_rests([node for node in roots if node not in asked])
+
+    def _offer_rests(self, roots: Iterable[ir.Node]) -> None:
+        taken = _Taken(self)
+        rests: set[ir.Node] = set()
+        for node in roots:
+            if node not in rests and node not in taken:
+                seen = rests if self.root.repeated else None
+                match = self.pattern.match_root(self.root, node, taken, seen)
+                if match is not None:
+                    self._decide(match)
+
+    def _decide(self, match: Match) -> None:
+        self.annotator.decide(self.index, self.backend, match, self.pattern)
+
+    def _is_ours(self, node: ir.Node) -> bool:
+        """Whether the node is in a match of this flexible pattern, of which its own match is a part."""
+        claim = self.annotator.claims.get(node) if self.pattern.flexible else None
+        return claim is not None and claim.backend == self.index and claim.match.pattern == self.pattern.name
+
+    def _is_taken(self, node: ir.Node) -> bool:
+        return node in self.annotator.claims or node in self.bans
+
+    def _why_taken(self, node: ir.Node) -> str:
+        claim = self.annotator.claims.get(node)
+        if claim is None:
+            return f"without `{node.name}`: {self.bans[node].text}"
+        names = self.annotator.names
+        winner = f"`{names[claim.backend]}`" if claim.backend != self.index else "it"
+        how = "the single node" if len(claim.match.nodes) == 1 else f"pattern {claim.match.pattern}"
+        return f"{winner} has taken `{node.name}` before ({how})"
+
+
+class _Taken(Container[ir.Node]):
+    """The nodes that a pattern's matches cannot have, as a collection."""
+
+    def __init__(self, offer: _PatternOffer) -> None:
+        self._claims, self._bans = offer.annotator.claims, offer.bans
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._claims or node in self._bans
 
 
 def _patterns(backend: Claims) -> Sequence[Pattern]:
@@ -134,20 +262,24 @@ def _patterns(backend: Claims) -> Sequence[Pattern]:
             raise BackendError(
                 f"backend `{backend.name}`: its patterns() gave {item!r}; expected farcall.graph.Pattern"
             )
-    return found
+    return sorted(found, key=lambda pattern: -pattern.priority)
 
 
-def _ask(backend: Claims, match: Match, check: Callable[[Match], object], prefix: str) -> str | None:
+def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
     """The backend's reason to refuse a match; None if it takes it."""
 
     def where() -> str:
+        prefix = f"pattern {pattern.name}: " if pattern else ""
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
 
     if not backend.allocates and (unknown := [v for node in match.nodes for v in node.outputs if late(v)]):
         return _late_shape(unknown[0])
+    check = pattern.check if pattern else lambda match: backend.check(match.root)
+    if check is None:
+        return None
     try:
         with blame(where):
-            reason = check(match)
+            reason: object = check(match)
     except UnknownShapeError as error:
         return str(error)
     if reason is not None and not isinstance(reason, str):
@@ -191,15 +323,16 @@ def _dim(dim: int | ir.SymbolicDim) -> str:
     return str(dim) if isinstance(dim, int) else dim.value or "?"
 
 
-def _unsupported(
-    missing: Sequence[ir.Node], refusals: Refusals, backends: Sequence[Claims]
+def unsupported(
+    missing: Sequence[ir.Node], answers: Answers, backends: Sequence[Claims]
 ) -> UnsupportedOperatorError:
+    """The error that no backend takes some nodes, with what each backend said."""
     names = ", ".join(f"`{backend.name}`" for backend in backends)
     count = "1 node" if len(missing) == 1 else f"{len(missing):,} nodes"
     lines = [f"no backend takes {count} (asked: {names})"]
     for node in missing[:_LISTED]:
         lines.append(f"  {describe_node(node)}")
-        lines += [f"    {name}: {reason}" for name, reason in refusals.get(node, [])]
+        lines += [f"    {answer.backend}: {answer.text}" for answer in answers.get(node, [])]
     if len(missing) > _LISTED:
         kinds = sorted({node.op_type for node in missing[_LISTED:]})
         more = ", ".join(kinds[:_KINDS]) + (", ..." if len(kinds) > _KINDS else "")

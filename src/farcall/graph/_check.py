@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from farcall.graph._partition import Partition, is_constant
-from farcall.graph._region import Region, reads
+from farcall.graph._partition import Partition
+from farcall.graph._region import Region, is_constant, reads
 
 
 def check_partition(partition: Partition) -> None:

@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from farcall.abi import Signature, TensorSpec
 from farcall.errors import ModelError
-from farcall.graph._annotate import Claim, Claims, annotate
+from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
-from farcall.graph._merge import merge
 from farcall.graph._model import ModelLike, is_loaded, load_model
-from farcall.graph._region import Region, reads
+from farcall.graph._region import Region
+from farcall.graph._rules import Rules, matching
+from farcall.graph._settle import Settling
 from farcall.graph._shapes import constraints
 from farcall.graph.dims import Dim, dims, dtype_name, text
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import os
 
     from farcall.drawing._diagram import Diagram
+    from farcall.graph._why import Why
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,15 @@ class Partition:
     """A model, cut into regions.
 
     ``regions`` are in an order in which they can run. ``constraints`` are pairs of dims, over the symbols of
-    the inputs, that must be equal in every call of the model. ``refusals`` gives, for a node that a
-    backend of higher priority did not take, the (backend, reason) pairs.
+    the inputs, that must be equal in every call of the model. ``answers`` gives, for nodes that a backend
+    did not get, why, in the order in which backends were asked; :meth:`why` reads them.
     """
 
     model: ir.Model
     regions: tuple[Region, ...]
-    colors: Mapping[str, str]  # backend -> colour
+    colors: Mapping[str, str]  # backend -> colour, in order of priority
     constraints: tuple[tuple[Dim, Dim], ...]
-    refusals: Mapping[ir.Node, Sequence[tuple[str, str]]]
+    answers: Mapping[ir.Node, Sequence[Answer]]
 
     @cached_property
     def signature(self) -> Signature:
@@ -49,6 +51,21 @@ class Partition:
         """
         graph = self.model.graph
         return Signature(tuple(map(tensor_spec, graph.inputs)), tuple(map(tensor_spec, graph.outputs)))
+
+    def why(self, name: str) -> Why:
+        """Who was asked about a node, what each said, and who got it.
+
+        Raises:
+            UsageError: No node has this name; the message has a similar one.
+        """
+        return matching(name, {why.node: why for why in self.whys})[0]
+
+    @cached_property
+    def whys(self) -> tuple[Why, ...]:
+        """:meth:`why` for every node, in the order of the model."""
+        from farcall.graph._why import whys
+
+        return tuple(whys(self).values())
 
     def to_model(self) -> ir.Model:
         """The partitioned model as plain ONNX: each region is a function in its backend's domain."""
@@ -74,12 +91,13 @@ class Partition:
         return table(self)
 
 
-def cut(model: ModelLike, backends: Sequence[Claims]) -> Partition:
+def cut(model: ModelLike, backends: Sequence[Claims], rules: Rules | None = None) -> Partition:
     """Assign each node to a backend, and cut the model into regions.
 
     Args:
         model: A result of :func:`farcall.graph.load_model`, or a source that it accepts.
-        backends: In order of priority. The same model and backends give the same partition.
+        backends: In order of priority. The same model, backends and rules give the same partition.
+        rules: Pins, exclusions and least sizes.
 
     Returns:
         The partition: every node is in one region; every region is connected, convex and of one backend.
@@ -87,73 +105,20 @@ def cut(model: ModelLike, backends: Sequence[Claims]) -> Partition:
     Raises:
         UnsupportedOperatorError: No backend takes a node.
         ModelError: The model cannot be loaded.
+        UsageError: A rule names a node or a backend that is not there.
+        BackendError: A backend's code is at fault.
     """
     if not (isinstance(model, ir.Model) and is_loaded(model)):
         model = load_model(model)
     with paused_collector():
-        return _cut(model, backends)
+        settling = Settling(model, backends)
+        return settled(settling, *settling.settle(rules or Rules()))
 
 
-def _cut(model: ir.Model, backends: Sequence[Claims]) -> Partition:
-    nodes = list(model.graph)
-    claims, refusals = annotate(nodes, backends)
-    names = [backend.name for backend in backends]
-    read = {node: reads(node) for node in nodes}
-    groups = merge(_sources(claims, read), [claim.backend for claim in claims])
-    counts = dict.fromkeys(names, 0)
-    regions = []
-    for group in groups:
-        backend = names[claims[group[0]].backend]
-        regions.append(
-            _region(f"{backend}_{counts[backend]}", backend, [claims[item] for item in group], read)
-        )
-        counts[backend] += 1
-    colors = {backend.name: backend.color for backend in backends}
-    return Partition(model, tuple(regions), colors, constraints(model), refusals)
-
-
-Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # the values that each node reads
-
-
-def _sources(claims: Sequence[Claim], read: Reads) -> list[list[int]]:
-    """For each claim, the claims that it reads from."""
-    maker = {
-        value: index
-        for index, claim in enumerate(claims)
-        for node in claim.match.nodes
-        for value in node.outputs
-    }
-    result = []
-    for index, claim in enumerate(claims):
-        found = {maker[value] for node in claim.match.nodes for value in read[node] if value in maker}
-        found.discard(index)
-        result.append(sorted(found))
-    return result
-
-
-def _region(name: str, backend: str, claims: Sequence[Claim], read: Reads) -> Region:
-    matches = tuple(claim.match for claim in claims)
-    nodes = {node: None for match in matches for node in match.nodes}
-    own = {value for node in nodes for value in node.outputs}
-    entering = dict.fromkeys(value for node in nodes for value in read[node] if value not in own)
-    return Region(
-        name,
-        backend,
-        matches,
-        inputs=tuple(value for value in entering if not is_constant(value)),
-        outputs=tuple(value for node in nodes for value in node.outputs if _leaves(value, nodes)),
-        constants=tuple(filter(is_constant, entering)),
-    )
-
-
-def is_constant(value: ir.Value) -> bool:
-    """Whether the model holds the value's data."""
-    return value.const_value is not None
-
-
-def _leaves(value: ir.Value, nodes: Mapping[ir.Node, None]) -> bool:
-    """Whether a value of these nodes is read outside them. A read in a subgraph counts as outside."""
-    return value.is_graph_output() or any(user not in nodes for user, _ in value.uses())
+def settled(settling: Settling, regions: tuple[Region, ...], answers: Answers) -> Partition:
+    """The partition of a model whose regions are found."""
+    colors = {backend.name: backend.color for backend in settling.backends}
+    return Partition(settling.model, regions, colors, constraints(settling.model), answers)
 
 
 def tensor_spec(value: ir.Value) -> TensorSpec:

@@ -1,136 +1,45 @@
 """Patterns: groups of operators that a backend takes together, written as expressions.
 
-    Pattern("conv_relu", "Relu(Conv(x, w, b?))")
-    Pattern("linear", "Add(MatMul(x, w), b)")
+    Pattern("conv_relu", "Relu?(Conv<group=1>(x, w!, b?!))")
+    Pattern("linear", "Add(MatMul(x, w!), b)")
     Pattern("silu", "Mul(x, Sigmoid(x))")
+    Pattern("half", "Mul(Relu+(x), 0.5)")
     Pattern("join", "Relu|Clip(Concat(parts*))")
 
-A name that begins with a capital letter is an operator. ``A|B`` matches either operator, ``domain::Op`` one
-of another domain. A name that begins with a small letter matches any value: the same name twice is the same
-value, ``b?`` may be absent, ``parts*`` matches all further inputs, ``_`` matches any value without naming it.
-An input that the pattern does not mention must be absent. ``Add``, ``Mul`` and other commutative operators
-match with their two operands in either order.
+Operators begin with a capital letter:
 
-Only the outputs of the outermost operator are used outside the match.
+* ``A|B(x)`` is either operator, ``domain::Op(x)`` one of another domain.
+* ``Conv<group=1>(x, w)`` is one with this attribute. A default of ONNX counts as given.
+* ``Relu?(...)`` may be absent: what it is applied to stands in its place.
+* ``Add+(x, _)`` is a chain of one or more; each is the first operand of the next one. ``Add+?`` may be empty.
+* ``Add``, ``Mul`` and other commutative operators match with their two operands in either order.
+
+Names begin with a small letter, and match any value: the same name twice is the same value, ``b?`` may be
+absent, ``w!`` is a constant (both: ``b?!``), ``parts*`` matches all further inputs, ``_`` matches any value
+without naming it. A number matches a constant of one element with this value. An input that the pattern does
+not mention must be absent.
+
+Only the outputs of the outermost operator are used outside the match. A match is as long as it can be.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
+import onnx
 import onnx_ir as ir
 
 from farcall.errors import UsageError
-from farcall.graph._region import Match
+from farcall.graph._pattern_text import Number, Operand, Operator, Part, Setting, alternatives, parse, parts
+from farcall.graph._region import Match, is_constant
 
 Check = Callable[[Match], "str | None"]
 
 _COMMUTATIVE = "Add Mul Min Max Sum Mean And Or Xor Equal BitwiseAnd BitwiseOr BitwiseXor"
 COMMUTATIVE = frozenset(_COMMUTATIVE.split(" "))
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A value in a pattern, by name (``_`` for an unnamed one)."""
-
-    name: str
-    optional: bool = False
-    rest: bool = False
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator in a pattern: any of ``kinds``, each (domain, op type), over operands."""
-
-    kinds: frozenset[tuple[str, str]]
-    operands: tuple[Operator | Operand, ...]
-
-
-_TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_][\w.]*(?:::[A-Za-z_]\w*)?)|(?P<sign>[(),|?*=]))")
-
-
-class _Parser:
-    """Recursive descent over ``[name =] Operator``; its depth is that of the pattern's text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = list(self._split(text))
-        self._at = 0
-
-    def _split(self, text: str) -> Iterator[tuple[str, int]]:
-        position = 0
-        while text[position:].strip():
-            token = _TOKEN.match(text, position)
-            if token is None:
-                rest = text[position:]
-                raise self._error("a name or one of ( ) , | ? *", position + len(rest) - len(rest.lstrip()))
-            yield token.group().strip(), token.start("name" if token["name"] else "sign")
-            position = token.end()
-
-    def _error(self, expected: str, position: int) -> UsageError:
-        return UsageError(f"pattern {self._text!r}: expected {expected} at character {position + 1}")
-
-    def _peek(self) -> str:
-        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
-
-    def _position(self) -> int:
-        return self._tokens[self._at][1] if self._at < len(self._tokens) else len(self._text)
-
-    def _take(self, sign: str) -> bool:
-        if self._peek() != sign:
-            return False
-        self._at += 1
-        return True
-
-    def _need(self, sign: str) -> None:
-        if not self._take(sign):
-            raise self._error(f"{sign!r}", self._position())
-
-    def parse(self) -> Operator:
-        if len(self._tokens) > 1 and self._tokens[1][0] == "=":
-            self._at = 2
-        position = self._position()
-        result = self._expression()
-        if not isinstance(result, Operator):
-            raise self._error("an operator, such as Relu(x),", position)
-        if self._at < len(self._tokens):
-            raise self._error("the end", self._position())
-        return result
-
-    def _expression(self) -> Operator | Operand:
-        name = self._peek()
-        if not name[:1].isalpha() and name[:1] != "_":
-            raise self._error("an operator or a name", self._position())
-        self._at += 1
-        if "::" not in name and not name[0].isupper():
-            return Operand(name, optional=self._take("?"), rest=self._take("*"))
-        kinds = {self._kind(name)}
-        while self._take("|"):
-            kinds.add(self._kind(self._peek()))
-            self._at += 1
-        self._need("(")
-        return Operator(frozenset(kinds), tuple(self._operands()))
-
-    def _kind(self, name: str) -> tuple[str, str]:
-        domain, _, kind = name.rpartition("::")
-        if not kind[:1].isalpha():
-            raise self._error("an operator", self._position())
-        return domain, kind
-
-    def _operands(self) -> Iterator[Operator | Operand]:
-        if self._take(")"):
-            return
-        while True:
-            item = self._expression()
-            yield item
-            if isinstance(item, Operand) and item.rest:
-                self._need(")")
-                return
-            if self._take(")"):
-                return
-            self._need(",")
+_TOLERANCE = 1e-5  # relative, between a pattern's number and a model's: float32 has rounded the latter
 
 
 class Pattern:
@@ -141,25 +50,56 @@ class Pattern:
         text: The expression; the module's docstring defines its syntax.
         check: Called with each match; returns the reason not to take it, or None to take it. Shapes and
             dtypes are inferred before the call; ``match.values`` maps the pattern's names to values.
+        priority: A backend's patterns with higher numbers come first; equal ones keep their order.
 
     Raises:
         UsageError: The text is not a valid pattern.
     """
 
-    def __init__(self, name: str, text: str, check: Check | None = None) -> None:
+    def __init__(self, name: str, text: str, check: Check | None = None, *, priority: int = 0) -> None:
         self.name = name
         self.text = text
         self.check = check
-        self.root = _Parser(text).parse()
+        self.priority = priority
+        root = parse(text)
+        try:
+            self.roots = alternatives(root)
+        except UsageError as error:
+            raise UsageError(f"pattern {text!r}: {error}") from None
+        found = list(parts(root))
+        names = [one.name for one in found if isinstance(one, Operand) and one.name != "_"]
+        self._names: dict[str, ir.Value | None] = dict.fromkeys(names)
+        # Whether nodes that are taken can leave a shorter match.
+        self.flexible = any(isinstance(one, Operator) and (one.optional or one.repeated) for one in found)
 
     def __repr__(self) -> str:
         return f"Pattern({self.name!r}, {self.text!r})"
 
     def match(self, node: ir.Node) -> Match | None:
         """The match whose outermost operator is ``node``, or None. ``check`` is not called."""
-        for attempt in _match_operator(self.root, node, _Attempt((), {})):
-            nodes = tuple(reversed(attempt.nodes))
-            return Match(self.name, nodes, attempt.values)
+        for root in self.roots:
+            found = self.match_root(root, node)
+            if found is not None:
+                return found
+        return None
+
+    def match_root(
+        self,
+        root: Operator,
+        node: ir.Node,
+        taken: Container[ir.Node] = (),
+        seen: set[ir.Node] | None = None,
+    ) -> Match | None:
+        """The match of ``root``, one of ``roots``, at ``node``.
+
+        Args:
+            root: The outermost operator.
+            node: The node that it matches.
+            taken: Nodes that may not be in the match.
+            seen: Gets the nodes of chains that were looked at: none of them begins a longer match.
+        """
+        for attempt in _Search(taken, seen).operator(root, node, _Attempt((), {})):
+            return Match(self.name, tuple(reversed(attempt.nodes)), {**self._names, **attempt.values})
         return None
 
 
@@ -171,51 +111,153 @@ class _Attempt:
     values: dict[str, ir.Value | None]
 
 
-_Part = Operator | Operand
+_ANY = Operand("_")
+_Inputs = tuple[ir.Value | None, ...]
 
 
-def _match_operator(want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if (domain, node.op_type) not in want.kinds or node in attempt.nodes:
-        return
-    begun = _Attempt((*attempt.nodes, node), attempt.values)
-    yield from _match_operands(want.operands, tuple(node.inputs), begun)
-    if len(want.operands) == 2 and len(node.inputs) == 2 and node.op_type in COMMUTATIVE and not domain:
-        yield from _match_operands(want.operands, tuple(reversed(node.inputs)), begun)
+class _Search:
+    """Finds matches by backtracking. A node inside a match has one use, so that it is met once at most."""
 
+    def __init__(self, taken: Container[ir.Node], seen: set[ir.Node] | None) -> None:
+        self._taken = taken
+        self._seen = set() if seen is None else seen
 
-def _match_operands(
-    wants: tuple[_Part, ...], given: tuple[ir.Value | None, ...], attempt: _Attempt
-) -> Iterator[_Attempt]:
-    if not wants:
-        if all(value is None for value in given):
-            yield attempt
-        return
-    want, value = wants[0], given[0] if given else None
-    if isinstance(want, Operand) and want.rest:
-        yield attempt
-        return
-    for found in _match_part(want, value, attempt):
-        yield from _match_operands(wants[1:], given[1:], found)
-
-
-def _match_part(want: _Part, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
-    if isinstance(want, Operand):
-        if value is None and not want.optional:
+    def operator(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
+        if not _is_a(want, node):
             return
-        if want.name == "_":
-            yield attempt
-        elif want.name not in attempt.values:
-            yield _Attempt(attempt.nodes, {**attempt.values, want.name: value})
-        elif attempt.values[want.name] is value:
-            yield attempt
+        if not want.repeated:
+            yield from self._inputs(want, node, _Attempt((*attempt.nodes, node), attempt.values))
+            return
+        for path in self._paths(want, node):
+            for found in self._inputs(want, path[-1], _Attempt((), attempt.values)):
+                yield _Attempt((*attempt.nodes, *path, *found.nodes), found.values)
+
+    def _inputs(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
+        for inputs in _orders(want, node):
+            yield from self._operands(want.operands, inputs, attempt)
+
+    def _paths(self, want: Operator, node: ir.Node) -> Iterator[list[ir.Node]]:
+        """The chains that end in ``node``, longer ones first: paths in a tree, from its leaves upward.
+
+        The list is valid until the next one. There is no recursion, since chains can be long.
+        """
+        path, ways = [node], [self._further(want, node)]
+        while path:
+            self._seen.add(path[-1])
+            source = next(ways[-1], None)
+            if source is not None:
+                path.append(source)
+                ways.append(self._further(want, source))
+                continue
+            yield path
+            path.pop()
+            ways.pop()
+
+    def _further(self, want: Operator, node: ir.Node) -> Iterator[ir.Node]:
+        """The nodes by which a chain goes on before ``node``."""
+        operands = (_ANY, *want.operands[1:])
+        for inputs in _orders(want, node):
+            producer = inputs[0].producer() if inputs and inputs[0] is not None else None
+            if producer is None or not _is_a(want, producer) or not self._inside(producer):
+                continue
+            if any(True for _ in self._operands(operands, inputs, _Attempt((), {}))):
+                yield producer
+
+    def _inside(self, node: ir.Node) -> bool:
+        return is_interior(node) and node not in self._taken
+
+    def _operands(self, wants: tuple[Part, ...], given: _Inputs, attempt: _Attempt) -> Iterator[_Attempt]:
+        if not wants:
+            if all(value is None for value in given):
+                yield attempt
+            return
+        want, value = wants[0], given[0] if given else None
+        if isinstance(want, Operand) and want.rest:
+            if not want.constant or all(value is None or is_constant(value) for value in given):
+                yield attempt
+            return
+        for found in self._part(want, value, attempt):
+            yield from self._operands(wants[1:], given[1:], found)
+
+    def _part(self, want: Part, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
+        if isinstance(want, Number):
+            if value is not None and _is_number(value, want.value):
+                yield attempt
+        elif isinstance(want, Operand):
+            yield from _named(want, value, attempt)
+        else:
+            producer = value.producer() if value is not None else None
+            if producer is not None and self._inside(producer):
+                yield from self.operator(want, producer, attempt)
+            if want.optional:
+                yield from self._part(want.operands[0], value, attempt)
+
+
+def _named(want: Operand, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
+    if value is None and not want.optional:
         return
-    producer = value.producer() if value is not None else None
-    if producer is not None and is_interior(producer):
-        yield from _match_operator(want, producer, attempt)
+    if want.constant and value is not None and not is_constant(value):
+        return
+    if want.name == "_":
+        yield attempt
+    elif want.name not in attempt.values:
+        yield _Attempt(attempt.nodes, {**attempt.values, want.name: value})
+    elif attempt.values[want.name] is value:
+        yield attempt
+
+
+def _is_a(want: Operator, node: ir.Node) -> bool:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if (domain, node.op_type) not in want.kinds:
+        return False
+    return all(_attribute(node, name) == setting for name, setting in want.attributes)
+
+
+def _orders(want: Operator, node: ir.Node) -> Iterator[_Inputs]:
+    """The inputs of a node; and reversed, if it is commutative."""
+    inputs = tuple(node.inputs)
+    yield inputs
+    plain = node.domain in ("", "ai.onnx")
+    if len(want.operands) == 2 and len(inputs) == 2 and plain and node.op_type in COMMUTATIVE:
+        yield inputs[::-1]
+
+
+def _attribute(node: ir.Node, name: str) -> Setting | None:
+    """An attribute, given or by default: numbers, texts and lists of numbers; None for all else."""
+    given = node.attributes.get(name)
+    value = given.value if given is not None else _default(node, name)
+    if isinstance(value, (list, tuple)):
+        return [float(item) for item in value] if all(isinstance(i, (int, float)) for i in value) else None
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, (int, float, str)) else None
+
+
+def _default(node: ir.Node, name: str) -> object:
+    graph = node.graph
+    version = graph.opset_imports.get(node.domain) if isinstance(graph, ir.Graph) else None
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version or 1, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    about = schema.attributes.get(name)
+    if about is None or not about.default_value.name:
+        return None
+    default: object = onnx.helper.get_attribute_value(about.default_value)
+    return default
+
+
+def _is_number(value: ir.Value, number: float) -> bool:
+    data = value.const_value
+    if data is None or data.size != 1 or (not data.dtype.is_floating_point() and not data.dtype.is_integer()):
+        return False
+    return math.isclose(float(data.numpy().reshape(())), number, rel_tol=_TOLERANCE)
 
 
 def is_interior(node: ir.Node) -> bool:
     """Whether a node's results have one use, so that the node can be inside a match."""
+    if len(node.outputs) == 1:
+        value = node.outputs[0]
+        return len(value.uses()) == 1 and not value.is_graph_output()
     uses = [len(value.uses()) for value in node.outputs]
     return sum(uses) == 1 and not any(value.is_graph_output() for value in node.outputs)

@@ -75,6 +75,11 @@ def reads(node: ir.Node) -> tuple[ir.Value, ...]:
     return tuple(given)
 
 
+def is_constant(value: ir.Value) -> bool:
+    """Whether the model holds the value's data."""
+    return value.const_value is not None
+
+
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 

@@ -1,0 +1,110 @@
+"""What the user of :func:`farcall.partition` says about who gets which nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import TypeVar
+
+import onnx_ir as ir
+
+from farcall._suggest import did_you_mean
+from farcall.errors import UsageError
+from farcall.graph._annotate import Answer, Claims
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Pins, exclusions and least sizes.
+
+    Nodes are given by name, or by a pattern of names as a shell has them: ``"/layer1/*"``.
+    """
+
+    pin: Mapping[str, str] = field(default_factory=dict)  # nodes -> the backend that must take them
+    exclude: Mapping[str, Sequence[str]] = field(
+        default_factory=dict
+    )  # backend -> nodes that it does not get
+    min_nodes: Mapping[str, int] = field(
+        default_factory=dict
+    )  # backend -> nodes that its regions have at least
+
+
+def resolve(
+    rules: Rules, nodes: Sequence[ir.Node], backends: Sequence[Claims]
+) -> tuple[list[dict[ir.Node, Answer]], list[int], set[ir.Node]]:
+    """For each backend, the nodes that it cannot get, and its least size; and the nodes that are pinned.
+
+    Raises:
+        UsageError: A rule names a backend or a node that is not there, or two pins are at odds.
+    """
+    names = [backend.name for backend in backends]
+    find = _Finder(nodes)
+    bans: list[dict[ir.Node, Answer]] = [{} for _ in backends]
+    for backend, wanted in rules.exclude.items():
+        index = _index(names, backend, "exclude")
+        for node in find.each([wanted] if isinstance(wanted, str) else wanted, "exclude"):
+            bans[index][node] = Answer(backend, "excluded", "the node is excluded")
+    pinned: dict[ir.Node, str] = {}
+    for text, backend in rules.pin.items():
+        _index(names, backend, "pin")
+        for node in find.each([text], "pin"):
+            if pinned.setdefault(node, backend) != backend:
+                raise UsageError(
+                    f"pin: node `{node.name}` is pinned to `{pinned[node]}` and to `{backend}`; "
+                    "expected one of them"
+                )
+            for index, name in enumerate(names):
+                if name != backend:
+                    bans[index][node] = Answer(name, "pinned", f"the node is pinned to `{backend}`")
+    return bans, _least(rules, names, backends), set(pinned)
+
+
+def _least(rules: Rules, names: Sequence[str], backends: Sequence[Claims]) -> list[int]:
+    least = [backend.min_nodes for backend in backends]
+    for backend, number in rules.min_nodes.items():
+        least[_index(names, backend, "min_nodes")] = number
+    for name, number in zip(names, least, strict=True):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise UsageError(f"min_nodes of backend `{name}`: expected a number from 1, got {number!r}")
+    return least
+
+
+def _index(names: Sequence[str], name: str, what: str) -> int:
+    if name not in names:
+        given = ", ".join(f"`{one}`" for one in names)
+        raise UsageError(
+            f"{what}: no backend `{name}` takes part (given: {given}){did_you_mean(str(name), names)}"
+        )
+    return names.index(name)
+
+
+class _Finder:
+    def __init__(self, nodes: Sequence[ir.Node]) -> None:
+        self._nodes = nodes
+        self._by_name = {node.name or "": node for node in nodes}
+
+    def each(self, texts: Sequence[str], what: str) -> Iterator[ir.Node]:
+        """The nodes of names and patterns of names, each of which must match one."""
+        for text in texts:
+            yield from matching(text, self._by_name, f"{what}: ")
+
+
+def matching(text: str, named: Mapping[str, _T], where: str = "") -> list[_T]:
+    """The items whose name is ``text``, or matches it as a pattern.
+
+    Raises:
+        UsageError: There are none; the message has a name that resembles ``text``.
+    """
+    if text in named:
+        return [named[text]]
+    expression = re.compile(translate(text))
+    found = [item for name, item in named.items() if expression.match(name)]
+    if not found:
+        some = ", ".join(f"`{name}`" for name in list(named)[:3])
+        hint = did_you_mean(text, named) or f"; the model's nodes are {some}{', ...' * (len(named) > 3)}"
+        raise UsageError(f"{where}no node is called `{text}`{hint}")
+    return found

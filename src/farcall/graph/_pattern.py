@@ -98,7 +98,9 @@ class Pattern:
             taken: Nodes that may not be in the match.
             seen: Gets the nodes of chains that were looked at: none of them begins a longer match.
         """
-        for attempt in _Search(taken, seen).operator(root, node, _Attempt((), {})):
+        if not _is_a(root, node):
+            return None
+        for attempt in _Search(taken, seen).operator(root, node, _NOTHING):
             return Match(self.name, tuple(reversed(attempt.nodes)), {**self._names, **attempt.values})
         return None
 
@@ -111,6 +113,7 @@ class _Attempt:
     values: dict[str, ir.Value | None]
 
 
+_NOTHING = _Attempt((), {})
 _ANY = Operand("_")
 _Inputs = tuple[ir.Value | None, ...]
 
@@ -123,8 +126,7 @@ class _Search:
         self._seen = set() if seen is None else seen
 
     def operator(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
-        if not _is_a(want, node):
-            return
+        """The ways in which ``node``, one of the kinds that ``want`` is, and what it reads match."""
         if not want.repeated:
             yield from self._inputs(want, node, _Attempt((*attempt.nodes, node), attempt.values))
             return
@@ -134,7 +136,20 @@ class _Search:
 
     def _inputs(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
         for inputs in _orders(want, node):
-            yield from self._operands(want.operands, inputs, attempt)
+            if self._may_match(want.operands, inputs):
+                yield from self._operands(want.operands, inputs, attempt)
+
+    @staticmethod
+    def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
+        """Whether the inputs' producers and constants are of the right kind: quick, and fails for most."""
+        for want, value in zip(wants, given, strict=False):
+            if isinstance(want, Operator):
+                producer = value.producer() if value is not None else None
+                if not want.optional and (producer is None or not _is_a(want, producer)):
+                    return False
+            elif isinstance(want, Number) and (value is None or value.const_value is None):
+                return False
+        return True
 
     def _paths(self, want: Operator, node: ir.Node) -> Iterator[list[ir.Node]]:
         """The chains that end in ``node``, longer ones first: paths in a tree, from its leaves upward.
@@ -160,7 +175,7 @@ class _Search:
             producer = inputs[0].producer() if inputs and inputs[0] is not None else None
             if producer is None or not _is_a(want, producer) or not self._inside(producer):
                 continue
-            if any(True for _ in self._operands(operands, inputs, _Attempt((), {}))):
+            if any(True for _ in self._operands(operands, inputs, _NOTHING)):
                 yield producer
 
     def _inside(self, node: ir.Node) -> bool:
@@ -187,7 +202,7 @@ class _Search:
             yield from _named(want, value, attempt)
         else:
             producer = value.producer() if value is not None else None
-            if producer is not None and self._inside(producer):
+            if producer is not None and _is_a(want, producer) and self._inside(producer):
                 yield from self.operator(want, producer, attempt)
             if want.optional:
                 yield from self._part(want.operands[0], value, attempt)
@@ -210,16 +225,15 @@ def _is_a(want: Operator, node: ir.Node) -> bool:
     domain = "" if node.domain == "ai.onnx" else node.domain
     if (domain, node.op_type) not in want.kinds:
         return False
-    return all(_attribute(node, name) == setting for name, setting in want.attributes)
+    return not want.attributes or all(_attribute(node, name) == value for name, value in want.attributes)
 
 
-def _orders(want: Operator, node: ir.Node) -> Iterator[_Inputs]:
+def _orders(want: Operator, node: ir.Node) -> tuple[_Inputs, ...]:
     """The inputs of a node; and reversed, if it is commutative."""
     inputs = tuple(node.inputs)
-    yield inputs
-    plain = node.domain in ("", "ai.onnx")
-    if len(want.operands) == 2 and len(inputs) == 2 and plain and node.op_type in COMMUTATIVE:
-        yield inputs[::-1]
+    if len(want.operands) == 2 == len(inputs) and node.op_type in COMMUTATIVE:
+        return (inputs, inputs[::-1]) if node.domain in ("", "ai.onnx") else (inputs,)
+    return (inputs,)
 
 
 def _attribute(node: ir.Node, name: str) -> Setting | None:

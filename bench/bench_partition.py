@@ -31,6 +31,7 @@ class _Claims:
         return ()
 
     min_nodes = 1
+    allocates = False
 
     def accept(self, region: Region) -> str | Sequence[Match] | None:
         return None

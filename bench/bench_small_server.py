@@ -6,12 +6,11 @@ The processes of a round trip work one after the other; see rpc_ends for why the
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,14 +29,14 @@ ROUNDS, CONNECTS = 3000, 200
 
 
 @contextlib.contextmanager
-def serve_small() -> Iterator[tuple[int, str]]:
-    """A small server of this machine: its process id and its URL."""
+def serve_small() -> Iterator[str]:
+    """A small server of this machine; gives its URL."""
     program = build_server("x86_64", sources=[HERE / "small_functions.c"])
     command = [program, "--listen", "tcp://127.0.0.1:0", "--memory", "512M"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.pid, process.stdout.readline().split()[-1]
+            yield process.stdout.readline().split()[-1]
         finally:
             process.terminate()
 
@@ -46,17 +45,17 @@ def run() -> list[Row]:
     """All rows."""
     with ExitStack() as stack:
         rpc_exports.build(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        pid, url = stack.enter_context(serve_small())
+        url = stack.enter_context(serve_small())
         full_url = stack.enter_context(serve())
         rows = [*_calls(), *_copies(url, full_url), *_connect(url, full_url)]
-        tell_sizes(pid, url)
+    tell_sizes()
     return rows
 
 
 def _calls() -> list[Row]:
     with ExitStack() as stack:
         stack.enter_context(on_core(LAST))
-        _, url = stack.enter_context(serve_small())
+        url = stack.enter_context(serve_small())
         near = stack.enter_context(fc.connect(url)).get_function("bench.nop")
         far = stack.enter_context(fc.connect(stack.enter_context(serve()))).get_function("bench.nop")
         times = blocks({"small": lambda: once(near), "full": lambda: once(far)}, ROUNDS)
@@ -65,13 +64,13 @@ def _calls() -> list[Row]:
 
 
 def _copies(small: str, full: str) -> list[Row]:
-    x = np.ones(COPY, "uint8")
+    x, y = np.ones(COPY, "uint8"), np.ones(COPY, "uint8")  # pages of new arrays would cost more than the copy
     rows = []
     with fc.connect(small) as one, fc.connect(full) as two:
         near, far = one.tensor(x), two.tensor(x)
         for work, there, here in (
             ("to the small server", lambda: one.copy(x, near), lambda: two.copy(x, far)),
-            ("from the small server", near.numpy, far.numpy),
+            ("from the small server", lambda: one.copy(near, y), lambda: two.copy(far, y)),
         ):
             times = in_turn({"small": there, "full": here}, 15)
             ours = {"farcall": times["small"], "full server": times["full"]}
@@ -95,15 +94,38 @@ def _connect(small: str, full: str) -> list[Row]:
 # ---- sizes
 
 
-def tell_sizes(pid: int, url: str) -> None:
-    """Write the size of every machine's program, and this machine's resident memory, to stderr."""
+def tell_sizes() -> None:
+    """Write the sizes of every machine's program and memory to stderr, without an emulator's own."""
     for machine in MACHINES:
-        size = build_server(machine.target).stat().st_size
-        print(f"farcall-server {machine.name:8} {size / 1024:7.1f} KiB stripped", file=sys.stderr)
-    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    with fc.connect(url) as session:
-        session.get_function("bench.nop")()
-        child = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
-        smaps = Path(f"/proc/{child}/smaps_rollup").read_text()
-    private = sum(int(kib) for kib in re.findall(r"^Private_\w+: +(\d+) kB", smaps, re.MULTILINE))
-    print(f"resident at rest {resident / 1024:.0f} KiB, one session more {private} KiB", file=sys.stderr)
+        program = build_server(machine.target)
+        told = f"farcall-server {machine.name:8} {program.stat().st_size / 1024:6.1f} KiB stripped"
+        emulator = [] if machine.name == "x86_64" else machine.emulate()
+        if emulator is not None:
+            rest, more = _memory_of([*emulator, program])
+            told += f", {rest:4} KiB resident at rest, {more:3} KiB more in a session"
+        print(told, file=sys.stderr)
+
+
+def _memory_of(words: Sequence[str | Path]) -> tuple[int, int]:
+    """KiB of a server at rest, and what its worker adds in a session that has a tensor."""
+    command = [*words, "--listen", "tcp://127.0.0.1:0"]
+    emulated = len(words) > 1
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[-1]
+            rest = _kib(process.pid, "Rss", emulated)
+            with fc.connect(url) as session:
+                session.tensor(np.ones(16, "float32")).numpy()
+                worker = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
+                return rest, _kib(int(worker), r"Private_\w+", emulated)
+        finally:
+            process.terminate()
+
+
+def _kib(pid: int, field: str, emulated: bool) -> int:
+    """The sum of a field of all memory maps, or of the guest's: those below the emulator's program."""
+    maps = Path(f"/proc/{pid}/smaps").read_text()
+    if emulated:
+        maps = maps[: re.search(rf"^.* {Path(f'/proc/{pid}/exe').readlink()}$", maps, re.MULTILINE).start()]
+    return sum(int(kib) for kib in re.findall(rf"^{field}: +(\d+) kB", maps, re.MULTILINE))

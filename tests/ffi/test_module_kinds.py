@@ -22,64 +22,7 @@ from farcall.library._module_bin import SYMBOL, module_bin
 Compile = Callable[..., Path]
 Embed = Callable[..., Path]
 
-# A loader in C: the data is a number; the module has a function that adds it, and counts its living states.
-ADDER = """
-#include <farcall/module.h>
-#include <stdlib.h>
-#include <string.h>
-FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
-static int living;
-
-static int add(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  (void)n;
-  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = args[0].v_int64 + *(int64_t*)self};
-  return 0;
-}
-static int save(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  (void)self, (void)args, (void)n;
-  TVMFFIByteArray bytes = {"saved", 5};
-  return TVMFFIBytesFromByteArray(&bytes, result);
-}
-static int source(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  (void)self, (void)args, (void)n;
-  TVMFFIByteArray text = {"x + amount", 10};
-  return TVMFFIStringFromByteArray(&text, result);
-}
-static void destroy(void* state) {
-  --living;
-  free(state);
-}
-FARCALL_MODULE_LOADER(adder) {
-  static const char* const features[] = {"sums", NULL};
-  const struct FarcallModuleKind kind = {"adder", 1, 2, features};
-  struct FarcallBlob blob;
-  if (__farcall_runtime->blob_read(&kind, args, &blob) != 0) return -1;
-  int64_t* amount = malloc(sizeof *amount);
-  char text[32] = {0};
-  memcpy(text, blob.data, blob.size < 31 ? blob.size : 31);
-  *amount = atoll(text);
-  ++living;
-  const struct FarcallModuleFunction functions[] = {{"add", add, NULL}};
-  const struct FarcallModuleSpec spec = {sizeof spec, "adder", functions, 1, amount, destroy, save, source};
-  TVMFFIObjectHandle module;
-  if (__farcall_runtime->module_create(&spec, &module) != 0) return -1;
-  *result = (TVMFFIAny){.type_index = kTVMFFIModule, .v_obj = module};
-  return 0;
-}
-FARCALL_KERNEL(living) {
-  *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = living};
-  return 0;
-}
-#ifdef REGISTERS
-__attribute__((constructor)) static void begin(void) {
-  TVMFFIByteArray name = {"ffi.Module.load_from_bytes.adder", 32};
-  TVMFFIObjectHandle function;
-  if (TVMFFIFunctionCreate(NULL, __farcall_load_adder, NULL, &function) != 0) return;
-  TVMFFIFunctionSetGlobal(&name, function, 1);
-  TVMFFIObjectDecRef(function);
-}
-#endif
-"""
+ADDER = Path(__file__).with_name("adder.c").read_text()
 
 
 @pytest.fixture

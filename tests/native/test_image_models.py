@@ -12,7 +12,7 @@ import pytest
 
 import farcall as fc
 from farcall.errors import ArgumentError, ArtifactError, MissingFunctionError, ToolchainError
-from farcall.library import inspect
+from farcall.library import embed_modules, inspect
 from farcall.library._elf import Elf
 from farcall.library._image import image_exports, missing_exports
 from farcall.rpc import Session, connect
@@ -22,6 +22,7 @@ from ..tree import ROOT
 from ..waiting import SECONDS
 from .small_server import LONG, small_server
 
+ADDER = ROOT / "tests/ffi/adder.c"
 DIGITS = ROOT / "examples/digits"
 
 
@@ -123,6 +124,28 @@ def test_a_kernel_of_c(
     with served(machine, tmp_path_factory, tmp_path, "--memory", memory) as session:
         module = session.load_module(build_kernel(tmp_path, HALF, str(machine.target)))
         assert module["half"](-(2**40)) == -(2**39)
+
+
+def test_a_loader_of_modules_travels_in_the_image(session: Session, machine: Machine, tmp_path: Path) -> None:
+    """The machine has no Python, so what embeds the module brings its loader."""
+
+    def library(name: str, *modules: fc.Blob) -> str:
+        source = tmp_path / f"{name}.c"
+        source.write_text(embed_modules(modules) + ADDER.read_text())
+        return fc.cpp.build(
+            name, sources=[source], target=str(machine.target), build_directory=tmp_path / name
+        )
+
+    far = session.load_module(library("adds", fc.Blob("adder", 2, b"40", ("sums",))))
+    assert far.get_function("add", query_imports=True)(2) == 42
+    lacking = fc.Blob("adder", 1, b"1"), fc.Blob("npu", 3, b"", (), "farcall-npu 1.2")
+    with pytest.raises(
+        ArtifactError, match=r"kind `npu`; loaders are there for: none; `pip install farcall-npu`"
+    ):
+        session.load_module(library("lacks", *lacking))
+    with pytest.raises(ArtifactError, match="has version 3, and its loader reads versions 1 to 2"):
+        session.load_module(library("newer", fc.Blob("adder", 3, b"1")))
+    assert far.get_function("add", query_imports=True)(-40) == 0
 
 
 def test_an_image_for_a_newer_cpu_is_refused(session: Session, machine: Machine, tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def _scale(x: Any, factor: float) -> Any:
     return (x.numpy() * factor).astype(x.numpy().dtype)
 
 
+def _load_served(blob: fc.Blob) -> fc.Module:
+    """A kind of module that this server loads, whose text its function gives."""
+    return fc.ffi.new_module("served", {"text": blob.data.decode}, source=lambda format: "served")
+
+
 def _call_in_thread(f: Any, x: Any) -> Any:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(f(x)))
@@ -197,6 +202,7 @@ def register() -> None:
     }
     for name, function in exports.items():
         fc.register_global_func(f"test.{name}", function)
+    fc.module_kind("served")(_load_served)
 
 
 def broken() -> None:

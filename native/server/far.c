@@ -94,7 +94,7 @@ FcFar* fc_far_open(int32_t index) {
   int size = snprintf(url, sizeof url, "device:%.*s", (int)device->name_size, device->name);
   far->ep = fc_hops_open(session, (TVMFFIByteArray){url, (size_t)size});
   if (!far->ep) return NULL;
-  ++far->serial;
+  *far = (FcFar){far->ep, far->serial + 1, {0}};
   if (fc_far_ask(far, &init, NULL, &reply, NULL) == 0) return far;
   if (far->ep) fc_endpoint_decref(far->ep);
   far->ep = NULL;

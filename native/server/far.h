@@ -13,6 +13,7 @@
 typedef struct FcFar {
   FcEndpoint* ep;  /* NULL: none is open */
   uint32_t serial; /* of the session; 0: there was none yet */
+  uint64_t own[4]; /* handles of the device's own functions, see server/posix/far_module.c; 0: not looked up */
 } FcFar;
 
 /* The session with the device of that index, opened if there is none. NULL with an error. */
@@ -48,5 +49,11 @@ void fc_far_forget(void);
 /* ---- server/far_functions.c ---- */
 
 extern const FcServed fc_served_far[];
+/* Reads the arguments (device, text) of such a function: the index of a device that there is. -1 with an error. */
+int fc_far_arguments(const FcOptions* options, const TVMFFIAny* args, int32_t n, int32_t* index, TVMFFIByteArray* name);
+/* The handle of the function that the device exports under a name. -1 with an error, also when there is none. */
+int fc_far_look_up(int32_t index, TVMFFIByteArray name, uint64_t* handle);
+/* A function of the session that is open, which ends with it. Takes the handle. -1 with an error. */
+int fc_far_function(int32_t index, uint64_t handle, const char* name, TVMFFIAny* out);
 
 #endif /* FARCALL_SERVER_FAR_H_ */

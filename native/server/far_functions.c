@@ -4,6 +4,7 @@
 
 #include "server/far.h"
 #include "server/hops.h"
+#include "server/posix/far_module.h"
 
 /* A function of a device. One that was found by its name is found again in the next session. */
 typedef struct Function {
@@ -37,15 +38,19 @@ static int make(int32_t index, uint64_t handle, bool found, const char* name, TV
     return fc_error_no_memory(), -1;
   }
   *made = (Function){.index = index, .serial = serial, .handle = handle, .found = found};
-  snprintf(made->name, sizeof made->name, found ? "%s" : "result of %s", name);
+  snprintf(made->name, sizeof made->name, "%s", name);
   if (fc_function_new(made, call, drop, &object) != 0) return drop(made), -1;
   *out = fc_any_object(object);
   return 0;
 }
 
+int fc_far_function(int32_t index, uint64_t handle, const char* name, TVMFFIAny* out) {
+  return make(index, handle, false, name, out);
+}
+
 /* ---- finding ---- */
 
-static int look_up(int32_t index, TVMFFIByteArray name, uint64_t* handle) {
+int fc_far_look_up(int32_t index, TVMFFIByteArray name, uint64_t* handle) {
   TVMFFIAny arg = {.type_index = kTVMFFIRawStr, .v_ptr = &name};
   fc_wire_packet reply, request = {.code = FC_WIRE_GET_GLOBAL_FUNC, .num_args = 1, .args = &arg};
   FcFar* far = fc_far_open(index);
@@ -72,32 +77,38 @@ static FcFar* session_of(Function* function) {
   if (!far || far->serial == function->serial) return far;
   TVMFFIByteArray name = {function->name, strlen(function->name)};
   uint64_t handle;
-  if (look_up(function->index, name, &handle) != 0) return NULL;
+  if (fc_far_look_up(function->index, name, &handle) != 0) return NULL;
   function->handle = handle;
   function->serial = far->serial;
   return far;
+}
+
+int fc_far_arguments(const FcOptions* options, const TVMFFIAny* args, int32_t n, int32_t* index,
+                     TVMFFIByteArray* name) {
+  char text[FC_NAME_MAX];
+  if (n != 2 || args[0].type_index != kTVMFFIDevice || !fc_any_text(&args[1], name)) {
+    fc_error_set("TypeError", "expected (device, text name)");
+    return -1;
+  }
+  DLDevice device = args[0].v_device;
+  *index = device.device_id;
+  if (device.device_type == kDLHexagon && *index >= 0 && (uint32_t)*index < options->device_count) return 0;
+  fc_device_print(device, text);
+  return fc_hops_no_device(options, (TVMFFIByteArray){text, strlen(text)});
 }
 
 /* farcall.rpc.device_function(device, name) */
 static int device_function(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   const FcSession* session = self;
   TVMFFIByteArray name;
-  char text[FC_NAME_MAX], quoted[160];
+  char quoted[160];
+  int32_t index;
   uint64_t handle = 0;
-  if (n != 2 || args[0].type_index != kTVMFFIDevice || !fc_any_text(&args[1], &name)) {
-    fc_error_set("TypeError", "expected (device, text name)");
-    return -1;
-  }
-  DLDevice device = args[0].v_device;
-  if (device.device_type != kDLHexagon || device.device_id < 0 ||
-      (uint32_t)device.device_id >= session->options->device_count) {
-    fc_device_print(device, text);
-    return fc_hops_no_device(session->options, (TVMFFIByteArray){text, strlen(text)});
-  }
+  if (fc_far_arguments(session->options, args, n, &index, &name) != 0) return -1;
   snprintf(quoted, sizeof quoted, "`%.*s`", (int)(name.size < 150 ? name.size : 150), name.data);
-  int rc = look_up(device.device_id, name, &handle);
-  if (rc == 0) rc = make(device.device_id, handle, true, name.data, result);
-  return fc_far_named(device.device_id, quoted, rc);
+  int rc = fc_far_look_up(index, name, &handle);
+  if (rc == 0) rc = make(index, handle, true, name.data, result);
+  return fc_far_named(index, quoted, rc);
 }
 
 /* ---- calls ---- */
@@ -139,7 +150,9 @@ static int argument(int32_t index, const TVMFFIAny* arg, Slot* slot, TVMFFIAny* 
 }
 
 static int object_back(const Function* function, int64_t type, uint64_t handle, TVMFFIAny* result) {
-  if (type == kTVMFFIFunction) return make(function->index, handle, false, function->name, result);
+  char name[sizeof function->name + 16];
+  snprintf(name, sizeof name, "result of %s", function->name);
+  if (type == kTVMFFIFunction) return make(function->index, handle, false, name, result);
   fc_far_release(function->index, function->serial, FC_WIRE_FREE_HANDLE, handle);
   fc_error_set("TypeError",
                "its result is an object that stays on the device; a session via=[\"device:NAME\"] can use it");
@@ -189,4 +202,6 @@ static int call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result)
   return rc;
 }
 
-const FcServed fc_served_far[] = {{"farcall.rpc.device_function", device_function, 1}, {NULL, NULL, 0}};
+const FcServed fc_served_far[] = {{"farcall.rpc.device_function", device_function, 1},
+                                  {"farcall.rpc.device_module", fc_far_load_module, -1},
+                                  {NULL, NULL, 0}};

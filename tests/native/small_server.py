@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+import farcall as fc
 from farcall.launch import build_server
 from farcall.launch._server_build import BUDGET, server_sources
 from farcall.toolchain import MACHINES, Machine
@@ -95,6 +96,14 @@ def running(
             yield process, process.stdout.readline().removeprefix("farcall-server: listening on ").strip()
         finally:
             process.terminate()
+
+
+def build_kernel(folder: Path, text: str, target: str = "hexagon-linux-musl") -> str:
+    """The library of a kernel in C."""
+    (folder / "kernel.c").write_text(f"#include <farcall/c_api.h>\n{text}")
+    return fc.cpp.build(
+        "kernel", sources=[folder / "kernel.c"], target=target, build_directory=folder / "build"
+    )
 
 
 class Place(NamedTuple):

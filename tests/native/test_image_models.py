@@ -20,7 +20,7 @@ from farcall.toolchain import MACHINES, Machine
 
 from ..tree import ROOT
 from ..waiting import SECONDS
-from .small_server import LONG, small_server
+from .small_server import LONG, build_kernel, small_server
 
 ADDER = ROOT / "tests/ffi/adder.c"
 DIGITS = ROOT / "examples/digits"
@@ -102,13 +102,6 @@ def test_a_damaged_file_ends_nothing(session: Session, machine: Machine, model: 
 def test_the_build_imports_what_the_loader_exports(model: Path) -> None:
     assert missing_exports(Elf(model.read_bytes())) == []
     assert {"memcpy", "aligned_alloc", "expf", "TVMFFIErrorSetRaisedFromCStr"} <= image_exports()
-
-
-def build_kernel(folder: Path, text: str, target: str = "hexagon-linux-musl") -> str:
-    (folder / "kernel.c").write_text(f"#include <farcall/c_api.h>\n{text}")
-    return fc.cpp.build(
-        "kernel", sources=[folder / "kernel.c"], target=target, build_directory=folder / "build"
-    )
 
 
 HALF = (

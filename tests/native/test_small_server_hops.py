@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,14 +16,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farcall.errors import ConnectError, PermissionDeniedError, RemoteError
+from farcall.errors import (
+    ArtifactError,
+    ConnectError,
+    ConnectionLostError,
+    MissingFunctionError,
+    PermissionDeniedError,
+    RemoteError,
+)
 from farcall.rpc import connect
 from farcall.rpc.tokens import TokenFile
 
-from ..rpc.impostors import impostor, until_closed
-from ..rpc.peers import Peer, integer, text
+from ..rpc.impostors import VOID, impostor, until_closed
+from ..rpc.peers import Peer, integer, packet, pointer, sequence, text
 from ..waiting import SECONDS
-from .small_server import named, place, running, small_server
+from .small_server import build_kernel, named, place, running, small_server
 
 
 def test_two_emulated_machines_one_behind_the_other(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -114,10 +122,33 @@ def test_a_device_that_is_killed_in_a_call(small: list[str], tmp_path: Path) -> 
             call = spin.submit()
             process.kill()
             os.kill(worker, signal.SIGKILL)
-            with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\): `test.spin`: .*lost"):
+            with pytest.raises(RemoteError, match=r"hop 2 \(device:dsp0\): .*lost"):
                 call.result()
         with running(small, "--mailbox", str(box)), connect(url, via=["device:dsp0"]) as session:
             assert session.get_function("test.add")(20, 22) == 42  # as soon as it runs again
+
+
+def dies_in_a_call(connection: socket.socket) -> None:
+    """A device that exports `test.spin`, and ends when that is called."""
+    connection.recv(15, socket.MSG_WAITALL)  # the hello, with an empty key
+    connection.sendall(struct.pack("<ii", 0xFF271, 7) + b"server:")
+    while True:
+        size, code = struct.unpack("<Qi", connection.recv(12, socket.MSG_WAITALL))
+        body = connection.recv(size - 4, socket.MSG_WAITALL)
+        if code == 3:
+            return
+        handle = 5 if b"test.spin" in body else 0
+        connection.sendall(packet(4, sequence(pointer(handle))) if code == 9 else VOID)
+
+
+def test_the_error_for_a_device_that_ends_in_a_call_names_the_function(small: list[str]) -> None:
+    with (
+        impostor(dies_in_a_call) as device,
+        running(small, "--device", f"dsp0={device}") as (_, url),
+        connect(url, via=["device:dsp0"], timeout=SECONDS) as session,
+        pytest.raises(ConnectionLostError, match=r"hop 2 \(device:dsp0\): `test.spin`: .*closed"),
+    ):
+        session.get_function("test.spin")()
 
 
 def test_a_small_server_without_devices_goes_nowhere(small: list[str]) -> None:
@@ -199,3 +230,48 @@ def test_tokens_of_a_small_phone(small: list[str], tmp_path: Path) -> None:
             session.empty(3, device="hexagon:0")
         with pytest.raises(PermissionDeniedError, match="relay"):
             session.get_function("test.twice", device="hexagon:0")
+
+
+NEGATE = """FARCALL_KERNEL(negate) {
+  const DLTensor* x = TVMFFITensorGetDLTensorPtr(args[0].v_obj);
+  for (int64_t i = 0; i < x->shape[0]; ++i) ((float*)x->data)[i] *= -1;
+  return 0;
+}
+"""
+
+
+def test_a_model_that_the_device_loads(small: list[str], tmp_path: Path) -> None:
+    """The client gives it to the phone, and the phone to the device."""
+    kernel = build_kernel(tmp_path, NEGATE, "x86_64-linux-musl")
+    folders = [tmp_path / "far", tmp_path / "near"]
+    for folder in folders:
+        folder.mkdir()
+    far, near = (("--workpath", str(folder)) for folder in folders)
+    x = np.arange(6, dtype="float32")
+    with (
+        running(small, *far, listen=f"unix:{tmp_path}/u") as (_, device),
+        running(small, *near, "--device", f"dsp0={device}") as (_, url),
+        connect(url, timeout=SECONDS) as session,
+    ):
+        module = session.load_module(kernel, device="hexagon:0")
+        there = session.tensor(x, "hexagon:0")
+        module["negate"](there)
+        np.testing.assert_array_equal(there.numpy(), -x)
+        assert module.function_names() == ["negate"]
+        with pytest.raises(ArtifactError, match=r"hop 2 \(device:dsp0\): "):
+            session.load_module(Path(__file__), device="hexagon:0")
+        with pytest.raises(RemoteError, match="segfault"):
+            session.get_function("test.segfault", device="hexagon:0")()
+        with pytest.raises(RemoteError, match=r"`negate`: it is lost with the session .* load it again"):
+            module["negate"](there)
+
+
+def test_a_phone_or_a_device_without_files_loads_nothing(small: list[str], tmp_path: Path) -> None:
+    kernel = build_kernel(tmp_path, NEGATE, "x86_64-linux-musl")
+    with (
+        running(small, listen=f"unix:{tmp_path}/u") as (_, device),
+        running(small, "--workpath", str(tmp_path), "--device", f"dsp0={device}") as (_, url),
+        connect(url, timeout=SECONDS) as session,
+        pytest.raises(MissingFunctionError, match=r"device:dsp0 exports no function `tvm.rpc.server.upload`"),
+    ):
+        session.load_module(kernel, device="hexagon:0")

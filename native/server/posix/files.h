@@ -37,6 +37,9 @@ void fc_folder_remove(const char* workpath, pid_t pid);
 /* Opens a file of the folder for reading. Its descriptor, or -1 with an error. *size: its bytes. */
 int fc_folder_open_file(const FcFolder* folder, TVMFFIByteArray name, int64_t* size);
 
+/* All bytes of a file of the folder, which the caller must free(). NULL with an error. */
+uint8_t* fc_folder_read(const FcFolder* folder, TVMFFIByteArray name, size_t* size);
+
 /* tvm.rpc.server.load_module(name): the module of a shared object. See server/posix/load.c. */
 int fc_folder_load_module(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import farcall as fc
 from farcall.errors import (
     ConnectError,
     DeadlineExceededError,
@@ -332,15 +333,65 @@ def test_a_token_without_the_scope_relay_does_not_reach_the_device(dsp: str, tmp
         assert session.get_function("test.add")(1, 2) == 3
 
 
-def test_a_library_that_the_device_loads(kernels: Path) -> None:
-    device = f"pipe:{shlex.join([*COMMAND, '--stdio'])}"  # a full server: the small one loads nothing yet
+@pytest.fixture(scope="module")
+def hexagon_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library for Hexagon, which has no dynamic loader: an image."""
+    pytest.importorskip("ziglang")
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "add.c").write_text(
+        "#include <farcall/c_api.h>\n"
+        "static const float* floats(const TVMFFIAny* any) {\n"
+        "  return any->type_index == kTVMFFIDLTensorPtr ? ((DLTensor*)any->v_ptr)->data\n"
+        "                                               : TVMFFITensorGetDLTensorPtr(any->v_obj)->data;\n}\n"
+        "FARCALL_KERNEL(add_one) {\n  const float* x = floats(&args[0]);\n"
+        "  float* y = (float*)floats(&args[1]);\n  for (int i = 0; i < 5; ++i) y[i] = x[i] + 1;\n"
+        "  return 0;\n}\n"
+    )
+    target = named("hexagon").target
+    return Path(fc.cpp.build("add", sources=[folder / "add.c"], target=target, build_directory=folder))
+
+
+def check_loading(session: Session, library: Path) -> None:
+    """The library's functions work on tensors of the device, which loads it."""
     x = np.arange(5, dtype="float32")
+    module = session.load_module(library, device="hexagon:0")
+    there, out = session.tensor(x, "hexagon:0"), session.empty(5, device="hexagon:0")
+    module["add_one"](there, out)
+    np.testing.assert_array_equal(out.numpy(), x + 1)
+    assert "add_one" in module.function_names()
+
+
+def test_a_library_that_the_device_loads(kernels: Path) -> None:
+    device = f"pipe:{shlex.join([*COMMAND, '--stdio'])}"  # a full server
     with (
         Server(key="k", devices={"dsp0": device}) as server,
         connect(server.url, "k", timeout=SECONDS) as session,
     ):
-        module = session.load_module(kernels, device="hexagon:0")
-        there, out = session.tensor(x, "hexagon:0"), session.empty(5, device="hexagon:0")
-        module["add_one"](there, out)
+        check_loading(session, kernels)
+
+
+def test_an_image_that_a_dsp_loads_behind_a_full_server(
+    dsp: str, hexagon_kernels: Path, tmp_path: Path
+) -> None:
+    device = f"{dsp} --workpath {tmp_path}"
+    with (
+        Server(key="k", devices={"dsp0": device}) as server,
+        connect(server.url, "k", timeout=SECONDS) as session,
+    ):
+        check_loading(session, hexagon_kernels)
+
+
+def test_an_image_that_a_dsp_loads_behind_a_small_server(
+    tmp_path_factory: pytest.TempPathFactory, hexagon_kernels: Path, tmp_path: Path
+) -> None:
+    words = (small_server(named(name), tmp_path_factory) for name in ("hexagon", "x86_64"))
+    dsp = ("--mailbox", str(tmp_path / "box"), "--workpath", str(tmp_path))
+    x = np.arange(5, dtype="float32")
+    with (
+        running(next(words), *dsp) as (_, device),
+        running(next(words), "--device", f"d={device}") as (_, url),
+        connect(url, via=["device:d"], timeout=SECONDS) as session,
+    ):
+        out = session.empty(5)
+        session.load_module(hexagon_kernels)["add_one"](session.tensor(x), out)
         np.testing.assert_array_equal(out.numpy(), x + 1)
-        assert "add_one" in module.function_names()

@@ -60,6 +60,19 @@ def test_one_artifact_serves_every_batch(built: Any) -> None:
     assert len(built()) == 1
 
 
+def test_sizes_that_the_exporter_fixes_are_compiled_apart(
+    built: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FARCALL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(torch.export.Dim, "AUTO", torch.export.Dim.STATIC)
+    model = mlp()
+    fast = compiled(model)
+    for batch in (3, 5, 3):
+        x = torch.rand(batch, 8)
+        torch.testing.assert_close(fast(x), model(x))
+    assert len(built()) == 2
+
+
 def test_a_cnn_in_evaluation_mode(built: Any) -> None:
     model = cnn()
     fast = compiled(model)
@@ -107,6 +120,18 @@ def test_weights_that_are_inputs_need_no_guard(built: Any) -> None:
     torch.testing.assert_close(fast(x), model(x))
     (one,) = built()
     assert one.endswith("0 weights as constants")
+
+
+def test_a_weight_that_counts_no_changes_is_an_input(built: Any) -> None:
+    model, x = mlp(), torch.rand(3, 8)
+    with torch.inference_mode():
+        fast = compiled(model)
+        torch.testing.assert_close(fast(x), model(x))
+        model[2].bias = torch.nn.Parameter(torch.rand(4), requires_grad=False)
+        torch.testing.assert_close(fast(x), model(x))
+        model[2].bias.mul_(2)
+        torch.testing.assert_close(fast(x), model(x))
+    assert built()[-1].endswith("3 weights as constants")
 
 
 def test_a_failed_build_leaves_no_stale_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +237,13 @@ def test_what_cannot_be_compiled_runs_in_eager_mode(name: str) -> None:
         torch.testing.assert_close(got, model(x.clone()))
     assert "runs in eager mode: " in warning
     assert re.search(reason, warning, re.DOTALL), warning
+
+
+def test_tensors_of_other_devices_stay_there() -> None:
+    fast = compiled(lambda x: x * 2, strict=False)
+    result, (warning,) = eager_reasons(lambda: fast(torch.rand(2, 2, device="meta")))
+    assert "an input is on meta; move model and inputs to the CPU" in warning
+    assert result.device.type == "meta"
 
 
 def test_strict_makes_it_an_error() -> None:

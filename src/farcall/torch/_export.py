@@ -6,14 +6,12 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import onnx_ir as ir
 import torch
 
 from farcall.errors import ModelError
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 # They log, as warnings, which packages are not installed, and what the optimizer leaves as it is.
 _LOGGERS = ("torch.onnx._internal.exporter._registration", "onnx_ir", "onnxscript")

@@ -42,18 +42,18 @@ class Weights:
     """
 
     def __init__(self, values: Sequence[Any], indices: Sequence[int], changes: Counter[int]) -> None:
-        self.frozen = {index: Frozen(values[index]) for index in indices if changes[index] < _CHANGES}
+        self.frozen = {
+            index: Frozen(values[index])
+            for index in indices
+            if changes[index] < _CHANGES and not values[index].is_inference()  # those count no changes
+        }
         self.fed = [index for index in range(len(values)) if index not in self.frozen]
         self._changes = changes
 
     @classmethod
     def of(cls, captured: Captured, values: Sequence[Any], *, freeze: bool) -> Weights:
         """The parameters and buffers of a graph; none without ``freeze``."""
-        indices = [
-            index
-            for index, value in enumerate(values)
-            if freeze and captured.is_weight(index) and not value.is_inference()  # those count no changes
-        ]
+        indices = [index for index in range(len(values)) if freeze and captured.is_weight(index)]
         return cls(values, indices, Counter())
 
     def stale(self, values: Sequence[Any]) -> list[int]:

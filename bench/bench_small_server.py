@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from farcall.toolchain import MACHINES
 
 MIB = 1 << 20
 COPY = 64 * MIB
-ROUNDS, CONNECTS = 3000, 200
+ROUNDS, CONNECTS, SESSIONS = 3000, 200, 9
 
 
 @contextlib.contextmanager
@@ -64,18 +65,23 @@ def _calls() -> list[Row]:
 
 
 def _copies(small: str, full: str) -> list[Row]:
+    """Several pairs of sessions, since pages and cores make a pair fast or slow for as long as it lives."""
+    times: dict[str, dict[str, list[float]]] = {}
     x, y = np.ones(COPY, "uint8"), np.ones(COPY, "uint8")  # pages of new arrays would cost more than the copy
-    rows = []
-    with fc.connect(small) as one, fc.connect(full) as two:
-        near, far = one.tensor(x), two.tensor(x)
-        for work, there, here in (
-            ("to the small server", lambda: one.copy(x, near), lambda: two.copy(x, far)),
-            ("from the small server", lambda: one.copy(near, y), lambda: two.copy(far, y)),
-        ):
-            times = in_turn({"small": there, "full": here}, 15)
-            ours = {"farcall": times["small"], "full server": times["full"]}
-            rows += rows_of(f"copy {COPY // MIB} MiB {work}", ours, ratios={"full server": 1.1})
-    return rows
+    for _ in range(SESSIONS):
+        with fc.connect(small) as one, fc.connect(full) as two:
+            near, far = one.tensor(x), two.tensor(x)
+            for way, there, here in (
+                ("to the small server", partial(one.copy, x, near), partial(two.copy, x, far)),
+                ("from the small server", partial(one.copy, near, y), partial(two.copy, far, y)),
+            ):
+                for name, samples in in_turn({"farcall": there, "full server": here}, 5).items():
+                    times.setdefault(way, {}).setdefault(name, []).extend(samples)
+    return [
+        row
+        for way, measured in times.items()
+        for row in rows_of(f"copy {COPY // MIB} MiB {way}", measured, ratios={"full server": 1.1})
+    ]
 
 
 def _open(url: str) -> float:

@@ -82,7 +82,7 @@ static void copy_out(FcRings* ch, uint8_t* to, uint32_t n) {
   uint32_t at = ch->taken & (ch->capacity - 1);
   uint32_t first = n < ch->capacity - at ? n : ch->capacity - at;
   memcpy(to, ch->in_ring + at, first);
-  memcpy(to + first, ch->in_ring, n - first);
+  if (n != first) memcpy(to + first, ch->in_ring, n - first);
 }
 
 ptrdiff_t fc_rings_receive(FcRings* ch, void* to, size_t n, int64_t deadline) {
@@ -115,7 +115,7 @@ static void copy_in(FcRings* ch, const uint8_t* from, uint32_t n) {
   uint32_t at = ch->written & (ch->capacity - 1);
   uint32_t first = n < ch->capacity - at ? n : ch->capacity - at;
   memcpy(ch->out_ring + at, from, first);
-  memcpy(ch->out_ring, from + first, n - first);
+  if (n != first) memcpy(ch->out_ring, from + first, n - first);
   ch->written = (ch->written + n) & POSITION;
 }
 

@@ -17,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import farcall as fc
 from farcall.launch._server_build import native_dir
 from farcall.rpc import Session, connect
 from farcall.toolchain import Machine, include_dir
 
+from ..tree import ROOT
 from ..waiting import SECONDS
 from .small_server import HERE, named
 
@@ -68,12 +70,12 @@ LARGEST = 128 * KIB
 
 
 @functools.cache
-def built(bare: Bare, shared: Path) -> Path:
-    """The program, built once by the workers that share a folder."""
+def built(bare: Bare, shared: Path, model: Path | None = None) -> Path:
+    """The program, built once by the workers that share a folder; with a ``model``, a static library."""
     import ziglang
 
     libc = Path(ziglang.__file__).parent / "lib/libc/include"
-    program = shared / f"bare-{bare.target}"
+    program = shared / f"bare-{bare.target}{'-model' * (model is not None)}"
     lines = (native_dir() / "server/bare/sources.txt").read_text().splitlines()
     files = [native_dir() / line for line in lines if not line.startswith("#")]
     places = [f"-I{native_dir()}", f"-I{include_dir()}"]
@@ -82,8 +84,10 @@ def built(bare: Bare, shared: Path) -> Path:
     command = [sys.executable, "-m", "ziglang", "build-exe", "-target", bare.target, f"-mcpu={bare.cpu}"]
     command += ["-O", "ReleaseSmall", "-fstrip", "-fcompiler-rt", "-fno-stack-protector", "-fno-sanitize-c"]
     command += ["-static", "--gc-sections", "--name", "bare", f"-femit-bin={program}", *places]
-    command += ["-cflags", *bare.flags, *FLAGS, "--", *map(str, files), str(HERE / "bare_program.c")]
-    with (shared / f"bare-{bare.target}.lock").open("w") as lock:
+    with_model = [] if model is None else ["-DBARE_MODEL", "-DBARE_MEMORY=1048576", f"-I{model.parent}"]
+    command += ["-cflags", *bare.flags, *FLAGS, *with_model, "--", *map(str, files)]
+    command += [str(HERE / "bare_program.c"), *([] if model is None else [str(model)])]
+    with (shared / f"{program.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=shared)
@@ -140,6 +144,23 @@ def test_memory_is_what_it_was_given(session: Session) -> None:
 def test_times(session: Session) -> None:
     assert session.get_function("farcall.rpc.clock")() > 0
     assert set(session.function_names()) == {"test.add", "test.twice"}
+
+
+@pytest.mark.slow  # compiles the program once more
+def test_a_model(tmp_path: Path) -> None:
+    """The quantised digits on a DSP without an operating system: bytes in, logits out."""
+    bare = BARE[0]
+    emulator = bare.machine.emulate()
+    if emulator is None or importlib.util.find_spec("ziglang") is None:
+        pytest.skip(f"needs {bare.machine.emulator} and the ziglang package")
+    plan = fc.partition(ROOT / "examples/digits/digits_int8.onnx")
+    library = plan.build(bare.machine.target, link="static", name="model").save(tmp_path / "model.a")
+    program = built(bare, tmp_path, library)
+    images = np.load(ROOT / "examples/digits/test.npz")["images"][:4].astype("float32")
+    expected = plan.build().load()["main"](images)
+    with connect(f"pipe:{' '.join([*emulator, str(program)])}", timeout=SECONDS) as session:
+        logits = session.system_lib("model_")["main"](images).numpy()
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_bytes_in_any_pieces(command: list[str]) -> None:

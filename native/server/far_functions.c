@@ -164,7 +164,7 @@ static int back(const Function* function, FcFar* far, const fc_wire_packet* repl
   TVMFFIByteArray text;
   if (reply->num_args < 2 || reply->args[0].type_index != kTVMFFIInt) return fc_far_unexpected(far);
   if (value->type_index == kTVMFFIDLTensorPtr) {
-    if (reply->num_args != 3) return fc_far_unexpected(far);
+    if (reply->num_args != 3 || reply->args[2].type_index != kTVMFFIOpaquePtr) return fc_far_unexpected(far);
     FcTensorObj* taken = fc_far_take(function->index, value->v_ptr, reply->args[2].v_uint64);
     if (taken) *result = fc_any_object(taken);
     return taken ? 0 : -1;

@@ -86,7 +86,8 @@ FcTensorObj* fc_far_take(int32_t index, const fc_wire_tensor* tensor, uint64_t o
   Block block = {
       .size = (uintptr_t)nbytes, .data = tensor->data, .owner = owner, .index = index, .serial = far->serial};
   void* address;
-  if (nbytes >= 0 && tensor->byte_offset == 0 && add(block, &address) == 0) {
+  if (tensor->byte_offset != 0) fc_error_set("ProtocolError", "it returned a tensor that begins inside its memory");
+  else if (nbytes >= 0 && add(block, &address) == 0) {
     FcTensorObj* taken = fc_device_tensor_at(&like, address);
     if (!taken) fc_far_memory.release(NULL, index, address);
     return taken;

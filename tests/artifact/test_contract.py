@@ -327,6 +327,19 @@ class Merging(Scale):
         return [RegionModule("toy", 1, b"-1", function="scale") for _ in regions]
 
 
+def test_a_missing_loader_is_told_with_the_regions(tmp_path: Path) -> None:
+    path = plan(chain("Neg", "Abs", "Neg"), Scale(-1.0), Stub("cpu", ["Abs"])).build().save(tmp_path / "m.so")
+    fc.remove_global_func("ffi.Module.load_from_bytes.toy")
+    with pytest.raises(
+        fc.errors.ArtifactError, match=r"m\.so: no loader for modules of kind `toy`"
+    ) as caught:
+        fc.load_module(path)
+    assert str(caught.value).endswith("(it computes the regions toy_0, toy_1)")
+    fc.register_loader(
+        "toy", toy_loader(lambda functions: fc.ffi.new_module("toy", functions), np.from_dlpack)
+    )
+
+
 def test_finish_replaces_the_codes_of_all_regions() -> None:
     artifact = plan(chain("Neg", "Abs", "Neg"), Merging(), Stub("cpu", ["Abs"])).build()
     assert len(artifact.manifest.modules) == 1

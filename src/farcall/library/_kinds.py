@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from farcall._core import Module, register_loader
-from farcall.errors import ArtifactError
+from farcall.errors import ArtifactError, FarcallError
 from farcall.library._blob import Blob, asks_runtime
 
 _L = TypeVar("_L", bound=Callable[[Blob], Module])
@@ -46,7 +46,7 @@ def module_kind(
 
     def register(load: _L) -> _L:
         def loader(data: bytes) -> Module:
-            return load(_checked(Blob.parse(data, f"a module of kind `{kind}`"), kind, known, able))
+            return _loaded(load, _checked(Blob.parse(data, f"a module of kind `{kind}`"), kind, known, able))
 
         register_loader(kind, loader, extension=extension, override=override)
         return load
@@ -54,9 +54,27 @@ def module_kind(
     return register
 
 
-def _checked(blob: Blob, kind: str, versions: frozenset[int], features: frozenset[str]) -> Blob:
+def _loaded(load: Callable[[Blob], Module], blob: Blob) -> Module:
+    try:
+        module = load(blob)
+    except FarcallError:
+        raise
+    except Exception as error:  # whatever the code of another package raises
+        problem = f"its loader failed: {type(error).__name__}: {error}"
+        raise ArtifactError(f"{_name(blob)}: {problem}; build the module again") from error
+    if not isinstance(module, Module):
+        problem = f"its loader returned a {type(module).__name__}, expected a Module (farcall.ffi.new_module)"
+        raise ArtifactError(f"{_name(blob)}: {problem}")
+    return module
+
+
+def _name(blob: Blob) -> str:
     made = f", made by {blob.producer}" if blob.producer else ""
-    what = f"a module of kind `{blob.kind}` (version {blob.version}{made})"
+    return f"a module of kind `{blob.kind}` (version {blob.version}{made})"
+
+
+def _checked(blob: Blob, kind: str, versions: frozenset[int], features: frozenset[str]) -> Blob:
+    what = _name(blob)
     cure = "build the module again"
     if not versions or blob.version > min(versions):
         cure = f"`pip install --upgrade {blob.package() or 'PACKAGE'}`, the package of the loader"

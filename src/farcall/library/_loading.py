@@ -64,7 +64,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
                 load_libraries(manifest, elf)
         else:
             check_machine(parse_library(data, str(path)), None, str(path))
-        module = _load(Path(path), file, private=manifest is not None)
+        module = _load(Path(path), file, manifest)
     for name, signature in signatures_of(manifest).items():
         try:
             module[name].signature = signature
@@ -189,27 +189,32 @@ def _open(path: str | os.PathLike[str]) -> BinaryIO:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}; expected a shared library") from None
 
 
-def _load(path: Path, file: BinaryIO, private: bool) -> Module:
+def _load(path: Path, file: BinaryIO, manifest: Manifest | None) -> Module:
     """Call dlopen on the open file ``file``, which was checked.
 
     A plain library is loaded by its own name, since it may look for others beside itself ($ORIGIN).
     """
-    with _own_name(path, file) if private else nullcontext(path.absolute()) as name, _linking(path):
+    private = nullcontext(path.absolute()) if manifest is None else _own_name(path, file)
+    with private as name, _linking(path, manifest):
         return load_library(str(name), str(path))
 
 
 @contextmanager
-def _named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """The core knows a module by its kind only: its errors get the name of the file."""
+def _named(path: str | os.PathLike[str], manifest: Manifest | None = None) -> Iterator[None]:
+    """The core knows a module by its kind only: its errors get the names of the file and of the regions."""
     try:
         yield
     except ArtifactError as error:
-        raise ArtifactError(f"{path}: {error}") from error.__cause__
+        text = str(error)
+        infos = manifest.modules if manifest else ()
+        names = [name for info in infos if f"kind `{info.kind}`" in text for name in info.regions]
+        computes = f" (it computes the regions {', '.join(sorted(names))})" if names else ""
+        raise ArtifactError(f"{path}: {text}{computes}") from error.__cause__
 
 
 @contextmanager
-def _linking(path: str | os.PathLike[str]) -> Iterator[None]:
-    with _named(path):
+def _linking(path: str | os.PathLike[str], manifest: Manifest | None = None) -> Iterator[None]:
+    with _named(path, manifest):
         try:
             yield
         except OSError as error:

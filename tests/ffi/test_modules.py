@@ -182,8 +182,9 @@ class TestImports:
             chain.append(_core.new_module("link", {}))
             chain[-2].import_module(chain[-1])
         assert not chain[0].implements_function("deep", query_imports=True)
+        chain.reverse()
         while chain:
-            chain.pop()  # from the end, so that none takes a long chain with it
+            chain.pop()  # the first one first, so that none takes a long chain with it
 
     def test_only_modules_are_imported(self) -> None:
         with pytest.raises(TypeError, match="expected a Module, got `int`"):

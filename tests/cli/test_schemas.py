@@ -35,6 +35,7 @@ COMMANDS = {
     "device-start": "device start local --json",
     "device-stop": "device stop local --json",
     "doctor": "doctor --json",
+    "explain": "explain {digits} --json",
     "inspect-artifact": "inspect {artifact} --json",
     "inspect-library": "inspect {library} --json",
     "inspect-model": "inspect {digits} --json",

@@ -49,7 +49,7 @@ def test_a_pattern_that_loses_is_told_who_won() -> None:
     partition = cut(text_model(THREE), [OpBackend("npu", "", PAIRS), C])
     assert owners(partition) == "nnc"
     names = [why.node for why in partition.whys]
-    lost = f"pattern back: it has taken `{names[1]}` before (pattern front)"
+    lost = f"pattern back: `npu` has taken `{names[1]}` before (pattern front)"
     assert said(partition, names[2]) == [
         ("npu", "lost", lost),
         ("npu", "refused", "takes no Relu"),

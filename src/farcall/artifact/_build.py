@@ -27,6 +27,7 @@ from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._states import constant_names
 from farcall.backends.base import RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
+from farcall.graph._why import interned
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
 from farcall.library._manifest import (
@@ -34,6 +35,7 @@ from farcall.library._manifest import (
     DIGEST_SIZE,
     FORMAT,
     RUNTIME_SYMBOL,
+    AnswersInfo,
     ConstantsInfo,
     FunctionInfo,
     Manifest,
@@ -297,6 +299,7 @@ def _manifest(
         modules=module_infos(plan.regions, codes),
         libraries=tuple(libraries.infos),
         constants=ConstantsInfo(*constants.totals()),
+        answers=AnswersInfo(*interned(plan.partition.answers)),
         model=plan.model,
         versions={
             "farcall": __version__,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from farcall._extras import require_compile
 from farcall._progress import Phase
 from farcall._texts import count
+from farcall.errors import UsageError
 from farcall.library._manifest import ModelInfo
 
 if TYPE_CHECKING:
@@ -156,6 +157,50 @@ class Plan:
             UsageError: no node has this name.
         """
         return self._partition.why(node)
+
+    def source(self, region: str, target: str | Target | None = None) -> str:
+        """The generated code of a region as text: C; of objects and modules without a text, the first bytes.
+
+        Args:
+            region: its name.
+            target: as :meth:`build` takes it.
+
+        Raises:
+            UsageError: no region has this name.
+            BackendError: the backend's code is at fault.
+        """
+        from farcall._suggest import did_you_mean
+        from farcall.artifact._listing import listings, text
+        from farcall.toolchain import Target
+
+        found = listings(self, Target.parse(target))
+        if region not in found:
+            raise UsageError(f"no region is called `{region}`{did_you_mean(region, found)}")
+        return text(found[region])
+
+    def emit(self, folder: str | os.PathLike[str], target: str | Target | None = None) -> None:
+        """Write the generated files of all regions into a folder, which is made if it is missing.
+
+        Args:
+            folder: where to write.
+            target: as :meth:`build` takes it.
+
+        Raises:
+            UsageError: a file cannot be written.
+            BackendError: a backend's code is at fault.
+        """
+        from farcall._files import write_beside
+        from farcall.artifact._listing import listings
+        from farcall.toolchain import Target
+
+        files = listings(self, Target.parse(target))
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {str(folder)!r}: {error.strerror}") from None
+        for region in files.values():
+            for name, data in region.items():
+                write_beside(Path(folder) / Path(name).name, data)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the partitioned model as ONNX: each region is a function in the domain of its backend.

@@ -10,6 +10,7 @@ import click
 from farcall.cli import _show
 from farcall.cli._backends import backend_options, chosen
 from farcall.cli._progress import shown
+from farcall.cli._rules import rule_options, rules
 from farcall.cli._settings import setting
 
 
@@ -23,6 +24,7 @@ from farcall.cli._settings import setting
 )
 @setting("backends")
 @backend_options
+@rule_options
 @setting("target")
 @click.option(
     "--link",
@@ -33,16 +35,23 @@ from farcall.cli._settings import setting
 )
 @click.option("--name", help="Name of a static library, with which its C names begin. [default: the model's]")
 @click.option("--svg", type=click.Path(path_type=Path), help="Also draw the partition into this SVG file.")
+@click.option(
+    "--emit", type=click.Path(path_type=Path), help="Also write the code of each region to this folder."
+)
 @setting("json")
 def command(
     model: Path,
     output: Path | None,
     backends: str,
     backend_options: tuple[str, ...],
+    pin: tuple[str, ...],
+    exclude: tuple[str, ...],
+    min_nodes: tuple[str, ...],
     target: str | None,
     link: Literal["shared", "static"],
     name: str | None,
     svg: Path | None,
+    emit: Path | None,
     json_: bool,
 ) -> None:
     """Build MODEL (ONNX) into one file that holds code, constants and Signatures.
@@ -61,11 +70,18 @@ def command(
     for file in filter(None, (output, svg)):
         check_folder(file)
     with shown() as progress:
-        plan = fc.partition(model, backends=chosen(backends, backend_options), progress=progress)
+        plan = fc.partition(
+            model,
+            backends=chosen(backends, backend_options),
+            **rules(pin, exclude, min_nodes),
+            progress=progress,
+        )
         artifact = plan.build(target=target, link=link, name=name, progress=progress)
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())
+    if emit:
+        plan.emit(emit, target)
     report: dict[str, Any] = {
         "artifact": str(output),
         "artifact_bytes": output.stat().st_size,

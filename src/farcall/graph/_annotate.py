@@ -239,9 +239,8 @@ class _PatternOffer:
         if claim is None:
             return f"without `{node.name}`: {self.bans[node].text}"
         names = self.annotator.names
-        winner = f"`{names[claim.backend]}`" if claim.backend != self.index else "it"
         how = "the single node" if len(claim.match.nodes) == 1 else f"pattern {claim.match.pattern}"
-        return f"{winner} has taken `{node.name}` before ({how})"
+        return f"`{names[claim.backend]}` has taken `{node.name}` before ({how})"
 
 
 class _Taken(Container[ir.Node]):

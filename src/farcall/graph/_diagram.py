@@ -50,8 +50,14 @@ class _Maker:
         for match in region.matches:
             read = dict.fromkeys(value for node in match.nodes for value in reads(node))
             made = [value for node in match.nodes for value in node.outputs]
-            about = "\n".join(map(describe_node, match.nodes))
-            self._add(Box(_lines(match), index, about), read, made)
+            self._add(Box(_lines(match), index, self._about(match)), read, made)
+
+    def _about(self, match: Match) -> str:
+        """The nodes of a match, and what kept other backends from them."""
+        answers = self._partition.answers
+        said = dict.fromkeys(answer for node in match.nodes for answer in answers.get(node, ()))
+        reasons = (f"{one.backend} {one.said}: {one.text}" for one in said)
+        return "\n".join([*map(describe_node, match.nodes), *reasons])
 
     def _add(self, box: Box, read: Iterable[ir.Value], made: Iterable[ir.Value]) -> None:
         index = len(self._boxes)

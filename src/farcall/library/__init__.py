@@ -5,10 +5,19 @@ from __future__ import annotations
 from farcall.library._blob import Blob
 from farcall.library._kinds import module_kind
 from farcall.library._loading import inspect, load_module
-from farcall.library._manifest import ConstantsInfo, FunctionInfo, Manifest, ModelInfo, RegionInfo, TargetInfo
+from farcall.library._manifest import (
+    AnswersInfo,
+    ConstantsInfo,
+    FunctionInfo,
+    Manifest,
+    ModelInfo,
+    RegionInfo,
+    TargetInfo,
+)
 from farcall.library._module_bin import embed_modules
 
 __all__ = [
+    "AnswersInfo",
     "Blob",
     "ConstantsInfo",
     "FunctionInfo",

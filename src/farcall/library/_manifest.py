@@ -90,6 +90,13 @@ class LibraryInfo(msgspec.Struct, frozen=True):
         return f"backend `{self.backend}`, region{several} {names}{more},"
 
 
+class AnswersInfo(msgspec.Struct, frozen=True):
+    """What kept backends from nodes: each text once; and for nodes, by name, the indices of their texts."""
+
+    texts: tuple[str, ...] = ()
+    nodes: dict[str, tuple[int, ...]] = {}
+
+
 class ConstantsInfo(msgspec.Struct, frozen=True):
     """The number of distinct constants in the artifact, and their total size."""
 
@@ -122,6 +129,7 @@ class Manifest(msgspec.Struct, frozen=True):
     constants: ConstantsInfo
     model: ModelInfo
     versions: dict[str, str]
+    answers: AnswersInfo = AnswersInfo()
     diagram: msgspec.Raw = msgspec.Raw(
         b"null"
     )  # what pictures show; read when one is drawn (farcall.drawing)

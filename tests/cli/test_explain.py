@@ -1,0 +1,109 @@
+"""``farcall explain``, and what ``build`` takes and writes about who gets what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+import farcall as fc
+from farcall.backends.base import Backend, RegionCode, RegionModule
+from farcall.errors import UsageError
+from farcall.graph import Region
+from farcall.library import inspect
+
+from ..terminal import Cli
+
+NPU = ("--backends", "examples.backends.npu:NpuBackend,c")
+MODEL = """<ir_version: 10, opset_import: ["": 20]>
+net (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12}> 
+{ c = Conv(x, w) r = Relu(c) y = Abs(r) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), path)
+    return path
+
+
+def test_explain_lists_all_nodes(cli: Cli, model: Path) -> None:
+    done = cli("explain", model, *NPU)
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["Conv_0", "Conv", "npu_0", "pattern", "conv_relu", "(`Conv_0`,", "`Relu_1`)"] in lines
+    assert ["Abs_2", "Abs", "c_0", "as", "a", "single", "node"] in lines
+
+
+def test_explain_says_of_a_node_what_each_backend_said(cli: Cli, model: Path) -> None:
+    text = cli("explain", model, "Abs_2", *NPU).out
+    assert "  in region `c_0` of backend `c`\n  npu  refused: npu takes no single Abs\n  c    takes: " in text
+    report = json.loads(cli("explain", model, "*_[01]", *NPU, "--exclude", "npu=Conv*", "--json").out)
+    assert [node["node"] for node in report["nodes"]] == ["Conv_0", "Relu_1"]
+    assert {"backend": "npu", "said": "excluded", "text": "the node is excluded"} in report["nodes"][0][
+        "verdicts"
+    ]
+
+
+def test_a_name_that_is_near_is_named(cli: Cli, model: Path) -> None:
+    assert "no node is called `Abs_3`; did you mean `Abs_2`?" in cli("explain", model, "Abs_3").err
+    for option in ("--pin=Abs_2", "--exclude=npu", "--min-nodes=c", "--min-nodes=c=few"):
+        done = cli("explain", model, option)
+        assert done.code == 2 and "expected" in done.err
+
+
+def test_build_takes_pins_and_emits_code_and_the_artifact_knows_why(cli: Cli, model: Path) -> None:
+    done = cli(
+        "build", model, "-o", "m.so", *NPU, "--pin", "Conv_0=c", "--min-nodes", "c=1", "--emit", "code"
+    )
+    assert done.code == 0, done.err
+    assert [path.name for path in Path("code").iterdir()] == ["c_0.c"]
+    answers = inspect("m.so").answers
+    said = [answers.texts[index] for index in answers.nodes["Conv_0"]]
+    assert said[0] == "npu pinned: the node is pinned to `c`"
+
+
+class Module(Backend):
+    """A backend whose regions are modules; ``text`` is what people read of them."""
+
+    name = "mod"
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+
+    def check(self, node: object) -> None:
+        return None
+
+    def compile(self, region: Region) -> RegionModule:  # type: ignore[override]
+        return RegionModule("kind", 1, bytes(range(256)) * 4, source=self._text)
+
+
+class Objects(Module):
+    """A backend with a source and an object."""
+
+    def compile(self, region: Region) -> RegionCode:  # type: ignore[override]
+        return RegionCode({"a.c": "int a;"}, objects={"b.o": b"\x7fELF"})
+
+
+def test_the_source_of_each_kind_of_code(model: Path, tmp_path: Path) -> None:
+    assert "FARCALL_KERNEL(c_0)" in fc.partition(model).source("c_0")
+    plan = fc.partition(model, backends=[Module()])
+    assert plan.source("mod_0").startswith("00000000  00 01 02 03 04 05")
+    assert plan.source("mod_0").endswith("... 1,024 bytes in all\n")
+    assert "a graph" in fc.partition(model, backends=[Module("a graph")]).source("mod_0")
+    assert fc.partition(model, backends=[Objects()]).source("mod_0") == (
+        "---- a.c\nint a;\n---- b.o\n00000000  7f 45 4c 46\n"
+    )
+    with pytest.raises(UsageError, match="no region is called `mod_1`; did you mean `mod_0`"):
+        plan.source("mod_1")
+    plan.emit(tmp_path / "out")
+    assert (tmp_path / "out" / "mod_0.kind.bin").read_bytes() == bytes(range(256)) * 4
+
+
+def test_the_picture_tells_what_others_said(model: Path) -> None:
+    from examples.backends.npu import NpuBackend
+
+    assert "npu refused: npu takes no single Abs" in fc.partition(model, [NpuBackend(), "c"]).svg()

@@ -18,7 +18,7 @@ from ..terminal import Cli
 
 NPU = ("--backends", "examples.backends.npu:NpuBackend,c")
 MODEL = """<ir_version: 10, opset_import: ["": 20]>
-net (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12}> 
+net (float[1,3,8,8] x) => (float[1,4,8,8] y) <float[4,3,1,1] w = {1,2,3,4,5,6,7,8,9,10,11,12}>
 { c = Conv(x, w) r = Relu(c) y = Abs(r) }"""
 
 

@@ -635,7 +635,8 @@ typedef struct FarcallRuntime {
   const int* tracing;
   int64_t (*trace_begin)(void);
   void (*trace_end)(const char* name, const TVMFFIAny* args, int32_t num_args, int64_t begin);
-  /* Modules of kinds of your own: farcall/module.h. A new Module. Takes ownership of the state, even on failure. */
+  /* Modules of kinds of your own: farcall/module.h. A new Module. Takes ownership of the state, even on failure, unless
+     struct_size is wrong. */
   int (*module_create)(const struct FarcallModuleSpec* spec, TVMFFIObjectHandle* out);
   /* Checks the argument of a loader against what it reads. An ArtifactError names what differs. */
   int (*blob_read)(const struct FarcallModuleKind* kind, const TVMFFIAny* bytes, struct FarcallBlob* out);

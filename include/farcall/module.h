@@ -8,7 +8,8 @@
  *
  * If the library that embeds the module exports it, the loader travels with the library, and comes before any loader
  * that the process has. A library that only brings the loader registers it when it is loaded, as the global function
- * `ffi.Module.load_from_bytes.npu`.
+ * `ffi.Module.load_from_bytes.npu`; such a loader checks `__farcall_runtime`, which is NULL under TVM FFI, and its
+ * `struct_size`, which is smaller in a farcall that has no `module_create`.
  */
 #ifndef FARCALL_MODULE_H_
 #define FARCALL_MODULE_H_

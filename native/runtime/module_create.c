@@ -81,6 +81,11 @@ static int fill(FcModuleObj* module, const struct FarcallModuleSpec* spec, TVMFF
 }
 
 int fc_module_create(const struct FarcallModuleSpec* spec, TVMFFIObjectHandle* out) {
+  if (spec->struct_size < sizeof *spec) {
+    fc_error_format("ValueError", "module_create: struct_size is %u, expected at least %zu", spec->struct_size,
+                    sizeof *spec);
+    return -1;
+  }
   TVMFFIObject* keeper = keep_state(spec);
   TVMFFIObject* module = keeper ? fc_module_new(spec->kind, FC_MODULE_RUNNABLE) : NULL;
   bool good = module && fill(fc_module_of(module), spec, keeper) == 0;

@@ -4,6 +4,10 @@
 FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 static int living;
 
+#ifndef SIZE
+#define SIZE sizeof spec
+#endif
+
 static int add(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
   (void)n;
   *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = args[0].v_int64 + *(int64_t*)self};
@@ -32,7 +36,7 @@ FARCALL_MODULE_LOADER(adder) {
   for (size_t i = 0; i < blob.size; ++i) *amount = *amount * 10 + blob.data[i] - '0';
   ++living;
   const struct FarcallModuleFunction functions[] = {{"add", add, NULL}};
-  const struct FarcallModuleSpec spec = {sizeof spec, "adder", functions, 1, amount, destroy, save, source};
+  const struct FarcallModuleSpec spec = {SIZE, "adder", functions, 1, amount, destroy, save, source};
   TVMFFIObjectHandle module;
   if (__farcall_runtime->module_create(&spec, &module) != 0) return -1;
   *result = (TVMFFIAny){.type_index = kTVMFFIModule, .v_obj = module};

@@ -202,6 +202,10 @@ class TestInC:
         with pytest.raises(ArtifactError, match=text):
             fc.load_module(embed(ADDER, [None, blob], [[1], []]))
 
+    def test_a_spec_of_another_size(self, embed: Embed) -> None:
+        with pytest.raises(ValueError, match="module_create: struct_size is 8, expected at least"):
+            fc.load_module(embed(ADDER, [fc.Blob("adder", 1, b"1")], [[]], "-DSIZE=8"))
+
 
 class TestMissing:
     def test_the_error_names_kind_loaders_and_cure(self, scaler: str, embed: Embed) -> None:

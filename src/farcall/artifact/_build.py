@@ -24,6 +24,7 @@ from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
+from farcall.artifact._sources import compile_regions, share
 from farcall.artifact._states import constant_names
 from farcall.backends.base import RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
@@ -50,7 +51,6 @@ from farcall.toolchain import (
     Source,
     Target,
     assemble,
-    compile_sources,
     find_compiler,
     link_shared,
 )
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
 Link: TypeAlias = Literal["shared", "static"]
 
-_OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c")
 _PREFIX = "__tvm_ffi_"
 
 
@@ -98,26 +97,25 @@ def build(
 
 
 def _build(plan: Plan, target: Target, static: str | None, progress: Report | None) -> Artifact:
-    codes = generate(plan, target, progress)
+    codes = share(plan.regions, generate(plan, target, progress))
     compiler = find_compiler(target)
     constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
     libraries = Libraries(plan.regions, codes, target)
-    sources = _sources(plan.regions, codes)
-    sources.append(
-        Source("farcall_entry.c", support_source(), ("-O1",))
-    )  # no hot code: compiles in half the time
-    sources.append(Source("farcall_main.c", main_source(plan.partition, codes, outputs)))
+    own = [
+        Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
+        Source("farcall_main.c", main_source(plan.partition, codes, outputs)),
+    ]
     manifest = _manifest(plan, target, compiler, constants, codes, libraries)
 
     table = _contents(static, manifest) if static else None
     if table:
         _refuse_in_static(plan.regions, codes)
-        sources.append(table_source(table))
+        own.append(table_source(table))
 
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         folder = Path(name)
-        objects = compile_sources(compiler, target, sources, progress)
+        objects = compile_regions(compiler, target, plan.regions, codes, own, progress)
         given = Objects(folder, target)
         for region in plan.regions:
             objects += given.add(region, codes[region.name])
@@ -170,26 +168,6 @@ def _constants(regions: Iterable[Region], codes: Mapping[str, Code], target: Tar
             named = dict(zip(constant_names(region, code), code.constants.values(), strict=True))
         constants.add_region(region.name, named)
     return constants
-
-
-def _sources(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[Source]:
-    owners: dict[str, Region] = {}
-    sources = []
-    for region in regions:
-        code = codes[region.name]
-        if isinstance(code, RegionModule):
-            continue
-        renamed = [f"-D{_PREFIX}{name}={new}" for name, new in renamings(region, code).items()]
-        for name, text in code.sources.items():
-            if name in owners or name in _OWN:
-                other = owners[name].name if name in owners else "main"
-                raise BackendError(
-                    f"backend `{region.backend}`: regions `{other}` and `{region.name}` both have a source "
-                    f"file {name!r}; put the region's name into it"
-                )
-            owners[name] = region
-            sources.append(Source(name, text, (*code.compile_flags, *renamed)))
-    return sources
 
 
 def _check_objects(

@@ -18,7 +18,7 @@ from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, Slots, plan_slots
 from farcall.artifact._region_entry import RegionEntry
-from farcall.artifact._states import declarations, has_state, place, region_function
+from farcall.artifact._states import declarations
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol, symbols
 
@@ -127,6 +127,7 @@ class _Driver:
         self.constraints = partition.constraints
         self.codes, self.constants = codes, constants
         self.stages = _stages(self.regions)
+        self._most = 0  # arguments of a region
         self.late = [value for stage in self.stages for value in stage.told]
         self.parameters = Parameters("main", self.inputs, "f->s", late=self.late)
         self._known_at = {
@@ -138,8 +139,12 @@ class _Driver:
         }
         self.size = self.parameters.size
         self.shapes = _Shapes(self.size, self._stage_of)
-        self.places: dict[ir.Value, str] = {value: f"f->in[{i}]" for i, value in enumerate(self.inputs)}
-        self.places |= {value: f"f->late[{i}].data" for i, value in enumerate(self.late)}
+        # The index in the frame's `data` of the elements of each tensor: inputs, results, late ones, slots.
+        self.places: dict[ir.Value, int] = {value: i for i, value in enumerate(self.inputs)}
+        self._first_out = len(self.inputs)
+        self._first_late = self._first_out + len(self.outputs)
+        self._first_slot = self._first_late + len(self.late)
+        self.places |= {value: self._first_late + i for i, value in enumerate(self.late)}
         self._place_outputs()
         self._place_slots()
 
@@ -148,11 +153,11 @@ class _Driver:
         parts = [self.parameters.tables(), *self._constant_declarations()]
         if self.late:
             parts.append(tensor_table("main_late", self.late, self.parameters.names))
-        calls = [self._call(region) for region in self.regions]
+        steps = self._steps()
         runs = [self._run(stage) for stage in self.stages]
         copies = [*map(self._copy, self._copied), *map(self._give, self._given)]
         derives = [self._derive(stage) for stage in self.stages]
-        parts += [*self.shapes.tables, self._frame(), *derives, *calls]
+        parts += [*self.shapes.tables, self._frame(), *derives, steps]
         return "\n".join([*parts, self._main(runs, copies)])
 
     def _stage_of(self, shape: Iterable[Dim]) -> int:
@@ -166,12 +171,13 @@ class _Driver:
         self._given: dict[int, int] = {}  # output -> the index of the tensor that a region allocated for it
         for j, value in enumerate(self.outputs):
             if value in stage_of and value not in self.places:
-                self.places[value] = f"f->out[{j}]"
+                self.places[value] = self._first_out + j
                 stage_of[value].outputs.append(j)
             elif value in self.late and self.late.index(value) not in self._given.values():
                 self._given[j] = self.late.index(value)
             else:
-                self._copied[j] = self.places[value] if value in self.places else self.constants[value]
+                known = value in self.places
+                self._copied[j] = f"f->data[{self.places[value]}]" if known else self.constants[value]
                 self.stages[self._stage_of(dims(value))].outputs.append(j)
 
     def _place_slots(self) -> None:
@@ -190,7 +196,7 @@ class _Driver:
                 step += 1
             stage.slots, stage.first_slot = plan_slots(buffers), slots
             self.places |= {
-                buffer.key: f"f->slot[{slots + stage.slots.of[buffer.key]}]"  # type: ignore[misc]
+                buffer.key: self._first_slot + slots + stage.slots.of[buffer.key]  # type: ignore[misc]
                 for buffer in buffers
             }
             slots += len(stage.slots.sizes)
@@ -210,18 +216,11 @@ class _Driver:
             ("int64_t", "dims", self.shapes.words, "shapes and strides of tensors with symbolic dims"),
             ("int64_t", "offset", self._slots + 1, "of the slots, and of the region's own memory"),
             ("int64_t", "bytes", len(self.outputs), "of the results"),
-            ("void*", "in", len(self.inputs), "elements of the arguments"),
-            ("void*", "out", len(self.outputs), "elements of the results"),
-            ("char*", "slot", self._slots, "tensors between regions"),
+            ("void*", "data", self._first_slot + self._slots, "elements of all tensors"),
+            ("struct fc_late", "late", len(self.late), "tensors that regions allocated"),
         ]
-        if self.late:
-            fields.append(("struct fc_late", "late", len(self.late), "tensors that regions allocated"))
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
-        return (
-            f"\nstruct frame {{\n{lines}"
-            "  char* workspace; /* memory of the region that runs */\n"
-            "  int64_t need; /* bytes of working memory */\n};\n"
-        )
+        return f"\nstruct frame {{\n{lines}  int64_t need; /* bytes of working memory */\n}};\n"
 
     def _derive(self, stage: _Stage) -> str:
         """The function that computes the sizes known from this stage on, and raises on impossible ones."""
@@ -252,43 +251,42 @@ class _Driver:
             if self._stage_of((a, b)) == stage.number
         ]
 
-    def _tensor(self, value: ir.Value) -> str:
-        """The C initializer of a DLTensor for ``value``."""
+    def _place(self, value: ir.Value) -> str:
+        """The C initializer of the ``fc_place`` of ``value``."""
         code, bits = dlpack(value)
-        shape, strides = self.shapes.of(dims(value))
-        place = self.places[value]
-        return f"{{{place}, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, {shape}, {strides}, 0}}"
+        shape = self.shapes.of(dims(value))[0]
+        offset = shape.removeprefix("f->dims + ") if shape.startswith("f->") else None
+        where = f"{offset}, NULL" if offset else f"0, {'fc_no_dims' if shape == 'NULL' else shape}"
+        return f"{{{self.places[value]}, {where}, {{{code}, {bits}, 1}}, {len(dims(value))}}}"
 
-    def _call(self, region: Region) -> str:
-        """The function that calls one region."""
-        code = self.codes[region.name]
-        made = [value for value in region.outputs if value not in region.allocated]
-        tensors = [self._tensor(value) for value in (*region.inputs, *made)]
-        values = [f"{{.type_index = kTVMFFIDLTensorPtr, .v_ptr = &t[{k}]}}" for k in range(len(tensors))]
-        if code.workspace != 0:
-            values.append("{.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace}")
-        for name in code.symbols:
-            size = self.size(symbol(name))
-            values.append(f"{{.type_index = kTVMFFIInt, .v_int64 = {size}}}")
-        state = f"state_{region.name}" if has_state(code) else None
-        own = f"{state}.self" if state else "NULL"
-        lines = [f"if (!fc_ready(&{state})) return -1;"] if state else []
-        lines += [
-            f"DLTensor t[] = {{\n    {_rows(tensors)}\n  }};",
-            f"const TVMFFIAny args[] = {{\n    {_rows(values)}\n  }};",
-            "TVMFFIAny none = {.type_index = kTVMFFINone};",
-            "const int64_t began = fc_trace_begin();",
-            f"const int status = {region_function(region, code)}({own}, args, {len(values)}, &none);",
-            f'fc_trace_end("{region.name}", args, {len(tensors)}, began);',
-            f"if (__builtin_expect(status != 0, 0)) return farcall_region_failed({place(region)});",
-        ]
-        if region.allocated:
-            first = self.late.index(region.allocated[0])
-            told = f"main_late + {first}, {len(region.allocated)}, f->s, f->late + {first}"
-            lines.append(f"return farcall_take_late({place(region)}, &none, {told});")
-        else:
-            lines += ["fc_release(&none);", "return 0;"] if state else ["return 0;"]
-        return _function(f"static int call_{region.name}(struct frame* f)", lines)
+    def _steps(self) -> str:
+        """The table of the calls of all regions, in order."""
+        text, rows = "", []
+        for region in self.regions:
+            name, code = region.name, self.codes[region.name]
+            made = [value for value in region.outputs if value not in region.allocated]
+            tensors = [self._place(value) for value in (*region.inputs, *made)]
+            names = [str(self._symbol(item)) for item in code.symbols]
+            if names:
+                text += f"static const int32_t {name}_sizes[] = {{{', '.join(names)}}};\n"
+            text += f"static const struct fc_place {name}_tensors[] = {{{', '.join(tensors) or '{0}'}}};\n"
+            fields = [
+                *(f"&code_{name}", f"{name}_tensors", len(tensors), int(code.workspace != 0)),
+                *(f"{name}_sizes" if names else "NULL", len(names)),
+            ]
+            if region.allocated:
+                first, count = self.late.index(region.allocated[0]), len(region.allocated)
+                fields += [f"main_late + {first}", count, first, self._first_late + first]
+            else:
+                fields += ["NULL", 0, 0, 0]
+            self._most = max(self._most, len(tensors) + 1 + len(names))
+            rows.append(f"  {{{', '.join(map(str, fields))}}},\n")
+        return f"{text}static const struct fc_step steps[] = {{\n{''.join(rows) or '  {0},'}}};\n"
+
+    def _symbol(self, name: str) -> int:
+        """The place of a symbol's size in the frame."""
+        self.size(symbol(name))  # an error if it cannot be computed
+        return self.parameters.names.index(name)
 
     def _allocate(self, j: int) -> str:
         value = self.outputs[j]
@@ -297,12 +295,14 @@ class _Driver:
         lines = [
             f"DLTensor like = {{NULL, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, "
             f"{shape}, {strides}, 0}};",
-            f"if (!fc_output(about, &like, (size_t)f->bytes[{j}], &results[{j}], &f->out[{j}])) goto done;",
+            f"void** data = &f->data[{self._first_out + j}];",
+            f"if (!fc_output(about, &like, (size_t)f->bytes[{j}], &results[{j}], data)) goto done;",
         ]
         return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
     def _copy(self, j: int) -> str:
-        return f"  if (f->bytes[{j}] > 0) memcpy(f->out[{j}], {self._copied[j]}, (size_t)f->bytes[{j}]);\n"
+        to = f"f->data[{self._first_out + j}]"
+        return f"  if (f->bytes[{j}] > 0) memcpy({to}, {self._copied[j]}, (size_t)f->bytes[{j}]);\n"
 
     def _give(self, j: int) -> str:
         tensor = f"f->late[{self._given[j]}].tensor"
@@ -314,14 +314,17 @@ class _Driver:
         start, end = stage.first_slot, stage.first_slot + len(stage.slots.sizes)
         derive = f"  if (derive_{k}(f) != 0) goto done;\n" if k else ""
         allocations = "".join(self._allocate(j) for j in sorted(stage.outputs))
-        runs = "".join(f"  if (call_{region.name}(f) != 0) goto done;\n" for region in stage.regions)
+        first = sum(len(other.regions) for other in self.stages[:k])
+        place = self._first_slot
         return f"""{derive}{allocations}  if (f->need > 0) {{
     block[{k}] = fc_take_block(about, (size_t)f->need);
     if (!block[{k}]) goto done;
-    for (int32_t k = {start}; k < {end}; ++k) f->slot[k] = fc_block_data(block[{k}]) + f->offset[k];
-    f->workspace = fc_block_data(block[{k}]) + f->offset[{self._slots}];
+    char* memory = fc_block_data(block[{k}]);
+    for (int32_t k = {start}; k < {end}; ++k) f->data[{place} + k] = memory + f->offset[k];
+    at.workspace = memory + f->offset[{self._slots}];
   }}
-{runs}"""
+  if (fc_run(steps + {first}, {len(stage.regions)}, {self._most}, &at) != 0) goto done;
+"""
 
     def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
         ins, outs, late = len(self.inputs), len(self.outputs), len(self.late)
@@ -337,6 +340,7 @@ FARCALL_KERNEL(main) {{
   static const int64_t items[] = {{{items}}};
   const struct fc_function* const about = &main_function;
   struct frame frame, *const f = &frame;
+  struct fc_frame at = {{f->s, f->dims, f->data, f->late, NULL}};
   const DLTensor* given[{max(ins, 1)}] = {{NULL}};
   void* owned[{max(ins, 1)}] = {{NULL}};
   struct fc_scalar numbers[{max(ins, 1)}];
@@ -346,7 +350,7 @@ FARCALL_KERNEL(main) {{
   if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
   if (derive_0(f) != 0) return -1;
 {begin}  for (int32_t i = 0; i < {ins}; ++i) {{
-    if (!fc_input(about, given[i], items[i], &f->in[i], &owned[i])) goto done;
+    if (!fc_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
   }}
 {"".join(runs)}{"".join(copies)}{result}  status = 0;
 done:

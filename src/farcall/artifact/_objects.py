@@ -22,10 +22,10 @@ _RELOCATABLE = 1  # ET_REL
 
 def renamings(region: Region, code: RegionCode) -> dict[str, str]:
     """The functions that a region's code must define, without their prefix -> their names in the artifact."""
-    function = region_function(region)
-    names = {region.name: function}
+    function, own = region_function(region, code), code.function or region.name
+    names = {own: function}
     if code.state:
-        names |= {f"{region.name}_{part}": f"{function}_{part}" for part in ("init", "destroy")}
+        names |= {f"{own}_{part}": f"{function}_{part}" for part in ("init", "destroy")}
     return names
 
 

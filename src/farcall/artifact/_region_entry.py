@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from farcall.abi import Signature
 from farcall.artifact._checked import integer
 from farcall.artifact._entry_parameters import Parameters, negative_dims, spec_of, tensor_table
-from farcall.artifact._states import has_state, place, region_function
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, symbol
 
@@ -58,6 +57,7 @@ class RegionEntry:
         wanted = ", ".join(str(places.index(name)) for name in self._code.symbols) or "0"
         workspace = self._code.workspace if isinstance(self._code.workspace, int) else 1
         fields = [
+            f".code = &code_{name}",
             f".about = &{name}_function",
             f".num_inputs = {len(parameters.inputs)}",
             f".first_size = {parameters.first_size}",
@@ -69,9 +69,6 @@ class RegionEntry:
             f".num_wanted = {len(self._code.symbols)}",
             f".workspace = {integer(workspace)}",
             f".derive = {f'{name}_derive' if derive else 'NULL'}",
-            f".function = {region_function(self._region, self._code)}",
-            f".place = {place(self._region)}",
-            f".state = {f'&state_{name}' if has_state(self._code) else 'NULL'}",
         ]
         table = "".join(f"  {field},\n" for field in fields)
         return (

@@ -51,12 +51,14 @@ def has_state(code: Code) -> bool:
     return isinstance(code, RegionModule) or code.state
 
 
-def region_function(region: Region, code: Code | None = None) -> str:
+def region_function(region: Region, code: Code) -> str:
     """The name in an artifact of the function that a backend generated for a region.
 
     Regions of modules share one function, which calls the function object in their state.
     """
-    return "call_module" if isinstance(code, RegionModule) else f"farcall_region_{region.name}"
+    if isinstance(code, RegionModule):
+        return "call_module"
+    return f"farcall_region_{code.function or region.name}"
 
 
 def module_function(region: Region, code: RegionModule) -> str:
@@ -73,6 +75,8 @@ def declarations(regions: Sequence[Region], codes: Mapping[str, Code]) -> str:
     """The C text of the functions of all regions, and of their states."""
     modules = any(isinstance(code, RegionModule) for code in codes.values())
     parts = [_LOOKUP if modules else _UNLOADS]
+    declared = {region_function(region, codes[region.name]): None for region in regions}
+    parts += [f"{HIDDEN} int {name}({KERNEL});\n" for name in declared if name != "call_module"]
     parts += [_region(region, codes[region.name]) for region in regions]
     states = "".join(f"&state_{region.name}, " for region in regions if has_state(codes[region.name]))
     parts.append(f"struct fc_state* const farcall_states[] = {{{states}NULL}};\n")
@@ -80,15 +84,21 @@ def declarations(regions: Sequence[Region], codes: Mapping[str, Code]) -> str:
 
 
 def _region(region: Region, code: Code) -> str:
+    """The tables of one region: what it keeps, and its ``fc_code``."""
+    text, table = "", "NULL"
     if isinstance(code, RegionModule):
-        return _module_state(region, code)
-    function = region_function(region)
-    text = f"{HIDDEN} int {function}({KERNEL});\n"
-    if code.state:
-        text += "".join(f"{HIDDEN} int {function}_{part}({KERNEL});\n" for part in ("init", "destroy"))
-        fields = {"init": f"{function}_init", "destroy": f"{function}_destroy"}
-        text += _state(region, fields)
-    return text
+        text = _module_state(region, code)
+    elif code.state:
+        function = region_function(region, code)
+        text = "".join(f"{HIDDEN} int {function}_{part}({KERNEL});\n" for part in ("init", "destroy"))
+        text += _state(region, {"init": f"{function}_init", "destroy": f"{function}_destroy"})
+    elif code.table and code.constants:
+        table = f"table_{region.name}"
+        text = "".join(f"extern const unsigned char {name}[];\n" for name in code.constants)
+        text += f"static const void* const {table}[] = {{{', '.join(code.constants)}}};\n"
+    state = f"&state_{region.name}" if has_state(code) else "NULL"
+    fields = [c_string(region.name), place(region), region_function(region, code), state, table]
+    return f"{text}static const struct fc_code code_{region.name} = {{{', '.join(fields)}}};\n"
 
 
 def _module_state(region: Region, code: RegionModule) -> str:

@@ -84,7 +84,17 @@ struct fc_state {
 /* All states of the library, the last one followed by NULL. The generated text defines them. */
 extern struct fc_state* const farcall_states[];
 
+/* The code of a region. */
+struct fc_code {
+  const char* name;
+  const char* place; /* "region `npu_0` of backend `npu`" */
+  fc_kernel* function;
+  struct fc_state* state;   /* NULL where there is none */
+  const void* const* table; /* without a state: the constants that the function gets as `self`; or NULL */
+};
+
 struct fc_region {
+  const struct fc_code* code;
   const struct fc_function* about; /* the parameters are tensors, then sizes */
   int32_t num_inputs;       /* how many of them are tensors */
   int32_t first_size;       /* the symbol that the first of the others is */
@@ -99,9 +109,40 @@ struct fc_region {
   int32_t num_wanted;
   int64_t workspace;                                   /* bytes; not 0 where `derive` computes them */
   int (*derive)(int64_t* symbols, int64_t* workspace); /* computes and checks sizes; NULL where there are none */
-  fc_kernel* function;
-  struct fc_state* state; /* NULL where there is none */
-  const char* place; /* "region `npu_0` of backend `npu`" */
+};
+
+/* A tensor of the model: where its elements are, and where its shape is, which its strides follow. */
+struct fc_place {
+  int32_t data;         /* index of the frame's `data` */
+  int32_t dims;         /* index of the frame's `dims`; unused where there is a table */
+  const int64_t* table; /* a shape without symbols */
+  DLDataType dtype;
+  int32_t ndim;
+};
+
+static const int64_t fc_no_dims[1] __attribute__((unused)) = {0}; /* of a tensor of rank 0 */
+
+/* A call of a region by `main`. */
+struct fc_step {
+  const struct fc_code* code;
+  const struct fc_place* tensors; /* inputs, then the outputs that `main` allocates */
+  int32_t num_tensors;
+  int32_t has_workspace;
+  const int32_t* symbols; /* whose sizes the function takes */
+  int32_t num_symbols;
+  const struct fc_parameter* late; /* outputs that the function allocates */
+  int32_t num_late;
+  int32_t first_late; /* index of the frame's `late` */
+  int32_t late_data;  /* index of the frame's `data` */
+};
+
+/* What a call of `main` works with. */
+struct fc_frame {
+  int64_t* symbols;
+  int64_t* dims;
+  void** data;
+  struct fc_late* late;
+  void* workspace;
 };
 
 /* A tensor that a region allocated, because its sizes are known only when the region has run. */
@@ -340,4 +381,49 @@ FC_INLINE bool fc_output(const struct fc_function* about, DLTensor* like, size_t
   DLTensor* tensor = TVMFFITensorGetDLTensorPtr(made);
   *data = (char*)tensor->data + tensor->byte_offset;
   return true;
+}
+
+/* --------------------------------------------------------------------------------------------- steps ---- */
+
+/* The pointer that a region's function gets as `self`. */
+FC_INLINE void* fc_self(const struct fc_code* code) { return code->state ? code->state->self : (void*)code->table; }
+
+/* Calls the function of a region, which may be a module's. */
+FC_INLINE int fc_call_code(const struct fc_code* code, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  if (code->state && !fc_ready(code->state)) return -1;
+  const int status = code->function(fc_self(code), args, count, result);
+  return __builtin_expect(status != 0, 0) ? farcall_region_failed(code->place) : 0;
+}
+
+/* `most` is the largest number of arguments of a step. */
+FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, const struct fc_frame* f) {
+  DLTensor tensors[most + 1];
+  TVMFFIAny args[most + 1];
+  for (const struct fc_step* step = steps; step < steps + count; ++step) {
+    int32_t n = step->num_tensors;
+    for (int32_t i = 0; i < n; ++i) {
+      const struct fc_place* at = &step->tensors[i];
+      int64_t* dims = at->table ? (int64_t*)at->table : f->dims + at->dims;
+      tensors[i] = (DLTensor){f->data[at->data], {kDLCPU, 0}, at->ndim, at->dtype, dims, dims + at->ndim, 0};
+      args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
+    }
+    if (step->has_workspace) args[n++] = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace};
+    for (int32_t k = 0; k < step->num_symbols; ++k) {
+      args[n++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = f->symbols[step->symbols[k]]};
+    }
+    TVMFFIAny result = {.type_index = kTVMFFINone};
+    const int64_t began = fc_trace_begin();
+    const int status = fc_call_code(step->code, args, n, &result);
+    fc_trace_end(step->code->name, args, step->num_tensors, began);
+    if (status != 0) return -1;
+    if (__builtin_expect(step->num_late == 0, 1)) {
+      fc_release(&result);
+    } else if (farcall_take_late(step->code->place, &result, step->late, step->num_late, f->symbols,
+                                 f->late + step->first_late) != 0) {
+      return -1;
+    } else {
+      for (int32_t k = 0; k < step->num_late; ++k) f->data[step->late_data + k] = f->late[step->first_late + k].data;
+    }
+  }
+  return 0;
 }

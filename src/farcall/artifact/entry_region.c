@@ -67,12 +67,10 @@ static int fc_run_region(const struct fc_region* r, DLTensor* tensors, int64_t* 
   for (int32_t k = 0; k < r->num_wanted; ++k) {
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = symbols[r->wanted[k]]};
   }
-  int status = r->function(r->state ? r->state->self : NULL, args, count, &none);
-  if (status != 0) {
-    (void)farcall_region_failed(r->place);
-  } else if (r->num_late) {
-    status = farcall_take_late(r->place, &none, r->late, r->num_late, symbols, late);
-  } else {
+  int status = fc_call_code(r->code, args, count, &none);
+  if (status == 0 && r->num_late) {
+    status = farcall_take_late(r->code->place, &none, r->late, r->num_late, symbols, late);
+  } else if (status == 0) {
     fc_release(&none);
   }
   if (block) fc_give_block(block);
@@ -112,7 +110,6 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   int status = -1;
   memset(symbols, 0, sizeof symbols);
   memset(late, 0, sizeof late);
-  if (r->state && !fc_ready(r->state)) return -1;
   if (fc_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
   for (int32_t i = ins; i < taken; ++i) symbols[r->first_size + i - ins] = fc_size(given[i]);
   if (r->derive && r->derive(symbols, &workspace) != 0) return -1;

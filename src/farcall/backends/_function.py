@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from farcall.backends._ctext import c_string
 
-_NAME = re.compile(r"\b(?:[avwd]\d+|s_\w+)\b")
+_NAME = re.compile(r"\b(?:[avwd]\d+|s_\w+|farcall_k\d+)\b")
 
 UNPACK = """static const DLTensor* farcall_unpack(const TVMFFIAny* arg) {
   if (arg->type_index == kTVMFFIDLTensorPtr) return (const DLTensor*)arg->v_ptr;
@@ -49,16 +49,26 @@ def raise_statement(kind: str, message: str) -> str:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A typed pointer variable: to an argument's elements, or into the workspace."""
+    """A typed pointer variable: to an argument's elements, to a constant, or into the workspace."""
 
     kind: str  # with its qualifiers, such as "const float* restrict"
     argument: int | None = None
     offset: str = "0"
+    constant: int | None = None  # index of the table of constants
+
+    @property
+    def in_workspace(self) -> bool:
+        """Whether it points into the workspace."""
+        return self.argument is None and self.constant is None
 
     def declare(self, name: str, argument: str) -> str:
         """The declaration, where ``argument`` is the address of the argument's elements."""
         cast = self.kind.removesuffix(" restrict")
-        source = argument if self.argument is not None else f"(void*)(ws + {self.offset})"
+        source = f"(void*)(ws + {self.offset})"
+        if self.constant is not None:
+            source = f"__builtin_assume_aligned(farcall_table[{self.constant}], 64)"
+        elif self.argument is not None:
+            source = argument
         return f"{self.kind} {name} = ({cast}){source};"
 
 
@@ -92,13 +102,15 @@ class Function:
             lines.append(f"const DLTensor* t{i} = farcall_unpack(&args[{i}]);\n  if (!t{i}) {refusal}")
         if self.workspace:
             lines.append(f"char* ws = (char*)args[{self.count}].v_ptr;\n  (void)ws;")
-        elif any(item.argument is None for item in self.pointers.values()):
+        elif any(item.in_workspace for item in self.pointers.values()):
             lines.append("_Alignas(64) char ws[64]; /* for buffers without elements */\n  (void)ws;")
         for symbol, (argument, axis) in self.shaped.items():
             lines.append(f"const int64_t {self.symbol[symbol]} = t{argument}->shape[{axis}];")
         for place, symbol in enumerate(self.unbound, start=self.count + self.workspace):
             lines.append(f"const int64_t {self.symbol[symbol]} = args[{place}].v_int64;")
         lines += [f"const int64_t {name} = {text};" for name, text in self.sizes.items()]
+        if any(item.constant is not None for item in self.pointers.values()):
+            lines.append("const void* const* farcall_table = (const void* const*)self;")
         lines.append("result->type_index = 0;\n  result->zero_padding = 0;\n  result->v_int64 = 0;")
         return f"FARCALL_KERNEL({self.name}) {{\n" + _lines(f"  {text}" for text in lines)
 
@@ -115,7 +127,8 @@ class Function:
         for item in pointers.values():
             named.update(_NAME.findall(item.offset))
         text = [f"static __attribute__((noinline)) int {self.name}_part{number}(void* const* a, char* ws,"]
-        text += ["    const int64_t* d) {", "  (void)a, (void)ws, (void)d;"]
+        text += ["    const int64_t* d, const void* const* farcall_table) {"]
+        text += ["  (void)a, (void)ws, (void)d, (void)farcall_table;"]
         text += [f"  const int64_t {name} = d[{i}];" for i, name in enumerate(self._sizes()) if name in named]
         text += [f"  {item.declare(name, f'a[{item.argument}]')}" for name, item in pointers.items()]
         return _lines(text) + body + "  return 0;\n}\n"
@@ -129,8 +142,9 @@ class Function:
             f"  void* a[{self.count + 1}];\n  const int64_t d[] = {{{', '.join([*self._sizes(), '0'])}}};"
         ]
         text += [f"  a[{i}] = farcall_data(t{i});" for i in arguments]
-        text += [f"  if ({self.name}_part{i}(a, ws, d)) return -1;" for i in range(len(self.parts))]
-        has_space = self.workspace or any(item.argument is None for item in self.pointers.values())
+        table = "farcall_table" if any(p.constant is not None for p in self.pointers.values()) else "0"
+        text += [f"  if ({self.name}_part{i}(a, ws, d, {table})) return -1;" for i in range(len(self.parts))]
+        has_space = self.workspace or any(item.in_workspace for item in self.pointers.values())
         space = "" if has_space else "  char* ws = 0;\n"
         return self._head() + space + _lines(text) + "  return 0;\n}\n"
 

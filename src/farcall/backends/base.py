@@ -86,6 +86,13 @@ class RegionCode:
     ``constants`` maps C identifiers to data. The artifact stores them once, aligned to 64 bytes; the code
     declares them as ``extern const unsigned char <id>[];``.
 
+    With ``table``, the function gets the addresses of the constants as ``self``, a ``const void* const*``, in
+    their order, instead of naming them. Regions whose code is equal but for their names and constants then
+    share one function.
+
+    ``preamble`` is C in front of every source: definitions that other regions of the backend may have, too.
+    Several small regions are compiled as one file, in which a text that more than one gives is written once.
+
     With ``state``, the code also defines ``__tvm_ffi_<region.name>_init``, which takes no arguments and
     returns an opaque pointer, and ``__tvm_ffi_<region.name>_destroy``. farcall calls the first once, when it
     loads the artifact (another runtime: before the first call), and the second when the process ends. The
@@ -103,6 +110,9 @@ class RegionCode:
     objects: Mapping[str, bytes] = field(default_factory=dict)  # file name (ends in .o or .a) -> content
     state: bool = False
     libraries: Sequence[Library] = ()
+    table: bool = False
+    preamble: Sequence[str] = ()
+    function: str = ""  # that the code defines, without its prefix; empty: the region's name
 
 
 @dataclass(frozen=True)

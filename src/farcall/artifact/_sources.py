@@ -1,0 +1,143 @@
+"""The C sources of all regions: equal code is compiled once, and small sources are compiled together.
+
+A compiler takes some 30 ms to start, and a model may have a thousand regions. Most of them are equal but for
+their names and weights, as the layers of a transformer are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from farcall.artifact._objects import renamings
+from farcall.backends.base import RegionCode
+from farcall.errors import BackendError, ToolchainError
+from farcall.toolchain import Compiler, Source, Target, compile_sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from farcall._progress import Report
+    from farcall.backends.base import Code
+    from farcall.graph import Region
+
+OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c")
+_PREFIX = "__tvm_ffi_"
+_TOGETHER = 24_000  # characters of C in one file; larger sources are compiled alone, side by side
+
+
+def share(regions: Iterable[Region], codes: Mapping[str, Code]) -> dict[str, Code]:
+    """The codes: those that are equal but for the names of regions and constants name one function."""
+    first: dict[object, tuple[str, RegionCode]] = {}
+    result: dict[str, Code] = {}
+    for region in regions:
+        code = codes[region.name]
+        if isinstance(code, RegionCode) and _may_share(code):
+            name, model = first.setdefault(_key(region, code), (region.name, code))
+            code = replace(code, function=model.function or name, sources=model.sources)
+        result[region.name] = code
+    return result
+
+
+def _may_share(code: RegionCode) -> bool:
+    return not (code.state or code.objects) and (code.table or not code.constants)
+
+
+def _key(region: Region, code: RegionCode) -> object:
+    """What equal codes have in common. The name of a region stands in it as an identifier, or begins one."""
+    name = re.compile(rf"\b{re.escape(code.function or region.name)}(?=\b|_)")
+    texts = tuple(name.sub("\0", text) for item in code.sources.items() for text in item)
+    flags = (tuple(code.compile_flags), tuple(code.link_flags))
+    return region.backend, texts, tuple(code.preamble), flags, len(code.constants)
+
+
+def compile_regions(
+    compiler: Compiler,
+    target: Target,
+    regions: Sequence[Region],
+    codes: Mapping[str, Code],
+    own: Sequence[Source],
+    progress: Report | None = None,
+) -> list[Path]:
+    """Compile the sources of all regions, and farcall's ``own``, and return their objects.
+
+    Raises:
+        BackendError: two regions have different sources of the same name.
+        ToolchainError: the compiler refused a source; the message has its output.
+    """
+    units = _units(regions, codes)
+    together = list(_together(units))
+    try:
+        return compile_sources(compiler, target, [*(unit.source() for unit in together), *own], progress)
+    except ToolchainError:
+        if len(together) == len(units):
+            raise
+    # Definitions of two regions may contradict each other. Alone, each compiles, or its error names it.
+    return compile_sources(compiler, target, [*(unit.source() for unit in units), *own], progress)
+
+
+@dataclass
+class _Unit:
+    """What is compiled as one file."""
+
+    name: str
+    backend: str
+    flags: tuple[str, ...]
+    preamble: dict[str, None]
+    texts: list[str]
+    renamed: dict[str, None] = field(default_factory=dict)
+
+    def source(self) -> Source:
+        text = "\n".join([*self.preamble, *self.texts])
+        return Source(self.name, text, (*self.flags, *self.renamed))
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.texts))
+
+
+def _units(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[_Unit]:
+    """Each source once."""
+    owners: dict[str, Region] = {}
+    units = []
+    done: set[str] = set()
+    for region in regions:
+        code = codes[region.name]
+        if not isinstance(code, RegionCode) or code.function in done:
+            continue
+        done.add(code.function or region.name)
+        renamed = {f"-D{_PREFIX}{name}={new}": None for name, new in renamings(region, code).items()}
+        for name, text in code.sources.items():
+            if name in owners or name in OWN:
+                other = owners[name].name if name in owners else "main"
+                raise BackendError(
+                    f"backend `{region.backend}`: regions `{other}` and `{region.name}` both have a source "
+                    f"file {name!r}; put the region's name into it"
+                )
+            owners[name] = region
+            flags, preamble = tuple(code.compile_flags), dict.fromkeys(code.preamble)
+            units.append(_Unit(name, region.backend, flags, preamble, [text], dict(renamed)))
+    return units
+
+
+def _together(units: Iterable[_Unit]) -> Iterable[_Unit]:
+    """Units of one backend with a preamble and equal flags, joined until they are large."""
+    open_units: dict[object, _Unit] = {}
+    for unit in units:
+        key = unit.backend, unit.flags
+        into = open_units.get(key)
+        if not unit.preamble:
+            yield unit
+        elif into is None or into.size + unit.size > _TOGETHER:
+            if into is not None:
+                yield into
+            open_units[key] = replace(
+                unit, preamble=dict(unit.preamble), texts=list(unit.texts), renamed=dict(unit.renamed)
+            )
+        else:
+            into.preamble |= unit.preamble
+            into.texts += unit.texts
+            into.renamed |= unit.renamed
+    yield from open_units.values()

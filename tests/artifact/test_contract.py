@@ -498,3 +498,91 @@ def test_what_a_region_allocates_is_checked(old: str, new: str, message: str) ->
     module = fc.partition(nonzero_model(), backends=[Finder(text), "c"]).build().load()
     with pytest.raises(TypeError, match=f"region `finder_0` of backend `finder`: .*{message}"):
         module["main"](np.float32([[0, -1, 2], [0, 0, 3]]))
+
+
+# ---- many regions ----
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the sources that the compiler gets from now on."""
+    from farcall.artifact import _sources
+
+    names: list[str] = []
+
+    def compile_and_count(compiler: Any, target: Any, sources: Any, progress: Any = None) -> Any:
+        names.extend(source.name for source in sources)
+        return compile_sources(compiler, target, sources, progress)
+
+    monkeypatch.setattr(_sources, "compile_sources", compile_and_count)
+    return names
+
+
+def layers(count: int) -> Any:
+    """Layers that differ in their weights alone, between which another backend computes."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    nodes, weights, last = [], [], "x"
+    for k in range(count):
+        weights += [
+            rng.normal(size=(8, 8), scale=0.3).astype(np.float32),
+            rng.normal(size=8).astype(np.float32),
+        ]
+        nodes += [
+            helper.make_node("Gemm", [last, f"w{k}", f"b{k}"], [f"g{k}"]),
+            helper.make_node("Neg", [f"g{k}"], [f"n{k}"]),
+        ]
+        last = f"n{k}"
+    names = [f"{kind}{k}" for k in range(count) for kind in "wb"]
+    graph = helper.make_graph(
+        nodes,
+        "layers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(w, name) for w, name in zip(weights, names, strict=True)],
+    )
+    made: onnx.ModelProto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    )
+    return made, weights
+
+
+def test_regions_that_differ_in_their_weights_share_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto, weights = layers(100)
+    names = counted(monkeypatch)
+    module = fc.partition(proto, backends=[Stub("npu", ["Neg"]), "c"]).build().load()
+    assert sorted(names) == ["c_0.c", "farcall_entry.c", "farcall_main.c", "npu_0.c"]
+    x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+    expected = x
+    for w, b in zip(weights[::2], weights[1::2], strict=True):
+        expected = -(expected @ w + b)
+    np.testing.assert_allclose(module["main"](x), expected, rtol=1e-3)
+
+
+def test_small_regions_are_compiled_as_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = counted(monkeypatch)
+    ops = ["Neg", "Exp", "Neg", "Sin", "Neg", "Tanh", "Neg"]
+    module = plan_of(chain(*ops)).build().load()
+    assert len([name for name in names if name.startswith("c_")]) == 1
+    np.testing.assert_allclose(module["main"](X), -np.tanh(-np.sin(-np.exp(-X))), rtol=1e-5)
+
+
+def plan_of(proto: Any) -> Any:
+    return fc.partition(proto, backends=[Stub("npu", ["Neg"]), "c"])
+
+
+class Clashing(Stub):
+    """Each region defines `twice` in its own way, though it says that others may have the text, too."""
+
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        factor = region.name.removeprefix("clash_")
+        text = KERNEL.replace("float helper(float x);\n", "").replace("helper(", "twice(")
+        return RegionCode(
+            {f"{region.name}.c": text.format(name=region.name) + f"/* {factor} */"},
+            preamble=[f"static float twice(float x) {{ return x + x + {factor}; }}"],
+        )
+
+
+def test_definitions_that_contradict_each_other_are_compiled_apart() -> None:
+    artifact = plan(chain("Abs", "Neg", "Abs"), Clashing("clash", ["Abs"]), Stub("cpu", ["Neg"])).build()
+    np.testing.assert_array_equal(artifact.load()["main"](X), 2 * -(2 * X) + 1)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +90,9 @@ class Compiled:
         args += [Any(1, 0, sizes[name]) for name in self.code.symbols]
         packed = (Any * len(args))(*args)
         result = Any(99, 0, 0)
-        status = self.function(None, packed, len(args), ctypes.byref(result))
+        table = [_aligned(data) for data in self.code.constants.values()]
+        addresses = (ctypes.c_void_p * (len(table) + 1))(*(data.ctypes.data for data in table))
+        status = self.function(addresses, packed, len(args), ctypes.byref(result))
         assert (space[start + total :] == 0xAB).all() and (space[:start] == 0xAB).all(), "workspace overrun"
         if status:
             raise RuntimeError(f"region returned {status}")
@@ -131,8 +133,8 @@ def compile_regions(
         folder = Path(name)
         files: list[str] = []
         for item in compiled:
-            for file, text in item.code.sources.items():
-                (folder / file).write_text(text + _constants(item.code.constants, folder))
+            for file, text in item.code.texts.items():
+                (folder / file).write_text(text)
                 files.append(file)
         halves = [files[i::2] for i in range(2) if files[i::2]]
         jobs = [
@@ -154,22 +156,12 @@ def compile_regions(
     return compiled
 
 
-def _constants(constants: Mapping[str, np.ndarray], folder: Path) -> str:
-    """Large constants as an object, as an artifact would link them."""
-    lines: list[str] = []
-    for name, data in constants.items():
-        data.tofile(folder / f"{name}.bin")
-        parts = (
-            '.section .rodata,"a"',
-            ".balign 64",
-            f".globl {name}",
-            f"{name}:",
-            f'.incbin "{name}.bin"',
-            ".text",
-        )
-        text = "\\n".join(part.replace('"', '\\"') for part in parts)
-        lines.append(f'__asm__("{text}\\n");')
-    return "\n".join(lines) + "\n"
+def _aligned(data: np.ndarray) -> np.ndarray:
+    """A constant as an artifact holds it: row-major, aligned to 64 bytes."""
+    space = np.empty(data.nbytes + 64, np.uint8)
+    start = -space.ctypes.data % 64
+    space[start : start + data.nbytes] = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+    return space[start:]
 
 
 def compile_model(model: onnx.ModelProto, flags: Sequence[str] = ("-O1",)) -> Compiled:

@@ -51,7 +51,7 @@ def test_a_backend_of_its_own() -> None:
 
 def test_the_kit_s_code_can_be_a_library_of_its_own(tmp_path: Path) -> None:
     code = Npu().compile(whole_region(conv_net(), Npu(), name="npu_0"), Target.host(), {})
-    sources = [Source(name, text) for name, text in code.sources.items()]
+    sources = [Source(name, text) for name, text in code.texts.items()]
     compile_shared(sources, tmp_path / "kernels.so")
     with pytest.raises(TypeError, match="expected 6 arguments, tensors first"):
         load_module(tmp_path / "kernels.so")["npu_0"]()
@@ -205,4 +205,4 @@ def test_symbols_that_no_argument_shows_are_asked_for() -> None:
     part = Region("c_0", "c", (relu,), (relu.nodes[0].inputs[0],), whole.outputs, ())
     code = generate(part)
     assert list(code.symbols) == ["h"]
-    assert "args[2].v_int64" in code.sources["c_0.c"]
+    assert "args[2].v_int64" in code.texts["c_0.c"]

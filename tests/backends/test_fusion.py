@@ -121,7 +121,7 @@ def test_a_chain_is_one_flat_loop_without_memory() -> None:
             )
         )
     )
-    text = code.sources["c_0.c"].replace(HELPERS, "")
+    text = code.texts["c_0.c"].replace(HELPERS, "")
     assert code.workspace == 0
     assert text.count("for (") == 1
     assert "malloc" not in text
@@ -134,7 +134,7 @@ def test_long_chains_are_cut_and_their_text_is_linear() -> None:
         return parse(body, "float[n, 8] x, float[n, 8] z", "float[n, 8] y")
 
     assert max(len(item.nodes) for item in groups_of(chain(200))) == LARGEST_GROUP
-    sizes = [len(generate(whole_region(chain(count))).sources["c_0.c"]) for count in (480, 960)]
+    sizes = [len(generate(whole_region(chain(count))).texts["c_0.c"]) for count in (480, 960)]
     assert sizes[1] < 1.2 * sizes[0], "equal groups share one function"
 
 
@@ -154,7 +154,7 @@ def test_long_bodies_are_cut_into_functions(outputs: int) -> None:
             " ".join(lines), "float[n, 8] x", ", ".join(f"float[n, 8] y{i}" for i in range(outputs))
         )
     region = compile_model(model)
-    assert "_part1(" in region.code.sources["c_0.c"]
+    assert "_part1(" in region.code.texts["c_0.c"]
     assert (region.code.workspace != 0) == (outputs == 1)
     x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     expected = dict(
@@ -169,7 +169,7 @@ def test_equal_layers_share_one_function() -> None:
     body = " ".join(layer.format(i, "x" if i == 0 else f"b{i - 1}") for i in range(6)) + " y = Identity(b5)"
     model = parse(body, "float[n, 4, 8, 8] x, float[4, 4, 3, 3] w", "float[n, 4, 8, 8] y")
     code = generate(whole_region(model))
-    assert code.sources["c_0.c"].count("static __attribute__((noinline)) void c_0_f") == 2
+    assert code.texts["c_0.c"].count("static __attribute__((noinline)) void c_0_f") == 2
     region = compile_model(model)
     x, w = (
         np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in [(2, 4, 8, 8), (4, 4, 3, 3)]

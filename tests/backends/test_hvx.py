@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from farcall.graph.dims import dims, evaluate
 from farcall.toolchain import Target
 
 from .cases import Case
-from .harness import ROOT, _constants, whole_region
+from .harness import ROOT, whole_region
 
 spec = importlib.util.spec_from_file_location("hvx", ROOT / "examples/backends/hvx.py")
 assert spec is not None and spec.loader is not None
@@ -70,16 +71,27 @@ MAIN = """
 #include <stdio.h>
 #include <stdlib.h>
 typedef int (*region)(void*, const TVMFFIAny*, int32_t, TVMFFIAny*);
-static int call(region function, void* x, int xrank, int64_t* xdims, void* y, int yrank, int64_t* ydims,
-    int64_t workspace, size_t size) {
+static int call(region function, const void* const* table, void* x, int xrank, int64_t* xdims, void* y,
+    int yrank, int64_t* ydims, int64_t workspace, size_t size) {
   DLTensor in = {x, {1, 0}, xrank, {1, 8, 1}, xdims, 0, 0}, out = {y, {1, 0}, yrank, {0, 32, 1}, ydims, 0, 0};
   TVMFFIAny args[3] = {{.type_index = 7, .v_ptr = &in}, {.type_index = 7, .v_ptr = &out}, {.type_index = 4}};
   TVMFFIAny result = {0};
   args[2].v_ptr = workspace ? aligned_alloc(64, (size_t)(workspace + 63) / 64 * 64) : NULL;
-  if (function(NULL, args, workspace ? 3 : 2, &result)) return 1;
+  if (function((void*)table, args, workspace ? 3 : 2, &result)) return 1;
   return fwrite(y, 1, size, stdout) != size;
 }
 """
+
+
+def constants_in_c(constants: Mapping[str, np.ndarray], folder: Path) -> str:
+    """Constants as an object, as an artifact would link them."""
+    lines: list[str] = []
+    for name, data in constants.items():
+        data.tofile(folder / f"{name}.bin")
+        parts = ('.section .rodata,"a"', ".balign 64", f".globl {name}", f"{name}:", f'.incbin "{name}.bin"')
+        text = "\\n".join(part.replace('"', '\\"') for part in (*parts, ".text"))
+        lines.append(f'__asm__("{text}\\n");')
+    return "\n".join(lines) + "\n"
 
 
 def program(regions: list[tuple[Region, RegionCode, np.ndarray]]) -> str:
@@ -94,9 +106,13 @@ def program(regions: list[tuple[Region, RegionCode, np.ndarray]]) -> str:
             f"static uint8_t x{number}[] = {c_array(x)};\nstatic int32_t y{number}[{np.prod(shape)}];",
             f"static int64_t i{number}[] = {{{', '.join(map(str, x.shape))}}};",
             f"static int64_t o{number}[] = {{{', '.join(map(str, shape))}}};",
+            *(f"extern const unsigned char {constant}[];" for constant in code.constants),
+            f"static const void* const table{number}[] = {{{', '.join([*code.constants, '0'])}}};",
         ]
         places = f"x{number}, {x.ndim}, i{number}, y{number}, {len(shape)}, o{number}"
-        calls.append(f"call({name}, {places}, {evaluate(code.workspace, {})}, sizeof y{number})")
+        calls.append(
+            f"call({name}, table{number}, {places}, {evaluate(code.workspace, {})}, sizeof y{number})"
+        )
     body = " || ".join(calls)
     head = "#include <stdint.h>\n#include <farcall/c_api.h>\n"
     return f"{head}{MAIN}" + "\n".join(functions) + f"\nint main(void) {{ return {body}; }}\n"
@@ -111,8 +127,8 @@ def test_products_are_exact_under_emulation(tmp_path: Path) -> None:
     ]
     things = []
     for region, code, _ in regions:
-        (text,) = code.sources.values()
-        (tmp_path / f"{region.name}.c").write_text(text + _constants(code.constants, tmp_path))
+        (text,) = code.texts.values()
+        (tmp_path / f"{region.name}.c").write_text(text + constants_in_c(code.constants, tmp_path))
         things.append(f"{region.name}.o")
         flags = [*code.compile_flags, "-c", f"{region.name}.c", "-o", things[-1]]
         subprocess.run([*compiler(), *flags], cwd=tmp_path, check=True)
@@ -130,7 +146,7 @@ def test_the_compiler_writes_vector_multiplications(tmp_path: Path) -> None:
     code = hvx.HvxBackend().compile(
         whole_region(matmul(2, 64, 64).model(), hvx.HvxBackend(), "hvx_0"), Target.host(), {}
     )
-    (text,) = code.sources.values()
+    (text,) = code.texts.values()
     (tmp_path / "region.c").write_text(text)
     subprocess.run([*compiler(), *code.compile_flags, "-S", "region.c"], cwd=tmp_path, check=True)
     assert "+= vrmpy(" in (tmp_path / "region.s").read_text()

@@ -114,6 +114,11 @@ class RegionCode:
     preamble: Sequence[str] = ()
     function: str = ""  # that the code defines, without its prefix; empty: the region's name
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The sources with the preamble in front."""
+        return {name: "\n".join([*self.preamble, text]) for name, text in self.sources.items()}
+
 
 @dataclass(frozen=True)
 class RegionModule:

@@ -541,10 +541,8 @@ def layers(count: int) -> Any:
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["n", 8])],
         [numpy_helper.from_array(w, name) for w, name in zip(weights, names, strict=True)],
     )
-    made: onnx.ModelProto = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
-    )
-    return made, weights
+    opset = [helper.make_opsetid("", 20)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=10), weights
 
 
 def test_regions_that_differ_in_their_weights_share_one_function(monkeypatch: pytest.MonkeyPatch) -> None:

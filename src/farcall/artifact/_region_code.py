@@ -33,6 +33,8 @@ def check_code(code: object, where: str) -> Code:
         _check_files(code, where)
         _check_texts(code.compile_flags, f"{where}: compile_flags")
         _check_texts(code.link_flags, f"{where}: link_flags")
+        _check_texts(code.preamble, f"{where}: preamble")
+        _check_function(code.function, where)
         _check_link_flags(code.link_flags, where)
         _check_libraries(code.libraries, where)
     elif isinstance(code, RegionModule):
@@ -73,8 +75,7 @@ def _check_module(code: RegionModule, where: str) -> None:
         raise BackendError(f"{where}: version: expected a number from 0 to 2**32 - 1, got {code.version!r}")
     if not isinstance(code.data, bytes):
         raise BackendError(f"{where}: data: expected bytes, got {type(code.data).__name__}")
-    if not (isinstance(code.function, str) and re.fullmatch(r"[\w.]{0,200}", code.function, re.ASCII)):
-        raise BackendError(f"{where}: function: expected letters, digits, _ and ., got {code.function!r}")
+    _check_function(code.function, where)
     _check_texts(code.features, f"{where}: features")
 
 
@@ -105,6 +106,11 @@ def _check_libraries(libraries: object, where: str) -> None:
                 raise BackendError(f"{at}: {name}: expected a text, got {getattr(library, name)!r}")
         if not isinstance(library.data, bytes):
             raise BackendError(f"{at}: data: expected bytes, got {type(library.data).__name__}")
+
+
+def _check_function(name: object, where: str) -> None:
+    if not (isinstance(name, str) and re.fullmatch(r"[\w.]{0,200}", name, re.ASCII)):
+        raise BackendError(f"{where}: function: expected letters, digits, _ and ., got {name!r}")
 
 
 def _check_constants(constants: object, where: str) -> None:

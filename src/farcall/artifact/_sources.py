@@ -49,7 +49,8 @@ def _key(region: Region, code: RegionCode) -> object:
     """What equal codes have in common. The name of a region stands in it as an identifier, or begins one."""
     name = re.compile(rf"\b{re.escape(code.function or region.name)}(?=\b|_)")
     texts = tuple(name.sub("\0", text) for item in code.sources.items() for text in item)
-    flags = (tuple(code.compile_flags), tuple(code.link_flags))
+    libraries = tuple(library.soname for library in code.libraries)
+    flags = (tuple(code.compile_flags), tuple(code.link_flags), libraries)
     return region.backend, texts, tuple(code.preamble), flags, len(code.constants)
 
 

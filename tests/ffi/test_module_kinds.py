@@ -19,6 +19,8 @@ from farcall import ffi
 from farcall.errors import ArtifactError, UsageError
 from farcall.library._module_bin import SYMBOL, module_bin
 
+from .module_package import install
+
 Compile = Callable[..., Path]
 Embed = Callable[..., Path]
 
@@ -243,27 +245,11 @@ for kind in sys.argv[1:]:
     except fc.errors.ArtifactError as error:
         print(error)
 """
-PACKAGE = """
-import farcall as fc
-
-@fc.module_kind("npu")
-def load(blob):
-    return fc.ffi.new_module("npu", {"value": lambda: int(blob.data)})
-"""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an installed package that offers the kinds `npu` and, broken, `dsp`."""
-    site = tmp_path_factory.mktemp("site")
-    about = site / "npu_package-1.0.dist-info"
-    about.mkdir()
-    (site / "npu_package.py").write_text(PACKAGE)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: npu-package\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
-        "[farcall.modules]\nnpu = npu_package:load\ndsp = no_module:load\n"
-    )
-    return site
+    return install(tmp_path_factory.mktemp("site"))
 
 
 def asked(site: Path, *kinds: str, **environment: str) -> list[str]:

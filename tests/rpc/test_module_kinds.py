@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +12,12 @@ import pytest
 import farcall as fc
 from farcall.errors import ArtifactError
 from farcall.library import embed_modules
-from farcall.rpc import Session
+from farcall.rpc import Session, connect
 
+from ..ffi.module_package import install
 from ..tree import ROOT
+from ..waiting import SECONDS
+from .servers import COMMAND
 
 ADDER = ROOT / "tests/ffi/adder.c"
 
@@ -51,3 +57,12 @@ def test_a_kind_that_the_server_lacks_fails_at_load(session: Session, tmp_path: 
 def test_a_version_that_the_server_does_not_read_fails_at_load(session: Session, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"kind `served` \(version 9\): its loader reads versions 1"):
         session.load_module(library(tmp_path, fc.Blob("served", 9, b"")))
+
+
+def test_the_loader_is_in_a_package_on_the_server(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "number").write_bytes(bytes(fc.Blob("npu", 1, b"42")))
+    path = os.pathsep.join([str(install(tmp_path / "site")), *sys.path])
+    command = ["env", f"PYTHONPATH={path}", *COMMAND, "--stdio"]
+    with connect(f"pipe:{shlex.join(command)}", timeout=SECONDS) as session:
+        assert session.load_module(tmp_path / "number")["value"]() == 42

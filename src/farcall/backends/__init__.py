@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["backend", "get", "names", "resolve"]
 __dir__ = __all__.copy
 
-_BUILTIN = {"c": "farcall.backends.c:CBackend"}  # found without package metadata, for example in a checkout
+_BUILTIN = {  # found without package metadata, for example in a checkout
+    "c": "farcall.backends.c:CBackend",
+    "blas": "farcall.backends.blas:BlasBackend",
+}
 
 
 def names() -> list[str]:

@@ -312,7 +312,11 @@ class CBackendKit(Backend):
     """
 
     compile_flags: Sequence[str] = ()
-    libraries: Sequence[Library] = ()
+
+    @property
+    def libraries(self) -> Sequence[Library]:
+        """Empty by default."""
+        return ()
 
     @abstractmethod
     def emit(self, match: Match, out: RegionWriter) -> None:

@@ -48,6 +48,7 @@ _LAZY = {
     "backend": "farcall.backends",
     "partition": "farcall.artifact",
     "Plan": "farcall.artifact",
+    "measured": "farcall._placement",
     "FarcallError": "farcall.errors",
     "RemoteError": "farcall.errors",
     "UsageError": "farcall.errors",
@@ -101,6 +102,7 @@ __all__ = [
     "launch",
     "list_global_func_names",
     "load_module",
+    "measured",
     "module_kind",
     "partition",
     "profile",
@@ -129,6 +131,7 @@ if TYPE_CHECKING:
     from farcall import testing as testing
     from farcall import toolchain as toolchain
     from farcall import torch as torch
+    from farcall._placement import measured
     from farcall._progress import Progress
     from farcall.abi import Array, Signature, TensorSpec
     from farcall.artifact import Plan, partition

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from farcall._extras import require_compile
 from farcall._progress import Phase
-from farcall._texts import count
+from farcall._texts import count, duration
 from farcall.errors import UsageError
 from farcall.library._manifest import ModelInfo
 
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from farcall.backends.base import Backend
     from farcall.drawing._diagram import Diagram
     from farcall.graph import Partition, Region, Why
+    from farcall.graph._annotate import Answer
     from farcall.graph._model import ModelLike
     from farcall.toolchain import Target
+
+
+# Cuts the model without giving some nodes to some backends.
+Propose: TypeAlias = "Callable[[Mapping[ir.Node, Sequence[Answer]]], Plan]"
 
 
 def partition(
@@ -35,6 +40,7 @@ def partition(
     pin: Mapping[str, str] | None = None,
     exclude: Mapping[str, Sequence[str]] | None = None,
     min_nodes: Mapping[str, int] | None = None,
+    choose: Callable[[Propose], Plan] | None = None,
     progress: Report | None = None,
 ) -> Plan:
     """Cut a model into regions. The first backend that takes a node computes it.
@@ -47,6 +53,7 @@ def partition(
         exclude: backends and nodes that they do not get: ``{"npu": ["conv1", "/head/*"]}``.
         min_nodes: backends and the least number of nodes of their regions: ``{"npu": 3}``. The next backends
             get smaller ones, unless a node of them is pinned, or no other backend takes it.
+        choose: how to choose among cuts, such as ``fc.measured()``; default: the order of the backends.
         progress: called with each :class:`farcall.Progress` of the phases ``read`` and ``partition``.
 
     Returns:
@@ -62,7 +69,10 @@ def partition(
     """
     require_compile()
     from farcall.backends import resolve
-    from farcall.graph import Rules, cut, load_model
+    from farcall.graph import Rules, load_model
+    from farcall.graph._collector import paused_collector
+    from farcall.graph._partition import settled
+    from farcall.graph._settle import Settling
 
     chosen = resolve(backends)
     reading = Phase(progress, "read", 1, "models", "reading the model")
@@ -70,9 +80,18 @@ def partition(
     nodes = len(loaded.graph)
     reading.end(count(nodes, "node"))
     cutting = Phase(progress, "partition", nodes, "nodes", f"assigning {count(nodes, 'node')}")
-    parts = cut(loaded, chosen, Rules(pin or {}, exclude or {}, min_nodes or {}))
-    cutting.end(_summary(parts.regions))
-    return Plan(parts, {backend.name: backend for backend in chosen}, _describe(model, loaded))
+    settling = Settling(loaded, chosen)
+    rules = Rules(pin or {}, exclude or {}, min_nodes or {})
+    about = _describe(model, loaded)
+
+    def propose(banned: Mapping[ir.Node, Sequence[Answer]]) -> Plan:
+        with paused_collector():
+            parts = settled(settling, *settling.settle(rules, banned))
+        return Plan(parts, {backend.name: backend for backend in chosen}, about)
+
+    plan = choose(propose) if choose else propose({})
+    cutting.end(_summary(plan.regions))
+    return plan
 
 
 def _summary(regions: Sequence[Region]) -> str:
@@ -83,12 +102,16 @@ def _summary(regions: Sequence[Region]) -> str:
 
 
 class Plan:
-    """A partitioned model. Made by :func:`partition`."""
+    """A partitioned model. Made by :func:`partition`.
+
+    ``figures`` are the seconds of each region, by name, if the plan was chosen by measurement.
+    """
 
     def __init__(self, partition: Partition, backends: Mapping[str, Backend], model: ModelInfo) -> None:
         self._partition = partition
         self._backends = dict(backends)
         self._model = model
+        self.figures: Mapping[str, float] = {}
 
     @property
     def partition(self) -> Partition:
@@ -227,7 +250,12 @@ class Plan:
         """
         from farcall.drawing._svg import svg
 
-        return svg(self.diagram())
+        notes = {
+            region.name: f"{region.backend} \u00b7 {duration(self.figures[region.name])}"
+            for region in self.regions
+            if region.name in self.figures
+        }
+        return svg(self.diagram(), notes=notes)
 
     def mermaid(self) -> str:
         """The graph as a Mermaid flowchart, which GitHub draws in a Markdown block ``mermaid``."""
@@ -254,7 +282,11 @@ class Plan:
     def __str__(self) -> str:
         from farcall.graph._report import table
 
-        return table(self._partition, self._model.name)
+        shown = table(self._partition, self._model.name)
+        if not self.figures:
+            return shown
+        times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.figures.items())
+        return f"{shown}\nmeasured: {duration(sum(self.figures.values()))} in all ({times})"
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])

@@ -25,15 +25,18 @@ _HIDDEN = ' display="none"'
 _LISTED = 12  # values and regions that a text names
 
 
-def svg(diagram: Diagram, heat: Mapping[str, Heat] | None = None) -> str:
+def svg(
+    diagram: Diagram, heat: Mapping[str, Heat] | None = None, notes: Mapping[str, str] | None = None
+) -> str:
     """The picture of a diagram.
 
     Args:
         diagram: what is drawn.
         heat: for each region, its time, whose colour replaces that of the backend.
+        notes: for regions, what stands beside their names instead of backend and size.
     """
-    notes = {region: one.text for region, one in (heat or {}).items()}
-    return _Writer(scene(diagram, notes), heat or {}).document()
+    shown = {**(notes or {}), **{region: one.text for region, one in (heat or {}).items()}}
+    return _Writer(scene(diagram, shown), heat or {}).document()
 
 
 class _Writer:

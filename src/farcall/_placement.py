@@ -1,0 +1,225 @@
+"""Places nodes by measurement: times cuts of a model where they will run, and takes the fastest.
+
+The first cut is that of the backends' order. Then regions, single matches and all nodes are kept from
+their backend, one after another, as long as the sum of the regions' times falls. A region's time includes
+all that its function does, so also moving its inputs and outputs to where it computes. Times are kept in a
+file, by what the region computes, its backend, the target and the device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from farcall.artifact import Plan
+    from farcall.artifact._plan import Propose
+    from farcall.graph import Region
+    from farcall.graph._annotate import Answer
+    from farcall.rpc import Session
+
+__all__ = ["Measured", "measured"]
+__dir__ = __all__.copy
+
+Meter: TypeAlias = "Callable[[Plan], Mapping[str, float]]"  # the seconds of each region of a plan, by name
+_Moves: TypeAlias = "dict[ir.Node, list[Answer]]"
+
+
+def measured(
+    *,
+    on: Session | None = None,
+    budget_s: float = 60.0,
+    inputs: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    meter: Meter | None = None,
+    figures: Path | str | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Measured:
+    """A choice for ``fc.partition(..., choose=...)``: the fastest cut, by times that are measured.
+
+    Args:
+        on: the session on whose server to measure; default: this process.
+        budget_s: seconds after which no further cut is built. The first one always is.
+        inputs: arrays for the model's inputs; default: random ones, with 1 for every symbolic dim.
+        target: for which to build, as ``plan.build`` takes it.
+        meter: measures a plan instead: gives the seconds of each region, by name.
+        figures: the file that keeps the times; default: one in the user's cache.
+        clock: seconds, by which the budget is counted.
+    """
+    return Measured(on, budget_s, inputs, target, meter, figures, clock)
+
+
+class Measured:
+    """Made by :func:`measured`."""
+
+    def __init__(
+        self,
+        on: Session | None,
+        budget_s: float,
+        inputs: Mapping[str, Any] | None,
+        target: str | None,
+        meter: Meter | None,
+        figures: Path | str | None,
+        clock: Callable[[], float],
+    ) -> None:
+        from farcall.toolchain._cache import user_cache
+
+        self._on, self._inputs, self._target, self._clock = on, inputs, target, clock
+        self._budget_s = budget_s
+        self._meter = meter or self._profiled
+        self._path = Path(figures) if figures else user_cache("farcall") / "figures.json"
+        where = on.url if on is not None else "here"
+        sizes = {name: list(np.shape(value)) for name, value in (inputs or {}).items()}
+        self._context = f"{where} {target} {json.dumps(sizes, sort_keys=True)}"
+        self._figures = self._read()
+
+    def __call__(self, propose: Propose) -> Plan:
+        """The fastest plan of those that ``propose`` makes of nodes that backends cannot get."""
+        end = self._clock() + self._budget_s
+        kept: _Moves = {}
+        best = propose(kept)
+        cost = self._cost(best)
+        improved = True
+        while improved:
+            improved = False
+            for move in list(_moves(best)):
+                if self._clock() >= end:
+                    break
+                moves = {**kept, **_joined(kept, move)}
+                tried = self._tried(propose, moves)
+                if tried is not None and tried[1] < cost:
+                    kept, (best, cost), improved = moves, tried, True
+        best.figures = {region.name: self._figures[self._key(best, region)] for region in best.regions}
+        return best
+
+    def _tried(self, propose: Propose, moves: _Moves) -> tuple[Plan, float] | None:
+        """A plan and its cost; None if no other backend takes the nodes, or its code cannot be built."""
+        try:
+            plan = propose(moves)
+            return plan, self._cost(plan)
+        except (UnsupportedOperatorError, BackendError):
+            return None
+
+    def _cost(self, plan: Plan) -> float:
+        keys = {region.name: self._key(plan, region) for region in plan.regions}
+        if not set(keys.values()) <= set(self._figures):
+            found = self._meter(plan)
+            for name, key in keys.items():  # the first figure stays, so that costs can be compared
+                self._figures.setdefault(key, float(found[name]))
+            self._write()
+        return sum(self._figures[key] for key in keys.values())
+
+    # ---- measuring
+
+    def _profiled(self, plan: Plan) -> Mapping[str, float]:
+        from farcall.rpc import profile
+
+        with tempfile.TemporaryDirectory(prefix="farcall-measured-") as folder:
+            path = Path(folder) / "model.so"
+            plan.build(self._target).save(path)
+            arguments = self._arguments(plan)
+            rows = profile(path, on=self._on, **arguments).rows
+        return {row.name: row.timing.min for row in rows}
+
+    def _arguments(self, plan: Plan) -> dict[str, Any]:
+        chance = np.random.default_rng(0)
+        made = {spec.name: _random(spec, chance) for spec in plan.signature.inputs}
+        unknown = set(self._inputs or ()) - set(made)
+        if unknown:
+            raise UsageError(f"inputs: the model has no input `{min(unknown)}`; it has {', '.join(made)}")
+        return {**made, **(self._inputs or {})}
+
+    # ---- figures
+
+    def _key(self, plan: Plan, region: Region) -> str:
+        """What a region computes, and by whom and where: equal keys take equal times."""
+        from farcall import __version__
+
+        backend = plan.backends[region.backend]
+        kind = type(backend)
+        options = sorted(backend.options.items())
+        who = (
+            f"{__version__} {kind.__module__}.{kind.__qualname__} {getattr(backend, 'version', '')} {options}"
+        )
+        text = "\n".join([self._context, who, *_content(region)])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _read(self) -> dict[str, float]:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return {
+            key: float(value)
+            for key, value in (found.items() if isinstance(found, dict) else ())
+            if isinstance(value, (int, float)) and value >= 0
+        }
+
+    def _write(self) -> None:
+        from farcall._files import write_beside
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_beside(self._path, json.dumps(self._figures, sort_keys=True).encode())
+
+
+def _moves(plan: Plan) -> Iterator[_Moves]:
+    """What can be kept from a backend: the nodes of a region, those of a match, all of them."""
+    from farcall.graph._annotate import Answer
+
+    def without(backend: str, nodes: Sequence[ir.Node]) -> _Moves:
+        text = "another backend is faster here"
+        return {node: [Answer(backend, "measured", text)] for node in nodes}
+
+    if len(plan.backends) < 2:
+        return
+    for region in plan.regions:
+        yield without(region.backend, region.nodes)
+    for region in plan.regions:
+        for match in region.matches if len(region.matches) > 1 else ():
+            yield without(region.backend, match.nodes)
+    for backend in plan.backends:
+        yield without(backend, list(plan.partition.model.graph))
+
+
+def _joined(kept: _Moves, move: _Moves) -> _Moves:
+    return {node: [*kept.get(node, ()), *answers] for node, answers in move.items()}
+
+
+def _content(region: Region) -> Iterator[str]:
+    """The graph of a region as lines, without the model's names."""
+    numbers: dict[Any, int] = {}
+
+    def shown(value: ir.Value | None) -> str:
+        if value is None:
+            return "-"
+        constant = " constant" if value.const_value is not None else ""
+        return f"{numbers.setdefault(value, len(numbers))}:{value.dtype}{value.shape}{constant}"
+
+    for match in region.matches:
+        yield match.pattern
+        for node in match.nodes:
+            given = ", ".join(map(shown, node.inputs))
+            made = ", ".join(map(shown, node.outputs))
+            attributes = sorted(f"{name}={one.value!r}" for name, one in node.attributes.items())
+            yield f"{node.domain}::{node.op_type} {attributes} ({given}) -> ({made})"
+    yield ", ".join(map(shown, region.outputs))
+
+
+def _random(spec: Any, chance: np.random.Generator) -> np.ndarray:
+    """An array for an input: values around 0; whole numbers are 0, since they may be indices."""
+    shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape or ()]
+    dtype = np.dtype(str(spec.dtype))
+    if dtype.kind == "f":
+        return chance.standard_normal(shape).astype(dtype)
+    return np.zeros(shape, dtype)

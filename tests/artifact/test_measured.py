@@ -1,0 +1,117 @@
+"""Placement by measurement: with counted work instead of times, and once with real ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import farcall as fc
+from farcall.artifact import Plan
+from farcall.backends.c import CBackend
+from farcall.errors import UsageError
+from farcall.graph.dims import dims
+
+from ..graph.graphs import KINDS, text_model
+
+STEP = """<ir_version: 10, opset_import: ["": 20]>
+g (float[{size}] x) => (float[{size}] y) {{ a = Exp(x) y = Neg(a) }}"""
+BOTH = """g (float[4] x, float[90000] z) => (float[4] y, float[90000] v) { y = Exp(x) v = Exp(z) }"""
+
+
+class Far(CBackend):
+    """Takes long to begin, and is fast then."""
+
+    name = "far"
+
+
+class Meter:
+    """Counts work: an element costs 1 on ``c``; on ``far`` 0.1, and each region 1,000."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+
+    def __call__(self, plan: Plan) -> Mapping[str, float]:
+        self.plans += 1
+        work = {
+            region.name: float(sum(int(np.prod(dims(node.outputs[0]))) for node in region.nodes))
+            for region in plan.regions
+        }
+        return {
+            region.name: 1000 + work[region.name] / 10 if region.backend == "far" else work[region.name]
+            for region in plan.regions
+        }
+
+
+def step(size: int) -> onnx.ModelProto:
+    return onnx.parser.parse_model(STEP.format(size=size))
+
+
+def place(model: onnx.ModelProto, folder: Path, meter: Meter, order: str = "far,c") -> Plan:
+    backends = [Far() if name == "far" else name for name in order.split(",")]
+    return fc.partition(model, backends, choose=fc.measured(meter=meter, figures=folder / "figures.json"))
+
+
+@pytest.mark.parametrize("order", ["far,c", "c,far"])
+@pytest.mark.parametrize(("size", "best"), [(4, "c"), (500, "c"), (600, "far"), (90_000, "far")])
+def test_the_better_of_two_backends_that_cross_over(size: int, best: str, order: str, tmp_path: Path) -> None:
+    plan = place(step(size), tmp_path, Meter(), order)
+    assert [region.backend for region in plan.regions] == [best]
+    assert "measured" in str(plan) and f"{best}_0" in plan.figures
+
+
+def test_each_part_goes_where_it_is_faster(tmp_path: Path) -> None:
+    for order in ("far,c", "c,far"):
+        plan = place(text_model(BOTH), tmp_path, Meter(), order)
+        assert {region.outputs[0].name: region.backend for region in plan.regions} == {"y": "c", "v": "far"}
+    moved = plan.partition.whys[1]
+    assert ("c", "measured") in [(one.backend, one.said) for one in moved.verdicts]
+    assert "far \u00b7 1e+04 s" in plan.svg()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_never_worse_than_the_order(kind: str, tmp_path: Path) -> None:
+    model = KINDS[kind](24)
+    chosen = place(model, tmp_path, Meter())
+    greedy = Meter()(fc.partition(model, [Far(), "c"]))
+    assert sum(chosen.figures.values()) <= sum(greedy.values())
+
+
+def test_figures_are_kept_and_the_same_figures_give_the_same_plan(tmp_path: Path) -> None:
+    first, second = Meter(), Meter()
+    plan = place(step(90_000), tmp_path, first)
+    again = place(step(90_000), tmp_path, second)
+    assert first.plans > 0 and second.plans == 0
+    assert str(plan) == str(again)
+
+
+def test_a_damaged_file_of_figures_is_measured_again(tmp_path: Path) -> None:
+    for text in ("{", "[1]", '{"a": "b"}'):
+        (tmp_path / "figures.json").write_text(text)
+        meter = Meter()
+        place(step(4), tmp_path, meter)
+        assert meter.plans > 0
+
+
+def test_without_budget_the_order_decides(tmp_path: Path) -> None:
+    meter, hours = Meter(), itertools.count(0, 3600)
+    choose = fc.measured(
+        budget_s=60, meter=meter, figures=tmp_path / "f.json", clock=lambda: float(next(hours))
+    )
+    plan = fc.partition(step(4), [Far(), "c"], choose=choose)
+    assert ([region.backend for region in plan.regions], meter.plans) == (["far"], 1)
+
+
+def test_with_real_times_the_results_are_those_of_the_model(tmp_path: Path) -> None:
+    x = np.float32([0, 1, 2, 3])
+    choose = fc.measured(inputs={"x": x}, figures=tmp_path / "f.json")
+    plan = fc.partition(step(4), [Far(), "c"], choose=choose)
+    plan.build().save(tmp_path / "m.so")
+    np.testing.assert_allclose(fc.load_module(tmp_path / "m.so")["main"](x), -np.exp(x), rtol=1e-6)
+    assert all(seconds > 0 for seconds in plan.figures.values())
+    with pytest.raises(UsageError, match="inputs: the model has no input `q`; it has x"):
+        fc.partition(step(4), ["c"], choose=fc.measured(inputs={"q": x}, figures=tmp_path / "g.json"))

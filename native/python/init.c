@@ -5,6 +5,7 @@
 #include "python/gil.h"
 #include "python/init.h"
 #include "python/rpc/remote.h"
+#include "runtime/graph/functions.h"
 #include "runtime/dl/dl.h"
 
 static int check_signals(void) {
@@ -34,8 +35,8 @@ static int add_types(PyObject* module) {
 }
 
 static void start_runtime(void) {
-  const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins, fc_module_builtins,
-                                     fc_whole_builtins};
+  const FcBuiltin* const tables[] = {fc_registry_builtins, fc_container_builtins, fc_map_builtins,
+                                     fc_module_builtins,   fc_whole_builtins,     fc_graph_builtins};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) fc_builtins_add(tables[i]);
   fc_dl_start();
 }

@@ -30,9 +30,11 @@ typedef struct FcModuleObj {
   bool bound_here;         /* the TVMFFI* imports of `library` are bound to this core */
   char* prefix;            /* for modules of the system library; else NULL */
   TVMFFIObject* functions; /* for other modules: Map, name -> Function */
-  TVMFFIObject* save;      /* a Function that returns the Bytes from which the module can be loaded again; or NULL */
-  TVMFFIObject* source;    /* a Function that returns the source; or NULL */
-  void* python;            /* the Python object that wraps the module, borrowed; or NULL */
+  /* Makes the function of a name in `functions`, which keeps the module; NULL: the Map has the functions themselves. */
+  int (*make)(struct FcModuleObj* module, const TVMFFIAny* entry, TVMFFIObject** out);
+  TVMFFIObject* save; /* a Function that returns the Bytes from which the module can be loaded again; or NULL */
+  TVMFFIObject* source; /* a Function that returns the source; or NULL */
+  void* python; /* the Python object that wraps the module, borrowed; or NULL */
   int properties;
 } FcModuleObj;
 

@@ -60,6 +60,7 @@ static int own_function(const FcModuleObj* module, const char* name, size_t size
   if (fc_any_from_bytes(kTVMFFIStr, name, size, &text) != 0) return -1;
   const TVMFFIAny* found = fc_map_find(module->functions, &text);
   fc_any_clear(&text);
+  if (found && module->make) return module->make((FcModuleObj*)module, found, out);
   if (!found || found->type_index != kTVMFFIFunction) return 0;
   fc_incref(found->v_obj);
   *out = found->v_obj;

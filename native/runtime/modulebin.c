@@ -63,11 +63,13 @@ static uint64_t list_item(const Reader* list, size_t i) {
 
 /* ---- the tree ---- */
 
+static bool is_library(TVMFFIByteArray kind) { return kind.size == 4 && memcmp(kind.data, "_lib", 4) == 0; }
+
 static int read_modules(Reader* reader, TVMFFIObject* library, TVMFFIObject** modules, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     TVMFFIByteArray kind = {"", 0}, bytes = {"", 0};
     if (read_bytes(reader, &kind) != 0) return -1;
-    if (kind.size == 4 && memcmp(kind.data, "_lib", 4) == 0) {
+    if (is_library(kind)) {
       fc_incref(library);
       modules[i] = library;
       continue;
@@ -77,6 +79,13 @@ static int read_modules(Reader* reader, TVMFFIObject* library, TVMFFIObject** mo
     if (!modules[i]) return -1;
   }
   return 0;
+}
+
+/* A library that is the root imports the modules: if these kept it, none of them would ever be freed. */
+static bool is_root(const Reader* reader) {
+  Reader first = *reader;
+  TVMFFIByteArray kind = {"", 0};
+  return first.left >= 8 && read_bytes(&first, &kind) == 0 && is_library(kind);
 }
 
 static int import_children(const Reader* reader, TVMFFIObject** modules, size_t n, const Reader* begins,
@@ -109,8 +118,11 @@ TVMFFIObject* fc_module_from_bin(const char* data, size_t size, TVMFFIObject* li
     fc_error_no_memory();
     return NULL;
   }
-  if (read_modules(&reader, library, modules, n) == 0 &&
-      import_children(&reader, modules, n, &begins, &children) == 0) {
+  TVMFFIObject* const embedder = fc_thread.embedder;
+  fc_thread.embedder = is_root(&reader) ? NULL : library;
+  const int rc = read_modules(&reader, library, modules, n);
+  fc_thread.embedder = embedder;
+  if (rc == 0 && import_children(&reader, modules, n, &begins, &children) == 0) {
     root = modules[0];
     fc_incref(root);
   }

@@ -50,6 +50,8 @@ typedef struct FcThread {
   int depth;                              /* of the nested list that is being converted */
   int loading;                            /* number of libraries being loaded: see fc_registration_failed */
   TVMFFIObject* load_error;               /* the first error of their constructors, owned, or NULL */
+  TVMFFIObject* embedder;                 /* the library whose embedded modules are being loaded, which may keep their
+                                             bytes where they are with a reference to it; else NULL */
 } FcThread;
 
 extern FC_TLS FcThread fc_thread;

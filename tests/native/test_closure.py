@@ -95,6 +95,7 @@ def test_no_room_of_it_includes_more_than_its_rooms() -> None:
     assert rooms == {
         "platform",
         "runtime",
+        "runtime/graph",
         "runtime/image",
         "runtime/image/posix",
         "session",

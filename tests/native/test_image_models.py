@@ -79,6 +79,21 @@ def test_the_digits_model(session: Session, model: Path, expected: tuple[Any, An
         module["nothing"]
 
 
+def test_an_artifact_without_code(
+    session: Session, machine: Machine, expected: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the backend `json` builds for the machine, without a compiler."""
+    images, logits = expected
+    plan = fc.partition(DIGITS / "digits.onnx", backends=["json"])
+    path = plan.build(machine.target).save(tmp_path_factory.mktemp("data") / "digits.so")
+    module = session.load_module(path)
+    assert module.kind == "farcall.json"
+    function = module["main"]
+    del module
+    got = function(images).numpy()
+    assert np.abs(got - logits).max() <= 1e-5 * np.abs(logits).max()
+
+
 def test_a_function_outlives_its_module(session: Session, model: Path, expected: tuple[Any, Any]) -> None:
     images, logits = expected
     function = session.load_module(model)["main"]

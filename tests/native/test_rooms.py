@@ -20,6 +20,7 @@ MAY_USE: dict[str, set[str]] = {
     "platform": set(),
     "runtime": {"platform"},
     "runtime/dl": {"platform", "runtime"},
+    "runtime/graph": {"platform", "runtime"},
     "runtime/image": {"platform", "runtime"},
     "runtime/image/posix": {"platform", "runtime", "runtime/image"},
     "session": {"platform", "runtime"},
@@ -39,6 +40,7 @@ MAY_USE: dict[str, set[str]] = {
     "server/posix": {
         "platform",
         "runtime",
+        "runtime/graph",
         "runtime/image",
         "runtime/image/posix",
         "session",

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/graph/functions.h"
 #include "server/budget.h"
 #include "server/far.h"
 #include "server/posix/files.h"
@@ -59,6 +60,7 @@ int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* clie
   }
   client->onward = &fc_session_onward;
   client->devices = options->device_count ? fc_served_far : NULL;
+  fc_builtins_add(fc_graph_builtins);
   fc_budget_limit(fc_budget_used() + options->memory);
   FcSession session;
   int rc = fc_session_open(&session, channel, options, client, true);

@@ -18,6 +18,7 @@ from farcall._progress import Report
 from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
+from farcall.artifact._data_only import DataOnly, is_data_only
 from farcall.artifact._entry import main_source, support_source
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
@@ -39,6 +40,7 @@ from farcall.library._manifest import (
     AnswersInfo,
     ConstantsInfo,
     FunctionInfo,
+    LibraryInfo,
     Manifest,
     RegionInfo,
     TargetInfo,
@@ -97,7 +99,10 @@ def build(
 
 
 def _build(plan: Plan, target: Target, static: str | None, progress: Report | None) -> Artifact:
-    codes = share(plan.regions, generate(plan, target, progress))
+    generated = generate(plan, target, progress)
+    if static is None and is_data_only(generated):
+        return _build_data_only(plan, target, generated)
+    codes = share(plan.regions, generated)
     compiler = find_compiler(target)
     constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
@@ -106,7 +111,9 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
         Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
         Source("farcall_main.c", main_source(plan.partition, codes, outputs)),
     ]
-    manifest = _manifest(plan, target, compiler, constants, codes, libraries)
+    tools = {"compiler": compiler.version.splitlines()[0]}
+    totals = ConstantsInfo(*constants.totals())
+    manifest = _manifest(plan, target, tools, totals, codes, libraries.infos)
 
     table = _contents(static, manifest) if static else None
     if table:
@@ -144,6 +151,20 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
+    return artifact
+
+
+def _build_data_only(plan: Plan, target: Target, codes: Mapping[str, RegionModule]) -> Artifact:
+    """An artifact without code, which needs no compiler."""
+    content = DataOnly(plan.partition, codes, target)
+    manifest = _manifest(plan, target, {}, content.constants, codes)
+    with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
+        library = Path(name) / "library"
+        library.write_bytes(content.write(encode(manifest)))
+        _seal(library)
+        artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
+        artifact.adopt(library)
+    Log("build").info("built %s for %s without a compiler", plan.model.name, target)
     return artifact
 
 
@@ -252,10 +273,10 @@ def _seal(library: Path) -> None:
 def _manifest(
     plan: Plan,
     target: Target,
-    compiler: Compiler,
-    constants: Constants,
+    tools: Mapping[str, str],
+    constants: ConstantsInfo,
     codes: Mapping[str, Code],
-    libraries: Libraries,
+    libraries: Iterable[LibraryInfo] = (),
 ) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
     return Manifest(
@@ -275,15 +296,15 @@ def _manifest(
             for region in plan.regions
         ),
         modules=module_infos(plan.regions, codes),
-        libraries=tuple(libraries.infos),
-        constants=ConstantsInfo(*constants.totals()),
+        libraries=tuple(libraries),
+        constants=constants,
         answers=AnswersInfo(*interned(plan.partition.answers)),
         model=plan.model,
         versions={
             "farcall": __version__,
             "onnx": metadata.version("onnx"),
             "onnx-ir": metadata.version("onnx-ir"),
-            "compiler": compiler.version.splitlines()[0],
+            **tools,
         },
         diagram=msgspec.Raw(msgspec.json.encode(plan.diagram().brief(), order="deterministic")),
     )

@@ -26,6 +26,7 @@ __dir__ = __all__.copy
 _BUILTIN = {  # found without package metadata, for example in a checkout
     "c": "farcall.backends.c:CBackend",
     "blas": "farcall.backends.blas:BlasBackend",
+    "json": "farcall.backends.json:JsonBackend",
 }
 
 

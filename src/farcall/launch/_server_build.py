@@ -42,6 +42,8 @@ _FLAGS = (
 _ALLOCATOR = ("malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign")
 BUDGET = tuple(f"-Wl,--wrap={name}" for name in _ALLOCATOR)
 _LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none", *BUDGET)
+# Without this, up to 64 KiB of the file are a hole between code and data, for pages that no such machine has.
+_PAGES = {"arm": ("-Wl,-z,max-page-size=4096",)}
 _INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
 
 
@@ -156,7 +158,7 @@ def _unpacked(file: Path) -> Path:
 
 
 def _built(name: str, compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
-    flags = [*compiler.target_flags(target), *_FLAGS]
+    flags = [*compiler.target_flags(target), *_FLAGS, *_PAGES.get(target.arch, ())]
     was_there = True
 
     def make(place: Path) -> None:

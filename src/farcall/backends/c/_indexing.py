@@ -155,7 +155,7 @@ def _gather(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-def _slices(node: ir.Node) -> dict[int, tuple[int, int]]:
+def slices_of(node: ir.Node) -> dict[int, tuple[int, int]]:
     """Axis -> (start, step)."""
     count = rank(operand(node, 0))
     if opset(node) < 10:
@@ -174,7 +174,7 @@ def _slices(node: ir.Node) -> dict[int, tuple[int, int]]:
     }
 
 
-def _first(start: int, step: int, size: Dim) -> Dim:
+def first_index(start: int, step: int, size: Dim) -> Dim:
     """The first index that a Slice takes of an axis; the inferred dims of the output imply the end."""
     if isinstance(size, int):
         start = start + size if start < 0 else start
@@ -185,7 +185,7 @@ def _first(start: int, step: int, size: Dim) -> Dim:
 def _check_slice(node: ir.Node) -> None:
     want_dtypes(node, ALL, 0)
     shape = dims(operand(node, 0))
-    for axis, (_, step) in _slices(node).items():
+    for axis, (_, step) in slices_of(node).items():
         if step < 0 and not isinstance(shape[axis], int):
             raise Unsupported("a negative step along a symbolic dim")
 
@@ -196,8 +196,8 @@ def _slice(node: ir.Node) -> Iterator[Step]:
     shape, target = dims(x), dims(out)
     strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
     origin: Dim = 0
-    for axis, (start, step) in _slices(node).items():
-        origin = origin + _first(start, step, shape[axis]) * strides[axis]
+    for axis, (start, step) in slices_of(node).items():
+        origin = origin + first_index(start, step, shape[axis]) * strides[axis]
         strides[axis] = product((strides[axis], step))
     lengths: list[Dim] = []
     steps: list[Dim] = []
@@ -212,7 +212,7 @@ def _slice(node: ir.Node) -> Iterator[Step]:
     yield strided_copy(x, out, lengths, steps, origin)
 
 
-def _pads(node: ir.Node) -> list[int]:
+def pads_of(node: ir.Node) -> list[int]:
     if opset(node) < 11:
         return ints_attr(node, "pads", [])
     given = constant_operand(node, 1).ravel().tolist()
@@ -231,7 +231,7 @@ def _check_pad(node: ir.Node) -> None:
     mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
     if mode != "constant":
         raise Unsupported(f"mode={mode}")
-    if len(_pads(node)) != 2 * rank(operand(node, 0)):
+    if len(pads_of(node)) != 2 * rank(operand(node, 0)):
         raise Unsupported("pads must name every axis twice")
 
 
@@ -239,7 +239,7 @@ def _check_pad(node: ir.Node) -> None:
 def _pad(node: ir.Node) -> Iterator[Step]:
     """One loop over the output: the element of the input, or the fill value outside the input."""
     x, out = operand(node, 0), node.outputs[0]
-    pads, shape, target = _pads(node), dims(x), dims(out)
+    pads, shape, target = pads_of(node), dims(x), dims(out)
     kernel = Kernel()
     p, q = kernel.read(x), kernel.write(out)
     kind = c_type(out.dtype)

@@ -41,7 +41,7 @@ _FLOAT_ONLY = {"ReduceLogSum", "ReduceLogSumExp", "ReduceL2"}
 _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
 
 
-def _axes(node: ir.Node) -> list[int] | None:
+def reduced_axes(node: ir.Node) -> list[int] | None:
     """The axes to reduce, sorted; None if they are computed at run time."""
     count = rank(operand(node, 0))
     noop = False
@@ -62,14 +62,14 @@ def _check(node: ir.Node) -> None:
     if opset(node) >= 20 and node.op_type in ("ReduceMax", "ReduceMin"):
         allowed |= {_D.BOOL}
     want_dtypes(node, allowed, 0)
-    if _axes(node) is None and not isinstance(dims(operand(node, 1))[0], int):
+    if reduced_axes(node) is None and not isinstance(dims(operand(node, 1))[0], int):
         raise Unsupported("how many axes there are is known only at run time")
 
 
 @loops(*_NAMES, check=_check)
 def _reduce(node: ir.Node) -> Iterator[Step]:
     source, out = operand(node, 0), node.outputs[0]
-    axes = _axes(node)
+    axes = reduced_axes(node)
     if axes is None:
         yield reduce_at_run_time(node)
     else:

@@ -98,7 +98,7 @@ class Pattern:
             taken: Nodes that may not be in the match.
             seen: Gets the nodes of chains that were looked at: none of them begins a longer match.
         """
-        if not _is_a(root, node):
+        if not _is_a(root, node) or not (root.repeated or _may_match_either(root, node)):
             return None
         for attempt in _Search(taken, seen).operator(root, node, _NOTHING):
             return Match(self.name, tuple(reversed(attempt.nodes)), {**self._names, **attempt.values})
@@ -136,20 +136,8 @@ class _Search:
 
     def _inputs(self, want: Operator, node: ir.Node, attempt: _Attempt) -> Iterator[_Attempt]:
         for inputs in _orders(want, node):
-            if self._may_match(want.operands, inputs):
+            if _may_match(want.operands, inputs):
                 yield from self._operands(want.operands, inputs, attempt)
-
-    @staticmethod
-    def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
-        """Whether the inputs' producers and constants are of the right kind: quick, and fails for most."""
-        for want, value in zip(wants, given, strict=False):
-            if isinstance(want, Operator):
-                producer = value.producer() if value is not None else None
-                if not want.optional and (producer is None or not _is_a(want, producer)):
-                    return False
-            elif isinstance(want, Number) and (value is None or value.const_value is None):
-                return False
-        return True
 
     def _paths(self, want: Operator, node: ir.Node) -> Iterator[list[ir.Node]]:
         """The chains that end in ``node``, longer ones first: paths in a tree, from its leaves upward.
@@ -208,6 +196,22 @@ class _Search:
                 yield from self._part(want.operands[0], value, attempt)
 
 
+def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
+    """Whether the inputs' producers and constants are of the right kind: quick, and fails for most."""
+    for want, value in zip(wants, given, strict=False):
+        if isinstance(want, Operator):
+            producer = value.producer() if value is not None else None
+            if not want.optional and (producer is None or not _is_a(want, producer)):
+                return False
+        elif isinstance(want, Number) and (value is None or value.const_value is None):
+            return False
+    return True
+
+
+def _may_match_either(want: Operator, node: ir.Node) -> bool:
+    return any(_may_match(want.operands, inputs) for inputs in _orders(want, node))
+
+
 def _named(want: Operand, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
     if value is None and not want.optional:
         return
@@ -222,8 +226,8 @@ def _named(want: Operand, value: ir.Value | None, attempt: _Attempt) -> Iterator
 
 
 def _is_a(want: Operator, node: ir.Node) -> bool:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if (domain, node.op_type) not in want.kinds:
+    domain = node.domain
+    if ("" if domain == "ai.onnx" else domain, node.op_type) not in want.kinds:
         return False
     return not want.attributes or all(_attribute(node, name) == value for name, value in want.attributes)
 

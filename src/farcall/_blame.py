@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 from farcall.errors import BackendError, FarcallError
 
 
-@contextmanager
-def blame(where: Callable[[], str]) -> Iterator[None]:
+class blame:  # noqa: N801 - used like a function; a class, since it surrounds every check of a node
     """Raise the block's errors as a BackendError; farcall's own errors pass unchanged.
 
     Args:
@@ -18,9 +17,17 @@ def blame(where: Callable[[], str]) -> Iterator[None]:
     Raises:
         BackendError: The block raised an error that is not farcall's.
     """
-    try:
-        yield
-    except FarcallError:
-        raise
-    except Exception as error:
-        raise BackendError(f"{where()} raised {type(error).__name__}: {error}") from error
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: Callable[[], str]) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FarcallError):
+            raise BackendError(f"{self._where()} raised {type(error).__name__}: {error}") from error

@@ -54,7 +54,12 @@ def same_as_c(made: onnx.ModelProto, backend: str | Backend, *calls: Sequence[np
     assert any(region.backend == name for region in ours.regions), "the backend takes nothing"
     one, other = ours.build().load()["main"], fc.partition(made, backends=["c"]).build().load()["main"]
     for inputs in calls:
-        np.testing.assert_allclose(one(*inputs), other(*inputs), rtol=2e-4, atol=2e-5)
+        for found, wanted in zip(_several(one(*inputs)), _several(other(*inputs)), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
 
 
 def onnx_cases(operators: set[str]) -> Iterator[TestCase]:
@@ -76,7 +81,6 @@ def check_onnx_case(case: TestCase, backend: str) -> bool:
         return False
     main = plan.build().load()["main"]
     for inputs, outputs in data_of(case):
-        found = main(*inputs)
-        for one, other in zip(found if isinstance(found, tuple) else (found,), outputs, strict=True):
+        for one, other in zip(_several(main(*inputs)), outputs, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5, err_msg=case.name)
     return True

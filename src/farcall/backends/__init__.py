@@ -27,6 +27,7 @@ _BUILTIN = {  # found without package metadata, for example in a checkout
     "c": "farcall.backends.c:CBackend",
     "blas": "farcall.backends.blas:BlasBackend",
     "json": "farcall.backends.json:JsonBackend",
+    "onednn": "farcall.backends.onednn:OneDnnBackend",
 }
 
 

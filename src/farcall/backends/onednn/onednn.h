@@ -1,0 +1,137 @@
+/*
+ * Runs a region by oneDNN. The region is a table of operators over numbered values. For each set of sizes it makes
+ * a plan: primitives with their memories, in the layouts that oneDNN prefers between them. A plan serves one call
+ * at a time; calls that run at once have a plan each. Weights are reordered once for all plans of a layout.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+
+/* What is used of oneDNN 3's C interface. Handles are opaque; a status of 0 is success. */
+typedef void* dnnl;
+struct dnnl_arg {
+  int what;
+  dnnl memory;
+};
+enum { DNNL_CPU = 1, DNNL_F32 = 3, DNNL_ANY = 1, DNNL_INFERENCE = 96, DNNL_DIRECT = 1, DNNL_SOFTMAX = 0x30000 };
+enum { DNNL_SOURCE = 1, DNNL_TARGET = 17, DNNL_WEIGHTS = 33, DNNL_BIAS = 41, DNNL_SCRATCH = 80 };
+enum { DNNL_QUERY_SOURCE = 129, DNNL_QUERY_WEIGHTS = 131, DNNL_QUERY_TARGET = 133, DNNL_QUERY_SCRATCH = 136 };
+int dnnl_engine_create(dnnl* engine, int kind, size_t index);
+int dnnl_engine_destroy(dnnl engine);
+int dnnl_stream_create(dnnl* stream, dnnl engine, unsigned flags);
+int dnnl_stream_destroy(dnnl stream);
+int dnnl_stream_wait(dnnl stream);
+int dnnl_memory_desc_create_with_strides(dnnl* desc, int ndims, const int64_t* dims, int type, const int64_t* strides);
+int dnnl_memory_desc_create_with_tag(dnnl* desc, int ndims, const int64_t* dims, int type, int tag);
+int dnnl_memory_desc_clone(dnnl* desc, const void* from);
+int dnnl_memory_desc_destroy(dnnl desc);
+int dnnl_memory_desc_equal(const void* a, const void* b);
+size_t dnnl_memory_desc_get_size(const void* desc);
+int dnnl_memory_create(dnnl* memory, const void* desc, dnnl engine, void* data);
+int dnnl_memory_destroy(dnnl memory);
+int dnnl_memory_set_data_handle(dnnl memory, void* data);
+int dnnl_primitive_attr_create(dnnl* attr);
+int dnnl_primitive_attr_destroy(dnnl attr);
+int dnnl_primitive_attr_set_scratchpad_mode(dnnl attr, int mode);
+int dnnl_primitive_attr_set_post_ops(dnnl attr, const void* ops);
+int dnnl_post_ops_create(dnnl* ops);
+int dnnl_post_ops_destroy(dnnl ops);
+int dnnl_post_ops_append_sum(dnnl ops, float scale, int32_t zero_point, int type);
+int dnnl_post_ops_append_eltwise(dnnl ops, int kind, float alpha, float beta);
+int dnnl_convolution_forward_primitive_desc_create(dnnl* made, dnnl engine, int use, int kind, const void* source,
+                                                   const void* weights, const void* bias, const void* target,
+                                                   const int64_t* strides, const int64_t* dilates,
+                                                   const int64_t* before, const int64_t* after, const void* attr);
+int dnnl_matmul_primitive_desc_create(dnnl* made, dnnl engine, const void* source, const void* weights,
+                                      const void* bias, const void* target, const void* attr);
+int dnnl_pooling_forward_primitive_desc_create(dnnl* made, dnnl engine, int use, int kind, const void* source,
+                                               const void* target, const int64_t* strides, const int64_t* taps,
+                                               const int64_t* dilation, const int64_t* before, const int64_t* after,
+                                               const void* attr);
+int dnnl_softmax_forward_primitive_desc_create(dnnl* made, dnnl engine, int use, int kind, const void* source,
+                                               const void* target, int axis, const void* attr);
+int dnnl_reorder_primitive_desc_create(dnnl* made, const void* source, dnnl from, const void* target, dnnl to,
+                                       const void* attr);
+const void* dnnl_primitive_desc_query_md(const void* desc, int what, int index);
+int dnnl_primitive_desc_destroy(dnnl desc);
+int dnnl_primitive_create(dnnl* made, const void* desc);
+int dnnl_primitive_destroy(dnnl primitive);
+int dnnl_primitive_execute(const void* primitive, dnnl stream, int count, const struct dnnl_arg* args);
+int omp_get_max_threads(void);
+void omp_set_num_threads(int count);
+
+enum { RANK = 6 };
+enum kind { CONVOLUTION, PRODUCT, POOLING, SOFTMAX };
+
+/* A value: its sizes are at `dims` of the call's sizes. */
+struct value {
+  int rank, dims;
+  const float* constant; /* NULL: computed, or an argument */
+  int argument;          /* -1: none */
+  int is_output;
+  int last_use; /* the last operator that reads it */
+};
+
+struct operator{
+  enum kind kind;
+  int source, weights, bias, residual, target; /* numbers of values; -1: none */
+  int weights_dims, weights_rank;              /* the view of the weights that oneDNN gets */
+  int algorithm, axis;                         /* of pooling; of softmax */
+  int window;   /* where strides, taps, dilations, pads before and after are, each as long as the spatial rank */
+  int spatial;
+  int activation; /* 0: none */
+  float alpha, beta;
+};
+
+struct region {
+  const struct value* values;
+  const struct operator* operators;
+  int num_values, num_operators, num_sizes, threads;
+};
+
+struct step { /* one primitive and its memories */
+  dnnl primitive;
+  struct dnnl_arg args[6];
+  int count;
+};
+
+struct bound { /* a memory whose data is an argument of the call */
+  dnnl memory;
+  int argument;
+};
+
+struct place { /* where a value is, in a plan */
+  dnnl desc;   /* owned */
+  dnnl memory;
+  void* buffer; /* which the plan owns; NULL: an argument's or a constant's */
+};
+
+struct plan {
+  struct plan* next;
+  int64_t* sizes;
+  dnnl stream;
+  struct step* steps;
+  int num_steps;
+  struct bound* bounds;
+  int num_bounds;
+  struct place* places;
+  dnnl* memories; /* to destroy */
+  int num_memories;
+  void** buffers; /* to free, and those that are not in use while the plan is made */
+  size_t* buffer_sizes;
+  char* buffer_free;
+  int num_buffers;
+};
+
+struct weight { /* a constant in one layout */
+  struct weight* next;
+  const float* from;
+  dnnl desc;
+  void* data;
+};
+
+struct state {
+  pthread_mutex_t lock;
+  dnnl engine;
+  struct plan* idle;
+  struct weight* weights;
+};

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._node import (
     Unsupported,
+    constant,
     float_attr,
     has_input,
     int_attr,
@@ -50,10 +52,20 @@ def _matmul(f: GraphFunction, node: ir.Node) -> None:
     f.define(node.outputs[0], target)
 
 
+def _rows_of_b(f: GraphFunction, node: ir.Node) -> tuple[int, int]:
+    """B, and whether it must be swapped: a constant is transposed now, for rows that are read in order."""
+    value, swapped = operand(node, 1), int(bool(int_attr(node, "transB", 0)))
+    data = constant(value) if swapped else None
+    if data is None or data.ndim != 2:
+        return f.of(value), swapped
+    return f.constant(np.ascontiguousarray(data.T), dtype_of(value)), 0
+
+
 @lowers("Gemm")
 def _gemm(f: GraphFunction, node: ir.Node) -> None:
-    a, b, out = f.of(operand(node, 0)), f.of(operand(node, 1)), node.outputs[0]
-    swaps = (int(bool(int_attr(node, "transA", 0))), int(bool(int_attr(node, "transB", 0))))
+    a, out = f.of(operand(node, 0)), node.outputs[0]
+    b, swapped = _rows_of_b(f, node)
+    swaps = (int(bool(int_attr(node, "transA", 0))), swapped)
     result = f.temporary(f.dtype(a), dims(out))
     _product(f, a, b, result, swaps)
     alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)

@@ -194,24 +194,21 @@ class _PatternOffer:
     def run(self, roots: Iterable[ir.Node]) -> None:
         """Offer the longest matches first; then, where nodes were taken, what is left of them."""
         whole: set[ir.Node] = set()
-        lost = False
-        asked = set()
+        lost: set[ir.Node] = set()
         for node in roots:
             if node in whole or self._is_ours(node):
                 continue
             match = self.pattern.match_root(self.root, node, seen=whole if self.root.repeated else None)
             if match is None:
                 continue
-            asked.add(node)
             blocking = next(filter(self._is_taken, match.nodes), None)
             if blocking is None:
                 self._decide(match)
             else:
-                lost = True
-                asked.discard(node)
+                lost.update(match.nodes)
                 self.annotator.lose(self.backend.name, self.pattern, match, self._why_taken(blocking))
         if lost and self.pattern.flexible:
-            self._offer_rests([node for node in roots if node not in asked])
+            self._offer_rests([node for node in roots if node in lost])
 
     def _offer_rests(self, roots: Iterable[ir.Node]) -> None:
         taken = _Taken(self)

@@ -642,6 +642,8 @@ typedef struct FarcallRuntime {
   int (*blob_read)(const struct FarcallModuleKind* kind, const TVMFFIAny* bytes, struct FarcallBlob* out);
   /* Puts `place` and a colon before the message of this thread's error; a host's exception gets a line of traceback. */
   void (*error_add_place)(const char* place);
+  /* Copies the elements of a row-major tensor to another of the same shape and dtype, between any devices. */
+  int (*tensor_copy)(const DLTensor* from, const DLTensor* to);
 } FarcallRuntime;
 
 #define FARCALL_ABI_VERSION 1u
@@ -674,7 +676,8 @@ FARCALL_PIN(FarcallRuntime, trace_end, FARCALL_AT(56, 32));
 FARCALL_PIN(FarcallRuntime, module_create, FARCALL_AT(64, 36));
 FARCALL_PIN(FarcallRuntime, blob_read, FARCALL_AT(72, 40));
 FARCALL_PIN(FarcallRuntime, error_add_place, FARCALL_AT(80, 44));
-FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(88, 48));
+FARCALL_PIN(FarcallRuntime, tensor_copy, FARCALL_AT(88, 48));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(96, 52));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that

@@ -128,6 +128,13 @@ static int dec_ref(TVMFFIObjectHandle object) {
   return 0;
 }
 
+static int tensor_copy(const DLTensor* from, const DLTensor* to) {
+  FcPlace source = {(char*)from->data + from->byte_offset, from->device};
+  FcPlace target = {(char*)to->data + to->byte_offset, to->device};
+  int64_t nbytes = fc_nbytes(from);
+  return nbytes < 0 ? -1 : fc_device_copy(target, source, (uint64_t)nbytes);
+}
+
 const FarcallRuntime fc_runtime = {
     .abi_version = FARCALL_ABI_VERSION,
     .struct_size = sizeof(FarcallRuntime),
@@ -141,4 +148,5 @@ const FarcallRuntime fc_runtime = {
     .module_create = fc_module_create,
     .blob_read = fc_blob_read,
     .error_add_place = fc_error_add_place,
+    .tensor_copy = tensor_copy,
 };

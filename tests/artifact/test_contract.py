@@ -21,6 +21,7 @@ from farcall.errors import BackendError, UsageError
 from farcall.graph import Region
 from farcall.library._archive import archive
 from farcall.library._blob import Blob
+from farcall.testing import NullDevice
 from farcall.toolchain import Source, Target, compile_sources, find_compiler
 
 from .stub_backend import Stub, model, plan
@@ -286,6 +287,7 @@ import sys
 import numpy as np
 import tvm_ffi
 from farcall.library._blob import Blob
+from farcall.testing import NullDevice
 
 def load(data):
     factor = float(Blob.parse(bytes(data)).data)
@@ -584,3 +586,81 @@ class Clashing(Stub):
 def test_definitions_that_contradict_each_other_are_compiled_apart() -> None:
     artifact = plan(chain("Abs", "Neg", "Abs"), Clashing("clash", ["Abs"]), Stub("cpu", ["Neg"])).build()
     np.testing.assert_array_equal(artifact.load()["main"](X), 2 * -(2 * X) + 1)
+
+
+# ---- memory of devices ----
+
+
+class OnDevice(Stub):
+    """Negates in the memory of a device, by functions that refuse memory of any other place."""
+
+    def __init__(self, name: str, device: str, op: str = "Neg") -> None:
+        super().__init__(name, [op])
+        self.device = device
+
+    def compile(self, region: Region, target: Target, options: Options) -> Code:
+        return RegionModule("on_device", 1, region.name.encode(), device=self.device)
+
+
+@pytest.fixture
+def null_device() -> Iterator[tuple[NullDevice, list[str]]]:
+    """An accelerator with two devices, and a log of its copies."""
+    log: list[str] = []
+
+    class Logging(NullDevice):
+        def write(self, index: int, address: int, data: memoryview, /) -> None:
+            log.append(f"to {index}")
+            super().write(index, address, data)
+
+        def read(self, index: int, address: int, out: memoryview, /) -> None:
+            log.append(f"from {index}")
+            super().read(index, address, out)
+
+    device = Logging(count=2)
+    fc.ffi.register_device_memory("ext_dev", device)
+
+    def load(data: bytes) -> Any:
+        def negate(x: Any, y: Any) -> None:
+            assert x.device.type == y.device.type == "ext_dev"
+            assert x.device.index == y.device.index
+            device.array(y)[:] = -device.array(x)
+
+        return fc.ffi.new_module("on_device", {Blob.parse(bytes(data)).data.decode(): negate})
+
+    fc.register_loader("on_device", load, override=True)
+    yield device, log
+    fc.remove_global_func("ffi.Module.load_from_bytes.on_device")
+    device.check_empty()
+    fc.ffi.register_device_memory("ext_dev", None)
+
+
+def test_main_copies_where_the_devices_of_regions_differ(null_device: tuple[NullDevice, list[str]]) -> None:
+    log = null_device[1]
+    far = OnDevice("far", "ext_dev:0")
+    module = plan(chain("Abs", "Neg", "Abs"), far, Stub("cpu", ["Abs"])).build().load()
+    np.testing.assert_array_equal(module["main"](-X), X)
+    assert log == ["to 0", "from 0"]
+    log.clear()
+    np.testing.assert_array_equal(module["far_0"](X), -X)
+    assert log == ["to 0", "from 0"]
+
+
+def test_tensors_stay_where_devices_agree(null_device: tuple[NullDevice, list[str]]) -> None:
+    log = null_device[1]
+    one, two = OnDevice("one", "ext_dev:0"), OnDevice("two", "ext_dev:0", "Abs")
+    module = plan(chain("Neg", "Abs", "Neg"), one, two).build().load()
+    np.testing.assert_array_equal(module["main"](X), -X)
+    assert log == ["to 0", "from 0"]
+    log.clear()
+    two.device = "ext_dev:1"
+    module = plan(chain("Neg", "Abs"), one, two).build().load()
+    np.testing.assert_array_equal(module["main"](X), X)
+    assert log == ["to 0", "from 0", "to 1", "from 1"]
+
+
+def test_a_device_that_is_not_here_is_named(null_device: tuple[NullDevice, list[str]]) -> None:
+    module = plan(chain("Neg"), OnDevice("far", "ext_dev:7")).build().load()
+    with pytest.raises(RuntimeError, match="no allocator for device ext_dev:7"):
+        module["main"](X)
+    with pytest.raises(BackendError, match=r"region `far_0`: device: .*nowhere"):
+        plan(chain("Neg"), OnDevice("far", "nowhere:0")).build()

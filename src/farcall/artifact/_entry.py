@@ -18,7 +18,7 @@ from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, Slots, plan_slots
 from farcall.artifact._region_entry import RegionEntry
-from farcall.artifact._states import declarations
+from farcall.artifact._states import declarations, device
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol, symbols
 
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from farcall.graph import Partition
 
 Dims = tuple[Dim, ...]
+Place = tuple[int, int]  # a DLPack device
 
-_SUPPORT = ("entry_errors.c", "entry_memory.c", "entry_state.c", "entry_late.c", "entry_region.c")
+CPU: Place = (1, 0)
+
+_SUPPORT = ("errors", "memory", "state", "late", "device", "region")
 
 
 def main_source(partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]) -> str:
@@ -49,7 +52,7 @@ def main_source(partition: Partition, codes: Mapping[str, Code], constants: Mapp
 
 def support_source() -> str:
     """The C text that all entries share; it is the same for every artifact."""
-    return "\n".join(map(_support, ("entry.h", *_SUPPORT)))
+    return "\n".join(map(_support, ("entry.h", *(f"entry_{part}.c" for part in _SUPPORT))))
 
 
 def _support(name: str) -> str:
@@ -127,7 +130,8 @@ class _Driver:
         self.constraints = partition.constraints
         self.codes, self.constants = codes, constants
         self.stages = _stages(self.regions)
-        self._most = 0  # arguments of a region
+        self._most = 1  # arguments of a step
+        self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
         self.parameters = Parameters("main", self.inputs, "f->s", late=self.late)
         self._known_at = {
@@ -160,6 +164,11 @@ class _Driver:
         parts += [*self.shapes.tables, self._frame(), *derives, steps]
         return "\n".join([*parts, self._main(runs, copies)])
 
+    @property
+    def _kept(self) -> int:
+        """The number of tensors that the frame owns."""
+        return len(self.late) + len(self._on_device)
+
     def _stage_of(self, shape: Iterable[Dim]) -> int:
         """The stage from which on all sizes of a shape are known."""
         return max((self._known_at.get(name, 0) for name in symbols(*shape)), default=0)
@@ -185,13 +194,14 @@ class _Driver:
         for step, region in enumerate(self.regions):
             last.update(dict.fromkeys(region.inputs, step))
         step = slots = 0
+        stays = self._stays()
         for stage in self.stages:
             buffers = []
             for region in stage.regions:
                 buffers += [
                     Buffer(value, self._bytes(value), step, last.get(value, step))
                     for value in region.outputs
-                    if value not in self.places
+                    if value not in self.places and value not in stays
                 ]
                 step += 1
             stage.slots, stage.first_slot = plan_slots(buffers), slots
@@ -201,6 +211,18 @@ class _Driver:
             }
             slots += len(stage.slots.sizes)
         self._slots = slots
+        self._first_device = self._first_slot + slots
+
+    def _stays(self) -> set[ir.Value]:
+        """The tensors between regions on devices, which the CPU never reads."""
+        on_device = {
+            value
+            for region in self.regions
+            if device(self.codes[region.name]) != CPU
+            for value in region.outputs
+        }
+        read = {v for r in self.regions if device(self.codes[r.name]) == CPU for v in r.inputs}
+        return on_device - read
 
     @staticmethod
     def _bytes(value: ir.Value) -> Dim:
@@ -216,8 +238,8 @@ class _Driver:
             ("int64_t", "dims", self.shapes.words, "shapes and strides of tensors with symbolic dims"),
             ("int64_t", "offset", self._slots + 1, "of the slots, and of the region's own memory"),
             ("int64_t", "bytes", len(self.outputs), "of the results"),
-            ("void*", "data", self._first_slot + self._slots, "elements of all tensors"),
-            ("struct fc_late", "late", len(self.late), "tensors that regions allocated"),
+            ("void*", "data", self._first_device + len(self._on_device), "elements of all tensors"),
+            ("struct fc_late", "late", self._kept, "tensors that regions allocated, or that are on devices"),
         ]
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
         return f"\nstruct frame {{\n{lines}  int64_t need; /* bytes of working memory */\n}};\n"
@@ -251,37 +273,75 @@ class _Driver:
             if self._stage_of((a, b)) == stage.number
         ]
 
-    def _place(self, value: ir.Value) -> str:
-        """The C initializer of the ``fc_place`` of ``value``."""
+    def _place(self, value: ir.Value, where: Place = CPU) -> str:
+        """The C initializer of the ``fc_place`` of ``value`` on a device."""
         code, bits = dlpack(value)
         shape = self.shapes.of(dims(value))[0]
         offset = shape.removeprefix("f->dims + ") if shape.startswith("f->") else None
-        where = f"{offset}, NULL" if offset else f"0, {'fc_no_dims' if shape == 'NULL' else shape}"
-        return f"{{{self.places[value]}, {where}, {{{code}, {bits}, 1}}, {len(dims(value))}}}"
+        table = f"{offset}, NULL" if offset else f"0, {'fc_no_dims' if shape == 'NULL' else shape}"
+        place = self.places[value] if where == CPU else self._first_device + self._on_device[value, where]
+        return f"{{{place}, {table}, {{{code}, {bits}, 1}}, {len(dims(value))}, {{{where[0]}, {where[1]}}}}}"
 
     def _steps(self) -> str:
-        """The table of the calls of all regions, in order."""
-        text, rows = "", []
-        for region in self.regions:
-            name, code = region.name, self.codes[region.name]
-            made = [value for value in region.outputs if value not in region.allocated]
-            tensors = [self._place(value) for value in (*region.inputs, *made)]
-            names = [str(self._symbol(item)) for item in code.symbols]
-            if names:
-                text += f"static const int32_t {name}_sizes[] = {{{', '.join(names)}}};\n"
-            text += f"static const struct fc_place {name}_tensors[] = {{{', '.join(tensors) or '{0}'}}};\n"
-            fields = [
-                *(f"&code_{name}", f"{name}_tensors", len(tensors), int(code.workspace != 0)),
-                *(f"{name}_sizes" if names else "NULL", len(names)),
-            ]
-            if region.allocated:
-                first, count = self.late.index(region.allocated[0]), len(region.allocated)
-                fields += [f"main_late + {first}", count, first, self._first_late + first]
-            else:
-                fields += ["NULL", 0, 0, 0]
-            self._most = max(self._most, len(tensors) + 1 + len(names))
-            rows.append(f"  {{{', '.join(map(str, fields))}}},\n")
-        return f"{text}static const struct fc_step steps[] = {{\n{''.join(rows) or '  {0},'}}};\n"
+        """The table of all steps, in order."""
+        self._text, self._rows = "", list[str]()
+        self._first_step: list[int] = []  # of each stage
+        for stage in self.stages:
+            self._first_step.append(len(self._rows))
+            for region in stage.regions:
+                self._step(region)
+        self._first_step.append(len(self._rows))
+        rows = "".join(f"  {{{row}}},\n" for row in self._rows) or "  {0},"
+        return f"{self._text}static const struct fc_step steps[] = {{\n{rows}}};\n"
+
+    def _step(self, region: Region) -> None:
+        """The steps of one region: copies to its device, its call, and copies from there."""
+        name, code = region.name, self.codes[region.name]
+        where = device(code)
+        made = [value for value in region.outputs if value not in region.allocated]
+        if where != CPU:
+            for value in (*region.inputs, *made):
+                self._bring(value, where, copied=value in region.inputs)
+        names = [str(self._symbol(item)) for item in code.symbols]
+        if names:
+            self._text += f"static const int32_t {name}_sizes[] = {{{', '.join(names)}}};\n"
+        tensors = self._tensors([self._place(value, where) for value in (*region.inputs, *made)])
+        fields = [
+            *(f"&code_{name}", *tensors, int(code.workspace != 0)),
+            *(f"{name}_sizes" if names else "NULL", len(names)),
+        ]
+        if region.allocated:
+            first, count = self.late.index(region.allocated[0]), len(region.allocated)
+            fields += [f"main_late + {first}", count, first, self._first_late + first]
+        else:
+            fields += ["NULL", 0, 0, 0]
+        self._most = max(self._most, len(region.inputs) + len(made) + 1 + len(names))
+        self._rows.append(", ".join(map(str, fields)))
+        for value in made if where != CPU else ():
+            if value in self.places:
+                self._copy_step(self._place(value, where), self._place(value))
+
+    def _tensors(self, places: Sequence[str]) -> tuple[str, int]:
+        """The C name of a table of places, and their number."""
+        name = f"tensors_{len(self._rows)}"
+        self._text += f"static const struct fc_place {name}[] = {{{', '.join(places) or '{0}'}}};\n"
+        return name, len(places)
+
+    def _bring(self, value: ir.Value, where: Place, *, copied: bool) -> None:
+        """Make a tensor on a device, once, and copy the elements of ``value`` to it."""
+        if (value, where) in self._on_device:
+            return
+        source = next((place for known, place in self._on_device if known is value), CPU)
+        number = self._on_device[value, where] = len(self._on_device)
+        tensors = self._tensors([self._place(value, where)])
+        self._rows.append(f"NULL, {tensors[0]}, 1, 0, NULL, 0, NULL, 0, {len(self.late) + number}, 0")
+        if copied:
+            known = CPU if value in self.places else source
+            self._copy_step(self._place(value, known), self._place(value, where))
+
+    def _copy_step(self, source: str, target: str) -> None:
+        self._rows.append(f"NULL, {self._tensors([source, target])[0]}, 2, 0, NULL, 0, NULL, 0, 0, 0")
+        self._most = max(self._most, 2)
 
     def _symbol(self, name: str) -> int:
         """The place of a symbol's size in the frame."""
@@ -314,7 +374,7 @@ class _Driver:
         start, end = stage.first_slot, stage.first_slot + len(stage.slots.sizes)
         derive = f"  if (derive_{k}(f) != 0) goto done;\n" if k else ""
         allocations = "".join(self._allocate(j) for j in sorted(stage.outputs))
-        first = sum(len(other.regions) for other in self.stages[:k])
+        first, last = self._first_step[k : k + 2]
         place = self._first_slot
         return f"""{derive}{allocations}  if (f->need > 0) {{
     block[{k}] = fc_take_block(about, (size_t)f->need);
@@ -323,11 +383,11 @@ class _Driver:
     for (int32_t k = {start}; k < {end}; ++k) f->data[{place} + k] = memory + f->offset[k];
     at.workspace = memory + f->offset[{self._slots}];
   }}
-  if (fc_run(steps + {first}, {len(stage.regions)}, {self._most}, &at) != 0) goto done;
+  if (fc_run(steps + {first}, {last - first}, {self._most}, &at) != 0) goto done;
 """
 
     def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
-        ins, outs, late = len(self.inputs), len(self.outputs), len(self.late)
+        ins, outs, late = len(self.inputs), len(self.outputs), self._kept
         items = ", ".join(str(itemsize(value)) for value in self.inputs) or "1"
         stages = len(self.stages)
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"

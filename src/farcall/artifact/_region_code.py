@@ -10,6 +10,7 @@ import sympy
 
 from farcall.backends.base import Code, Library, RegionCode, RegionModule
 from farcall.errors import BackendError
+from farcall.ffi import Device
 
 _SOURCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.c")
 _OBJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.[oa]")
@@ -41,6 +42,10 @@ def check_code(code: object, where: str) -> Code:
         _check_module(code, where)
     else:
         raise BackendError(f"{where}: expected a RegionCode or a RegionModule, got {type(code).__name__}")
+    try:
+        Device(code.device)
+    except (TypeError, ValueError) as error:
+        raise BackendError(f"{where}: device: {error}") from None
     _check_constants(code.constants, where)
     _check_workspace(code.workspace, where)
     _check_texts(code.symbols, f"{where}: symbols")

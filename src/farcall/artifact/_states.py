@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from farcall import _core
 from farcall.backends._ctext import c_string
 from farcall.backends.base import RegionModule
+from farcall.ffi import Device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +45,12 @@ def place_text(region: Region) -> str:
 def place(region: Region) -> str:
     """The C literal of that text."""
     return c_string(place_text(region))
+
+
+def device(code: Code) -> tuple[int, int]:
+    """The DLPack device of a region: its type, and its number."""
+    found = Device(code.device)
+    return found.dlpack_device_type(), found.index
 
 
 def has_state(code: Code) -> bool:
@@ -98,6 +105,8 @@ def _region(region: Region, code: Code) -> str:
         text += f"static const void* const {table}[] = {{{', '.join(code.constants)}}};\n"
     state = f"&state_{region.name}" if has_state(code) else "NULL"
     fields = [c_string(region.name), place(region), region_function(region, code), state, table]
+    kind, index = device(code)
+    fields.append(f"{{{kind}, {index}}}")
     return f"{text}static const struct fc_code code_{region.name} = {{{', '.join(fields)}}};\n"
 
 

@@ -91,6 +91,7 @@ struct fc_code {
   fc_kernel* function;
   struct fc_state* state;   /* NULL where there is none */
   const void* const* table; /* without a state: the constants that the function gets as `self`; or NULL */
+  DLDevice device;          /* of its inputs, and of the outputs that it does not allocate */
 };
 
 struct fc_region {
@@ -118,11 +119,13 @@ struct fc_place {
   const int64_t* table; /* a shape without symbols */
   DLDataType dtype;
   int32_t ndim;
+  DLDevice device;
 };
 
 static const int64_t fc_no_dims[1] __attribute__((unused)) = {0}; /* of a tensor of rank 0 */
 
-/* A call of a region by `main`. */
+/* A call of a region by `main`. Without code: `main` copies the first tensor to the second, or makes a tensor on a device,
+ * which it keeps in `late`. */
 struct fc_step {
   const struct fc_code* code;
   const struct fc_place* tensors; /* inputs, then the outputs that `main` allocates */
@@ -133,7 +136,7 @@ struct fc_step {
   const struct fc_parameter* late; /* outputs that the function allocates */
   int32_t num_late;
   int32_t first_late; /* index of the frame's `late` */
-  int32_t late_data;  /* index of the frame's `data` */
+  int32_t late_data; /* index of the frame's `data` */
 };
 
 /* What a call of `main` works with. */
@@ -177,6 +180,8 @@ int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t c
 /* Takes what a region's function returned: the outputs that it allocated, which bind symbols. Owns `result`. */
 FC_COLD int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_parameter* want, int32_t count,
                               int64_t* symbols, struct fc_late* out);
+/* A step without code. */
+FC_COLD int farcall_device_step(const struct fc_step* step, DLTensor* tensors, const struct fc_frame* f);
 /* A Tensor that is a view of `like`'s elements, which live as long as the library. */
 FC_COLD int farcall_view(const DLTensor* like, TVMFFIObjectHandle* out);
 /* Makes a region's state, unless it is there. */
@@ -404,8 +409,12 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     for (int32_t i = 0; i < n; ++i) {
       const struct fc_place* at = &step->tensors[i];
       int64_t* dims = at->table ? (int64_t*)at->table : f->dims + at->dims;
-      tensors[i] = (DLTensor){f->data[at->data], {kDLCPU, 0}, at->ndim, at->dtype, dims, dims + at->ndim, 0};
+      tensors[i] = (DLTensor){f->data[at->data], at->device, at->ndim, at->dtype, dims, dims + at->ndim, 0};
       args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
+    }
+    if (__builtin_expect(!step->code, 0)) {
+      if (farcall_device_step(step, tensors, f) != 0) return -1;
+      continue;
     }
     if (step->has_workspace) args[n++] = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace};
     for (int32_t k = 0; k < step->num_symbols; ++k) {

@@ -53,11 +53,12 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
 }
 
 /* `late` gets the outputs that the function allocates. */
-static int fc_run_region(const struct fc_region* r, DLTensor* tensors, int64_t* symbols, int64_t workspace,
+static int fc_run_region(const struct fc_region* r, const DLTensor* tensors, int64_t* symbols, int64_t workspace,
                          struct fc_late* late) {
   int32_t count = r->num_inputs + r->num_outputs;
   TVMFFIAny args[count + 1 + r->num_wanted], none = {.type_index = kTVMFFINone};
-  for (int32_t i = 0; i < count; ++i) args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
+  for (int32_t i = 0; i < count; ++i)
+    args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)&tensors[i]};
   struct fc_block* block = workspace > 0 ? fc_take_block(r->about, (size_t)workspace) : NULL;
   if (workspace > 0 && !block) return -1;
   if (r->workspace != 0) {
@@ -74,6 +75,27 @@ static int fc_run_region(const struct fc_region* r, DLTensor* tensors, int64_t* 
     fc_release(&none);
   }
   if (block) fc_give_block(block);
+  return status;
+}
+
+/* Runs it with copies of the tensors on its device. */
+static int fc_run_on_device(const struct fc_region* r, const DLTensor* tensors, int64_t* symbols, int64_t workspace,
+                            struct fc_late* late) {
+  const int32_t ins = r->num_inputs, count = ins + r->num_outputs;
+  DLTensor there[count + 1];
+  struct fc_late made[count + 1];
+  int status = 0;
+  memset(made, 0, sizeof made);
+  memset(there, 0, sizeof there);
+  for (int32_t i = 0; status == 0 && i < count; ++i) {
+    there[i] = tensors[i];
+    there[i].device = r->code->device;
+    status = fc_make_on_device(&there[i], &made[i]);
+    if (status == 0 && i < ins) status = fc_copy_tensor(&tensors[i], &there[i]);
+  }
+  if (status == 0) status = fc_run_region(r, there, symbols, workspace, late);
+  for (int32_t j = ins; status == 0 && j < count; ++j) status = fc_copy_tensor(&there[j], &tensors[j]);
+  for (int32_t i = 0; i < count; ++i) fc_release(&made[i].tensor);
   return status;
 }
 
@@ -117,7 +139,8 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   for (int32_t j = 0; j < outs; ++j) results[j] = (TVMFFIAny){.type_index = kTVMFFINone};
   if (fc_make_inputs(r, given, tensors, owned, dims) &&
       fc_make_outputs(r, symbols, tensors + ins, results, dims + in_words) &&
-      fc_run_region(r, tensors, symbols, workspace, late) == 0) {
+      (r->code->device.device_type == kDLCPU ? fc_run_region : fc_run_on_device)(r, tensors, symbols, workspace,
+                                                                                 late) == 0) {
     status = fc_give_results(r, results, late, result);
   }
   for (int32_t i = 0; i < ins; ++i) free(owned[i]);

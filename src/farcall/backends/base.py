@@ -113,6 +113,7 @@ class RegionCode:
     table: bool = False
     preamble: Sequence[str] = ()
     function: str = ""  # that the code defines, without its prefix; empty: the region's name
+    device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
 
     @property
     def texts(self) -> dict[str, str]:
@@ -143,6 +144,7 @@ class RegionModule:
     features: Sequence[str] = ()  # of the runtime, that the loader needs
     function: str = ""  # empty: the region's name
     source: str = ""  # what people read instead of the data
+    device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
 
 
 Code: TypeAlias = RegionCode | RegionModule

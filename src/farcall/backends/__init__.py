@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from farcall._plugins import installed
 from farcall._suggest import did_you_mean
-from farcall.errors import BackendError, UsageError
+from farcall.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from farcall.backends.base import Backend
@@ -119,6 +119,8 @@ def _make(name: str, target: str) -> Backend:
         for part in attribute.split("."):
             made = getattr(made, part)
         backend = made() if callable(made) else made
+    except MissingExtraError:
+        raise  # it says by itself what to install
     except Exception as error:
         raise BackendError(
             f"backend `{name}` ({target}) cannot be used: {type(error).__name__}: {error}"

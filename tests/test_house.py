@@ -21,6 +21,7 @@ BY_TEXT = {
     "farcall/cli/__init__.py": "a command is the module of its name",
     "farcall/cli/_checks.py": "`farcall doctor` tries optional packages",
     "farcall/backends/__init__.py": "backends of other packages",
+    "farcall/ffi/_kinds.py": "the loader of a kind of farcall's own, which sessions bring",
     "farcall/rpc/server/_worker.py": "`--init MODULE:FUNCTION`",
 }
 

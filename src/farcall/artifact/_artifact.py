@@ -6,8 +6,9 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farcall._files import write_beside
 from farcall.errors import ArtifactError, UsageError
@@ -24,6 +25,7 @@ class Artifact:
         self._path = path
         self._manifest = manifest
         self._header = header
+        self.sessions: Mapping[str, Any] = {}  # those that the plan named; the file holds their names only
 
     @classmethod
     def temporary(cls, name: str, manifest: Manifest, header: str | None = None) -> Artifact:
@@ -62,11 +64,19 @@ class Artifact:
         if self._header is not None:
             _check_static(Path(path))
             write_beside(Path(path).with_suffix(".h"), self._header.encode())
-        write_beside(path, self._path.read_bytes(), mode=0o755 if self._header is None else 0o644)
+        write_beside(path, self.read(), mode=0o755 if self._header is None else 0o644)
         return Path(path)
 
-    def load(self) -> Module:
+    def read(self) -> bytes:
+        """The bytes of the file."""
+        return self._path.read_bytes()
+
+    def load(self, devices: Mapping[str, Any] | None = None) -> Module:
         """Load the artifact into this process.
+
+        Args:
+            devices: as :func:`farcall.load_module` takes them. The sessions that were given to backends as
+                ``on`` are known.
 
         Raises:
             ArtifactError: the artifact was built for another machine, or is a static library.
@@ -76,7 +86,7 @@ class Artifact:
                 f"{self._path.name}: a static library, which is linked into a program and not loaded; "
                 'build with link="shared" to load it'
             )
-        return load_module(self._path)
+        return load_module(self._path, devices={**self.sessions, **(devices or {})})
 
     def __repr__(self) -> str:
         functions = ", ".join(f"{name}{f.signature}" for name, f in self._manifest.functions.items())

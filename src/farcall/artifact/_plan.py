@@ -144,6 +144,7 @@ class Plan:
         *,
         link: Literal["shared", "static"] = "shared",
         name: str | None = None,
+        devices: Mapping[str, str | Target] | None = None,
         progress: Report | None = None,
     ) -> Artifact:
         """Compile every region and link one library.
@@ -155,6 +156,9 @@ class Plan:
                 for a program of your own, whose system library gets the functions (docs/small_server.md).
             name: of a static library, with which its C names begin; default: the model's name. Two libraries
                 in one program need different names.
+            devices: the targets of places that backends name by their option ``on``:
+                ``{"dsp0": "hexagon-linux-musl:hexagonv67+hvx"}``. Their regions are built for these targets,
+                and travel inside the artifact.
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -162,13 +166,17 @@ class Plan:
             ToolchainError: there is no compiler for the target, or the compiler rejected the code.
             BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
-            UsageError: ``link`` is neither, ``name`` is no part of a C name, or a temporary file cannot be
-                written.
+            UsageError: ``link`` is neither, ``name`` is no part of a C name, no backend names a device, or a
+                temporary file cannot be written.
         """
         from farcall.artifact._build import build
+        from farcall.artifact._places import for_devices, sessions
         from farcall.toolchain import Target
 
-        return build(self, Target.parse(target), link, progress, name)
+        plan = Plan(self._partition, for_devices(self._backends, devices or {}), self._model)
+        artifact = build(plan, Target.parse(target), link, progress, name)
+        artifact.sessions = sessions(self._backends)
+        return artifact
 
     def why(self, node: str) -> Why:
         """Who was asked about a node, what each said, and who got it: by patterns, order, pins or sizes.

@@ -28,6 +28,7 @@ _BUILTIN = {  # found without package metadata, for example in a checkout
     "blas": "farcall.backends.blas:BlasBackend",
     "json": "farcall.backends.json:JsonBackend",
     "onednn": "farcall.backends.onednn:OneDnnBackend",
+    "remote": "farcall.artifact._remote:RemoteBackend",
 }
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+
 from farcall._plugins import installed
 from farcall.errors import ArtifactError
+
+_OWN = {"farcall.remote": "farcall.rpc.client._far_regions"}  # found without package metadata
 
 
 def offered(kind: str) -> list[str]:
@@ -19,7 +23,9 @@ def offered(kind: str) -> list[str]:
         ArtifactError: the package cannot be imported.
     """
     points = installed("module")
-    if point := points.get(kind):
+    if kind in _OWN:
+        importlib.import_module(_OWN[kind])
+    elif point := points.get(kind):
         try:
             point.load()
         except Exception as error:  # whatever the code of another package raises

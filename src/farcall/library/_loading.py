@@ -6,27 +6,29 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from farcall._core import get_global_func, load_library, load_module_from_bytes, load_plain
 from farcall.errors import ArtifactError, MissingFileError, UsageError
+from farcall.library import _far as far
 from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
 from farcall.library._blob import Blob, is_frame
 from farcall.library._elf import Elf, Header, parse_header, parse_library
 from farcall.library._libraries import load_libraries
 from farcall.library._manifest import Manifest, may_have_manifest, read_manifest, read_member_manifest
+from farcall.library._places import using
 from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missing_features
 
 if TYPE_CHECKING:
     from farcall._core import Module
 
 
-def load_module(path: str | os.PathLike[str]) -> Module:
+def load_module(path: str | os.PathLike[str], devices: Mapping[str, Any] | None = None) -> Module:
     """Load an artifact, a plain kernel library, or a module that was saved, into this process.
 
     An artifact must be complete, of a format that this farcall reads, and built for this machine. Its
@@ -36,6 +38,8 @@ def load_module(path: str | os.PathLike[str]) -> Module:
 
     Args:
         path: the path of the file.
+        devices: where the devices are that regions of the backend ``remote`` are computed on: their names,
+            or URLs, and for each a Session or a URL. A name that is a URL need not be given.
 
     Returns:
         The module; ``module["main"]`` is the model of an artifact.
@@ -44,7 +48,13 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         MissingFileError: there is no such file.
         UsageError: the file cannot be read.
         ArtifactError: the file cannot run here; the message gives the reason.
+        ConnectError: a device cannot be reached.
     """
+    with using(devices):
+        return _load_module(path)
+
+
+def _load_module(path: str | os.PathLike[str]) -> Module:
     with _linking(path):
         if (module := load_plain(path)) is not None:
             return module
@@ -194,7 +204,13 @@ def _load(path: Path, file: BinaryIO, manifest: Manifest | None) -> Module:
 
     A plain library is loaded by its own name, since it may look for others beside itself ($ORIGIN).
     """
-    private = nullcontext(path.absolute()) if manifest is None else _own_name(path, file)
+    private: AbstractContextManager[Path]
+    if manifest is None:
+        private = nullcontext(path.absolute())
+    elif any(module.kind == far.KIND for module in manifest.modules):
+        private = _own_copy(path, file)
+    else:
+        private = _own_name(path, file)
     with private as name, _linking(path, manifest):
         return load_library(str(name), str(path))
 
@@ -219,6 +235,21 @@ def _linking(path: str | os.PathLike[str], manifest: Manifest | None = None) -> 
             yield
         except OSError as error:
             raise ArtifactError(f"the dynamic linker refuses it: {error}") from error
+
+
+@contextmanager
+def _own_copy(path: Path, file: BinaryIO) -> Iterator[Path]:
+    """A copy of the open file.
+
+    The dynamic linker loads a file once. But a library whose regions are computed elsewhere keeps their
+    sessions, and each load of it may name others.
+    """
+    with tempfile.TemporaryDirectory(prefix="farcall-load-") as folder:
+        copy = Path(folder, path.name)
+        file.seek(0)
+        with copy.open("wb") as target:
+            shutil.copyfileobj(file, target)
+        yield copy
 
 
 @contextmanager

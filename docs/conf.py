@@ -29,7 +29,7 @@ OTHERS = (
 )
 UNIONS = (
     "C Callable DTypeLike DeviceLike Diagram Form Future Hop MakeSession Mode ModelLike Opener Remote "
-    "RemoteRef Report Rights TorchOps"
+    "RemoteRef Report Rights TorchOps Answer Mapping Measured Meter Operator Path PathLike Propose"
 )
 nitpick_ignore_regex = [
     ("py:.*", rf"({OTHERS.replace(' ', '|')})\..*"),

@@ -20,7 +20,7 @@ from farcall.cli import _complete
 from farcall.errors import UsageError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_MODELS = ("build", "run")
+_MODELS = ("build", "explain", "run")
 _SESSIONS = ("run", "call", "ping", "ls", "cp", "sessions")
 _ON = ("run", "ping", "ls", "sessions")  # the others need a place for each use
 _SHOWING = (

@@ -1,0 +1,121 @@
+"""A backend for Neg, in right and in wrong ways."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+import farcall as fc
+from farcall.backends.base import Backend, Code, RegionCode, RegionModule
+from farcall.graph import Region
+from farcall.toolchain import Target
+
+TEXT = """#include <sched.h>
+#include <stdlib.h>
+#include <farcall/c_api.h>
+{before}
+FARCALL_KERNEL({name}) {{
+  const DLTensor *x = args[0].v_ptr, *y = args[1].v_ptr;
+  const float* from = x->data;
+  float* to = y->data;
+  int64_t n = 1;
+  for (int i = 0; i < x->ndim; ++i) n *= x->shape[i];
+  {body}
+  return 0;
+}}
+"""
+LOOP = "for (int64_t i = 0; i < n; ++i) to[i] = -from[i];"
+PACKED = """FARCALL_KERNEL({name}_init) {{
+  float* factor = malloc(sizeof *factor);
+  *factor = -1;
+  *result = (TVMFFIAny){{.type_index = kTVMFFIOpaquePtr, .v_ptr = factor}};
+  return 0;
+}}
+FARCALL_KERNEL({name}_destroy) {{
+  free(self);
+  return 0;
+}}"""
+
+
+class Negating(Backend):
+    """Takes Neg, each node in a region of its own."""
+
+    name = "neg"
+    before = ""
+    body = LOOP
+    state = False
+
+    def check(self, node: ir.Node) -> str | None:
+        return None if node.op_type == "Neg" else "only Neg"
+
+    def accept(self, region: Region) -> Any:
+        return None if len(region.nodes) == 1 else region.matches[:1]
+
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        before = self.before.format(name=region.name)
+        text = TEXT.format(name=region.name, before=before, body=self.body)
+        return RegionCode({f"{region.name}.c": text}, state=self.state)
+
+
+class Stateful(Negating):
+    before = PACKED
+    state = True
+    body = "for (int64_t i = 0; i < n; ++i) to[i] = from[i] * *(const float*)self;"
+
+
+class Module(Negating):
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        return RegionModule("negating", 1, b"-1", function="negate")
+
+
+def register() -> None:
+    """Register the kind of `Module`, here or in a server."""
+
+    def load(blob: fc.Blob) -> Any:
+        factor = np.float32(blob.data)
+
+        def negate(x: Any, y: Any) -> None:
+            np.multiply(np.from_dlpack(x), factor, out=np.from_dlpack(y))
+
+        return fc.ffi.new_module("negating", {"negate": negate})
+
+    fc.module_kind("negating", versions=(1,), override=True)(load)
+
+
+class FailsIfEmpty(Negating):
+    body = "if (n == 0) return -1;" + LOOP
+
+
+class NotThreadSafe(Negating):
+    before = "static float scratch[4096];"
+    body = """for (int64_t i = 0; i < n; ++i) scratch[i] = -from[i];
+  for (int i = 0; i < 2000; ++i) sched_yield();
+  for (int64_t i = 0; i < n; ++i) to[i] = scratch[i];"""
+
+
+class WantsAlignment(Negating):
+    body = "from = (const float*)((uintptr_t)from & ~(uintptr_t)15);" + LOOP
+
+
+class KnowsTheSize(Negating):
+    """The size that it was compiled for first stays in its code."""
+
+    body = "static int64_t first; if (!first) first = n; if (n > first) n = first;" + LOOP
+
+
+class AlwaysAnother(Negating):
+    def __init__(self) -> None:
+        self._count = itertools.count()
+
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        made = f'{{{{ return "{next(self._count)}"; }}}}'
+        self.before = "const char* made_{name}(void);\nconst char* made_{name}(void) " + made
+        return super().compile(region, target, options)
+
+
+class Wrong(Negating):
+    body = LOOP + " if (n > 2) to[2] = 0;"

@@ -1,0 +1,133 @@
+"""The kit for backends finds what is wrong with one, and finds nothing wrong with a right one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import farcall as fc
+from farcall.errors import UsageError
+from farcall.rpc import Server
+from farcall.testing import BACKEND_RULES, check_backend
+
+from ..tree import ROOT
+from . import negating
+
+NPU = ROOT / "examples/backends"
+
+
+def without_session() -> list[str]:
+    return [rule for rule in BACKEND_RULES if rule != "a session calls it"]
+
+
+@contextmanager
+def session_with_the_loader() -> Iterator[Any]:
+    with Server(init=f"{negating.__name__}:register") as server, fc.connect(server.url) as session:
+        yield session
+
+
+@pytest.mark.parametrize("backend", [negating.Negating(), negating.Stateful(), negating.Module()])
+def test_right_backends_of_each_kind_pass(backend: Any) -> None:
+    negating.register()
+    report = check_backend(backend, operators=["Neg"], connect=session_with_the_loader)
+    assert [row.name for row in report.operators] == ["Neg"]
+    assert [row.name for row in report.rules] == list(BACKEND_RULES)
+    assert all(row.passed and not row.failed for row in report.rules)
+
+
+@pytest.mark.parametrize(
+    ("backend", "rules", "message"),
+    [
+        (negating.FailsIfEmpty(), ["empty tensors"], "test_neg"),
+        (negating.NotThreadSafe(), ["several threads call at once"], "Not equal to tolerance"),
+        (negating.WantsAlignment(), ["inputs are strided or not aligned"], "Not equal to tolerance"),
+        (negating.KnowsTheSize(), ["one artifact serves several sizes"], "Not equal to tolerance"),
+        (negating.AlwaysAnother(), ["two builds are equal"], "two builds differ"),
+    ],
+)
+def test_a_wrong_backend_breaks_its_rule_alone(backend: Any, rules: list[str], message: str) -> None:
+    with pytest.raises(AssertionError, match=message) as caught:
+        check_backend(backend, operators=["Neg"], rules=without_session())
+    failed = [line.split(": ")[0] for line in str(caught.value).splitlines() if ": Neg, " in line]
+    assert failed == rules
+
+
+def test_a_wrong_result_is_counted_by_its_operator() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_backend(negating.Wrong(), operators=["Neg"], rules=["results are ONNX's"])
+    lines = str(caught.value).splitlines()
+    assert lines[:3] == [
+        "backend neg: 1 passed, 1 failed, 0 refused",
+        "operator  passed  failed  refused",
+        "Neg            1       1        0",
+    ]
+    assert "results are ONNX's: Neg, test_neg: " in str(caught.value)
+
+
+def test_patterns_are_checked_by_cases_of_their_innermost_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(NPU)
+    report = check_backend("npu:NpuBackend")
+    ((name, row),) = {row.name: row for row in report.operators}.items()
+    assert name == "conv_relu"
+    assert row.passed >= 4
+
+
+@pytest.mark.parametrize(
+    ("backend", "operators"),
+    [
+        ("c", ["Concat", "Conv", "Softmax", "Split"]),
+        ("json", ["Add", "Conv"]),
+    ],
+)
+def test_our_backends_by_a_sample(backend: str, operators: list[str]) -> None:
+    report = check_backend(backend, operators=operators, sample=3)
+    assert {row.name for row in report.operators} == set(operators)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["c", "json", "blas"])
+def test_our_backends_whole(backend: str) -> None:
+    if backend == "blas":
+        pytest.importorskip("scipy_openblas32")
+    report = check_backend(backend)
+    print(report)
+    assert all(row.passed for row in report.operators)
+
+
+def test_models_of_the_author_and_the_forms_of_the_report() -> None:
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22]> g (float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }'
+    )
+    events: list[str] = []
+    report = check_backend(
+        negating.Negating(),
+        models={"mine": (model, [np.ones((2, 3), np.float32)])},
+        operators=[],
+        rules=BACKEND_RULES[:2],
+        progress=lambda event: events.append(event.phase),
+    )
+    found = json.loads(report.json())
+    assert found["backend"] == "neg"
+    assert found["passed"]
+    assert found["operators"] == [{"name": "mine", "passed": 1, "failed": 0, "refused": 0, "failure": ""}]
+    assert "| mine | 1 | 0 | 0 |" in report.markdown()
+    assert set(events) == {"choose", "check"}
+
+
+def test_a_refusal_is_counted_and_is_no_failure() -> None:
+    report = check_backend("c", operators=["Cast"], rules=["results are ONNX's"], sample=2)
+    (row,) = report.operators
+    assert row.passed == 2
+
+
+def test_what_cannot_be_checked() -> None:
+    with pytest.raises(AssertionError, match="the backend `neg` takes no case"):
+        check_backend(negating.Negating(), operators=["Conv"])
+    with pytest.raises(UsageError, match="no rule `save and loaf`; did you mean `save and load`"):
+        check_backend(negating.Negating(), rules=["save and loaf"])

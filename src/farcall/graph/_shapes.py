@@ -38,7 +38,6 @@ from farcall.graph.dims import (
     identifier,
     is_identifier,
     is_large,
-    late,
     parse,
     product,
     set_dims,
@@ -330,8 +329,10 @@ class _Inference:
             if value.const_value is None or value.shape is None:
                 set_dims(value, map(self._equal.resolve, dims))
         self._model.meta[CONSTRAINTS] = self._equal.constraints()
+        found: dict[ir.Value, tuple[str, ...]] = {}
         for (value, _), name in self._late.items():
-            value.meta[LATE] = (*late(value), name)
+            found[value] = (*found.get(value, ()), name)
+        self._model.graph.meta[LATE] = found
         return {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
 
 

@@ -294,7 +294,7 @@ def dims(value: ir.Value) -> tuple[Dim, ...]:
     return known
 
 
-LATE = "farcall.late"  # key in value.meta: the symbols of its dims that are known only when the model runs
+LATE = "farcall.late"  # key in graph.meta: value -> the symbols of its dims that are known only when it runs
 
 
 def late(value: ir.Value) -> tuple[str, ...]:
@@ -302,7 +302,9 @@ def late(value: ir.Value) -> tuple[str, ...]:
 
     Only a backend that allocates such values (:attr:`farcall.backends.base.Backend.allocates`) can make them.
     """
-    found: tuple[str, ...] = value.meta.get(LATE, ())
+    producer = value.producer()
+    graph = None if producer is None else producer.graph
+    found: tuple[str, ...] = graph.meta.get(LATE, {}).get(value, ()) if isinstance(graph, ir.Graph) else ()
     return found
 
 

@@ -44,10 +44,12 @@ def load(blob: Blob) -> Module:
     with _naming(head):
         session = _session(head)
         mains = [_load_there(session, part) for part in parts]
+    # The end of a server's session with its device is not the end of the client's session with the server.
+    lost = None if places().urls else RemoteError
     functions: dict[str, Callable[..., Any]] = {}
     for name, region in head.regions.items():
         where = f"backend `{head.backend}`, region `{name}` on {head.on}"
-        functions[name] = partial(_compute, where, mains[region.part], region.inputs)
+        functions[name] = partial(_compute, where, lost, mains[region.part], region.inputs)
     return _core.new_module(KIND, functions, lambda: bytes(blob))
 
 
@@ -97,7 +99,7 @@ def _naming(head: Head) -> Iterator[None]:
         ) from error
 
 
-def _compute(where: str, main: Function, inputs: int, *args: Tensor) -> None:
+def _compute(where: str, lost: type[RemoteError] | None, main: Function, inputs: int, *args: Tensor) -> None:
     outputs = args[inputs:]
     try:
         answer = main(*args[:inputs])
@@ -107,5 +109,6 @@ def _compute(where: str, main: Function, inputs: int, *args: Tensor) -> None:
         for far, output in zip(found, outputs, strict=True):
             _core.copy_from_remote(far, output)
     except RemoteError as error:
-        again = "; load the artifact again" if isinstance(error, _LOST) else ""
-        raise type(error)(f"{where}: {error}{again}") from error
+        if isinstance(error, _LOST):
+            raise (lost or type(error))(f"{where}: {error}; load the artifact again") from error
+        raise type(error)(f"{where}: {error}") from error

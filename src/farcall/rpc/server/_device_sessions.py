@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farcall import _core
@@ -42,6 +42,30 @@ class _Block(NamedTuple):
     tensor: Tensor
 
 
+class _ByName(Mapping[str, Session]):
+    """Devices, whose sessions are opened at their first use."""
+
+    def __init__(self, names: Sequence[str], session: Callable[[int], Session]) -> None:
+        self._names = names
+        self._session = session
+
+    def __getitem__(self, name: str) -> Session:
+        try:
+            index = self._names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return self._session(index)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class DeviceSessions:
     """The memory driver of ``hexagon:N`` (see :class:`farcall.ffi.DeviceMemory`), and the devices' functions.
 
@@ -66,6 +90,11 @@ class DeviceSessions:
         # The function of --init may have registered a driver of its own.
         if devices and not _core.device_attribute(_core.Device(_KIND, 0), 0):
             register_device_memory(_KIND, self)
+
+    @property
+    def by_name(self) -> Mapping[str, Session]:
+        """The session with each device by the owner's name; opened when it is asked for."""
+        return _ByName(self._names, self._session)
 
     def close(self) -> None:
         """End the sessions with the devices, and wait for the programs that were started for them."""

@@ -92,7 +92,7 @@ class Policy:
 
         owned = None if store is None else lambda: ContentStore(store / self._rights.owner)
         own: dict[str, Callable[..., Any]] = {
-            **standard_functions(workdir, limits, owned),
+            **standard_functions(workdir, limits, owned, self.device_sessions.by_name),
             "farcall.rpc.debug": self._debug,
             "farcall.rpc.traceback": self._traceback,
             "farcall.rpc.sessions": lambda: questions.sessions(self.supervisor_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from farcall import _core
 from farcall._suggest import did_you_mean
 from farcall.errors import ArtifactError
 from farcall.library import load_module
+from farcall.library._places import using
 from farcall.rpc.server._files import Workdir
 from farcall.rpc.server._linking import linked
 from farcall.rpc.server._store import ContentStore, SharedFiles
@@ -24,7 +25,10 @@ _PLAIN_CHARS = 16 << 20  # of a dict as JSON
 
 
 def standard_functions(
-    folder: Path, limits: Limits, store: Callable[[], ContentStore] | None = None
+    folder: Path,
+    limits: Limits,
+    store: Callable[[], ContentStore] | None = None,
+    devices: Mapping[str, Any] | None = None,
 ) -> dict[str, Callable[..., Any]]:
     """The functions by name, bound to one session's folder.
 
@@ -35,6 +39,7 @@ def standard_functions(
         folder: the session's folder.
         limits: of the session.
         store: returns the store of uploaded files, which it makes when first needed; None: there is no store.
+        devices: the sessions with the server's devices, which regions of an artifact may be on.
     """
     files = Workdir(folder)
 
@@ -45,7 +50,8 @@ def standard_functions(
     uploads = Uploads(files, store, limits.files_bytes)
 
     def load(name: str) -> _core.Module:
-        with linked(files.existing(name), uploads.reserve) as library:
+        place = using(devices or {}, urls=False)
+        with linked(files.existing(name), uploads.reserve) as library, place:
             return load_module(library)
 
     def download_linked(name: str) -> bytes:

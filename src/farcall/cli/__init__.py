@@ -25,6 +25,7 @@ _COMMANDS = {
     "run": "Run a model or an artifact on .npy files.",
     "inspect": "Show what an artifact, a library or a model is.",
     "idl": "Compile an interface of FastRPC into stubs and skels.",
+    "new": "Write a package to begin with.",
     "stubgen": "Write typed stubs of a library's functions.",
     "serve": "Offer this machine to sessions.",
     "ping": "See who answers at a URL, and how fast.",

@@ -24,7 +24,7 @@ bool fc_graph_move_fits(const FcGraphStep* step) {
     if (step->numbers[i] == 0) return true;
   }
   return stays_within(step->numbers, rank, step->numbers + rank, step->in[0]->count) &&
-         stays_within(step->numbers, rank, step->numbers + 2 * rank + 1, step->out->count);
+         stays_within(step->numbers, rank, step->numbers + 2 * (ptrdiff_t)rank + 1, step->out->count);
 }
 
 #define COPY(type)                                                                                     \

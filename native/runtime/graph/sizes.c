@@ -82,10 +82,10 @@ static int resolve_value(const FcGraphFunction* function, int32_t i, const int64
 }
 
 static int check_equal(const FcGraphFunction* function, const int64_t* pairs) {
-  for (int32_t i = 0; i < function->num_equal; ++i) {
-    if (pairs[2 * i] == pairs[2 * i + 1]) continue;
+  for (int32_t i = 0; i < function->num_equal; ++i, pairs += 2) {
+    if (pairs[0] == pairs[1]) continue;
     fc_error_format("ValueError", "`%s`: expected two sizes to be equal, got %lld and %lld", function->name,
-                    (long long)pairs[2 * i], (long long)pairs[2 * i + 1]);
+                    (long long)pairs[0], (long long)pairs[1]);
     return -1;
   }
   return 0;

@@ -26,6 +26,7 @@ from farcall.toolchain._cache import cached
 from farcall.toolchain._room import room_to
 
 # Sections that nothing refers to are left out. -fno-sanitize: zig adds traps that need a library.
+# Nothing unwinds the stack of a C program: tables for it would be a seventh of the file, in zig's libc, too.
 _FLAGS = (
     "-std=gnu11",
     "-D_GNU_SOURCE",
@@ -36,6 +37,7 @@ _FLAGS = (
     "-ffunction-sections",
     "-fdata-sections",
     "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
     "-w",
 )
 # The functions of the allocator that native/server/budget.c stands in for.
@@ -44,6 +46,7 @@ BUDGET = tuple(f"-Wl,--wrap={name}" for name in _ALLOCATOR)
 _LINK = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none", *BUDGET)
 # Without this, up to 64 KiB of the file are a hole between code and data, for pages that no such machine has.
 _PAGES = {"arm": ("-Wl,-z,max-page-size=4096",)}
+_SHORTER = {static_target("armv7"): Target("thumb-linux-musleabihf")}  # Thumb-2: every ARMv7-A has it
 _INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
 
 
@@ -134,7 +137,7 @@ def _build(
 
 def prebuilt_name(name: str, target: Target, own: Sequence[Path]) -> str:
     """The file of a program in the package ``farcall-devices``: it tells of which sources it was built."""
-    key = content_key([name, str(target), *_FLAGS, *_LINK, *_contents([*own])])
+    key = content_key([name, str(_SHORTER.get(target, target)), *_FLAGS, *_LINK, *_contents([*own])])
     return f"{name}-{target.arch}-{key[:32]}"
 
 
@@ -158,7 +161,7 @@ def _unpacked(file: Path) -> Path:
 
 
 def _built(name: str, compiler: Compiler, target: Target, files: list[Path], progress: Report | None) -> Path:
-    flags = [*compiler.target_flags(target), *_FLAGS, *_PAGES.get(target.arch, ())]
+    flags = [*compiler.target_flags(_SHORTER.get(target, target)), *_FLAGS, *_PAGES.get(target.arch, ())]
     was_there = True
 
     def make(place: Path) -> None:

@@ -14,7 +14,7 @@ from onnx import parser
 
 import farcall as fc
 from farcall.errors import ArtifactError, ConnectError, ConnectionLostError, UsageError
-from farcall.library._far import KIND, pack, unpack
+from farcall.library._far import KIND, Source, pack, unpack
 from farcall.rpc import Server, connect
 
 from ..waiting import SECONDS
@@ -96,6 +96,18 @@ def test_threads_share_the_session(artifact: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         for x, got in zip(inputs, pool.map(main, inputs, inputs), strict=True):
             np.testing.assert_array_equal(got, same(x, x))
+
+
+def test_a_value_that_the_far_side_has_is_not_sent_again(far: Server) -> None:
+    """In SKIP, `s` goes from the first region to the second; a caller may give the second another one."""
+    with connect(far.url, timeout=SECONDS) as session:
+        module = planned(SKIP, session).build().load()
+        before = session.stats
+        np.testing.assert_array_equal(module["main"](P, Q), here(SKIP)(P, Q))
+        inputs = session.stats.copied_in - before.copied_in
+        assert inputs == 3 * P.nbytes  # p, q and the result of Exp
+        np.testing.assert_allclose(module["remote_1"](P, Q), np.tanh(P) + Q, rtol=1e-5)
+        assert session.stats.copied_in - before.copied_in == inputs + 2 * P.nbytes
 
 
 def test_a_region_is_a_function_of_its_own(artifact: Path) -> None:
@@ -216,13 +228,31 @@ def test_a_region_that_is_no_model_of_its_own_goes_on(far: Server) -> None:
     assert "it is no model of its own" in str(plan.why("Expand_1"))
 
 
-GOOD = pack("dsp0", "remote", "x", {"a": (1, b"one"), "b": (2, b"two"), "c": (1, b"one")})
+GOOD = pack(
+    "dsp0",
+    "remote",
+    "x",
+    {
+        "a": Source(["x"], ["y"], b"one"),
+        "b": Source(["y", "x"], ["z"], b"two"),
+        "c": Source(["z"], ["w"], b"one"),
+    },
+)
 
 
 def test_equal_artifacts_are_stored_once() -> None:
     head, parts = unpack(GOOD)
     assert parts == [b"one", b"two"]
     assert [head.regions[name].part for name in "abc"] == [0, 1, 0]
+
+
+def test_values_between_regions_have_names() -> None:
+    head, _ = unpack(GOOD)
+    assert [(one.takes, one.gives) for one in head.regions.values()] == [
+        (("",), ("y",)),
+        (("y", ""), ("z",)),
+        (("z",), ("",)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +262,7 @@ def test_equal_artifacts_are_stored_once() -> None:
         GOOD[:-1],
         GOOD + b"x",
         GOOD.replace(b'"part":1', b'"part":2'),
-        GOOD.replace(b'"inputs":2', b'"inputs":-2'),
+        GOOD.replace(b'"takes":["y",""]', b'"takes":["y",7]'),
         GOOD.replace(b"[3,3]", b"[9,-3]"),
         b"\xff\n",
         b"[]\n",

@@ -18,7 +18,7 @@ from farcall.backends.base import Backend, Code, RegionModule
 from farcall.errors import FarcallError
 from farcall.graph import Pattern, Region
 from farcall.graph._region_model import region_model
-from farcall.library._far import KIND, VERSION, pack, unpack
+from farcall.library._far import KIND, VERSION, Source, pack, unpack
 from farcall.toolchain import Target
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RemoteBackend(Backend):
         far = Target.parse(options["target"]) if options["target"] else target
         plan = self._plan(region)
         artifact = plan.build(far).read()
-        data = pack(on, self.name, str(far), {region.name: (len(region.inputs), artifact)})
+        data = pack(on, self.name, str(far), {region.name: _source(region, artifact)})
         return RegionModule(KIND, VERSION, data, source=f"{on}, {far}\n{plan}\n")
 
     def finish(
@@ -74,10 +74,10 @@ class RemoteBackend(Backend):
     ) -> Sequence[Code]:
         """Put all regions into one module, which opens one session."""
         modules = [code for code in codes if isinstance(code, RegionModule)]
-        found: dict[str, tuple[int, bytes]] = {}
-        for module in modules:
-            head, parts = unpack(module.data)
-            found.update({name: (one.inputs, parts[one.part]) for name, one in head.regions.items()})
+        found: dict[str, Source] = {}
+        for region, module in zip(regions, modules, strict=True):
+            head, (artifact,) = unpack(module.data)
+            found[region.name] = _source(region, artifact)
         data = pack(head.on, head.backend, head.target, found)
         return [replace(module, data=data) for module in modules]
 
@@ -90,3 +90,8 @@ class RemoteBackend(Backend):
 
     def _plan(self, region: Region) -> Plan:
         return partition(region_model(region), self._inner())
+
+
+def _source(region: Region, artifact: bytes) -> Source:
+    inputs, outputs = ([value.name or "" for value in values] for values in (region.inputs, region.outputs))
+    return Source(inputs, outputs, artifact)

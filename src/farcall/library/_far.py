@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +18,13 @@ KIND, VERSION = "farcall.remote", 1
 
 
 class FarRegion(msgspec.Struct, frozen=True):
-    """A region: ``main`` of an artifact takes its inputs, and returns its outputs."""
+    """A region: ``main`` of an artifact takes its inputs, and returns its outputs.
 
-    inputs: int  # how many of the region's arguments; the others are outputs
+    A value that one region gives and another one takes has a name here; other values have the name "".
+    """
+
+    takes: tuple[str, ...]  # for each input
+    gives: tuple[str, ...]  # for each output
     part: int  # the index of the artifact
 
 
@@ -33,13 +38,27 @@ class Head(msgspec.Struct, frozen=True):
     sizes: tuple[int, ...]  # of the artifacts, in bytes
 
 
-def pack(on: str, backend: str, target: str, regions: Mapping[str, tuple[int, bytes]]) -> bytes:
-    """The data for some regions: for each, the number of its inputs, and its artifact.
+class Source(NamedTuple):
+    """A region as the backend has it: the names of its values, and its artifact."""
 
-    Equal artifacts are stored once.
-    """
-    parts = list(dict.fromkeys(artifact for _, artifact in regions.values()))
-    found = {name: FarRegion(inputs, parts.index(artifact)) for name, (inputs, artifact) in regions.items()}
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    artifact: bytes
+
+
+def pack(on: str, backend: str, target: str, regions: Mapping[str, Source]) -> bytes:
+    """The data for the regions of a place. Equal artifacts are stored once."""
+    parts = list(dict.fromkeys(source.artifact for source in regions.values()))
+    taken = {value for source in regions.values() for value in source.inputs}
+    given = {value for source in regions.values() for value in source.outputs}
+
+    def named(values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(value if value in taken & given else "" for value in values)
+
+    found = {
+        name: FarRegion(named(source.inputs), named(source.outputs), parts.index(source.artifact))
+        for name, source in regions.items()
+    }
     head = Head(on, backend, target, found, tuple(map(len, parts)))
     return b"".join([msgspec.json.encode(head), b"\n", *parts])
 
@@ -58,7 +77,7 @@ def unpack(data: bytes) -> tuple[Head, Sequence[bytes]]:
     if not end or any(size < 0 for size in head.sizes) or sum(head.sizes) != len(rest):
         raise _damaged(f"its artifacts have {len(rest)} bytes, its head says {sum(head.sizes)}")
     for name, region in head.regions.items():
-        if not 0 <= region.part < len(head.sizes) or region.inputs < 0:
+        if not 0 <= region.part < len(head.sizes):
             raise _damaged(f"region {name[:80]!r} has no artifact")
     bounds = pairwise(accumulate(head.sizes, initial=0))
     return head, [rest[begin:stop] for begin, stop in bounds]

@@ -6,10 +6,12 @@ module sends the region's inputs, calls the far ``main``, and copies what it ret
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from farcall.errors import (
     WorkerCrashedError,
 )
 from farcall.library import module_kind
-from farcall.library._far import KIND, VERSION, Head, unpack
+from farcall.library._far import KIND, VERSION, FarRegion, Head, unpack
 from farcall.library._places import places
 from farcall.rpc.client._connecting import connect
 from farcall.rpc.client._session import Session
@@ -46,11 +48,69 @@ def load(blob: Blob) -> Module:
         mains = [_load_there(session, part) for part in parts]
     # The end of a server's session with its device is not the end of the client's session with the server.
     lost = None if places().urls else RemoteError
-    functions: dict[str, Callable[..., Any]] = {}
-    for name, region in head.regions.items():
-        where = f"backend `{head.backend}`, region `{name}` on {head.on}"
-        functions[name] = partial(_compute, where, lost, mains[region.part], region.inputs)
+    kept = _Kept()
+    functions: dict[str, Callable[..., Any]] = {
+        name: _Region(
+            f"backend `{head.backend}`, region `{name}` on {head.on}", lost, mains[one.part], one, kept
+        )
+        for name, one in head.regions.items()
+    }
     return _core.new_module(KIND, functions, lambda: bytes(blob))
+
+
+class _Kept(threading.local):
+    """Values that a region gave, in this thread, and another one may take: they need not be sent again.
+
+    By name: the bytes that were copied here, and the tensor on the far side. A caller may call a region with
+    other values than the last, so the bytes are compared.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[bytes, Tensor]] = {}
+
+
+@dataclass(frozen=True)
+class _Region:
+    """The function of a region: its arguments are inputs, then outputs, in the memory of this process."""
+
+    where: str
+    lost: type[RemoteError] | None  # the error for a session that ended; None: its own
+    main: Function
+    region: FarRegion
+    kept: _Kept
+
+    def __call__(self, *args: Tensor) -> None:
+        count = len(self.region.takes)
+        try:
+            self._compute(args[:count], args[count:])
+        except RemoteError as error:
+            if isinstance(error, _LOST):
+                raise (self.lost or type(error))(f"{self.where}: {error}; load the artifact again") from error
+            raise type(error)(f"{self.where}: {error}") from error
+
+    def _compute(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        there = [self._there(name, one) for name, one in zip(self.region.takes, inputs, strict=True)]
+        answer = self.main(*there)
+        found = answer if isinstance(answer, tuple | list) else (answer,)
+        if len(found) != len(outputs):
+            raise ProtocolError(f"it returned {len(found)} tensors, expected {len(outputs)}")
+        for name, far, output in zip(self.region.gives, found, outputs, strict=True):
+            _core.copy_from_remote(far, output)
+            if name:
+                self.kept.values[name] = (_bytes(output), far)
+
+    def _there(self, name: str, value: Tensor) -> Tensor:
+        """The tensor on the far side, if it has the value; else the local one, which the call sends."""
+        content, far = self.kept.values.get(name, (b"", None))
+        if far is None or far.shape != value.shape or content != _bytes(value):
+            return value
+        return far
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """A copy of the content of a row-major tensor, of any dtype."""
+    bits = tensor.numel() * tensor.dtype.bits * tensor.dtype.lanes
+    return ctypes.string_at(tensor.data_ptr(), (bits + 7) // 8) if bits else b""
 
 
 def _session(head: Head) -> Session:
@@ -97,18 +157,3 @@ def _naming(head: Head) -> Iterator[None]:
             f"backend `{head.backend}`, regions {regions} on {head.on}: {error}"
             f"{cure if isinstance(error, ConnectError) else ''}"
         ) from error
-
-
-def _compute(where: str, lost: type[RemoteError] | None, main: Function, inputs: int, *args: Tensor) -> None:
-    outputs = args[inputs:]
-    try:
-        answer = main(*args[:inputs])
-        found = answer if isinstance(answer, tuple | list) else (answer,)
-        if len(found) != len(outputs):
-            raise ProtocolError(f"it returned {len(found)} tensors, expected {len(outputs)}")
-        for far, output in zip(found, outputs, strict=True):
-            _core.copy_from_remote(far, output)
-    except RemoteError as error:
-        if isinstance(error, _LOST):
-            raise (lost or type(error))(f"{where}: {error}; load the artifact again") from error
-        raise type(error)(f"{where}: {error}") from error

@@ -1,4 +1,6 @@
-"""The pytest plugin ``farcall``: a server, a session and a device for tests; see docs/testing.md.
+"""The pytest plugin ``farcall``: a server, a session and a device for tests, and checks of backends.
+
+See docs/testing.md.
 
 pytest imports this module in every project whose environment has farcall. So the module imports nothing of
 farcall until a test uses it.
@@ -21,7 +23,20 @@ _NEEDS = ("device", "function", "target")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("farcall").addoption(
+    group = parser.getgroup("farcall")
+    group.addoption(
+        "--farcall-backend",
+        metavar="BACKEND",
+        help="also check this backend, a name or pkg.mod:Class: a test for each operator that it takes and "
+        "for each rule of its contract",
+    )
+    group.addoption(
+        "--farcall-backend-sample",
+        metavar="N",
+        type=int,
+        help="with --farcall-backend: at most N of ONNX's node tests for each operator",
+    )
+    group.addoption(
         "--farcall-on",
         metavar="URL",
         help="open the sessions of tests at this server (tcp://board:9090), not at one of this process; "
@@ -40,6 +55,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"farcall: sessions at {url}"] if (url := _url(config)) else []
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by -k and -m
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    if backend := config.getoption("--farcall-backend", None):
+        from farcall.testing._pytest_backend import BackendChecks
+
+        sample = config.getoption("--farcall-backend-sample")
+        items.extend(BackendChecks.of(session, backend, sample).collect())
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks for marks to skip

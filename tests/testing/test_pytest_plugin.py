@@ -67,6 +67,7 @@ class TestThePage:
         rows = re.findall(r"^\| `(\w+)", PAGE, re.MULTILINE)
         assert set(rows) == {*fixtures, "farcall_remote", "farcall_needs"}
         assert "`--farcall-on`" in PAGE
+        assert all(option in PAGE for option in re.findall(r'"(--farcall-[a-z-]+)"', source))
 
 
 def test_a_target_without_a_compiler_is_the_reason(project: pytest.Pytester) -> None:
@@ -133,3 +134,23 @@ def test_the_plugin_imports_nothing_until_a_test_uses_it(project: pytest.Pyteste
 def test_pip_tells_pytest_of_the_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"farcall": _pytest_plugin.__name__}
+
+
+@pytest.mark.slow  # it asks about all of ONNX's node tests
+def test_the_checks_of_a_backend(project: pytest.Pytester) -> None:
+    (project.path / "acme.py").write_text((ROOT / "tests/testing/negating.py").read_text())
+    words = ["--farcall-backend=acme:WantsAlignment", "--farcall-backend-sample=2"]
+    lines = run(project, "-v", *words, "-k", "not session").stdout
+    lines.fnmatch_lines_random(
+        [
+            "acme:WantsAlignment::Neg PASSED*",
+            "acme:WantsAlignment::inputs are strided or not aligned FAILED*",
+            "backend neg: * failed, *",
+            "inputs are strided or not aligned: Neg, *",
+        ]
+    )
+
+
+def test_a_backend_that_cannot_be_checked_is_told(project: pytest.Pytester) -> None:
+    errors = run(project, "--farcall-backend=npv").stderr
+    errors.fnmatch_lines(["ERROR: --farcall-backend: no backend is called `npv`*"])

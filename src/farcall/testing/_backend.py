@@ -153,9 +153,7 @@ class BackendKit:
         else:  # it takes nothing but its patterns
             nodes = [case for case in node_cases() if case.kinds & _pattern_kinds(self.backend)]
             nodes = [case for case in nodes if self._wants(case)]
-        return own + sorted(
-            patterns + nodes, key=lambda case: (case.operator, zlib.crc32(case.name.encode()))
-        )
+        return own + sorted(patterns + nodes, key=_order)
 
     def _wants(self, case: Case) -> bool:
         return self._operators is None or case.operator in self._operators
@@ -235,6 +233,11 @@ class BackendKit:
 
         drive: Drive = getattr(_bundles, _RULES[rule][1])
         return partial(drive, connect=self._connect) if rule == "a session calls it" else drive
+
+
+def _order(case: Case) -> tuple[bool, str, int]:
+    """Cases of one node come first; those of an operator are mixed, so that a sample has different ones."""
+    return not case.operator, case.operator, zlib.crc32(case.name.encode())
 
 
 def _pattern_kinds(backend: Backend) -> set[str]:

@@ -17,9 +17,11 @@ import farcall as fc
 from bench.bench_mailbox import CALLS, ROUNDS, Pair
 from bench.harness import Row, blocks, median_call, rows_of
 from bench.rpc_ends import LAST, Limits, on_core
+from bench.slow_link import slow_link
 from farcall.toolchain import MACHINES
 
 DEPENDENT = 5
+DELAY, SLOW_CALLS = 0.001, 20  # seconds each way
 PHONE, DSP = "aarch64", "hexagon"
 WAY = f"host -> {PHONE} (qemu) -> {DSP} (qemu)"
 
@@ -54,13 +56,34 @@ def _rows(near: Pair, far: Pair) -> list[Row]:
             },
             ROUNDS,
         )
-    way = "host -> aarch64 (qemu) -> hexagon (qemu)"
     call = {"farcall": times["call"], "both pairs": times["pairs"]}
     chain = {"farcall": times["chain"], "one round trip": times["call"], "one by one": times["turns"]}
     return [
-        *rows_of(f"null call, {way}", call, ratios={"both pairs": 1.5}),
-        *rows_of(f"{DEPENDENT} dependent calls, {way}", chain, ratios={"one round trip": 1.2}),
+        *rows_of(f"null call, {WAY}", call, ratios={"both pairs": 1.5}),
+        *rows_of(f"{DEPENDENT} dependent calls, {WAY}", chain, ratios={"one round trip": 1.2}),
+        *_slow_rows(near, far),
     ]
+
+
+def _slow_rows(near: Pair, far: Pair) -> list[Row]:
+    """The same calls where the phone is behind a network: the link's time counts, not the emulators'."""
+    with ExitStack() as stack:
+        device = stack.enter_context(far.serving())
+        phone = stack.enter_context(near.serving("--device", f"dsp0={device}", listen="tcp://127.0.0.1:0"))
+        link = stack.enter_context(slow_link(int(phone.rpartition(":")[2]), DELAY))
+        session = stack.enter_context(fc.connect(link, via=["device:dsp0"]))
+        nop = session.get_function("bench.nop")
+        times = blocks(
+            {
+                "call": lambda: median_call(nop, SLOW_CALLS),
+                "chain": lambda: median_call(lambda: _chain(session, nop), SLOW_CALLS),
+                "turns": lambda: median_call(lambda: [nop(1) for _ in range(DEPENDENT)], SLOW_CALLS),
+            },
+            ROUNDS,
+        )
+    chain = {"farcall": times["chain"], "one round trip": times["call"], "one by one": times["turns"]}
+    what = f"{DEPENDENT} dependent calls over a link of {DELAY * 1e3:g} ms, {WAY}"
+    return rows_of(what, chain, ratios={"one round trip": 1.2})
 
 
 def _chain(session: fc.Session, function: fc.ffi.Function) -> None:

@@ -85,10 +85,10 @@ class Pair:
         return rows
 
     @contextmanager
-    def serving(self, *options: str) -> Iterator[str]:
-        """A small server; gives its URL."""
-        box = str(self._folder / "box")
-        words = [*self._emulator, str(self._folder / "server"), "--mailbox", box, *options]
+    def serving(self, *options: str, listen: str | None = None) -> Iterator[str]:
+        """A small server, behind a mailbox or at the URL ``listen``; gives its URL."""
+        place = ["--listen", listen] if listen else ["--mailbox", str(self._folder / "box")]
+        words = [*self._emulator, str(self._folder / "server"), *place, *options]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None

@@ -664,3 +664,16 @@ def test_a_device_that_is_not_here_is_named(null_device: tuple[NullDevice, list[
         module["main"](X)
     with pytest.raises(BackendError, match=r"region `far_0`: device: .*nowhere"):
         plan(chain("Neg"), OnDevice("far", "nowhere:0")).build()
+
+
+def test_the_code_of_a_region_may_have_more_functions() -> None:
+    class Counting(Stub):
+        def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+            code = super().compile(region, target, options)
+            more = f"FARCALL_KERNEL({region.name}_version) {{\n  result->type_index = kTVMFFIInt;\n"
+            more += "  result->v_int64 = 7;\n  return 0;\n}\n"
+            return RegionCode({name: text + more for name, text in code.sources.items()})
+
+    module = plan(chain("Neg"), Counting("npu", ["Neg"])).build().load()
+    assert module["npu_0_version"]() == 7
+    np.testing.assert_array_equal(module["main"](X), -X)

@@ -137,7 +137,8 @@ def _build(
 
 def prebuilt_name(name: str, target: Target, own: Sequence[Path]) -> str:
     """The file of a program in the package ``farcall-devices``: it tells of which sources it was built."""
-    key = content_key([name, str(_SHORTER.get(target, target)), *_FLAGS, *_LINK, *_contents([*own])])
+    flags = (*_FLAGS, *_PAGES.get(target.arch, ()), *_LINK)
+    key = content_key([name, str(_SHORTER.get(target, target)), *flags, *_contents([*own])])
     return f"{name}-{target.arch}-{key[:32]}"
 
 

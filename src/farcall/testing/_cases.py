@@ -16,6 +16,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from farcall.graph import load_model
+from farcall.graph.dims import dims
+
 if TYPE_CHECKING:
     from farcall.backends.base import Backend
     from farcall.graph import Pattern
@@ -152,12 +155,12 @@ def varied(case: Case) -> Case:
 
 def symbolic(case: Case) -> Case | None:
     """The first dim is a symbol; runs at the size of the case, at twice that, and at 1."""
-    return _batches(case, "symbolic", lambda n: (n, 2 * n, 1), _symbol)
+    return _if_open(_batches(case, "symbolic", lambda n: (n, 2 * n, 1), _symbol))
 
 
 def empty(case: Case) -> Case | None:
     """The first dim is a symbol, and 0 when the model runs."""
-    return _batches(case, "empty", lambda n: (0,), _symbol)
+    return _if_open(_batches(case, "empty", lambda n: (0,), _symbol))
 
 
 def empty_static(case: Case) -> Case | None:
@@ -173,6 +176,14 @@ def symbolic_with_weights(case: Case) -> Case | None:
 def empty_with_weights(case: Case) -> Case | None:
     """The same, where the other inputs are constants."""
     return None if (constant := with_weights(case)) is None else empty(constant)
+
+
+def _if_open(case: Case | None) -> Case | None:
+    """The case, unless its constants fix the size: those of Add(x[batch, 5], w[3, 5]) make the batch 3."""
+    if case is None or not case.model.graph.initializer:
+        return case
+    inputs = load_model(case.model).graph.inputs
+    return case if any(not isinstance(dim, int) for value in inputs for dim in dims(value)[:1]) else None
 
 
 def _symbol(dim: Any) -> None:

@@ -29,7 +29,8 @@ OTHERS = (
 )
 UNIONS = (
     "C Callable DTypeLike DeviceLike Diagram Form Future Hop MakeSession Mode ModelLike Opener Remote "
-    "RemoteRef Report Rights TorchOps Answer Mapping Measured Meter Operator Path PathLike Propose"
+    "RemoteRef Report Rights TorchOps Answer Mapping Measured Meter Operator Outcome Path PathLike "
+    "Propose Row dict tuple"
 )
 nitpick_ignore_regex = [
     ("py:.*", rf"({OTHERS.replace(' ', '|')})\..*"),

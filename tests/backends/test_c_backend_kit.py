@@ -120,7 +120,7 @@ def test_a_broken_plugin_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> N
 
     broken = EntryPoint("bad", "no_such_package:Bad", "farcall.backends")
     monkeypatch.setattr(room, "installed", lambda kind: {"bad": broken})
-    assert names() == ["bad", "c"]
+    assert {"bad", "c"} <= set(names())
     assert get("c").name == "c"
     with pytest.raises(BackendError, match="bad"):
         get("bad")

@@ -10,7 +10,7 @@ build-backend = "setuptools.build_meta"
 
 [project]
 name = "NAME-backend"
-version = "0.1.0"
+version = "0.0.1"
 description = "The farcall backend NAME."
 readme = "README.md"
 requires-python = ">=3.11"

@@ -20,7 +20,7 @@ def echo() -> Iterator[str]:
         blob = Blob.parse(data)
         return ffi.new_module("echo", {"data": lambda: blob.data})
 
-    ffi.register_loader("echo", load)
+    ffi.register_loader("echo", load, override=True)  # other tests of this process may have left theirs
     yield "echo"
     ffi.remove_global_func("ffi.Module.load_from_bytes.echo")
 

@@ -1,9 +1,9 @@
 """Places nodes by measurement: times cuts of a model where they will run, and takes the fastest.
 
 The first cut is that of the backends' order. Then regions, single matches and all nodes are kept from
-their backend, one after another, as long as the sum of the regions' times falls. A region's time includes
-all that its function does, so also moving its inputs and outputs to where it computes. Times are kept in a
-file, by what the region computes, its backend, the target and the device.
+their backend, one after another, as long as the time of the whole model falls. That time counts every
+transfer once: a tensor that stays on a device between two regions is not moved, though each region alone
+would move it. Times are kept in a file, by what is computed, the backends, the target and the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Measured", "measured"]
 __dir__ = __all__.copy
 
-Meter: TypeAlias = "Callable[[Plan], Mapping[str, float]]"  # the seconds of each region of a plan, by name
+Meter: TypeAlias = (
+    "Callable[[Plan], Mapping[str, float]]"  # seconds by name: each region of a plan, and `main`
+)
 _Moves: TypeAlias = "dict[ir.Node, list[Answer]]"
 
 
@@ -53,7 +55,8 @@ def measured(
         budget_s: seconds after which no further cut is built. The first one always is.
         inputs: arrays for the model's inputs; default: random ones, with 1 for every symbolic dim.
         target: for which to build, as ``plan.build`` takes it.
-        meter: measures a plan instead: gives the seconds of each region, by name.
+        meter: measures a plan instead: gives the seconds of each region by name, and those of the whole model
+            as ``main``; without ``main``, the sum of the regions counts.
         figures: the file that keeps the times; default: one in the user's cache.
         clock: seconds, by which the budget is counted.
     """
@@ -100,7 +103,7 @@ class Measured:
                 tried = self._tried(propose, moves)
                 if tried is not None and tried[1] < cost:
                     kept, (best, cost), improved = moves, tried, True
-        best.figures = {region.name: self._figures[self._key(best, region)] for region in best.regions}
+        best.figures = {"main": cost, **{name: self._figures[key] for name, key in self._keys(best).items()}}
         return best
 
     def _tried(self, propose: Propose, moves: _Moves) -> tuple[Plan, float] | None:
@@ -112,13 +115,15 @@ class Measured:
             return None
 
     def _cost(self, plan: Plan) -> float:
-        keys = {region.name: self._key(plan, region) for region in plan.regions}
-        if not set(keys.values()) <= set(self._figures):
+        keys = self._keys(plan)
+        whole = _digest("\n".join(keys.values()))
+        if not {whole, *keys.values()} <= set(self._figures):
             found = self._meter(plan)
             for name, key in keys.items():  # the first figure stays, so that costs can be compared
                 self._figures.setdefault(key, float(found[name]))
+            self._figures.setdefault(whole, float(found.get("main", sum(found.values()))))
             self._write()
-        return sum(self._figures[key] for key in keys.values())
+        return self._figures[whole]
 
     # ---- measuring
 
@@ -129,8 +134,8 @@ class Measured:
             path = Path(folder) / "model.so"
             plan.build(self._target).save(path)
             arguments = self._arguments(plan)
-            rows = profile(path, on=self._on, **arguments).rows
-        return {row.name: row.timing.min for row in rows}
+            found = profile(path, on=self._on, **arguments)
+        return {"main": found.main.min} | {row.name: row.timing.min for row in found.rows}
 
     def _arguments(self, plan: Plan) -> dict[str, Any]:
         chance = np.random.default_rng(0)
@@ -141,6 +146,9 @@ class Measured:
         return {**made, **(self._inputs or {})}
 
     # ---- figures
+
+    def _keys(self, plan: Plan) -> dict[str, str]:
+        return {region.name: self._key(plan, region) for region in plan.regions}
 
     def _key(self, plan: Plan, region: Region) -> str:
         """What a region computes, and by whom and where: equal keys take equal times."""
@@ -153,7 +161,7 @@ class Measured:
             f"{__version__} {kind.__module__}.{kind.__qualname__} {getattr(backend, 'version', '')} {options}"
         )
         text = "\n".join([self._context, who, *_content(region)])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return _digest(text)
 
     def _read(self) -> dict[str, float]:
         try:
@@ -171,6 +179,10 @@ class Measured:
 
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_beside(self._path, json.dumps(self._figures, sort_keys=True).encode())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _moves(plan: Plan) -> Iterator[_Moves]:

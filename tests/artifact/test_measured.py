@@ -15,6 +15,7 @@ from farcall.artifact import Plan
 from farcall.backends.c import CBackend
 from farcall.errors import UsageError
 from farcall.graph.dims import dims
+from farcall.rpc import Session
 
 from ..graph.graphs import KINDS, text_model
 
@@ -78,7 +79,27 @@ def test_it_is_never_worse_than_the_order(kind: str, tmp_path: Path) -> None:
     model = KINDS[kind](24)
     chosen = place(model, tmp_path, Meter())
     greedy = Meter()(fc.partition(model, [Far(), "c"]))
-    assert sum(chosen.figures.values()) <= sum(greedy.values())
+    assert chosen.figures["main"] <= sum(greedy.values())
+
+
+@pytest.mark.parametrize(("whole", "best"), [({"c": 5.0, "far": 6.0}, "c"), ({"c": 5.0, "far": 4.0}, "far")])
+def test_the_time_of_the_whole_model_decides(whole: Mapping[str, float], best: str, tmp_path: Path) -> None:
+    """Alone, each region moves its inputs and outputs; the whole model moves less, or more."""
+
+    def meter(plan: Plan) -> Mapping[str, float]:
+        (region,) = plan.regions
+        return {region.name: 5.0, "main": whole[region.backend]}
+
+    choose = fc.measured(meter=meter, figures=tmp_path / "f.json")
+    model = text_model("g (float[4] x) => (float[4] y) { y = Exp(x) }")
+    plan = fc.partition(model, [Far(), "c"], choose=choose)
+    assert plan.figures == {"main": whole[best], f"{best}_0": 5.0}
+
+
+def test_on_a_server_the_times_are_those_of_the_server(farcall_session: Session, tmp_path: Path) -> None:
+    choose = fc.measured(on=farcall_session, figures=tmp_path / "f.json")
+    plan = fc.partition(step(90_000), [Far(), "c"], choose=choose)
+    assert all(seconds > 0 for seconds in plan.figures.values())
 
 
 def test_figures_are_kept_and_the_same_figures_give_the_same_plan(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _summary(regions: Sequence[Region]) -> str:
 class Plan:
     """A partitioned model. Made by :func:`partition`.
 
-    ``figures`` are the seconds of each region, by name, if the plan was chosen by measurement.
+    ``figures`` are the seconds of ``main`` and of each region, if the plan was chosen by measurement.
     """
 
     def __init__(self, partition: Partition, backends: Mapping[str, Backend], model: ModelInfo) -> None:
@@ -294,7 +294,7 @@ class Plan:
         if not self.figures:
             return shown
         times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.figures.items())
-        return f"{shown}\nmeasured: {duration(sum(self.figures.values()))} in all ({times})"
+        return f"{shown}\nmeasured: {times}"
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])

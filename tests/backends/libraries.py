@@ -20,7 +20,7 @@ from farcall.errors import FarcallError
 from farcall.library._libraries import LibraryNotFoundError, open_library
 from farcall.library._manifest import LibraryInfo
 
-from .test_onnx_nodes import data_of, model_of
+from .onnx_nodes import data_of, model_of
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 

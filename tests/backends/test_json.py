@@ -108,6 +108,27 @@ def test_symbolic_dims_and_empty_tensors() -> None:
         run(np.ones((2, 3), np.float32), np.ones(2, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "lowest", "highest"),
+    [
+        ("int8", -128, 127),
+        ("int64", -(2**63), 2**63 - 1),
+        ("uint8", 0, 255),
+        ("uint32", 0, 2**32 - 1),
+        ("bool", 0, 1),
+    ],
+)
+def test_the_maximum_of_nothing_is_the_lowest_value_of_the_dtype(
+    dtype: str, lowest: int, highest: int
+) -> None:
+    run = interpreted(
+        f"{HEAD} g ({dtype}[n, 2] x) => ({dtype}[2] a, {dtype}[2] b) {{ axes = Constant<value_ints = [0]>()"
+        " a = ReduceMax<keepdims = 0>(x, axes) b = ReduceMin<keepdims = 0>(x, axes) }"
+    )
+    most, least = run(np.zeros((0, 2), dtype))
+    assert (most.tolist(), least.tolist()) == ([lowest] * 2, [highest] * 2)
+
+
 def test_arguments_of_any_layout() -> None:
     run = interpreted(f"{HEAD} g (float[2, 3] x) => (float[2, 3] y) {{ y = Neg(x) }}")
     x = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -26,11 +26,20 @@ bool fc_graph_reduce_fits(const FcGraphStep* step) {
   return x->dtype == step->out->dtype && kept == step->out->count;
 }
 
-static void begin(uint8_t code, Total* total) {
+static int64_t lowest(DLDataType dtype) { return dtype.code == kDLInt ? INT64_MIN >> (64 - dtype.bits) : 0; }
+
+static int64_t highest(DLDataType dtype) {
+  if (dtype.code == kDLBool) return 1;
+  return INT64_MAX >> (dtype.code == kDLInt ? 64 - dtype.bits : 63 - dtype.bits);
+}
+
+/* The result for no elements, as ONNX defines it: the lowest value of the dtype for a maximum. */
+static void begin(uint8_t code, const FcGraphValue* x, Total* total) {
+  const DLDataType dtype = fc_graph_dtypes[x->dtype].dlpack;
   *total = (Total){0, 0};
   if (code == PROD) *total = (Total){1, 1};
-  if (code == MAX) *total = (Total){-(double)INFINITY, INT64_MIN};
-  if (code == MIN) *total = (Total){(double)INFINITY, INT64_MAX};
+  if (code == MAX) *total = (Total){-(double)INFINITY, lowest(dtype)};
+  if (code == MIN) *total = (Total){(double)INFINITY, highest(dtype)};
 }
 
 static double fold_real(uint8_t code, double total, double x) {
@@ -101,7 +110,7 @@ static void total_of(const FcGraphStep* step, const Axes* reduced, ptrdiff_t at,
   const ptrdiff_t length = last < 0 ? 1 : reduced->dims[last], stride = last < 0 ? 1 : reduced->strides[last];
   ptrdiff_t index[FC_GRAPH_RANK] = {0};
   FcGraphChunk chunk;
-  begin(code, total);
+  begin(code, x, total);
   do {
     for (ptrdiff_t i = 0; i < length; i += FC_GRAPH_CHUNK) {
       ptrdiff_t n = length - i < FC_GRAPH_CHUNK ? length - i : FC_GRAPH_CHUNK;
@@ -128,7 +137,7 @@ int fc_graph_reduce(const FcGraphStep* step) {
   split(step, &kept, &reduced);
   for (int i = 0; i < reduced.rank; ++i) terms *= reduced.dims[i];
   for (ptrdiff_t i = 0; i < step->out->count; ++i) {
-    begin(fc_graph_ops[step->op].code, &total);
+    begin(fc_graph_ops[step->op].code, step->in[0], &total);
     if (terms) total_of(step, &reduced, at, &total);
     write_total(step, &total, terms, i);
     advance(&kept, kept.rank, index, &at);

@@ -132,6 +132,8 @@ def _every_second(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _backwards(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if not array.shape:  # of which numpy would make one dim
+        return array
     axes = tuple(range(array.ndim))
     return np.asfortranarray(np.flip(array))[tuple(slice(None, None, -1) for _ in axes)]
 

@@ -298,7 +298,7 @@ def _manifest(
         modules=module_infos(plan.regions, codes),
         libraries=tuple(libraries),
         constants=constants,
-        answers=AnswersInfo(*interned(plan.partition.answers)),
+        answers=AnswersInfo(*interned(plan.partition.answers, plan.partition.expansions.values())),
         model=plan.model,
         versions={
             "farcall": __version__,

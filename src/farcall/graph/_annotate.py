@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 import onnx_ir as ir
 
 from farcall._blame import blame
-from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
+from farcall.errors import BackendError, UsageError
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
@@ -291,10 +291,6 @@ def _late_shape(value: ir.Value) -> str:
     )
 
 
-_LISTED = 5  # nodes that an error lists
-_KINDS = 10  # operators that it names for the other nodes
-
-
 def describe_node(node: ir.Node, opsets: dict[str, int] | None = None) -> str:
     """A node in error messages: its name, its operator with domain and opset, its inputs and outputs."""
     domain = node.domain or "ai.onnx"
@@ -317,21 +313,3 @@ def describe_value(value: ir.Value) -> str:
 
 def _dim(dim: int | ir.SymbolicDim) -> str:
     return str(dim) if isinstance(dim, int) else dim.value or "?"
-
-
-def unsupported(
-    missing: Sequence[ir.Node], answers: Answers, backends: Sequence[Claims]
-) -> UnsupportedOperatorError:
-    """The error that no backend takes some nodes, with what each backend said."""
-    names = ", ".join(f"`{backend.name}`" for backend in backends)
-    count = "1 node" if len(missing) == 1 else f"{len(missing):,} nodes"
-    lines = [f"no backend takes {count} (asked: {names})"]
-    for node in missing[:_LISTED]:
-        lines.append(f"  {describe_node(node)}")
-        lines += [f"    {answer.backend}: {answer.text}" for answer in answers.get(node, [])]
-    if len(missing) > _LISTED:
-        kinds = sorted({node.op_type for node in missing[_LISTED:]})
-        more = ", ".join(kinds[:_KINDS]) + (", ..." if len(kinds) > _KINDS else "")
-        lines.append(f"  and {len(missing) - _LISTED:,} more: {more}")
-    lines.append("add a backend that takes them, or change the model")
-    return UnsupportedOperatorError("\n".join(lines))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from farcall.drawing._diagram import Area, Box, Diagram, Value, Wire
 from farcall.graph._annotate import describe_node, describe_value
+from farcall.graph._expand import origin
 from farcall.graph._region import Match, Region, reads
 from farcall.graph.dims import dtype_name
 
@@ -57,7 +58,9 @@ class _Maker:
         answers = self._partition.answers
         said = dict.fromkeys(answer for node in match.nodes for answer in answers.get(node, ()))
         reasons = (f"{one.backend} {one.said}: {one.text}" for one in said)
-        return "\n".join([*map(describe_node, match.nodes), *reasons])
+        origins = dict.fromkeys(filter(None, map(origin, match.nodes)))
+        whole = (f"from the definition of `{name}`" for name in origins)
+        return "\n".join([*map(describe_node, match.nodes), *whole, *reasons])
 
     def _add(self, box: Box, read: Iterable[ir.Value], made: Iterable[ir.Value]) -> None:
         index = len(self._boxes)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from farcall.graph._inline import discard
 from farcall.graph._view import Data
 from farcall.graph.dims import Dim, same, try_dims
 
@@ -71,7 +72,7 @@ def remove_unused(graph: ir.Graph) -> None:
     """Remove nodes and initializers that no output needs."""
     for node in reversed(graph):
         if not any(value.is_graph_output() or value.uses() for value in node.outputs):
-            graph.remove(node, safe=True)
+            discard(graph, node)
     unused = [v for v in graph.initializers.values() if not v.is_graph_output() and not v.uses()]
     for value in unused:
         if value.name is not None:

@@ -26,6 +26,7 @@ from farcall.graph._external import (
 )
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_inlined_size, without_long_shapes
+from farcall.graph._inline import lift_constant
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
 
 if TYPE_CHECKING:
@@ -271,34 +272,8 @@ def _normalize(model: ir.Model) -> None:
     if len(inputs) != len(graph.inputs):  # IR version 3 lists weights as inputs; those are constants
         graph.inputs[:] = inputs
     for node in graph:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            _lift_constant(graph, node)
+        lift_constant(graph, node)
     _name_nodes(graph)
-
-
-_CONSTANT_DTYPES = {"value_int": ir.DataType.INT64, "value_ints": ir.DataType.INT64}
-_CONSTANT_DTYPES |= {"value_float": ir.DataType.FLOAT, "value_floats": ir.DataType.FLOAT}
-
-
-def _lift_constant(graph: ir.Graph, node: ir.Node) -> None:
-    """Make a Constant node an initializer of the same name (onnx-ir's pass skips graph outputs)."""
-    (attribute,) = node.attributes.values()
-    if attribute.name == "value":
-        tensor = attribute.as_tensor()
-    elif attribute.name in _CONSTANT_DTYPES:
-        tensor = ir.tensor(attribute.value, dtype=_CONSTANT_DTYPES[attribute.name])
-    else:
-        return  # text and sparse tensors stay nodes, which backends refuse
-    (old,) = node.outputs
-    value = ir.Value(
-        name=old.name,
-        shape=ir.Shape(tensor.shape.numpy()),
-        type=ir.TensorType(tensor.dtype),
-        const_value=tensor,
-    )
-    old.replace_all_uses_with(value, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
-    graph.register_initializer(value)
 
 
 def _name_nodes(graph: ir.Graph) -> None:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 Found: TypeAlias = "tuple[ir.TypeProtocol | None, tuple[int | str | None, ...] | None]"
 
 
+def is_default_domain(domain: str) -> bool:
+    """Whether a domain is ONNX's own, which has two spellings."""
+    return domain in ("", "ai.onnx")
+
+
 def read_type(proto: onnx.TypeProto) -> Found:
     """The type and dims that a ``TypeProto`` holds."""
     if not proto.HasField("tensor_type"):
@@ -52,7 +57,7 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
         types = onnx.shape_inference.infer_node_outputs(
             schema,
             ir.to_proto(node),
-            {value.name: _type_proto(value, is_shaped=value is not hidden) for value in given},
+            {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
             {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
             opset_imports=[onnx.helper.make_opsetid("", opset)],
             ir_version=model.ir_version,
@@ -62,7 +67,8 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     return {name: read_type(proto) for name, proto in types.items()}
 
 
-def _type_proto(value: ir.Value, is_shaped: bool) -> onnx.TypeProto:
+def type_proto(value: ir.Value, is_shaped: bool = True) -> onnx.TypeProto:
+    """The type of a value, with its shape if that is known."""
     import onnx
 
     proto = onnx.TypeProto()

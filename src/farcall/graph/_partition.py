@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from farcall.abi import Signature, TensorSpec
 from farcall.errors import ModelError
 from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
+from farcall.graph._expand import Expansion
 from farcall.graph._model import ModelLike, is_loaded, load_model
 from farcall.graph._region import Region
 from farcall.graph._rules import Rules, matching
@@ -33,7 +34,8 @@ class Partition:
 
     ``regions`` are in an order in which they can run. ``constraints`` are pairs of dims, over the symbols of
     the inputs, that must be equal in every call of the model. ``answers`` gives, for nodes that a backend
-    did not get, why, in the order in which backends were asked; :meth:`why` reads them.
+    did not get, why, in the order in which backends were asked; :meth:`why` reads them. ``expansions`` are
+    the nodes that no backend took as a whole, by name: ONNX's definitions of their operators replaced them.
     """
 
     model: ir.Model
@@ -41,6 +43,7 @@ class Partition:
     colors: Mapping[str, str]  # backend -> colour, in order of priority
     constraints: tuple[tuple[Dim, Dim], ...]
     answers: Mapping[ir.Node, Sequence[Answer]]
+    expansions: Mapping[str, Expansion] = field(default_factory=dict)
 
     @cached_property
     def signature(self) -> Signature:
@@ -65,7 +68,7 @@ class Partition:
         """:meth:`why` for every node, in the order of the model."""
         from farcall.graph._why import whys
 
-        return tuple(whys(self).values())
+        return tuple(whys(self))
 
     def to_model(self) -> ir.Model:
         """The partitioned model as plain ONNX: each region is a function in its backend's domain."""
@@ -118,7 +121,8 @@ def cut(model: ModelLike, backends: Sequence[Claims], rules: Rules | None = None
 def settled(settling: Settling, regions: tuple[Region, ...], answers: Answers) -> Partition:
     """The partition of a model whose regions are found."""
     colors = {backend.name: backend.color for backend in settling.backends}
-    return Partition(settling.model, regions, colors, constraints(settling.model), answers)
+    pairs = constraints(settling.model)
+    return Partition(settling.model, regions, colors, pairs, answers, dict(settling.expansions))
 
 
 def tensor_spec(value: ir.Value) -> TensorSpec:

@@ -40,6 +40,9 @@ def table(partition: Partition, name: str = "") -> str:
     if len(regions) > _ROWS:
         lines.append(f"... and {len(regions) - _ROWS:,} more regions")
     lines += [f"needs {a} == {b}" for a, b in partition.constraints]
+    if partition.expansions:
+        kinds = Counter(item.operator for item in partition.expansions.values())
+        lines.append(f"replaced by their definitions: {counted(kinds, _KINDS)}")
     name = name or partition.model.graph.name or "graph"
     head = f"{name}: {count(nodes, 'node')} in {count(len(regions), 'region')} ({_shares(regions)})"
     return "\n".join([head, *lines])

@@ -34,15 +34,20 @@ class Rules:
 
 
 def resolve(
-    rules: Rules, nodes: Sequence[ir.Node], backends: Sequence[Claims]
+    rules: Rules,
+    nodes: Sequence[ir.Node],
+    backends: Sequence[Claims],
+    expanded: Mapping[str, Sequence[ir.Node]],
 ) -> tuple[list[dict[ir.Node, Answer]], list[int], set[ir.Node]]:
     """For each backend, the nodes that it cannot get, and its least size; and the nodes that are pinned.
+
+    ``expanded`` has the names of nodes that were replaced by several, which a rule means then.
 
     Raises:
         UsageError: A rule names a backend or a node that is not there, or two pins are at odds.
     """
     names = [backend.name for backend in backends]
-    find = _Finder(nodes)
+    find = _Finder(nodes, expanded)
     bans: list[dict[ir.Node, Answer]] = [{} for _ in backends]
     for backend, wanted in rules.exclude.items():
         index = _index(names, backend, "exclude")
@@ -83,14 +88,16 @@ def _index(names: Sequence[str], name: str, what: str) -> int:
 
 
 class _Finder:
-    def __init__(self, nodes: Sequence[ir.Node]) -> None:
-        self._nodes = nodes
-        self._by_name = {node.name or "": node for node in nodes}
+    def __init__(self, nodes: Sequence[ir.Node], expanded: Mapping[str, Sequence[ir.Node]]) -> None:
+        self._by_name = {node.name or "": (node,) for node in nodes} | {
+            name: tuple(parts) for name, parts in expanded.items()
+        }
 
     def each(self, texts: Sequence[str], what: str) -> Iterator[ir.Node]:
         """The nodes of names and patterns of names, each of which must match one."""
         for text in texts:
-            yield from matching(text, self._by_name, f"{what}: ")
+            found = matching(text, self._by_name, f"{what}: ")
+            yield from dict.fromkeys(node for nodes in found for node in nodes)
 
 
 def matching(text: str, named: Mapping[str, _T], where: str = "") -> list[_T]:

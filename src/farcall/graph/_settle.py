@@ -3,6 +3,9 @@
 Nodes are assigned and merged; then every backend sees its regions. What a backend gives up, or loses because
 a region is smaller than its least size, it cannot get again; so the next backends are asked, and all is
 assigned and merged again, until nobody gives up anything.
+
+A node that nobody takes is replaced by ONNX's definition of its operator, if there is one, and all begins
+anew.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ from farcall.graph._annotate import (
     Memory,
     annotate,
     check_names,
-    unsupported,
 )
+from farcall.graph._expand import Expansion, expand, origin
 from farcall.graph._merge import merge
 from farcall.graph._region import Match, Region, is_constant, reads
 from farcall.graph._rules import Rules, resolve
+from farcall.graph._unsupported import unsupported
 
 _CUTS = 8  # rounds in which a backend may cut regions; later it takes or refuses them whole
 _ROUNDS = 64
@@ -38,15 +42,22 @@ Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # the values that each node read
 
 @dataclass
 class Settling:
-    """The cuts of one model. Backends' answers are kept between them."""
+    """The cuts of one model. Backends' answers are kept between them.
+
+    ``model`` is another one as soon as nodes were expanded, which ``expansions`` has by name.
+    """
 
     model: ir.Model
     backends: Sequence[Claims]
     memory: Memory = field(default_factory=Memory)
+    expansions: dict[str, Expansion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_names(self.backends)
         self._names = [backend.name for backend in self.backends]
+        self._read_nodes()
+
+    def _read_nodes(self) -> None:
         self._nodes = list(self.model.graph)
         self._reads: Reads = {node: reads(node) for node in self._nodes}
 
@@ -64,15 +75,18 @@ class Settling:
             BackendError: A backend's code is at fault.
             UsageError: A rule names what is not there.
         """
-        bans, least, free_of_least = resolve(rules, self._nodes, self.backends)
+        bans, least, free_of_least = resolve(rules, self._nodes, self.backends, self._expanded())
         for node, answers in (more or {}).items():
             for answer in answers:
                 bans[self._names.index(answer.backend)].setdefault(node, answer)
         for number in range(_ROUNDS):
             found = annotate(self._nodes, self.backends, bans, self.memory)
             if found.missing:
-                self._waive(found, bans, free_of_least)
-                continue
+                if self._waive(found, bans, free_of_least):
+                    continue
+                if more or not self._expand(found):
+                    raise unsupported(found.missing, found.answers, self.backends, self.expansions)
+                return self.settle(rules)
             regions = self._regions(found.claims)
             given_up = [
                 (node, answer)
@@ -91,7 +105,7 @@ class Settling:
 
     def _waive(
         self, found: Assignment, bans: Sequence[dict[ir.Node, Answer]], free_of_least: set[ir.Node]
-    ) -> None:
+    ) -> bool:
         """Give nodes that nobody else takes back to a backend for whose regions they were too few."""
         waived = [
             (node, ban)
@@ -99,11 +113,29 @@ class Settling:
             for ban in bans
             if node in ban and ban[node].said == "too small"
         ]
-        if not waived:
-            raise unsupported(found.missing, found.answers, self.backends)
         for node, ban in waived:
             del ban[node]
             free_of_least.add(node)
+        return bool(waived)
+
+    def _expand(self, found: Assignment) -> bool:
+        """Replace nodes that nobody takes by their definitions; whether any has one."""
+        self.model, new = expand(self.model, found.missing, found.answers)
+        if new:
+            self.expansions.update(new)
+            self.memory = Memory()  # its nodes are those of the old model
+            self._read_nodes()
+        return bool(new)
+
+    def _expanded(self) -> dict[str, list[ir.Node]]:
+        """The nodes that came from each node that was expanded, at any depth."""
+        result: dict[str, list[ir.Node]] = {name: [] for name in self.expansions}
+        for node in self._nodes if result else ():
+            name = origin(node)
+            while name:
+                result[name].append(node)
+                name = self.expansions[name].origin
+        return result
 
     def _regions(self, claims: Sequence[Claim]) -> tuple[Region, ...]:
         groups = merge(_sources(claims, self._reads), [claim.backend for claim in claims])

@@ -12,6 +12,7 @@ are used only if nothing else is known and they are names of the inputs' dims.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -19,7 +20,8 @@ import onnx_ir as ir
 from farcall.errors import ModelError
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
-from farcall.graph._onnx_types import Found, infer_node, read_type
+from farcall.graph._inline import names_of, splice
+from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import RULES, misread_by_onnx
 from farcall.graph._view import (
@@ -30,6 +32,7 @@ from farcall.graph._view import (
     NodeView,
     NotKnownError,
     PartialDims,
+    constant_data,
     elementwise,
 )
 from farcall.graph.dims import (
@@ -71,6 +74,14 @@ def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[i
         ModelError: An operator needs dims to be equal that are not.
     """
     return _Inference(model, types).run()
+
+
+def infer_again(model: ir.Model) -> dict[ir.Value, Data]:
+    """:func:`infer_shapes` for a model some of whose nodes were replaced after an earlier inference.
+
+    The values that stayed keep what is known about them.
+    """
+    return _Inference(model, None).run()
 
 
 def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
@@ -127,12 +138,14 @@ def _unique(name: str, taken: set[str]) -> str:
 class _Inference:
     """Walks the nodes once or more; holds the dims and the small integer data known so far."""
 
-    def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> None:
+    def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto] | None) -> None:
         names = tuple(map(symbol, name_inputs(model.graph)))
         self._model = model
         self._types = types
         self._symbols = frozenset(names)
         self._equal = Equalities(names)
+        for a, b in constraints(model):  # of nodes that an earlier inference folded, too
+            self._equal.equate(a, b, "the model")
         self._folder = Folder(model)
         self._opset = model.opset_imports.get("", 0)
         self._read: dict[bytes, Found] = {}
@@ -175,9 +188,13 @@ class _Inference:
 
     def _visit(self, node: ir.Node) -> None:
         """Find the dims, dtypes and data of a node's outputs; if they are constants, remove the node."""
+        branch = self._known_branch(node)
+        if branch is not None:
+            self._take_branch(splice(self._model.graph, node, branch, (), self._names))
+            return
         reported = [self._reported(value) for value in node.outputs]
         said = tuple(reported)
-        if node.domain in ("", "ai.onnx"):
+        if is_default_domain(node.domain):
             if self._overrules(node):
                 self._overrule(node, reported)
             elif not self._is_known(node, reported):
@@ -188,10 +205,33 @@ class _Inference:
         for value, dims in zip(node.outputs, said, strict=True):
             if _is_static(dims) and dims == self._shapes.get(value):
                 self._seen.add(value)
-        if node.op_type in DATA_RULES and node.domain in ("", "ai.onnx"):
+        if node.op_type in DATA_RULES and is_default_domain(node.domain):
             self._follow_data(node)
         if node.graph is not None and is_constant(node):
             self._put(self._folder.fold(node, self._by_rule(node) or self._ask_onnx(node)))
+
+    def _known_branch(self, node: ir.Node) -> ir.Graph | None:
+        """The branch that an If always takes."""
+        if node.op_type != "If" or not is_default_domain(node.domain) or node.inputs[0] is None:
+            return None
+        try:
+            condition = constant_data(node.inputs[0]).ravel().tolist()
+        except NotKnownError:
+            return None
+        name = "then_branch" if condition[0] else "else_branch"
+        branch: ir.Graph = node.attributes[name].as_graph()
+        return branch
+
+    def _take_branch(self, nodes: Sequence[ir.Node]) -> None:
+        for node in nodes:
+            for value in node.inputs:
+                if value is not None and value.const_value is not None:
+                    self._shapes[value] = tuple(value.const_value.shape.numpy())
+            self._visit(node)
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return names_of(self._model.graph)
 
     def _is_known(self, node: ir.Node, reported: Sequence[PartialDims | None]) -> bool:
         """Whether ONNX's inference found all dims; otherwise its result may only repeat declared dims."""
@@ -213,6 +253,8 @@ class _Inference:
 
     def _reported(self, value: ir.Value) -> PartialDims | None:
         """The result of ONNX's inference for the whole model, which includes the model's declarations."""
+        if self._types is None:
+            return self._take(value, _own_type(value))
         proto = self._types.get(value.name or "")
         if proto is None:
             return None
@@ -334,6 +376,13 @@ class _Inference:
             found[value] = (*found.get(value, ()), name)
         self._model.graph.meta[LATE] = found
         return {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
+
+
+def _own_type(value: ir.Value) -> Found:
+    """The type and dims that an earlier inference wrote to a value."""
+    if value.shape is None:
+        return value.type, None
+    return value.type, tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def _fits(items: Data, dtype: ir.DataType) -> bool:

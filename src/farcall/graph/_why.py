@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall._texts import count
 from farcall.graph._annotate import Answer, describe_node
+from farcall.graph._expand import Expansion, origin
 from farcall.graph._region import Match, Region
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class Why:
     """Why a node is in its region. ``str`` gives all of it as text.
 
     ``verdicts`` are in the backends' order of priority. ``others`` are the further nodes of its match.
+    ``origin`` is the node from whose definition by other operators it is, if it is from one. A node that was
+    replaced by its definition has no backend and no region, and ``others`` are its parts.
     """
 
     node: str
@@ -44,22 +48,32 @@ class Why:
     pattern: str
     others: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
+    origin: str = ""
 
     @property
     def reason(self) -> str:
         """What decided, in a few words."""
+        if not self.region:
+            return f"expanded into {count(len(self.others), 'node')}"
         mine = [one for one in self.verdicts if one.backend == self.backend]
         return "; ".join(one.text for one in mine if one.said in ("takes", "kept", "measured"))
 
     def __str__(self) -> str:
         wide = max(len(one.backend) for one in self.verdicts)
-        lines = [self.about, f"  in region `{self.region}` of backend `{self.backend}`"]
+        lines = [self.about, f"  {self._where()}"]
+        if self.origin:
+            lines.append(f"  from the definition of node `{self.origin}`")
         lines += [f"  {one.backend:{wide}}  {one.said}: {one.text}" for one in self.verdicts]
         return "\n".join(lines)
 
+    def _where(self) -> str:
+        if self.region:
+            return f"in region `{self.region}` of backend `{self.backend}`"
+        return f"replaced by its definition: {_listed(self.others)}"
 
-def whys(partition: Partition) -> dict[ir.Node, Why]:
-    """The answer for every node, in the order of the model."""
+
+def whys(partition: Partition) -> list[Why]:
+    """The answer for every node, in the order of the model; and for those that were expanded."""
     found = {
         node: (region, match)
         for region in partition.regions
@@ -67,10 +81,17 @@ def whys(partition: Partition) -> dict[ir.Node, Why]:
         for node in match.nodes
     }
     names = list(partition.colors)
-    return {
-        node: _why(node, *found[node], names, partition.answers.get(node, ()))
-        for node in partition.model.graph
-    }
+    nodes = [
+        _why(node, *found[node], names, partition.answers.get(node, ())) for node in partition.model.graph
+    ]
+    there = {why.node for why in nodes} | partition.expansions.keys()
+    return nodes + [_expanded(item, names, there) for item in partition.expansions.values()]
+
+
+def _expanded(item: Expansion, names: Sequence[str], there: Collection[str]) -> Why:
+    parts = tuple(name for name in item.nodes if name in there)  # others are folded
+    verdicts = sorted((Verdict(*one) for one in item.answers), key=lambda one: names.index(one.backend))
+    return Why(item.node, item.operator, item.about, "", "", "", parts, tuple(verdicts), item.origin)
 
 
 def _why(node: ir.Node, region: Region, match: Match, names: Sequence[str], answers: Sequence[Answer]) -> Why:
@@ -96,6 +117,7 @@ def _why(node: ir.Node, region: Region, match: Match, names: Sequence[str], answ
         match.pattern,
         others,
         tuple(verdict for name in names for verdict in by_backend[name]),
+        origin(node),
     )
 
 
@@ -103,20 +125,30 @@ _LISTED = 5  # nodes of a match that a text names
 
 
 def _how(match: Match) -> str:
-    names = [f"`{node.name}`" for node in match.nodes[:_LISTED]]
-    rest = f" and {len(match.nodes) - _LISTED:,} more" if len(match.nodes) > _LISTED else ""
-    return f"pattern {match.pattern} ({', '.join(names)}{rest})"
+    return f"pattern {match.pattern} ({_listed([node.name or '' for node in match.nodes])})"
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(f"`{name}`" for name in names[:_LISTED]) + rest
 
 
 def interned(
-    answers: Mapping[ir.Node, Sequence[Answer]],
+    answers: Mapping[ir.Node, Sequence[Answer]], expansions: Iterable[Expansion] = ()
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """The answers for a manifest: each different text once; and the indices of the texts of nodes."""
+    """The answers for a manifest: each different text once; and the indices of the texts of nodes.
+
+    Those of a node that was replaced by its definition end with the names of its parts.
+    """
     texts: dict[str, int] = {}
+    said = {
+        node.name or "": [f"{one.backend} {one.said}: {one.text}" for one in found]
+        for node, found in answers.items()
+    }
+    for item in expansions:
+        said[item.node] = [f"{one.backend} {one.said}: {one.text}" for one in item.answers]
+        said[item.node].append(f"{item.operator} expanded: {_listed(item.nodes)}")
     nodes = {
-        node.name or "": tuple(
-            texts.setdefault(f"{one.backend} {one.said}: {one.text}", len(texts)) for one in said
-        )
-        for node, said in answers.items()
+        name: tuple(texts.setdefault(text, len(texts)) for text in found) for name, found in said.items()
     }
     return tuple(texts), nodes

@@ -37,7 +37,7 @@ def _axis(axis: int, rank: int) -> int:
     "Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Exp Log Sqrt Erf Reciprocal Neg Abs",
     "Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish",
     "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization",
-    "RMSNormalization CumSum Trilu MeanVarianceNormalization",
+    "RMSNormalization RotaryEmbedding CumSum Trilu MeanVarianceNormalization",
 )
 def _like_first(op: NodeView) -> list[Dims]:
     return [op.shape(0)]
@@ -127,6 +127,18 @@ def _layer_normalization(op: NodeView) -> list[Dims]:
     axis = _axis(op.attr("axis", -1), len(data))
     reduced = (*data[:axis], *[1] * (len(data) - axis))
     return [data, reduced, reduced]
+
+
+@rule("RNN", "GRU", "LSTM")
+def _recurrent(op: NodeView) -> list[Dims]:
+    steps, batch, _ = op.shape(0)
+    directions, _, hidden = op.shape(2)
+    if op.attr("layout", 0):
+        steps, batch = batch, steps
+        state: Dims = (batch, directions, hidden)
+        return [(batch, steps, directions, hidden), state, state]
+    state = (directions, batch, hidden)
+    return [(steps, directions, batch, hidden), state, state]
 
 
 @rule("MatMul")

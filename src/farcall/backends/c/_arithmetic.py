@@ -245,6 +245,39 @@ def _gelu(node: ir.Node, x: str) -> str:
     return f"{half} * {x} * ({_one(node)} + {inner})"
 
 
+@elementwise("Swish", check=_check_floats)
+def _swish(node: ir.Node, x: str) -> str:
+    exp = scalar.function(_dtype(node), "exp")
+    return f"{x} / ({_one(node)} + {exp}(-{_float(node, 'alpha', 1.0)} * {x}))"
+
+
+@elementwise("Mish", check=_check_floats)
+def _mish(node: ir.Node, x: str) -> str:
+    return f"{x} * {scalar.function(_dtype(node), 'tanh')}({_softplus(node, x)})"
+
+
+@elementwise("Celu", check=_check_floats)
+def _celu(node: ir.Node, x: str) -> str:
+    exp, alpha = scalar.function(_dtype(node), "exp"), _float(node, "alpha", 1.0)
+    return f"{x} < 0 ? {alpha} * ({exp}({x} / {alpha}) - {_one(node)}) : {x}"
+
+
+@elementwise("ThresholdedRelu", check=_check_floats)
+def _thresholded_relu(node: ir.Node, x: str) -> str:
+    return f"{x} > {_float(node, 'alpha', 1.0)} ? {x} : 0"  # NaN gives 0, as in ONNX's definition
+
+
+@elementwise("Shrink", check=_check_numbers)
+def _shrink(node: ir.Node, x: str) -> str:
+    """Integers are computed in double and cast, as the reference does."""
+    dtype = _dtype(node)
+    wide = dtype if dtype in FLOATS else _D.DOUBLE
+    lambd, bias = (c_literal(float_attr(node, *item), wide) for item in (("lambd", 0.5), ("bias", 0.0)))
+    wider = x if dtype in FLOATS else f"(double){x}"
+    below, above = (scalar.convert(wide, dtype, f"({wider} {sign} {bias})") for sign in "+-")
+    return f"{wider} < -{lambd} ? {below} : {wider} > {lambd} ? {above} : 0"
+
+
 @elementwise("Neg", check=_check_signed)
 def _neg(node: ir.Node, x: str) -> str:
     dtype = _dtype(node)
@@ -352,8 +385,6 @@ def _check_batch_normalization(node: ir.Node) -> None:
     if any(output_used(node, index) for index in range(1, len(node.outputs))):
         raise Unsupported("training outputs (running mean and variance)")
     refuse_training(node)
-    if int_attr(node, "training_mode", 0):
-        raise Unsupported("training_mode=1")
     if int_attr(node, "spatial", 1) != 1:
         raise Unsupported("spatial=0")
 

@@ -7,9 +7,11 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _conv,
     _indexing,
     _matmul,
+    _normalization,
     _pool,
     _quantized,
     _reduction,
+    _rotary,
     _shaping,
     _softmax,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from farcall.backends.c._kernel import Step
-from farcall.backends.c._node import Check
+from farcall.backends.c._node import Check, int_attr
 from farcall.graph.dims import Dim, dims
 
 Operands = Sequence[tuple[ir.Value, tuple[Dim, ...]]]
@@ -51,6 +51,7 @@ class Loops:
 Operator = Elementwise | View | Loops
 
 OPERATORS: dict[str, Operator] = {}
+TRAINING: dict[str, Loops] = {}  # those that the attribute training_mode makes another operator
 
 
 def all_inputs(node: ir.Node) -> Operands:
@@ -71,12 +72,13 @@ def elementwise(
     return register
 
 
-def loops(*names: str, check: Check) -> Callable[[Emit], Emit]:
-    """Register ``emit(node)`` for the operators ``names``."""
+def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit], Emit]:
+    """Register ``emit(node)`` for the operators ``names``, or for their training mode."""
+    table = TRAINING if training else OPERATORS
 
     def register(emit: Emit) -> Emit:
         for name in names:
-            OPERATORS[name] = Loops(check, emit)
+            table[name] = Loops(check, emit)
         return emit
 
     return register
@@ -95,4 +97,8 @@ def view(*names: str, check: Check) -> Callable[[Emit], Emit]:
 
 def operator(node: ir.Node) -> Operator | None:
     """The entry of ``node``, if there is one."""
-    return OPERATORS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type in TRAINING and int_attr(node, "training_mode", 0):
+        return TRAINING[node.op_type]
+    return OPERATORS.get(node.op_type)

@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -212,13 +213,22 @@ def run_all(
 
 
 def short(text: str) -> str:
-    """The reason of a refusal in a few words: the first node that nobody takes, and why."""
+    """The reason of a refusal in a few words: the first node that nobody takes, and why.
+
+    Of an operator that was expanded, it is the first part of its definition that nobody takes.
+    """
     lines = [line.strip() for line in text.replace(" | ", "\n").splitlines() if line.strip()]
     reason = lines[0] if lines else "no reason"
-    said = next((line.removeprefix("c: ") for line in lines if line.startswith("c: ")), None)
-    if said is not None:
-        operator = lines[1].partition("::")[2].partition(",")[0]
-        reason = said if operator in said else f"{operator}: {said}"
+    operator = outer = ""
+    for line, after in pairwise([*lines, ""]):
+        if line.startswith("node `"):
+            operator = line.partition("::")[2].partition(",")[0]
+        elif line.startswith("its definition"):
+            outer = outer or f"{operator}: "
+        elif line.startswith("c: ") and not after.startswith("its definition"):
+            said = line.removeprefix("c: ")
+            reason = outer + (said if operator in said else f"{operator}: {said}")
+            break
     reason = " ".join(reason.partition(";")[0].split())
     return reason if len(reason) <= 110 else f"{reason[:107].rpartition(' ')[0]} ..."
 

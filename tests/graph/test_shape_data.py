@@ -51,6 +51,14 @@ int64 start = {1}, int64 stop = {8}, int64 step = {3}"""
         "y = Expand(two, many) ",
         "k = Shape(s) f = ConstantOfShape<value = int64[1] {4}>(k) y = Mul(f, s)",
         "r = Mod(many, three) y = Mul(r, s)",
+        "m = Neg(s) y = Abs(m)",
+        "y = Mod(s, two)",
+        "g = Greater(s, last) y = Where(g, s, many)",
+        "l = LessOrEqual(s, last) n = Not(l) w = And(n, n) y = Where(w, s, many)",
+        "g = Gather(s, first) q = Add(g, step) y = Range(g, q, start)",
+        "r = ReduceSum(s) m = ReduceMax(s) t = Add(r, m) y = Reshape(t, one)",
+        "y = Tile(s, two)",
+        "y = CastLike(s, two)",
     ],
 )
 def test_what_nodes_make_of_a_shape(nodes: str) -> None:
@@ -75,7 +83,8 @@ def test_what_nodes_make_of_a_shape(nodes: str) -> None:
     [
         "n = Neg(s) y = Div(n, two)",  # truncates: over a symbol it is not known which way that is
         "y = Div(many, s)",
-        "y = Mod(s, two)",
+        "y = Mod(s, last)",
+        "g = Greater(s, many) y = Where(g, s, many)",
         "e = Equal(s, many) y = Where(e, s, many)",
         "f = Cast<to=1>(s) h = Mul(f, f) y = Cast<to=7>(h)",
     ],
@@ -84,3 +93,30 @@ def test_what_a_symbol_leaves_open_is_not_guessed(nodes: str) -> None:
     head = f"<{CONSTANTS}> {{ s = Shape(x) {nodes} z = ConstantOfShape(y) }}"
     model = load_model(text_model(f"g (float[a,b,c] x) => (float[?,?,?] z) {head}"))
     assert len(late(model.graph.outputs[0])) == 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("r = Range(zero, n, step)", 2),
+        ("r = Range(n, zero, back)", 3),
+        ("m = Add(n, step) r = Range(n, m, one)", 3),
+        ("r = Range(n, zero, one)", 0),
+        ("f = Cast<to=1>(n) h = Range(fzero, f, fstep) r = Cast<to=7>(h)", 5),
+    ],
+)
+def test_the_length_of_a_range_over_symbols(nodes: str, expected: int) -> None:
+    head = """<int64 zero = {0}, int64 one = {1}, int64 step = {3}, int64 back = {-2}, int64 first = {0},
+        float fzero = {0}, float fstep = {1}>"""
+    model = text_model(f"""g (float[a, 4] x) => (int64[k] r) {head} {{
+        s = Shape(x) n = Gather(s, first) {nodes} }}""")
+    (output,) = load_model(model).graph.outputs
+    (length,) = dims(output)
+    assert evaluate(length, {"a": 5}) == expected
+    assert not late(output)
+
+
+def test_the_length_of_a_range_of_halves_is_not_known() -> None:
+    model = text_model("""g (float[a] x) => (float[k] r) <float zero = {0}, float half = {0.5}> {
+        s = Size(x) f = Cast<to=1>(s) r = Range(zero, f, half) }""")
+    assert late(load_model(model).graph.outputs[0])

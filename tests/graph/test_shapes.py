@@ -279,3 +279,11 @@ def test_pooling_over_symbols_agrees_with_onnx_on_numbers(
         static = text_model(f"g (float[1,1,{size}] x) => (float[?,?,?] y) {nodes}", opset=22)
         (*_, expected) = dims(load_model(static).graph.outputs[0])
         assert evaluate(found, {"h": size}) == expected
+
+
+def test_a_shape_is_known_from_what_keeps_it() -> None:
+    """The axes are known only when the model runs; the declared result of Log tells what they leave."""
+    model = text_model("""g (float[n, 4] x, int64[1] axes) => (float[n, 1] y) {
+        r = ReduceSum(x, axes) l = Log(r) y = Identity(l) }""")
+    graph = load_model(model).graph
+    assert [list(map(str, dims(node.outputs[0]))) for node in graph] == [["n", "1"]] * 3

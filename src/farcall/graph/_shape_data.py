@@ -7,6 +7,7 @@ give the elements of such tensors as dims, so that the Reshape has a shape befor
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import sympy
 
 from farcall.errors import ModelError
 from farcall.graph._view import MAX_DATA, Data, NodeView, NotKnownError, elementwise
-from farcall.graph.dims import Dim, fold, maximum, minimum, product
+from farcall.graph.dims import Dim, floordiv, fold, maximum, minimum, product
 
 DataRule = Callable[[NodeView], Data]
 DATA_RULES: dict[str, DataRule] = {}
@@ -47,15 +48,15 @@ def _size(op: NodeView) -> Data:
     return array(product(op.shape(0)))
 
 
-@rule("Identity")
+@rule("Identity", "Flatten")
 def _same(op: NodeView) -> Data:
     return op.data(0)
 
 
-@rule("Cast")
+@rule("Cast", "CastLike")
 def _cast(op: NodeView) -> Data:
     data = op.data(0)
-    return elementwise(_truth, data) if op.attr("to", 0) == ir.DataType.BOOL else data
+    return elementwise(_truth, data) if op.node.outputs[0].dtype == ir.DataType.BOOL else data
 
 
 def _truth(item: Dim) -> bool:
@@ -126,10 +127,14 @@ def _quotient(a: Dim, b: Dim) -> Dim:
 
 
 def _remainder(a: Dim, b: Dim) -> Dim:
-    """ONNX's Mod of integers, with the sign of the divisor as in Python. Only over numbers."""
-    if not isinstance(a, int) or not isinstance(b, int) or b == 0:
+    """ONNX's Mod of integers, with the sign of the divisor as in Python."""
+    if not isinstance(b, int) or b == 0:
         raise NotKnownError
-    return a % b
+    if isinstance(a, int):
+        return a % b
+    if not (a.is_nonnegative and b > 0):
+        raise NotKnownError
+    return fold(sympy.Mod(a, b))
 
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Dim]] = {
@@ -161,6 +166,46 @@ def _neg(op: NodeView) -> Data:
     return elementwise(lambda a: fold(-a), op.data(0))
 
 
+@rule("Abs")
+def _abs(op: NodeView) -> Data:
+    return elementwise(lambda a: maximum(a, fold(-a)), op.data(0))
+
+
+@rule("Not")
+def _not(op: NodeView) -> Data:
+    return elementwise(lambda a: not a, op.data(0))
+
+
+@rule("And", "Or")
+def _logic(op: NodeView) -> Data:
+    function = {"And": lambda a, b: a and b, "Or": lambda a, b: a or b}[op.node.op_type]
+    return elementwise(function, op.data(0), op.data(1))
+
+
+def _less(a: Dim, b: Dim) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    difference = sympy.sympify(b) - sympy.sympify(a)
+    if difference.is_positive:
+        return True
+    if difference.is_nonpositive:
+        return False
+    raise NotKnownError
+
+
+_ORDERS: dict[str, Callable[[Dim, Dim], bool]] = {
+    "Less": _less,
+    "Greater": lambda a, b: _less(b, a),
+    "LessOrEqual": lambda a, b: not _less(b, a),
+    "GreaterOrEqual": lambda a, b: not _less(a, b),
+}
+
+
+@rule(*_ORDERS)
+def _order(op: NodeView) -> Data:
+    return elementwise(_ORDERS[op.node.op_type], op.data(0), op.data(1))
+
+
 @rule("Equal")
 def _equal(op: NodeView) -> Data:
     return elementwise(_equals, op.data(0), op.data(1))
@@ -180,17 +225,42 @@ def _where(op: NodeView) -> Data:
     return elementwise(lambda condition, a, b: a if condition else b, op.data(0), op.data(1), op.data(2))
 
 
-@rule("ReduceProd")
-def _reduce_prod(op: NodeView) -> Data:
+_REDUCTIONS: dict[str, Callable[[Any, Any], Dim]] = {
+    "ReduceProd": _ARITHMETIC["Mul"],
+    "ReduceSum": _ARITHMETIC["Add"],
+    "ReduceMax": maximum,
+    "ReduceMin": minimum,
+}
+
+
+@rule(*_REDUCTIONS)
+def _reduction(op: NodeView) -> Data:
     data = op.data(0)
-    if data.ndim != 1:
+    if data.ndim != 1 or data.size == 0:
         raise NotKnownError
-    return array(product(data.tolist()))
+    # One element; if the operator leaves a longer tensor as it is, the caller sees that the sizes differ.
+    return array(reduce(_REDUCTIONS[op.node.op_type], data.tolist()))
+
+
+@rule("Tile")
+def _tile(op: NodeView) -> Data:
+    times = op.ints(1)
+    if product(times) * op.data(0).size > MAX_DATA:
+        raise NotKnownError
+    return array(np.tile(op.data(0), times))
+
+
+@rule("Transpose")
+def _transpose(op: NodeView) -> Data:
+    return op.data(0).transpose(op.attr("perm", None))
 
 
 @rule("Range")
 def _range(op: NodeView) -> Data:
-    start, limit, step = (op.ints(index)[0] for index in range(3))
-    if step == 0 or len(range(start, limit, step)) > MAX_DATA:
+    start, limit, step = map(op.number, range(3))
+    if not isinstance(step, int) or step == 0:
         raise NotKnownError
-    return array(list(range(start, limit, step)))
+    count = fold(-floordiv(start - limit, step))  # rounded up
+    if not isinstance(count, int) or count > MAX_DATA:
+        raise NotKnownError
+    return array([fold(start + index * step) for index in range(count)])

@@ -31,14 +31,17 @@ def _axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-@rule(
-    "Relu LeakyRelu Elu Selu Celu ThresholdedRelu HardSigmoid HardSwish Gelu Mish Softplus Softsign",
-    "Sigmoid",
-    "Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Exp Log Sqrt Erf Reciprocal Neg Abs",
-    "Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish",
-    "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization",
-    "RMSNormalization RotaryEmbedding CumSum Trilu MeanVarianceNormalization",
+# Operators whose result has the shape of their first input.
+KEEP_SHAPE = (
+    "Relu LeakyRelu Elu Selu Celu ThresholdedRelu HardSigmoid HardSwish Gelu Mish Softplus Softsign "
+    "Sigmoid Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Exp Log Sqrt Erf Reciprocal "
+    "Neg Abs Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish "
+    "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization "
+    "RMSNormalization RotaryEmbedding CumSum CumProd Trilu MeanVarianceNormalization"
 )
+
+
+@rule(KEEP_SHAPE)
 def _like_first(op: NodeView) -> list[Dims]:
     return [op.shape(0)]
 
@@ -302,6 +305,15 @@ def _gather(op: NodeView) -> list[Dims]:
 @rule("ConstantOfShape")
 def _constant_of_shape(op: NodeView) -> list[Dims]:
     return [tuple(op.data(0).tolist())]
+
+
+@rule("Range")
+def _range(op: NodeView) -> list[Dims]:
+    start, limit, step = map(op.number, range(3))
+    if not isinstance(step, int) or step == 0:
+        raise NotKnownError
+    length = limit - start if step > 0 else start - limit
+    return [(maximum(ceildiv(length, abs(step)), 0),)]
 
 
 @rule("Expand")

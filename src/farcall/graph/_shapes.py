@@ -23,9 +23,10 @@ from farcall.graph._constraints import Equalities
 from farcall.graph._inline import names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._shape_data import DATA_RULES
-from farcall.graph._shape_rules import RULES, misread_by_onnx
+from farcall.graph._shape_rules import KEEP_SHAPE, RULES, misread_by_onnx
 from farcall.graph._view import (
     DATA_DTYPES,
+    FLOAT_DTYPES,
     MAX_DATA,
     Data,
     Dims,
@@ -52,6 +53,7 @@ from farcall.graph.dims import (
 if TYPE_CHECKING:
     import onnx
 
+_KEEP_SHAPE = frozenset(KEEP_SHAPE.split())
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
 
 
@@ -150,6 +152,7 @@ class _Inference:
         self._opset = model.opset_imports.get("", 0)
         self._read: dict[bytes, Found] = {}
         self._late: dict[tuple[ir.Value, int], str] = {}
+        self._hints: dict[ir.Value, Dims] = {}  # shapes that are known from what is made of them
         self._names_late = False  # whether dims that stay unknown get symbols
         given = (*model.graph.inputs, *model.graph.initializers.values())
         self._static = frozenset(value for value in given if _is_static(try_dims(value)))
@@ -162,8 +165,19 @@ class _Inference:
             for node in list(self._model.graph):
                 self._visit(node)
             data = self._finish()
-            if self._equal.found == before and not self._start_naming():
+            if self._equal.found == before and not (self._look_back() or self._start_naming()):
                 return data
+
+    def _look_back(self) -> bool:
+        """Whether known results of operators that keep the shape of their input tell unknown shapes."""
+        before = len(self._hints)
+        for node in reversed(self._model.graph):
+            if node.op_type in _KEEP_SHAPE and is_default_domain(node.domain):
+                value, result = node.inputs[0], node.outputs[0]
+                dims = self._shapes.get(result) or self._hints.get(result)
+                if value is not None and value not in self._shapes and dims:
+                    self._hints[value] = dims
+        return len(self._hints) > before
 
     def _start_naming(self) -> bool:
         """Whether dims are still unknown, which another walk will name."""
@@ -200,8 +214,13 @@ class _Inference:
             elif not self._is_known(node, reported):
                 self._apply_rule(node, reported)
         for value, found in zip(node.outputs, reported, strict=True):
-            if value not in self._shapes and found is not None:
-                self._accept(value, found)
+            if value not in self._shapes:
+                known = self._hints.get(value) if self._hints else None
+                merged = (
+                    found if known is None else _both(known, found, f"node `{node.name}` ({node.op_type})")
+                )
+                if merged is not None:
+                    self._accept(value, merged)
         for value, dims in zip(node.outputs, said, strict=True):
             if _is_static(dims) and dims == self._shapes.get(value):
                 self._seen.add(value)
@@ -322,7 +341,8 @@ class _Inference:
     def _follow_data(self, node: ir.Node) -> None:
         output = node.outputs[0]
         dims = self._shapes.get(output)
-        if output.dtype not in DATA_DTYPES or dims is None or not _is_static(dims):
+        followed = FLOAT_DTYPES + DATA_DTYPES if node.op_type in ("Cast", "CastLike") else DATA_DTYPES
+        if output.dtype is None or output.dtype not in followed or dims is None or not _is_static(dims):
             return
         if product(dims) > MAX_DATA:
             return

@@ -21,6 +21,7 @@ DATA_DTYPES = (
     ir.DataType.INT32,
     ir.DataType.BOOL,
 )  # of tensors whose data is followed
+FLOAT_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # of numbers that were cast from such data, for Range
 MAX_DATA = 64  # most elements of a tensor whose data is followed: shapes and axes have fewer
 
 
@@ -87,6 +88,18 @@ class NodeView:
         if not all(isinstance(item, int) for item in items):
             raise NotKnownError
         return items
+
+    def number(self, index: int) -> Dim:
+        """An input's only element, also if it is a float that holds a whole number."""
+        value = self._input(index)
+        tensor = value.const_value
+        if tensor is None or tensor.dtype not in FLOAT_DTYPES:
+            (item,) = self.data(index).ravel().tolist()
+            return item
+        (number,) = tensor.numpy().ravel().tolist()
+        if not number.is_integer():
+            raise NotKnownError
+        return int(number)
 
     def attr(self, name: str, default: T) -> T:
         """An attribute's value, of the type of ``default``."""

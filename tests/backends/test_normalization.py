@@ -65,7 +65,7 @@ def test_symbolic_sizes() -> None:
         for batch, size in ((1, 1), (3, 70), (0, 5), (2, 0)):
             shape = [batch, size, 40] if case.op == "LayerNormalization" else [batch, 4, size]
             operands = [normal(*shape, seed=2), *case.operands[1:]]
-            if batch == 0 and case.op == "GroupNormalization":  # the reference cannot
+            if 0 in shape and case.op == "GroupNormalization":  # the reference cannot
                 assert item(*operands)[0].size == 0
                 continue
             compare(case, item(*operands), case.expected(operands))

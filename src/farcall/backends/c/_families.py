@@ -10,6 +10,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _normalization,
     _pool,
     _quantized,
+    _range,
     _recurrent,
     _reduction,
     _rotary,

@@ -146,3 +146,17 @@ def test_refusals_say_why() -> None:
     assert "mode=reflect" in refusal(
         Case("Pad", [normal(3), np.array([1, 1], np.int64)], {"mode": "reflect"}, constants=[1])
     )
+
+
+def test_triangles() -> None:
+    x = np.arange(2 * 4 * 7).reshape(2, 4, 7)
+    cases = [
+        Case("Trilu", [x, np.int64(k).reshape(())], {"upper": upper}, [1] if k % 2 else [])
+        for k in (-9, -4, -1, 0, 2, 6, 50)
+        for upper in (0, 1)
+    ]
+    cases += [Case("Trilu", [x > 9]), Case("Trilu", [x[:, :0].astype(np.float32)])]
+    check(cases)
+    (region,) = check([Case("Trilu", [x, np.int64([9])], symbolic={0: ["b", "m", "n"]})])
+    for far, kept in ((2**63 - 1, False), (-(2**63), True)):
+        np.testing.assert_array_equal(region(x, np.int64([far]))[0], x * kept)

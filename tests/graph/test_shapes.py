@@ -170,7 +170,25 @@ def test_a_declared_number_counts_against_an_expression() -> None:
     model = load_model(text_model("g (float[n, 4] x) => (float[2, 4] y) { y = Relu(x) }"))
     assert text(dims(model.graph.inputs[0])) == (2, 4)
     model = load_model(text_model("g (float[n] x) => (float[10] y) { y = Concat<axis=0>(x, x) }"))
-    assert [(str(a), str(b)) for a, b in constraints(model)] == [("2*n", "10")]
+    assert text(dims(model.graph.inputs[0])) == (5,)
+    model = load_model(text_model("g (float[n] x) => (float[9] y) { y = Concat<axis=0>(x, x) }"))
+    assert [(str(a), str(b)) for a, b in constraints(model)] == [("2*n", "9")]
+
+
+def test_common_factors_of_products_are_divided_out() -> None:
+    """As TorchScript's exporter writes a view of [seq, batch, 32] after it traced a length of 7."""
+    source = """g (float[seq, batch, 32] x) => (float[?] y) {
+    h = Constant<value_ints=[7]>()  eight = Constant<value_ints=[8]>()  four = Constant<value_int=4>()
+    s = Shape(x)  one = Constant<value_int=1>()  n = Gather(s, one)  m = Mul(n, four)
+    axes = Constant<value_ints=[0]>()  w = Unsqueeze(m, axes)
+    t = Concat<axis=0>(h, w, eight)  y = Reshape(x, t) }"""
+    model = load_model(text_model(source))
+    assert text(dims(model.graph.inputs[0])) == (7, "batch", 32)
+    source = """g (float[batch, past, 4] x, float[batch, new, 4] z) => (float[?] y) {
+    c = Concat<axis=1>(x, z)  s = Shape<start=1>(c)  minus = Constant<value_ints=[-1]>()
+    t = Concat<axis=0>(minus, s)  y = Reshape(c, t) }"""
+    model = load_model(text_model(source))
+    assert text(dims(model.graph.outputs[0])) == ("batch", "new + past", 4)
 
 
 def test_dims_that_cannot_be_equal_are_refused_by_node() -> None:

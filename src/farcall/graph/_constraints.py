@@ -4,6 +4,7 @@ The rule for two dims that must be equal but are not provably so:
 
 * a symbol and an int: the symbol becomes that int in the whole model;
 * two symbols: they become one in the whole model, with the name that appears first in the inputs;
+* products with common factors: the rest of them must be equal, as if no factor were 0;
 * any other pair: it becomes a constraint, which the entry checks at each call.
 
 So the dims of an input may become narrower than the file declares: ``x[n, 4] + y[m, 4]`` accepts only inputs
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 import sympy
 
 from farcall.errors import ModelError
-from farcall.graph.dims import Dim, fold, same
+from farcall.graph.dims import Dim, fold, same, without_common_factors
 
 
 class Equalities:
@@ -64,6 +65,10 @@ class Equalities:
             a, b = b, a
         if self._is_free(a) and (isinstance(b, int) or self._is_free(b)):
             return self._substitute(a, b)
+        left, right = without_common_factors(a, b)
+        if (left, right) != (a, b):
+            self.equate(left, right, where)
+            return self.resolve(b)
         self._pairs[a, b] = None
         return b
 

@@ -54,6 +54,7 @@ __all__ = [
     "symbols",
     "text",
     "try_dims",
+    "without_common_factors",
 ]
 __dir__ = __all__.copy
 
@@ -96,6 +97,10 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
+    if not isinstance(b, int):
+        a, b = without_common_factors(a, b)
+        if b == 1:
+            return a
     whole: Dim = 0
     if isinstance(b, int) and not isinstance(a, int):
         constant, rest = a.as_coeff_Add()
@@ -103,6 +108,18 @@ def floordiv(a: Dim, b: Dim) -> Dim:
             whole, left = divmod(int(constant), b)
             a = rest + left
     return fold(sympy.floor(sympy.sympify(a) / sympy.sympify(b)) + whole)
+
+
+def without_common_factors(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """``a`` and ``b`` divided by their common factors: 32*n*s and 224*n give s and 7.
+
+    They stay as they are if one is 0, if nothing but numbers would be left, or if they are large.
+    """
+    ratio = sympy.sympify(a) / sympy.sympify(b) if a != 0 and b != 0 else sympy.Integer(0)
+    if ratio.is_number or _expanded_terms(sympy.sympify(a)) * _expanded_terms(sympy.sympify(b)) > _MOST_TERMS:
+        return a, b
+    top, bottom = sympy.fraction(sympy.cancel(ratio))
+    return (a, b) if top.is_number and bottom.is_number else (fold(top), fold(bottom))
 
 
 def ceildiv(a: Dim, b: int) -> Dim:

@@ -16,6 +16,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _rotary,
     _shaping,
     _softmax,
+    _triangle,
 )
 from farcall.backends.c._registry import OPERATORS, operator
 

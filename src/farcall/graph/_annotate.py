@@ -13,7 +13,7 @@ from farcall.errors import BackendError, UsageError
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
-from farcall.graph.dims import UnknownShapeError, dtype_name, is_identifier, late
+from farcall.graph.dims import LATE, UnknownShapeError, dtype_name, is_identifier, late
 
 
 class Claims(Protocol):
@@ -268,8 +268,10 @@ def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
         prefix = f"pattern {pattern.name}: " if pattern else ""
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
 
-    if not backend.allocates and (unknown := [v for node in match.nodes for v in node.outputs if late(v)]):
-        return _late_shape(unknown[0])
+    if not backend.allocates and _has_late(match.root):
+        unknown = [value for node in match.nodes for value in node.outputs if late(value)]
+        if unknown:
+            return _late_shape(unknown[0])
     check = pattern.check if pattern else lambda match: backend.check(match.root)
     if check is None:
         return None
@@ -281,6 +283,12 @@ def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
     if reason is not None and not isinstance(reason, str):
         raise BackendError(f"{where()} gave {reason!r}; expected None, or why not as text")
     return reason
+
+
+def _has_late(node: ir.Node) -> bool:
+    """Whether any dim of the node's graph is known only when it runs."""
+    graph = node.graph
+    return isinstance(graph, ir.Graph) and bool(graph.meta.get(LATE))
 
 
 def _late_shape(value: ir.Value) -> str:

@@ -45,7 +45,7 @@ def body_of(node: ir.Node, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
     if not (_fits(body, opsets) and _trim_outputs(body, node)):
         return None
     defaults = {name: item.default_value for name, item in schema.attributes.items()}
-    _bind(body.node, ir.to_proto(node).attribute, [*defaults.values(), *body.attribute_proto])
+    _bind(body.node, ir.serde.serialize_node(node).attribute, [*defaults.values(), *body.attribute_proto])
     return body
 
 
@@ -57,7 +57,7 @@ def _body(schema: onnx.defs.OpSchema, node: ir.Node, version: int) -> bytes:
         return b""
     at = _newest(schema.context_dependent_function_opset_versions, version)
     types = [b"" if value is None else type_proto(value).SerializeToString() for value in node.inputs]
-    proto = ir.to_proto(node).SerializeToString()
+    proto = ir.serde.serialize_node(node).SerializeToString()
     return bytes(schema.get_context_dependent_function_with_opset_version(at, proto, types))
 
 

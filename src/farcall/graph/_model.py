@@ -147,11 +147,14 @@ def _check_texts(model: ir.Model) -> None:
     Raises:
         TypeError: a name is not UTF-8.
     """
+    texts: list[object] = []
     for node in model.graph.all_nodes():
-        values = (value.name for value in (*node.inputs, *node.outputs) if value is not None)
-        for text in (node.op_type, node.domain, node.name, *node.attributes, *values):
-            if isinstance(text, bytes):
-                raise TypeError(f"{text!r} is not UTF-8 text")
+        texts += (node.op_type, node.domain, node.name, *node.attributes)
+        texts += [value.name for value in node.inputs if value is not None]
+        texts += [value.name for value in node.outputs]
+    if bytes in set(map(type, texts)):
+        text = next(item for item in texts if isinstance(item, bytes))
+        raise TypeError(f"{text!r} is not UTF-8 text")
 
 
 def _check_opset(proto: onnx.ModelProto, name: str) -> None:

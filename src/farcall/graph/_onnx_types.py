@@ -56,7 +56,7 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
         schema = onnx.defs.get_schema(node.op_type, opset, "")
         types = onnx.shape_inference.infer_node_outputs(
             schema,
-            ir.to_proto(node),
+            ir.serde.serialize_node(node),
             {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
             {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
             opset_imports=[onnx.helper.make_opsetid("", opset)],
@@ -83,7 +83,7 @@ def _operand(value: ir.Value, data: dict[ir.Value, Data]) -> onnx.TensorProto | 
     import onnx
 
     if value.const_value is not None and value.const_value.size <= MAX_DATA:
-        return ir.to_proto(value.const_value)
+        return ir.serde.serialize_tensor(value.const_value)
     if value in data and all(isinstance(item, int) for item in data[value].ravel()):
         items = data[value].astype("int64")
         return onnx.numpy_helper.from_array(items, value.name)

@@ -177,14 +177,14 @@ def test_a_declared_number_counts_against_an_expression() -> None:
 
 def test_common_factors_of_products_are_divided_out() -> None:
     """As TorchScript's exporter writes a view of [seq, batch, 32] after it traced a length of 7."""
-    source = """g (float[seq, batch, 32] x) => (float[?] y) {
+    source = """g (float[seq, batch, 32] x) => (float[?, ?, ?] y) {
     h = Constant<value_ints=[7]>()  eight = Constant<value_ints=[8]>()  four = Constant<value_int=4>()
     s = Shape(x)  one = Constant<value_int=1>()  n = Gather(s, one)  m = Mul(n, four)
     axes = Constant<value_ints=[0]>()  w = Unsqueeze(m, axes)
     t = Concat<axis=0>(h, w, eight)  y = Reshape(x, t) }"""
     model = load_model(text_model(source))
     assert text(dims(model.graph.inputs[0])) == (7, "batch", 32)
-    source = """g (float[batch, past, 4] x, float[batch, new, 4] z) => (float[?] y) {
+    source = """g (float[batch, past, 4] x, float[batch, new, 4] z) => (float[?, ?, ?] y) {
     c = Concat<axis=1>(x, z)  s = Shape<start=1>(c)  minus = Constant<value_ints=[-1]>()
     t = Concat<axis=0>(minus, s)  y = Reshape(c, t) }"""
     model = load_model(text_model(source))

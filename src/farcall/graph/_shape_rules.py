@@ -132,6 +132,12 @@ def _layer_normalization(op: NodeView) -> list[Dims]:
     return [data, reduced, reduced]
 
 
+@rule("NegativeLogLikelihoodLoss")
+def _loss(op: NodeView) -> list[Dims]:
+    data = op.shape(0)
+    return [(data[0], *data[2:]) if op.attr("reduction", "mean") == "none" else ()]
+
+
 @rule("RNN", "GRU", "LSTM")
 def _recurrent(op: NodeView) -> list[Dims]:
     steps, batch, _ = op.shape(0)

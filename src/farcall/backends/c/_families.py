@@ -6,6 +6,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _arithmetic,
     _conv,
     _indexing,
+    _loss,
     _matmul,
     _normalization,
     _pool,

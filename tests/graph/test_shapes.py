@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import helper
 
 from farcall.errors import ModelError
-from farcall.graph import load_model
+from farcall.graph import cut, load_model
 from farcall.graph._shapes import constraints
 from farcall.graph.dims import dims, evaluate, late, parse, text
 
-from .graphs import text_model, value
+from .graphs import OpBackend, text_model, value
 
 
 def loaded(source: str) -> dict[str, tuple[int | str, ...]]:
@@ -305,3 +306,23 @@ def test_a_shape_is_known_from_what_keeps_it() -> None:
         r = ReduceSum(x, axes) l = Log(r) y = Identity(l) }""")
     graph = load_model(model).graph
     assert [list(map(str, dims(node.outputs[0]))) for node in graph] == [["n", "1"]] * 3
+
+
+def test_types_of_what_a_scan_of_a_definition_gives() -> None:
+    """Inference of a single node also goes through the graphs inside it."""
+    model = text_model(
+        """g (float[b, s, 32] q) => (float[b, s, 32] y, float[b, 4, 8, 8] state) {
+            y, state = LinearAttention<q_num_heads=4, kv_num_heads=4, update_rule="linear">(q, q, q) }""",
+        28,
+    )
+
+    class Most(OpBackend):
+        allocates = True
+
+        def check(self, node: ir.Node) -> str | None:
+            return "not whole" if node.op_type == "LinearAttention" else None
+
+    graph = cut(model, [Most("most")]).model.graph
+    (scan,) = (node for node in graph if node.op_type == "Scan")
+    assert [value.dtype for value in scan.outputs] == [ir.DataType.FLOAT] * 2
+    assert list(map(str, dims(scan.outputs[0]))) == ["b", "4", "8", "8"]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
-from farcall.graph._guards import takes_rank_from_length
+from farcall.graph._guards import takes_rank_from_length, without_long_shapes
+from farcall.graph._region import reads
 from farcall.graph._view import MAX_DATA, Data
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     """ONNX's inference for one node, from the types and shapes that its inputs have now.
 
     Args:
-        node: A node of the default domain. Nodes with subgraphs are not inferred.
+        node: A node.
         model: The node's model, which gives the opset.
         data: The known elements of computed integer operands.
 
@@ -49,7 +50,7 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
 
     opset = model.opset_imports.get("", 1)
     if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
-        return {}
+        return _infer_alone(node, model, data)
     given = [value for value in node.inputs if value is not None]
     hidden = node.inputs[1] if takes_rank_from_length(node, opset) else None
     try:
@@ -65,6 +66,32 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return {}
     return {name: read_type(proto) for name, proto in types.items()}
+
+
+def _infer_alone(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> dict[str, Found]:
+    """The inference of a model of this node alone, which also goes through the graphs inside the node."""
+    import onnx
+
+    given = dict.fromkeys(value for value in reads(node) if value.type is not None)
+    constants = {value: tensor for value in given if (tensor := _operand(value, data)) is not None}
+    graph = onnx.helper.make_graph(
+        [ir.serde.serialize_node(node)],
+        "node",
+        [
+            onnx.helper.make_value_info(value.name, type_proto(value))
+            for value in given
+            if value not in constants
+        ],
+        [onnx.helper.make_empty_tensor_value_info(value.name) for value in node.outputs if value.name],
+        list(constants.values()),
+    )
+    versions = [onnx.helper.make_opsetid(*item) for item in model.opset_imports.items()]
+    proto = onnx.helper.make_model(graph, opset_imports=versions, ir_version=model.ir_version)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(without_long_shapes(proto))
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    return {info.name: read_type(info.type) for info in inferred.graph.output}
 
 
 def type_proto(value: ir.Value, is_shaped: bool = True) -> onnx.TypeProto:

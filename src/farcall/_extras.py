@@ -20,7 +20,7 @@ def require(extra: str, purpose: str, *packages: str) -> None:
         MissingExtraError: a package is not installed.
     """
     for package in packages:
-        if not _is_installed(package):
+        if not is_installed(package):
             raise MissingExtraError(
                 f"{purpose} needs the package {package}; run: pip install 'farcall[{extra}]'"
             )
@@ -49,7 +49,8 @@ def import_numpy(purpose: str) -> Any:
     return numpy
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported, by the name with which it is imported."""
     try:
         return find_spec(package) is not None
     except (ImportError, ValueError):  # ValueError: sys.modules has None in its place

@@ -290,11 +290,18 @@ class Plan:
     def __str__(self) -> str:
         from farcall.graph._report import table
 
-        shown = table(self._partition, self._model.name)
-        if not self.figures:
-            return shown
-        times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.figures.items())
-        return f"{shown}\nmeasured: {times}"
+        lines = [table(self._partition, self._model.name), *self._in_process()]
+        if self.figures:
+            times = ", ".join(f"{name} {duration(seconds)}" for name, seconds in self.figures.items())
+            lines.append(f"measured: {times}")
+        return "\n".join(lines)
+
+    def _in_process(self) -> list[str]:
+        """For each backend whose package computes in the process that loads the artifact: what, and why."""
+        from farcall.graph._report import left_to
+
+        names = (one.name for one in self._backends.values() if one.in_process)
+        return [line for name in names if (line := left_to(name, self._partition))]
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{region.name}: {len(region.nodes)} nodes" for region in self.regions[:8])

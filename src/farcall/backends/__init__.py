@@ -28,6 +28,8 @@ _BUILTIN = {  # found without package metadata, for example in a checkout
     "blas": "farcall.backends.blas:BlasBackend",
     "json": "farcall.backends.json:JsonBackend",
     "onednn": "farcall.backends.onednn:OneDnnBackend",
+    "onnxruntime": "farcall.backends._host:OnnxRuntimeBackend",
+    "reference": "farcall.backends._host:ReferenceBackend",
     "remote": "farcall.artifact._remote:RemoteBackend",
 }
 

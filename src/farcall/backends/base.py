@@ -161,6 +161,7 @@ class Backend(ABC):
     color: str = "#8888cc"  # in pictures of the partition
     options: Mapping[str, Any] = {}
     allocates: bool = False  # whether its regions may allocate outputs whose shapes are known only then
+    in_process: bool = False  # whether a package in the process that loads the artifact computes its regions
     min_nodes: int = 1  # a smaller region goes to the next backend; `min_nodes` of fc.partition overrides it
 
     def patterns(self) -> Sequence[Pattern]:

@@ -7,7 +7,11 @@ import importlib
 from farcall._plugins import installed
 from farcall.errors import ArtifactError
 
-_OWN = {"farcall.remote": "farcall.rpc.client._far_regions"}  # found without package metadata
+_OWN = {  # found without package metadata
+    "farcall.onnxruntime": "farcall.library._host_modules",
+    "farcall.reference": "farcall.library._host_modules",
+    "farcall.remote": "farcall.rpc.client._far_regions",
+}
 
 
 def offered(kind: str) -> list[str]:

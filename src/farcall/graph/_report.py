@@ -21,6 +21,7 @@ _ROWS = 60  # regions that are listed
 _WIDTH = 120  # columns, where there is no terminal
 _KINDS = 5  # operators that a row names
 _VALUES = 2  # values that a row describes
+_REASON = 80  # characters of a backend's reason
 
 
 def table(partition: Partition, name: str = "") -> str:
@@ -46,6 +47,30 @@ def table(partition: Partition, name: str = "") -> str:
     name = name or partition.model.graph.name or "graph"
     head = f"{name}: {count(nodes, 'node')} in {count(len(regions), 'region')} ({_shares(regions)})"
     return "\n".join([head, *lines])
+
+
+def left_to(backend: str, partition: Partition) -> str:
+    """What a backend computes where the artifact is loaded, and why the others do not; empty: nothing."""
+    own = [node for region in partition.regions if region.backend == backend for node in region.nodes]
+    if not own:
+        return ""
+    why: dict[str, str] = {}
+    for node in own:
+        refused = (one for one in partition.answers.get(node, ()) if one.backend != backend)
+        reason = next((f" ({one.backend}: {_short(one.text)})" for one in refused), "")
+        why.setdefault(node.op_type, reason)
+    kinds = ", ".join(f"{kind}{reason}" for kind, reason in list(why.items())[:_KINDS])
+    more = ", ..." if len(why) > _KINDS else ""
+    total = sum(len(region.nodes) for region in partition.regions)
+    verb = "is" if len(own) == 1 else "are"
+    return (
+        f"{len(own):,} of {count(total, 'node')} {verb} computed by {backend} in the process that loads "
+        f"the artifact: {kinds}{more}"
+    )
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= _REASON else f"{reason[:_REASON]}..."
 
 
 def _shares(regions: Sequence[Region]) -> str:

@@ -39,8 +39,16 @@ def unsupported(
         kinds = sorted({node.op_type for node in missing[_LISTED:]})
         more = ", ".join(kinds[:_KINDS]) + (", ..." if len(kinds) > _KINDS else "")
         lines.append(f"  and {len(missing) - _LISTED:,} more: {more}")
-    lines.append("add a backend that takes them, or change the model")
+    lines.append(_cure([backend.name for backend in backends]))
     return UnsupportedOperatorError("\n".join(lines))
+
+
+def _cure(names: Sequence[str]) -> str:
+    """What to do. Nearly all is taken by the backends that compute where the artifact is loaded."""
+    if {"onnxruntime", "reference"} & set(names):
+        return "add a backend that takes them, or change the model"
+    plan = ", ".join(f'"{name}"' for name in (*names, "onnxruntime"))
+    return f"add a backend that takes them, such as onnxruntime (backends=[{plan}]), or change the model"
 
 
 def _origins(name: str, expansions: Mapping[str, Expansion]) -> Iterator[Expansion]:

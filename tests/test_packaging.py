@@ -101,6 +101,7 @@ PERMISSIVE = {
     "Zlib",
 }
 OTHER_SPELLINGS = {
+    "Apache 2.0": "Apache-2.0",
     "Apache v2.0": "Apache-2.0",
     "BSD 2-Clause License": "BSD-2-Clause",
     "3-Clause BSD License": "BSD-3-Clause",

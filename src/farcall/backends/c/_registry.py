@@ -99,6 +99,9 @@ def operator(node: ir.Node) -> Operator | None:
     """The entry of ``node``, if there is one."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    if node.op_type in TRAINING and int_attr(node, "training_mode", 0):
-        return TRAINING[node.op_type]
-    return OPERATORS.get(node.op_type)
+    return (TRAINING if in_training(node) else OPERATORS).get(node.op_type)
+
+
+def in_training(node: ir.Node) -> bool:
+    """Whether an attribute makes another operator of the node, which updates what it has learned."""
+    return node.op_type in TRAINING and bool(int_attr(node, "training_mode", 0))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from farcall.backends.c import (  # noqa: F401 - each registers its operators
+    _arg,
     _arithmetic,
+    _bits,
     _conv,
     _indexing,
     _loss,
@@ -15,6 +17,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _recurrent,
     _reduction,
     _rotary,
+    _scan,
     _shaping,
     _softmax,
     _triangle,

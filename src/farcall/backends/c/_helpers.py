@@ -12,7 +12,7 @@ from farcall.backends._ctext import FLOATS, INTEGERS, c_type
 from farcall.backends.c import _math
 from farcall.backends.c._scalar import larger, smaller
 
-__all__ = ["HELPERS"]
+__all__ = ["HELPERS", "MOST_CHARACTERS", "RAISE_VALUES"]
 
 
 def _division(bits: int) -> str:
@@ -80,6 +80,43 @@ _QUANTIZE = """static inline int32_t farcall_quantize(float x, int32_t zero, int
   return rounded > (float)low ? (rounded < (float)high ? (int32_t)rounded : high) : low;
 }"""
 
+_BITS = "\n".join(
+    f"""static inline uint{bits}_t farcall_bits_of_{kind}({kind} x) {{
+  uint{bits}_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}}
+static inline {kind} farcall_{kind}_of_bits(uint{bits}_t bits) {{
+  {kind} x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}}"""
+    for kind, bits in (("float", 32), ("double", 64))
+)
+
+MOST_CHARACTERS = 200  # of a text in a message: up to 800 bytes
+RAISE_VALUES = """static int64_t farcall_append(char* text, int64_t at, int64_t size, const char* part) {
+  for (; *part && at < size - 1; ++part) text[at++] = *part;
+  text[at] = 0;
+  return at;
+}
+static __attribute__((noinline, cold)) int farcall_raise_values(
+    const char* kind, const char* const* parts, const int64_t* values, int count) {
+  char text[2048];
+  int64_t at = farcall_append(text, 0, sizeof text, parts[0]);
+  for (int i = 0; i < count; ++i) {
+    char digits[24], *first = digits + sizeof digits - 1;
+    uint64_t rest = values[i] < 0 ? 0 - (uint64_t)values[i] : (uint64_t)values[i];
+    *first = 0;
+    do *--first = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (values[i] < 0) *--first = '-';
+    at = farcall_append(text, at, sizeof text, first);
+    at = farcall_append(text, at, sizeof text, parts[i + 1]);
+  }
+  return farcall_raise(kind, text);
+}"""
+
 HELPERS = "\n".join(
     [
         _math.FUNCTIONS,
@@ -92,6 +129,7 @@ HELPERS = "\n".join(
         _TO_UINT64,
         _INTEGERS,
         _QUANTIZE,
+        _BITS,
         _floored("float", "f"),
         _floored("double", "d"),
         _mean("int64_t"),

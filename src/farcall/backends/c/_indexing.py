@@ -18,6 +18,7 @@ from farcall.backends.c._node import (
     int_attr,
     ints_attr,
     known_dims,
+    label,
     normalize_axis,
     operand,
     opset,
@@ -32,10 +33,6 @@ _INT64 = {ir.DataType.INT64}
 _INDICES = {ir.DataType.INT64, ir.DataType.INT32}
 
 
-def _label(node: ir.Node) -> str:
-    return f"{node.op_type} `{node.name or node.outputs[0].name}`"
-
-
 def _verify_shape(kernel: Kernel, node: ir.Node, index: int, *, broadcast: bool = False) -> None:
     """Check at run time that a computed shape operand equals the inferred dims."""
     value = operand(node, index)
@@ -43,7 +40,7 @@ def _verify_shape(kernel: Kernel, node: ir.Node, index: int, *, broadcast: bool 
         return
     given, target = kernel.read(value), dims(node.outputs[0])
     refusal = kernel.fail(
-        "ValueError", f"{_label(node)}: its shape operand is not the shape that was inferred"
+        "ValueError", f"{label(node)}: its shape operand is not the shape that was inferred"
     )
     count = dims(value)[0]
     for axis in range(int(count) if isinstance(count, int) else 0):
@@ -146,10 +143,8 @@ def _gather(node: ir.Node) -> Iterator[Step]:
         kernel.dim(d) for d in (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
     )
     count = kernel.dim(product(dims(indices)))
-    refusal = kernel.fail("IndexError", f"{_label(node)}: an index is outside of axis {axis}")
     with kernel.loop("i", outer), kernel.loop("j", count):
-        kernel.line(f"const int64_t row = {n}[j] < 0 ? (int64_t){n}[j] + {length} : (int64_t){n}[j];")
-        kernel.line(f"if (row < 0 || row >= {length}) {refusal}")
+        kernel.index("row", f"{n}[j]", length, label(node), f"axis {axis}")
         with kernel.loop("k", inner):
             kernel.line(f"{q}[(i * {count} + j) * {inner} + k] = {p}[(i * {length} + row) * {inner} + k];")
     yield kernel.step()

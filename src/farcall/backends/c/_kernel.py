@@ -11,6 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from farcall.backends._ctext import c_string
+from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_type, itemsize
 from farcall.graph.dims import Dim
 
@@ -108,6 +110,33 @@ class Kernel(FunctionWriter):
     def fail(self, kind: str, message: str) -> str:
         self._can_fail = True
         return super().fail(kind, message)
+
+    def fail_with(self, kind: str, *parts: str) -> str:
+        """A C statement that ends the call with an error of ``kind``.
+
+        ``parts`` are texts, with C expressions of type int64 between them, whose values the message shows.
+        """
+        self._can_fail = True
+        self.file_scope(RAISE_VALUES)
+        # A name in a text may be long: the values come last, and have to fit in the message.
+        texts = ", ".join(c_string(text[:MOST_CHARACTERS]) for text in parts[::2])
+        values = ", ".join(f"(int64_t){value}" for value in parts[1::2])
+        count = len(parts[1::2])
+        return (
+            f'return farcall_raise_values({c_string(kind)}, (const char* const[]){{{texts}, ""}}, '
+            f"(const int64_t[]){{{values}}}, {count});"
+        )
+
+    def index(self, name: str, value: str, length: str, who: str, place: str) -> None:
+        """Declare ``name``, the index ``value`` into ``length`` elements; negative ones count from the end.
+
+        Any other index ends the call with an IndexError that names ``who`` (the node) and ``place``.
+        """
+        ends = f" is outside of {place}, which has "
+        refusal = self.fail_with("IndexError", f"{who}: index ", value, ends, length, " elements")
+        self.line(f"int64_t {name} = (int64_t){value};")
+        self.line(f"{name} += {name} < 0 ? {length} : 0;")
+        self.line(f"if ((uint64_t){name} >= (uint64_t){length}) {refusal}")
 
     def step(self) -> Step:
         """The finished call."""

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import ALL
-from farcall.graph.dims import Dim, UnknownShapeError, dims
+from farcall.graph.dims import Dim, UnknownShapeError, dims, product
 
 Check = Callable[[ir.Node], "str | None"]
 
@@ -102,6 +102,29 @@ def normalize_axis(axis: int, rank: int) -> int:
 def rank(value: ir.Value) -> int:
     """The number of dims of ``value``."""
     return len(dims(value))
+
+
+def extents(shape: Sequence[Dim], axis: int) -> tuple[Dim, Dim, Dim]:
+    """The number of elements before ``axis``, along it, and after it."""
+    return product(shape[:axis]), product(shape[axis : axis + 1]), product(shape[axis + 1 :])
+
+
+def flattened_extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
+    """The extents of Softmax and its relatives: since opset 13 of one axis, before of all from one on.
+
+    Before opset 13 the axis may equal the rank: each element is then a separate row.
+    """
+    shape = dims(operand(node, 0))
+    if opset(node) >= 13:
+        return extents(shape, normalize_axis(int_attr(node, "axis", -1), len(shape)))
+    axis = int_attr(node, "axis", 1)
+    axis = axis if axis == len(shape) else normalize_axis(axis, len(shape))
+    return product(shape[:axis]), product(shape[axis:]), 1
+
+
+def label(node: ir.Node) -> str:
+    """The operator and the name of ``node``, for messages."""
+    return f"{node.op_type} `{node.name or node.outputs[0].name}`"
 
 
 def want_dtypes(node: ir.Node, allowed: Collection[ir.DataType], *indices: int) -> None:

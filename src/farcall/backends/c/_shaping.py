@@ -16,6 +16,7 @@ from farcall.backends.c._node import (
     int_attr,
     ints_attr,
     known_dims,
+    label,
     normalize_axis,
     operand,
     opset,
@@ -54,7 +55,7 @@ def _reshape(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     given = kernel.read(wanted)
     source, target = dims(operand(node, 0)), dims(node.outputs[0])
-    refusal = kernel.fail("ValueError", f"{_name(node)}: its shape operand is not the shape {_text(target)}")
+    refusal = kernel.fail("ValueError", f"{label(node)}: its shape operand is not the shape {_text(target)}")
     for axis, dim in enumerate(target):
         accepted = [f"{given}[{axis}] != {kernel.dim(dim)}", f"{given}[{axis}] != -1"]
         if not int_attr(node, "allowzero", 0) and axis < len(source) and same(source[axis], dim):
@@ -79,7 +80,7 @@ def _verify_axes(node: ir.Node) -> Step:
     kernel = Kernel()
     given, count = kernel.read(operand(node, 1)), kernel.dim(dims(operand(node, 1))[0])
     refusal = kernel.fail(
-        "ValueError", f"{_name(node)}: its axes do not lead to the shape {_text(dims(node.outputs[0]))}"
+        "ValueError", f"{label(node)}: its axes do not lead to the shape {_text(dims(node.outputs[0]))}"
     )
     kernel.line(f"int64_t named[{max(len(long), 1)}] = {{0}};")
     with kernel.loop("i", count):
@@ -95,10 +96,6 @@ def _verify_axes(node: ir.Node) -> Step:
         kernel.line(f"if (named[{axis}] ? {text} != 1 : ({kept})) {refusal}")
     kernel.line(f"if (left != {len(short)}) {refusal}")
     return kernel.step()
-
-
-def _name(node: ir.Node) -> str:
-    return f"{node.op_type} `{node.name or node.outputs[0].name}`"
 
 
 def _text(shape: Sequence[Dim]) -> str:
@@ -293,7 +290,7 @@ def _verify_lengths(node: ir.Node, axis: int) -> Step:
     """Check at run time that computed lengths equal the inferred ones."""
     kernel = Kernel()
     given = kernel.read(operand(node, 1))
-    refusal = kernel.fail("ValueError", f"{_name(node)}: its lengths are not those that were inferred")
+    refusal = kernel.fail("ValueError", f"{label(node)}: its lengths are not those that were inferred")
     for index, out in enumerate(node.outputs):
         kernel.line(f"if ({given}[{index}] != {kernel.dim(dims(out)[axis])}) {refusal}")
     return kernel.step()

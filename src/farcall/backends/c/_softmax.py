@@ -9,39 +9,22 @@ import onnx_ir as ir
 from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._kernel import Kernel, Step
-from farcall.backends.c._node import int_attr, normalize_axis, operand, opset, rank, want_dtypes
+from farcall.backends.c._node import flattened_extents, operand, want_dtypes
 from farcall.backends.c._registry import loops
-from farcall.graph.dims import Dim, dims, product
+from farcall.graph.dims import Dim
 
 _LANES = 16  # partial results of a row
 _TILE = 64  # neighbouring rows that are reduced together if the axis is not the last
 
 
-def _extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
-    """The number of elements before the axis, along it, and after it."""
-    shape = dims(operand(node, 0))
-    if opset(node) >= 13:
-        axis = normalize_axis(int_attr(node, "axis", -1), len(shape))
-        return product(shape[:axis]), product(shape[axis : axis + 1]), product(shape[axis + 1 :])
-    axis = _flattened_axis(node)
-    return product(shape[:axis]), product(shape[axis:]), 1
-
-
-def _flattened_axis(node: ir.Node) -> int:
-    """Before opset 13 the axis may equal the rank: each element is then a separate row."""
-    count = rank(operand(node, 0))
-    axis = int_attr(node, "axis", 1)
-    return axis if axis == count else normalize_axis(axis, count)
-
-
 def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS)
-    _extents(node)
+    flattened_extents(node)
 
 
 @loops("Softmax", "LogSoftmax", check=_check)
 def _softmax(node: ir.Node) -> Iterator[Step]:
-    outer, length, inner = _extents(node)
+    outer, length, inner = flattened_extents(node)
     yield _Softmax(node, inner == 1).write(outer, length, inner)
 
 

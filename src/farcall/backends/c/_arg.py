@@ -1,0 +1,97 @@
+"""Where the largest or smallest element of an axis is: ArgMax, ArgMin, Hardmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+from farcall.backends._ctext import FLOATS, INTEGERS, c_type
+from farcall.backends.c._kernel import Kernel, Step
+from farcall.backends.c._node import (
+    Unsupported,
+    extents,
+    flattened_extents,
+    int_attr,
+    label,
+    normalize_axis,
+    operand,
+    want_dtypes,
+)
+from farcall.backends.c._registry import loops
+from farcall.graph.dims import Dim, dims, product
+
+_TILE = 64  # neighbouring rows that are searched together, so that memory is read in order
+
+
+def _extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
+    shape = dims(operand(node, 0))
+    return extents(shape, normalize_axis(int_attr(node, "axis", 0), len(shape)))
+
+
+def _check_arg(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS | INTEGERS)
+    outer, length, inner = _extents(node)
+    if length == 0 and product((outer, inner)) != 0:
+        raise Unsupported("an axis without elements")
+
+
+@loops("ArgMax", "ArgMin", check=_check_arg)
+def _arg(node: ir.Node) -> Iterator[Step]:
+    outer, length, inner = _extents(node)
+    kernel = Kernel()
+    q, width = kernel.write(node.outputs[0]), kernel.dim(inner)
+    if not isinstance(length, int):
+        refusal = kernel.fail("ValueError", f"{label(node)}: the axis has no elements")
+        some = kernel.dim(product((outer, inner)))
+        kernel.line(f"if ({kernel.dim(length)} == 0 && {some} != 0) {refusal}")
+    better = _better(node, "<" if node.op_type == "ArgMin" else ">")
+    _search(kernel, operand(node, 0), (outer, length, inner), better, f"{q}[i * {width} + j + t] = at[t];")
+    yield kernel.step()
+
+
+def _better(node: ir.Node, sign: str) -> Callable[[str, str], str]:
+    """Whether element ``x`` replaces ``best``. As in numpy, a NaN is both the largest and the smallest."""
+    floats = operand(node, 0).dtype in FLOATS
+    if int_attr(node, "select_last_index", 0):
+        return lambda x, best: f"{x} {sign}= {best}" + (f" || {x} != {x}" if floats else "")
+    return lambda x, best: f"{x} {sign} {best}" + (f" || ({x} != {x} && {best} == {best})" if floats else "")
+
+
+def _search(
+    kernel: Kernel, source: ir.Value, sizes: tuple[Dim, Dim, Dim], better: Callable[[str, str], str], use: str
+) -> None:
+    """Find the best element along the middle of ``sizes``; run ``use`` for row ``i``, column ``j + t``."""
+    outer, length, inner = sizes
+    kind, p = c_type(source.dtype), kernel.read(source)
+    count, width = kernel.dim(length), kernel.dim(inner)
+    tile = 1 if inner == 1 else _TILE
+    with kernel.loop("i", outer), kernel.loop("j", inner, step=tile):
+        kernel.line(f"const {kind}* in = {p} + i * {count} * {width} + j;")
+        kernel.line(f"const int64_t wide = {width} - j < {tile} ? {width} - j : {tile};")
+        kernel.line(f"{kind} best[{tile}];\nint64_t at[{tile}];")
+        with kernel.loop("t", "wide"):
+            kernel.line("best[t] = in[t];\nat[t] = 0;")
+        with kernel.loop("k", count, start=1), kernel.loop("t", "wide"):
+            kernel.line(f"const {kind} x = in[k * {width} + t];")
+            kernel.line(f"if ({better('x', 'best[t]')}) {{ best[t] = x; at[t] = k; }}")
+        with kernel.loop("t", "wide"):
+            kernel.line(use)
+
+
+def _check_hardmax(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS)
+    flattened_extents(node)
+
+
+@loops("Hardmax", check=_check_hardmax)
+def _hardmax(node: ir.Node) -> Iterator[Step]:
+    """1 at the first maximum, else 0."""
+    outer, length, inner = flattened_extents(node)
+    source, kernel = operand(node, 0), Kernel()
+    q, total = kernel.write(node.outputs[0]), kernel.dim(product(dims(source)))
+    kernel.line(f"if ({total} == 0) return;")
+    kernel.line(f"memset({q}, 0, (size_t){total} * sizeof *{q});")
+    place = f"(i * {kernel.dim(length)} + at[t]) * {kernel.dim(inner)} + j + t"
+    _search(kernel, source, (outer, length, inner), _better(node, ">"), f"{q}[{place}] = 1;")
+    yield kernel.step()

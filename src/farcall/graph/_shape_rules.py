@@ -37,7 +37,8 @@ KEEP_SHAPE = (
     "Sigmoid Tanh Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Exp Log Sqrt Erf Reciprocal "
     "Neg Abs Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish "
     "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization "
-    "RMSNormalization RotaryEmbedding CumSum CumProd Trilu MeanVarianceNormalization"
+    "RMSNormalization RotaryEmbedding CumSum CumProd Trilu MeanVarianceNormalization BitCast Scatter "
+    "ScatterElements ScatterND TensorScatter ReverseSequence EyeLike"
 )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+import farcall.graph._index_rules  # noqa: F401 - registers its rules
 from farcall.errors import ModelError
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities

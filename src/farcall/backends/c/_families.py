@@ -7,6 +7,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _arithmetic,
     _bits,
     _conv,
+    _elements,
     _indexing,
     _loss,
     _matmul,
@@ -19,6 +20,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _rotary,
     _scan,
     _shaping,
+    _slices,
     _softmax,
     _triangle,
 )

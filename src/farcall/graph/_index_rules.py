@@ -18,3 +18,12 @@ def _gather_nd(op: NodeView) -> list[Dims]:
     if not isinstance(count, int):
         raise NotKnownError
     return [(*indices[:-1], *data[batch + count :])]
+
+
+@rule("CenterCropPad")
+def _center_crop_pad(op: NodeView) -> list[Dims]:
+    data = list(op.shape(0))
+    axes = op.attr("axes", list(range(len(data))))
+    for axis, size in zip(axes, op.data(1).tolist(), strict=True):
+        data[axis] = size
+    return [tuple(data)]

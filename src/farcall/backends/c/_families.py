@@ -12,6 +12,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _loss,
     _matmul,
     _normalization,
+    _pad,
     _pool,
     _quantized,
     _range,

@@ -1,4 +1,4 @@
-"""Operators that address elements by index: Gather, Slice, Pad, Expand, Shape and the like."""
+"""Operators that address elements by index: Gather, Slice, Expand, Shape and the like."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import ALL, c_literal, c_type
+from farcall.backends._ctext import ALL, c_literal
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import coalesce
 from farcall.backends.c._node import (
@@ -205,52 +205,3 @@ def _slice(node: ir.Node) -> Iterator[Step]:
             lengths.append(dim)
             steps.append(strides[axis])
     yield strided_copy(x, out, lengths, steps, origin)
-
-
-def pads_of(node: ir.Node) -> list[int]:
-    if opset(node) < 11:
-        return ints_attr(node, "pads", [])
-    given = constant_operand(node, 1).ravel().tolist()
-    if not has_input(node, 3):
-        return list(given)
-    count = rank(operand(node, 0))
-    axes = [normalize_axis(axis, count) for axis in constant_operand(node, 3).ravel().tolist()]
-    pads = [0] * (2 * count)
-    for place, axis in enumerate(axes):
-        pads[axis], pads[count + axis] = given[place], given[len(axes) + place]
-    return pads
-
-
-def _check_pad(node: ir.Node) -> None:
-    want_dtypes(node, ALL, 0)
-    mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "constant"
-    if mode != "constant":
-        raise Unsupported(f"mode={mode}")
-    if len(pads_of(node)) != 2 * rank(operand(node, 0)):
-        raise Unsupported("pads must name every axis twice")
-
-
-@loops("Pad", check=_check_pad)
-def _pad(node: ir.Node) -> Iterator[Step]:
-    """One loop over the output: the element of the input, or the fill value outside the input."""
-    x, out = operand(node, 0), node.outputs[0]
-    pads, shape, target = pads_of(node), dims(x), dims(out)
-    kernel = Kernel()
-    p, q = kernel.read(x), kernel.write(out)
-    kind = c_type(out.dtype)
-    if has_input(node, 2) and opset(node) >= 11:
-        kernel.line(f"const {kind} fill = {kernel.read(operand(node, 2))}[0];")
-    else:
-        value = node.attributes["value"].as_float() if "value" in node.attributes else 0
-        kernel.line(f"const {kind} fill = {c_literal(value, out.dtype)};")
-    inside: list[str] = ["1"]
-    source, place = "0", "0"
-    with ExitStack() as stack:
-        for axis, dim in enumerate(target):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
-            kernel.line(f"const int64_t y{axis} = i{axis} - {pads[axis]};".replace("- -", "+ "))
-            inside.append(f"y{axis} >= 0 && y{axis} < {kernel.dim(shape[axis])}")
-            source = f"({source}) * {kernel.dim(shape[axis])} + y{axis}" if axis else "y0"
-            place = f"({place}) * {kernel.dim(dim)} + i{axis}" if axis else "i0"
-        kernel.line(f"{q}[{place}] = {' && '.join(inside[1:] or inside)} ? {p}[{source}] : fill;")
-    yield kernel.step()

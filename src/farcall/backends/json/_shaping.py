@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._indexing import first_index, pads_of, slices_of
+from farcall.backends.c._indexing import first_index, slices_of
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -17,7 +17,9 @@ from farcall.backends.c._node import (
     operand,
     opset,
     output_used,
+    str_attr,
 )
+from farcall.backends.c._pad import pads_of
 from farcall.backends.c._shaping import permutation
 from farcall.backends.json._graph import GraphFunction, dtype_of
 from farcall.backends.json._registry import lowers
@@ -111,6 +113,8 @@ def _split(f: GraphFunction, node: ir.Node) -> None:
 @lowers("Pad")
 def _pad(f: GraphFunction, node: ir.Node) -> None:
     """Fill the output, then copy what of the input it shows: a negative pad cuts elements off."""
+    if (mode := str_attr(node, "mode", "constant")) != "constant":
+        raise Unsupported(f"mode={mode}")
     x, out, pads = f.of(operand(node, 0)), node.outputs[0], pads_of(node)
     shape, own = dims(out), f.shape(x)
     if has_input(node, 2) and opset(node) >= 11:

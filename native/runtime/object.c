@@ -13,8 +13,11 @@ FcThreadMore* fc_thread_more(void) {
   return fc_thread.more;
 }
 
-void fc_decref_slow(TVMFFIObject* object, uint64_t old) {
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+/* ---- the end of an object ---- */
+
+enum { NESTED_MAX = 32 }; /* deleters that run inside each other, so that a long chain of objects needs little stack */
+
+static void end(TVMFFIObject* object, uint64_t old) {
   if (old == 0x100000001ULL) {
     if (object->deleter) object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskBoth);
     return;
@@ -24,6 +27,25 @@ void fc_decref_slow(TVMFFIObject* object, uint64_t old) {
   if (weak != 1ULL << 32) return;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   if (object->deleter) object->deleter(object, kTVMFFIObjectDeleterFlagBitMaskWeak);
+}
+
+/* Nobody looks at the count of an object without references, so it has room for the link of this list. */
+static void end_later(TVMFFIObject* object) {
+  object->combined_ref_count = (uint64_t)(uintptr_t)fc_thread.dead;
+  fc_thread.dead = object;
+}
+
+void fc_decref_slow(TVMFFIObject* object, uint64_t old) {
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (FC_UNLIKELY(fc_thread.ending >= NESTED_MAX) && old == 0x100000001ULL) return end_later(object);
+  ++fc_thread.ending;
+  end(object, old);
+  while (FC_UNLIKELY(fc_thread.dead != NULL) && fc_thread.ending == 1) {
+    TVMFFIObject* next = fc_thread.dead;
+    fc_thread.dead = (TVMFFIObject*)(uintptr_t)next->combined_ref_count;
+    end(next, 0x100000001ULL);
+  }
+  --fc_thread.ending;
 }
 
 static void free_plain(void* self, int flags) {

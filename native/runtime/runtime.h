@@ -52,6 +52,8 @@ typedef struct FcThread {
   TVMFFIObject* load_error;               /* the first error of their constructors, owned, or NULL */
   TVMFFIObject* embedder;                 /* the library whose embedded modules are being loaded, which may keep their
                                              bytes where they are with a reference to it; else NULL */
+  int ending;                             /* number of objects whose deleters are running */
+  TVMFFIObject* dead;                     /* objects without references, whose deleters the outermost of them runs */
 } FcThread;
 
 extern FC_TLS FcThread fc_thread;

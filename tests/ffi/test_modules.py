@@ -7,6 +7,7 @@ import gc
 import struct
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,6 +130,26 @@ def context(compile_kernels: Compile) -> ffi.Module:
     return ffi.load_library(compile_kernels("context", CONTEXT))
 
 
+NEST = """
+#include <farcall/c_api.h>
+FARCALL_KERNEL(nest) { /* arrays in arrays, the last of which has the second argument */
+  TVMFFIByteArray name = {"ffi.Array", 9};
+  TVMFFIObjectHandle make = NULL;
+  TVMFFIAny array = args[1], outer;
+  if (TVMFFIFunctionGetGlobal(&name, &make) != 0) return -1;
+  for (int64_t i = 0; i < args[0].v_int64; ++i, array = outer) {
+    outer = (TVMFFIAny){0};
+    if (TVMFFIFunctionCall(make, &array, 1, &outer) != 0) return -1;
+    if (i) TVMFFIObjectDecRef(array.v_obj);
+  }
+  TVMFFIObjectDecRef(array.v_obj);
+  TVMFFIObjectDecRef(make);
+  *result = args[0];
+  return 0;
+}
+"""
+
+
 class TestImports:
     def test_own_functions_come_first_then_depth_first(self, compile_kernels: Compile) -> None:
         root = ffi.load_library(compile_kernels("root", SOURCE % 1))
@@ -183,8 +204,28 @@ class TestImports:
             chain[-2].import_module(chain[-1])
         assert not chain[0].implements_function("deep", query_imports=True)
         chain.reverse()
-        while chain:
-            chain.pop()  # the first one first, so that none takes a long chain with it
+
+    def test_the_end_of_a_long_chain_needs_little_stack(self, compile_kernels: Compile) -> None:
+        """A chain of modules, and one of arrays, in a thread whose stack is 256 KiB."""
+        kernels = ffi.load_library(compile_kernels("nest", NEST))
+
+        def make_and_end() -> None:
+            first = last = _core.new_module("link", {})
+            for _ in range(100_000):
+                last.import_module(imported := _core.new_module("link", {}))
+                last = imported
+            ended = weakref.ref(last)
+            del last, imported, first
+            results.append(ended() is None)
+            results.append(kernels["nest"](100_000, "inside"))
+
+        results: list[object] = []
+        before = threading.stack_size(256 * 1024)
+        thread = threading.Thread(target=make_and_end)
+        thread.start()
+        threading.stack_size(before)
+        thread.join()
+        assert results == [True, 100_000]
 
     def test_only_modules_are_imported(self) -> None:
         with pytest.raises(TypeError, match="expected a Module, got `int`"):

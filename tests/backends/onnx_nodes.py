@@ -155,7 +155,7 @@ def _compare(case: TestCase, what: str, result: Any, expected: Any) -> None:
 
 def _is_plain(region: Region) -> bool:
     """Whether the caller can allocate what a region needs, and its code is one function."""
-    return not region.allocated and not any(
+    return not region.late and not any(
         attribute.type in _GRAPHS for node in region.nodes for attribute in node.attributes.values()
     )
 

@@ -19,7 +19,7 @@ from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._data_only import DataOnly, is_data_only
-from farcall.artifact._entry import main_source, support_source
+from farcall.artifact._entry import LATE_BYTES, main_source, support_source
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
@@ -74,11 +74,13 @@ def build(
     link: Link = "shared",
     progress: Report | None = None,
     name: str | None = None,
+    late_bytes: int | None = None,
 ) -> Artifact:
     """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
 
     ``link``: ``shared`` for a library that a loader loads, ``static`` for one that is linked into a program,
-    in which its names begin with ``name`` (None: the model's name).
+    in which its names begin with ``name`` (None: the model's name). ``late_bytes`` bounds what a call may
+    allocate for tensors whose sizes depend on the data.
 
     ``progress`` is told about the phases ``generate``, ``compile`` and ``link``.
 
@@ -92,13 +94,18 @@ def build(
         raise UsageError(f"link={link!r}: expected {' or '.join(map(repr, get_args(Link)))}")
     if name is not None and link != "static":
         raise UsageError(f'name={name!r}: names a static library; build with link="static", or leave it out')
+    limit = LATE_BYTES if late_bytes is None else late_bytes
+    if not 0 <= limit < 1 << 63:
+        raise UsageError(f"late_bytes={late_bytes!r}: expected a number of bytes, from 0 on")
     own = identifier(plan.model.name) if name is None else check_name(name)
     static = own if link == "static" else None
     with room_to(f"build {plan.model.name!r}"):
-        return _build(plan, target, static, progress)
+        return _build(plan, target, static, progress, limit)
 
 
-def _build(plan: Plan, target: Target, static: str | None, progress: Report | None) -> Artifact:
+def _build(
+    plan: Plan, target: Target, static: str | None, progress: Report | None, late_bytes: int
+) -> Artifact:
     generated = generate(plan, target, progress)
     if static is None and is_data_only(generated):
         return _build_data_only(plan, target, generated)
@@ -109,7 +116,7 @@ def _build(plan: Plan, target: Target, static: str | None, progress: Report | No
     libraries = Libraries(plan.regions, codes, target)
     own = [
         Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
-        Source("farcall_main.c", main_source(plan.partition, codes, outputs)),
+        Source("farcall_main.c", main_source(plan.partition, codes, outputs, late_bytes)),
     ]
     tools = {"compiler": compiler.version.splitlines()[0]}
     totals = ConstantsInfo(*constants.totals())

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, Slots, plan_slots
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._states import declarations, device
+from farcall.backends._ctext import c_string
+from farcall.backends._function import LATE
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product, symbol, symbols
 
@@ -34,25 +37,35 @@ CPU: Place = (1, 0)
 _SUPPORT = ("errors", "memory", "state", "late", "device", "region")
 
 
-def main_source(partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]) -> str:
+LATE_BYTES = 4 << 30  # default of a call's limit for tensors whose sizes are known only in the call
+
+
+def main_source(
+    partition: Partition,
+    codes: Mapping[str, Code],
+    constants: Mapping[ir.Value, str],
+    late_bytes: int = LATE_BYTES,
+) -> str:
     """The C source of the entry, and of the entries of the regions.
 
     Args:
         partition: the regions, in the order in which they run.
         codes: the code of each region, by its name.
         constants: the C identifier of each initializer that is a graph output.
+        late_bytes: how many bytes a call may allocate for tensors whose sizes are known only in the call.
 
     Raises:
         ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
     """
     regions = [RegionEntry(r, codes[r.name], partition.constraints).text() for r in partition.regions]
     main = _Driver(partition, codes, constants).text()
-    return "\n".join([_support("entry.h"), declarations(partition.regions, codes), main, *regions])
+    limit = f"const int64_t farcall_late_bytes = {integer(late_bytes)};\n"
+    return "\n".join([_support("entry.h"), declarations(partition.regions, codes), limit, main, *regions])
 
 
 def support_source() -> str:
     """The C text that all entries share; it is the same for every artifact."""
-    return "\n".join(map(_support, ("entry.h", *(f"entry_{part}.c" for part in _SUPPORT))))
+    return "\n".join([_support("entry.h"), LATE, *(_support(f"entry_{part}.c") for part in _SUPPORT)])
 
 
 def _support(name: str) -> str:
@@ -242,7 +255,10 @@ class _Driver:
             ("struct fc_late", "late", self._kept, "tensors that regions allocated, or that are on devices"),
         ]
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
-        return f"\nstruct frame {{\n{lines}  int64_t need; /* bytes of working memory */\n}};\n"
+        return (
+            f"\nstruct frame {{\n{lines}  int64_t need; /* bytes of working memory */\n"
+            f"  int64_t left; /* bytes that the call may still allocate for late tensors */\n}};\n"
+        )
 
     def _derive(self, stage: _Stage) -> str:
         """The function that computes the sizes known from this stage on, and raises on impossible ones."""
@@ -257,8 +273,20 @@ class _Driver:
         lines.append(f"f->offset[{self._slots}] = end;")
         lines.append("f->need = fc_add(&bad, end, fc_align(&bad, own));")
         lines += self.parameters.refusals([*self.parameters.late_checks(stage.told), *self._checks(stage)])
-        lines.append("return 0;")
+        lines += self._spend(stage) if stage.number else ["return 0;"]
         return _function(f"static int derive_{stage.number}(struct frame* f)", lines)
+
+    def _spend(self, stage: _Stage) -> list[str]:
+        """The statements that count the memory of a stage, which depends on sizes from the data."""
+        sizes = ["f->need", *(f"f->bytes[{j}]" for j in sorted(stage.outputs))]
+        nodes = dict.fromkeys(value.producer() for value in stage.told)
+        after = ", ".join(f"{node.op_type} `{node.name}`" for node in nodes if node is not None)
+        return [
+            "int64_t sum = 0;",
+            *(f"sum = fc_add(&bad, sum, {size});" for size in sizes),
+            "if (bad) sum = INT64_MAX;",
+            f"return farcall_spend(&main_function, {c_string(after)}, sum, &f->left, f->s);",
+        ]
 
     def _checks(self, stage: _Stage) -> list[tuple[str, str]]:
         negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
@@ -315,7 +343,7 @@ class _Driver:
             fields += [f"main_late + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
-        self._most = max(self._most, len(region.inputs) + len(made) + 1 + len(names))
+        self._most = max(self._most, len(region.inputs) + len(made) + 2 + len(names))
         self._rows.append(", ".join(map(str, fields)))
         for value in made if where != CPU else ():
             if value in self.places:
@@ -393,14 +421,14 @@ class _Driver:
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
         if outs != 1:
             result = f"  if (farcall_results(about, results, {outs}, result) != 0) goto done;\n"
-        begin = "  memset(f->late, 0, sizeof f->late);\n" if late else ""
+        begin = "  memset(f->late, 0, sizeof f->late);\n  f->left = farcall_late_bytes;\n" if late else ""
         end = f"  for (int32_t i = 0; i < {late}; ++i) fc_release(&f->late[i].tensor);\n" if late else ""
         return f"""
 FARCALL_KERNEL(main) {{
   static const int64_t items[] = {{{items}}};
   const struct fc_function* const about = &main_function;
   struct frame frame, *const f = &frame;
-  struct fc_frame at = {{f->s, f->dims, f->data, f->late, NULL}};
+  struct fc_frame at = {{f->s, f->dims, f->data, f->late, NULL, &f->left}};
   const DLTensor* given[{max(ins, 1)}] = {{NULL}};
   void* owned[{max(ins, 1)}] = {{NULL}};
   struct fc_scalar numbers[{max(ins, 1)}];

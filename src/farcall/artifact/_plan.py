@@ -145,6 +145,7 @@ class Plan:
         link: Literal["shared", "static"] = "shared",
         name: str | None = None,
         devices: Mapping[str, str | Target] | None = None,
+        late_bytes: int | None = None,
         progress: Report | None = None,
     ) -> Artifact:
         """Compile every region and link one library.
@@ -159,6 +160,9 @@ class Plan:
             devices: the targets of places that backends name by their option ``on``:
                 ``{"dsp0": "hexagon-linux-musl:hexagonv67+hvx"}``. Their regions are built for these targets,
                 and travel inside the artifact.
+            late_bytes: how many bytes a call may allocate for tensors whose sizes depend on the data, as
+                those of NonZero do, and for the memory that follows from these sizes; default: 4 GiB. A call
+                that needs more raises MemoryError before it allocates.
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -166,15 +170,15 @@ class Plan:
             ToolchainError: there is no compiler for the target, or the compiler rejected the code.
             BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
-            UsageError: ``link`` is neither, ``name`` is no part of a C name, no backend names a device, or a
-                temporary file cannot be written.
+            UsageError: ``link`` is neither, ``name`` is no part of a C name, no backend names a device,
+                ``late_bytes`` is negative, or a temporary file cannot be written.
         """
         from farcall.artifact._build import build
         from farcall.artifact._places import for_devices, sessions
         from farcall.toolchain import Target
 
         plan = Plan(self._partition, for_devices(self._backends, devices or {}), self._model)
-        artifact = build(plan, Target.parse(target), link, progress, name)
+        artifact = build(plan, Target.parse(target), link, progress, name, late_bytes)
         artifact.sessions = sessions(self._backends)
         return artifact
 

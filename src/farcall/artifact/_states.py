@@ -106,7 +106,7 @@ def _region(region: Region, code: Code) -> str:
     state = f"&state_{region.name}" if has_state(code) else "NULL"
     fields = [c_string(region.name), place(region), region_function(region, code), state, table]
     kind, index = device(code)
-    fields.append(f"{{{kind}, {index}}}")
+    fields += [f"{{{kind}, {index}}}", "true" if code.bounded else "false"]
     return f"{text}static const struct fc_code code_{region.name} = {{{', '.join(fields)}}};\n"
 
 

@@ -92,6 +92,7 @@ struct fc_code {
   struct fc_state* state;   /* NULL where there is none */
   const void* const* table; /* without a state: the constants that the function gets as `self`; or NULL */
   DLDevice device;          /* of its inputs, and of the outputs that it does not allocate */
+  bool bounded;             /* whether its last argument is the number of bytes that it may allocate */
 };
 
 struct fc_region {
@@ -146,7 +147,12 @@ struct fc_frame {
   void** data;
   struct fc_late* late;
   void* workspace;
+  int64_t* left; /* bytes that the call may still allocate for tensors whose sizes are known only in the call */
 };
+
+/* How many bytes a call may allocate for such tensors, and for the memory that depends on their sizes. The generated
+ * text defines it. */
+extern const int64_t farcall_late_bytes;
 
 /* A tensor that a region allocated, because its sizes are known only when the region has run. */
 struct fc_late {
@@ -177,9 +183,13 @@ FC_COLD int farcall_new_tensor(const struct fc_function* about, const DLTensor* 
                                TVMFFIObjectHandle* out);
 /* Makes one Array of `items`, and takes ownership of them, even on failure (returns -1, raised). */
 int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t count, TVMFFIAny* result);
-/* Takes what a region's function returned: the outputs that it allocated, which bind symbols. Owns `result`. */
+/* Takes what a region's function returned: the outputs that it allocated, which bind symbols, and whose bytes it takes
+ * from `*left`. Owns `result`. */
 FC_COLD int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_parameter* want, int32_t count,
-                              int64_t* symbols, struct fc_late* out);
+                              int64_t* symbols, int64_t* left, struct fc_late* out);
+/* Takes bytes from `*left`, for results and working memory that depend on what the nodes `after` allocated. */
+FC_COLD int farcall_spend(const struct fc_function* about, const char* after, int64_t bytes, int64_t* left,
+                          const int64_t* symbols);
 /* A step without code. */
 FC_COLD int farcall_device_step(const struct fc_step* step, DLTensor* tensors, const struct fc_frame* f);
 /* A Tensor that is a view of `like`'s elements, which live as long as the library. */
@@ -420,6 +430,7 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     for (int32_t k = 0; k < step->num_symbols; ++k) {
       args[n++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = f->symbols[step->symbols[k]]};
     }
+    if (step->code->bounded) args[n++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = *f->left};
     TVMFFIAny result = {.type_index = kTVMFFINone};
     const int64_t began = fc_trace_begin();
     const int status = fc_call_code(step->code, args, n, &result);
@@ -427,7 +438,7 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     if (status != 0) return -1;
     if (__builtin_expect(step->num_late == 0, 1)) {
       fc_release(&result);
-    } else if (farcall_take_late(step->code->place, &result, step->late, step->num_late, f->symbols,
+    } else if (farcall_take_late(step->code->place, &result, step->late, step->num_late, f->symbols, f->left,
                                  f->late + step->first_late) != 0) {
       return -1;
     } else {

@@ -231,15 +231,19 @@ int farcall_refuse_count(const struct fc_function* about, int32_t got) {
   return fc_raise("TypeError", &text);
 }
 
-int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
-  struct fc_text text = {.size = 0};
+FC_COLD static void fc_put_symbols(struct fc_text* text, const struct fc_function* about, const int64_t* symbols) {
   const char* separator = " with ";
-  fc_put(&text, "`%s`: %s", about->name, problem);
   for (int32_t k = 0; k < about->num_symbols; ++k) {
     if (symbols[k] < 0 && k >= about->num_symbols - about->num_late) continue; /* not yet known */
-    fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
+    fc_put(text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
     separator = ", ";
   }
+}
+
+int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "`%s`: %s", about->name, problem);
+  fc_put_symbols(&text, about, symbols);
   fc_put(&text, "; pass arguments of other sizes");
   return fc_raise("ValueError", &text);
 }

@@ -22,18 +22,41 @@ FC_COLD static int fc_refuse_late(const char* place, const char* expected, const
   return fc_raise("TypeError", &text);
 }
 
+#define FC_LATE_CURE "pass other arguments, or build with a larger `late_bytes`"
+
+/* The bytes of a row-major tensor; INT64_MAX if their number does not fit. */
+static int64_t fc_tensor_bytes(int32_t ndim, const int64_t* shape, DLDataType dtype) {
+  int64_t bytes = (dtype.bits * dtype.lanes + 7) / 8;
+  bool wide = false;
+  for (int32_t i = 0; i < ndim; ++i) {
+    if (shape[i] == 0) return 0;
+    bytes = fc_mul(&wide, bytes, shape[i]);
+  }
+  return wide ? INT64_MAX : bytes;
+}
+
 static int fc_take_one(const char* place, const TVMFFIAny* value, const struct fc_parameter* want, int64_t* symbols,
-                       struct fc_late* out) {
+                       int64_t* left, struct fc_late* out) {
   const DLTensor* tensor = value->type_index == kTVMFFITensor ? fc_tensor(value) : NULL;
   if (!tensor || !fc_bind(want, tensor, symbols) || !fc_row_major(tensor)) {
     return fc_refuse_late(place, want->type, value);
   }
+  const int64_t bytes = fc_tensor_bytes(tensor->ndim, tensor->shape, tensor->dtype);
+  if (bytes > *left) {
+    struct fc_text text = {.size = 0};
+    fc_put(&text,
+           "%s: it allocated %" PRId64 " bytes for its output %s; the call may take %" PRId64 " more of %" PRId64
+           "; " FC_LATE_CURE,
+           place, bytes, want->type, *left, farcall_late_bytes);
+    return fc_raise("MemoryError", &text);
+  }
+  *left -= bytes;
   *out = (struct fc_late){fc_share(value), (char*)tensor->data + tensor->byte_offset};
   return 0;
 }
 
 int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_parameter* want, int32_t count,
-                      int64_t* symbols, struct fc_late* out) {
+                      int64_t* symbols, int64_t* left, struct fc_late* out) {
   const TVMFFIAny* items = result;
   int status = 0;
   if (count != 1) {
@@ -45,8 +68,64 @@ int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_para
     }
   }
   for (int32_t i = 0; status == 0 && i < count; ++i) {
-    status = fc_take_one(place, &items[i], &want[i], symbols, &out[i]);
+    status = fc_take_one(place, &items[i], &want[i], symbols, left, &out[i]);
   }
   fc_release(result);
   return status;
+}
+
+int farcall_spend(const struct fc_function* about, const char* after, int64_t bytes, int64_t* left,
+                  const int64_t* symbols) {
+  if (bytes <= *left) {
+    *left -= bytes;
+    return 0;
+  }
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "`%s`: after %s, it needs %" PRId64 " bytes", about->name, after, bytes);
+  fc_put_symbols(&text, about, symbols);
+  fc_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *left, farcall_late_bytes);
+  return fc_raise("MemoryError", &text);
+}
+
+FC_COLD static void* fc_refuse_shape(const struct farcall_late* late, const int64_t* shape, int64_t bytes) {
+  struct fc_text text = {.size = 0};
+  const DLTensor like = {.dtype = late->dtype, .ndim = late->ndim, .shape = (int64_t*)shape};
+  fc_put(&text, "%s: its output would be ", late->node);
+  fc_put_tensor(&text, &like);
+  if (bytes < 0) {
+    fc_put(&text, "; a size cannot be negative");
+    (void)fc_raise("ValueError", &text);
+    return NULL;
+  }
+  if (bytes < INT64_MAX) fc_put(&text, ", %" PRId64 " bytes", bytes);
+  fc_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *late->left, farcall_late_bytes);
+  (void)fc_raise("MemoryError", &text);
+  return NULL;
+}
+
+void* farcall_allocate(const struct farcall_late* late, const int64_t* shape) {
+  int64_t dims[2 * late->ndim + 1];
+  for (int32_t i = 0; i < late->ndim; ++i) {
+    if (shape[i] < 0) return fc_refuse_shape(late, shape, -1);
+    dims[i] = shape[i];
+  }
+  const int64_t bytes = fc_tensor_bytes(late->ndim, shape, late->dtype);
+  if (bytes > *late->left || bytes > PTRDIFF_MAX) return fc_refuse_shape(late, shape, bytes);
+  bool bad = false; /* strides of an empty tensor may not fit: nothing reads them */
+  (void)fc_strides(&bad, late->ndim, dims, dims + late->ndim, 1);
+  DLTensor like = {NULL, {kDLCPU, 0}, late->ndim, late->dtype, dims, dims + late->ndim, 0};
+  const struct fc_function about = {.name = late->node};
+  void* data = NULL;
+  if (!fc_output(&about, &like, (size_t)bytes, late->made, &data)) return NULL;
+  *late->left -= bytes;
+  return data ? data : (void*)late; /* an empty tensor may have no memory */
+}
+
+int farcall_give(TVMFFIAny* made, int32_t count, int status, TVMFFIAny* result) {
+  static const struct fc_function about = {.name = "main"};
+  if (status == 0 && count > 1) return farcall_results(&about, made, count, result);
+  for (int32_t i = 0; status != 0 && i < count; ++i) fc_release(&made[i]);
+  if (status != 0) return -1;
+  *result = made[0];
+  return 0;
 }

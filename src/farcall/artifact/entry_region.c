@@ -56,7 +56,7 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
 static int fc_run_region(const struct fc_region* r, const DLTensor* tensors, int64_t* symbols, int64_t workspace,
                          struct fc_late* late) {
   int32_t count = r->num_inputs + r->num_outputs;
-  TVMFFIAny args[count + 1 + r->num_wanted], none = {.type_index = kTVMFFINone};
+  TVMFFIAny args[count + 2 + r->num_wanted], none = {.type_index = kTVMFFINone};
   for (int32_t i = 0; i < count; ++i)
     args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)&tensors[i]};
   struct fc_block* block = workspace > 0 ? fc_take_block(r->about, (size_t)workspace) : NULL;
@@ -68,9 +68,11 @@ static int fc_run_region(const struct fc_region* r, const DLTensor* tensors, int
   for (int32_t k = 0; k < r->num_wanted; ++k) {
     args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = symbols[r->wanted[k]]};
   }
+  int64_t left = farcall_late_bytes;
+  if (r->code->bounded) args[count++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = left};
   int status = fc_call_code(r->code, args, count, &none);
   if (status == 0 && r->num_late) {
-    status = farcall_take_late(r->code->place, &none, r->late, r->num_late, symbols, late);
+    status = farcall_take_late(r->code->place, &none, r->late, r->num_late, symbols, &left, late);
   } else if (status == 0) {
     fc_release(&none);
   }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 
 from farcall.backends._ctext import c_string
 
@@ -40,6 +41,10 @@ static int farcall_raise(const char* kind, const char* message) {
   return -1;
 }
 """
+
+
+# What the code of a region and farcall's own code (farcall/artifact/entry_late.c) share.
+LATE = resources.files(__package__).joinpath("late.h").read_text(encoding="utf-8")
 
 
 def raise_statement(kind: str, message: str) -> str:
@@ -85,15 +90,16 @@ class Function:
     pointers: Mapping[str, Pointer]
     symbol: Mapping[str, str]  # symbol -> its C variable
     parts: Sequence[Sequence[str]] = field(default_factory=tuple)  # lines
+    late: Sequence[tuple[str, str, int]] = ()  # outputs that it allocates: the node, C of the dtype, the rank
 
     def text(self) -> str:
         """All functions, each defined before it is used."""
-        if len(self.parts) == 1:
+        if len(self.parts) == 1 and not self.late:
             return self._head() + self._pointers(self.pointers) + _lines(self.parts[0]) + "  return 0;\n}\n"
         return "\n".join([*map(self._part, range(len(self.parts))), self._driver()])
 
     def _head(self) -> str:
-        wanted = self.count + self.workspace + len(self.unbound)
+        wanted = self.count + self.workspace + len(self.unbound) + bool(self.late)
         text = f"expected {wanted} arguments, tensors first"
         refusal = raise_statement("TypeError", text)
         used = {item.argument for item in self.pointers.values()} | {item[0] for item in self.shaped.values()}
@@ -112,7 +118,22 @@ class Function:
         if any(item.constant is not None for item in self.pointers.values()):
             lines.append("const void* const* farcall_table = (const void* const*)self;")
         lines.append("result->type_index = 0;\n  result->zero_padding = 0;\n  result->v_int64 = 0;")
+        lines += self._late(wanted - 1)
         return f"FARCALL_KERNEL({self.name}) {{\n" + _lines(f"  {text}" for text in lines)
+
+    def _late(self, argument: int) -> list[str]:
+        """The table of the outputs that the region allocates; ``argument`` holds the bytes for them."""
+        if not self.late:
+            return []
+        rows = (
+            f"    {{{c_string(node)}, &farcall_made[{i}], &farcall_left, {dtype}, {rank}}},\n"
+            for i, (node, dtype, rank) in enumerate(self.late)
+        )
+        return [
+            f"TVMFFIAny farcall_made[{len(self.late)}] = {{{{0}}}};",
+            f"int64_t farcall_left = args[{argument}].v_int64;",
+            f"const struct farcall_late farcall_lates[] = {{\n{''.join(rows)}  }};",
+        ]
 
     def _pointers(self, pointers: Mapping[str, Pointer]) -> str:
         return _lines(
@@ -127,7 +148,8 @@ class Function:
         for item in pointers.values():
             named.update(_NAME.findall(item.offset))
         text = [f"static __attribute__((noinline)) int {self.name}_part{number}(void* const* a, char* ws,"]
-        text += ["    const int64_t* d, const void* const* farcall_table) {"]
+        late = ", const struct farcall_late* farcall_lates" if self.late else ""
+        text += [f"    const int64_t* d, const void* const* farcall_table{late}) {{"]
         text += ["  (void)a, (void)ws, (void)d, (void)farcall_table;"]
         text += [f"  const int64_t {name} = d[{i}];" for i, name in enumerate(self._sizes()) if name in named]
         text += [f"  {item.declare(name, f'a[{item.argument}]')}" for name, item in pointers.items()]
@@ -143,10 +165,17 @@ class Function:
         ]
         text += [f"  a[{i}] = farcall_data(t{i});" for i in arguments]
         table = "farcall_table" if any(p.constant is not None for p in self.pointers.values()) else "0"
-        text += [f"  if ({self.name}_part{i}(a, ws, d, {table})) return -1;" for i in range(len(self.parts))]
+        late = ", farcall_lates" if self.late else ""
+        calls = [f"{self.name}_part{i}(a, ws, d, {table}{late})" for i in range(len(self.parts))]
+        if not self.late:
+            text += [f"  if ({call}) return -1;" for call in calls]
         has_space = self.workspace or any(item.in_workspace for item in self.pointers.values())
         space = "" if has_space else "  char* ws = 0;\n"
-        return self._head() + space + _lines(text) + "  return 0;\n}\n"
+        end = "  return 0;\n}\n"
+        if self.late:
+            end = f"  int status = {' || '.join(calls)};\n"
+            end += f"  return farcall_give(farcall_made, {len(self.late)}, status, result);\n}}\n"
+        return self._head() + space + _lines(text) + end
 
 
 def _lines(lines: Iterable[str]) -> str:

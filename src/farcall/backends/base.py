@@ -22,7 +22,10 @@ the region made when it was loaded.
 
 An output whose shape is known only when the region has run is in ``region.allocated``, and only backends
 that set ``allocates`` are asked for such nodes. It is no argument: the function allocates a row-major Tensor
-on the CPU and returns it; of several, an Array.
+on the CPU and returns it; of several, an Array. If the code sets ``bounded``, the last argument is an Int:
+how many bytes these outputs may take. Without it, farcall refuses more after they have been allocated. If the
+backend also sets ``ends_at_late``, no node reads such an output in the region that allocates it: all sizes
+are known when the region's function is called.
 """
 
 from __future__ import annotations
@@ -114,6 +117,7 @@ class RegionCode:
     preamble: Sequence[str] = ()
     function: str = ""  # that the code defines, without its prefix; empty: the region's name
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
+    bounded: bool = False  # whether the function takes the number of bytes that it may allocate
 
     @property
     def texts(self) -> dict[str, str]:
@@ -145,6 +149,7 @@ class RegionModule:
     function: str = ""  # empty: the region's name
     source: str = ""  # what people read instead of the data
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
+    bounded: bool = False  # whether the function takes the number of bytes that it may allocate
 
 
 Code: TypeAlias = RegionCode | RegionModule
@@ -161,6 +166,7 @@ class Backend(ABC):
     color: str = "#8888cc"  # in pictures of the partition
     options: Mapping[str, Any] = {}
     allocates: bool = False  # whether its regions may allocate outputs whose shapes are known only then
+    ends_at_late: bool = False  # whether nothing reads such an output in the region that allocates it
     in_process: bool = False  # whether a package in the process that loads the artifact computes its regions
     min_nodes: int = 1  # a smaller region goes to the next backend; `min_nodes` of fc.partition overrides it
 

@@ -36,9 +36,10 @@ require_compile()  # before the imports of numpy and onnx_ir
 import numpy as np
 import onnx_ir as ir
 
+from farcall import _core
 from farcall._blame import blame
 from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize
-from farcall.backends._function import FLOORDIV, RAISE, UNPACK, Function, Pointer, raise_statement
+from farcall.backends._function import FLOORDIV, LATE, RAISE, UNPACK, Function, Pointer, raise_statement
 from farcall.backends.base import Backend, Library, RegionCode
 from farcall.graph import Match, Region
 from farcall.graph.dims import Dim, dims, product, symbols
@@ -163,7 +164,9 @@ class RegionWriter(FunctionWriter):
     ) -> None:
         super().__init__()
         self.region = region
-        self._arguments = {value: i for i, value in enumerate((*region.inputs, *region.outputs))}
+        self._late: dict[ir.Value, int] = {value: i for i, value in enumerate(region.allocated)}
+        crossing = (value for value in (*region.inputs, *region.outputs) if value not in self._late)
+        self._arguments = {value: i for i, value in enumerate(crossing)}
         self._places = dict(places or {})
         self._workspace = workspace
         self._compile_flags = tuple(compile_flags)
@@ -181,6 +184,16 @@ class RegionWriter(FunctionWriter):
         if value not in self._names:
             self._names[value] = self._declare(value)
         return self._names[value]
+
+    def late(self, value: ir.Value) -> str:
+        """A ``const struct farcall_late*``, with which ``farcall_allocate`` allocates an output.
+
+        A successful call has allocated each of these outputs.
+
+        Args:
+            value: one of ``region.allocated``.
+        """
+        return f"&farcall_lates[{self._late[value]}]"
 
     def dim(self, dim: Dim) -> str:
         """A C expression for ``dim``: a number, or the name of a variable that is computed once."""
@@ -243,6 +256,7 @@ class RegionWriter(FunctionWriter):
             pointers=self._pointers,
             symbol={name: c_symbol(name) for name in needed},
             parts=parts,
+            late=[_late_row(value) for value in self._late],
         ).text()
         name = self.region.name
         own = [item for item in self._file_scope if name in item]
@@ -255,7 +269,12 @@ class RegionWriter(FunctionWriter):
             self._compile_flags,
             libraries=self._libraries,
             table=True,
-            preamble=[_HEADERS, UNPACK, FLOORDIV, RAISE, *(i for i in self._file_scope if name not in i)],
+            preamble=[
+                *(_HEADERS, UNPACK, FLOORDIV, RAISE),
+                *([LATE] if self._late else []),
+                *(item for item in self._file_scope if name not in item),
+            ],
+            bounded=bool(self._late),
         )
 
     def _reserve(self, size: Dim) -> Dim:
@@ -301,6 +320,14 @@ class RegionWriter(FunctionWriter):
                 if not isinstance(dim, int) and dim.is_Symbol:
                     sources.setdefault(dim.name, (i, axis))
         return sources
+
+
+def _late_row(value: ir.Value) -> tuple[str, str, int]:
+    """The node, the C of the dtype, and the rank of an output that a region allocates."""
+    node = value.producer()
+    label = f"{node.op_type} `{node.name or value.name}`" if node is not None else f"`{value.name}`"
+    kind = _core.dtype(value.dtype.numpy())  # type: ignore[union-attr]
+    return label, f"{{{kind.code}, {kind.bits}, 1}}", len(dims(value))
 
 
 class CBackendKit(Backend):

@@ -38,6 +38,10 @@ class Claims(Protocol):
     def allocates(self) -> bool:
         """Whether its regions allocate outputs whose shapes are known only then."""
 
+    @property
+    def ends_at_late(self) -> bool:
+        """Whether such an output leaves its region before anything reads it."""
+
     def check(self, node: ir.Node) -> str | None:
         """The reason why the backend does not take the single ``node``; None if it does."""
 

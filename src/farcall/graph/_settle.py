@@ -34,6 +34,7 @@ from farcall.graph._region import Match, Region, is_constant, reads
 from farcall.graph._rules import Rules, resolve
 from farcall.graph._unsupported import unsupported
 from farcall.graph._whole import parted
+from farcall.graph.dims import late
 
 _CUTS = 8  # rounds in which a backend may cut regions; later it takes or refuses them whole
 _ROUNDS = 64
@@ -140,7 +141,8 @@ class Settling:
         return result
 
     def _regions(self, claims: Sequence[Claim]) -> tuple[Region, ...]:
-        groups = merge(_sources(claims, self._reads), [claim.backend for claim in claims])
+        sources = _sources(claims, self._reads)
+        groups = merge(sources, self._kinds(claims, sources))
         counts = dict.fromkeys(self._names, 0)
         regions = []
         for group in groups:
@@ -149,6 +151,25 @@ class Settling:
             regions.append(_region(f"{backend}_{counts[backend]}", backend, members, self._reads))
             counts[backend] += 1
         return tuple(regions)
+
+    def _kinds(self, claims: Sequence[Claim], sources: Sequence[Sequence[int]]) -> list[int]:
+        """For each claim a number: claims of one number may share a region.
+
+        It stands for the backend, and for how often outputs were allocated on the way to the claim, if the
+        backend's regions end at such outputs.
+        """
+        depth: list[int] = []
+        for read in sources:
+            depth.append(max((depth[source] + self._ends(claims[source]) for source in read), default=0))
+        ends = [backend.ends_at_late for backend in self.backends]
+        kinds: dict[tuple[int, int], int] = {}
+        return [
+            kinds.setdefault((claim.backend, ends[claim.backend] * steps), len(kinds))
+            for claim, steps in zip(claims, depth, strict=True)
+        ]
+
+    def _ends(self, claim: Claim) -> bool:
+        return self.backends[claim.backend].ends_at_late and any(map(late, claim.match.root.outputs))
 
     def _given_up(
         self, region: Region, least: Sequence[int], free_of_least: set[ir.Node], *, cuts: bool

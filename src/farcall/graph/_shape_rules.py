@@ -2,18 +2,18 @@
 
 Each rule follows the operator's text in the ONNX operator specification (https://onnx.ai/onnx/operators/).
 A rule returns one tuple of dims for each output; if it returns fewer, the others are not known. It raises
-:class:`NotKnownError` if an input that it needs is not known. ONNX's inference has checked the model before,
-so rules trust ranks and attributes.
+:class:`NotKnownError` if an input that it needs is not known. A dim that is None is known only when the node
+has run. ONNX's inference has checked the model before, so rules trust ranks and attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from farcall.graph._view import Dims, NodeView, NotKnownError
-from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
+from farcall.graph._view import Dims, NodeView, PartialDims
+from farcall.graph.dims import Dim, ceildiv, floordiv, minimum, product
 
-Rule = Callable[[NodeView], "list[Dims]"]
+Rule = Callable[[NodeView], "Sequence[PartialDims]"]
 RULES: dict[str, Rule] = {}
 
 
@@ -27,7 +27,8 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def _axis(axis: int, rank: int) -> int:
+def positive_axis(axis: int, rank: int) -> int:
+    """The axis that ``axis`` names, which counts from the end if it is negative."""
     return axis + rank if axis < 0 else axis
 
 
@@ -128,7 +129,7 @@ def _batch_normalization(op: NodeView) -> list[Dims]:
 @rule("LayerNormalization")
 def _layer_normalization(op: NodeView) -> list[Dims]:
     data = op.shape(0)
-    axis = _axis(op.attr("axis", -1), len(data))
+    axis = positive_axis(op.attr("axis", -1), len(data))
     reduced = (*data[:axis], *[1] * (len(data) - axis))
     return [data, reduced, reduced]
 
@@ -180,42 +181,8 @@ def _gemm(op: NodeView) -> list[Dims]:
 @rule("Flatten")
 def _flatten(op: NodeView) -> list[Dims]:
     data = op.shape(0)
-    axis = _axis(op.attr("axis", 1), len(data))
+    axis = positive_axis(op.attr("axis", 1), len(data))
     return [(product(data[:axis]), product(data[axis:]))]
-
-
-@rule("Reshape")
-def _reshape(op: NodeView) -> list[Dims]:
-    wanted = op.data(1).tolist()
-    try:
-        data = op.shape(0)
-    except NotKnownError:
-        if any(item in (0, -1) for item in wanted):
-            raise
-        return [tuple(wanted)]
-    if not op.attr("allowzero", 0):
-        wanted = [data[i] if item == 0 else item for i, item in enumerate(wanted)]
-    return [_fill_in(op, data, wanted)]
-
-
-def _fill_in(op: NodeView, data: Dims, wanted: list[Dim]) -> Dims:
-    """Give the one -1 its size, or require that the sizes agree."""
-    hole = next((i for i, item in enumerate(wanted) if isinstance(item, int) and item == -1), None)
-    known = product(item for i, item in enumerate(wanted) if i != hole)
-    total = product(data)
-    if hole is None:
-        op.equate(total, known)
-        return tuple(wanted)
-    return (*wanted[:hole], _quotient(op, total, known), *wanted[hole + 1 :])
-
-
-def _quotient(op: NodeView, total: Dim, known: Dim) -> Dim:
-    if known == 0:
-        return 0
-    size = floordiv(total, known)
-    if not same(size * known, total):  # divisibility is not proven, and floor would hide a remainder
-        op.equate(size * known, total)
-    return size
 
 
 @rule("Transpose")
@@ -227,7 +194,7 @@ def _transpose(op: NodeView) -> list[Dims]:
 @rule("Concat")
 def _concat(op: NodeView) -> list[Dims]:
     shapes = op.shapes()
-    axis = _axis(op.attr("axis", 0), len(shapes[0]))
+    axis = positive_axis(op.attr("axis", 0), len(shapes[0]))
     result = list(shapes[0])
     for shape in shapes[1:]:
         for i, dim in enumerate(shape):
@@ -235,59 +202,10 @@ def _concat(op: NodeView) -> list[Dims]:
     return [tuple(result)]
 
 
-def _axes(op: NodeView, index: int, since: int) -> list[int] | None:
-    """The axes of an operator that took them as an attribute before opset ``since``; None if not given."""
-    if op.opset < since:
-        given: list[int] = op.attr("axes", [])
-        return given or None
-    return op.ints(index) if op.has(index) else None
-
-
-@rule("Squeeze")
-def _squeeze(op: NodeView) -> list[Dims]:
-    data = op.shape(0)
-    axes = _axes(op, 1, since=13)
-    if axes is None:
-        if not all(isinstance(dim, int) for dim in data):
-            raise NotKnownError  # the rank depends on whether a symbol is 1
-        return [tuple(dim for dim in data if dim != 1)]
-    drop = {_axis(axis, len(data)) for axis in axes}
-    for axis in drop:
-        op.equate(data[axis], 1)
-    return [tuple(dim for i, dim in enumerate(data) if i not in drop)]
-
-
-@rule("Unsqueeze")
-def _unsqueeze(op: NodeView) -> list[Dims]:
-    data = list(op.shape(0))
-    axes = _axes(op, 1, since=13) or []
-    rank = len(data) + len(axes)
-    for axis in sorted(_axis(axis, rank) for axis in axes):
-        data.insert(axis, 1)
-    return [tuple(data)]
-
-
-_REDUCE_AXES_INPUT = {"ReduceSum": 13}  # the others followed in opset 18
-
-
-@rule(
-    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum",
-    "ReduceLogSumExp ReduceSumSquare",
-)
-def _reduce(op: NodeView) -> list[Dims]:
-    data = op.shape(0)
-    axes = _axes(op, 1, since=_REDUCE_AXES_INPUT.get(op.node.op_type, 18))
-    if not axes and op.attr("noop_with_empty_axes", 0):
-        return [data]
-    drop = {_axis(axis, len(data)) for axis in axes or range(len(data))}
-    keep = op.attr("keepdims", 1)
-    return [tuple(1 if i in drop else dim for i, dim in enumerate(data) if keep or i not in drop)]
-
-
 @rule("ArgMax", "ArgMin")
 def _arg_reduce(op: NodeView) -> list[Dims]:
     data = op.shape(0)
-    axis = _axis(op.attr("axis", 0), len(data))
+    axis = positive_axis(op.attr("axis", 0), len(data))
     return [(*data[:axis], *([1] if op.attr("keepdims", 1) else []), *data[axis + 1 :])]
 
 
@@ -305,106 +223,5 @@ def _size(op: NodeView) -> list[Dims]:
 @rule("Gather")
 def _gather(op: NodeView) -> list[Dims]:
     data, indices = op.shape(0), op.shape(1)
-    axis = _axis(op.attr("axis", 0), len(data))
+    axis = positive_axis(op.attr("axis", 0), len(data))
     return [(*data[:axis], *indices, *data[axis + 1 :])]
-
-
-@rule("ConstantOfShape")
-def _constant_of_shape(op: NodeView) -> list[Dims]:
-    return [tuple(op.data(0).tolist())]
-
-
-@rule("Range")
-def _range(op: NodeView) -> list[Dims]:
-    start, limit, step = map(op.number, range(3))
-    if not isinstance(step, int) or step == 0:
-        raise NotKnownError
-    length = limit - start if step > 0 else start - limit
-    return [(maximum(ceildiv(length, abs(step)), 0),)]
-
-
-@rule("Expand")
-def _expand(op: NodeView) -> list[Dims]:
-    return [op.broadcast(op.shape(0), tuple(op.data(1).tolist()))]
-
-
-@rule("Tile")
-def _tile(op: NodeView) -> list[Dims]:
-    return [tuple(dim * times for dim, times in zip(op.shape(0), op.data(1).tolist(), strict=True))]
-
-
-@rule("Slice")
-def _slice(op: NodeView) -> list[Dims]:
-    data = list(op.shape(0))
-    if op.opset < 10:
-        starts, ends = op.attr("starts", [0]), op.attr("ends", [0])
-        axes, steps = op.attr("axes", list(range(len(starts)))), [1] * len(starts)
-    else:
-        starts, ends = op.data(1).tolist(), op.data(2).tolist()
-        axes = op.ints(3) if op.has(3) else list(range(len(starts)))
-        steps = op.ints(4) if op.has(4) else [1] * len(starts)
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        at = _axis(axis, len(data))
-        data[at] = slice_length(data[at], start, end, step)
-    return [tuple(data)]
-
-
-def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """The number of elements of ``[start:end:step]`` of ``size`` (numpy's rule, which ONNX uses).
-
-    Raises:
-        NotKnownError: It depends on the sign of a symbolic bound, or on a symbolic size with a negative step.
-    """
-    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(start, _open_end(end, step), step).indices(size)))
-    if step < 0:
-        raise NotKnownError
-    last = _bound(size, end)
-    if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
-        count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)
-    else:
-        count = maximum(last - _bound(size, start), 0)
-    return ceildiv(count, step)
-
-
-def _open_end(end: int, step: int) -> int | None:
-    """The end of a slice; with a negative step, a far negative end includes the first element."""
-    return None if step < 0 and end < -(2**30) else end
-
-
-def _bound(size: Dim, at: Dim) -> Dim:
-    if isinstance(at, int):
-        if at >= 2**31 - 1:
-            return size
-        return maximum(size + at, 0) if at < 0 else minimum(size, at)
-    if at == size or (size - at).is_nonnegative:
-        return maximum(at, 0)
-    if not at.is_nonnegative:
-        raise NotKnownError
-    return minimum(size, at)
-
-
-@rule("Split")
-def _split(op: NodeView) -> list[Dims]:
-    data = op.shape(0)
-    axis = _axis(op.attr("axis", 0), len(data))
-    count = len(op.node.outputs)
-    if op.has(1):
-        sizes: list[Dim] = op.data(1).tolist()
-    elif op.opset < 13 and "split" in op.node.attributes:
-        sizes = op.attr("split", [])
-    else:
-        chunk = ceildiv(data[axis], op.attr("num_outputs", count))
-        sizes = [chunk] * (count - 1) + [data[axis] - chunk * (count - 1)]
-    return [(*data[:axis], size, *data[axis + 1 :]) for size in sizes]
-
-
-@rule("Pad")
-def _pad(op: NodeView) -> list[Dims]:
-    data = list(op.shape(0))
-    pads = op.attr("pads", [0]) if op.opset < 11 else op.data(1).tolist()
-    axes = op.ints(3) if op.has(3) else list(range(len(data)))
-    for i, axis in enumerate(axes):
-        at = _axis(axis, len(data))
-        data[at] = data[at] + pads[i] + pads[i + len(axes)]
-    return [tuple(data)]

@@ -23,6 +23,7 @@ from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
 from farcall.graph._inline import names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
+from farcall.graph._operand_rules import same_late_dim
 from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import KEEP_SHAPE, RULES, misread_by_onnx
 from farcall.graph._view import (
@@ -310,17 +311,23 @@ class _Inference:
         found = self._by_rule(node)
         if not found:  # over symbols, ONNX writes 0 for "not known" (Attention); a real 0 is rare
             reported[:] = [None if said is None else tuple(dim or None for dim in said) for said in reported]
-        if not found or any(value.dtype is None for value in node.outputs):
+        is_complete = bool(found) and not any(None in dims for dims in found)
+        if not is_complete or any(value.dtype is None for value in node.outputs):
             reported[:] = [_both(a, b, where) for a, b in zip(reported, self._ask_onnx(node), strict=True)]
-        for value, dims, said in zip(node.outputs, found, reported, strict=False):
+        for index, (value, dims, said) in enumerate(zip(node.outputs, found, reported, strict=False)):
             if said is not None and len(said) != len(dims):
                 raise ModelError(f"{where}: expected the declared {_text(said)}, got {_text(dims)}")
-            self._shapes[value] = tuple(
-                self._equal.equate(a, b, where) if isinstance(b, int) else a
+            both = [
+                b if a is None else self._equal.equate(a, b, where) if isinstance(b, int) else a
                 for a, b in zip(dims, said or [None] * len(dims), strict=True)
-            )
+            ]
+            known = [dim for dim in both if dim is not None]
+            if len(known) == len(both):
+                self._shapes[value] = tuple(known)
+            else:
+                reported[index] = tuple(both)
 
-    def _by_rule(self, node: ir.Node) -> list[Dims]:
+    def _by_rule(self, node: ir.Node) -> Sequence[PartialDims]:
         rule = RULES.get(node.op_type)
         if rule is None:
             return []
@@ -328,7 +335,7 @@ class _Inference:
             found = rule(self._view(node))
         except NotKnownError:
             return []
-        return [] if any(is_large(dim) for dims in found for dim in dims) else found
+        return [] if any(dim is not None and is_large(dim) for dims in found for dim in dims) else found
 
     def _ask_onnx(self, node: ir.Node) -> list[PartialDims | None]:
         """The result of ONNX's inference for this node, now that more is known about its inputs."""
@@ -382,8 +389,10 @@ class _Inference:
     def _late_dim(self, value: ir.Value, axis: int) -> Dim:
         """The symbol of a dim that is known only when the model runs."""
         if (value, axis) not in self._late:
+            same = same_late_dim(value, axis)
             taken = {str(item) for item in self._symbols} | set(self._late.values())
-            self._late[value, axis] = _unique(identifier(f"{value.name}_dim{axis}"), taken)
+            name = self._late.get(same) or _unique(identifier(f"{value.name}_dim{axis}"), taken)
+            self._late[same] = self._late[value, axis] = name
         return symbol(self._late[value, axis])
 
     def _finish(self) -> dict[ir.Value, Data]:

@@ -22,6 +22,8 @@ class CBackend(Backend):
 
     name = "c"
     color = "#4c9f70"
+    allocates = True
+    ends_at_late = True  # the plan of a region's memory needs all sizes
 
     def check(self, node: ir.Node) -> str | None:
         from farcall.backends.c._check import reason

@@ -6,6 +6,8 @@ import onnx_ir as ir
 
 from farcall.backends.c._families import operator
 from farcall.backends.c._node import Unsupported, basic_check
+from farcall.backends.c._registry import Loops
+from farcall.graph.dims import late
 
 
 def reason(node: ir.Node) -> str | None:
@@ -15,6 +17,9 @@ def reason(node: ir.Node) -> str | None:
         return f"the C backend has no loops for {node.op_type}"
     try:
         basic_check(node)
+        unknown = [value for value in node.outputs if late(value) and value.name]
+        if unknown and not (isinstance(entry, Loops) and entry.allocates):
+            raise Unsupported(f"the shape of `{unknown[0].name}` is known only when the node has run")
         entry.check(node)
     except Unsupported as error:
         return str(error)

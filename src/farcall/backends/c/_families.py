@@ -20,11 +20,12 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _reduction,
     _rotary,
     _scan,
+    _selecting,
     _shaping,
     _slices,
     _softmax,
     _triangle,
 )
-from farcall.backends.c._registry import OPERATORS, operator
+from farcall.backends.c._registry import ALLOCATING, OPERATORS, operator
 
-__all__ = ["OPERATORS", "operator"]
+__all__ = ["ALLOCATING", "OPERATORS", "operator"]

@@ -5,6 +5,7 @@ Two nodes of one operator with the same attributes and dims have the same source
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_string
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_type, itemsize
-from farcall.graph.dims import Dim
+from farcall.graph.dims import Dim, dims, late
 
 
 @dataclass(eq=False)
@@ -33,7 +34,14 @@ class Table:
     data: np.ndarray = field(compare=False)
 
 
-Argument: TypeAlias = "ir.Value | Scratch | Table | Dim"
+@dataclass(frozen=True)
+class Late:
+    """An output that a kernel allocates."""
+
+    value: ir.Value
+
+
+Argument: TypeAlias = "ir.Value | Scratch | Table | Late | Dim"
 
 
 @dataclass
@@ -65,6 +73,7 @@ class Kernel(FunctionWriter):
         self._dims: dict[Dim, str] = {}
         self._scratch: list[Scratch] = []
         self._tables: list[Table] = []
+        self._lates = 0
         self._can_fail = False
 
     def read(self, value: ir.Value) -> str:
@@ -80,6 +89,30 @@ class Kernel(FunctionWriter):
             name = self._writes[value] = f"q{len(self._writes)}"
             self._add(f"{c_type(value.dtype)}* restrict {name}", value)
         return self._writes[value]
+
+    def allocate(self, value: ir.Value, sizes: Sequence[str], node: str) -> str:
+        """The elements of an output whose ``sizes``, C expressions, the kernel has computed.
+
+        If its dims are known before the model runs, the sizes must be equal to them. Otherwise the memory is
+        allocated here, which refuses negative sizes and more bytes than the call may allocate. ``node`` names
+        the node in messages.
+        """
+        if not late(value):
+            for axis, (size, dim) in enumerate(zip(sizes, map(self.dim, dims(value)), strict=True)):
+                what = f"{node}: axis {axis} of its output has "
+                if size != dim:
+                    refusal = self.fail_with("ValueError", what, size, " elements; expected ", dim)
+                    self.line(f"if ((int64_t)({size}) != {dim}) {refusal}")
+            return self.write(value)
+        name = f"o{self._lates}"
+        self._lates += 1
+        self._can_fail = True
+        self._add(f"const struct farcall_late* {name}", Late(value))
+        kind = f"{c_type(value.dtype)}* restrict"
+        shape = ", ".join(sizes) or "0"
+        self.line(f"{kind} {name}_data = farcall_allocate({name}, (const int64_t[]){{{shape}}});")
+        self.line(f"if (!{name}_data) return -1;")
+        return f"{name}_data"
 
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
         """The parameter that points to ``count`` elements of uninitialized memory, aligned to 64 bytes."""

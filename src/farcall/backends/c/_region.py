@@ -11,7 +11,7 @@ from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
 from farcall.backends.c._helpers import HELPERS
-from farcall.backends.c._kernel import Argument, Scratch, Step, Table
+from farcall.backends.c._kernel import Argument, Late, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._registry import Loops, View
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
@@ -154,6 +154,8 @@ def _argument(
         if item not in tables:
             tables[item] = out.constant(item.data)
         return tables[item]
+    if isinstance(item, Late):
+        return out.late(item.value)
     return out.dim(item)
 
 

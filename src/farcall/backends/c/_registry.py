@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from farcall.backends.c._kernel import Step
-from farcall.backends.c._node import Check, int_attr
-from farcall.graph.dims import Dim, dims
+from farcall.backends.c._node import Check, constant, int_attr
+from farcall.graph.dims import Dim, dims, late
 
 Operands = Sequence[tuple[ir.Value, tuple[Dim, ...]]]
 Expression = Callable[..., str]
 Emit = Callable[[ir.Node], Iterable[Step]]
+When = Callable[[ir.Node], bool]
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,21 @@ class View:
 
 @dataclass(frozen=True)
 class Loops:
-    """Any other operator: ``emit`` makes the kernels."""
+    """Any other operator: ``emit`` makes the kernels.
+
+    ``allocates``: by :meth:`Kernel.allocate`, so that the dims of outputs need not be known before.
+    """
 
     check: Check
     emit: Emit
+    allocates: bool = False
 
 
 Operator = Elementwise | View | Loops
 
 OPERATORS: dict[str, Operator] = {}
 TRAINING: dict[str, Loops] = {}  # those that the attribute training_mode makes another operator
+ALLOCATING: dict[str, tuple[Loops, When]] = {}  # kernels that allocate, and for which nodes
 
 
 def all_inputs(node: ir.Node) -> Operands:
@@ -84,6 +90,35 @@ def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit],
     return register
 
 
+def is_late(node: ir.Node) -> bool:
+    """Whether the dims of an output are known only when the node has run."""
+    return any(map(late, node.outputs))
+
+
+def computed(*operands: int) -> When:
+    """Whether one of these operands, or an output's shape, is known only at run time."""
+
+    def when(node: ir.Node) -> bool:
+        given = [node.inputs[index] for index in operands if index < len(node.inputs)]
+        return is_late(node) or any(one is not None and one.name and constant(one) is None for one in given)
+
+    return when
+
+
+def allocating(*names: str, check: Check, when: When = is_late) -> Callable[[Emit], Emit]:
+    """Register ``emit(node)``, whose kernels allocate the outputs, for the operators ``names``.
+
+    ``when`` tells for which nodes; the others have the entry of :func:`loops` or :func:`view`.
+    """
+
+    def register(emit: Emit) -> Emit:
+        for name in names:
+            ALLOCATING[name] = Loops(check, emit, allocates=True), when
+        return emit
+
+    return register
+
+
 def view(*names: str, check: Check) -> Callable[[Emit], Emit]:
     """Register ``verify(node)`` for the operators ``names``, which only change dims."""
 
@@ -99,7 +134,10 @@ def operator(node: ir.Node) -> Operator | None:
     """The entry of ``node``, if there is one."""
     if node.domain not in ("", "ai.onnx"):
         return None
-    return (TRAINING if in_training(node) else OPERATORS).get(node.op_type)
+    if in_training(node):
+        return TRAINING.get(node.op_type)
+    allocates = ALLOCATING.get(node.op_type)
+    return allocates[0] if allocates and allocates[1](node) else OPERATORS.get(node.op_type)
 
 
 def in_training(node: ir.Node) -> bool:

@@ -1,0 +1,309 @@
+"""The output dims of operators that take sizes, axes or positions as operands, or find them in the data.
+
+Exporters compute such operands from shapes, and :mod:`farcall.graph._shape_data` follows them. If it cannot,
+because they depend on the data, a dim of the output is None: it is known when the node has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from farcall.graph._shape_rules import positive_axis, rule
+from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims
+from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
+
+
+def _computed(op: NodeView, index: int) -> Data | None:
+    """The elements of an operand; None if they are known only at run time."""
+    try:
+        return op.data(index)
+    except NotKnownError:
+        return None
+
+
+def _length(op: NodeView, index: int) -> int:
+    """The number of elements of an operand of rank 1, which tells a rank."""
+    shape = op.shape(index)
+    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _LARGEST_RANK:
+        raise NotKnownError
+    return shape[0]
+
+
+_LARGEST_RANK = 64
+
+
+def _axes(op: NodeView, index: int, since: int) -> list[int] | None:
+    """The axes of an operator that took them as an attribute before opset ``since``; None if not given."""
+    if op.opset < since:
+        given: list[int] = op.attr("axes", [])
+        return given or None
+    return op.ints(index) if op.has(index) else None
+
+
+@rule("Squeeze")
+def _squeeze(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    if _has_computed_axes(op, 1):
+        return [(None,) * (len(data) - _length(op, 1))]
+    axes = _axes(op, 1, since=13)
+    if axes is None:
+        if not all(isinstance(dim, int) for dim in data):
+            raise NotKnownError  # the rank depends on whether a symbol is 1
+        return [tuple(dim for dim in data if dim != 1)]
+    drop = {positive_axis(axis, len(data)) for axis in axes}
+    for axis in drop:
+        op.equate(data[axis], 1)
+    return [tuple(dim for i, dim in enumerate(data) if i not in drop)]
+
+
+def _has_computed_axes(op: NodeView, index: int) -> bool:
+    return op.has(index) and _computed(op, index) is None
+
+
+@rule("Unsqueeze")
+def _unsqueeze(op: NodeView) -> Sequence[PartialDims]:
+    data = list(op.shape(0))
+    if _has_computed_axes(op, 1):
+        return [(None,) * (len(data) + _length(op, 1))]
+    axes = _axes(op, 1, since=13) or []
+    rank = len(data) + len(axes)
+    for axis in sorted(positive_axis(axis, rank) for axis in axes):
+        data.insert(axis, 1)
+    return [tuple(data)]
+
+
+_REDUCE_AXES_INPUT = {"ReduceSum": 13}  # the others followed in opset 18
+
+
+@rule(
+    "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum",
+    "ReduceLogSumExp ReduceSumSquare",
+)
+def _reduce(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    if _has_computed_axes(op, 1) and op.shape(1) != (0,):
+        return [(None,) * len(data) if op.attr("keepdims", 1) else (None,) * (len(data) - _length(op, 1))]
+    axes = _axes(op, 1, since=_REDUCE_AXES_INPUT.get(op.node.op_type, 18))
+    if not axes and op.attr("noop_with_empty_axes", 0):
+        return [data]
+    drop = {positive_axis(axis, len(data)) for axis in axes or range(len(data))}
+    keep = op.attr("keepdims", 1)
+    return [tuple(1 if i in drop else dim for i, dim in enumerate(data) if keep or i not in drop)]
+
+
+@rule("Reshape")
+def _reshape(op: NodeView) -> Sequence[PartialDims]:
+    data = _computed(op, 1)
+    if data is None:
+        return [(None,) * _length(op, 1)]
+    wanted = data.tolist()
+    try:
+        given = op.shape(0)
+    except NotKnownError:
+        if any(item in (0, -1) for item in wanted):
+            raise
+        return [tuple(wanted)]
+    if not op.attr("allowzero", 0):
+        wanted = [given[i] if item == 0 else item for i, item in enumerate(wanted)]
+    return [_fill_in(op, given, wanted)]
+
+
+def _fill_in(op: NodeView, data: Dims, wanted: list[Dim]) -> Dims:
+    """Give the one -1 its size, or require that the sizes agree."""
+    hole = next((i for i, item in enumerate(wanted) if isinstance(item, int) and item == -1), None)
+    known = product(item for i, item in enumerate(wanted) if i != hole)
+    total = product(data)
+    if hole is None:
+        op.equate(total, known)
+        return tuple(wanted)
+    return (*wanted[:hole], _quotient(op, total, known), *wanted[hole + 1 :])
+
+
+def _quotient(op: NodeView, total: Dim, known: Dim) -> Dim:
+    if known == 0:
+        return 0
+    size = floordiv(total, known)
+    if not same(size * known, total):  # divisibility is not proven, and floor would hide a remainder
+        op.equate(size * known, total)
+    return size
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(op: NodeView) -> Sequence[PartialDims]:
+    shape = _computed(op, 0)
+    return [(None,) * _length(op, 0) if shape is None else tuple(shape.tolist())]
+
+
+@rule("Range")
+def _range(op: NodeView) -> Sequence[PartialDims]:
+    try:
+        start, limit, step = map(op.number, range(3))
+    except NotKnownError:
+        return [(None,)]
+    if not isinstance(step, int) or step == 0:
+        return [(None,)]
+    length = limit - start if step > 0 else start - limit
+    return [(maximum(ceildiv(length, abs(step)), 0),)]
+
+
+@rule("Expand")
+def _expand(op: NodeView) -> Sequence[PartialDims]:
+    given, shape = op.shape(0), _computed(op, 1)
+    if shape is None:
+        rank = max(len(given), _length(op, 1))
+        return [(None,) * (rank - len(given)) + tuple(None if dim == 1 else dim for dim in given)]
+    return [op.broadcast(given, tuple(shape.tolist()))]
+
+
+@rule("Tile")
+def _tile(op: NodeView) -> Sequence[PartialDims]:
+    given, times = op.shape(0), _computed(op, 1)
+    if times is None:
+        return [(None,) * len(given)]
+    return [tuple(dim * count for dim, count in zip(given, times.tolist(), strict=True))]
+
+
+@rule("Slice")
+def _slice(op: NodeView) -> Sequence[PartialDims]:
+    data: list[Dim | None] = list(op.shape(0))
+    starts: Sequence[Dim | None]
+    ends: Sequence[Dim | None]
+    if op.opset < 10:
+        starts, ends = op.attr("starts", [0]), op.attr("ends", [0])
+        axes = op.attr("axes", list(range(len(starts))))
+        steps: Sequence[Dim | None] = [1] * len(starts)
+    else:
+        if op.has(3) and _computed(op, 3) is None:  # any axis
+            return [(None,) * len(data)]
+        axes = op.ints(3) if op.has(3) else list(range(_length(op, 1)))
+        starts, ends = _items(op, 1, len(axes)), _items(op, 2, len(axes))
+        steps = _items(op, 4, len(axes)) if op.has(4) else [1] * len(axes)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        at = positive_axis(axis, len(data))
+        data[at] = _slice_length(data[at], start, end, step)
+    return [tuple(data)]
+
+
+def _items(op: NodeView, index: int, count: int) -> Sequence[Dim | None]:
+    """The elements of an operand; as many None if they are known only at run time."""
+    found = _computed(op, index)
+    return [None] * count if found is None else found.tolist()
+
+
+def _slice_length(size: Dim | None, start: Dim | None, end: Dim | None, step: Dim | None) -> Dim | None:
+    if size is None or start is None or end is None or not isinstance(step, int):
+        return None
+    try:
+        return slice_length(size, start, end, step)
+    except NotKnownError:
+        return None
+
+
+def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
+    """The number of elements of ``[start:end:step]`` of ``size`` (numpy's rule, which ONNX uses).
+
+    Raises:
+        NotKnownError: It depends on the sign of a symbolic bound, or on a symbolic size with a negative step.
+    """
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return len(range(*slice(start, _open_end(end, step), step).indices(size)))
+    if step < 0:
+        raise NotKnownError
+    last = _bound(size, end)
+    if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
+        count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)
+    else:
+        count = maximum(last - _bound(size, start), 0)
+    return ceildiv(count, step)
+
+
+def _open_end(end: int, step: int) -> int | None:
+    """The end of a slice; with a negative step, a far negative end includes the first element."""
+    return None if step < 0 and end < -(2**30) else end
+
+
+def _bound(size: Dim, at: Dim) -> Dim:
+    if isinstance(at, int):
+        if at >= 2**31 - 1:
+            return size
+        return maximum(size + at, 0) if at < 0 else minimum(size, at)
+    if at == size or (size - at).is_nonnegative:
+        return maximum(at, 0)
+    if not at.is_nonnegative:
+        raise NotKnownError
+    return minimum(size, at)
+
+
+@rule("Split")
+def _split(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    axis = positive_axis(op.attr("axis", 0), len(data))
+    count = len(op.node.outputs)
+    sizes: Sequence[Dim | None]
+    if op.has(1):
+        sizes = _items(op, 1, count)
+    elif op.opset < 13 and "split" in op.node.attributes:
+        sizes = op.attr("split", [])
+    else:
+        chunk = ceildiv(data[axis], op.attr("num_outputs", count))
+        sizes = [chunk] * (count - 1) + [data[axis] - chunk * (count - 1)]
+    return [(*data[:axis], size, *data[axis + 1 :]) for size in sizes]
+
+
+@rule("Pad")
+def _pad(op: NodeView) -> Sequence[PartialDims]:
+    data: list[Dim | None] = list(op.shape(0))
+    if op.has(3) and _computed(op, 3) is None:
+        return [(None,) * len(data)]
+    axes = op.ints(3) if op.has(3) else list(range(len(data)))
+    pads = op.attr("pads", [0]) if op.opset < 11 else _items(op, 1, 2 * len(axes))
+    for before, after, axis in zip(pads, pads[len(axes) :], axes, strict=False):
+        at = positive_axis(axis, len(data))
+        size = data[at]
+        data[at] = None if size is None or before is None or after is None else size + before + after
+    return [tuple(data)]
+
+
+@rule("NonZero")
+def _nonzero(op: NodeView) -> Sequence[PartialDims]:
+    return [(len(op.shape(0)), None)]
+
+
+@rule("Compress")
+def _compress(op: NodeView) -> Sequence[PartialDims]:
+    if "axis" not in op.node.attributes:
+        return [(None,)]
+    data = op.shape(0)
+    axis = positive_axis(op.attr("axis", 0), len(data))
+    return [(*data[:axis], None, *data[axis + 1 :])]
+
+
+@rule("Unique")
+def _unique(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    if "axis" not in op.node.attributes:
+        return [(None,), (None,), (product(data),), (None,)]
+    axis = positive_axis(op.attr("axis", 0), len(data))
+    return [(*data[:axis], None, *data[axis + 1 :]), (None,), (data[axis],), (None,)]
+
+
+@rule("NonMaxSuppression")
+def _non_max_suppression(op: NodeView) -> Sequence[PartialDims]:
+    return [(None, 3)]
+
+
+def same_late_dim(value: ir.Value, axis: int) -> tuple[ir.Value, int]:
+    """The first output of the value's node, and an axis of it, of the size that ``axis`` of the value has.
+
+    The value itself, and ``axis``, if no operator says that two of its outputs have that size.
+    """
+    node = value.producer()
+    if node is None or node.op_type not in ("Unique", "TopK") or value is node.outputs[0]:
+        return value, axis
+    if node.op_type == "TopK":
+        return node.outputs[0], axis
+    rank = len(node.outputs[0].shape or ())
+    given = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    return node.outputs[0], positive_axis(given, rank)

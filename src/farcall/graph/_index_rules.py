@@ -27,3 +27,33 @@ def _center_crop_pad(op: NodeView) -> list[Dims]:
     for axis, size in zip(axes, op.data(1).tolist(), strict=True):
         data[axis] = size
     return [tuple(data)]
+
+
+@rule("TopK")
+def _top_k(op: NodeView) -> list[Dims]:
+    data = list(op.shape(0))
+    data[op.attr("axis", -1)] = op.number(1) if op.opset >= 10 else op.attr("k", 0)
+    return [tuple(data), tuple(data)]
+
+
+@rule("OneHot")
+def _one_hot(op: NodeView) -> list[Dims]:
+    indices, axis = list(op.shape(0)), op.attr("axis", -1)
+    given = op.node.inputs[1]
+    tensor = None if given is None else given.const_value
+    depth = op.number(1) if tensor is None else int(tensor.numpy().ravel()[0])  # of any dtype
+    indices.insert(axis if axis >= 0 else axis + len(indices) + 1, depth)
+    return [tuple(indices)]
+
+
+@rule("Det")
+def _det(op: NodeView) -> list[Dims]:
+    data = op.shape(0)
+    op.equate(data[-1], data[-2])
+    return [data[:-2]]
+
+
+@rule("TfIdfVectorizer")
+def _tf_idf(op: NodeView) -> list[Dims]:
+    places: list[int] = op.attr("ngram_indexes", [0])
+    return [(*op.shape(0)[:-1], max(places) + 1)]

@@ -7,10 +7,13 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _arithmetic,
     _bits,
     _conv,
+    _determinant,
     _elements,
     _indexing,
     _loss,
+    _marks,
     _matmul,
+    _ngrams,
     _normalization,
     _pad,
     _pool,
@@ -24,6 +27,8 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _shaping,
     _slices,
     _softmax,
+    _tile,
+    _top_k,
     _triangle,
 )
 from farcall.backends.c._registry import ALLOCATING, OPERATORS, operator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import onnx_ir as ir
@@ -107,9 +107,18 @@ def _expand(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     x, out = operand(node, 0), node.outputs[0]
     _verify_shape(kernel, node, 1, broadcast=True)
-    p, q = kernel.read(x), kernel.write(out)
-    nest = coalesce(dims(out), [dims(x), dims(out)])
-    with ExitStack() as stack:
+    copy_broadcast(kernel, x, out, dims(out), dims(x))
+    yield kernel.step()
+
+
+def copy_broadcast(
+    kernel: Kernel, source: ir.Value, out: ir.Value, domain: Sequence[Dim], view: Sequence[Dim]
+) -> None:
+    """Write loops that copy ``source``, seen as ``view``, to the elements of ``out``, seen as ``domain``."""
+    p, q = kernel.read(source), kernel.write(out)
+    nest = coalesce(domain, [view, domain])
+    # Without elements, the loops around the one of length 0 could still be long.
+    with kernel.block(f"if ({kernel.dim(product(domain))})"), ExitStack() as stack:
         for axis, dim in enumerate(nest.dims):
             stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
         places = [
@@ -122,7 +131,6 @@ def _expand(node: ir.Node) -> Iterator[Step]:
             for number in range(2)
         ]
         kernel.line(f"{q}[{places[1]}] = {p}[{places[0]}];")
-    yield kernel.step()
 
 
 def _check_gather(node: ir.Node) -> None:

@@ -44,6 +44,50 @@ def test_matmul() -> None:
     check(cases)
 
 
+# Around the heights and widths of tiles, groups and panels, and around a block of the inner dimension.
+SIZES = [
+    (m, n, k) for m in (1, 3, 4, 6, 7, 12, 13, 97) for n in (1, 16, 17, 31, 32, 33, 49) for k in (1, 256, 259)
+]
+
+
+def test_products_of_all_sizes() -> None:
+    """One function for all sizes; compiled for this machine, whose vectors are the widest."""
+    case = Case("MatMul", [normal(2, 3), normal(3, 2)], symbolic={0: ["m", "k"], 1: ["k", "n"]}, rtol=1e-4)
+    (product,) = check([case], native_flags())
+    for m, n, k in SIZES:
+        a, b = normal(m, k), normal(k, n, seed=1)
+        np.testing.assert_allclose(product(a, b)[0], a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_products_with_constants_of_all_sizes() -> None:
+    """A constant is packed when the model is built."""
+    shapes = sorted({(k, n) for _, n, k in SIZES if k != 256})
+    products = check(
+        [
+            Case(
+                "Gemm",
+                [normal(2, k), normal(n, k), normal(n)],
+                {"transB": 1},
+                [1],
+                symbolic={0: ["m", k]},
+                rtol=1e-3,
+            )
+            for k, n in shapes
+        ],
+        native_flags(),
+    )
+    for (k, n), product in zip(shapes, products, strict=True):
+        b, bias = normal(n, k), normal(n)
+        for m in (1, 2, 4, 13, 60):
+            a = normal(m, k)
+            np.testing.assert_allclose(product(a, bias)[0], a @ b.T + bias, rtol=1e-3, atol=1e-4)
+
+
+def native_flags() -> list[str]:
+    """Flags with which the harness compiles for the level of this machine."""
+    return ["-O1", *find_compiler().target_flags(Target.host())]
+
+
 @pytest.mark.parametrize("rows", range(27, 33))
 def test_products_of_known_sizes_compile_without_warnings(rows: int) -> None:
     """31 and 32 rows leave none for a band of four: gcc found an overflow in that loop, which never runs."""

@@ -82,6 +82,26 @@ def test_conv_long_rows_and_many_channels() -> None:
     )
 
 
+def test_depthwise() -> None:
+    """Planes that are smaller than a vector, larger than a copy, and read in phases."""
+    pads = {"pads": [2, 1, 2, 3]}
+    check(
+        [
+            Case("Conv", [normal(*x), normal(*w), *bias], {"group": x[1], **more}, rtol=1e-4, atol=1e-4)
+            for x, w, more in [
+                ((2, 3, 7, 7), (3, 1, 5, 5), pads),
+                ((1, 5, 14, 9), (10, 1, 3, 3), {"strides": [2, 3], **pads}),
+                ((1, 2, 150, 170), (2, 1, 3, 3), {"dilations": [2, 3], **pads}),
+                ((1, 2, 151, 90), (2, 1, 5, 3), {"strides": [3, 2], "dilations": [2, 1], **pads}),
+                ((1, 2, 3, 5000), (2, 1, 3, 3), pads),
+                ((2, 3, 40), (6, 1, 3), {"strides": [2]}),
+                ((1, 4, 6, 6), (4, 1, 1, 1), {"strides": [5, 5]}),
+            ]
+            for bias in ([], [normal(w[0], seed=1)])
+        ]
+    )
+
+
 @pytest.mark.parametrize(
     "attributes", [{"pads": [1, 1, 1, 1]}, {"auto_pad": "SAME_LOWER", "strides": [2, 3]}]
 )

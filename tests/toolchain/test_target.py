@@ -56,6 +56,9 @@ def test_levels() -> None:
     assert cpu_level(frozenset(V3.split())) == "x86-64-v3"
     assert cpu_level(frozenset(V3.replace("fma", "").split())) == "x86-64-v2"
     assert cpu_level(frozenset(["avx2", "fma"])) == ""  # a level needs all below it
+    wide = [*V3.split(), "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]
+    assert cpu_level(frozenset(wide)) == "x86-64-v3"  # v4 would lower the clock
+    assert cpu_level(frozenset([*wide, "avx512_vbmi2"])) == "x86-64-v4"
 
 
 def test_what_a_cpu_lacks() -> None:

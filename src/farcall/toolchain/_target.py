@@ -1,7 +1,7 @@
 """Targets: the machine that a library is compiled for.
 
 The names are those of compilers: a triple ``arch-os-abi``, and a CPU level. For x86-64 the levels are those
-of the psABI (x86-64-v2, -v3). Compilers know them by ``-march``, and each level defines exactly the
+of the psABI (x86-64-v2, -v3, -v4). Compilers know them by ``-march``, and each level defines exactly the
 features that a CPU must have. More precise names (``znver4``) would tie a library to one manufacturer.
 """
 
@@ -38,12 +38,15 @@ _WITHOUT_LOADER = {"hexagon"}
 _DEFAULT_CPU = {"hexagon": "hexagonv67"}
 
 # Flags of /proc/cpuinfo that a level needs beyond the level before it (x86-64 psABI, 3.1.1, table 3.1;
-# Linux spells LZCNT `abm`, and SSE3 `pni`). farcall never chooses v4 automatically: its wide registers lower
-# the clock of many CPUs, so a user must ask for it.
+# Linux spells LZCNT `abm`, and SSE3 `pni`).
 _X86_LEVELS = (
     ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
     ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
+    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
 )
+# CPUs of v4 without this feature (Skylake, Cascade Lake) lower their clock for wide registers; later ones,
+# from Ice Lake and Zen 4 on, do not.
+_WIDE_AT_FULL_CLOCK = "avx512_vbmi2"
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Target:
 
     @classmethod
     def host(cls) -> Target:
-        """This machine, with the highest CPU level that it supports."""
+        """This machine, with the highest CPU level that it supports, and runs at full clock."""
         return cls(host_triple(), cpu_level(host_cpu_flags()) if host_triple().startswith("x86_64-") else "")
 
     @classmethod
@@ -143,10 +146,10 @@ def cpu_flags(cpuinfo: str) -> frozenset[str]:
 
 
 def cpu_level(flags: frozenset[str]) -> str:
-    """The highest x86-64 level whose features are all in ``flags``; empty for the baseline."""
+    """The highest x86-64 level that the CPU with ``flags`` runs at full clock; empty for the baseline."""
     level = ""
     for name, needed in _X86_LEVELS:
-        if not needed <= flags:
+        if not needed <= flags or (name == "x86-64-v4" and _WIDE_AT_FULL_CLOCK not in flags):
             break
         level = name
     return level

@@ -11,13 +11,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from math import prod
 
+import numpy as np
 import onnx_ir as ir
 
-from farcall.backends._ctext import FLOATS
-from farcall.backends.c._gemm import gemm_type
+from farcall.backends._ctext import FLOATS, itemsize
+from farcall.backends.c._gemm import (
+    ZERO,
+    Left,
+    Start,
+    call_gemm,
+    gemm_type,
+    packed_left,
+    plain_left,
+    plain_right,
+)
+from farcall.backends.c._gemm_text import taps_source, vector_source
 from farcall.backends.c._kernel import Kernel, Step
-from farcall.backends.c._matmul import call_gemm
-from farcall.backends.c._node import Unsupported, has_input, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._node import (
+    Unsupported,
+    constant,
+    has_input,
+    int_attr,
+    operand,
+    rank,
+    want_dtypes,
+)
+from farcall.backends.c._planes import Planes
 from farcall.backends.c._quantized import NARROW, widened, zero_point, zero_view
 from farcall.backends.c._registry import loops
 from farcall.backends.c._window import (
@@ -33,7 +52,9 @@ from farcall.graph.dims import Dim, dims, product, same
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
 _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
-_MOST_COLUMNS = 512
+_MOST_COLUMNS = 256  # most columns, if they are of several output rows
+_LONG = 512  # most columns of one output row
+_TILE = 32  # columns that the matrix product computes at once
 
 
 def _check(node: ir.Node) -> None:
@@ -82,7 +103,9 @@ def _check_channels(node: ir.Node) -> None:
 def _conv(node: ir.Node) -> Iterator[Step]:
     conv = _Conv(node, node.outputs[0].dtype)
     kernel = conv.kernel
-    conv.x, conv.w = kernel.read(operand(node, 0)), kernel.read(operand(node, 1))
+    conv.x = kernel.read(operand(node, 0))
+    conv.packed = constant(operand(node, 1)) if conv.by_matrix else None
+    conv.w = kernel.read(operand(node, 1)) if conv.packed is None else ""
     conv.b = kernel.read(operand(node, 2)) if has_input(node, 2) else ""
     conv.y = kernel.write(node.outputs[0])
     yield conv.write()
@@ -105,13 +128,16 @@ class _Conv:
     w: str
     b: str = ""
     y: str
+    packed: np.ndarray | None = None  # the weights, if they are a constant
 
     def __init__(self, node: ir.Node, dtype: ir.DataType | None) -> None:
         x, w = operand(node, 0), operand(node, 1)
+        self.node = node
         self.dtype = dtype
         self.axes = axes_of(node, dims(w)[2:])
         self.group = int_attr(node, "group", 1)
         self.outs, self.ins = int(dims(w)[0]) // self.group, int(dims(w)[1])  # channels of one group
+        self.by_matrix = self.outs >= _FEW_CHANNELS
         self.taps = prod(axis.taps for axis in self.axes)
         self.depth = self.ins * self.taps
         self.kernel = Kernel()
@@ -122,15 +148,17 @@ class _Conv:
     def write(self) -> Step:
         if self.outs == 0:
             return self.kernel.step()
-        if self.outs < _FEW_CHANNELS:
-            self._direct()
-        else:
+        if self.by_matrix:
             self._by_matrix()
+        elif self.ins == 1 and Planes.possible(self.axes):
+            self._by_planes()
+        else:
+            self._direct()
         return self.kernel.step()
 
-    def _start(self, channel: str) -> None:
+    def _start(self) -> None:
         """Initialize one output plane with its bias."""
-        value = f"{self.b}[{channel}]" if self.b else "0"
+        value = f"{self.b}[m]" if self.b else "0"
         with self.kernel.loop("s", self.kernel.dim(self.out_plane)):
             self.kernel.line(f"out[s] = {value};")
 
@@ -142,7 +170,7 @@ class _Conv:
             plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
             first = f"n * {self.group} + m / {self.outs}"
             kernel.line(f"{kind}* restrict out = {self.y} + (n * {channels} + m) * {out_plane};")
-            self._start("m")
+            self._start()
             with kernel.loop("c", str(self.ins)), rows_of_windows(kernel, axes) as row:
                 kernel.line(f"const {kind}* in = {self.x} + (({first}) * {self.ins} + c) * {plane};")
                 kernel.line(f"const {kind}* w = {self.w} + (m * {self.ins} + c) * {self.taps};")
@@ -154,6 +182,29 @@ class _Conv:
                     with kernel.loop("o", "hi", start="lo"):
                         kernel.line(f"line[o] += factor * from[{_strided('o', axes[-1])}];")
 
+    def _by_planes(self) -> None:
+        """Depthwise: a group has one input channel."""
+        kernel, planes = self.kernel, Planes(self.axes)
+        kind = gemm_type(self.dtype)
+        assert self.dtype is not None  # noqa: S101 - checked before
+        kernel.file_scope(vector_source(kind, itemsize(self.dtype)))
+        kernel.file_scope(taps_source(kind))
+        copy = kernel.scratch(self.dtype, planes.elements)
+        made = kernel.scratch(self.dtype, planes.outputs)
+        offsets = ", ".join(map(str, planes.offsets()))
+        kernel.line(f"static const int32_t offsets[{self.taps}] = {{{offsets}}};")
+        with kernel.loop("g", f"{self.batch} * {self.group}"), planes.blocks(kernel):
+            planes.fill(kernel, kind, copy, f"({self.x} + g * {kernel.dim(self.plane)})", "0")
+            with kernel.loop("m", str(self.outs)):
+                kernel.line(f"const int64_t channel = g % {self.group} * {self.outs} + m;")
+                bias = f"{self.b}[channel]" if self.b else "0"
+                weights = f"{self.w} + channel * {self.taps}"
+                kernel.line(
+                    f"farcall_taps_{kind}({self.taps}, offsets, {weights}, {bias}, {copy}, length, {made});"
+                )
+                target = f"({self.y} + (g * {self.outs} + m) * {kernel.dim(self.out_plane)})"
+                planes.store(kernel, made, target)
+
     def _by_matrix(self) -> None:
         kernel = self.kernel
         kind = gemm_type(self.dtype)
@@ -162,9 +213,6 @@ class _Conv:
             kernel.line(
                 f"{kind}* const group = {self.y} + (n * {self.group} + g) * {self.outs} * {out_plane};"
             )
-            with kernel.loop("m", str(self.outs)):
-                kernel.line(f"{kind}* restrict out = group + m * {out_plane};")
-                self._start(f"g * {self.outs} + m")
             kernel.line(f"const {kind}* const in = {self.x} + (n * {self.group} + g) * {self.ins} * {plane};")
             if all(axis.plain for axis in self.axes):
                 self._multiply("in", plane, out_plane, "group")
@@ -172,27 +220,39 @@ class _Conv:
                 self._windows(kind, plane, out_plane)
 
     def _multiply(self, columns: str, width: str, out_plane: str, target: str) -> None:
-        weights = f"{self.w} + g * {self.outs * self.depth}"
         sizes = [str(self.outs), width, str(self.depth)]
-        a = [weights, str(self.depth), "1"]
-        call_gemm(self.kernel, self.dtype, sizes, a, [columns, width], [target, out_plane])
+        b = plain_right(self.dtype, columns, width)
+        call_gemm(
+            self.kernel, self.dtype, sizes, self._weights(), b, (target, out_plane), self._start_of_group()
+        )
+
+    def _start_of_group(self) -> Start:
+        return Start(f"{self.b} + g * {self.outs}", "1", "0") if self.b else ZERO
+
+    def _weights(self) -> Left:
+        """The weights of group ``g``: a row for each output channel."""
+        if self.packed is not None:
+            matrices = self.packed.reshape(self.group, self.outs, self.depth)
+            return packed_left(self.kernel, operand(self.node, 1), matrices, "g")
+        return plain_left(f"{self.w} + g * {self.outs * self.depth}", str(self.depth))
 
     def _windows(self, kind: str, plane: str, out_plane: str) -> None:
         """Blocks of whole output rows, or of a part of one long row."""
         kernel = self.kernel
         assert self.dtype is not None  # noqa: S101 - checked before
         rows, width = kernel.dim(product(axis.out for axis in self.axes[:-1])), self.axes[-1].out
-        most = _block_rows(width) * min(width, _MOST_COLUMNS) if isinstance(width, int) else _MOST_COLUMNS
+        fixed = _block_rows(width, product(axis.out for axis in self.axes[:-1]))
+        most = fixed * min(width, _LONG) if isinstance(width, int) else _LONG
         matrix = kernel.scratch(self.dtype, self.depth * most)
         long = kernel.dim(width)
         if isinstance(width, int):
-            block = str(_block_rows(width))
+            block = str(fixed)
         else:
             kernel.line(f"const int64_t block = {long} > 0 && {long} < {_COLUMNS} ? {_COLUMNS} / {long} : 1;")
             block = "block"
-        with kernel.loop("r0", rows, step=block), kernel.loop("o0", long, step=_MOST_COLUMNS):
+        with kernel.loop("r0", rows, step=block), kernel.loop("o0", long, step=_LONG):
             kernel.line(f"const int64_t r1 = {rows} - r0 < {block} ? {rows} : r0 + {block};")
-            kernel.line(f"const int64_t o1 = {long} - o0 < {_MOST_COLUMNS} ? {long} : o0 + {_MOST_COLUMNS};")
+            kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
             kernel.line("const int64_t columns = (r1 - r0) * (o1 - o0);")
             self._fill(kind, matrix, plane)
             self._multiply(matrix, "columns", out_plane, f"group + r0 * {long} + o0")
@@ -244,8 +304,20 @@ def _unflatten(kernel: Kernel, axes: Sequence[Axis], i: int) -> str:
     return f"({text})" if i == 0 else f"({text}) % {kernel.dim(axes[i].out)}"
 
 
-def _block_rows(width: int) -> int:
-    return max(1, _COLUMNS // width) if width else 1
+def _block_rows(width: Dim, rows: Dim) -> int:
+    """How many output rows make the columns of one matrix: as few partly filled tiles as possible."""
+    if not isinstance(width, int) or not width:
+        return 1
+    most = max(1, _MOST_COLUMNS // width)
+    if not isinstance(rows, int):
+        return max(1, _COLUMNS // width)
+    return min(range(1, most + 1), key=lambda count: _tiles(count * width, rows * width))
+
+
+def _tiles(block: int, whole: int) -> float:
+    """Tiles of the matrix product for blocks of so many columns; each block costs a little more."""
+    blocks, rest = divmod(whole, block)
+    return blocks * (-(-block // _TILE) + 0.25) + (-(-rest // _TILE) + 0.25 if rest else 0)
 
 
 def _strided(index: str, axis: Axis) -> str:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-import numpy as np
 import onnx_ir as ir
 
-from farcall.backends._ctext import FLOATS, c_literal, itemsize
+from farcall.backends._ctext import FLOATS, c_literal
 from farcall.backends.c import _scalar as scalar
-from farcall.backends.c._gemm import gemm_name, gemm_text, gemm_type
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._gemm import (
+    ZERO,
+    Right,
+    Start,
+    call_gemm,
+    packed_right,
+    plain_left,
+    plain_right,
+)
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -36,37 +43,15 @@ def _check_matmul(node: ir.Node) -> None:
         raise Unsupported("a scalar operand")
 
 
-def call_gemm(
-    kernel: Kernel,
-    dtype: ir.DataType | None,
-    sizes: Sequence[str],
-    a: Sequence[str],
-    b: Sequence[str],
-    c: Sequence[str],
-) -> None:
-    """Write a call that computes ``c += a b``.
-
-    ``sizes`` are m, n and k; ``a`` is pointer, row and column stride; ``b`` and ``c`` are pointer and row
-    stride.
-    """
-    kernel.file_scope(gemm_text(dtype))
-    word = gemm_type(dtype)
-    pointers = [
-        f"(const {word}*)({a[0]})",
-        a[1],
-        a[2],
-        f"(const {word}*)({b[0]})",
-        b[1],
-        f"({word}*)({c[0]})",
-        c[1],
-    ]
-    kernel.line(f"{gemm_name(dtype)}({', '.join([*sizes, *pointers])});")
-
-
 @loops("MatMul", check=_check_matmul)
 def _matmul(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
-    _product(kernel, node, kernel.read(operand(node, 0)), kernel.read(operand(node, 1)))
+    b = operand(node, 1)
+    data = constant(b)
+    if data is not None and data.ndim == 2:
+        _product(kernel, node, kernel.read(operand(node, 0)), packed_right(kernel, b, data))
+    else:
+        _product(kernel, node, kernel.read(operand(node, 0)), kernel.read(b))
     yield kernel.step()
 
 
@@ -97,8 +82,8 @@ def _matmul_integer(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-def _product(kernel: Kernel, node: ir.Node, p0: str, p1: str) -> None:
-    """Write the product of the operands whose elements ``p0`` and ``p1`` point to."""
+def _product(kernel: Kernel, node: ir.Node, p0: str, second: str | Right) -> None:
+    """Write the product of the operands whose elements ``p0`` and ``second`` point to."""
     a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
     left, right = list(dims(a)), list(dims(b))
     left = [1, *left] if len(left) == 1 else left
@@ -108,15 +93,16 @@ def _product(kernel: Kernel, node: ir.Node, p0: str, p1: str) -> None:
     if all(dim == 1 for dim in right[:-2]):  # all batches share B: treat the batch as more rows of A
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
     q = kernel.write(out)
-    _zero(kernel, q, product(dims(out)), out)
     sizes = [kernel.dim(d) for d in (m, n, k)]
     with ExitStack() as stack:
         for axis, dim in enumerate(batch):
             stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
         x = f"{p0} + {_batch_offset(kernel, left[:-2], batch, product((m, k)))}"
-        y = f"{p1} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
         z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
-        call_gemm(kernel, out.dtype, sizes, [x, kernel.dim(k), "1"], [y, kernel.dim(n)], [z, kernel.dim(n)])
+        if isinstance(second, str):
+            y = f"{second} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
+            second = plain_right(out.dtype, y, kernel.dim(n))
+        call_gemm(kernel, out.dtype, sizes, plain_left(x, kernel.dim(k)), second, (z, kernel.dim(n)), ZERO)
 
 
 def _broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
@@ -139,10 +125,6 @@ def _batch_offset(kernel: Kernel, shape: Sequence[Dim], batch: Sequence[Dim], ma
     return " + ".join(terms) or "0"
 
 
-def _zero(kernel: Kernel, pointer: str, count: Dim, out: ir.Value) -> None:
-    kernel.line(f"memset({pointer}, 0, (size_t){kernel.dim(count)} * {itemsize(out.dtype)});")
-
-
 def _check_gemm(node: ir.Node) -> None:
     want_dtypes(node, FLOATS | _WIDE)
     if operand(node, 0).dtype not in FLOATS:
@@ -160,31 +142,33 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     k = dims(a)[0 if int_attr(node, "transA", 0) else 1]
     kernel = Kernel()
     p0, q = kernel.read(a), kernel.write(out)
-    p1 = _rows_of_b(kernel, b, bool(int_attr(node, "transB", 0)))
+    right = _rows_of_b(kernel, b, bool(int_attr(node, "transB", 0)), kernel.dim(n))
     sizes = [kernel.dim(d) for d in (m, n, k)]
     alpha = float_attr(node, "alpha", 1.0)
-    _bias(kernel, node, q, sizes)
-    strides = ["1", sizes[0]] if int_attr(node, "transA", 0) else [sizes[2], "1"]
+    start = _bias(kernel, node, q, sizes)
     if alpha != 1.0:
         p0 = _scaled(kernel, p0, a, alpha)
-    call_gemm(kernel, out.dtype, sizes, [p0, *strides], [p1, sizes[1]], [q, sizes[1]])
+    left = plain_left(p0, "1", sizes[0]) if int_attr(node, "transA", 0) else plain_left(p0, sizes[2])
+    call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), start)
     yield kernel.step()
 
 
-def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> None:
-    """Initialize the output with ``beta * C``."""
+def _bias(kernel: Kernel, node: ir.Node, q: str, sizes: Sequence[str]) -> Start | None:
+    """What the product is added to: C as it broadcasts, or the output, which holds ``beta * C``."""
     out = node.outputs[0]
     if not has_input(node, 2) or (beta := float_attr(node, "beta", 1.0)) == 0.0:
-        _zero(kernel, q, product(dims(out)), out)
-        return
+        return ZERO
     value = operand(node, 2)
     shape = _pad(dims(value), 2)
     pointer = kernel.read(value)
-    row = f"i * {sizes[1] if shape[1] != 1 else 1}" if shape[0] != 1 else "0"
-    column = "j" if shape[1] != 1 else "0"
-    factor = "" if beta == 1.0 else f"{c_literal(beta, out.dtype)} * "
+    row = "0" if shape[0] == 1 else kernel.dim(shape[1])
+    column = "0" if shape[1] == 1 else "1"
+    if beta == 1.0:
+        return Start(pointer, row, column)
     with kernel.loop("i", sizes[0]), kernel.loop("j", sizes[1]):
-        kernel.line(f"{q}[i * {sizes[1]} + j] = {factor}{pointer}[{row} + {column}];")
+        factor = c_literal(beta, out.dtype)
+        kernel.line(f"{q}[i * {sizes[1]} + j] = {factor} * {pointer}[i * {row} + j * {column}];")
+    return None
 
 
 def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
@@ -197,14 +181,13 @@ def _scaled(kernel: Kernel, pointer: str, value: ir.Value, alpha: float) -> str:
     return copy
 
 
-def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool) -> str:
-    """B with contiguous rows: a constant is transposed now, any other value at run time."""
-    if not transposed:
-        return kernel.read(value)
+def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool, row: str) -> Right:
+    """B with contiguous rows: a constant is packed now, any other value is transposed at run time."""
     data = constant(value)
     if data is not None:
-        return kernel.table(Table(value, "transposed", np.ascontiguousarray(data.T)))
-    return _transpose(kernel, kernel.read(value), value)
+        return packed_right(kernel, value, data.T if transposed else data)
+    pointer = kernel.read(value)
+    return plain_right(value.dtype, _transpose(kernel, pointer, value) if transposed else pointer, row)
 
 
 def _transpose(kernel: Kernel, pointer: str, value: ir.Value) -> str:

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal, c_type, itemsize
 from farcall.backends.c._activation import Activation, activations
+from farcall.backends.c._gemm import call_gemm, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step, Table
-from farcall.backends.c._matmul import call_gemm
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -200,9 +200,10 @@ class _Direction:
         gates = kernel.scratch(self.dtype, product((rows, self.width_dim)))
         with kernel.loop("i", kernel.dim(rows)), kernel.loop("j", self.width):
             kernel.line(f"{gates}[i * {self.width} + j] = {self._bias()};")
-        a = [kernel.read(x), kernel.dim(inner), "1"]
+        a = plain_left(kernel.read(x), kernel.dim(inner))
+        b = plain_right(self.dtype, weights, self.width)
         sizes = [kernel.dim(rows), self.width, kernel.dim(inner)]
-        call_gemm(kernel, self.dtype, sizes, a, [weights, self.width], [gates, self.width])
+        call_gemm(kernel, self.dtype, sizes, a, b, (gates, self.width))
         return gates
 
     def _bias(self) -> str:
@@ -224,8 +225,9 @@ class _Direction:
 
     def _turn(self, state: str, columns: str, first: str) -> None:
         """Add ``state`` times ``columns`` columns of R, from column ``first`` on, to ``turn``."""
-        a = [state, self.hidden, "1"]
-        b, c = ([f"{item} + {first}", self.width] for item in (self.r, self.turn))
+        a = plain_left(state, self.hidden)
+        b = plain_right(self.dtype, f"{self.r} + {first}", self.width)
+        c = (f"{self.turn} + {first}", self.width)
         call_gemm(self.kernel, self.dtype, [self.batch, columns, self.hidden], a, b, c)
 
     def _row(self) -> None:

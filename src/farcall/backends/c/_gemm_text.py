@@ -1,0 +1,327 @@
+"""C source of the blocked matrix product, for one element type.
+
+``C = A B``, or ``C = S + A B``, where S is C, or has a value for each row or column of C. A tile of C stays
+in registers during a block of K: with AVX-512, 12 rows by two vectors of 64 bytes, else 6 rows by two of 32
+bytes, which leaves room for two vectors of B and one of A in 32 or 16 registers. Vector types are an
+extension of gcc and clang, which lower them to what the target has.
+
+*Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
+order, so that a tile reads them from beginning to end. A panel that is not packed is copied to the stack,
+where all rows of A meet it in the L1 cache.
+"""
+
+from __future__ import annotations
+
+PANEL_BYTES = 64
+GROUP = 6  # rows of A
+_DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
+_BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
+_FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
+_STREAMS = 8  # rows of B that are then read together
+_SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
+
+
+def panel_width(itemsize: int) -> int:
+    """Columns of B in a panel."""
+    return PANEL_BYTES // itemsize
+
+
+def gemm_source(kind: str, itemsize: int) -> str:
+    """C source of ``farcall_gemm_KIND``, which :func:`farcall.backends.c._gemm.call_gemm` calls."""
+    small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
+    text = f"{small}#if defined(__AVX512F__)\n{large}#endif\n{_tiles()}{_thin()}{_row()}{_DRIVER}"
+    return _with_numbers(text, kind, itemsize)
+
+
+def vector_source(kind: str, itemsize: int) -> str:
+    """C source of the vector types that :func:`gemm_source` and :func:`taps_source` need before them."""
+    return _with_numbers(_TYPES, kind, itemsize)
+
+
+def _with_numbers(text: str, kind: str, itemsize: int) -> str:
+    numbers = {
+        "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
+        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS,
+    }  # fmt: skip
+    for name, value in numbers.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+_TYPES = """\
+#if defined(__AVX512F__)
+#define FARCALL_VECTOR 64
+#else
+#define FARCALL_VECTOR 32
+#endif
+typedef KIND farcall_v_KIND __attribute__((vector_size(FARCALL_VECTOR)));
+typedef KIND farcall_u_KIND __attribute__((vector_size(FARCALL_VECTOR), aligned(1), may_alias));
+enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2 * farcall_lanes_KIND };
+"""
+
+
+def taps_source(kind: str) -> str:
+    """C source of ``farcall_taps_KIND``: each output is ``start`` plus elements at offsets, times weights.
+
+    It computes up to 128 values behind the last output.
+    """
+    return _taps().replace("KIND", kind)
+
+
+def _taps() -> str:
+    def loop(vectors: int, more: str) -> str:
+        columns = range(vectors)
+        zero = ", ".join(f"r{v} = start + (farcall_v_KIND){{0}}" for v in columns)
+        steps = " ".join(
+            f"r{v} += x * *(const farcall_u_KIND*)(from + {v} * farcall_lanes_KIND);" for v in columns
+        )
+        stores = " ".join(f"*(farcall_u_KIND*)(to + i + {v} * farcall_lanes_KIND) = r{v};" for v in columns)
+        return f"""  for (; {more}; i += {vectors} * farcall_lanes_KIND) {{
+    farcall_v_KIND {zero};
+    for (int64_t t = 0; t < taps; ++t) {{
+      const KIND x = w[t];
+      const KIND* from = source + offsets[t] + i;
+      {steps}
+    }}
+    {stores}
+  }}
+"""
+
+    return f"""static __attribute__((noinline)) void farcall_taps_KIND(int64_t taps, const int32_t* offsets,
+    const KIND* w, KIND start, const KIND* source, int64_t length, KIND* to) {{
+  int64_t i = 0;
+{loop(8, "i + 4 * farcall_lanes_KIND < length")}{loop(4, "i + 2 * farcall_lanes_KIND < length")}\
+{loop(2, "i < length")}}}
+"""
+
+
+def _tile(rows: int, vectors: int) -> str:
+    """Rows of A, in one or two groups, times one or two vectors of columns."""
+    places = [f"a[{row} * a_row]" if row < GROUP else f"a2[{row - GROUP} * a_row]" for row in range(rows)]
+    columns = range(vectors)
+    zero = "\n".join(
+        "  farcall_v_KIND " + ", ".join(f"r{row}_{v} = {{0}}" for v in columns) + ";" for row in range(rows)
+    )
+    loads = " ".join(f"const farcall_v_KIND x{v} = *(const farcall_u_KIND*)b{v};" for v in columns)
+    steps = "\n".join(
+        f"    {{ const KIND x = {place}; " + " ".join(f"r{row}_{v} += x * x{v};" for v in columns) + " }"
+        for row, place in enumerate(places)
+    )
+    plain, added = (
+        "\n".join(
+            f"    *(farcall_u_KIND*)(c + {row} * c_row + {v} * farcall_lanes_KIND) {sign} r{row}_{v};"
+            for row in range(rows)
+            for v in columns
+        )
+        for sign in ("=", "+=")
+    )
+    return f"""static inline void farcall_tile{rows}x{vectors}_KIND(int64_t k, const KIND* a, const KIND* a2,
+    int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
+    int add, int64_t ahead) {{
+{zero}
+  (void)a2;
+  (void)ahead;
+  for (int64_t i = 0; i < k; ++i, a += a_column, a2 += a_column, b0 += b_row, b1 += b_row) {{
+    {loads}
+    {"__builtin_prefetch(a + ahead); __builtin_prefetch(a2 + ahead);" if rows > GROUP else ""}
+{steps}
+  }}
+  if (add) {{
+{added}
+  }} else {{
+{plain}
+  }}
+}}
+"""
+
+
+def _thin() -> str:
+    """One row of A times packed panels: four steps of K at once, since each must wait for its sums."""
+    zero = " ".join(f"farcall_v_KIND r{u}a = {{0}}, r{u}b = {{0}};" for u in range(4))
+    steps = "\n".join(
+        f"    {{ const KIND x = a[{u} * a_column]; r{u}a += x * *(const farcall_u_KIND*)(b0 + {u} * PANEL); "
+        f"r{u}b += x * *(const farcall_u_KIND*)(b1 + {u} * PANEL); }}"
+        for u in range(4)
+    )
+    return f"""static inline void farcall_thin_KIND(int64_t k, const KIND* a, int64_t a_column,
+    const KIND* b0, const KIND* b1, KIND* c) {{
+  {zero}
+  int64_t i = 0;
+  for (; i + 4 <= k; i += 4, a += 4 * a_column, b0 += 4 * PANEL, b1 += 4 * PANEL) {{
+{steps}
+  }}
+  for (; i < k; ++i, a += a_column, b0 += PANEL, b1 += PANEL) {{
+    r0a += *a * *(const farcall_u_KIND*)b0;
+    r0b += *a * *(const farcall_u_KIND*)b1;
+  }}
+  *(farcall_u_KIND*)c = (r0a + r1a) + (r2a + r3a);
+  *(farcall_u_KIND*)(c + farcall_lanes_KIND) = (r0b + r1b) + (r2b + r3b);
+}}
+"""
+
+
+def _row() -> str:
+    """One row of A times rows of B, which are read in order."""
+    steps = range(_STREAMS)
+    factors = "\n".join(f"    const KIND x{u} = a[(i + {u}) * a_column];" for u in steps)
+    vectors = " ".join(f"r += x{u} * *(const farcall_u_KIND*)(b + {u} * b_row + j);" for u in steps)
+    scalars = " + ".join(f"x{u} * b[{u} * b_row + j]" for u in steps)
+    return f"""static void farcall_row_KIND(int64_t n, int64_t k, const KIND* restrict a, int64_t a_column,
+    const KIND* restrict b, int64_t b_row, KIND* restrict c) {{
+  int64_t i = 0;
+  for (; i + STREAMS <= k; i += STREAMS, b += STREAMS * b_row) {{
+{factors}
+    int64_t j = 0;
+    for (; j + farcall_lanes_KIND <= n; j += farcall_lanes_KIND) {{
+      farcall_v_KIND r = *(const farcall_u_KIND*)(c + j);
+      {vectors}
+      *(farcall_u_KIND*)(c + j) = r;
+    }}
+    for (; j < n; ++j) c[j] += {scalars};
+  }}
+  for (; i < k; ++i, b += b_row) {{
+    const KIND x = a[i * a_column];
+    for (int64_t j = 0; j < n; ++j) c[j] += x * b[j];
+  }}
+}}
+"""
+
+
+def _tiles() -> str:
+    """The rows of a block, times one or two vectors of columns."""
+    arguments = "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, 2 * a_group"
+    loops = {
+        vectors: f"""#if defined(__AVX512F__)
+    for (; i + 2 * GROUP <= rows; i += 2 * GROUP, a += 2 * a_group)
+      farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
+#endif
+    for (; i < rows; i += GROUP, a += a_group)
+      farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
+        for vectors in (1, 2)
+    }
+    return f"""static inline void farcall_tiles_KIND(int64_t rows, int64_t columns, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add) {{
+  int64_t i = 0;
+  if (columns <= farcall_lanes_KIND) {{
+{loops[1]}
+  }} else {{
+{loops[2]}
+  }}
+}}
+
+"""
+
+
+_DRIVER = """\
+static void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim, KIND* c, int64_t c_row,
+    int add) {
+  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND)
+    for (int64_t j = 0; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
+}
+
+static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
+  if (b_row == PANEL && b_panel != PANEL) {
+    for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
+      const KIND* b0 = b + j / PANEL * b_panel;
+      const KIND* b1 = b0 + (farcall_lanes_KIND < PANEL ? farcall_lanes_KIND : n - j > PANEL ? b_panel : 0);
+      const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
+      for (int64_t i = 0; i < m; ++i) {
+        KIND rim[farcall_wide_KIND];
+        farcall_thin_KIND(k, a + i * a_row, a_column, b0, b1, rim);
+        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add);
+      }
+    }
+    return;
+  }
+  for (int64_t i = 0; i < m; ++i) {
+    if (!add) memset(c + i * c_row, 0, (size_t)n * sizeof(KIND));
+    for (int64_t j = 0; j < n; j += SPAN) {
+      const int64_t n1 = n - j < SPAN ? n - j : SPAN;
+      farcall_row_KIND(n1, k, a + i * a_row, a_column, b + j, b_row, c + i * c_row + j);
+    }
+  }
+}
+
+/* A panel without gaps, as wide as a tile; its last columns may be zeros. */
+static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_t b_row, KIND* panel) {
+  if (n == farcall_wide_KIND)
+    for (int64_t i = 0; i < k; ++i)
+      memcpy(panel + i * farcall_wide_KIND, b + i * b_row, farcall_wide_KIND * sizeof(KIND));
+  else
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < farcall_wide_KIND; ++j)
+        panel[i * farcall_wide_KIND + j] = j < n ? b[i * b_row + j] : 0;
+}
+
+/* Writes the block of C that the product is added to: a value for each row, or for each column. */
+static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start, int64_t start_row,
+    int64_t start_column, KIND* c, int64_t c_row) {
+  for (int64_t r = 0; r < rows; ++r, start += start_row, c += c_row) {
+    if (start_column)
+      for (int64_t j = 0; j < columns; ++j) c[j] = start[j * start_column];
+    else
+      for (int64_t j = 0; j < columns; ++j) c[j] = *start;
+  }
+}
+
+static __attribute__((noinline)) void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column) {
+  int add = start != 0;
+  if (m <= FEW) {
+    if (add && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
+    farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, add);
+    return;
+  }
+  KIND panels[DEPTH * farcall_wide_KIND], rim[2 * GROUP * farcall_wide_KIND];
+  KIND group[DEPTH * GROUP];  /* the last rows */
+  const int64_t odd = m % GROUP, whole = m - odd;
+  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1) {
+    const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
+    const KIND* a0 = a + k0 * a_column;
+    const KIND* last = a0 + whole / GROUP * a_group;
+    for (int64_t r = 0; odd && r < GROUP; ++r, last += a_row)
+      for (int64_t i = 0; i < k1; ++i) group[i * GROUP + r] = r < odd ? last[i * a_column] : 0;
+    for (int64_t i0 = 0; i0 < m; i0 += BAND) {
+      const int64_t i1 = i0 + BAND < whole ? i0 + BAND : whole;
+      for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
+        const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
+        const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel;
+        const KIND* b1 = b0 + farcall_lanes_KIND;
+        int64_t row = b_row;
+        if (b_panel != PANEL) {
+          if (farcall_lanes_KIND == PANEL) b1 = n1 > PANEL ? b0 + b_panel : b0;
+        } else if (n1 < farcall_wide_KIND || i1 - i0 >= 4 * GROUP) {
+          farcall_copy_KIND(k1, n1, b0, b_row, panels);
+          b0 = panels;
+          b1 = panels + farcall_lanes_KIND;
+          row = farcall_wide_KIND;
+        }
+        if (k0 == 0 && add && start != c) {
+          const int64_t i2 = i0 + BAND < m ? i0 + BAND : m;
+          farcall_start_KIND(i2 - i0, n1, start + i0 * start_row + j * start_column, start_row, start_column,
+              c + i0 * c_row + j, c_row);
+        }
+        if (n1 == farcall_wide_KIND || n1 == farcall_lanes_KIND) {
+          farcall_tiles_KIND(i1 - i0, n1, k1, a0 + i0 / GROUP * a_group, a_row, a_column, a_group,
+              b0, b1, row, c + i0 * c_row + j, c_row, add);
+        } else {
+          for (int64_t i = i0, i2; i < i1; i = i2) {
+            i2 = i + 2 * GROUP < i1 ? i + 2 * GROUP : i1;
+            farcall_tiles_KIND(i2 - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column, a_group,
+                b0, b1, row, rim, farcall_wide_KIND, 0);
+            farcall_rim_KIND(i2 - i, n1, rim, c + i * c_row + j, c_row, add);
+          }
+        }
+        if (odd && i0 + BAND >= m) {
+          farcall_tiles_KIND(GROUP, n1, k1, group, 1, GROUP, 0, b0, b1, row, rim, farcall_wide_KIND, 0);
+          farcall_rim_KIND(odd, n1, rim, c + whole * c_row + j, c_row, add);
+        }
+      }
+    }
+  }
+}
+"""

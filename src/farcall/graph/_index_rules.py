@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from farcall.graph._equation import equation_of
 from farcall.graph._shape_rules import rule
 from farcall.graph._view import Dims, NodeView, NotKnownError
+from farcall.graph.dims import Dim
 
 
 @rule("GatherElements")
@@ -57,3 +59,17 @@ def _det(op: NodeView) -> list[Dims]:
 def _tf_idf(op: NodeView) -> list[Dims]:
     places: list[int] = op.attr("ngram_indexes", [0])
     return [(*op.shape(0)[:-1], max(places) + 1)]
+
+
+@rule("Einsum")
+def _einsum(op: NodeView) -> list[Dims]:
+    shapes = op.shapes()
+    try:
+        equation = equation_of(op.attr("equation", ""), [len(shape) for shape in shapes])
+    except ValueError as error:
+        raise NotKnownError from error
+    sizes: dict[str, Dim] = {}
+    for labels, shape in zip(equation.operands, shapes, strict=True):
+        for label, dim in zip(labels, shape, strict=True):
+            (sizes[label],) = op.broadcast((sizes.get(label, 1),), (dim,))
+    return [tuple(sizes[label] for label in equation.result)]

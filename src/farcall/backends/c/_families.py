@@ -8,6 +8,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _bits,
     _conv,
     _determinant,
+    _einsum,
     _elements,
     _indexing,
     _loss,

@@ -148,7 +148,7 @@ class Measured:
     # ---- figures
 
     def _keys(self, plan: Plan) -> dict[str, str]:
-        return {region.name: self._key(plan, region) for region in plan.regions}
+        return {region.name: self._key(plan, region) for region in plan.partition.regions}
 
     def _key(self, plan: Plan, region: Region) -> str:
         """What a region computes, and by whom and where: equal keys take equal times."""
@@ -195,9 +195,9 @@ def _moves(plan: Plan) -> Iterator[_Moves]:
 
     if len(plan.backends) < 2:
         return
-    for region in plan.regions:
+    for region in plan.partition.regions:
         yield without(region.backend, region.nodes)
-    for region in plan.regions:
+    for region in plan.partition.regions:
         for match in region.matches if len(region.matches) > 1 else ():
             yield without(region.backend, match.nodes)
     for backend in plan.backends:

@@ -286,6 +286,7 @@ def _manifest(
     libraries: Iterable[LibraryInfo] = (),
 ) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
+    inside = {region.name: body.name for body in plan.partition.bodies() for region in body.partition.regions}
     return Manifest(
         format=FORMAT,
         producer=f"farcall {__version__}",
@@ -299,13 +300,14 @@ def _manifest(
                 len(region.nodes),
                 dict(Counter(node.op_type for node in region.nodes)),
                 RegionEntry(region, codes[region.name], ()).signature,
+                inside.get(region.name, ""),
             )
             for region in plan.regions
         ),
         modules=module_infos(plan.regions, codes),
         libraries=tuple(libraries),
         constants=constants,
-        answers=AnswersInfo(*interned(plan.partition.answers, plan.partition.expansions.values())),
+        answers=AnswersInfo(*interned(plan.partition.all_answers, plan.partition.all_expansions.values())),
         model=plan.model,
         versions={
             "farcall": __version__,

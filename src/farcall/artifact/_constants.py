@@ -55,9 +55,10 @@ class Constants:
             self._add(name, data)
 
     def add_outputs(self, partition: Partition) -> dict[ir.Value, str]:
-        """Add the initializers that are graph outputs, and return their C names."""
+        """Add the initializers that are outputs of graphs, and return their C names."""
         found: dict[ir.Value, str] = {}
-        for value in partition.model.graph.outputs:
+        models = [partition.model, *(body.partition.model for body in partition.bodies())]
+        for value in [value for model in models for value in model.graph.outputs]:
             if value.const_value is not None and value.producer() is None and value not in found:
                 found[value] = f"farcall_output_{len(found)}"
                 self._add(found[value], value.const_value.numpy())

@@ -1,4 +1,7 @@
-"""Generates the entry of an artifact, ``__tvm_ffi_main`` in C, from a partition.
+"""Generates the entry of an artifact, ``__tvm_ffi_main`` in C, from a partition: the driver of the model.
+
+The graphs inside of If, Loop and Scan have drivers, too: hidden functions that the steps of these nodes call
+(:mod:`farcall.artifact._control`).
 
 The entry checks the arguments, binds the symbols of symbolic dims, allocates the results and working memory,
 and calls the regions in order. The parts that do not depend on the model are in ``entry.h`` and the C files
@@ -7,8 +10,7 @@ beside it. Each region has an entry of its own: :mod:`farcall.artifact._region_e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,10 @@ import onnx_ir as ir
 from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
-from farcall.artifact._memory import Buffer, Slots, plan_slots
+from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._region_entry import RegionEntry
-from farcall.artifact._states import declarations, device
+from farcall.artifact._stages import Shapes, Stage, stages_of
+from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import LATE
 from farcall.graph import Region
@@ -28,13 +31,13 @@ from farcall.graph.dims import Dim, dims, product, symbol, symbols
 if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Partition
+    from farcall.graph._partition import Body
 
-Dims = tuple[Dim, ...]
 Place = tuple[int, int]  # a DLPack device
 
 CPU: Place = (1, 0)
 
-_SUPPORT = ("errors", "memory", "state", "late", "device", "region")
+_SUPPORT = ("errors", "memory", "state", "late", "device", "region", "control")
 
 
 LATE_BYTES = 4 << 30  # default of a call's limit for tensors whose sizes are known only in the call
@@ -57,96 +60,52 @@ def main_source(
     Raises:
         ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
     """
-    regions = [RegionEntry(r, codes[r.name], partition.constraints).text() for r in partition.regions]
-    main = _Driver(partition, codes, constants).text()
+    bodies = list(partition.bodies())
+    parts = [partition, *(body.partition for body in bodies)]
+    entries = [RegionEntry(r, codes[r.name], part.constraints).text() for part in parts for r in part.regions]
+    drivers = [_Driver(body.partition, codes, constants, body).text() for body in bodies]
+    drivers.append(_Driver(partition, codes, constants).text())
     limit = f"const int64_t farcall_late_bytes = {integer(late_bytes)};\n"
-    return "\n".join([_support("entry.h"), declarations(partition.regions, codes), limit, main, *regions])
+    declared = declarations(partition.all_regions, codes)
+    return "\n".join([support_text("entry.h"), declared, limit, *drivers, *entries])
 
 
 def support_source() -> str:
     """The C text that all entries share; it is the same for every artifact."""
-    return "\n".join([_support("entry.h"), LATE, *(_support(f"entry_{part}.c") for part in _SUPPORT)])
+    parts = (support_text(f"entry_{part}.c") for part in _SUPPORT)
+    return "\n".join([support_text("entry.h"), LATE, support_text("control.h"), *parts])
 
 
-def _support(name: str) -> str:
+def support_text(name: str) -> str:
+    """The C text in a file of this folder."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-class _Shapes:
-    """Shapes and strides of the tensors: constant tables if static, else arrays in the call's frame."""
-
-    def __init__(self, size: Callable[[Dim], str], stage_of: Callable[[Dims], int]) -> None:
-        self._size, self._stage_of = size, stage_of
-        self._texts: dict[Dims, tuple[str, str]] = {}  # C expressions of shape and strides
-        self.tables: list[str] = []
-        self._steps: dict[int, list[str]] = {}  # stage -> C statements that compute arrays in the frame
-        self.words = 0  # that the arrays in the frame take
-
-    def of(self, shape: Dims) -> tuple[str, str]:
-        """C expressions (``int64_t*``) of the shape and its row-major strides, where ``f`` is the frame."""
-        if shape not in self._texts:
-            static = all(isinstance(dim, int) for dim in shape)
-            self._texts[shape] = self._table(shape) if static else self._place(shape)
-        return self._texts[shape]
-
-    def steps(self, stage: int) -> list[str]:
-        """C statements that compute the arrays whose sizes are known from this stage on."""
-        return self._steps.get(stage, [])
-
-    def _table(self, shape: Dims) -> tuple[str, str]:
-        if not shape:
-            return "NULL", "NULL"
-        strides: list[Dim] = [product(shape[i + 1 :]) for i in range(len(shape))]
-        k = len(self.tables)
-        values = ", ".join(map(self._size, (*shape, *strides)))
-        self.tables.append(f"static const int64_t table_{k}[] = {{{values}}};")
-        return f"(int64_t*)table_{k}", f"(int64_t*)table_{k} + {len(shape)}"
-
-    def _place(self, shape: Dims) -> tuple[str, str]:
-        start, rank = self.words, len(shape)
-        self.words += 2 * rank
-        steps = self._steps.setdefault(self._stage_of(shape), [])
-        for i, dim in enumerate(shape):
-            steps.append(f"f->dims[{start + i}] = {self._size(dim)};")
-        steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
-        return f"f->dims + {start}", f"f->dims + {start + rank}"
-
-
-@dataclass
-class _Stage:
-    """Regions between two points at which sizes become known: the start, and those that allocate outputs."""
-
-    number: int
-    told: tuple[ir.Value, ...]  # tensors whose dims tell the sizes
-    regions: list[Region] = field(default_factory=list)
-    outputs: list[int] = field(default_factory=list)  # results of the model that it makes
-    slots: Slots = field(default_factory=lambda: Slots({}, []))
-    first_slot: int = 0
-
-
-def _stages(regions: Iterable[Region]) -> list[_Stage]:
-    stages = [_Stage(0, ())]
-    for region in regions:
-        stages[-1].regions.append(region)
-        if region.allocated:
-            stages.append(_Stage(len(stages), region.allocated))
-    return stages
-
-
 class _Driver:
+    """The function that runs a model, or a body: the graph inside of a node."""
+
     def __init__(
-        self, partition: Partition, codes: Mapping[str, Code], constants: Mapping[ir.Value, str]
+        self,
+        partition: Partition,
+        codes: Mapping[str, Code],
+        constants: Mapping[ir.Value, str],
+        body: Body | None = None,
     ) -> None:
         graph = partition.model.graph
+        self._body = body
+        self._name = body.name if body else "main"
+        self._prefix = f"{body.name}_" if body else ""
         self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
         self.regions: Sequence[Region] = partition.regions
         self.constraints = partition.constraints
         self.codes, self.constants = codes, constants
-        self.stages = _stages(self.regions)
+        self.stages = stages_of(self.regions)
         self._most = 1  # arguments of a step
         self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
-        self.parameters = Parameters("main", self.inputs, "f->s", late=self.late)
+        sizes = map(symbol, body.sizes if body else ())
+        title = graph.name or "" if body else ""
+        self.parameters = Parameters(self._name, self.inputs, "f->s", sizes, self.late, title)
         self._known_at = {
             str(dim): stage.number
             for stage in reversed(self.stages)
@@ -155,7 +114,7 @@ class _Driver:
             if dim in self.parameters.late
         }
         self.size = self.parameters.size
-        self.shapes = _Shapes(self.size, self._stage_of)
+        self.shapes = Shapes(self._prefix, self.size, self._stage_of)
         # The index in the frame's `data` of the elements of each tensor: inputs, results, late ones, slots.
         self.places: dict[ir.Value, int] = {value: i for i, value in enumerate(self.inputs)}
         self._first_out = len(self.inputs)
@@ -169,7 +128,7 @@ class _Driver:
         """The generated source of the entry alone."""
         parts = [self.parameters.tables(), *self._constant_declarations()]
         if self.late:
-            parts.append(tensor_table("main_late", self.late, self.parameters.names))
+            parts.append(tensor_table(f"{self._name}_late", self.late, self.parameters.names))
         steps = self._steps()
         runs = [self._run(stage) for stage in self.stages]
         copies = [*map(self._copy, self._copied), *map(self._give, self._given)]
@@ -256,11 +215,11 @@ class _Driver:
         ]
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
         return (
-            f"\nstruct frame {{\n{lines}  int64_t need; /* bytes of working memory */\n"
+            f"\nstruct {self._prefix}frame {{\n{lines}  int64_t need; /* bytes of working memory */\n"
             f"  int64_t left; /* bytes that the call may still allocate for late tensors */\n}};\n"
         )
 
-    def _derive(self, stage: _Stage) -> str:
+    def _derive(self, stage: Stage) -> str:
         """The function that computes the sizes known from this stage on, and raises on impossible ones."""
         lines = ["bool bad = false;", *self.shapes.steps(stage.number), "int64_t end = 0, own = 0;"]
         for j in sorted(stage.outputs):
@@ -273,24 +232,28 @@ class _Driver:
         lines.append(f"f->offset[{self._slots}] = end;")
         lines.append("f->need = fc_add(&bad, end, fc_align(&bad, own));")
         lines += self.parameters.refusals([*self.parameters.late_checks(stage.told), *self._checks(stage)])
-        lines += self._spend(stage) if stage.number else ["return 0;"]
-        return _function(f"static int derive_{stage.number}(struct frame* f)", lines)
+        lines += self._spend(stage) if stage.number or self._body else ["return 0;"]
+        head = f"static int {self._prefix}derive_{stage.number}(struct {self._prefix}frame* f)"
+        return _function(head, lines)
 
-    def _spend(self, stage: _Stage) -> list[str]:
+    def _spend(self, stage: Stage) -> list[str]:
         """The statements that count the memory of a stage, which depends on sizes from the data."""
         sizes = ["f->need", *(f"f->bytes[{j}]" for j in sorted(stage.outputs))]
         nodes = dict.fromkeys(value.producer() for value in stage.told)
-        after = ", ".join(f"{node.op_type} `{node.name}`" for node in nodes if node is not None)
+        after = (
+            ", ".join(f"{node.op_type} `{node.name}`" for node in nodes if node is not None) or "its inputs"
+        )
         return [
             "int64_t sum = 0;",
             *(f"sum = fc_add(&bad, sum, {size});" for size in sizes),
             "if (bad) sum = INT64_MAX;",
-            f"return farcall_spend(&main_function, {c_string(after)}, sum, &f->left, f->s);",
+            f"return farcall_spend(&{self._name}_function, {c_string(after)}, sum, &f->left, f->s);",
         ]
 
-    def _checks(self, stage: _Stage) -> list[tuple[str, str]]:
+    def _checks(self, stage: Stage) -> list[tuple[str, str]]:
         negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
-        checks = [
+        checks = self.parameters.checks() if stage.number == 0 else []
+        checks += [
             (f"{self.size(dim)} < 0", "a size would be negative")
             for dim in negative
             if self._stage_of((dim,)) == stage.number
@@ -320,7 +283,7 @@ class _Driver:
                 self._step(region)
         self._first_step.append(len(self._rows))
         rows = "".join(f"  {{{row}}},\n" for row in self._rows) or "  {0},"
-        return f"{self._text}static const struct fc_step steps[] = {{\n{rows}}};\n"
+        return f"{self._text}static const struct fc_step {self._prefix}steps[] = {{\n{rows}}};\n"
 
     def _step(self, region: Region) -> None:
         """The steps of one region: copies to its device, its call, and copies from there."""
@@ -340,7 +303,7 @@ class _Driver:
         ]
         if region.allocated:
             first, count = self.late.index(region.allocated[0]), len(region.allocated)
-            fields += [f"main_late + {first}", count, first, self._first_late + first]
+            fields += [f"{self._name}_late + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
         self._most = max(self._most, len(region.inputs) + len(made) + 2 + len(names))
@@ -351,7 +314,7 @@ class _Driver:
 
     def _tensors(self, places: Sequence[str]) -> tuple[str, int]:
         """The C name of a table of places, and their number."""
-        name = f"tensors_{len(self._rows)}"
+        name = f"{self._prefix}tensors_{len(self._rows)}"
         self._text += f"static const struct fc_place {name}[] = {{{', '.join(places) or '{0}'}}};\n"
         return name, len(places)
 
@@ -396,11 +359,11 @@ class _Driver:
         tensor = f"f->late[{self._given[j]}].tensor"
         return f"  results[{j}] = {tensor};\n  {tensor}.type_index = kTVMFFINone;\n"
 
-    def _run(self, stage: _Stage) -> str:
+    def _run(self, stage: Stage) -> str:
         """The statements of a stage: memory, then calls."""
         k = stage.number
         start, end = stage.first_slot, stage.first_slot + len(stage.slots.sizes)
-        derive = f"  if (derive_{k}(f) != 0) goto done;\n" if k else ""
+        derive = f"  if ({self._prefix}derive_{k}(f) != 0) goto done;\n" if k else ""
         allocations = "".join(self._allocate(j) for j in sorted(stage.outputs))
         first, last = self._first_step[k : k + 2]
         place = self._first_slot
@@ -411,7 +374,7 @@ class _Driver:
     for (int32_t k = {start}; k < {end}; ++k) f->data[{place} + k] = memory + f->offset[k];
     at.workspace = memory + f->offset[{self._slots}];
   }}
-  if (fc_run(steps + {first}, {last - first}, {self._most}, &at) != 0) goto done;
+  if (fc_run({self._prefix}steps + {first}, {last - first}, {self._most}, &at) != 0) goto done;
 """
 
     def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
@@ -421,23 +384,31 @@ class _Driver:
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
         if outs != 1:
             result = f"  if (farcall_results(about, results, {outs}, result) != 0) goto done;\n"
-        begin = "  memset(f->late, 0, sizeof f->late);\n  f->left = farcall_late_bytes;\n" if late else ""
+        begin = "  memset(f->late, 0, sizeof f->late);\n" if late else ""
         end = f"  for (int32_t i = 0; i < {late}; ++i) fc_release(&f->late[i].tensor);\n" if late else ""
+        head, left = "FARCALL_KERNEL(main)", "farcall_late_bytes"
+        if self._body:
+            head, left = f"{HIDDEN} int {self._body.function}({KERNEL})", "*(const int64_t*)self"
+        taken, sizes = ins + len(self.parameters.sizes), self.parameters.first_size
+        begin += "".join(
+            f"  f->s[{sizes + k}] = fc_size(given[{ins + k}]);\n" for k in range(len(self.parameters.sizes))
+        )
         return f"""
-FARCALL_KERNEL(main) {{
+{head} {{
   static const int64_t items[] = {{{items}}};
-  const struct fc_function* const about = &main_function;
-  struct frame frame, *const f = &frame;
+  const struct fc_function* const about = &{self._name}_function;
+  struct {self._prefix}frame frame, *const f = &frame;
   struct fc_frame at = {{f->s, f->dims, f->data, f->late, NULL, &f->left}};
-  const DLTensor* given[{max(ins, 1)}] = {{NULL}};
+  const DLTensor* given[{max(taken, 1)}] = {{NULL}};
   void* owned[{max(ins, 1)}] = {{NULL}};
-  struct fc_scalar numbers[{max(ins, 1)}];
+  struct fc_scalar numbers[{max(taken, 1)}];
   TVMFFIAny results[{max(outs, 1)}] = {{{{.type_index = kTVMFFINone}}}};
   struct fc_block* block[{stages}] = {{NULL}};
   int status = -1;
+  f->left = {left};
   if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
-  if (derive_0(f) != 0) return -1;
-{begin}  for (int32_t i = 0; i < {ins}; ++i) {{
+{begin}  if ({self._prefix}derive_0(f) != 0) return -1;
+  for (int32_t i = 0; i < {ins}; ++i) {{
     if (!fc_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
   }}
 {"".join(runs)}{"".join(copies)}{result}  status = 0;

@@ -33,6 +33,7 @@ class Parameters:
         array: The C expression of the array that holds the sizes of the symbols.
         needed: The dims that its code computes with.
         late: Tensors that regions allocate, whose dims bind symbols while the entry runs.
+        title: The name of the entry in messages; default: ``name``.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class Parameters:
         array: str,
         needed: Iterable[Dim] = (),
         late: Sequence[ir.Value] = (),
+        title: str = "",
     ) -> None:
+        self._title = title or name
         self.name, self.inputs, self._array = name, tuple(inputs), array
         shown = dict.fromkeys(dim for value in inputs for dim in dims(value) if not isinstance(dim, int))
         plain = [dim.name for dim in shown if dim.is_Symbol]
@@ -117,7 +120,7 @@ class Parameters:
         return (
             f"{tensor_table(f'{name}_parameters', self.inputs, self.names, sizes)}"
             f"static const char* const {name}_symbols[] = {{{names}}};\n"
-            f"static const struct fc_function {name}_function = {{{c_string(name)}, {tabled}}};\n"
+            f"static const struct fc_function {name}_function = {{{c_string(self._title)}, {tabled}}};\n"
         )
 
 

@@ -68,13 +68,14 @@ def partition(
         MissingExtraError: the packages that read models are not installed.
     """
     require_compile()
+    from farcall.artifact._control import completed, with_control
     from farcall.backends import resolve
     from farcall.graph import Rules, load_model
     from farcall.graph._collector import paused_collector
     from farcall.graph._partition import settled
     from farcall.graph._settle import Settling
 
-    chosen = resolve(backends)
+    chosen = with_control(resolve(backends))
     reading = Phase(progress, "read", 1, "models", "reading the model")
     loaded = load_model(model)
     nodes = len(loaded.graph)
@@ -86,8 +87,9 @@ def partition(
 
     def propose(banned: Mapping[ir.Node, Sequence[Answer]]) -> Plan:
         with paused_collector():
-            parts = settled(settling, *settling.settle(rules, banned))
-        return Plan(parts, {backend.name: backend for backend in chosen}, about)
+            parts = completed(settled(settling, *settling.settle(rules, banned)), chosen)
+        used = {one.name for one in settling.backends}
+        return Plan(parts, {backend.name: backend for backend in chosen if backend.name in used}, about)
 
     plan = choose(propose) if choose else propose({})
     cutting.end(_summary(plan.regions))
@@ -125,8 +127,8 @@ class Plan:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The regions, in the order in which they run."""
-        return tuple(self._partition.regions)
+        """The regions, in the order in which they run; then those of graphs inside of nodes."""
+        return self._partition.all_regions
 
     @property
     def signature(self) -> Signature:

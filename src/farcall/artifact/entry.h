@@ -216,6 +216,13 @@ FC_INLINE const DLTensor* fc_tensor(const TVMFFIAny* value) {
   return NULL;
 }
 
+/* The size that an argument of its own gives: rank 0, int64. */
+FC_INLINE int64_t fc_size(const DLTensor* tensor) {
+  int64_t size = 0;
+  memcpy(&size, (const char*)tensor->data + tensor->byte_offset, sizeof size);
+  return size;
+}
+
 FC_INLINE bool fc_same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
@@ -376,6 +383,14 @@ FC_INLINE void fc_release(TVMFFIAny* value) {
   }
   value->type_index = kTVMFFINone;
   value->v_int64 = 0;
+}
+
+/* A new reference. The layout of the count is the ABI's: the strong references are its low half. */
+FC_INLINE TVMFFIAny fc_share(const TVMFFIAny* value) {
+  if (value->type_index >= kTVMFFIStaticObjectBegin) {
+    (void)__atomic_fetch_add(&value->v_obj->combined_ref_count, 1, __ATOMIC_RELAXED);
+  }
+  return *value;
 }
 
 /* Allocates a result of the shape and dtype of `like`; `*data` points to its elements. False: raised. */

@@ -1,13 +1,5 @@
 /* Outputs that regions allocate, because their sizes are known only when the region has run. */
 
-/* A new reference. The layout of the count is the ABI's: the strong references are its low half. */
-static TVMFFIAny fc_share(const TVMFFIAny* value) {
-  if (value->type_index >= kTVMFFIStaticObjectBegin) {
-    (void)__atomic_fetch_add(&value->v_obj->combined_ref_count, 1, __ATOMIC_RELAXED);
-  }
-  return *value;
-}
-
 FC_COLD static int fc_refuse_late(const char* place, const char* expected, const TVMFFIAny* got) {
   struct fc_text text = {.size = 0};
   const DLTensor* tensor = fc_tensor(got);

@@ -3,13 +3,6 @@
  * call a region alone to measure or to debug it, so this code is short rather than fast: see entry.h.
  */
 
-/* The size that an argument of its own gives: rank 0, int64. */
-static int64_t fc_size(const DLTensor* tensor) {
-  int64_t size = 0;
-  memcpy(&size, (const char*)tensor->data + tensor->byte_offset, sizeof size);
-  return size;
-}
-
 /* Writes the shape and strides of `tensor` to `*dims`, advances that, and returns the bytes of the tensor. */
 static int64_t fc_shape(bool* bad, DLTensor* tensor, const int64_t* shape, const int64_t* symbols, int64_t** dims) {
   tensor->shape = *dims;

@@ -216,11 +216,16 @@ def _artifact(file: Path, manifest: Manifest, json_: bool, *, static: bool) -> N
             _leaf_rows(function.signature),
         )
     drawn = _drawn(manifest)
+    inside = any(region.inside for region in manifest.regions)
     _show.table(
         "Regions",
-        ("name", "backend", "nodes>", "operators"),
+        ("name", "backend", "nodes>", "operators", *(["inside"] if inside else [])),
         [
-            (region.name, region.backend, region.nodes, counted(drawn.get(region.name, region.operators)))
+            (
+                *(region.name, region.backend, region.nodes),
+                counted(drawn.get(region.name, region.operators)),
+                *([region.inside] if inside else []),
+            )
             for region in manifest.regions
         ],
     )

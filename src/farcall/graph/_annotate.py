@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
+from farcall.graph._control import CONTROL, is_control
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
@@ -151,7 +152,8 @@ class _Annotator:
             for root in pattern.roots:
                 _PatternOffer(self, index, backend, bans, pattern, root).run(self._roots(root))
         for node in self._nodes:
-            if node not in self.claims and node not in bans:
+            asked = backend.name != CONTROL or is_control(node)
+            if asked and node not in self.claims and node not in bans:
                 self.decide(index, backend, Match(node.op_type, (node,)), None)
 
     def _roots(self, root: Operator) -> Sequence[ir.Node]:

@@ -23,6 +23,13 @@ def check_partition(partition: Partition) -> None:
 
 def violations(partition: Partition) -> Iterator[str]:
     """Every breach of a rule, as text."""
+    names = [region.name for region in partition.all_regions]
+    yield from (f"two regions are called {name}" for name in set(names) if names.count(name) > 1)
+    for part in (partition, *(body.partition for body in partition.bodies())):
+        yield from _violations(part)
+
+
+def _violations(partition: Partition) -> Iterator[str]:
     nodes = list(partition.model.graph)
     home: dict[ir.Node, Region] = {}
     for region in partition.regions:
@@ -31,8 +38,6 @@ def violations(partition: Partition) -> Iterator[str]:
                 yield f"`{node.name}` is in {home[node].name} and in {region.name}"
             home[node] = region
     yield from (f"`{node.name}` is in no region" for node in nodes if node not in home)
-    names = [region.name for region in partition.regions]
-    yield from (f"two regions are called {name}" for name in set(names) if names.count(name) > 1)
     for region in partition.regions:
         yield from _connected(region)
         yield from _convex(region, nodes)

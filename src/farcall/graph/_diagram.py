@@ -10,11 +10,11 @@ import onnx_ir as ir
 from farcall.drawing._diagram import Area, Box, Diagram, Value, Wire
 from farcall.graph._annotate import describe_node, describe_value
 from farcall.graph._expand import origin
-from farcall.graph._region import Match, Region, reads
+from farcall.graph._region import Match, reads
 from farcall.graph.dims import dtype_name
 
 if TYPE_CHECKING:
-    from farcall.graph._partition import Partition
+    from farcall.graph._partition import Body, Partition
 
 
 def diagram(partition: Partition) -> Diagram:
@@ -25,17 +25,17 @@ def diagram(partition: Partition) -> Diagram:
 class _Maker:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
+        self._areas: list[Area] = []
         self._boxes: list[Box] = []
         self._wires: dict[Wire, None] = {}
         self._values: dict[ir.Value, int] = {}
-        self._makers: dict[ir.Value, int] = {}
+        self._makers: dict[ir.Value | None, int] = {}
 
     def diagram(self) -> Diagram:
         graph = self._partition.model.graph
         for value in graph.inputs:
             self._add(_terminal(value, output=False), (), (value,))
-        for index, region in enumerate(self._partition.regions):
-            self._add_region(index, region)
+        self._add_regions(self._partition)
         for value in graph.outputs:
             self._add(_terminal(value, output=True), (value,), ())
         return Diagram(
@@ -43,19 +43,36 @@ class _Maker:
             tuple(self._boxes),
             tuple(self._wires),
             tuple(map(_describe, self._values)),
-            tuple(Area(r.name, r.backend, len(r.nodes)) for r in self._partition.regions),
+            tuple(self._areas),
             dict(self._partition.colors),
         )
 
-    def _add_region(self, index: int, region: Region) -> None:
-        for match in region.matches:
-            read = dict.fromkeys(value for node in match.nodes for value in reads(node))
-            made = [value for node in match.nodes for value in node.outputs]
-            self._add(Box(_lines(match), index, self._about(match)), read, made)
+    def _add_regions(self, partition: Partition) -> None:
+        for region in partition.regions:
+            bodies = partition.inside.get(region.name, ())
+            for body in bodies:
+                self._add_body(region.nodes[0], body)
+            index = len(self._areas)
+            self._areas.append(Area(region.name, region.backend, len(region.nodes)))
+            given = [value for body in bodies for value in body.partition.model.graph.outputs]
+            for match in region.matches:
+                read = dict.fromkeys([*given, *(value for node in match.nodes for value in reads(node))])
+                made = [value for node in match.nodes for value in node.outputs]
+                self._add(Box(_lines(match), index, self._about(partition, match)), read, made)
 
-    def _about(self, match: Match) -> str:
+    def _add_body(self, node: ir.Node, body: Body) -> None:
+        """The graph inside of a node, before it. The node's last operands enter it, and what it captures."""
+        inputs = list(body.partition.model.graph.inputs)
+        own, captured = inputs[: len(inputs) - len(body.captured)], inputs[len(inputs) - len(body.captured) :]
+        outer = [*zip(captured, body.captured, strict=True)]
+        for inner, value in [*outer, *zip(reversed(own), reversed(node.inputs), strict=False)]:
+            if value in self._makers:
+                self._makers[inner] = self._makers[value]
+        self._add_regions(body.partition)
+
+    def _about(self, partition: Partition, match: Match) -> str:
         """The nodes of a match, and what kept other backends from them."""
-        answers = self._partition.answers
+        answers = partition.answers
         said = dict.fromkeys(answer for node in match.nodes for answer in answers.get(node, ()))
         reasons = (f"{one.backend} {one.said}: {one.text}" for one in said)
         origins = dict.fromkeys(filter(None, map(origin, match.nodes)))

@@ -11,6 +11,7 @@ from itertools import zip_longest
 import onnx_ir as ir
 
 from farcall.graph._onnx_types import is_default_domain
+from farcall.graph._region import subgraphs
 
 
 def names_of(graph: ir.Graph) -> set[str]:
@@ -107,17 +108,6 @@ def _replace_uses(value: ir.Value, actual: ir.Value | None) -> None:
         return
     for user, index in tuple(value.uses()):
         user.replace_input_with(index, None)
-
-
-def subgraphs(node: ir.Node) -> list[ir.Graph]:
-    """The graphs in the attributes of a node."""
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            found += attribute.as_graphs()
-    return found
 
 
 def discard(graph: ir.Graph, node: ir.Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -36,6 +36,8 @@ class Partition:
     the inputs, that must be equal in every call of the model. ``answers`` gives, for nodes that a backend
     did not get, why, in the order in which backends were asked; :meth:`why` reads them. ``expansions`` are
     the nodes that no backend took as a whole, by name: ONNX's definitions of their operators replaced them.
+    ``inside`` has the graphs inside of If, Loop and Scan, which are cut, too, by the names of the nodes'
+    regions.
     """
 
     model: ir.Model
@@ -44,6 +46,35 @@ class Partition:
     constraints: tuple[tuple[Dim, Dim], ...]
     answers: Mapping[ir.Node, Sequence[Answer]]
     expansions: Mapping[str, Expansion] = field(default_factory=dict)
+    inside: Mapping[str, tuple[Body, ...]] = field(default_factory=dict)
+
+    def bodies(self) -> Iterator[Body]:
+        """The graphs inside of nodes, at every depth."""
+        for region in self.regions:
+            for body in self.inside.get(region.name, ()):
+                yield body
+                yield from body.partition.bodies()
+
+    @cached_property
+    def all_regions(self) -> tuple[Region, ...]:
+        """The regions, and those of the graphs inside of nodes."""
+        return (*self.regions, *(region for body in self.bodies() for region in body.partition.regions))
+
+    @cached_property
+    def all_answers(self) -> Mapping[ir.Node, Sequence[Answer]]:
+        """The answers, also about nodes in graphs inside of nodes."""
+        found = dict(self.answers)
+        for body in self.bodies():
+            found |= body.partition.answers
+        return found
+
+    @cached_property
+    def all_expansions(self) -> Mapping[str, Expansion]:
+        """The expansions, also those in graphs inside of nodes."""
+        found = dict(self.expansions)
+        for body in self.bodies():
+            found |= body.partition.expansions
+        return found
 
     @cached_property
     def signature(self) -> Signature:
@@ -92,6 +123,26 @@ class Partition:
         from farcall.graph._report import table
 
         return table(self)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A graph inside of an If, Loop or Scan, as a model that is cut into regions.
+
+    ``captured`` are the values of the graph around it that its last inputs stand for. ``sizes`` are symbols
+    of that graph which no dim of its inputs shows. ``name`` is a C identifier.
+    """
+
+    name: str
+    attribute: str
+    partition: Partition
+    captured: tuple[ir.Value, ...]
+    sizes: tuple[str, ...]
+
+    @property
+    def function(self) -> str:
+        """The C name of its driver."""
+        return f"farcall_body_{self.name}"
 
 
 def cut(model: ModelLike, backends: Sequence[Claims], rules: Rules | None = None) -> Partition:

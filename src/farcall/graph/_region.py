@@ -86,13 +86,27 @@ _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 def _captured(node: ir.Node) -> list[ir.Value]:
     """The values of the node's own graph that the graphs inside it read, at any depth."""
     found: dict[ir.Value, None] = {}
-    for attribute in node.attributes.values():
-        if attribute.type not in _GRAPH_TYPES:
-            continue
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
-        for graph in graphs:
-            inner = [value for item in ir.traversal.RecursiveGraphIterator(graph) for value in item.inputs]
-            for value in (*inner, *graph.outputs):
-                if value is not None and value.graph is node.graph:
-                    found[value] = None
+    for graph in subgraphs(node):
+        found.update(dict.fromkeys(captured_by(graph, node.graph)))
     return list(found)
+
+
+def captured_by(graph: ir.Graph, home: ir.Graph | ir.Function | None) -> list[ir.Value]:
+    """The values of the graph ``home`` that a graph inside it reads, at any depth."""
+    found = dict.fromkeys(graph.outputs)
+    for item in ir.traversal.RecursiveGraphIterator(graph):
+        found.update((value, None) for value in item.inputs if value is not None)
+        for inner in subgraphs(item):
+            found.update(dict.fromkeys(inner.outputs))
+    return [value for value in found if value.graph is home]
+
+
+def subgraphs(node: ir.Node) -> list[ir.Graph]:
+    """The graphs in the attributes of a node."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found += attribute.as_graphs()
+    return found

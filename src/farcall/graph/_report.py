@@ -29,7 +29,7 @@ def table(partition: Partition, name: str = "") -> str:
 
     Cells are folded to the width of the terminal; 120 columns if there is none. ``name`` is the model's.
     """
-    regions = partition.regions
+    regions = partition.all_regions
     nodes = sum(len(match.nodes) for region in regions for match in region.matches)
     rows = [("region", "backend", "nodes", "operators", "inputs", "outputs")]
     rows += [_row(region) for region in regions[:_ROWS]]
@@ -41,8 +41,8 @@ def table(partition: Partition, name: str = "") -> str:
     if len(regions) > _ROWS:
         lines.append(f"... and {len(regions) - _ROWS:,} more regions")
     lines += [f"needs {a} == {b}" for a, b in partition.constraints]
-    if partition.expansions:
-        kinds = Counter(item.operator for item in partition.expansions.values())
+    if partition.all_expansions:
+        kinds = Counter(item.operator for item in partition.all_expansions.values())
         lines.append(f"replaced by their definitions: {counted(kinds, _KINDS)}")
     name = name or partition.model.graph.name or "graph"
     head = f"{name}: {count(nodes, 'node')} in {count(len(regions), 'region')} ({_shares(regions)})"
@@ -51,17 +51,19 @@ def table(partition: Partition, name: str = "") -> str:
 
 def left_to(backend: str, partition: Partition) -> str:
     """What a backend computes where the artifact is loaded, and why the others do not; empty: nothing."""
-    own = [node for region in partition.regions if region.backend == backend for node in region.nodes]
+    regions = partition.all_regions
+    own = [node for region in regions if region.backend == backend for node in region.nodes]
     if not own:
         return ""
     why: dict[str, str] = {}
+    answers = partition.all_answers
     for node in own:
-        refused = (one for one in partition.answers.get(node, ()) if one.backend != backend)
+        refused = (one for one in answers.get(node, ()) if one.backend != backend)
         reason = next((f" ({one.backend}: {_short(one.text)})" for one in refused), "")
         why.setdefault(node.op_type, reason)
     kinds = ", ".join(f"{kind}{reason}" for kind, reason in list(why.items())[:_KINDS])
     more = ", ..." if len(why) > _KINDS else ""
-    total = sum(len(region.nodes) for region in partition.regions)
+    total = sum(len(region.nodes) for region in regions)
     verb = "is" if len(own) == 1 else "are"
     return (
         f"{len(own):,} of {count(total, 'node')} {verb} computed by {backend} in the process that loads "

@@ -28,6 +28,7 @@ from farcall.graph._annotate import (
     annotate,
     check_names,
 )
+from farcall.graph._control import CONTROL, is_control
 from farcall.graph._expand import Expansion, expand, origin
 from farcall.graph._merge import merge
 from farcall.graph._region import Match, Region, is_constant, reads
@@ -46,7 +47,8 @@ Reads = Mapping[ir.Node, tuple[ir.Value, ...]]  # the values that each node read
 class Settling:
     """The cuts of one model. Backends' answers are kept between them.
 
-    ``model`` is another one as soon as nodes were expanded, which ``expansions`` has by name.
+    ``model`` is another one as soon as nodes were expanded, which ``expansions`` has by name. The backend
+    ``control`` takes part only if the model has nodes for it.
     """
 
     model: ir.Model
@@ -56,12 +58,15 @@ class Settling:
 
     def __post_init__(self) -> None:
         check_names(self.backends)
-        self._names = [backend.name for backend in self.backends]
+        self._given = list(self.backends)
         self._read_nodes()
 
     def _read_nodes(self) -> None:
         self._nodes = list(self.model.graph)
         self._reads: Reads = {node: reads(node) for node in self._nodes}
+        has_control = any(map(is_control, self._nodes))
+        self.backends = [one for one in self._given if has_control or one.name != CONTROL]
+        self._names = [backend.name for backend in self.backends]
 
     def settle(
         self, rules: Rules, more: Mapping[ir.Node, Sequence[Answer]] | None = None
@@ -156,16 +161,19 @@ class Settling:
         """For each claim a number: claims of one number may share a region.
 
         It stands for the backend, and for how often outputs were allocated on the way to the claim, if the
-        backend's regions end at such outputs.
+        backend's regions end at such outputs. A node with graphs inside is alone.
         """
         depth: list[int] = []
         for read in sources:
             depth.append(max((depth[source] + self._ends(claims[source]) for source in read), default=0))
         ends = [backend.ends_at_late for backend in self.backends]
-        kinds: dict[tuple[int, int], int] = {}
+        alone = [backend.name == CONTROL for backend in self.backends]
+        kinds: dict[tuple[int, int, int], int] = {}
         return [
-            kinds.setdefault((claim.backend, ends[claim.backend] * steps), len(kinds))
-            for claim, steps in zip(claims, depth, strict=True)
+            kinds.setdefault(
+                (claim.backend, ends[claim.backend] * steps, alone[claim.backend] * index), len(kinds)
+            )
+            for index, (claim, steps) in enumerate(zip(claims, depth, strict=True))
         ]
 
     def _ends(self, claim: Claim) -> bool:

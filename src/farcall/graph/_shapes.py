@@ -21,9 +21,12 @@ import farcall.graph._index_rules  # noqa: F401 - registers its rules
 from farcall.errors import ModelError
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
+from farcall.graph._control import Control, control, is_control
+from farcall.graph._folding import fold_shapes
 from farcall.graph._inline import names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
+from farcall.graph._region import reads
 from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import KEEP_SHAPE, RULES, misread_by_onnx
 from farcall.graph._view import (
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
     import onnx
 
 _KEEP_SHAPE = frozenset(KEEP_SHAPE.split())
+_MOST_INNER_NODES = 100_000  # that are visited for all graphs inside of a model's nodes
+DATA = "farcall.data"  # key in graph.meta: the elements of small integer tensors, as dims
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
 
 
@@ -86,6 +91,32 @@ def infer_again(model: ir.Model) -> dict[ir.Value, Data]:
     The values that stayed keep what is known about them.
     """
     return _Inference(model, None).run()
+
+
+def control_of(node: ir.Node, graph: ir.Graph) -> Control:
+    """The bodies of an If, Loop or Scan of a graph whose shapes are inferred.
+
+    Raises:
+        ModelError: A body cannot be as it is.
+    """
+    return control(node, graph, graph.meta[DATA], _Budget().infer)
+
+
+class _Budget:
+    """Bounds the work for graphs inside of graphs, each of which may take several rounds."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_INNER_NODES
+
+    def infer(self, model: ir.Model, data: Mapping[ir.Value, Data]) -> None:
+        """Infer the shapes of a body, in place."""
+        self._left -= 1 + len(model.graph)
+        if self._left < 0:
+            raise ModelError(
+                f"the {model.graph.name}: shapes in it take more than {_MOST_INNER_NODES:,} steps; expected "
+                "fewer graphs inside of each other"
+            )
+        fold_shapes(model, _Inference(model, None, data, self).run())
 
 
 def constraints(model: ir.Model) -> tuple[tuple[Dim, Dim], ...]:
@@ -142,8 +173,16 @@ def _unique(name: str, taken: set[str]) -> str:
 class _Inference:
     """Walks the nodes once or more; holds the dims and the small integer data known so far."""
 
-    def __init__(self, model: ir.Model, types: Mapping[str, onnx.TypeProto] | None) -> None:
-        names = tuple(map(symbol, name_inputs(model.graph)))
+    def __init__(
+        self,
+        model: ir.Model,
+        types: Mapping[str, onnx.TypeProto] | None,
+        facts: Mapping[ir.Value, Data] | None = None,  # of a body: what is known of its inputs
+        budget: _Budget | None = None,
+    ) -> None:
+        names = tuple(map(symbol, name_inputs(model.graph) if facts is None else _names(model.graph, facts)))
+        self._given, self._budget = facts or {}, budget or _Budget()
+        self._controls: dict[tuple[ir.Node, object], Control | None] = {}
         self._model = model
         self._types = types
         self._symbols = frozenset(names)
@@ -193,7 +232,7 @@ class _Inference:
 
     def _start(self) -> None:
         self._shapes: dict[ir.Value, Dims] = {}
-        self._data: dict[ir.Value, Data] = {}
+        self._data: dict[ir.Value, Data] = dict(self._given)
         self._overruled: set[ir.Value | None] = set()  # values for which ONNX's result was wrong
         # Values of which ONNX's inference knew as much as farcall. None stands for an omitted input.
         self._seen: set[ir.Value | None] = {None, *self._static}
@@ -342,9 +381,30 @@ class _Inference:
         for value in node.inputs:
             if value is not None and value in self._shapes and value.const_value is None:
                 set_dims(value, self._shapes[value])
+        if is_control(node):
+            return self._ask_bodies(node)
         found = infer_node(node, self._model, self._data)
         asked = [self._take(value, found.get(value.name or "", (None, None))) for value in node.outputs]
         return [None if said is None else tuple(dim or None for dim in said) for said in asked]
+
+    def _ask_bodies(self, node: ir.Node) -> list[PartialDims | None]:
+        """What the graphs inside a node tell of its outputs."""
+        read = [value for value in reads(node) if value.const_value is None]
+        for value in read:
+            if value in self._shapes:
+                set_dims(value, map(self._equal.resolve, self._shapes[value]))
+        facts = tuple((str(value.shape), str(self._data.get(value))) for value in read)
+        if (node, facts) not in self._controls:
+            try:
+                self._controls[node, facts] = control(node, self._model.graph, self._data, self._budget.infer)
+            except ModelError:
+                self._controls[node, facts] = None  # whoever takes the node says why it cannot be
+        found = self._controls[node, facts]
+        if found is None:
+            return [None] * len(node.outputs)
+        for value, kind in zip(node.outputs, found.types, strict=False):
+            value.type = kind or value.type
+        return [*found.shapes, *[None] * (len(node.outputs) - len(found.shapes))][: len(node.outputs)]
 
     def _follow_data(self, node: ir.Node) -> None:
         output = node.outputs[0]
@@ -405,7 +465,15 @@ class _Inference:
         for (value, _), name in self._late.items():
             found[value] = (*found.get(value, ()), name)
         self._model.graph.meta[LATE] = found
-        return {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
+        data = {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
+        self._model.graph.meta[DATA] = data
+        return data
+
+
+def _names(graph: ir.Graph, given: Mapping[ir.Value, Data]) -> tuple[str, ...]:
+    """The symbols that the inputs of a body show, or that their elements are."""
+    items = [item for data in given.values() for item in data.ravel().tolist()]
+    return symbols(*(dim for value in graph.inputs for dim in try_dims(value) or ()), *items)
 
 
 def _own_type(value: ir.Value) -> Found:

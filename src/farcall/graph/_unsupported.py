@@ -9,6 +9,7 @@ import onnx_ir as ir
 from farcall._texts import count
 from farcall.errors import UnsupportedOperatorError
 from farcall.graph._annotate import Answer, Answers, Claims, describe_node
+from farcall.graph._control import CONTROL
 from farcall.graph._expand import Expansion, origin
 
 _LISTED = 5  # nodes that an error lists
@@ -25,7 +26,8 @@ def unsupported(
 
     A node that is from the definition of an operator comes after the node of that operator.
     """
-    names = ", ".join(f"`{backend.name}`" for backend in backends)
+    given = [backend.name for backend in backends if backend.name != CONTROL]
+    names = ", ".join(f"`{name}`" for name in given)
     lines = [f"no backend takes {count(len(missing), 'node')} (asked: {names})"]
     shown = ""
     for node in missing[:_LISTED]:
@@ -39,7 +41,7 @@ def unsupported(
         kinds = sorted({node.op_type for node in missing[_LISTED:]})
         more = ", ".join(kinds[:_KINDS]) + (", ..." if len(kinds) > _KINDS else "")
         lines.append(f"  and {len(missing) - _LISTED:,} more: {more}")
-    lines.append(_cure([backend.name for backend in backends]))
+    lines.append(_cure(given))
     return UnsupportedOperatorError("\n".join(lines))
 
 

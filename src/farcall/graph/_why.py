@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from farcall._texts import count
 from farcall.graph._annotate import Answer, describe_node
+from farcall.graph._control import CONTROL
 from farcall.graph._expand import Expansion, origin
 from farcall.graph._region import Match, Region
 
@@ -73,7 +74,12 @@ class Why:
 
 
 def whys(partition: Partition) -> list[Why]:
-    """The answer for every node, in the order of the model; and for those that were expanded."""
+    """The answer for every node, in the order of the model, with those that were expanded or are inside."""
+    inner = [why for body in partition.bodies() for why in _whys(body.partition)]
+    return [*_whys(partition), *inner]
+
+
+def _whys(partition: Partition) -> list[Why]:
     found = {
         node: (region, match)
         for region in partition.regions
@@ -104,7 +110,7 @@ def _why(node: ir.Node, region: Region, match: Match, names: Sequence[str], answ
         how += "; the node is pinned to it"
     by_backend[region.backend].append(Verdict(region.backend, "takes", how))
     for name in names[names.index(region.backend) + 1 :]:
-        if not any(one.said not in ("lost", "refused") for one in by_backend[name]):
+        if name != CONTROL and not any(one.said not in ("lost", "refused") for one in by_backend[name]):
             text = f"`{region.backend}` has taken the node, and comes first"
             by_backend[name].append(Verdict(name, "not asked", text))
     others = tuple(one.name or "" for one in match.nodes if one is not node)

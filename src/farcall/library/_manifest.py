@@ -45,6 +45,8 @@ class RegionInfo(msgspec.Struct, frozen=True):
     """One region: its backend, its number of nodes, and each operator with its count.
 
     ``signature`` is that of the region's function; None in artifacts of earlier versions of farcall.
+    ``inside`` names the graph inside of a node (If, Loop, Scan) that the region is a part of; empty for one
+    of the model itself.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RegionInfo(msgspec.Struct, frozen=True):
     nodes: int
     operators: dict[str, int]
     signature: Signature | None = None
+    inside: str = ""
 
 
 class ModuleInfo(msgspec.Struct, frozen=True):

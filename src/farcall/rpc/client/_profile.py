@@ -145,7 +145,9 @@ class _Runner:
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
-        signatures = {region.name: region.signature for region in manifest.regions}
+        # What is inside of a node is measured with it: nobody else has its inputs.
+        self._regions = [region for region in manifest.regions if not region.inside]
+        signatures = {region.name: region.signature for region in self._regions}
         self._signatures = {name: found for name, found in signatures.items() if found is not None}
         if len(self._signatures) < len(signatures):
             raise ArtifactError(
@@ -154,7 +156,7 @@ class _Runner:
             )
         self._last = {
             name: region.name
-            for region in manifest.regions
+            for region in self._regions
             for name in _names(self._signatures[region.name].inputs)
         }
 
@@ -169,8 +171,8 @@ class _Runner:
         values = {**dict(zip(names, args, strict=False)), **kwargs}
         main = self.measure("main", [values[name] for name in names])
         values |= self._sizes(values)
-        timings = [self._step(region, values) for region in self._manifest.regions]
-        return Profile(self.where, main, _rows(self._manifest.regions, timings), self._manifest)
+        timings = [self._step(region, values) for region in self._regions]
+        return Profile(self.where, main, _rows(self._regions, timings), self._manifest)
 
     def _step(self, region: RegionInfo, values: dict[str, Any]) -> Timing:
         """Measure a region, keep its results, and forget what no later region reads."""

@@ -14,7 +14,9 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import farcall as fc
-from farcall.errors import UsageError
+from farcall.errors import ModelError, UsageError
+
+ort = pytest.importorskip("onnxruntime")
 
 SELECT = """g (float[n, 4] x) => (int64[r, k] at, float[k, 1] z, float[n, 4] w)
  <int64 one = {1}, int64[1] last = {1}>
@@ -87,3 +89,147 @@ def test_a_call_may_take_so_many_bytes() -> None:
     assert results(main, [0 * x])[0].shape == (2, 0)
     with pytest.raises(UsageError, match="late_bytes=-1: expected a number of bytes"):
         plan.build(late_bytes=-1)
+
+
+# Operands that decide shapes are inputs of the model, so that no inference can follow them.
+OPERANDS = """g (float[n, 4] x, int64[3] shape, int64[3] big, int64[2] wide, int64[1] one, int64[1] two,
+  int64[2] lens, int64[4] ends, int64 from, int64 to, int64 by, float f, int64[2] axes, int64[2] steps,
+  bool[4] mask) =>
+ (float[] reshaped, float[] expanded, float[] filled, float[] sliced, float[] stepped, float[] padded,
+  float[] split, float[] split2, float[] widened, float[] squeezed, float[] kept, float[] dropped,
+  int64[] counted, float[] floats, float[] some, float[] uq, int64[] ui, int64[] uv, int64[] uc, float[] ua,
+  int64[] uac) <float half = {0.5}>
+ { reshaped = Reshape (x, shape)
+   expanded = Expand (x, big)
+   filled = ConstantOfShape <value = float[1] {2.5}> (wide)
+   sliced = Slice (x, one, two, one)
+   stepped = Slice (x, steps, wide, axes, steps)
+   padded = Pad <mode = "edge"> (x, ends)
+   split, split2 = Split <axis = 1> (x, lens)
+   widened = Unsqueeze (x, one)
+   row = ReduceMax <keepdims = 1> (x, one)
+   squeezed = Squeeze (row, one)
+   kept = ReduceSum <keepdims = 1> (x, one)
+   dropped = ReduceLogSumExp <keepdims = 0> (x, one)
+   counted = Range (from, to, by)
+   floats = Range (f, half, f)
+   some = Compress <axis = 1> (x, mask)
+   r = Round (x)
+   uq, ui, uv, uc = Unique (r)
+   ua, a1, a2, uac = Unique <axis = 1, sorted = 0> (r) }"""
+NAMES = ("shape", "big", "wide", "one", "two", "lens", "ends")
+NUMBERS = ("from", "to", "by", "f", "axes", "steps", "mask")
+GIVEN: list[tuple[int, list[list[int]], list[Any]]] = [
+    (
+        3,
+        [[0, 2, -1], [2, 1, 4], [2, 5], [1], [3], [1, 3], [1, 0, 2, 1]],
+        [9, -4, -3, 0.125, [1, 0], [1, -1], [1, 0, 1, 1]],
+    ),
+    (
+        1,
+        [[1, 2, 2], [3, 1, 4], [0, 3], [1], [4], [4, 0], [0] * 4],
+        [0, 5, 1, -1.0, [-1, -2], [1, 2], [0, 0, 0, 0]],
+    ),
+    (
+        5,
+        [[5, 1, 4], [1, 5, 1], [1, 4], [-1], [-1], [0, 4], [2, 3, 0, -1]],
+        [4, 4, 7, 0.25, [0, 1], [-1, -2], [1, 1, 1, 1]],
+    ),
+]
+
+
+def operands(items: tuple[int, list[list[int]], list[Any]], **changed: Any) -> dict[str, np.ndarray]:
+    kinds: dict[str, Any] = {"f": np.float32, "mask": np.bool_}
+    named = dict(zip((*NAMES, *NUMBERS), (*items[1], *items[2]), strict=True)) | changed
+    return rows(items[0]) | {name: np.asarray(v, kinds.get(name, np.int64)) for name, v in named.items()}
+
+
+@pytest.fixture(scope="module")
+def computed() -> tuple[onnx.ModelProto, Any]:
+    graph = model(OPERANDS)
+    return graph, fc.partition(graph).build(late_bytes=1 << 20).load()["main"]
+
+
+@pytest.mark.parametrize("items", GIVEN)
+def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], items: Any) -> None:
+    graph, main = computed
+    feeds = operands(items)
+    expected = ort.InferenceSession(graph.SerializeToString()).run(None, feeds)
+    for info, one, other in zip(
+        graph.graph.output, results(main, list(feeds.values())), expected, strict=True
+    ):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), info.name
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=info.name)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        (
+            {"shape": [3, 2, 3]},
+            ValueError,
+            "Reshape `Reshape.*has 18 elements without -1, and the input has 12",
+        ),
+        ({"shape": [-1, 2, -1]}, ValueError, "Reshape .*: its shape has -1 twice, at axis 2"),
+        ({"shape": [-2, 2, 3]}, ValueError, "its shape has -2"),
+        ({"shape": [2**32, 2**32, 1]}, ValueError, "elements without -1"),
+        ({"big": [1, 2, 4]}, ValueError, r"Expand .*: axis 1 of its output has 2 elements; expected 3"),
+        (
+            {"wide": [2**20, 2**30]},
+            MemoryError,
+            r"ConstantOfShape .*float32\[1048576, 1073741824\], 4503599627370496 b",
+        ),
+        (
+            {"wide": [2**40, 2**40]},
+            MemoryError,
+            r"ConstantOfShape .*float32\[1099511627776, 1099511627776\]; the call",
+        ),
+        ({"wide": [-3, 2]}, ValueError, r"float32\[-3, 2\]; a size cannot be negative"),
+        ({"one": [2]}, IndexError, "2 is outside of the axes"),
+        ({"steps": [1, 0]}, ValueError, "Slice .*: axis 0 has a step of 0"),
+        ({"ends": [0, -3, 0, -3]}, ValueError, r"Pad .*float32\[3, -2\]; a size cannot be negative"),
+        ({"lens": [1, 4]}, ValueError, "Split .*: a length of 4, and 3 elements are left"),
+        ({"lens": [1, 2]}, ValueError, "Split .*: its lengths leave 1 elements of axis 1"),
+        ({"by": 0}, ValueError, "Range .*: expected a step other than 0"),
+        (
+            {"from": -(2**63), "to": 2**63 - 1, "by": 1},
+            MemoryError,
+            r"Range .*int64\[9223372036854775807\]; the call",
+        ),
+        ({"f": 1e-30}, MemoryError, "Range"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_before_memory_is_taken(
+    computed: tuple[onnx.ModelProto, Any], changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        computed[1](*operands(GIVEN[0], **changed).values())
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (
+            "g () => (float[] y) <int64[1] s = {1125899906842624}> { y = ConstantOfShape (s) }",
+            "1125899906842624",
+        ),
+        (
+            "g (float[1] x) => (float[] y) <int64[2] s = {1048576, 1073741824}> { y = Expand (x, s) }",
+            "1048576, 107",
+        ),
+        (
+            """g () => (int64[] y) <int64 a = {0}, int64 b = {1125899906842624}, int64 one = {1}>
+             { y = Range (a, b, one) }""",
+            "y",
+        ),
+        (
+            "g (float[4] x) => (float[] y) <int64[2] s = {-5, 0}> { y = Pad (x, s) }",
+            r"\[-1\], a dim cannot be neg",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused_before_anything_is_built(graph: str, message: str) -> None:
+    with pytest.raises(
+        ModelError, match=f"node `.*: its output `y` would be .*{message}.*; correct the sizes"
+    ):
+        fc.partition(model(graph))

@@ -1,4 +1,4 @@
-"""Limits that protect ONNX's shape inference from small models that make it use much memory.
+"""Limits on what a small model may ask for.
 
 A file of 200 bytes can declare a tensor of 2**40 elements, or 40 functions that each call the next one twice.
 ONNX's inference would hold all of the elements or calls in memory.
@@ -7,6 +7,7 @@ ONNX's inference would hold all of the elements or calls in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from farcall.errors import ModelError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 1_000_000  # in a model with inlined functions; the largest exports have some 100,000
+LARGEST_BYTES = 1 << 47  # of a tensor: what a process on a 64-bit machine can address
 _EXPAND_IS_BOUNDED = 13  # since this opset, Expand does not take its rank from the length of its operand
 
 
@@ -46,6 +48,36 @@ def check_inlined_size(proto: onnx.ModelProto, name: str) -> None:
             f"{name}: its functions, inlined, are {size:,} nodes; expected at most {MAX_NODES:,}: "
             "export it without functions that call each other many times"
         )
+
+
+def check_sizes(node: ir.Node) -> None:
+    """Refuse a node whose outputs have impossible sizes, before anybody allocates them.
+
+    Args:
+        node: A node with inferred shapes. Sizes that are known only at run time are checked there.
+
+    Raises:
+        ModelError: An output would have a negative dim, or more bytes than any machine holds.
+    """
+    for value in node.outputs:
+        shape = value.shape.dims if value.shape is not None else ()
+        numbers = [dim for dim in shape if isinstance(dim, int)]
+        if any(dim < 0 for dim in numbers):
+            problem = "a dim cannot be negative"
+        elif len(numbers) == len(shape) and prod(numbers) * _itemsize(value) > LARGEST_BYTES:
+            problem = f"more than {LARGEST_BYTES:,} bytes"
+        else:
+            continue
+        text = ", ".join(map(str, shape))
+        raise ModelError(
+            f"node `{node.name}` ({node.op_type}): its output `{value.name}` would be [{text}], {problem}; "
+            "correct the sizes in the model"
+        )
+
+
+def _itemsize(value: ir.Value) -> float:
+    dtype = value.dtype
+    return 1 if dtype is None or dtype.name == "STRING" else dtype.itemsize
 
 
 def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

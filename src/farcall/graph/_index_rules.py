@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from farcall.graph._equation import equation_of
+from farcall.graph._operand_rules import items
 from farcall.graph._shape_rules import rule
-from farcall.graph._view import Dims, NodeView, NotKnownError
+from farcall.graph._view import Dims, NodeView, NotKnownError, PartialDims
 from farcall.graph.dims import Dim
 
 
@@ -23,10 +24,10 @@ def _gather_nd(op: NodeView) -> list[Dims]:
 
 
 @rule("CenterCropPad")
-def _center_crop_pad(op: NodeView) -> list[Dims]:
-    data = list(op.shape(0))
+def _center_crop_pad(op: NodeView) -> list[PartialDims]:
+    data: list[Dim | None] = list(op.shape(0))
     axes = op.attr("axes", list(range(len(data))))
-    for axis, size in zip(axes, op.data(1).tolist(), strict=True):
+    for axis, size in zip(axes, items(op, 1, len(axes)), strict=True):
         data[axis] = size
     return [tuple(data)]
 

@@ -15,7 +15,7 @@ from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims
 from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
 
 
-def _computed(op: NodeView, index: int) -> Data | None:
+def computed(op: NodeView, index: int) -> Data | None:
     """The elements of an operand; None if they are known only at run time."""
     try:
         return op.data(index)
@@ -59,7 +59,7 @@ def _squeeze(op: NodeView) -> Sequence[PartialDims]:
 
 
 def _has_computed_axes(op: NodeView, index: int) -> bool:
-    return op.has(index) and _computed(op, index) is None
+    return op.has(index) and computed(op, index) is None
 
 
 @rule("Unsqueeze")
@@ -95,7 +95,7 @@ def _reduce(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("Reshape")
 def _reshape(op: NodeView) -> Sequence[PartialDims]:
-    data = _computed(op, 1)
+    data = computed(op, 1)
     if data is None:
         return [(None,) * _length(op, 1)]
     wanted = data.tolist()
@@ -132,7 +132,7 @@ def _quotient(op: NodeView, total: Dim, known: Dim) -> Dim:
 
 @rule("ConstantOfShape")
 def _constant_of_shape(op: NodeView) -> Sequence[PartialDims]:
-    shape = _computed(op, 0)
+    shape = computed(op, 0)
     return [(None,) * _length(op, 0) if shape is None else tuple(shape.tolist())]
 
 
@@ -150,7 +150,7 @@ def _range(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("Expand")
 def _expand(op: NodeView) -> Sequence[PartialDims]:
-    given, shape = op.shape(0), _computed(op, 1)
+    given, shape = op.shape(0), computed(op, 1)
     if shape is None:
         rank = max(len(given), _length(op, 1))
         return [(None,) * (rank - len(given)) + tuple(None if dim == 1 else dim for dim in given)]
@@ -159,7 +159,7 @@ def _expand(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("Tile")
 def _tile(op: NodeView) -> Sequence[PartialDims]:
-    given, times = op.shape(0), _computed(op, 1)
+    given, times = op.shape(0), computed(op, 1)
     if times is None:
         return [(None,) * len(given)]
     return [tuple(dim * count for dim, count in zip(given, times.tolist(), strict=True))]
@@ -175,20 +175,20 @@ def _slice(op: NodeView) -> Sequence[PartialDims]:
         axes = op.attr("axes", list(range(len(starts))))
         steps: Sequence[Dim | None] = [1] * len(starts)
     else:
-        if op.has(3) and _computed(op, 3) is None:  # any axis
+        if op.has(3) and computed(op, 3) is None:  # any axis
             return [(None,) * len(data)]
         axes = op.ints(3) if op.has(3) else list(range(_length(op, 1)))
-        starts, ends = _items(op, 1, len(axes)), _items(op, 2, len(axes))
-        steps = _items(op, 4, len(axes)) if op.has(4) else [1] * len(axes)
+        starts, ends = items(op, 1, len(axes)), items(op, 2, len(axes))
+        steps = items(op, 4, len(axes)) if op.has(4) else [1] * len(axes)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         at = positive_axis(axis, len(data))
         data[at] = _slice_length(data[at], start, end, step)
     return [tuple(data)]
 
 
-def _items(op: NodeView, index: int, count: int) -> Sequence[Dim | None]:
+def items(op: NodeView, index: int, count: int) -> Sequence[Dim | None]:
     """The elements of an operand; as many None if they are known only at run time."""
-    found = _computed(op, index)
+    found = computed(op, index)
     return [None] * count if found is None else found.tolist()
 
 
@@ -243,7 +243,7 @@ def _split(op: NodeView) -> Sequence[PartialDims]:
     count = len(op.node.outputs)
     sizes: Sequence[Dim | None]
     if op.has(1):
-        sizes = _items(op, 1, count)
+        sizes = items(op, 1, count)
     elif op.opset < 13 and "split" in op.node.attributes:
         sizes = op.attr("split", [])
     else:
@@ -255,10 +255,10 @@ def _split(op: NodeView) -> Sequence[PartialDims]:
 @rule("Pad")
 def _pad(op: NodeView) -> Sequence[PartialDims]:
     data: list[Dim | None] = list(op.shape(0))
-    if op.has(3) and _computed(op, 3) is None:
+    if op.has(3) and computed(op, 3) is None:
         return [(None,) * len(data)]
     axes = op.ints(3) if op.has(3) else list(range(len(data)))
-    pads = op.attr("pads", [0]) if op.opset < 11 else _items(op, 1, 2 * len(axes))
+    pads = op.attr("pads", [0]) if op.opset < 11 else items(op, 1, 2 * len(axes))
     for before, after, axis in zip(pads, pads[len(axes) :], axes, strict=False):
         at = positive_axis(axis, len(data))
         size = data[at]

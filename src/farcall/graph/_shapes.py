@@ -23,6 +23,7 @@ from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
 from farcall.graph._control import Control, control, is_control
 from farcall.graph._folding import fold_shapes
+from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
@@ -461,6 +462,8 @@ class _Inference:
             if value.const_value is None or value.shape is None:
                 set_dims(value, map(self._equal.resolve, dims))
         self._model.meta[CONSTRAINTS] = self._equal.constraints()
+        for node in self._model.graph:
+            check_sizes(node)
         found: dict[ir.Value, tuple[str, ...]] = {}
         for (value, _), name in self._late.items():
             found[value] = (*found.get(value, ()), name)

@@ -25,7 +25,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, loops
 from farcall.backends.c._shaping import strided_copy
 from farcall.graph.dims import Dim, dims, maximum, product
 
@@ -33,20 +33,29 @@ _INT64 = {ir.DataType.INT64}
 _INDICES = {ir.DataType.INT64, ir.DataType.INT32}
 
 
-def _verify_shape(kernel: Kernel, node: ir.Node, index: int, *, broadcast: bool = False) -> None:
-    """Check at run time that a computed shape operand equals the inferred dims."""
-    value = operand(node, index)
-    if constant(value) is not None:
-        return
-    given, target = kernel.read(value), dims(node.outputs[0])
-    refusal = kernel.fail(
-        "ValueError", f"{label(node)}: its shape operand is not the shape that was inferred"
-    )
-    count = dims(value)[0]
-    for axis in range(int(count) if isinstance(count, int) else 0):
-        dim = kernel.dim(target[len(target) - int(count) + axis])
-        allowed = f" && {given}[{axis}] != 1" if broadcast else ""
-        kernel.line(f"if ({given}[{axis}] != {dim}{allowed}) {refusal}")
+def _output(kernel: Kernel, node: ir.Node, index: int) -> str:
+    """The elements of the output, whose shape is the operand ``index`` (of Expand, broadcast).
+
+    A computed operand must give the dims that were inferred.
+    """
+    out = node.outputs[0]
+    if constant(operand(node, index)) is not None:
+        return kernel.write(out)
+    given = kernel.read(operand(node, index))
+    source = dims(operand(node, 0)) if index else ()
+    rank, length = len(dims(out)), len(dims(out)) if not index else _length(node, index)
+    sizes = []
+    for axis in range(rank):
+        own = source[axis - rank] if rank - axis <= len(source) else 1
+        wanted = f"{given}[{axis - rank + length}]" if rank - axis <= length else "1"
+        sizes.append(wanted if own == 1 else f"({wanted} == 1 ? {kernel.dim(own)} : {wanted})")
+    return kernel.allocate(out, sizes, label(node))
+
+
+def _length(node: ir.Node, index: int) -> int:
+    length = dims(operand(node, index))[0]
+    assert isinstance(length, int)  # noqa: S101 - checked before
+    return length
 
 
 def _check_shape_operand(node: ir.Node, index: int) -> None:
@@ -60,14 +69,14 @@ def _check_constant_of_shape(node: ir.Node) -> None:
     _check_shape_operand(node, 0)
 
 
+@allocating("ConstantOfShape", check=_check_constant_of_shape)
 @loops("ConstantOfShape", check=_check_constant_of_shape)
 def _constant_of_shape(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     out = node.outputs[0]
-    _verify_shape(kernel, node, 0)
+    q = _output(kernel, node, 0)
     tensor = node.attributes["value"].as_tensor().numpy() if "value" in node.attributes else None
     text = c_literal(0 if tensor is None else tensor.reshape(-1)[0].item(), out.dtype)
-    q = kernel.write(out)
     with kernel.loop("i", kernel.dim_parameter(product(dims(out)))):
         kernel.line(f"{q}[i] = {text};")
     yield kernel.step()
@@ -102,11 +111,12 @@ def _check_expand(node: ir.Node) -> None:
     _check_shape_operand(node, 1)
 
 
+@allocating("Expand", check=_check_expand)
 @loops("Expand", check=_check_expand)
 def _expand(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     x, out = operand(node, 0), node.outputs[0]
-    _verify_shape(kernel, node, 1, broadcast=True)
+    _output(kernel, node, 1)
     copy_broadcast(kernel, x, out, dims(out), dims(x))
     yield kernel.step()
 

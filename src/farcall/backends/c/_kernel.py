@@ -5,6 +5,7 @@ Two nodes of one operator with the same attributes and dims have the same source
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -14,8 +15,8 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_string
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
-from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_type, itemsize
-from farcall.graph.dims import Dim, dims, late
+from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_symbol, c_type, itemsize
+from farcall.graph.dims import Dim, dims, late, symbol, symbols
 
 
 @dataclass(eq=False)
@@ -73,7 +74,8 @@ class Kernel(FunctionWriter):
         self._dims: dict[Dim, str] = {}
         self._scratch: list[Scratch] = []
         self._tables: list[Table] = []
-        self._lates = 0
+        self._lates: dict[ir.Value, str] = {}
+        self._found: dict[str, str] = {}  # symbols that the kernel itself finds -> their variables
         self._can_fail = False
 
     def read(self, value: ir.Value) -> str:
@@ -85,34 +87,46 @@ class Kernel(FunctionWriter):
 
     def write(self, value: ir.Value) -> str:
         """The parameter that points to the elements of an output."""
+        if value in self._lates:
+            return self._lates[value]
         if value not in self._writes:
             name = self._writes[value] = f"q{len(self._writes)}"
             self._add(f"{c_type(value.dtype)}* restrict {name}", value)
         return self._writes[value]
 
     def allocate(self, value: ir.Value, sizes: Sequence[str], node: str) -> str:
-        """The elements of an output whose ``sizes``, C expressions, the kernel has computed.
+        """The parameter that points to the elements of an output whose ``sizes`` the kernel has computed.
 
-        If its dims are known before the model runs, the sizes must be equal to them. Otherwise the memory is
-        allocated here, which refuses negative sizes and more bytes than the call may allocate. ``node`` names
-        the node in messages.
+        A size is a C expression without side effects. It becomes the dim of that axis, if that is a symbol
+        which is known only now; any other dim must be equal to it. The memory of such an output is allocated
+        here, which refuses negative sizes and more bytes than the call may allocate.
+
+        Args:
+            value: The output.
+            sizes: A size for each axis.
+            node: The name of the node, for messages.
         """
-        if not late(value):
-            for axis, (size, dim) in enumerate(zip(sizes, map(self.dim, dims(value)), strict=True)):
-                what = f"{node}: axis {axis} of its output has "
-                if size != dim:
-                    refusal = self.fail_with("ValueError", what, size, " elements; expected ", dim)
-                    self.line(f"if ((int64_t)({size}) != {dim}) {refusal}")
-            return self.write(value)
-        name = f"o{self._lates}"
-        self._lates += 1
-        self._can_fail = True
-        self._add(f"const struct farcall_late* {name}", Late(value))
+        new = late(value)
+        for axis, (size, dim) in enumerate(zip(sizes, dims(value), strict=True)):
+            if str(dim) in new and str(dim) not in self._found:
+                name = self._found[str(dim)] = f"size{len(self._found)}"
+                self.line(f"const int64_t {name} = {size};")
+            elif size != (known := self.dim(dim)):
+                text = f"{node}: axis {axis} of its output has "
+                parts = (text, f"({size})", " elements; expected ", known)
+                self.line(f"if ({size} != {known}) {self.fail_with('ValueError', *parts)}")
+        return self._allocate(value) if new else self.write(value)
+
+    def _allocate(self, value: ir.Value) -> str:
+        name = f"o{len(self._lates)}"
         kind = f"{c_type(value.dtype)}* restrict"
-        shape = ", ".join(sizes) or "0"
-        self.line(f"{kind} {name}_data = farcall_allocate({name}, (const int64_t[]){{{shape}}});")
+        shape = ", ".join(map(self.dim, dims(value))) or "0"
+        self._add(f"const struct farcall_late* {name}", Late(value))
+        self.line(f"{kind} {name}_data = ({kind})farcall_allocate({name}, (const int64_t[]){{{shape}}});")
         self.line(f"if (!{name}_data) return -1;")
-        return f"{name}_data"
+        self._can_fail = True
+        self._lates[value] = f"{name}_data"
+        return self._lates[value]
 
     def scratch(self, dtype: ir.DataType, count: Dim) -> str:
         """The parameter that points to ``count`` elements of uninitialized memory, aligned to 64 bytes."""
@@ -135,10 +149,18 @@ class Kernel(FunctionWriter):
 
     def dim_parameter(self, dim: Dim) -> str:
         """A parameter for ``dim``, even if it is a number, so that the source serves other sizes too."""
+        if not self._found.keys().isdisjoint(symbols(dim)):
+            return self._expression(dim)
         if dim not in self._dims:
             name = self._dims[dim] = f"n{len(self._dims)}"
             self._add(f"int64_t {name}", dim)
         return self._dims[dim]
+
+    def _expression(self, dim: Dim) -> str:
+        """A C expression of sizes that the kernel has found, and of parameters."""
+        places = {c_symbol(name): self._found.get(name) or self.dim(symbol(name)) for name in symbols(dim)}
+        text = re.sub(rf"\b{c_symbol('')}\w+", lambda match: places[match[0]], c_expr(dim))
+        return text if dim.is_Symbol else f"({text})"  # type: ignore[union-attr]
 
     def fail(self, kind: str, message: str) -> str:
         self._can_fail = True

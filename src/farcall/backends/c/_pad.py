@@ -24,7 +24,7 @@ from farcall.backends.c._node import (
     str_attr,
     want_dtypes,
 )
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import Dim, dims, product, same
 
 _FARTHEST = 2**60  # a longer pad could overflow a sum with the size of an axis
@@ -101,6 +101,7 @@ def _check_pad(node: ir.Node) -> None:
         raise Unsupported(f"{dims(operand(node, 1))} pads for {axes} axes")
 
 
+@allocating("Pad", check=_check_pad)
 @loops("Pad", check=_check_pad)
 def _pad(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
@@ -116,8 +117,8 @@ def _pad(node: ir.Node) -> Iterator[Step]:
 
 
 def _computed(kernel: Kernel, node: ir.Node) -> list[str]:
-    """The pads before each axis. Both must lead to the dims of the output."""
-    shape, target = dims(operand(node, 0)), dims(node.outputs[0])
+    """Allocate the output, and return the pads before each axis."""
+    shape = dims(operand(node, 0))
     pads, count = kernel.read(operand(node, 1)), len(shape)
     kernel.line(f"int64_t before[{max(count, 1)}] = {{0}}, after[{max(count, 1)}] = {{0}};")
     given = dims(operand(node, 3))[0] if has_input(node, 3) else count
@@ -131,16 +132,8 @@ def _computed(kernel: Kernel, node: ir.Node) -> list[str]:
             far = kernel.fail_with("ValueError", f"{label(node)}: a pad of ", f"{name}[axis]", " elements")
             limit = c_expr(_FARTHEST)
             kernel.line(f"if ({name}[axis] > {limit} || {name}[axis] < -{limit}) {far}")
-    for axis, (size, dim) in enumerate(zip(shape, target, strict=True)):
-        total = f"{kernel.dim(size)} + before[{axis}] + after[{axis}]"
-        parts = (
-            f"{label(node)}: its pads make axis {axis} ",
-            total,
-            " long, and ",
-            kernel.dim(dim),
-            " was inferred",
-        )
-        kernel.line(f"if ({total} != {kernel.dim(dim)}) {kernel.fail_with('ValueError', *parts)}")
+    sizes = [f"({kernel.dim(size)} + before[{axis}] + after[{axis}])" for axis, size in enumerate(shape)]
+    kernel.allocate(node.outputs[0], sizes, label(node))
     return [f"before[{axis}]" for axis in range(count)]
 
 
@@ -156,23 +149,19 @@ def _check_crop(node: ir.Node) -> None:
         raise Unsupported(f"the shape has {dims(operand(node, 1))} elements for {len(_crop_axes(node))} axes")
 
 
+@allocating("CenterCropPad", check=_check_crop)
 @loops("CenterCropPad", check=_check_crop)
 def _center_crop_pad(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     shape, target = dims(operand(node, 0)), dims(node.outputs[0])
     leading = ["0"] * len(shape)
-    for place, axis in enumerate(_crop_axes(node)):
+    if constant(operand(node, 1)) is None:
+        sizes = list(map(kernel.dim, shape))
+        for place, axis in enumerate(_crop_axes(node)):
+            sizes[axis] = f"(int64_t){kernel.read(operand(node, 1))}[{place}]"
+        kernel.allocate(node.outputs[0], sizes, label(node))
+    for axis in _crop_axes(node):
         size = kernel.dim(target[axis])
-        if constant(operand(node, 1)) is None:
-            given = f"{kernel.read(operand(node, 1))}[{place}]"
-            parts = (
-                f"{label(node)}: its shape has ",
-                given,
-                f" for axis {axis}, and ",
-                size,
-                " was inferred",
-            )
-            kernel.line(f"if ({given} != {size}) {kernel.fail_with('ValueError', *parts)}")
         if not same(shape[axis], target[axis]):  # C rounds towards 0, so that both ends are rounded alike
             leading[axis] = f"(({size} - {kernel.dim(shape[axis])}) / 2)"
     kernel.line(f"const {c_type(node.outputs[0].dtype)} fill = 0;")

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
 from farcall.backends.c._kernel import Kernel, Step
-from farcall.backends.c._node import known_dims, operand, want_dtypes
-from farcall.backends.c._registry import loops
+from farcall.backends.c._node import known_dims, label, operand, want_dtypes
+from farcall.backends.c._registry import allocating, always
 from farcall.graph.dims import dims
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE}
@@ -21,13 +21,12 @@ def _check_range(node: ir.Node) -> None:
     known_dims(node.outputs[0])
 
 
-@loops("Range", check=_check_range)
+@allocating("Range", check=_check_range, when=always)
 def _range(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     out = node.outputs[0]
     start, limit, delta = (f"{kernel.read(operand(node, index))}[0]" for index in range(3))
-    name = node.name or out.name
-    zero = kernel.fail("ValueError", f"Range `{name}`: expected a step other than 0")
+    zero = kernel.fail("ValueError", f"{label(node)}: expected a step other than 0")
     kernel.line(f"if ({delta} == 0) {zero}")
     floats = out.dtype in _FLOATS
     if floats:
@@ -39,13 +38,11 @@ def _range(node: ir.Node) -> Iterator[Step]:
         up, down = "(to - from - 1) / step + 1", "(from - to - 1) / (0 - step) + 1"
         kernel.line(f"const uint64_t up = {limit} > {start} && {delta} > 0 ? {up} : 0;")
         kernel.line(f"const uint64_t count = {limit} < {start} && {delta} < 0 ? {down} : up;")
-    length = kernel.dim(dims(out)[0])
-    other = kernel.fail(
-        "ValueError", f"Range `{name}`: its operands do not give the length that was inferred"
-    )
-    kernel.line(f"if (count != ({'double' if floats else 'uint64_t'}){length}) {other}")
-    kind, q = c_type(out.dtype), kernel.write(out)
-    with kernel.loop("i", length):
+    # A length that no int64 holds is refused as too many bytes.
+    length = f"(count < {'0x1p63' if floats else 'INT64_MAX'} ? (int64_t)count : INT64_MAX)"
+    q = kernel.allocate(out, [length], label(node))
+    kind = c_type(out.dtype)
+    with kernel.loop("i", dims(out)[0]):
         element = f"{start} + i * {delta}" if floats else "from + (uint64_t)i * step"
         kernel.line(f"{q}[i] = ({kind})({element});")
     yield kernel.step()

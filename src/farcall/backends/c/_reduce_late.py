@@ -1,4 +1,4 @@
-"""Reductions whose axes are computed at run time, while the dims of the output are known.
+"""Reductions whose axes are computed at run time.
 
 They are slower than those of :mod:`farcall.backends.c._reduction`, because they divide to split each index.
 """
@@ -10,53 +10,45 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_type
 from farcall.backends.c._formula import formula_of
 from farcall.backends.c._kernel import Kernel, Step
-from farcall.backends.c._node import int_attr, operand
+from farcall.backends.c._node import int_attr, label, operand
 from farcall.graph.dims import dims
 
 
 def reduce_at_run_time(node: ir.Node) -> Step:
-    """One kernel that reads the axes, checks that they give the output's dims, and reduces."""
+    """One kernel that reads the axes, which give the output's dims, and reduces."""
     kernel = Kernel()
     source, out = operand(node, 0), node.outputs[0]
-    p, axes, q = kernel.read(source), kernel.read(operand(node, 1)), kernel.write(out)
+    p, axes = kernel.read(source), kernel.read(operand(node, 1))
     rank = len(dims(source))
     kernel.line(
         f"const int64_t size[{max(rank, 1)}] = {{{', '.join(map(kernel.dim, dims(source))) or '1'}}};"
     )
     kernel.line(f"int64_t reduced[{max(rank, 1)}] = {{0}}, kept = 1, count = 1;")
     _read_axes(kernel, node, axes, rank)
-    _check_output(kernel, node, rank)
+    q = kernel.allocate(out, _sizes(kernel, node, rank), label(node))
     with kernel.loop("d", str(rank)):
         kernel.line("if (reduced[d]) count *= size[d];\nelse kept *= size[d];")
     _loops(kernel, node, p, q, rank)
     return kernel.step()
 
 
-def _refusal(kernel: Kernel, node: ir.Node) -> str:
-    name = node.name or node.outputs[0].name
-    shape = ", ".join(map(str, dims(node.outputs[0])))
-    return kernel.fail("ValueError", f"{node.op_type} `{name}`: its axes do not lead to the shape [{shape}]")
-
-
 def _read_axes(kernel: Kernel, node: ir.Node, axes: str, rank: int) -> None:
-    length = kernel.dim(dims(operand(node, 1))[0])
-    with kernel.loop("i", length):
-        kernel.line(f"const int64_t axis = {axes}[i] < 0 ? {axes}[i] + {rank} : {axes}[i];")
-        kernel.line(f"if (axis < 0 || axis >= {rank}) {_refusal(kernel, node)}\nreduced[axis] = 1;")
+    with kernel.loop("i", kernel.dim(dims(operand(node, 1))[0])):
+        kernel.index("axis", f"{axes}[i]", str(rank), label(node), "the axes")
+        kernel.line("reduced[axis] = 1;")
 
 
-def _check_output(kernel: Kernel, node: ir.Node, rank: int) -> None:
-    target = dims(node.outputs[0])
-    keep = int_attr(node, "keepdims", 1)
-    refusal = _refusal(kernel, node)
-    kernel.line(f"const int64_t want[{len(target) + 1}] = {{{', '.join([*map(kernel.dim, target), '0'])}}};")
-    kernel.line("int64_t left = 0;")
+def _sizes(kernel: Kernel, node: ir.Node, rank: int) -> list[str]:
+    """The sizes of the output's axes."""
+    if int_attr(node, "keepdims", 1):
+        return [f"(reduced[{axis}] ? 1 : size[{axis}])" for axis in range(rank)]
+    count = len(dims(node.outputs[0]))
+    kernel.line(f"int64_t left[{max(rank, 1)}] = {{0}}, number = 0;")
     with kernel.loop("d", str(rank)):
-        if keep:
-            kernel.line(f"if (left >= {len(target)} || want[left++] != (reduced[d] ? 1 : size[d])) {refusal}")
-        else:
-            kernel.line(f"if (!reduced[d] && (left >= {len(target)} || want[left++] != size[d])) {refusal}")
-    kernel.line(f"if (left != {len(target)}) {refusal}")
+        kernel.line("if (!reduced[d]) left[number++] = size[d];")
+    parts = (f"{label(node)}: its axes leave ", "number", f" axes; expected {count}")
+    kernel.line(f"if (number != {count}) {kernel.fail_with('ValueError', *parts)}")
+    return [f"left[{axis}]" for axis in range(count)]
 
 
 def _loops(kernel: Kernel, node: ir.Node, p: str, q: str, rank: int) -> None:

@@ -26,7 +26,7 @@ from farcall.backends.c._node import (
     want_dtypes,
 )
 from farcall.backends.c._reduce_late import reduce_at_run_time
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import Dim, dims, product
 
 _D = ir.DataType
@@ -66,6 +66,7 @@ def _check(node: ir.Node) -> None:
         raise Unsupported("how many axes there are is known only at run time")
 
 
+@allocating(*_NAMES, check=_check)
 @loops(*_NAMES, check=_check)
 def _reduce(node: ir.Node) -> Iterator[Step]:
     source, out = operand(node, 0), node.outputs[0]

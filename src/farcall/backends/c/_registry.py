@@ -90,6 +90,11 @@ def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit],
     return register
 
 
+def always(node: ir.Node) -> bool:
+    """For operators all of whose kernels allocate."""
+    return True
+
+
 def is_late(node: ir.Node) -> bool:
     """Whether the dims of an output are known only when the node has run."""
     return any(map(late, node.outputs))

@@ -47,17 +47,45 @@ static int read_reply(FcEndpoint* ep, const fc_wire_packet* request, fc_wire_pac
   }
 }
 
-int fc_far_ask(FcFar* far, const fc_wire_packet* request, const void* payload, fc_wire_packet* reply, void* sink) {
+/* Ends the use of the line, and of the session if that is lost. */
+static int leave(FcFar* far, int rc) {
   FcEndpoint* ep = far->ep;
-  int rc = fc_endpoint_enter(ep);
-  if (rc != 0) return rc;
-  rc = fc_endpoint_queue(ep, request, payload);
-  if (rc == 0) rc = read_reply(ep, request, reply, sink);
   fc_endpoint_leave(ep);
   if (!fc_endpoint_is_lost(ep)) return rc;
   far->ep = NULL;
   fc_endpoint_decref(ep);
   return -1;
+}
+
+int fc_far_ask(FcFar* far, const fc_wire_packet* request, const void* payload, fc_wire_packet* reply, void* sink) {
+  int rc = fc_endpoint_enter(far->ep);
+  if (rc != 0) return rc;
+  rc = fc_endpoint_queue(far->ep, request, payload);
+  if (rc == 0) rc = read_reply(far->ep, request, reply, sink);
+  return leave(far, rc);
+}
+
+/* Reads all replies. -1 with the first error. */
+static int read_replies(FcEndpoint* ep, const FcFarRequest* requests, int32_t n) {
+  TVMFFIObject* first = NULL;
+  fc_wire_packet reply;
+  for (int32_t i = 0; i < n && !fc_endpoint_is_lost(ep); ++i) {
+    if (read_reply(ep, &requests[i].packet, &reply, requests[i].sink) == 0) continue;
+    if (first) fc_error_drop();
+    else first = fc_error_take();
+  }
+  if (first) fc_error_raise(first);
+  return first ? -1 : 0;
+}
+
+int fc_far_ask_all(FcFar* far, const FcFarRequest* requests, int32_t n) {
+  FcEndpoint* ep = far->ep;
+  int rc = fc_endpoint_enter(ep);
+  if (rc != 0) return rc;
+  for (int32_t i = 0; rc == 0 && i < n; ++i) rc = fc_endpoint_queue(ep, &requests[i].packet, requests[i].payload);
+  if (rc != 0 && !fc_endpoint_is_lost(ep)) fc_endpoint_lose(ep, "MemoryError", "no memory for packets to %s", ep->peer);
+  if (rc == 0) rc = read_replies(ep, requests, n);
+  return leave(far, rc);
 }
 
 int fc_far_unexpected(FcFar* far) {

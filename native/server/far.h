@@ -5,6 +5,7 @@
 #ifndef FARCALL_SERVER_FAR_H_
 #define FARCALL_SERVER_FAR_H_
 
+#include "runtime/builtins.h"
 #include "server/session.h"
 
 /* ---- server/far.c: sessions with devices ---- */
@@ -23,6 +24,14 @@ FcFar* fc_far_of(int32_t index, uint32_t serial);
 /* Sends a request and reads its reply, which is valid until the next one; a payload goes to `sink`. -1 with an error;
  * the session may be lost then. */
 int fc_far_ask(FcFar* far, const fc_wire_packet* request, const void* payload, fc_wire_packet* reply, void* sink);
+/* A request of several that are sent together. */
+typedef struct FcFarRequest {
+  fc_wire_packet packet;
+  const void* payload; /* of a copy to the device */
+  void* sink;          /* of a copy from there */
+} FcFarRequest;
+/* Sends all requests, then reads all replies, in one round trip, and drops their values. -1 with the first error. */
+int fc_far_ask_all(FcFar* far, const FcFarRequest* requests, int32_t n);
 /* The error for a reply of another form than the protocol has for the request; returns -1. */
 int fc_far_unexpected(FcFar* far);
 /* Sends a release to the session, if it is open, and keeps the error of the thread's slot. */
@@ -40,6 +49,8 @@ void fc_far_end(void);
 
 /* The driver of hexagon:N. */
 extern const FcDeviceMemory fc_far_memory;
+/* Allocates bytes in the device's memory, by a handle of the open session. -1 with an error. */
+int fc_far_allocate(FcFar* far, uint64_t nbytes, uint64_t* data);
 /* Describes a tensor of the device as its session knows it; `to` borrows the shape. -1 with an error. */
 int fc_far_place(int32_t index, const DLTensor* tensor, fc_wire_tensor* to);
 /* Takes a tensor that the device returned, and its owner's handle: a tensor of hexagon:N. NULL with an error. */
@@ -55,5 +66,10 @@ int fc_far_arguments(const FcOptions* options, const TVMFFIAny* args, int32_t n,
 int fc_far_look_up(int32_t index, TVMFFIByteArray name, uint64_t* handle);
 /* A function of the session that is open, which ends with it. Takes the handle. -1 with an error. */
 int fc_far_function(int32_t index, uint64_t handle, const char* name, TVMFFIAny* out);
+
+/* ---- server/far_regions.c ---- */
+
+/* The loader of modules of kind farcall.remote: regions of an artifact that a device computes. */
+extern const FcBuiltin fc_far_builtins[];
 
 #endif /* FARCALL_SERVER_FAR_H_ */

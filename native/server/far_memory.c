@@ -124,16 +124,23 @@ static int attribute(void* context, int32_t index, int32_t kind, TVMFFIAny* out)
   return fc_far_named(index, "an attribute", ask_attribute(index, kind, out));
 }
 
-static int allocate_there(int32_t index, uint64_t nbytes, void** address) {
+int fc_far_allocate(FcFar* far, uint64_t nbytes, uint64_t* data) {
   TVMFFIAny args[4] = {{.type_index = kTVMFFIDevice, .v_device = {kDLCPU, 0}},
                        fc_any_int((int64_t)nbytes),
                        fc_any_int(ALIGNMENT),
                        {.type_index = kTVMFFIDataType, .v_dtype = {kDLUInt, 8, 1}}};
   fc_wire_packet reply, request = {.code = FC_WIRE_DEV_ALLOC_DATA, .num_args = 4, .args = args};
-  FcFar* far = nbytes > UINTPTR_MAX / 2 ? (fc_error_no_memory(), NULL) : fc_far_open(index);
-  if (!far || fc_far_ask(far, &request, NULL, &reply, NULL) != 0) return -1;
+  if (nbytes > UINTPTR_MAX / 2) return fc_error_no_memory(), -1;
+  if (fc_far_ask(far, &request, NULL, &reply, NULL) != 0) return -1;
   if (reply.num_args != 1 || reply.args[0].type_index != kTVMFFIOpaquePtr) return fc_far_unexpected(far);
-  uint64_t data = reply.args[0].v_uint64;
+  *data = reply.args[0].v_uint64;
+  return 0;
+}
+
+static int allocate_there(int32_t index, uint64_t nbytes, void** address) {
+  FcFar* far = fc_far_open(index);
+  uint64_t data;
+  if (!far || fc_far_allocate(far, nbytes, &data) != 0) return -1;
   Block block = {.size = (uintptr_t)nbytes, .data = data, .index = index, .serial = far->serial};
   if (add(block, address) == 0) return 0;
   fc_far_release(index, far->serial, FC_WIRE_DEV_FREE_DATA, data);

@@ -85,6 +85,11 @@ static const FcFarDevice* find_device(const FcOptions* options, TVMFFIByteArray 
   return place < options->device_count ? &options->devices[place] : NULL;
 }
 
+int32_t fc_hops_find(const FcOptions* options, TVMFFIByteArray name) {
+  const FcFarDevice* found = find_device(options, name);
+  return found ? (int32_t)(found - options->devices) : -1;
+}
+
 int fc_hops_no_device(const FcOptions* options, TVMFFIByteArray name) {
   char names[512];
   fc_error_format(

@@ -15,7 +15,7 @@ from onnx import parser
 import farcall as fc
 from farcall.errors import ArtifactError, ConnectError, ConnectionLostError, UsageError
 from farcall.library._far import KIND, Source, pack, unpack
-from farcall.rpc import Server, connect
+from farcall.rpc import Server, Session, Stats, connect
 
 from ..waiting import SECONDS
 
@@ -98,16 +98,40 @@ def test_threads_share_the_session(artifact: Path) -> None:
             np.testing.assert_array_equal(got, same(x, x))
 
 
-def test_a_value_that_the_far_side_has_is_not_sent_again(far: Server) -> None:
-    """In SKIP, `s` goes from the first region to the second; a caller may give the second another one."""
+def difference(session: Session, main: Any, *args: Any) -> Stats:
+    """What a call adds to the counters of a session."""
+    before = session.stats
+    main(*args)
+    return Stats(*(after - was for after, was in zip(session.stats, before, strict=True)))
+
+
+def test_a_call_takes_one_round_trip_a_region_and_values_between_regions_stay(far: Server) -> None:
+    """In SKIP, `s` goes from the first region to the second; only `r`, which `c` takes, comes here."""
     with connect(far.url, timeout=SECONDS) as session:
         module = planned(SKIP, session).build().load()
-        before = session.stats
-        np.testing.assert_array_equal(module["main"](P, Q), here(SKIP)(P, Q))
-        inputs = session.stats.copied_in - before.copied_in
-        assert inputs == 3 * P.nbytes  # p, q and the result of Exp
+        np.testing.assert_array_equal(module["main"](P, Q), here(SKIP)(P, Q))  # the far memory is there now
+        for rows in (P, P[:1]):
+            stats = difference(session, module["main"], rows, rows)
+            assert (stats.calls, stats.round_trips) == (2, 2)
+            assert stats.copied_in == 3 * rows.nbytes  # p, q and the result of Exp
+            assert stats.copied_out == 2 * rows.nbytes  # r and y
+        total, _ = module["remote_0"](P, Q)  # alone, a region takes and gives tensors of this process
+        np.testing.assert_array_equal(total, P + Q)
         np.testing.assert_allclose(module["remote_1"](P, Q), np.tanh(P) + Q, rtol=1e-5)
-        assert session.stats.copied_in - before.copied_in == inputs + 2 * P.nbytes
+
+
+SEVERAL = model(
+    "s = Add(p, q) t = Tanh(s) r = Relu(s) e = Exp(r) u = Add(e, s) y = Add(u, t)"
+)  # s and t go around Exp
+
+
+def test_several_values_stay(far: Server) -> None:
+    with connect(far.url, timeout=SECONDS) as session:
+        main = planned(SEVERAL, session).build().load()["main"]
+        np.testing.assert_array_equal(main(P, Q), here(SEVERAL)(P, Q))
+        stats = difference(session, main, P, Q)
+        assert stats.copied_in == 3 * P.nbytes and stats.copied_out == 2 * P.nbytes
+        assert stats.round_trips == stats.calls
 
 
 def test_a_region_is_a_function_of_its_own(artifact: Path) -> None:
@@ -218,40 +242,30 @@ def test_the_server_ends_between_calls(tmp_path: Path) -> None:
         np.testing.assert_array_equal(fc.load_module(path)["main"](P, Q), here(SKIP)(P, Q))
 
 
-def test_a_region_that_is_no_model_of_its_own_goes_on(far: Server) -> None:
-    """The size n of its output is known in the whole model only."""
+def test_a_size_that_only_the_whole_model_knows(far: Server) -> None:
+    """The region alone does not know n, the size of its output: there, its own artifact computes it."""
     proto = model(
         "s = Shape(p) r = Expand(q, s) y = Exp(r)", "(float[n, 3] p, float[1, 3] q) => (float[n, 3] y)"
     )
-    plan = planned(proto, far.url, operators=["Expand"])
-    assert {region.backend for region in plan.regions} == {"c"}
-    assert "it is no model of its own" in str(plan.why("Expand_1"))
+    main = planned(proto, far.url, operators=["Expand"]).build().load()["main"]
+    np.testing.assert_array_equal(main(P, Q[:1]), here(proto)(P, Q[:1]))
 
 
 GOOD = pack(
     "dsp0",
     "remote",
     "x",
-    {
-        "a": Source(["x"], ["y"], b"one"),
-        "b": Source(["y", "x"], ["z"], b"two"),
-        "c": Source(["z"], ["w"], b"one"),
-    },
+    {"a": Source(1, b"one"), "b": Source(2, b"two"), "c": Source(1, b"one")},
 )
 
 
 def test_equal_artifacts_are_stored_once() -> None:
     head, parts = unpack(GOOD)
     assert parts == [b"one", b"two"]
-    assert [head.regions[name].part for name in "abc"] == [0, 1, 0]
-
-
-def test_values_between_regions_have_names() -> None:
-    head, _ = unpack(GOOD)
-    assert [(one.takes, one.gives) for one in head.regions.values()] == [
-        (("",), ("y",)),
-        (("y", ""), ("z",)),
-        (("z",), ("",)),
+    assert [(head.regions[name].inputs, head.regions[name].part) for name in "abc"] == [
+        (1, 0),
+        (2, 1),
+        (1, 0),
     ]
 
 
@@ -262,7 +276,8 @@ def test_values_between_regions_have_names() -> None:
         GOOD[:-1],
         GOOD + b"x",
         GOOD.replace(b'"part":1', b'"part":2'),
-        GOOD.replace(b'"takes":["y",""]', b'"takes":["y",7]'),
+        GOOD.replace(b'"inputs":2', b'"inputs":"2"'),
+        GOOD.replace(b'"inputs":2', b'"inputs":-2'),
         GOOD.replace(b"[3,3]", b"[9,-3]"),
         b"\xff\n",
         b"[]\n",

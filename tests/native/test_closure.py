@@ -16,7 +16,7 @@ from .small_server import FLAGS, NATIVE
 
 # What a server on one socket needs. One file more has to say why: each has to run on boards and DSPs.
 CORE = ("session/server/serve.c", "session/posix/channel_fd.c")
-FILES = 30
+FILES = 31  # with farcall.rpc.compute, which a phone needs of its DSP
 LINES = 4500
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 

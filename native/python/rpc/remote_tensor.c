@@ -194,6 +194,51 @@ static PyObject* copy_runs(PyObject* Py_UNUSED(module), PyObject* args) {
   Py_RETURN_NONE;
 }
 
+/* ---- computations ---- */
+
+static TVMFFIObject* session_function(PyObject* object) {
+  TVMFFIObject* function = Py_IS_TYPE(object, &FcFunction_Type) ? ((FcFunction*)object)->object : NULL;
+  if (function && fc_remote_function_of(function)) return function;
+  return (TVMFFIObject*)PyErr_Format(PyExc_TypeError, "expected a Function of a session, got %R", object);
+}
+
+/* The tensor behind a farcall Tensor on the CPU, or on a session. */
+static const DLTensor* operand(PyObject* object, bool remote) {
+  const DLTensor* dl = PyObject_TypeCheck(object, &FcTensor_Type) ? fc_tensor_view(object) : NULL;
+  if (dl && fc_device_is_remote(dl->device) == remote && fc_is_contiguous(dl)) return dl;
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "expected a row-major Tensor, got %R", object);
+  return NULL;
+}
+
+/* Reads a tuple of pairs (there, here or None). */
+static int read_operands(PyObject* pairs, FcRemoteOperand* out) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); ++i) {
+    PyObject *there, *here;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, i), "OO:compute_remote", &there, &here)) return -1;
+    out[i] = (FcRemoteOperand){operand(there, true), here == Py_None ? NULL : operand(here, false)};
+    if (!out[i].there || (here != Py_None && !out[i].here)) return -1;
+  }
+  return 0;
+}
+
+/* compute_remote(compute, function, inputs, pairs): see fc_remote_compute. */
+static PyObject* compute_remote(PyObject* Py_UNUSED(module), PyObject* args) {
+  PyObject *helper, *called, *pairs;
+  int inputs, rc;
+  if (!PyArg_ParseTuple(args, "OOiO!:compute_remote", &helper, &called, &inputs, &PyTuple_Type, &pairs)) return NULL;
+  TVMFFIObject *compute = session_function(helper), *function = compute ? session_function(called) : NULL;
+  const Py_ssize_t n = PyTuple_GET_SIZE(pairs);
+  if (!function) return NULL;
+  if (inputs < 0 || inputs > n || n > INT32_MAX) return PyErr_Format(PyExc_ValueError, "there are %zd operands", n);
+  FcRemoteOperand* operands = PyMem_Calloc((size_t)n + 1, sizeof *operands);
+  if (!operands) return PyErr_NoMemory();
+  if (read_operands(pairs, operands) != 0) return PyMem_Free(operands), NULL;
+  Py_BEGIN_ALLOW_THREADS rc = fc_remote_compute(compute, function, operands, inputs, (int32_t)n);
+  Py_END_ALLOW_THREADS PyMem_Free(operands);
+  if (rc < 0) return fc_raise_slot();
+  Py_RETURN_NONE;
+}
+
 /* ---- views ---- */
 
 /* A view of a remote tensor: its data is a handle, so only byte_offset can say where it begins. Without a dtype, that of
@@ -234,6 +279,8 @@ PyMethodDef fc_remote_tensor_functions[] = {
     {"copy_from_remote", copy_from_remote, METH_VARARGS, "copy_from_remote(remote, local): copy remote into local."},
     {"copy_among_remote", copy_among_remote, METH_VARARGS, "copy_among_remote(source, target), of one session."},
     {"copy_runs", copy_runs, METH_VARARGS, "copy_runs(run, offsets, local, to_remote): copy parts of remote memory."},
+    {"compute_remote", compute_remote, METH_VARARGS,
+     "compute_remote(compute, function, inputs, pairs): compute outputs on a session, in one round trip."},
     {"remote_view", remote_view, METH_VARARGS,
      "remote_view(base, shape, strides, byte_offset, dtype=None): view a remote Tensor."},
     {NULL, NULL, 0, NULL}};

@@ -62,8 +62,7 @@ static int add_function(int32_t index, const TVMFFIAny* module, const TVMFFIAny*
   uint64_t handle;
   TVMFFIAny function, key;
   if (!fc_any_text(name, &text)) return fc_far_unexpected(fc_far_open(index));
-  TVMFFIAny args[3] = {*module, text_value(&text), {.type_index = kTVMFFIBool}};
-  if (ask_for_object(index, GET, args, 3, &handle) != 0) return -1;
+  if (fc_far_function_of(index, module->v_uint64, text, &handle) != 0) return -1;
   if (fc_far_function(index, handle, text.data, &function) != 0) return -1;
   if (fc_any_to_owned(name, &key) == 0) return fc_map_set(functions, key, function);
   fc_any_clear(&function);
@@ -88,10 +87,21 @@ static int mirror(int32_t index, const TVMFFIAny* module, TVMFFIAny* result) {
   return rc;
 }
 
-static int load_there(int32_t index, TVMFFIByteArray name, const uint8_t* data, size_t size, TVMFFIAny* result) {
-  TVMFFIAny arg = text_value(&name), module = {.type_index = kTVMFFIModule};
+int fc_far_load(int32_t index, TVMFFIByteArray name, const uint8_t* data, size_t size, uint64_t* module) {
+  TVMFFIAny arg = text_value(&name);
   if (send_file(index, name, data, size) != 0) return -1;
-  if (ask_for_object(index, LOAD, &arg, 1, &module.v_uint64) != 0) return -1;
+  return ask_for_object(index, LOAD, &arg, 1, module);
+}
+
+int fc_far_function_of(int32_t index, uint64_t module, TVMFFIByteArray name, uint64_t* function) {
+  TVMFFIAny args[3] = {
+      {.type_index = kTVMFFIModule, .v_uint64 = module}, text_value(&name), {.type_index = kTVMFFIBool}};
+  return ask_for_object(index, GET, args, 3, function);
+}
+
+static int load_there(int32_t index, TVMFFIByteArray name, const uint8_t* data, size_t size, TVMFFIAny* result) {
+  TVMFFIAny module = {.type_index = kTVMFFIModule};
+  if (fc_far_load(index, name, data, size, &module.v_uint64) != 0) return -1;
   uint32_t serial = fc_far_open(index)->serial;
   int rc = mirror(index, &module, result);
   fc_far_release(index, serial, FC_WIRE_FREE_HANDLE, module.v_uint64);

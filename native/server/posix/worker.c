@@ -61,6 +61,7 @@ int fc_worker_serve(FcChannel* channel, const FcOptions* options, FcClient* clie
   client->onward = &fc_session_onward;
   client->devices = options->device_count ? fc_served_far : NULL;
   fc_builtins_add(fc_graph_builtins);
+  fc_builtins_add(fc_far_builtins);
   fc_budget_limit(fc_budget_used() + options->memory);
   FcSession session;
   int rc = fc_session_open(&session, channel, options, client, true);

@@ -258,8 +258,7 @@ FC_COLD static void trace_exchange(const FcEndpoint* ep, const fc_wire_packet* r
   else fc_trace_end(&(FcTraceWork){.category = "wire", .name = what, .track = ep->client->slot}, begin);
 }
 
-/* All that comes before the request itself: the replies to earlier ones, and releases. */
-static int prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* what) {
+int fc_remote_prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* what) {
   if (FC_UNLIKELY(fc_remote_must_learn(ep)) && fc_remote_learn(ep) < 0) return -1;
   int drained = fc_call_drain(ep);
   if (drained == FC_INTERRUPTED) return -1;
@@ -271,7 +270,7 @@ static int prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* wh
 int fc_remote_exchange(FcEndpoint* ep, const fc_wire_packet* request, const void* payload, const char* what,
                        fc_wire_packet* reply, void* sink) {
   size_t ahead = 0;
-  if (prepare(ep, request, what) < 0) return FC_NOT_SENT;
+  if (fc_remote_prepare(ep, request, what) < 0) return FC_NOT_SENT;
   int64_t begin = fc_trace_begin(), out_at = 0;
   if (send_behind(ep, request, payload, &ahead, &out_at) < 0) {
     if (ep->interrupted) return fc_remote_leave(ep, request, ahead, 1);

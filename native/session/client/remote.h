@@ -141,6 +141,8 @@ FC_COLD int fc_remote_unexpected(FcEndpoint* ep, const char* what);
 FC_COLD int fc_remote_error(FcEndpoint* ep, const fc_wire_packet* packet);
 /* Looks up a function of the server unless *handle is set, which the caller keeps; 0 when there is no such function. */
 int fc_remote_lookup(FcEndpoint* ep, const char* name, uint64_t* handle);
+/* All that comes before a request is encoded: the replies to earlier ones, and releases beyond one batch. */
+int fc_remote_prepare(FcEndpoint* ep, const fc_wire_packet* request, const char* what);
 /* Encodes queued releases (at most 256), and changed time limits, ahead of the next packet. *count is the
  * number of these requests. */
 int fc_remote_encode_ahead(FcEndpoint* ep, size_t* used, size_t* count);
@@ -303,5 +305,21 @@ FcEndpoint* fc_remote_endpoint_of_serial(uint64_t serial);
 int fc_remote_copy_runs(FcEndpoint* ep, const DLTensor* run, const int64_t* offsets, int64_t n, const DLTensor* local,
                         bool in);
 int fc_remote_copy_among(FcEndpoint* ep, const DLTensor* from, const DLTensor* to);
+/* The bytes of a local tensor in wire form (row-major, little-endian): in place, or in *packed, which the caller
+ * frees. NULL with an error. */
+const void* fc_remote_wire_bytes(const DLTensor* local, int64_t nbytes, void** packed);
+/* Copies a row-major tensor to this machine. The caller holds the lock. */
+int fc_remote_read(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local);
+/* Asks once for the largest packet that the server takes: client->max_packet. The caller holds the lock. */
+int fc_remote_ask_max_packet(FcEndpoint* ep);
+
+/* An input or output of a computation: its memory on the server, and the tensor of this machine to copy to there or from
+ * there. NULL: the value stays there. */
+typedef struct FcRemoteOperand {
+  const DLTensor *there, *here;
+} FcRemoteOperand;
+/* Calls function(inputs), a function of the same session as `compute`, its farcall.rpc.compute, for the outputs. */
+int fc_remote_compute(TVMFFIObject* compute, TVMFFIObject* function, const FcRemoteOperand* operands, int32_t inputs,
+                      int32_t n);
 
 #endif /* FARCALL_SESSION_CLIENT_REMOTE_H_ */

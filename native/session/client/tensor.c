@@ -106,9 +106,7 @@ static void pack_strided(const DLTensor* from, int32_t axis, size_t element, con
   }
 }
 
-/* The bytes of a local tensor in wire form (row-major, little-endian): in place, or in *packed, which the caller
- * frees. */
-static const void* wire_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
+const void* fc_remote_wire_bytes(const DLTensor* local, int64_t nbytes, void** packed) {
   const uint8_t* data = (const uint8_t*)local->data + local->byte_offset;
   bool contiguous = fc_is_contiguous(local);
   *packed = NULL;
@@ -132,7 +130,7 @@ static const void* wire_bytes(const DLTensor* local, int64_t nbytes, void** pack
 /* ---- copies ---- */
 
 /* Asks once for the largest packet that the server takes; servers for small devices have such a limit (facts A.10). */
-static int ask_max_packet(FcEndpoint* ep) {
+int fc_remote_ask_max_packet(FcEndpoint* ep) {
   static const char name[] = "tvm.rpc.server.GetCRTMaxPacketSize";
   FcClient* client = ep->client;
   uint64_t handle = 0;
@@ -232,7 +230,7 @@ static int sync_device(FcEndpoint* ep, DLDevice device) {
 /* The caller holds the lock. */
 static int copy_all(FcEndpoint* ep, const Copy* copy) {
   FcClient* client = ep->client;
-  if (ask_max_packet(ep) < 0) return -1;
+  if (fc_remote_ask_max_packet(ep) < 0) return -1;
   uint64_t piece = piece_size(ep, copy->remote, copy->nbytes);
   if (piece == 0) return -1;
   for (uint64_t at = 0; at < copy->nbytes; at += piece) {
@@ -247,12 +245,18 @@ static int copy_all(FcEndpoint* ep, const Copy* copy) {
 int fc_remote_write(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local) {
   void* packed = NULL;
   int64_t nbytes = fc_nbytes(local);
-  const void* bytes = nbytes < 0 ? NULL : wire_bytes(local, nbytes, &packed);
+  const void* bytes = nbytes < 0 ? NULL : fc_remote_wire_bytes(local, nbytes, &packed);
   if (nbytes < 0 || (!bytes && nbytes > 0)) return -1;
   Copy copy = {FC_WIRE_COPY_TO_REMOTE, remote, (uint8_t*)bytes, (uint64_t)nbytes};
   int rc = nbytes > 0 ? copy_all(ep, &copy) : 0;
   free(packed);
   return rc;
+}
+
+int fc_remote_read(FcEndpoint* ep, const fc_wire_tensor* remote, const DLTensor* local) {
+  const int64_t nbytes = fc_nbytes(local);
+  Copy copy = {FC_WIRE_COPY_FROM_REMOTE, remote, (uint8_t*)local->data + local->byte_offset, (uint64_t)nbytes};
+  return nbytes > 0 ? copy_all(ep, &copy) : (int)nbytes;
 }
 
 int fc_remote_copy_in(FcEndpoint* ep, const DLTensor* remote, const DLTensor* local) {
@@ -331,7 +335,7 @@ static int copy_one_by_one(FcEndpoint* ep, const Copy* copy, const int64_t* offs
 
 static int copy_runs(FcEndpoint* ep, const Copy* copy, const int64_t* offsets, int64_t n) {
   FcClient* client = ep->client;
-  if (ask_max_packet(ep) < 0 || fc_call_drain(ep) < 0) return -1;
+  if (fc_remote_ask_max_packet(ep) < 0 || fc_call_drain(ep) < 0) return -1;
   uint64_t piece = piece_size(ep, copy->remote, copy->nbytes), total = copy->nbytes * (uint64_t)n;
   if (piece == 0) return -1;
   if (piece < copy->nbytes || client->features & FC_PEER_BEHIND_TVM) return copy_one_by_one(ep, copy, offsets, n);
@@ -355,7 +359,8 @@ int fc_remote_copy_runs(FcEndpoint* ep, const DLTensor* run, const int64_t* offs
     fc_error_set("ValueError", "the runs do not match the local tensor");
     return -1;
   }
-  const void* bytes = in ? wire_bytes(local, total, &packed) : (const uint8_t*)local->data + local->byte_offset;
+  const void* bytes =
+      in ? fc_remote_wire_bytes(local, total, &packed) : (const uint8_t*)local->data + local->byte_offset;
   if (!bytes) return -1;
   fc_remote_to_wire(run, &wire);
   Copy copy = {in ? FC_WIRE_COPY_TO_REMOTE : FC_WIRE_COPY_FROM_REMOTE, &wire, (uint8_t*)bytes, (uint64_t)size};

@@ -36,6 +36,7 @@ static const struct {
     {"farcall.rpc.sessions", FC_SCOPE_LOAD},
     {"farcall.rpc.module_functions", FC_SCOPE_LOAD},
     {"farcall.rpc.functions", FC_SCOPE_CALL},
+    {FC_COMPUTE_NAME, FC_SCOPE_CALL},
     {"farcall.rpc.items", FC_SCOPE_CALL},
     {"farcall.rpc.plain_items", FC_SCOPE_CALL},
     /* What the functions of the session print. A token that cannot call has none. */
@@ -72,7 +73,8 @@ static int call_own(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* res
   return -1;
 }
 
-/* Finds the dispatcher's functions: hello, promises, deadlines, spans, and functions that make and read containers. */
+/* Finds the dispatcher's functions: hello, promises, deadlines, spans, computing, and functions that make and read
+ * containers. */
 static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out) {
   TVMFFIObjectHandle object = NULL;
   TVMFFIObject* (*containers)(const char*, size_t) = server->policy->container_function;
@@ -81,10 +83,12 @@ static int find_own(const FcServer* server, TVMFFIByteArray name, FcExport** out
   if (fc_is_named(name, FC_KEEP_NAME)) own = FC_OWN_KEEP;
   if (fc_is_named(name, FC_DEADLINE_NAME) && server->watchdog) own = FC_OWN_DEADLINE;
   if (fc_is_named(name, FC_SPAN_NAME) && server->offers & FC_OFFER_SPANS) own = FC_OWN_SPAN;
+  const bool computes = fc_is_named(name, FC_COMPUTE_NAME);
   if (own != FC_OWN_NONE && fc_function_new(NULL, call_own, NULL, &object) != 0) return -1;
-  if (own == FC_OWN_NONE && containers) object = containers(name.data, name.size);
+  if (computes && fc_function_new(NULL, fc_server_compute, NULL, &object) != 0) return -1;
+  if (!object && containers) object = containers(name.data, name.size);
   if (!object) return 0;
-  *out = fc_export_new(object, name.data, name.size, 0);
+  *out = fc_export_new(object, name.data, name.size, computes ? FC_SCOPE_CALL : 0);
   if (*out) (*out)->own = (uint8_t)own;
   return *out ? 0 : -1;
 }

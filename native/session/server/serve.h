@@ -35,6 +35,7 @@ enum {
 #define FC_KEEP_NAME "farcall.rpc.keep"
 #define FC_DEADLINE_NAME "farcall.rpc.deadline"
 #define FC_SPAN_NAME "farcall.rpc.span"
+#define FC_COMPUTE_NAME "farcall.rpc.compute"
 enum { FC_OWN_NONE, FC_OWN_HELLO, FC_OWN_KEEP, FC_OWN_DEADLINE, FC_OWN_SPAN };
 
 static inline bool fc_is_named(TVMFFIByteArray name, const char* text) {
@@ -253,6 +254,7 @@ int fc_server_expect(const fc_wire_packet* request, int32_t n, const int32_t* ty
 /* ---- requests; each handler replies, or leaves an error: session/server/call.c, names.c, exports.c, memory.c ---- */
 
 int fc_server_call(FcServer* server, const fc_wire_packet* request);
+int fc_server_compute(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result); /* session/server/compute.c */
 int fc_server_get_global(FcServer* server, const fc_wire_packet* request);
 int fc_server_free_handle(FcServer* server, const fc_wire_packet* request);
 int fc_server_alloc_data(FcServer* server, const fc_wire_packet* request);

@@ -20,6 +20,7 @@ from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, plan_slots
+from farcall.artifact._modules import keeper
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._stages import Shapes, Stage, stages_of
 from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
@@ -81,6 +82,22 @@ def support_text(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
+def _kept_in_modules(
+    regions: Iterable[Region], codes: Mapping[str, Code], outputs: Iterable[ir.Value]
+) -> dict[ir.Value, int]:
+    """The values that only regions of the module take that makes them, and that it keeps: their numbers."""
+    maker, takers = dict[ir.Value, object](), dict[ir.Value, set[object]]()
+    for region in regions:
+        module = keeper(codes[region.name]) if device(codes[region.name]) == CPU else None
+        for value in region.inputs:
+            takers.setdefault(value, set()).add(module)
+        if module and not region.allocated:
+            maker.update(dict.fromkeys(region.outputs, module))
+    results = set(outputs)
+    kept = [v for v, module in maker.items() if takers.get(v) == {module} and v not in results]
+    return {value: i for i, value in enumerate(kept)}
+
+
 class _Driver:
     """The function that runs a model, or a body: the graph inside of a node."""
 
@@ -103,6 +120,7 @@ class _Driver:
         self._most = 1  # arguments of a step
         self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
+        self._in_module = _kept_in_modules(self.regions, codes, self.outputs)
         sizes = map(symbol, body.sizes if body else ())
         title = graph.name or "" if body else ""
         self.parameters = Parameters(self._name, self.inputs, "f->s", sizes, self.late, title)
@@ -138,8 +156,13 @@ class _Driver:
 
     @property
     def _kept(self) -> int:
-        """The number of tensors that the frame owns."""
-        return len(self.late) + len(self._on_device)
+        """The number of objects that the frame owns."""
+        return self._first_made + len(self._on_device)
+
+    @property
+    def _first_made(self) -> int:
+        """The index of the first tensor that `main` makes on a device, among those that the frame owns."""
+        return len(self.late) + len(self._in_module)
 
     def _stage_of(self, shape: Iterable[Dim]) -> int:
         """The stage from which on all sizes of a shape are known."""
@@ -173,7 +196,7 @@ class _Driver:
                 buffers += [
                     Buffer(value, self._bytes(value), step, last.get(value, step))
                     for value in region.outputs
-                    if value not in self.places and value not in stays
+                    if value not in self.places and value not in stays and value not in self._in_module
                 ]
                 step += 1
             stage.slots, stage.first_slot = plan_slots(buffers), slots
@@ -211,7 +234,12 @@ class _Driver:
             ("int64_t", "offset", self._slots + 1, "of the slots, and of the region's own memory"),
             ("int64_t", "bytes", len(self.outputs), "of the results"),
             ("void*", "data", self._first_device + len(self._on_device), "elements of all tensors"),
-            ("struct fc_late", "late", self._kept, "tensors that regions allocated, or that are on devices"),
+            (
+                "struct fc_late",
+                "late",
+                self._kept,
+                "tensors that regions allocated, modules keep, or on devices",
+            ),
         ]
         lines = "".join(f"  {kind} {name}[{max(n, 1)}]; /* {what} */\n" for kind, name, n, what in fields)
         return (
@@ -270,8 +298,11 @@ class _Driver:
         shape = self.shapes.of(dims(value))[0]
         offset = shape.removeprefix("f->dims + ") if shape.startswith("f->") else None
         table = f"{offset}, NULL" if offset else f"0, {'fc_no_dims' if shape == 'NULL' else shape}"
+        about = f"{table}, {{{code}, {bits}, 1}}, {len(dims(value))}"
+        if value in self._in_module:
+            return f"{{{len(self.late) + self._in_module[value]}, {about}, {{0, 0}}}}"
         place = self.places[value] if where == CPU else self._first_device + self._on_device[value, where]
-        return f"{{{place}, {table}, {{{code}, {bits}, 1}}, {len(dims(value))}, {{{where[0]}, {where[1]}}}}}"
+        return f"{{{place}, {about}, {{{where[0]}, {where[1]}}}}}"
 
     def _steps(self) -> str:
         """The table of all steps, in order."""
@@ -306,6 +337,8 @@ class _Driver:
             fields += [f"{self._name}_late + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
+        kept = sum(value in self._in_module for value in made)
+        fields += [kept] if kept else []
         self._most = max(self._most, len(region.inputs) + len(made) + 2 + len(names))
         self._rows.append(", ".join(map(str, fields)))
         for value in made if where != CPU else ():
@@ -325,7 +358,7 @@ class _Driver:
         source = next((place for known, place in self._on_device if known is value), CPU)
         number = self._on_device[value, where] = len(self._on_device)
         tensors = self._tensors([self._place(value, where)])
-        self._rows.append(f"NULL, {tensors[0]}, 1, 0, NULL, 0, NULL, 0, {len(self.late) + number}, 0")
+        self._rows.append(f"NULL, {tensors[0]}, 1, 0, NULL, 0, NULL, 0, {self._first_made + number}, 0")
         if copied:
             known = CPU if value in self.places else source
             self._copy_step(self._place(value, known), self._place(value, where))

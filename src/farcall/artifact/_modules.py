@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 _Key = tuple[str, int, bytes, tuple[str, ...]]
 
 
+def module_key(code: RegionModule) -> _Key:
+    """What regions of one module have in common."""
+    return (code.kind, code.version, code.data, tuple(code.features))
+
+
+def keeper(code: Code) -> _Key | None:
+    """The module of a region if it keeps values between its regions, by what those have in common."""
+    return module_key(code) if isinstance(code, RegionModule) and code.keeps else None
+
+
 def _shared(regions: Sequence[Region], codes: Mapping[str, Code]) -> dict[_Key, list[Region]]:
     """The regions of each module, in order of first use."""
     found: dict[_Key, list[Region]] = {}
     for region in regions:
         code = codes[region.name]
         if isinstance(code, RegionModule):
-            key = (code.kind, code.version, code.data, tuple(code.features))
-            found.setdefault(key, []).append(region)
+            found.setdefault(module_key(code), []).append(region)
     return found
 
 

@@ -66,8 +66,8 @@ class RemoteBackend(Backend):
         far = Target.parse(options["target"]) if options["target"] else target
         plan = self._plan(region)
         artifact = plan.build(far).read()
-        data = pack(on, self.name, str(far), {region.name: _source(region, artifact)})
-        return RegionModule(KIND, VERSION, data, source=f"{on}, {far}\n{plan}\n")
+        data = pack(on, self.name, str(far), {region.name: Source(len(region.inputs), artifact)})
+        return RegionModule(KIND, VERSION, data, source=f"{on}, {far}\n{plan}\n", keeps=True)
 
     def finish(
         self, regions: Sequence[Region], codes: Sequence[Code], target: Target, options: Mapping[str, Any]
@@ -77,7 +77,7 @@ class RemoteBackend(Backend):
         found: dict[str, Source] = {}
         for region, module in zip(regions, modules, strict=True):
             head, (artifact,) = unpack(module.data)
-            found[region.name] = _source(region, artifact)
+            found[region.name] = Source(len(region.inputs), artifact)
         data = pack(head.on, head.backend, head.target, found)
         return [replace(module, data=data) for module in modules]
 
@@ -90,8 +90,3 @@ class RemoteBackend(Backend):
 
     def _plan(self, region: Region) -> Plan:
         return partition(region_model(region), self._inner())
-
-
-def _source(region: Region, artifact: bytes) -> Source:
-    inputs, outputs = ([value.name or "" for value in values] for values in (region.inputs, region.outputs))
-    return Source(inputs, outputs, artifact)

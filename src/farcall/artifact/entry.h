@@ -113,9 +113,10 @@ struct fc_region {
   int (*derive)(int64_t* symbols, int64_t* workspace); /* computes and checks sizes; NULL where there are none */
 };
 
-/* A tensor of the model: where its elements are, and where its shape is, which its strides follow. */
+/* A tensor of the model: where its elements are, and where its shape is, which its strides follow. Device type 0: the
+ * module that makes it keeps it, for other regions of the module, and gives an object that stands for it. */
 struct fc_place {
-  int32_t data;         /* index of the frame's `data` */
+  int32_t data;         /* index of the frame's `data`; of its `late`, if the module keeps it */
   int32_t dims;         /* index of the frame's `dims`; unused where there is a table */
   const int64_t* table; /* a shape without symbols */
   DLDataType dtype;
@@ -138,6 +139,7 @@ struct fc_step {
   int32_t num_late;
   int32_t first_late; /* index of the frame's `late` */
   int32_t late_data; /* index of the frame's `data` */
+  int32_t num_kept; /* outputs that its module keeps, see fc_place */
 };
 
 /* What a call of `main` works with. */
@@ -154,7 +156,8 @@ struct fc_frame {
  * text defines it. */
 extern const int64_t farcall_late_bytes;
 
-/* A tensor that a region allocated, because its sizes are known only when the region has run. */
+/* A tensor that a region allocated, because its sizes are known only when the region has run; or what stands for one
+ * that a module keeps. */
 struct fc_late {
   TVMFFIAny tensor;
   void* data; /* its elements */
@@ -190,6 +193,8 @@ FC_COLD int farcall_take_late(const char* place, TVMFFIAny* result, const struct
 /* Takes bytes from `*left`, for results and working memory that depend on what the nodes `after` allocated. */
 FC_COLD int farcall_spend(const struct fc_function* about, const char* after, int64_t bytes, int64_t* left,
                           const int64_t* symbols);
+/* Takes what a region's function returned: what stands for the outputs that its module keeps. Owns `result`. */
+FC_COLD int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struct fc_frame* f);
 /* A step without code. */
 FC_COLD int farcall_device_step(const struct fc_step* step, DLTensor* tensors, const struct fc_frame* f);
 /* A Tensor that is a view of `like`'s elements, which live as long as the library. */
@@ -425,6 +430,12 @@ FC_INLINE int fc_call_code(const struct fc_code* code, const TVMFFIAny* args, in
   return __builtin_expect(status != 0, 0) ? farcall_region_failed(code->place) : 0;
 }
 
+FC_INLINE bool fc_is_kept(const struct fc_place* at) { return __builtin_expect(at->device.device_type == 0, 0); }
+/* Whether the value is there, so that a region takes it; otherwise the region makes it. */
+FC_INLINE bool fc_has_kept(const struct fc_place* at, const struct fc_frame* f) {
+  return f->late[at->data].tensor.type_index != kTVMFFINone;
+}
+
 /* `most` is the largest number of arguments of a step. */
 FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, const struct fc_frame* f) {
   DLTensor tensors[most + 1];
@@ -434,8 +445,10 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     for (int32_t i = 0; i < n; ++i) {
       const struct fc_place* at = &step->tensors[i];
       int64_t* dims = at->table ? (int64_t*)at->table : f->dims + at->dims;
-      tensors[i] = (DLTensor){f->data[at->data], at->device, at->ndim, at->dtype, dims, dims + at->ndim, 0};
+      void* data = fc_is_kept(at) ? NULL : f->data[at->data];
+      tensors[i] = (DLTensor){data, at->device, at->ndim, at->dtype, dims, dims + at->ndim, 0};
       args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
+      if (fc_is_kept(at) && fc_has_kept(at, f)) args[i] = f->late[at->data].tensor;
     }
     if (__builtin_expect(!step->code, 0)) {
       if (farcall_device_step(step, tensors, f) != 0) return -1;
@@ -451,7 +464,9 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     const int status = fc_call_code(step->code, args, n, &result);
     fc_trace_end(step->code->name, args, step->num_tensors, began);
     if (status != 0) return -1;
-    if (__builtin_expect(step->num_late == 0, 1)) {
+    if (__builtin_expect(step->num_kept != 0, 0)) {
+      if (farcall_take_kept(step, &result, f) != 0) return -1;
+    } else if (__builtin_expect(step->num_late == 0, 1)) {
       fc_release(&result);
     } else if (farcall_take_late(step->code->place, &result, step->late, step->num_late, f->symbols, f->left,
                                  f->late + step->first_late) != 0) {

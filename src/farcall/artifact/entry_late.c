@@ -1,4 +1,4 @@
-/* Outputs that regions allocate, because their sizes are known only when the region has run. */
+/* Outputs that regions allocate, because their sizes are known only when the region has run, or that modules keep. */
 
 FC_COLD static int fc_refuse_late(const char* place, const char* expected, const TVMFFIAny* got) {
   struct fc_text text = {.size = 0};
@@ -120,4 +120,31 @@ int farcall_give(TVMFFIAny* made, int32_t count, int status, TVMFFIAny* result) 
   if (status != 0) return -1;
   *result = made[0];
   return 0;
+}
+
+FC_COLD static int fc_refuse_kept(const struct fc_step* step, const TVMFFIAny* got) {
+  struct fc_text text = {.size = 0};
+  fc_put(&text, "%s: expected that its function returns %s, got ", step->code->place,
+         step->num_kept == 1 ? "an object for the output that its module keeps"
+                             : "an Array with an object for each output that its module keeps");
+  fc_put_kind(&text, got);
+  return fc_raise("TypeError", &text);
+}
+
+int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struct fc_frame* f) {
+  const TVMFFIAny* items = result;
+  int status = 0;
+  if (step->num_kept != 1) {
+    const TVMFFISeqCell* cell = result->type_index == kTVMFFIArray ? TVMFFISeqGetCellPtr(result->v_obj) : NULL;
+    items = cell && cell->size == step->num_kept ? cell->data : NULL;
+  }
+  if (!items) status = fc_refuse_kept(step, result);
+  for (int32_t i = 0; status == 0 && i < step->num_tensors; ++i) {
+    const struct fc_place* at = &step->tensors[i];
+    if (!fc_is_kept(at) || fc_has_kept(at, f)) continue;
+    if (items->type_index < kTVMFFIStaticObjectBegin) status = fc_refuse_kept(step, items);
+    else f->late[at->data].tensor = fc_share(items++);
+  }
+  fc_release(result);
+  return status;
 }

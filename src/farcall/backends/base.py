@@ -137,6 +137,11 @@ class RegionModule:
     If there are ``constants``, the module's function ``__init_<function>`` is called once, at load, with one
     Array: a Tensor for each of them, in their order. The Tensors are views of the artifact's memory, aligned
     to 64 bytes.
+
+    With ``keeps``, a value that only regions of this module take stays in the module. The function that makes
+    it gets a ``DLTensor*`` of device type 0, without data, and returns an object that stands for the value,
+    such as a Tensor or an Opaque; of several, an Array. The function that takes it gets this object. The
+    object ends with the call of the model. Users who call a region alone pass and get tensors.
     """
 
     kind: str
@@ -150,6 +155,7 @@ class RegionModule:
     source: str = ""  # what people read instead of the data
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate
+    keeps: bool = False  # values between its regions
 
 
 Code: TypeAlias = RegionCode | RegionModule

@@ -14,17 +14,13 @@ import msgspec
 
 from farcall.errors import ArtifactError
 
-KIND, VERSION = "farcall.remote", 1
+KIND, VERSION = "farcall.remote", 2
 
 
 class FarRegion(msgspec.Struct, frozen=True):
-    """A region: ``main`` of an artifact takes its inputs, and returns its outputs.
+    """A region: ``main`` of an artifact takes its inputs, and returns its outputs."""
 
-    A value that one region gives and another one takes has a name here; other values have the name "".
-    """
-
-    takes: tuple[str, ...]  # for each input
-    gives: tuple[str, ...]  # for each output
+    inputs: int  # how many there are
     part: int  # the index of the artifact
 
 
@@ -39,26 +35,16 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Source(NamedTuple):
-    """A region as the backend has it: the names of its values, and its artifact."""
+    """A region as the backend has it."""
 
-    inputs: Sequence[str]
-    outputs: Sequence[str]
+    inputs: int  # how many there are
     artifact: bytes
 
 
 def pack(on: str, backend: str, target: str, regions: Mapping[str, Source]) -> bytes:
     """The data for the regions of a place. Equal artifacts are stored once."""
     parts = list(dict.fromkeys(source.artifact for source in regions.values()))
-    taken = {value for source in regions.values() for value in source.inputs}
-    given = {value for source in regions.values() for value in source.outputs}
-
-    def named(values: Sequence[str]) -> tuple[str, ...]:
-        return tuple(value if value in taken & given else "" for value in values)
-
-    found = {
-        name: FarRegion(named(source.inputs), named(source.outputs), parts.index(source.artifact))
-        for name, source in regions.items()
-    }
+    found = {name: FarRegion(source.inputs, parts.index(source.artifact)) for name, source in regions.items()}
     head = Head(on, backend, target, found, tuple(map(len, parts)))
     return b"".join([msgspec.json.encode(head), b"\n", *parts])
 
@@ -77,7 +63,7 @@ def unpack(data: bytes) -> tuple[Head, Sequence[bytes]]:
     if not end or any(size < 0 for size in head.sizes) or sum(head.sizes) != len(rest):
         raise _damaged(f"its artifacts have {len(rest)} bytes, its head says {sum(head.sizes)}")
     for name, region in head.regions.items():
-        if not 0 <= region.part < len(head.sizes):
+        if region.inputs < 0 or not 0 <= region.part < len(head.sizes):
             raise _damaged(f"region {name[:80]!r} has no artifact")
     bounds = pairwise(accumulate(head.sizes, initial=0))
     return head, [rest[begin:stop] for begin, stop in bounds]

@@ -1,17 +1,18 @@
 """The loader of modules of kind ``farcall.remote``: regions of an artifact that a session computes.
 
 The module's artifacts are loaded on the far side once, when the artifact is loaded here. A function of the
-module sends the region's inputs, calls the far ``main``, and copies what it returns to the region's outputs.
+module sends the region's inputs, calls the far ``main``, and reads the region's outputs, together in one
+round trip.
 """
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,11 @@ from farcall.errors import (
     ConnectionLostError,
     DeadlineExceededError,
     FarcallError,
-    ProtocolError,
     RemoteError,
     WorkerCrashedError,
 )
 from farcall.library import module_kind
-from farcall.library._far import KIND, VERSION, FarRegion, Head, unpack
+from farcall.library._far import KIND, VERSION, Head, unpack
 from farcall.library._places import places
 from farcall.rpc.client._connecting import connect
 from farcall.rpc.client._session import Session
@@ -46,71 +46,99 @@ def load(blob: Blob) -> Module:
     with _naming(head):
         session = _session(head)
         mains = [_load_there(session, part) for part in parts]
+        compute = session.get_function("farcall.rpc.compute")
     # The end of a server's session with its device is not the end of the client's session with the server.
     lost = None if places().urls else RemoteError
-    kept = _Kept()
+    memory = _Memory(session)
     functions: dict[str, Callable[..., Any]] = {
         name: _Region(
-            f"backend `{head.backend}`, region `{name}` on {head.on}", lost, mains[one.part], one, kept
+            f"backend `{head.backend}`, region `{name}` on {head.on}",
+            lost,
+            compute,
+            mains[one.part],
+            one.inputs,
+            memory,
         )
         for name, one in head.regions.items()
     }
     return _core.new_module(KIND, functions, lambda: bytes(blob))
 
 
-class _Kept(threading.local):
-    """Values that a region gave, in this thread, and another one may take: they need not be sent again.
+class _Memory:
+    """Memory on the far side for the tensors of calls. Later calls use it again."""
 
-    By name: the bytes that were copied here, and the tensor on the far side. A caller may call a region with
-    other values than the last, so the bytes are compared.
-    """
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._free: list[Tensor] = []  # bytes
+        self._lock = threading.Lock()
 
-    def __init__(self) -> None:
-        self.values: dict[str, tuple[bytes, Tensor]] = {}
+    def take(self, like: Tensor) -> _Far:
+        """Room for a tensor: the smallest free piece that is large enough, or a new one, instead of one."""
+        size = max(_size(like), 1)
+        with self._lock:
+            large = [piece for piece in self._free if piece.shape[0] >= size]
+            piece = min(large, key=lambda piece: piece.shape[0]) if large else None
+            if piece is not None or self._free:
+                self._free.remove(piece if piece is not None else self._free[0])
+        return _Far(self, piece if piece is not None else self._session.empty(size, "uint8"), like)
+
+    def give(self, piece: Tensor) -> None:
+        """Free a piece for later calls."""
+        with self._lock:
+            self._free.append(piece)
+
+
+class _Far:
+    """A tensor on the far side; its memory is free when it ends."""
+
+    def __init__(self, memory: _Memory, piece: Tensor, like: Tensor) -> None:
+        strides = [prod(like.shape[i + 1 :]) for i in range(len(like.shape))]
+        self.tensor = _core.remote_view(piece, tuple(like.shape), tuple(strides), 0, like.dtype)
+        self._memory, self._piece = memory, piece
+
+    def __del__(self) -> None:
+        self._memory.give(self._piece)
 
 
 @dataclass(frozen=True)
 class _Region:
-    """The function of a region: its arguments are inputs, then outputs, in the memory of this process."""
+    """The function of a region: its arguments are inputs, then outputs, in the memory of this process.
+
+    In place of an input, it may get what it gave for an output of device type 0, which stays on the far side.
+    """
 
     where: str
     lost: type[RemoteError] | None  # the error for a session that ended; None: its own
+    compute: Function  # the server's farcall.rpc.compute
     main: Function
-    region: FarRegion
-    kept: _Kept
+    inputs: int
+    memory: _Memory
 
-    def __call__(self, *args: Tensor) -> None:
-        count = len(self.region.takes)
+    def __call__(self, *args: Tensor | _Far) -> Any:
         try:
-            self._compute(args[:count], args[count:])
+            return self._compute(args)
         except RemoteError as error:
             if isinstance(error, _LOST):
                 raise (self.lost or type(error))(f"{self.where}: {error}; load the artifact again") from error
             raise type(error)(f"{self.where}: {error}") from error
 
-    def _compute(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        there = [self._there(name, one) for name, one in zip(self.region.takes, inputs, strict=True)]
-        answer = self.main(*there)
-        found = answer if isinstance(answer, tuple | list) else (answer,)
-        if len(found) != len(outputs):
-            raise ProtocolError(f"it returned {len(found)} tensors, expected {len(outputs)}")
-        for name, far, output in zip(self.region.gives, found, outputs, strict=True):
-            _core.copy_from_remote(far, output)
-            if name:
-                self.kept.values[name] = (_bytes(output), far)
-
-    def _there(self, name: str, value: Tensor) -> Tensor:
-        """The tensor on the far side, if it has the value; else the local one, which the call sends."""
-        content, far = self.kept.values.get(name, (b"", None))
-        if far is None or far.shape != value.shape or content != _bytes(value):
-            return value
-        return far
+    def _compute(self, args: Sequence[Tensor | _Far]) -> Any:
+        far = [one if isinstance(one, _Far) else self.memory.take(one) for one in args]
+        local = [None if isinstance(one, _Far) or _stays(one) else one for one in args]
+        pairs = tuple((there.tensor, one) for there, one in zip(far, local, strict=True))
+        _core.compute_remote(self.compute, self.main, self.inputs, pairs)
+        outputs = zip(far[self.inputs :], local[self.inputs :], strict=True)
+        kept = [_core.Opaque(there) for there, one in outputs if one is None]
+        return kept if len(kept) > 1 else kept[0] if kept else None
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    """A copy of the content of a row-major tensor, of any dtype."""
-    bits = tensor.numel() * tensor.dtype.bits * tensor.dtype.lanes
-    return ctypes.string_at(tensor.data_ptr(), (bits + 7) // 8) if bits else b""
+def _stays(output: Tensor) -> bool:
+    return output.device.dlpack_device_type() == 0
+
+
+def _size(tensor: Tensor) -> int:
+    """The bytes of a row-major tensor, of any dtype."""
+    return (tensor.numel() * tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
 
 
 def _session(head: Head) -> Session:

@@ -357,3 +357,31 @@ def test_an_output_without_a_shape_gets_the_inferred_one() -> None:
     )
     model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     assert [str(dim) for dim in dims(model.graph.outputs[0])] == ["n", "4"]
+
+
+def nested(depth: int) -> onnx.ModelProto:
+    """An If inside of an If, and so on."""
+    made = chain(0)
+    made.graph.output[0].name = "y0"
+    made.graph.input.append(value("c", (), TensorProto.BOOL))
+    graph = made.graph
+    for level in range(depth):
+        node = graph.node.add(op_type="If", input=["c"], output=[f"y{level}"])
+        for name in ("else_branch", "then_branch"):
+            attribute = node.attribute.add(name=name, type=onnx.AttributeProto.GRAPH)
+            attribute.g.name = "inner"
+            is_leaf = name == "else_branch" or level == depth - 1
+            result = f"z{level}{name}" if is_leaf else f"y{level + 1}"
+            attribute.g.output.append(value(result))
+            if is_leaf:
+                attribute.g.node.add(op_type="Relu", input=["v0"], output=[result])
+            graph = attribute.g
+    return made
+
+
+@pytest.mark.parametrize("depth", [17, 10_000])
+def test_graphs_inside_of_each_other_are_bounded(depth: int) -> None:
+    """Neither the reader's stack nor that of a call depends on the model."""
+    assert len(load_model(nested(16)).graph) == 1
+    with pytest.raises(ModelError, match="graphs inside of nodes are more than 16 deep"):
+        load_model(nested(depth))

@@ -171,6 +171,46 @@ class Network:
     dynamo: bool = True
 
 
+class Branches(nn.Module):
+    """torch.cond: an If, whose branches read values and weights outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        mean = x.mean(1)
+        return torch.cond(x.sum() > 0, lambda x: self.linear(x) + mean, lambda x: x.relu() - mean, (x[:, 0],))
+
+
+class Grows(nn.Module):
+    """Loops of a script: one over the axis of time, whose result grows, and one until the data says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        state, found = x[:, 0] * 0, x
+        for i in range(x.size(1)):
+            state = torch.tanh(self.linear(state) + x[:, i])
+            if bool(state.sum() > 0):
+                state = state * 0.5 - i
+            found = torch.cat([found, state[:, None] + found[:, :1]], 1)
+        while bool(state.abs().sum() > 1.0):
+            state = state * 0.7
+        return found, state
+
+
+class Scans(nn.Module):
+    """torch's scan over the axis of time: a Scan."""
+
+    def forward(self, x):
+        from torch._higher_order_ops.scan import scan
+
+        return scan(lambda state, item: (state * 0.9 + item, (state + item).sin()), x[:, 0] * 1, x, dim=1)
+
+
 def _ids(*shape: int) -> torch.Tensor:
     return torch.randint(0, WORDS, shape)
 
@@ -181,6 +221,10 @@ def _encoder_inputs() -> tuple[torch.Tensor, ...]:
 
 def _decoder_inputs() -> tuple[torch.Tensor, ...]:
     return _ids(2, 3), *(torch.randn(2, HEADS, 5, EACH) for _ in range(4))
+
+
+def _sequences() -> tuple[torch.Tensor, ...]:
+    return (torch.randn(2, 6, WIDTH),)
 
 
 def _llama_inputs() -> tuple[torch.Tensor, ...]:
@@ -197,6 +241,9 @@ NETWORKS = {
     "vision": Network(VisionTransformer, lambda: (torch.randn(2, 3, 32, 32),), ({0: "batch"},)),
     "llama": Network(Llama, _llama_inputs, (_BOTH, _BOTH)),
     "llama-opset-24": Network(Llama, _llama_inputs, (_BOTH, _BOTH), opset=24),
+    "branches": Network(Branches, _sequences, (_BOTH,)),
+    "grows": Network(lambda: torch.jit.script(Grows()), _sequences, (_BOTH,), 18, dynamo=False),
+    "scans": Network(Scans, _sequences, (_BOTH,)),
     **{
         name: Network(lambda kind=kind: Recurrent(kind), lambda: (_ids(2, 7),), (_BOTH,), 17, dynamo=False)
         for name, kind in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN))

@@ -20,15 +20,15 @@ from .networks import NETWORKS, Network  # noqa: E402 - needs torch
 
 SIZES = ({"batch": 2, "length": 3, "past": 5}, {"batch": 1, "length": 1, "past": 1},
          {"batch": 3, "length": 9, "past": 4}, {"batch": 2, "length": 17, "past": 0})  # fmt: skip
-QUICK = {"decoder", "llama-opset-24", "lstm"}  # the others take as long again
+QUICK = {"decoder", "llama-opset-24", "lstm", "branches", "grows"}  # the others take as long again
 
 
 def export(network: Network) -> onnx.ModelProto:
     torch.manual_seed(0)
-    module, inputs = network.make().eval(), network.inputs()
-    names = [f"x{i}" for i in range(len(inputs))]
     file = io.BytesIO()
     with warnings.catch_warnings(action="ignore"), torch.no_grad():
+        module, inputs = network.make().eval(), network.inputs()
+        names = [f"x{i}" for i in range(len(inputs))]
         if network.dynamo:
             axes = tuple(dict.fromkeys(sizes, torch.export.Dim.DYNAMIC) for sizes in network.sizes)
             program = torch.onnx.export(

@@ -6,9 +6,9 @@ ONNX's inference would hold all of the elements or calls in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from farcall.errors import ModelError
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+MAX_NESTED = 16  # graphs inside of each other; models have three or four, and protobuf reads some 30
 MAX_NODES = 1_000_000  # in a model with inlined functions; the largest exports have some 100,000
 LARGEST_BYTES = 1 << 47  # of a tensor: what a process on a 64-bit machine can address
+_Graph = TypeVar("_Graph")
 _EXPAND_IS_BOUNDED = 13  # since this opset, Expand does not take its rank from the length of its operand
 
 
@@ -78,6 +80,32 @@ def check_sizes(node: ir.Node) -> None:
 def _itemsize(value: ir.Value) -> float:
     dtype = value.dtype
     return 1 if dtype is None or dtype.name == "STRING" else dtype.itemsize
+
+
+def check_nesting(graph: _Graph, nested: Callable[[_Graph], Iterable[_Graph]], name: str) -> None:
+    """Refuse graphs inside of graphs, as If and Loop have them, that are deeper than drivers call each other.
+
+    Args:
+        graph: A graph.
+        nested: The graphs inside of the nodes of a graph.
+        name: The name of the model in messages.
+
+    Raises:
+        ModelError: They are too deep.
+    """
+    graphs = [graph]
+    for _ in range(MAX_NESTED + 1):
+        graphs = [inner for outer in graphs for inner in nested(outer)]
+    if graphs:
+        raise ModelError(
+            f"{name}: graphs inside of nodes are more than {MAX_NESTED} deep; expected fewer: export the "
+            "model with less nested If, Loop and Scan"
+        )
+
+
+def nested_protos(scope: onnx.GraphProto | onnx.FunctionProto) -> Iterable[onnx.GraphProto]:
+    """The graphs inside of the nodes of a graph or a function."""
+    return [graph for node in scope.node for graph in subgraphs(node)]
 
 
 def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -25,8 +25,9 @@ from farcall.graph._external import (
     map_external_data,
 )
 from farcall.graph._folding import fold_shapes
-from farcall.graph._guards import check_inlined_size, without_long_shapes
+from farcall.graph._guards import check_inlined_size, check_nesting, nested_protos, without_long_shapes
 from farcall.graph._inline import lift_constant
+from farcall.graph._region import nested_graphs
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def load_model(source: ModelLike) -> ir.Model:
 def _load(source: ModelLike) -> ir.Model:
     proto, name, folders = _proto_of(source)
     try:
+        for scope in (proto.graph, *proto.functions):
+            check_nesting(scope, nested_protos, name)
         _check_opset(proto, name)
         _check_inputs(proto, name)
         check_external_data(proto, name, folders)
@@ -72,6 +75,7 @@ def _load(source: ModelLike) -> ir.Model:
         model: ir.Model = ir.from_proto(proto)
         map_external_data(model, folders)
         _normalize(model)
+        check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
         _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
         # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place.
@@ -93,6 +97,7 @@ def _proto_of(source: ModelLike) -> tuple[onnx.ModelProto, str, tuple[Path, ...]
         path = Path(source)
         return _read(path), f"`{path}`", folders_of(path)
     if isinstance(source, ir.Model):
+        check_nesting(source.graph, nested_graphs, "the model")
         return ir.to_proto(source), "the model", folders_of_model(source)
     if isinstance(source, onnx.ModelProto):
         return source, "the model", ()
@@ -138,7 +143,7 @@ def what_is(data: bytes) -> str:
     head = data[:64].decode("utf-8", errors="replace")
     if all(char.isprintable() or char.isspace() for char in head) and "\ufffd" not in head[:-1]:
         return f"it is text, starting with {head.split()[0][:24] if head.split() else head[:8]!r}"
-    return f"its {len(data):,} bytes are not a ModelProto with a graph"
+    return f"its {len(data):,} bytes are not a ModelProto with a graph, or nest too deep"
 
 
 def _check_texts(model: ir.Model) -> None:

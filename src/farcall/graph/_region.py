@@ -101,6 +101,11 @@ def captured_by(graph: ir.Graph, home: ir.Graph | ir.Function | None) -> list[ir
     return [value for value in found if value.graph is home]
 
 
+def nested_graphs(graph: ir.Graph) -> list[ir.Graph]:
+    """The graphs in the attributes of all nodes of a graph."""
+    return [inner for node in graph for inner in subgraphs(node)]
+
+
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs in the attributes of a node."""
     found: list[ir.Graph] = []

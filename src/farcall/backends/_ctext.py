@@ -26,21 +26,32 @@ _TYPES: dict[ir.DataType, str] = {
     _D.UINT64: "uint64_t",
     _D.BOOL: "uint8_t",
 }
+# Floats that C lacks, as the integers that hold their bits.
+_STORED: dict[ir.DataType, str] = {
+    _D.FLOAT16: "uint16_t",
+    _D.BFLOAT16: "uint16_t",
+    _D.FLOAT8E4M3FN: "uint8_t",
+    _D.FLOAT8E4M3FNUZ: "uint8_t",
+    _D.FLOAT8E5M2: "uint8_t",
+    _D.FLOAT8E5M2FNUZ: "uint8_t",
+    _D.FLOAT8E8M0: "uint8_t",
+}
 
 FLOATS = frozenset({_D.FLOAT, _D.DOUBLE})
 SIGNED = frozenset({_D.INT8, _D.INT16, _D.INT32, _D.INT64})
 UNSIGNED = frozenset({_D.UINT8, _D.UINT16, _D.UINT32, _D.UINT64})
 INTEGERS = SIGNED | UNSIGNED
 ALL = frozenset(_TYPES)
+STORED = ALL | frozenset(_STORED)
 
 
 def c_type(dtype: ir.DataType | None) -> str:
-    """The C type of one element.
+    """The C type of one element; for a float of 16 or 8 bits, an integer with its bits.
 
     Raises:
-        KeyError: The dtype has no C type (float16, string, ...).
+        KeyError: The dtype has no C type (string, int4, ...).
     """
-    return _TYPES[dtype]  # type: ignore[index]
+    return _TYPES.get(dtype) or _STORED[dtype]  # type: ignore[arg-type, index]
 
 
 def itemsize(dtype: ir.DataType | None) -> int:
@@ -148,3 +159,9 @@ def c_array(data: np.ndarray) -> str:
     if data.size == 0:
         return "{0}"
     return "{" + ", ".join(c_literal(item, dtype) for item in data.ravel()) + "}"
+
+
+def stored(data: np.ndarray) -> np.ndarray:
+    """Data in a type that C has: the bits of floats that C lacks, else the data itself."""
+    dtype = ir.DataType.from_numpy(data.dtype)
+    return data.view(f"uint{dtype.bitwidth}") if dtype in _STORED else data

@@ -38,7 +38,7 @@ import onnx_ir as ir
 
 from farcall import _core
 from farcall._blame import blame
-from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize
+from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize, stored
 from farcall.backends._function import FLOORDIV, LATE, RAISE, UNPACK, Function, Pointer, raise_statement
 from farcall.backends.base import Backend, Library, RegionCode
 from farcall.graph import Match, Region
@@ -205,6 +205,7 @@ class RegionWriter(FunctionWriter):
 
     def constant(self, data: np.ndarray) -> str:
         """An array that holds ``data``: C source if it is small, data of the artifact if it is large."""
+        data = stored(data)
         if data.size > INLINE_ELEMENTS:
             return self._stored(data)
         name = f"{self.region.name}_k{self._constant_count}"
@@ -215,7 +216,7 @@ class RegionWriter(FunctionWriter):
 
     def _stored(self, data: np.ndarray) -> str:
         """A pointer to data of the artifact. Regions with other weights share the text."""
-        number = len(self._constants)
+        number, data = len(self._constants), stored(data)
         self._constants[f"{self.region.name}_w{number}"] = np.ascontiguousarray(data)
         name = f"farcall_k{number}"
         kind = c_type(ir.DataType.from_numpy(data.dtype))

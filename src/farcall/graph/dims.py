@@ -330,7 +330,15 @@ def set_dims(value: ir.Value, dims: Iterable[Dim | None]) -> None:
     value.shape = ir.Shape([dim if isinstance(dim, int) or dim is None else str(dim) for dim in dims])
 
 
-_NUMPY_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+_NUMPY_NAMES = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "FLOAT8E4M3FN": "float8_e4m3fn",
+    "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+    "FLOAT8E5M2": "float8_e5m2",
+    "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
+    "FLOAT8E8M0": "float8_e8m0fnu",
+}
 
 
 def dtype_name(dtype: ir.DataType) -> str:

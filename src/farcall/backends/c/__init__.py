@@ -18,7 +18,7 @@ __dir__ = __all__.copy
 
 
 class CBackend(Backend):
-    """Takes the operators that it implements, in float32, float64, the integer types and bool."""
+    """Takes the operators that it implements, in float32, float64, integers, bool, and narrow floats."""
 
     name = "c"
     color = "#4c9f70"

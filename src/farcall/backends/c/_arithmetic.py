@@ -6,8 +6,9 @@ from functools import reduce
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import ALL, FLOATS, INTEGERS, SIGNED, c_literal, c_type
+from farcall.backends._ctext import ALL, FLOATS, INTEGERS, SIGNED, STORED, c_literal, c_type
 from farcall.backends.c import _scalar as scalar
+from farcall.backends.c._narrow_text import NARROW_FLOATS, narrow, widen
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -371,11 +372,25 @@ def _where(node: ir.Node, condition: str, a: str, b: str) -> str:
     return f"{condition} != 0 ? {a} : {b}"
 
 
+def _check_cast(node: ir.Node) -> None:
+    want_dtypes(node, STORED, 0)
+
+
 @elementwise(
-    "Cast", "CastLike", check=_check_any, operands=lambda node: [(operand(node, 0), dims(operand(node, 0)))]
+    "Cast", "CastLike", check=_check_cast, operands=lambda node: [(operand(node, 0), dims(operand(node, 0)))]
 )
 def _cast(node: ir.Node, x: str) -> str:
-    return scalar.convert(_dtype(node), node.outputs[0].dtype, x)
+    source, target = _dtype(node), node.outputs[0].dtype
+    if source == target:
+        return x
+    if source in NARROW_FLOATS:
+        source, x = _D.FLOAT, widen(source, x)
+    if target not in NARROW_FLOATS:
+        return scalar.convert(source, target, x)
+    if source == _D.DOUBLE and target == _D.FLOAT16:
+        return narrow(target, f"farcall_odd({x})")
+    saturate, mode = bool(int_attr(node, "saturate", 1)), str_attr(node, "round_mode", "up")
+    return narrow(target, scalar.convert(source, _D.FLOAT, x), saturate, mode)
 
 
 def _check_batch_normalization(node: ir.Node) -> None:

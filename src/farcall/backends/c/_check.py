@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from farcall.backends.c._families import operator
+from farcall.backends.c._narrow import has_narrow, rewritten
 from farcall.backends.c._node import Unsupported, basic_check
 from farcall.backends.c._registry import Loops
 from farcall.graph.dims import late
@@ -12,6 +13,15 @@ from farcall.graph.dims import late
 
 def reason(node: ir.Node) -> str | None:
     """The reason why ``node`` is refused, or None."""
+    if has_narrow(node):
+        try:
+            return next((text for item in rewritten(node) if (text := _reason(item))), None)
+        except Unsupported as error:
+            return str(error)
+    return _reason(node)
+
+
+def _reason(node: ir.Node) -> str | None:
     entry = operator(node)
     if entry is None:
         return f"the C backend has no loops for {node.op_type}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, INTEGERS, c_type
-from farcall.backends.c import _math
+from farcall.backends.c import _math, _narrow_text
 from farcall.backends.c._scalar import larger, smaller
 
 __all__ = ["HELPERS", "MOST_CHARACTERS", "RAISE_VALUES"]
@@ -130,6 +130,7 @@ HELPERS = "\n".join(
         _INTEGERS,
         _QUANTIZE,
         _BITS,
+        _narrow_text.FUNCTIONS,
         _floored("float", "f"),
         _floored("double", "d"),
         _mean("int64_t"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends._ctext import ALL
+from farcall.backends._ctext import STORED
 from farcall.graph.dims import Dim, UnknownShapeError, dims, product
 
 Check = Callable[[ir.Node], "str | None"]
@@ -147,7 +147,7 @@ def basic_check(node: ir.Node) -> None:
                 continue
             if not isinstance(value.type, ir.TensorType):
                 raise Unsupported(f"{what} {index} (`{value.name}`) is not a tensor, but {value.type}")
-            if value.dtype not in ALL:
+            if value.dtype not in STORED:
                 raise Unsupported(f"{what} {index} (`{value.name}`) is {_dtype_name(value.dtype)}")
             known_dims(value)
 

@@ -69,8 +69,8 @@ def _check_quantize(node: ir.Node) -> None:
     want_dtypes(node, {_D.FLOAT}, 0)
     if int_attr(node, "precision", _D.FLOAT.value) not in (0, _D.FLOAT.value):
         raise Unsupported("precision other than float32")
-    if node.outputs[0].dtype not in _STORED:
-        raise Unsupported("an output that is neither int8, uint8, int16 nor uint16")
+    if node.outputs[0].dtype not in _STORED | {_D.FLOAT}:
+        raise Unsupported("an output that is neither int8, uint8, int16, uint16 nor float8")
     _check_scales(node)
 
 
@@ -78,12 +78,14 @@ def _check_quantize(node: ir.Node) -> None:
 def _quantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
     dtype = node.outputs[0].dtype
     assert dtype is not None  # noqa: S101 - checked before
+    if dtype == _D.FLOAT:  # of a float8, which a Cast makes of it
+        return f"{x} / {scale} + {zero}"
     bounds = f"{scalar.lowest(dtype)}, {scalar.highest(dtype)}"
     return f"({c_type(dtype)})farcall_quantize({x} / {scale}, {zero}, {bounds})"
 
 
 def _check_dequantize(node: ir.Node) -> None:
-    want_dtypes(node, _STORED | {_D.INT32}, 0)
+    want_dtypes(node, _STORED | {_D.INT32, _D.FLOAT}, 0)  # a float stands for a float8
     if node.outputs[0].dtype != _D.FLOAT:
         raise Unsupported("an output other than float32")
     _check_scales(node)
@@ -91,6 +93,8 @@ def _check_dequantize(node: ir.Node) -> None:
 
 @elementwise("DequantizeLinear", check=_check_dequantize, operands=_operands)
 def _dequantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
+    if operand(node, 0).dtype == _D.FLOAT:
+        return f"({x} - {zero}) * {scale}"
     return f"(float)((int64_t){x} - {zero}) * {scale}"
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import onnx_ir as ir
 
-from farcall.backends._ctext import ALL
+from farcall.backends._ctext import ALL, STORED
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -35,7 +35,7 @@ def _no_steps() -> Iterable[Step]:
 
 
 def _check_view(node: ir.Node) -> None:
-    want_dtypes(node, ALL, 0)
+    want_dtypes(node, STORED, 0)
     before, after = product(known_dims(operand(node, 0))), product(known_dims(node.outputs[0]))
     if not same(before, after):
         raise Unsupported(f"it cannot be seen that {before} elements are {after}")

@@ -94,11 +94,12 @@ def test_a_call_may_take_so_many_bytes() -> None:
 # Operands that decide shapes are inputs of the model, so that no inference can follow them.
 OPERANDS = """g (float[n, 4] x, int64[3] shape, int64[3] big, int64[2] wide, int64[1] one, int64[1] two,
   int64[2] lens, int64[4] ends, int64 from, int64 to, int64 by, float f, int64[2] axes, int64[2] steps,
-  bool[4] mask) =>
+  bool[4] mask, int64[1] k, int64 deep) =>
  (float[] reshaped, float[] expanded, float[] filled, float[] sliced, float[] stepped, float[] padded,
   float[] split, float[] split2, float[] widened, float[] squeezed, float[] kept, float[] dropped,
   int64[] counted, float[] floats, float[] some, float[] uq, int64[] ui, int64[] uv, int64[] uc, float[] ua,
-  int64[] uac) <float half = {0.5}>
+  int64[] uac, float[] tiled, int64[] best, float[] ones, float[] crop)
+ <float half = {0.5}, float[2] marks = {0, 1}>
  { reshaped = Reshape (x, shape)
    expanded = Expand (x, big)
    filled = ConstantOfShape <value = float[1] {2.5}> (wide)
@@ -116,24 +117,28 @@ OPERANDS = """g (float[n, 4] x, int64[3] shape, int64[3] big, int64[2] wide, int
    some = Compress <axis = 1> (x, mask)
    r = Round (x)
    uq, ui, uv, uc = Unique (r)
-   ua, a1, a2, uac = Unique <axis = 1, sorted = 0> (r) }"""
+   ua, a1, a2, uac = Unique <axis = 1, sorted = 0> (r)
+   tiled = Tile (x, wide)
+   v, best = TopK (x, k)
+   ones = OneHot <axis = 0> (best, deep, marks)
+   crop = CenterCropPad (x, wide) }"""
 NAMES = ("shape", "big", "wide", "one", "two", "lens", "ends")
-NUMBERS = ("from", "to", "by", "f", "axes", "steps", "mask")
+NUMBERS = ("from", "to", "by", "f", "axes", "steps", "mask", "k", "deep")
 GIVEN: list[tuple[int, list[list[int]], list[Any]]] = [
     (
         3,
         [[0, 2, -1], [2, 1, 4], [2, 5], [1], [3], [1, 3], [1, 0, 2, 1]],
-        [9, -4, -3, 0.125, [1, 0], [1, -1], [1, 0, 1, 1]],
+        [9, -4, -3, 0.125, [1, 0], [1, -1], [1, 0, 1, 1], [3], 2],
     ),
     (
         1,
         [[1, 2, 2], [3, 1, 4], [0, 3], [1], [4], [4, 0], [0] * 4],
-        [0, 5, 1, -1.0, [-1, -2], [1, 2], [0, 0, 0, 0]],
+        [0, 5, 1, -1.0, [-1, -2], [1, 2], [0, 0, 0, 0], [0], 1],
     ),
     (
         5,
         [[5, 1, 4], [1, 5, 1], [1, 4], [-1], [-1], [0, 4], [2, 3, 0, -1]],
-        [4, 4, 7, 0.25, [0, 1], [-1, -2], [1, 1, 1, 1]],
+        [4, 4, 7, 0.25, [0, 1], [-1, -2], [1, 1, 1, 1], [4], 4],
     ),
 ]
 
@@ -190,6 +195,12 @@ def test_operands_that_only_a_call_knows(computed: tuple[onnx.ModelProto, Any], 
         ({"ends": [0, -3, 0, -3]}, ValueError, r"Pad .*float32\[3, -2\]; a size cannot be negative"),
         ({"lens": [1, 4]}, ValueError, "Split .*: a length of 4, and 3 elements are left"),
         ({"lens": [1, 2]}, ValueError, "Split .*: its lengths leave 1 elements of axis 1"),
+        ({"k": [5]}, ValueError, "TopK .*: the first 5 of 4 elements"),
+        (
+            {"deep": -1},
+            ValueError,
+            r"OneHot .*: its output would be float32\[-1, 3, 3\]; a size cannot be negative",
+        ),
         ({"by": 0}, ValueError, "Range .*: expected a step other than 0"),
         (
             {"from": -(2**63), "to": 2**63 - 1, "by": 1},

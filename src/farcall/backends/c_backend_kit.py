@@ -311,6 +311,8 @@ class RegionWriter(FunctionWriter):
         shapes = (dims(value) for node in self.region.nodes for value in used((*node.inputs, *node.outputs)))
         for shape in shapes if named - needed.keys() else ():
             needed.update(dict.fromkeys(name for name in symbols(*shape) if name in named))
+        if early := self.region.late & needed.keys():
+            raise ValueError(f"`{min(early)}` is the size of an output that the region has not yet allocated")
         return list(needed)
 
     def _symbol_sources(self) -> dict[str, tuple[int, int]]:

@@ -33,18 +33,19 @@ def _center_crop_pad(op: NodeView) -> list[PartialDims]:
 
 
 @rule("TopK")
-def _top_k(op: NodeView) -> list[Dims]:
-    data = list(op.shape(0))
-    data[op.attr("axis", -1)] = op.number(1) if op.opset >= 10 else op.attr("k", 0)
+def _top_k(op: NodeView) -> list[PartialDims]:
+    data: list[Dim | None] = list(op.shape(0))
+    (kept,) = items(op, 1, 1) if op.opset >= 10 else (op.attr("k", 0),)
+    data[op.attr("axis", -1)] = kept
     return [tuple(data), tuple(data)]
 
 
 @rule("OneHot")
-def _one_hot(op: NodeView) -> list[Dims]:
-    indices, axis = list(op.shape(0)), op.attr("axis", -1)
-    given = op.node.inputs[1]
+def _one_hot(op: NodeView) -> list[PartialDims]:
+    indices: list[Dim | None] = list(op.shape(0))
+    axis, given = op.attr("axis", -1), op.node.inputs[1]
     tensor = None if given is None else given.const_value
-    depth = op.number(1) if tensor is None else int(tensor.numpy().ravel()[0])  # of any dtype
+    (depth,) = items(op, 1, 1) if tensor is None else (int(tensor.numpy().ravel()[0]),)  # of any dtype
     indices.insert(axis if axis >= 0 else axis + len(indices) + 1, depth)
     return [tuple(indices)]
 

@@ -189,7 +189,7 @@ def _slice(op: NodeView) -> Sequence[PartialDims]:
 def items(op: NodeView, index: int, count: int) -> Sequence[Dim | None]:
     """The elements of an operand; as many None if they are known only at run time."""
     found = computed(op, index)
-    return [None] * count if found is None else found.tolist()
+    return [None] * count if found is None else found.ravel().tolist()
 
 
 def _slice_length(size: Dim | None, start: Dim | None, end: Dim | None, step: Dim | None) -> Dim | None:

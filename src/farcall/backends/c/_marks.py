@@ -21,7 +21,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import dims, product
 
 _D = ir.DataType
@@ -40,19 +40,22 @@ def _one_hot_axis(node: ir.Node) -> int:
     return normalize_axis(int_attr(node, "axis", -1), rank(node.outputs[0]))
 
 
+@allocating("OneHot", check=_check_one_hot)
 @loops("OneHot", check=_check_one_hot)
 def _one_hot(node: ir.Node) -> Iterator[Step]:
     """The second value at each index, else the first. An index outside of the depth marks nothing."""
     indices, out, axis = operand(node, 0), node.outputs[0], _one_hot_axis(node)
     shape, length = dims(indices), dims(out)[axis]
     kernel = Kernel()
-    n, values, q = kernel.read(indices), kernel.read(operand(node, 2)), kernel.write(out)
-    inner, depth = kernel.dim(product(shape[axis:])), kernel.dim(length)
+    n, values = kernel.read(indices), kernel.read(operand(node, 2))
+    inner = kernel.dim(product(shape[axis:]))
     if constant(operand(node, 1)) is None:
         given = scalar.convert(operand(node, 1).dtype, _D.INT64, f"{kernel.read(operand(node, 1))}[0]")
-        parts = (f"{label(node)}: its depth is ", "given", ", and ", depth, " was inferred")
         kernel.line(f"const int64_t given = {given};")
-        kernel.line(f"if (given != {depth}) {kernel.fail_with('ValueError', *parts)}")
+        sizes = list(map(kernel.dim, shape))
+        sizes.insert(axis, "given")
+        kernel.allocate(out, sizes, label(node))
+    q, depth = kernel.write(out), kernel.dim(length)
     kernel.line(f"const {c_type(out.dtype)} off = {values}[0], on = {values}[1];")
     with kernel.loop("i", product(dims(out))):
         kernel.line(f"{q}[i] = off;")

@@ -11,7 +11,7 @@ from farcall.backends._ctext import ALL
 from farcall.backends.c._indexing import copy_broadcast
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import Unsupported, constant, label, operand, rank, want_dtypes
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import Dim, dims, product
 
 
@@ -22,6 +22,7 @@ def _check(node: ir.Node) -> None:
         raise Unsupported("repeats must name every axis")
 
 
+@allocating("Tile", check=_check)
 @loops("Tile", check=_check)
 def _tile(node: ir.Node) -> Iterator[Step]:
     """Each axis is two, of which the outer one broadcasts."""
@@ -40,22 +41,17 @@ def _tile(node: ir.Node) -> Iterator[Step]:
 
 
 def _computed(kernel: Kernel, node: ir.Node) -> None:
-    """Loops over repeats that are computed, and must lead to the dims of the output."""
+    """Loops over repeats that are computed."""
     x, out = operand(node, 0), node.outputs[0]
-    given, p, q = kernel.read(operand(node, 1)), kernel.read(x), kernel.write(out)
-    shape, target = dims(x), dims(out)
-    for axis, (size, dim) in enumerate(zip(map(kernel.dim, shape), map(kernel.dim, target), strict=True)):
-        if size == "0":
-            continue
-        wrong = f"{size} ? {dim} % {size} || {given}[{axis}] != {dim} / {size} : {dim} != 0"
-        parts = (
-            f"{label(node)}: ",
-            f"{given}[{axis}]",
-            f" repeats along axis {axis}, and ",
-            dim,
-            " elements were inferred",
-        )
-        kernel.line(f"if ({wrong}) {kernel.fail_with('ValueError', *parts)}")
+    given, p, shape = kernel.read(operand(node, 1)), kernel.read(x), dims(x)
+    for axis, size in enumerate(map(kernel.dim, shape)):
+        kernel.line(f"int64_t want{axis};")
+        wide = f"__builtin_mul_overflow({given}[{axis}], {size}, &want{axis})"
+        kernel.line(f"if ({wide}) want{axis} = {given}[{axis}] < 0 ? -1 : INT64_MAX;")
+        parts = (f"{label(node)}: ", f"{given}[{axis}]", f" repeats along axis {axis}")
+        kernel.line(f"if ({given}[{axis}] < 0) {kernel.fail_with('ValueError', *parts)}")
+    q = kernel.allocate(out, [f"want{axis}" for axis in range(len(shape))], label(node))
+    target = dims(out)
     source, place = "0", "0"
     with kernel.block(f"if ({kernel.dim(product(target))})"), ExitStack() as stack:
         for axis, (size, dim) in enumerate(zip(map(kernel.dim, shape), map(kernel.dim, target), strict=True)):

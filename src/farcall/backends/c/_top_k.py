@@ -21,7 +21,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import allocating, is_late, loops
 from farcall.graph.dims import dims
 
 
@@ -38,6 +38,7 @@ def _check(node: ir.Node) -> None:
         raise Unsupported(f"{kept} of {length} elements")
 
 
+@allocating("TopK", check=_check)
 @loops("TopK", check=_check)
 def _top_k(node: ir.Node) -> Iterator[Step]:
     """Each row keeps its best elements in a heap, whose worst one is at its top, and sorts it."""
@@ -45,10 +46,11 @@ def _top_k(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     kind, name = c_type(x.dtype), _sift(kernel, node)
     outer, length, inner = extents(dims(x), axis)
+    p, count, width = kernel.read(x), kernel.dim(length), kernel.dim(inner)
+    _allocate(kernel, node, axis, count)
     kept = dims(node.outputs[0])[axis]
-    p, count, width, k = kernel.read(x), kernel.dim(length), kernel.dim(inner), kernel.dim(kept)
-    heap = kernel.scratch(ir.DataType.INT64, kept)
-    _verify(kernel, node, k, count)
+    k = kernel.dim(kept)
+    heap = kernel.scratch(ir.DataType.INT64, length if is_late(node) else kept)
     row = "" if inner == 1 else kernel.scratch(x.dtype or ir.DataType.FLOAT, length)
     with kernel.block(f"if ({k})"), kernel.loop("i", outer), kernel.loop("j", inner):
         if row:
@@ -73,15 +75,20 @@ def _top_k(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-def _verify(kernel: Kernel, node: ir.Node, k: str, count: str) -> None:
-    """Compare a computed k with the dims of the outputs, and k with the number of elements."""
+def _allocate(kernel: Kernel, node: ir.Node, axis: int, count: str) -> None:
+    """Compare k with the number of elements; a computed one gives the dims of the outputs."""
+    given = ""
     if has_input(node, 1) and constant(operand(node, 1)) is None:
         given = f"{kernel.read(operand(node, 1))}[0]"
-        parts = (f"{label(node)}: k is ", given, ", and ", k, " was inferred")
-        kernel.line(f"if ({given} != {k}) {kernel.fail_with('ValueError', *parts)}")
+    k = given or kernel.dim(dims(node.outputs[0])[axis])
     if not (k.isdigit() and count.isdigit()):
         parts = (f"{label(node)}: the first ", k, " of ", count, " elements")
         kernel.line(f"if ({k} < 0 || {k} > {count}) {kernel.fail_with('ValueError', *parts)}")
+    for index, out in enumerate(node.outputs):
+        if given and output_used(node, index):
+            shape = list(map(kernel.dim, dims(operand(node, 0))))
+            shape[axis] = given
+            kernel.allocate(out, shape, label(node))
 
 
 def _sift(kernel: Kernel, node: ir.Node) -> str:

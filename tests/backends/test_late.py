@@ -16,6 +16,8 @@ from onnx.reference import ReferenceEvaluator
 import farcall as fc
 from farcall.errors import ModelError, UsageError
 
+from .late_graphs import random_inputs, random_model
+
 ort = pytest.importorskip("onnxruntime")
 
 SELECT = """g (float[n, 4] x) => (int64[r, k] at, float[k, 1] z, float[n, 4] w)
@@ -244,3 +246,38 @@ def test_impossible_sizes_are_refused_before_anything_is_built(graph: str, messa
         ModelError, match=f"node `.*: its output `y` would be .*{message}.*; correct the sizes"
     ):
         fc.partition(model(graph))
+
+
+def check_random(seed: int, steps: int) -> int:
+    """Compare a random model with onnxruntime, for several sizes; returns how many of them it computed."""
+    graph = random_model(seed, steps)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # it logs the models that it refuses
+    session = ort.InferenceSession(graph.SerializeToString(), options)
+    main = fc.partition(graph).build().load()["main"]
+    computed = 0
+    for n, m in ((3, 5), (0, 0), (1, 1), (6, 4), (1, 9)):
+        feeds = random_inputs(seed + n, n, m)
+        try:
+            expected = session.run(None, feeds)
+        except Exception:
+            with pytest.raises((ValueError, IndexError)):
+                main(*feeds.values())
+            continue
+        computed += 1
+        for info, one, other in zip(
+            graph.graph.output, results(main, [*feeds.values()]), expected, strict=True
+        ):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype), (seed, info.name)
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=f"{seed} {info.name}")
+    return computed
+
+
+@pytest.mark.parametrize("seed", [2, 13, 135, 401])
+def test_random_chains_of_such_operators(seed: int) -> None:
+    assert check_random(seed, 14)
+
+
+@pytest.mark.slow
+def test_many_random_chains() -> None:
+    assert sum(check_random(seed, 18) for seed in range(1000, 1300)) > 1000

@@ -94,6 +94,27 @@ def test_an_artifact_without_code(
     assert np.abs(got - logits).max() <= 1e-5 * np.abs(logits).max()
 
 
+def test_sizes_that_depend_on_the_data(
+    session: Session, machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Regions allocate such outputs from the server's memory, within the limit of the build."""
+    from onnx import parser
+
+    graph = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n, 4] x) => (int64[] at, float[] kept)'
+        "{ at = NonZero (x) t = Transpose (at) z = GatherND (x, t) kept = Neg (z) }"
+    )
+    plan = fc.partition(graph)
+    path = plan.build(machine.target, late_bytes=4000).save(tmp_path_factory.mktemp("late") / "late.so")
+    main = session.load_module(path)["main"]
+    for x in (np.float32([[0, 1, 0, 2], [3, 0, 0, 4]]), np.zeros((3, 4), np.float32)):
+        at, kept = main(x)
+        np.testing.assert_array_equal(at.numpy(), np.nonzero(x))
+        np.testing.assert_array_equal(kept.numpy(), -x[x != 0])
+    with pytest.raises(MemoryError, match=r"NonZero .*int64\[2, 256\], 4096 bytes; .*4000 more of 4000"):
+        main(np.ones((64, 4), np.float32))
+
+
 def test_a_function_outlives_its_module(session: Session, model: Path, expected: tuple[Any, Any]) -> None:
     images, logits = expected
     function = session.load_module(model)["main"]

@@ -59,8 +59,8 @@ class Parameters:
         self.names = [*bound, *map(str, self.late)]
         self._places = {name: f"{array}[{i}]" for i, name in enumerate(self.names)}
         self._known = frozenset((*plain, *self.sizes))
-        computable = (*self._known, *(str(dim) for dim in self.late if dim.is_Symbol))
-        self._checked = CheckedText({name: self._places[name] for name in computable})
+        self._computable = self._known.union(str(dim) for dim in self.late if dim.is_Symbol)
+        self._checked = CheckedText({name: self._places[name] for name in self._computable})
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
@@ -84,7 +84,9 @@ class Parameters:
         Raises:
             ModelError: The arguments do not determine the dim.
         """
-        return self._places[str(dim)] if self.shows(dim) else self._checked(dim)
+        told = dim in self.late and self._computable.issuperset(symbols(dim))  # a late tensor shows it, later
+        is_sum = told and not dim.is_Symbol  # type: ignore[union-attr]
+        return self._places[str(dim)] if self.shows(dim) and not is_sum else self._checked(dim)
 
     def checks(self) -> list[tuple[str, str]]:
         """C conditions that hold if the sizes of the arguments are wrong, each with the problem."""

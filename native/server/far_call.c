@@ -7,9 +7,10 @@
 
 /* A tensor of a call. */
 typedef struct Operand {
-  DLTensor* here;      /* NULL: the value is on the device, and stays there */
+  DLTensor* here;      /* without data if it stays on the device */
   FcFarBuffer* buffer; /* borrowed, where the value is there already */
-  bool there, stays;   /* an input that is there; an output that is not read */
+  bool there;          /* an input that is there */
+  bool kept, stays;    /* an output that the device keeps, and that is not read */
   fc_wire_tensor wire;
   int64_t nbytes;
   void* turned; /* an input's bytes as they travel, if this machine has another byte order */
@@ -97,7 +98,8 @@ static int take_operand(FcFarModule* module, FcFar* far, const TVMFFIAny* arg, b
     return -1;
   }
   out->there = kept != NULL;
-  out->stays = !input && out->here->device.device_type == 0;
+  out->kept = !input && out->here->device.device_type == 0;
+  out->stays = out->kept && !out->here->data;
   out->buffer = kept ? kept->buffer : take_buffer(module, far, (uint64_t)out->nbytes);
   if (!out->buffer) return -1;
   describe(out, out->here);
@@ -152,12 +154,12 @@ static int exchange(const FcFarRegion* region, FcFar* far, Operand* operands, in
   return 0;
 }
 
-/* None, the value of the one output that stays, or an Array of them. */
+/* None, the value of the one output that is kept, or an Array of them. */
 static int keep_all(FcFarModule* module, Operand* outputs, int32_t n, TVMFFIAny* values, TVMFFIAny* result) {
   TVMFFIObjectHandle array;
   int32_t count = 0, rc = 0;
   for (int32_t i = 0; rc == 0 && i < n; ++i) {
-    if (outputs[i].stays && (rc = keep(module, &outputs[i], &values[count])) == 0) ++count;
+    if (outputs[i].kept && (rc = keep(module, &outputs[i], &values[count])) == 0) ++count;
   }
   while (rc != 0 && count > 0) fc_any_clear(&values[--count]);
   if (rc != 0) return -1;

@@ -13,7 +13,7 @@ import pytest
 from onnx import parser
 
 import farcall as fc
-from farcall.errors import ArtifactError, ConnectError, ConnectionLostError, UsageError
+from farcall.errors import ArtifactError, BackendError, ConnectError, ConnectionLostError, UsageError
 from farcall.library._far import KIND, Source, pack, unpack
 from farcall.rpc import Server, Session, Stats, connect
 
@@ -120,6 +120,24 @@ def test_a_call_takes_one_round_trip_a_region_and_values_between_regions_stay(fa
         np.testing.assert_allclose(module["remote_1"](P, Q), np.tanh(P) + Q, rtol=1e-5)
 
 
+SHARED = model("s = Add(p, q) e = Exp(s) t = Tanh(e) y = Add(t, s)")  # c takes s, and the second region
+
+
+@pytest.mark.parametrize("outputs", ["y", "y, s"])
+def test_a_value_that_is_read_here_is_not_sent_back(far: Server, outputs: str) -> None:
+    proto = onnx.ModelProto.FromString(SHARED.SerializeToString())
+    if "s" in outputs:
+        proto.graph.output.append(onnx.helper.make_tensor_value_info("s", 1, ["n", 3]))
+    with connect(far.url, timeout=SECONDS) as session:
+        main = planned(proto, session).build().load()["main"]
+        for got, expected in zip(all_of(main(P, Q)), all_of(here(proto)(P, Q)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+        stats = difference(session, main, P, Q)
+        assert stats.copied_in == 3 * P.nbytes  # p, q and the result of Exp
+        assert stats.copied_out == 2 * P.nbytes  # s and y
+        assert stats.round_trips == 2
+
+
 SEVERAL = model(
     "s = Add(p, q) t = Tanh(s) r = Relu(s) e = Exp(r) u = Add(e, s) y = Add(u, t)"
 )  # s and t go around Exp
@@ -193,6 +211,37 @@ def test_the_inner_backend_and_its_target(far: Server) -> None:
     assert f"{far.url}, aarch64-linux-musl" in text and "Add, Relu" in text
     with pytest.raises(ArtifactError, match=r"regions `remote_0`, `remote_1` on tcp://.*built for aarch64"):
         plan.build().load()
+
+
+def test_regions_on_two_devices_and_here(far: Server, tmp_path: Path) -> None:
+    """`s` goes from dsp0 to dsp1 by way of this process, and dsp0 keeps it for its second region."""
+    backends = [
+        fc.backend("remote", called="dsp0", on="dsp0", operators=["Add"]),
+        fc.backend("remote", called="dsp1", on="dsp1", operators=["Relu", "Tanh"]),
+        "c",
+    ]
+    plan = fc.partition(SKIP, backends)
+    assert [region.name for region in plan.regions] == ["dsp0_0", "dsp1_0", "c_0", "dsp1_1", "dsp0_1"]
+    path = plan.build(devices={"dsp1": "host"}).save(tmp_path / "two.so")
+    with connect(far.url, timeout=SECONDS) as one, connect(far.url, timeout=SECONDS) as two:
+        main = fc.load_module(path, devices={"dsp0": one, "dsp1": two})["main"]
+        np.testing.assert_array_equal(main(P, Q), here(SKIP)(P, Q))
+        before = two.stats
+        stats = difference(one, main, P, Q)
+        assert (stats.calls, stats.round_trips) == (2, 2)
+        assert (stats.copied_in, stats.copied_out) == (3 * P.nbytes, 2 * P.nbytes)  # p, q, t; s, y
+        assert two.stats.round_trips - before.round_trips == 2
+        two.close()
+        with pytest.raises(ConnectionLostError, match="backend `dsp1`, region `dsp1_0` on dsp1: "):
+            main(P, Q)
+
+
+def test_two_backends_of_one_name() -> None:
+    twice = [fc.backend("remote", on=on) for on in ("dsp0", "dsp1")]
+    with pytest.raises(BackendError, match=r'fc\.backend\("remote", called="\.\.\."\)'):
+        fc.partition(SKIP, twice)
+    with pytest.raises(BackendError, match="expected a short C identifier"):
+        fc.backend("remote", called="a b")
 
 
 # ---- errors

@@ -71,6 +71,36 @@ def test_build_then_inspect(cli: Cli, digits: Path) -> None:
     assert "image: float32[batch, 1, 8, 8]" in text.out
 
 
+def test_a_build_with_regions_on_devices(cli: Cli, digits: Path) -> None:
+    words = ("--device", "dsp0=host", "--device", "dsp1", "--backend-option", "dsp0.operators=Conv,Relu")
+    built = cli("build", digits, "-o", "m.so", *words, "--backend-option", "dsp1.operators=MaxPool")
+    assert built.code == 0, built.err
+    backends = {region.backend for region in fc.library.inspect("m.so").regions}
+    assert backends == {"dsp0", "dsp1", "c"}
+    image = np.ones((2, 1, 8, 8), "float32")
+    with fc.serve() as server, fc.connect(server.url) as session:
+        far = fc.load_module("m.so", devices={"dsp0": session, "dsp1": session})["main"]
+        here = fc.partition(digits, ["c"]).build().load()["main"]
+        np.testing.assert_allclose(far(image), here(image), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--device", "dsp0="], "expected NAME=TARGET, such as dsp0=hexagon-linux-musl"),
+        (["--device", "=host"], "expected NAME=TARGET"),
+        (["--device", "dsp0", "--device", "dsp0=host"], "'dsp0' is named twice"),
+        (["--device", "dsp0=vax"], "target 'vax': expected arch-linux-abi"),
+        (["--device", "c=host"], "two backends are called `c`"),
+        (["--device", "dsp-0=host"], "expected a short C identifier"),
+    ],
+)
+def test_devices_that_are_wrong(cli: Cli, digits: Path, words: list[str], problem: str) -> None:
+    built = cli("build", digits, *words)
+    assert built.code in (1, 2)
+    assert problem in " ".join(built.err.split())
+
+
 def test_a_build_without_output_is_named_after_its_model(cli: Cli, digits: Path) -> None:
     built = cli("build", digits, "-q")
     assert (built.code, built.err) == (0, "")

@@ -82,20 +82,39 @@ def support_text(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _kept_in_modules(
-    regions: Iterable[Region], codes: Mapping[str, Code], outputs: Iterable[ir.Value]
-) -> dict[ir.Value, int]:
-    """The values that only regions of the module take that makes them, and that it keeps: their numbers."""
-    maker, takers = dict[ir.Value, object](), dict[ir.Value, set[object]]()
-    for region in regions:
-        module = keeper(codes[region.name]) if device(codes[region.name]) == CPU else None
-        for value in region.inputs:
-            takers.setdefault(value, set()).add(module)
-        if module and not region.allocated:
-            maker.update(dict.fromkeys(region.outputs, module))
-    results = set(outputs)
-    kept = [v for v, module in maker.items() if takers.get(v) == {module} and v not in results]
-    return {value: i for i, value in enumerate(kept)}
+class _Kept:
+    """The values that a module keeps between its regions.
+
+    Attributes:
+        makers: each value that a region of the module takes that makes it, and that module.
+        alone: those of them that nobody else takes.
+    """
+
+    def __init__(
+        self, regions: Iterable[Region], codes: Mapping[str, Code], outputs: Iterable[ir.Value]
+    ) -> None:
+        self._modules = {one.name: self._module(codes[one.name]) for one in regions}
+        makers, takers = dict[ir.Value, object](), dict[ir.Value, set[object]]()
+        for region in regions:
+            module = self._modules[region.name]
+            for value in region.inputs:
+                takers.setdefault(value, set()).add(module)
+            if module and not region.allocated:
+                makers.update(dict.fromkeys(region.outputs, module))
+        for value in outputs:
+            takers.setdefault(value, set()).add(None)
+        self.makers = {v: module for v, module in makers.items() if module in takers.get(v, ())}
+        self.alone = {v for v in self.makers if len(takers[v]) == 1}
+        self._numbers = {value: i for i, value in enumerate(self.makers)}
+
+    @staticmethod
+    def _module(code: Code) -> object:
+        return keeper(code) if device(code) == CPU else None
+
+    def number(self, value: ir.Value, region: Region) -> int | None:
+        """The number of a value that the region's module keeps; None: it keeps it not."""
+        kept = value in self.makers and self.makers[value] == self._modules[region.name]
+        return self._numbers[value] if kept else None
 
 
 class _Driver:
@@ -120,7 +139,7 @@ class _Driver:
         self._most = 1  # arguments of a step
         self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
-        self._in_module = _kept_in_modules(self.regions, codes, self.outputs)
+        self._in_module = _Kept(self.regions, codes, self.outputs)
         sizes = map(symbol, body.sizes if body else ())
         title = graph.name or "" if body else ""
         self.parameters = Parameters(self._name, self.inputs, "f->s", sizes, self.late, title)
@@ -162,7 +181,7 @@ class _Driver:
     @property
     def _first_made(self) -> int:
         """The index of the first tensor that `main` makes on a device, among those that the frame owns."""
-        return len(self.late) + len(self._in_module)
+        return len(self.late) + len(self._in_module.makers)
 
     def _stage_of(self, shape: Iterable[Dim]) -> int:
         """The stage from which on all sizes of a shape are known."""
@@ -196,7 +215,7 @@ class _Driver:
                 buffers += [
                     Buffer(value, self._bytes(value), step, last.get(value, step))
                     for value in region.outputs
-                    if value not in self.places and value not in stays and value not in self._in_module
+                    if value not in self.places and value not in stays and value not in self._in_module.alone
                 ]
                 step += 1
             stage.slots, stage.first_slot = plan_slots(buffers), slots
@@ -292,15 +311,16 @@ class _Driver:
             if self._stage_of((a, b)) == stage.number
         ]
 
-    def _place(self, value: ir.Value, where: Place = CPU) -> str:
-        """The C initializer of the ``fc_place`` of ``value`` on a device."""
+    def _place(self, value: ir.Value, where: Place = CPU, kept: int | None = None) -> str:
+        """The C initializer of the ``fc_place`` of ``value`` on a device, or as what a module keeps."""
         code, bits = dlpack(value)
         shape = self.shapes.of(dims(value))[0]
         offset = shape.removeprefix("f->dims + ") if shape.startswith("f->") else None
         table = f"{offset}, NULL" if offset else f"0, {'fc_no_dims' if shape == 'NULL' else shape}"
         about = f"{table}, {{{code}, {bits}, 1}}, {len(dims(value))}"
-        if value in self._in_module:
-            return f"{{{len(self.late) + self._in_module[value]}, {about}, {{0, 0}}}}"
+        if kept is not None:
+            also = 0 if value in self._in_module.alone else self.places[value] + 1
+            return f"{{{len(self.late) + kept}, {about}, {{0, {also}}}}}"
         place = self.places[value] if where == CPU else self._first_device + self._on_device[value, where]
         return f"{{{place}, {about}, {{{where[0]}, {where[1]}}}}}"
 
@@ -327,7 +347,9 @@ class _Driver:
         names = [str(self._symbol(item)) for item in code.symbols]
         if names:
             self._text += f"static const int32_t {name}_sizes[] = {{{', '.join(names)}}};\n"
-        tensors = self._tensors([self._place(value, where) for value in (*region.inputs, *made)])
+        kept = [self._in_module.number(value, region) for value in (*region.inputs, *made)]
+        places = zip((*region.inputs, *made), kept, strict=True)
+        tensors = self._tensors([self._place(value, where, number) for value, number in places])
         fields = [
             *(f"&code_{name}", *tensors, int(code.workspace != 0)),
             *(f"{name}_sizes" if names else "NULL", len(names)),
@@ -337,8 +359,8 @@ class _Driver:
             fields += [f"{self._name}_late + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
-        kept = sum(value in self._in_module for value in made)
-        fields += [kept] if kept else []
+        if any(number is not None for number in kept[len(region.inputs) :]):
+            fields.append(sum(number is not None for number in kept[len(region.inputs) :]))
         self._most = max(self._most, len(region.inputs) + len(made) + 2 + len(names))
         self._rows.append(", ".join(map(str, fields)))
         for value in made if where != CPU else ():

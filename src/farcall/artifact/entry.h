@@ -114,7 +114,8 @@ struct fc_region {
 };
 
 /* A tensor of the model: where its elements are, and where its shape is, which its strides follow. Device type 0: the
- * module that makes it keeps it, for other regions of the module, and gives an object that stands for it. */
+ * module that makes it keeps it, for other regions of the module, and gives an object that stands for it. The device's
+ * number is 0 then, or one more than the index of the frame's `data` if others take the tensor, too. */
 struct fc_place {
   int32_t data;         /* index of the frame's `data`; of its `late`, if the module keeps it */
   int32_t dims;         /* index of the frame's `dims`; unused where there is a table */
@@ -431,6 +432,9 @@ FC_INLINE int fc_call_code(const struct fc_code* code, const TVMFFIAny* args, in
 }
 
 FC_INLINE bool fc_is_kept(const struct fc_place* at) { return __builtin_expect(at->device.device_type == 0, 0); }
+FC_INLINE void* fc_kept_data(const struct fc_place* at, const struct fc_frame* f) {
+  return at->device.device_id > 0 ? f->data[at->device.device_id - 1] : NULL;
+}
 /* Whether the value is there, so that a region takes it; otherwise the region makes it. */
 FC_INLINE bool fc_has_kept(const struct fc_place* at, const struct fc_frame* f) {
   return f->late[at->data].tensor.type_index != kTVMFFINone;
@@ -445,7 +449,7 @@ FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, c
     for (int32_t i = 0; i < n; ++i) {
       const struct fc_place* at = &step->tensors[i];
       int64_t* dims = at->table ? (int64_t*)at->table : f->dims + at->dims;
-      void* data = fc_is_kept(at) ? NULL : f->data[at->data];
+      void* data = fc_is_kept(at) ? fc_kept_data(at, f) : f->data[at->data];
       tensors[i] = (DLTensor){data, at->device, at->ndim, at->dtype, dims, dims + at->ndim, 0};
       args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
       if (fc_is_kept(at) && fc_has_kept(at, f)) args[i] = f->late[at->data].tensor;

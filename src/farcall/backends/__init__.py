@@ -58,22 +58,26 @@ def get(name: str) -> Backend:
     return _make(name, point.value)
 
 
-def backend(name: str | Backend, **options: Any) -> Backend:
+def backend(name: str | Backend, *, called: str = "", **options: Any) -> Backend:
     """A backend with options: ``fc.partition(model, backends=[fc.backend("npu", level=2), "c"])``.
 
     Args:
         name: what :func:`get` accepts, or a Backend, of which a copy is made.
+        called: another name for it in the plan, with which the names of its regions begin. A plan may so have
+            one backend twice, with other options.
         **options: values for some of its options; the others keep theirs.
 
     Raises:
         UsageError: The backend has no such option, or the value is of another type than the default.
-        BackendError: No backend has that name, or it cannot be imported or constructed.
+        BackendError: No backend has that name, it cannot be imported or constructed, or ``called`` is not a
+            short C identifier.
     """
     made = copy.copy(get(name) if isinstance(name, str) else _check(name))
     for option, value in options.items():
         _check_option(made, option, value)
     made.options = {**made.options, **options}
-    return made
+    made.name = called or made.name
+    return _check(made)
 
 
 def _check_option(backend: Backend, option: str, value: object) -> None:
@@ -110,7 +114,10 @@ def resolve(backends: Iterable[str | Backend]) -> list[Backend]:
         _check(item)
     repeated = sorted({item.name for item in found if [other.name for other in found].count(item.name) > 1})
     if repeated:
-        raise BackendError(f"two backends are called `{repeated[0]}`; give each a name of its own")
+        raise BackendError(
+            f"two backends are called `{repeated[0]}`; give one of them another name: "
+            f'fc.backend("{repeated[0]}", called="...")'
+        )
     return found
 
 

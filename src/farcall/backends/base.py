@@ -138,10 +138,11 @@ class RegionModule:
     Array: a Tensor for each of them, in their order. The Tensors are views of the artifact's memory, aligned
     to 64 bytes.
 
-    With ``keeps``, a value that only regions of this module take stays in the module. The function that makes
-    it gets a ``DLTensor*`` of device type 0, without data, and returns an object that stands for the value,
-    such as a Tensor or an Opaque; of several, an Array. The function that takes it gets this object. The
-    object ends with the call of the model. Users who call a region alone pass and get tensors.
+    With ``keeps``, the module keeps a value that regions of it take. The function that makes it gets a
+    ``DLTensor*`` of device type 0, and returns an object that stands for the value, such as a Tensor or an
+    Opaque; of several, an Array. Without data in the DLTensor, nobody else takes the value; otherwise the
+    function fills it, as any output. The function that takes the value gets the object, which ends with the
+    call of the model. Users who call a region alone pass and get tensors.
     """
 
     kind: str

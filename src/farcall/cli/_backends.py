@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -25,11 +25,36 @@ def backend_options(command: _F) -> _F:
     )(command)
 
 
-def chosen(names: str, options: Sequence[str]) -> list[Backend]:
+def device_option(command: _F) -> _F:
+    """Adds ``--device``, which may be repeated, to a command: a dict of targets by name."""
+    return click.option(
+        "--device",
+        "devices",
+        metavar="NAME[=TARGET]",
+        multiple=True,
+        callback=lambda _context, _parameter, texts: _targets(texts),
+        help="Place regions on a device that the server's owner calls NAME, and build them for TARGET. Its "
+        "options are those of the backend remote: --backend-option NAME.operators=Conv,Relu.",
+    )(command)
+
+
+def _targets(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, target = text.partition("=")
+        if not name or (equals and not target) or name in found:
+            problem = f"{name!r} is named twice" if name in found else f"{text!r}: expected NAME=TARGET"
+            raise click.BadParameter(f"{problem}, such as dsp0=hexagon-linux-musl", param_hint="--device")
+        found[name] = target
+    return found
+
+
+def chosen(names: str, options: Sequence[str], devices: Iterable[str] = ()) -> list[Backend]:
     """The backends of a list such as ``npu,c``, with their options.
 
     Args:
         names: between commas.
+        devices: names of devices, for each of which a backend of its name comes before the list.
         options: texts such as ``npu.level=2``. The value is read as the type of the option's default.
 
     Raises:
@@ -39,7 +64,8 @@ def chosen(names: str, options: Sequence[str]) -> list[Backend]:
     """
     from farcall.backends import backend, resolve
 
-    found = {one.name: one for one in resolve(names)}
+    there = [backend("remote", called=name, on=name) for name in devices]
+    found = {one.name: one for one in resolve([*there, *resolve(names)])}
     for text in options:
         place, equals, value = text.partition("=")
         name, dot, option = place.partition(".")
@@ -53,7 +79,8 @@ def chosen(names: str, options: Sequence[str]) -> list[Backend]:
                 param_hint="--backend-option",
             )
         one = found[name]
-        found[name] = backend(one, **{option: _value(value, one.options.get(option))})
+        values: dict[str, Any] = {option: _value(value, one.options.get(option))}
+        found[name] = backend(one, **values)
     return list(found.values())
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from farcall.cli import _show
-from farcall.cli._backends import backend_options, chosen
+from farcall.cli._backends import backend_options, chosen, device_option
 from farcall.cli._progress import shown
 from farcall.cli._rules import rule_options, rules
 from farcall.cli._settings import setting
@@ -25,6 +25,7 @@ from farcall.cli._settings import setting
 @setting("backends")
 @backend_options
 @rule_options
+@device_option
 @setting("target")
 @click.option(
     "--link",
@@ -47,6 +48,7 @@ def command(
     pin: tuple[str, ...],
     exclude: tuple[str, ...],
     min_nodes: tuple[str, ...],
+    devices: dict[str, str],
     target: str | None,
     link: Literal["shared", "static"],
     name: str | None,
@@ -59,24 +61,28 @@ def command(
     \b
     farcall build model.onnx                               writes model.so
     farcall build model.onnx -o model.so --backends c,acme_npu:NpuBackend --svg partition.svg
+    farcall build model.onnx --target aarch64-linux-musl --device dsp0=hexagon-linux-musl \\
+        --backend-option dsp0.operators=Conv,Relu
     farcall build model.onnx --link static -o model.a       writes model.a and model.h
     """
     import farcall as fc
     from farcall._files import check_folder, write_beside
     from farcall.toolchain import Target
 
-    Target.parse(target)  # a misspelled target is known before the work
+    for text in (target, *filter(None, devices.values())):
+        Target.parse(text)  # a misspelled target is known before the work
     output = output or Path(f"{model.stem}.{'a' if link == 'static' else 'so'}")
     for file in filter(None, (output, svg)):
         check_folder(file)
     with shown() as progress:
         plan = fc.partition(
             model,
-            backends=chosen(backends, backend_options),
+            backends=chosen(backends, backend_options, devices),
             **rules(pin, exclude, min_nodes),
             progress=progress,
         )
-        artifact = plan.build(target=target, link=link, name=name, progress=progress)
+        there = {device: text for device, text in devices.items() if text}
+        artifact = plan.build(target=target, link=link, name=name, devices=there, progress=progress)
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())

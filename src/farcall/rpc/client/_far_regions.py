@@ -104,7 +104,7 @@ class _Far:
 class _Region:
     """The function of a region: its arguments are inputs, then outputs, in the memory of this process.
 
-    In place of an input, it may get what it gave for an output of device type 0, which stays on the far side.
+    In place of an input, it may get what it gave for an output of device type 0, which the far side keeps.
     """
 
     where: str
@@ -124,16 +124,20 @@ class _Region:
 
     def _compute(self, args: Sequence[Tensor | _Far]) -> Any:
         far = [one if isinstance(one, _Far) else self.memory.take(one) for one in args]
-        local = [None if isinstance(one, _Far) or _stays(one) else one for one in args]
+        local = [None if isinstance(one, _Far) or _stays_there(one) else one for one in args]
         pairs = tuple((there.tensor, one) for there, one in zip(far, local, strict=True))
         _core.compute_remote(self.compute, self.main, self.inputs, pairs)
-        outputs = zip(far[self.inputs :], local[self.inputs :], strict=True)
-        kept = [_core.Opaque(there) for there, one in outputs if one is None]
+        outputs = zip(far[self.inputs :], args[self.inputs :], strict=True)
+        kept = [_core.Opaque(there) for there, one in outputs if _is_kept(one)]
         return kept if len(kept) > 1 else kept[0] if kept else None
 
 
-def _stays(output: Tensor) -> bool:
-    return output.device.dlpack_device_type() == 0
+def _is_kept(output: Tensor | _Far) -> bool:
+    return not isinstance(output, _Far) and output.device.dlpack_device_type() == 0
+
+
+def _stays_there(output: Tensor) -> bool:
+    return _is_kept(output) and output.data_ptr() == 0
 
 
 def _size(tensor: Tensor) -> int:

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
+from farcall.graph import load_model
+from farcall.graph.dims import dims
+
 from .cases import Case, check, compare, refusal
 
 
@@ -154,3 +157,17 @@ def test_ngrams() -> None:
     check(cases)
     bad = {**pool, "mode": "TF", "max_skip_count": 0, "ngram_counts": [0, 7, 3]}
     assert "do not fit the pool" in refusal(Case("TfIdfVectorizer", [x], bad, shapes={0: [3, 8]}))
+
+
+def test_a_known_condition_gives_known_dims() -> None:
+    x = normal(4, 3)
+    flags = np.array([True, False, False, True])
+    cases = [
+        Case("Compress", [x, flags], {"axis": 0}, [1], shapes={0: [2, 3]}),
+        Case("Compress", [x, flags[:2]], {"axis": -1}, [1], symbolic={0: ["n", "m"]}, shapes={0: ["n", 1]}),
+        Case("Compress", [x, flags], {}, [1], shapes={0: [2]}),
+    ]
+    check(cases)
+    late = Case("Compress", [x, flags], {"axis": 0}, [1], shapes={0: ["k", 3]})
+    (node,) = load_model(late.model()).graph
+    assert dims(node.outputs[0]) == (2, 3)

@@ -273,11 +273,13 @@ def _nonzero(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("Compress")
 def _compress(op: NodeView) -> Sequence[PartialDims]:
+    chosen = computed(op, 1)
+    count = None if chosen is None else sum(item != 0 for item in chosen.tolist())
     if "axis" not in op.node.attributes:
-        return [(None,)]
+        return [(count,)]
     data = op.shape(0)
     axis = positive_axis(op.attr("axis", 0), len(data))
-    return [(*data[:axis], None, *data[axis + 1 :])]
+    return [(*data[:axis], count, *data[axis + 1 :])]
 
 
 @rule("Unique")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -24,12 +27,14 @@ class Between:
         url: of the proxy.
         trips: how often bytes came from the near side after bytes from the far side, or first.
         tap: called before bytes of the near side are passed on; False drops them.
+        ended: set when a session has ended, on both sides.
     """
 
     def __init__(self, listener: socket.socket, target: str) -> None:
         self.url = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         self.trips = 0
         self.tap: Callable[[], bool] = lambda: True
+        self.ended = threading.Event()
         self._listener, self._target = listener, target
 
     def run(self) -> None:
@@ -39,6 +44,7 @@ class Between:
                 near, _ = self._listener.accept()
                 with near, _connected(self._target) as far:
                     self._serve(Ends(near, far))
+                self.ended.set()
 
     def _serve(self, ends: Ends) -> None:
         last = ends.far
@@ -73,3 +79,12 @@ def between(target: str) -> Iterator[Between]:
         thread.start()
         yield proxy
         listener.shutdown(socket.SHUT_RDWR)
+
+
+def kill(server: int) -> bool:
+    """Kill a small server with its workers, between a request's arrival and the reply to it. A tap."""
+    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    for pid in (*map(int, children), server):
+        os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGKILL)
+    return True

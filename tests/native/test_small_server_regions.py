@@ -5,10 +5,9 @@ What the full server does alike is tested in tests/rpc/test_far_regions.py.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from farcall.rpc.tokens import TokenFile
 
 from ..tree import ROOT
 from ..waiting import SECONDS
-from .between import Between, between
+from .between import Between, between, kill
 from .small_server import named, running, small_server
 
 DIGITS = ROOT / "examples/digits"
@@ -55,7 +54,7 @@ class Chain(NamedTuple):
 
     session: fc.Session
     line: Between  # between phone and device
-    pids: list[int]  # of the device's server, and of its worker
+    device: int  # the process of the device's server
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def chain(small: list[str], folder: Path, *words: str) -> Iterator[Chain]:
         running(small, "--workpath", f"{folder}/near", "--device", f"dsp0={line.url}") as (_, near),
         connect(near, timeout=SECONDS) as session,
     ):
-        yield Chain(session, line, [device.pid])
+        yield Chain(session, line, device.pid)
 
 
 @pytest.fixture
@@ -166,22 +165,10 @@ def test_digits_on_two_emulated_machines(tmp_path_factory: pytest.TempPathFactor
 # ---- errors
 
 
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def test_the_device_is_killed_in_the_middle_of_a_call(phone: Chain, artifact: Path) -> None:
     main = phone.session.load_module(artifact)["main"]
 
-    def kill() -> bool:
-        """It stands still, so the request reaches it before it dies, and the reply does not leave it."""
-        for pid in worker:
-            os.kill(pid, signal.SIGSTOP)
-            os.kill(pid, signal.SIGKILL)
-        return True
-
-    worker = [*children(phone.pids[0]), *phone.pids]
-    phone.line.tap = kill
+    phone.line.tap = partial(kill, phone.device)
     with pytest.raises(
         RemoteError, match=r"region `remote_0` of backend `remote`: hop 2 \(device:dsp0\): `main`"
     ):
@@ -197,6 +184,7 @@ def test_the_device_hangs_and_the_deadline_passes(phone: Chain, artifact: Path) 
     phone.line.tap = lambda: False
     with pytest.raises(DeadlineExceededError), fc.deadline(0.3):
         main(P, Q)
+    assert phone.line.ended.wait(SECONDS)  # the device's session, too
     assert phone.session.closed  # the phone's worker waits for the device, so only its end ends the call
 
 

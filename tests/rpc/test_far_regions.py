@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import farcall as fc
-from farcall.errors import ArtifactError, RemoteError
+from farcall.errors import ArtifactError, ConnectionLostError, DeadlineExceededError, RemoteError
 from farcall.rpc import Server, connect
 
-from ..native.small_server import named, small_server
+from ..native.between import Between, between, kill
+from ..native.small_server import named, running, small_server
 from ..tree import ROOT
 from ..waiting import SECONDS
 from .servers import COMMAND
@@ -98,3 +102,91 @@ def test_a_device_that_ends_does_not_end_the_session(
         with Server(urls=[url]):
             again = session.load_module(artifact)["main"]
             np.testing.assert_array_equal(again(images).numpy(), expected)
+
+
+# ---- a device that dies or hangs in the middle of a call
+
+
+class Device(NamedTuple):
+    """A small server, and the line to it."""
+
+    process: subprocess.Popen[str]
+    line: Between
+
+
+@pytest.fixture
+def device(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    (tmp_path / "far").mkdir()
+    program = small_server(named("x86_64"), tmp_path_factory)
+    with running(program, "--workpath", f"{tmp_path}/far") as (process, url), between(url) as line:
+        yield Device(process, line)
+
+
+@pytest.fixture(scope="module")
+def for_musl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    plan = planned("dsp0", ["Conv", "Relu"])
+    target = named("x86_64").target
+    return plan.build(devices={"dsp0": target}).save(tmp_path_factory.mktemp("musl") / "digits.so")
+
+
+def test_a_device_is_killed_in_the_middle_of_a_call(
+    images: Any, expected: Any, for_musl: Path, device: Device
+) -> None:
+    main = fc.load_module(for_musl, devices={"dsp0": device.line.url})["main"]
+    np.testing.assert_allclose(main(images), expected, rtol=1e-5, atol=1e-5)
+    device.line.tap = partial(kill, device.process.pid)
+    for _ in range(2):
+        with pytest.raises(
+            ConnectionLostError, match=r"region `remote_0` on dsp0: .*load the artifact again"
+        ):
+            main(images)
+
+
+def test_a_device_behind_a_server_is_killed_in_the_middle_of_a_call(
+    images: Any, for_musl: Path, device: Device
+) -> None:
+    with (
+        Server(devices={"dsp0": device.line.url}) as phone,
+        connect(phone.url, timeout=SECONDS) as session,
+    ):
+        main = session.load_module(for_musl)["main"]
+        device.line.tap = partial(kill, device.process.pid)
+        for _ in range(2):
+            with pytest.raises(RemoteError, match=r"region `remote_0` on dsp0: .*load the artifact again"):
+                main(images)
+        assert not session.closed
+        assert session.tensor(images).numpy().shape == images.shape
+
+
+def test_a_device_hangs_and_the_deadline_passes(
+    images: Any, expected: Any, for_musl: Path, device: Device
+) -> None:
+    """The session is over: the device may still be at the call. Another one may begin."""
+    main = fc.load_module(for_musl, devices={"dsp0": device.line.url})["main"]
+    device.line.tap = lambda: False
+    with pytest.raises(DeadlineExceededError, match="region `remote_0` on dsp0: "), fc.deadline(0.2):
+        main(images)
+    assert device.line.ended.wait(SECONDS)
+    with pytest.raises(RemoteError, match=r"region `remote_0` on dsp0: .*load the artifact again"):
+        main(images)
+    device.line.tap = lambda: True
+    again = fc.load_module(for_musl, devices={"dsp0": device.line.url})["main"]
+    np.testing.assert_allclose(again(images), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_device_behind_a_server_hangs_and_the_deadline_passes(
+    images: Any, for_musl: Path, device: Device
+) -> None:
+    with (
+        Server(devices={"dsp0": device.line.url}) as phone,
+        connect(phone.url, timeout=SECONDS) as session,
+    ):
+        main = session.load_module(for_musl)["main"]
+        device.line.tap = lambda: False
+        with pytest.raises(DeadlineExceededError), fc.deadline(0.2):
+            main(images)
+        assert session.closed
+        assert device.line.ended.wait(SECONDS)  # the worker's session with the device ends with it
+        device.line.tap = lambda: True
+        with connect(phone.url, timeout=SECONDS) as other:
+            assert other.load_module(for_musl)["main"](images).numpy().shape == (4, 10)

@@ -184,22 +184,23 @@ class Branches(nn.Module):
 
 
 class Grows(nn.Module):
-    """Loops of a script: one over the axis of time, whose result grows, and one until the data says so."""
+    """Loops of a script: over the axis of time, with a result that grows and a list; and by the data."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x):
-        state, found = x[:, 0] * 0, x
+        state, found, states = x[:, 0] * 0, x, []
         for i in range(x.size(1)):
             state = torch.tanh(self.linear(state) + x[:, i])
             if bool(state.sum() > 0):
                 state = state * 0.5 - i
             found = torch.cat([found, state[:, None] + found[:, :1]], 1)
+            states.append(state)
         while bool(state.abs().sum() > 1.0):
             state = state * 0.7
-        return found, state
+        return found, state, torch.stack(states, 1)
 
 
 class Scans(nn.Module):

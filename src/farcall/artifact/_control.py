@@ -33,7 +33,7 @@ _BATCHED = 8  # the opset whose Scan has a batch axis
 def with_control(backends: Sequence[Backend]) -> list[Backend]:
     """The backends of a plan, with this one before those that compute where the artifact is loaded."""
     result = list(backends)
-    at = next((index for index, one in enumerate(result) if one.in_process), len(result))
+    at = next((index for index, one in enumerate(result) if index and one.in_process), len(result))
     result.insert(at, ControlBackend(lambda: result))
     return result
 

@@ -43,6 +43,9 @@ static char* fc_data(const DLTensor* tensor) { return (char*)tensor->data + tens
 
 static int64_t fc_elements(int32_t ndim, const int64_t* shape) {
   int64_t count = 1;
+  for (int32_t i = 0; i < ndim; ++i) {
+    if (shape[i] == 0) return 0; /* the product of the others may not fit */
+  }
   for (int32_t i = 0; i < ndim; ++i) count *= shape[i];
   return count;
 }

@@ -168,13 +168,13 @@ class _Maker:
                 graph.register_initializer(own)
             elif value in self._data:
                 data[own] = self._data[value]
-        _substitute(graph, inner)
+        substitute(graph, inner)
         captured = tuple(value for value in inner if value.const_value is None)
         graph.inputs.extend(inner[value] for value in captured)
         return captured
 
 
-def _substitute(graph: ir.Graph, values: Mapping[ir.Value, ir.Value]) -> None:
+def substitute(graph: ir.Graph, values: Mapping[ir.Value, ir.Value]) -> None:
     """Put values in place of others, at every depth."""
     if not values:
         return

@@ -28,6 +28,8 @@ from farcall.graph._inline import names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
 from farcall.graph._region import reads
+from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
+from farcall.graph._sequences import Sequences
 from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import KEEP_SHAPE, RULES, misread_by_onnx
 from farcall.graph._view import (
@@ -191,6 +193,7 @@ class _Inference:
         for a, b in constraints(model):  # of nodes that an earlier inference folded, too
             self._equal.equate(a, b, "the model")
         self._folder = Folder(model)
+        self._sequences = Sequences(model.graph, model.opset_imports.get("", 0))
         self._opset = model.opset_imports.get("", 0)
         self._read: dict[bytes, Found] = {}
         self._late: dict[tuple[ir.Value, int], str] = {}
@@ -248,6 +251,10 @@ class _Inference:
         if branch is not None:
             self._take_branch(splice(self._model.graph, node, branch, (), self._names))
             return
+        rewritten = self._rewritten(node)
+        if rewritten is not None:
+            self._take_branch(rewritten)
+            return
         reported = [self._reported(value) for value in node.outputs]
         said = tuple(reported)
         if is_default_domain(node.domain):
@@ -282,6 +289,16 @@ class _Inference:
         name = "then_branch" if condition[0] else "else_branch"
         branch: ir.Graph = node.attributes[name].as_graph()
         return branch
+
+    def _rewritten(self, node: ir.Node) -> list[ir.Node] | None:
+        """The nodes that replace one that reads or carries a known sequence."""
+        if not is_default_domain(node.domain):
+            return None
+        if is_control(node):
+            self._sequences.bring_inside(node)
+        if node.op_type == "Loop":
+            return self._sequences.append_in_loop(node)
+        return self._sequences.resolve(self._view(node)) if node.op_type in SEQUENCE_OPERATORS else None
 
     def _take_branch(self, nodes: Sequence[ir.Node]) -> None:
         for node in nodes:

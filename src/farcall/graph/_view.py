@@ -68,6 +68,13 @@ class NodeView:
             raise NotKnownError
         return tuple(map(self._equal.resolve, shape)) if self._equal.changed else shape
 
+    def rank(self, value: ir.Value) -> int:
+        """The number of dims of a value."""
+        shape = self._shapes.get(value) or value.shape
+        if shape is None:
+            raise NotKnownError
+        return len(shape)
+
     def shapes(self) -> list[Dims]:
         """The dims of all inputs."""
         return [self.shape(index) for index in range(len(self.node.inputs))]

@@ -1,0 +1,85 @@
+"""Sequences and optionals that are known when the model is loaded, compared with onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import farcall as fc
+
+from ..graph.graphs import text_model
+from .test_control import compared
+
+LISTS = """
+g (float[3, 4] x, float[3, 4] y, float[n] h)
+    => (float[a, b] u, float[c, d] v, float[e, f, i] w, int64 len, float[j] at, float[k, l] er, int64 len2,
+        float[m] get) {
+  one = Constant<value = int64 {1}> ()
+  last = Constant<value = int64 {-1}> ()
+  s0 = SequenceConstruct(x, y)
+  s1 = SequenceInsert(s0, x, last)
+  u = ConcatFromSequence<axis = 0>(s1)
+  v = ConcatFromSequence<axis = -1>(s0)
+  w = ConcatFromSequence<axis = 1, new_axis = 1>(s1)
+  len = SequenceLength(s1)
+  slices = SplitToSequence<axis = 0, keepdims = 0>(x)
+  at = SequenceAt(slices, last)
+  s2 = SequenceErase(s1, one)
+  er = SequenceAt(s2, one)
+  three = Constant<value = int64 {3}> ()
+  parts = SplitToSequence<axis = 1>(x, three)
+  len2 = SequenceLength(parts)
+  maybe = Optional(h)
+  has = OptionalHasElement(maybe)
+  get = If (has) <
+    then_branch = some () => (float[t] got) { got = OptionalGetElement(maybe) },
+    else_branch = none () => (float[e1] zero) { zero = Constant<value = float[1] {0}> () }>
+}
+"""
+
+STEPS = """
+g (float[n, m] x, int64 at, int64 times)
+    => (float[a1, b1, c1] st0, float[a2, b2, c2] st1, float[a3, b3] cat0, float[a4, b4] cat1,
+        float[a5, b5] one, int64 len, float[a6, b6] y) {
+  e = SequenceEmpty()
+  yes = Constant<value = bool {1}> ()
+  given = SequenceConstruct(x, x)
+  first = Constant<value = int64 {0}> ()
+  y, s = Loop (times, yes, x, e) <
+    body = step (int64 i, bool ci, float[p, q] v, seq(float[p2, q2]) si)
+        => (bool co, float[p3, q3] vo, seq(float[p4, q4]) so) {
+      co = Identity(ci)
+      factor = SequenceAt(given, first)
+      vo = Mul(v, factor)
+      so = SequenceInsert(si, vo)
+    }>
+  st0 = ConcatFromSequence<axis = 0, new_axis = 1>(s)
+  st1 = ConcatFromSequence<axis = -1, new_axis = 1>(s)
+  cat0 = ConcatFromSequence<axis = 0>(s)
+  cat1 = ConcatFromSequence<axis = 1>(s)
+  one = SequenceAt(s, at)
+  len = SequenceLength(s)
+}
+"""
+
+
+def test_lists_of_tensors_become_tensors() -> None:
+    x, y = np.random.default_rng(0).random((2, 3, 4), np.float32)
+    compared(LISTS, [(x, y, x[0])])
+
+
+def test_a_loop_that_appends_stacks() -> None:
+    x = np.random.default_rng(0).random((3, 4), np.float32)
+    compared(STEPS, [(x, np.array(at), np.array(4)) for at in (0, 2, -1)])
+
+
+def test_what_is_not_known_is_left_to_others() -> None:
+    """Tensors of different shapes in each call, from which one is taken by an index."""
+    source = """
+    g (float[n] x, float[m] y, int64 at) => (float[k] z) {
+      s = SequenceConstruct(x, y)
+      z = SequenceAt(s, at)
+    }
+    """
+    main = fc.partition(text_model(source), backends=["c", "reference"]).build().load()["main"]
+    x, y = np.ones(2, np.float32), np.zeros(3, np.float32)
+    assert main(x, y, np.array(1)).tolist() == [0, 0, 0]

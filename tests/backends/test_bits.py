@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from .cases import Case, check
 
@@ -45,4 +45,9 @@ def test_the_same_bits_as_another_type() -> None:
         data = np.frombuffer(bytes(range(1, 49)) if source != "bool" else bytes([0, 1, 1]), source)
         to = helper.np_dtype_to_tensor_dtype(np.dtype(target))
         cases.append(Case("BitCast", [data], {"to": to}, opset=26, symbolic={0: ["n"]}, rtol=0, atol=0))
+    half = np.float16([1.5, -2, np.inf])
+    cases += [
+        Case("BitCast", [data], {"to": to}, opset=26)
+        for data, to in ((half, TensorProto.INT16), (half.view(np.uint16), TensorProto.BFLOAT16))
+    ]
     check(cases)

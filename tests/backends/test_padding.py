@@ -32,6 +32,7 @@ def test_modes() -> None:
         Case("Pad", [(x * 9).astype(np.int8), far, np.int8(-3).reshape(())], {}, [1]),
         Case("Pad", [x], {"pads": far.tolist(), "mode": "edge"}, opset=10),
         Case("Pad", [x], {"pads": near.tolist(), "value": 2.5}, opset=6),
+        Case("Pad", [x.astype(np.float16)], {"pads": near.tolist(), "value": 2.5}, opset=10),
         Case("Pad", [x[:, :0], near], {"mode": "edge"}, [1]),
         Case("Pad", [x[:0], near], {}, [1]),
     ]

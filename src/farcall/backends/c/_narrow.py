@@ -25,7 +25,7 @@ _MOVERS = frozenset(
         *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice"),
         *("Gather", "GatherElements", "GatherND", "Tile", "Expand", "Pad", "DepthToSpace", "SpaceToDepth"),
         *("Where", "ReverseSequence", "Trilu", "CenterCropPad", "Dropout", "TensorScatter", "Shape", "Size"),
-        *("Scatter", "ScatterElements", "ScatterND"),
+        *("BitCast", "Scatter", "ScatterElements", "ScatterND"),
     }
 )
 
@@ -104,6 +104,7 @@ class _Copy:
             self._add(node, inputs, [self.value(v) for v in node.outputs])
             return
         moves = node.op_type in _MOVERS and str_attr(node, "reduction", "none") == "none"
+        moves = moves and "value" not in node.attributes  # of a Pad before opset 11: a number, not bits
         inputs = [self._operand(v, moves) if is_narrow(v) else v and self.value(v) for v in node.inputs]
         outputs = [
             _like(v, _storage(v) if moves else _D.FLOAT) if is_narrow(v) else self.value(v)

@@ -157,6 +157,13 @@ def _expand(op: NodeView) -> Sequence[PartialDims]:
     return [op.broadcast(given, tuple(shape.tolist()))]
 
 
+@rule("AffineGrid")
+def _affine_grid(op: NodeView) -> Sequence[PartialDims]:
+    images, *_ = op.shape(0)
+    lengths = items(op, 1, _length(op, 1))[2:]
+    return [(images, *lengths, len(lengths))]
+
+
 @rule("Tile")
 def _tile(op: NodeView) -> Sequence[PartialDims]:
     given, times = op.shape(0), computed(op, 1)

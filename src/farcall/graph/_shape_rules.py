@@ -225,3 +225,9 @@ def _gather(op: NodeView) -> list[Dims]:
     data, indices = op.shape(0), op.shape(1)
     axis = positive_axis(op.attr("axis", 0), len(data))
     return [(*data[:axis], *indices, *data[axis + 1 :])]
+
+
+@rule("GridSample")
+def _grid_sample(op: NodeView) -> list[Dims]:
+    data, grid = op.shape(0), op.shape(1)
+    return [(op.equate(data[0], grid[0]), data[1], *grid[1:-1])]

@@ -11,6 +11,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _determinant,
     _einsum,
     _elements,
+    _grid,
     _indexing,
     _loss,
     _marks,

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
 from .cases import Case, check, refusal
 from .harness import compile_regions, whole_region
@@ -31,12 +32,16 @@ def run(case: Case) -> list[np.ndarray]:
 def test_matmul_integer() -> None:
     shapes = [((3, 4), (4, 5)), ((17, 300), (300, 33)), ((4,), (4, 3)), ((2, 3, 4), (4, 5)), ((0, 4), (4, 5))]
     cases = [
-        Case("MatMulInteger", [narrow(*a, dtype=x), narrow(*b, dtype=y, seed=1), *zeros], constants=constants)
-        for (a, b), x, y in itertools.product(shapes, (U8, I8), (U8, I8))
-        for zeros in ([], [np.array(3, x)], [np.array([7], x), np.array(-1 % 120, y)])
-        for constants in ((), (1,), tuple(range(1, 2 + len(zeros))))
+        Case("MatMulInteger", [narrow(*a, dtype=x), narrow(*b, dtype=y, seed=1), *zeros(x, y)], {}, constants)
+        for a, b in shapes
+        for x, y, zeros, constants in [
+            (U8, I8, lambda x, y: [], ()),
+            (I8, U8, lambda x, y: [np.array(3, x)], (1,)),
+            (U8, U8, lambda x, y: [np.array([7], x), np.array(119, y)], (1, 2, 3)),
+            (I8, I8, lambda x, y: [np.array([-7], x), np.array(119, y)], ()),
+        ]
     ]
-    check(cases)
+    check(cases, flags=["-O0"])
 
 
 def test_matmul_integer_with_a_zero_point_for_each_row_and_column() -> None:
@@ -69,12 +74,12 @@ def test_conv_integer() -> None:
         ((1, 5, 6, 6), (7, 5, 1, 1), 1, {}),
         ((2, 3, 20), (5, 3, 4), 1, {"auto_pad": "SAME_UPPER"}),
     ]:
-        for dtype, zeros, fixed in itertools.product((U8, I8), (0, 1, 2), (False, True)):
+        for dtype, zeros, fixed in [(U8, 0, False), (I8, 1, True), (U8, 2, False), (I8, 2, True)]:
             items = [narrow(*x, dtype=dtype), narrow(*w, dtype=I8, seed=1)]
             items += [np.array(9, dtype), np.array(-3, I8)][:zeros]
             constants = tuple(i for i in (1, 3) if i < len(items)) if fixed else ()
             cases.append(Case("ConvInteger", items, {"group": group, **attributes}, constants))
-    check(cases)
+    check(cases, flags=["-O0"])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
@@ -87,6 +92,70 @@ def test_quantize_rounds_to_even_and_saturates(dtype: type) -> None:
             Case("QuantizeLinear", [x, np.array(0.37, np.float32), zero], constants=(1, 2)),
         ]
     )
+
+
+def scales(count: int, seed: int) -> np.ndarray:
+    """Multiples of a quarter, so that many products are halfway between two integers."""
+    return np.random.default_rng(seed).integers(1, 9, count).astype(np.float32) / 4
+
+
+def exact(cases: list[Case]) -> None:
+    """Compare with onnxruntime: each bit, also of ties."""
+    regions = [whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)]
+    for case, item in zip(cases, compile_regions(regions, flags=("-O0",)), strict=True):
+        session = InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
+        expected = session.run(None, dict(zip(case.names(), case.feeds(), strict=True)))
+        (got,) = item(*case.feeds())
+        np.testing.assert_array_equal(got, expected[0], err_msg=f"{case.op} {dict(case.attributes)}")
+
+
+def test_qlinear_matmul() -> None:
+    cases = []
+    shapes = [((3, 4), (4, 5)), ((17, 300), (300, 33)), ((2, 3, 4), (4, 5)), ((2, 1, 6, 4), (3, 4, 5))]
+    for number, ((a, b), x, y) in enumerate(itertools.product(shapes, (U8, I8), (U8, I8))):
+        if x == I8 and y == U8:
+            continue  # onnxruntime has no such kernel
+        each = b[-1] if number % 2 and len(b) == 2 else 1
+        left = [narrow(*a, dtype=x), scales(1, number)[0], np.array(3, x)]
+        right = [narrow(*b, dtype=y, seed=1), scales(each, 1), np.full(each, -7 % 100, y)]
+        out = [scales(1, 2)[0] * np.float32(1 << a[-1].bit_length() + 6), np.array(5, x)]
+        cases += [
+            Case("QLinearMatMul", list(map(np.asarray, (*left, *right, *out))), constants=constants)
+            for constants in ((), (1, 2, 3, 4, 5, 6, 7))
+        ]
+    exact(cases)
+
+
+def test_qlinear_matmul_by_rows() -> None:
+    rows = [narrow(4, 6), scales(4, 0), narrow(4, seed=2)]
+    rest = [narrow(6, 5, seed=1), scales(5, 1), narrow(5, seed=3), np.float32(9000), np.array(100, U8)]
+    (got,) = run(Case("QLinearMatMul", [*rows, *rest]))
+    a, b = (x.astype(int) for x in (rows[0] - rows[2][:, None].astype(int), rest[0] - rest[2].astype(int)))
+    expected = np.rint((a @ b).astype(np.float32) * (rows[1][:, None] * rest[1] / rest[3])) + 100
+    np.testing.assert_array_equal(got, np.clip(expected, 0, 255).astype(U8))
+
+
+def test_qlinear_conv() -> None:
+    cases = []
+    for x, w, group, attributes in [
+        ((1, 1, 3, 3), (1, 1, 2, 2), 1, {}),
+        ((2, 4, 9, 7), (8, 4, 3, 3), 1, {"pads": [1, 1, 1, 1]}),
+        ((2, 4, 9, 7), (8, 2, 3, 3), 2, {"pads": [1, 0, 2, 1], "strides": [2, 1]}),
+        ((1, 6, 8, 8), (6, 1, 3, 3), 6, {"pads": [1, 1, 1, 1], "dilations": [1, 2]}),
+        ((2, 5, 6, 6), (7, 5, 1, 1), 1, {}),
+        ((2, 3, 20), (5, 3, 4), 1, {"auto_pad": "SAME_UPPER"}),
+        ((1, 2, 4, 5, 6), (3, 2, 2, 3, 3), 1, {"pads": [0, 1, 1, 1, 1, 0]}),
+    ]:
+        outs = w[0]
+        for number, (dtype, each, bias) in enumerate([(U8, 1, True), (I8, outs, False), (U8, outs, True)]):
+            left = [narrow(*x, dtype=dtype), scales(1, number)[0], np.array(9, dtype)]
+            right = [narrow(*w, dtype=I8, seed=1), scales(each, 1), np.zeros(each, I8)]
+            out = [scales(1, 2)[0] * np.float32(256), np.array(-5 % 100, dtype)]
+            offsets = [narrow(outs, dtype=np.dtype(np.int16)).astype(np.int32) >> 3] if bias else []
+            operands = list(map(np.asarray, (*left, *right, *out, *offsets)))
+            constants = tuple(range(1, len(operands))) if number else ()
+            cases.append(Case("QLinearConv", operands, {"group": group, **attributes}, constants))
+    exact(cases)
 
 
 def test_quantize_and_dequantize_by_axis() -> None:
@@ -130,6 +199,39 @@ def test_what_is_refused_says_why() -> None:
     assert "2 elements for axis 1 of size 4" in refusal(
         Case("QuantizeLinear", [floats(3, 4), np.ones(2, np.float32), np.zeros(2, np.uint8)])
     )
-    assert "block_size" in refusal(
-        Case("DequantizeLinear", [narrow(4, 4), np.ones((2, 4), np.float32)], {"block_size": 2, "axis": 0})
+    assert "is needed for blocks of 2 on axis 0" in refusal(
+        Case("DequantizeLinear", [narrow(4, 4), np.ones((3, 4), np.float32)], {"block_size": 2, "axis": 0})
+    )
+    with_two_scales = [narrow(2, 3), np.ones(2, np.float32), np.uint8([0, 0]), narrow(3, 4)]
+    rest = [np.ones(3, np.float32), np.uint8([0, 0, 0]), np.ones((), np.float32), np.uint8(0)]
+    assert "neither one number" in refusal(Case("QLinearMatMul", [*with_two_scales, *rest]))
+
+
+def test_blocks_have_scales_of_their_own() -> None:
+    cases = []
+    for shape, axis, size in [((4, 6), 0, 2), ((4, 6), 1, 4), ((2, 5, 3), -2, 2), ((2, 3, 9), 2, 9)]:
+        blocks = list(shape)
+        blocks[axis] = -(-shape[axis] // size)
+        scale = np.abs(floats(*blocks)) / 40 + np.float32(0.1)
+        attributes = {"axis": axis, "block_size": size}
+        for dtype in (U8, I8, np.dtype(np.int16)):
+            zero = narrow(*blocks, dtype=dtype, seed=1)
+            cases.append(Case("DequantizeLinear", [narrow(*shape, dtype=dtype), scale, zero], attributes))
+            cases.append(Case("QuantizeLinear", [floats(*shape), scale, zero], attributes, constants=(1, 2)))
+        cases.append(Case("DequantizeLinear", [narrow(*shape), scale.astype(np.float16)], attributes))
+    check(cases)
+
+
+def test_symbolic_sizes() -> None:
+    scale, zero = np.float32([0.5]), np.array(3, np.uint8)
+    x, w = narrow(2, 3, 8, 7), narrow(5, 3, 3, 3, dtype=I8, seed=1)
+    conv = [x, scale, zero, w, np.float32([0.01]), np.array(0, I8), np.float32([2]), zero]
+    matmul = [x, scale, zero, narrow(7, 4), scale, zero, np.float32([300]), zero]
+    named = ["n", 3, "h", 7]
+    fixed = tuple(range(1, 8))
+    check(
+        [
+            Case("QLinearConv", conv, {"strides": [2, 1]}, constants=fixed, symbolic={0: named}),
+            Case("QLinearMatMul", matmul, constants=(3,), symbolic={0: named}),
+        ]
     )

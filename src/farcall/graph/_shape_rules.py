@@ -39,13 +39,18 @@ KEEP_SHAPE = (
     "Neg Abs Sign Floor Ceil Round Not BitwiseNot IsNaN IsInf Clip Cast CastLike Identity Shrink Swish "
     "Softmax LogSoftmax Hardmax LpNormalization LRN InstanceNormalization GroupNormalization "
     "RMSNormalization RotaryEmbedding CumSum CumProd Trilu MeanVarianceNormalization BitCast Scatter "
-    "ScatterElements ScatterND TensorScatter ReverseSequence EyeLike"
+    "ScatterElements ScatterND TensorScatter ReverseSequence EyeLike QuantizeLinear DequantizeLinear"
 )
 
 
 @rule(KEEP_SHAPE)
 def _like_first(op: NodeView) -> list[Dims]:
     return [op.shape(0)]
+
+
+@rule("DynamicQuantizeLinear")
+def _dynamic_quantize(op: NodeView) -> list[Dims]:
+    return [op.shape(0), (), ()]
 
 
 @rule("Dropout")
@@ -85,9 +90,9 @@ def _window(op: NodeView, sizes: Dims, kernel: list[Dim]) -> Dims:
     return tuple(result)
 
 
-@rule("Conv")
+@rule("Conv", "ConvInteger", "QLinearConv")
 def _conv(op: NodeView) -> list[Dims]:
-    data, weight = op.shape(0), op.shape(1)
+    data, weight = op.shape(0), op.shape(_right(op))
     op.equate(data[1], weight[1] * op.attr("group", 1))
     kernel: list[Dim] = [*op.attr("kernel_shape", weight[2:])]
     return [(data[0], weight[0], *_window(op, data[2:], kernel))]
@@ -152,9 +157,14 @@ def _recurrent(op: NodeView) -> list[Dims]:
     return [(steps, directions, batch, hidden), state, state]
 
 
-@rule("MatMul")
+def _right(op: NodeView) -> int:
+    """The index of the right operand: scales and zero points are between it and the left one."""
+    return 3 if op.node.op_type.startswith("QLinear") else 1
+
+
+@rule("MatMul", "MatMulInteger", "QLinearMatMul")
 def _matmul(op: NodeView) -> list[Dims]:
-    a, b = op.shape(0), op.shape(1)
+    a, b = op.shape(0), op.shape(_right(op))
     left = (1, *a) if len(a) == 1 else a
     right = (*b, 1) if len(b) == 1 else b
     op.equate(left[-1], right[-2])

@@ -1,4 +1,4 @@
-"""Conv and ConvInteger, over one or more spatial axes.
+"""Conv, over one or more spatial axes.
 
 Many output channels: the input windows of some output rows are copied into a matrix, which is multiplied
 (im2col; a 1x1 kernel multiplies the input directly). Few channels in a group (depthwise): one loop over a row
@@ -37,7 +37,6 @@ from farcall.backends.c._node import (
     want_dtypes,
 )
 from farcall.backends.c._planes import Planes
-from farcall.backends.c._quantized import NARROW, widened, zero_point, zero_view
 from farcall.backends.c._registry import loops
 from farcall.backends.c._window import (
     Axis,
@@ -59,38 +58,26 @@ _TILE = 32  # columns that the matrix product computes at once
 
 def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS)
-    _check_shapes(node)
+    check_shapes(node)
     outs = dims(operand(node, 1))[0]
     if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
         raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
 
 
-def _check_integer(node: ir.Node) -> None:
-    want_dtypes(node, NARROW)
-    _check_shapes(node)
-    zero_view(zero_point(node, 2), ())
-    _weight_zero(node)
-
-
-def _weight_zero(node: ir.Node) -> tuple[Dim, ...]:
-    """The dims by which the weight's zero point broadcasts: one for all, or one for each output channel."""
-    outs, *inner = dims(operand(node, 1))
-    return zero_view(zero_point(node, 3), [((outs,), (outs, *(1 for _ in inner)))])
-
-
-def _check_shapes(node: ir.Node) -> None:
+def check_shapes(node: ir.Node, weight: int = 1) -> None:
+    """Refuse shapes that do not fit each other, which ONNX's inference lets pass. Input ``weight`` is W."""
     if rank(operand(node, 0)) < 3:
         raise Unsupported(f"rank {rank(operand(node, 0))}; a batch, channels and spatial axes are needed")
-    channels = dims(operand(node, 1))[:2]
+    channels = dims(operand(node, weight))[:2]
     if not all(isinstance(dim, int) for dim in channels):
         raise Unsupported("the weight's shape is not fixed")
-    _check_channels(node)
-    axes_of(node, dims(operand(node, 1))[2:])
+    _check_channels(node, channels)
+    axes_of(node, dims(operand(node, weight))[2:])
 
 
-def _check_channels(node: ir.Node) -> None:
-    """Refuse channel counts that do not match, which would read out of bounds: ONNX's inference does not."""
-    group, outs, ins = int_attr(node, "group", 1), *dims(operand(node, 1))[:2]
+def _check_channels(node: ir.Node, channels: Sequence[Dim]) -> None:
+    """Refuse channel counts that do not match, which would read out of bounds."""
+    group, (outs, ins) = int_attr(node, "group", 1), channels
     if group < 1 or int(outs) % group:
         raise Unsupported(f"{outs} output channels are not divided by group={group}")
     if not same(dims(operand(node, 0))[1], group * ins):
@@ -101,27 +88,18 @@ def _check_channels(node: ir.Node) -> None:
 
 @loops("Conv", check=_check)
 def _conv(node: ir.Node) -> Iterator[Step]:
-    conv = _Conv(node, node.outputs[0].dtype)
+    conv = Convolution(node, node.outputs[0].dtype)
     kernel = conv.kernel
     conv.x = kernel.read(operand(node, 0))
     conv.packed = constant(operand(node, 1)) if conv.by_matrix else None
     conv.w = kernel.read(operand(node, 1)) if conv.packed is None else ""
     conv.b = kernel.read(operand(node, 2)) if has_input(node, 2) else ""
     conv.y = kernel.write(node.outputs[0])
-    yield conv.write()
+    conv.write()
+    yield conv.kernel.step()
 
 
-@loops("ConvInteger", check=_check_integer)
-def _conv_integer(node: ir.Node) -> Iterator[Step]:
-    """On 32-bit words that wrap around. Padding is the zero point, which is 0 in the widened input."""
-    conv = _Conv(node, ir.DataType.UINT32)
-    conv.x = widened(conv.kernel, operand(node, 0), zero_point(node, 2), ())
-    conv.w = widened(conv.kernel, operand(node, 1), zero_point(node, 3), _weight_zero(node))
-    conv.y = f"((uint32_t*){conv.kernel.write(node.outputs[0])})"
-    yield conv.write()
-
-
-class _Conv:
+class Convolution:
     """Writes one convolution. ``x``, ``w``, ``b`` (if not empty) and ``y`` point to elements of ``dtype``."""
 
     x: str
@@ -130,9 +108,9 @@ class _Conv:
     y: str
     packed: np.ndarray | None = None  # the weights, if they are a constant
 
-    def __init__(self, node: ir.Node, dtype: ir.DataType | None) -> None:
-        x, w = operand(node, 0), operand(node, 1)
-        self.node = node
+    def __init__(self, node: ir.Node, dtype: ir.DataType | None, weight: int = 1) -> None:
+        x, w = operand(node, 0), operand(node, weight)
+        self.weight = w
         self.dtype = dtype
         self.axes = axes_of(node, dims(w)[2:])
         self.group = int_attr(node, "group", 1)
@@ -145,16 +123,16 @@ class _Conv:
         self.plane = product(axis.size for axis in self.axes)
         self.out_plane = product(axis.out for axis in self.axes)
 
-    def write(self) -> Step:
+    def write(self) -> None:
+        """Write the loops of the whole convolution."""
         if self.outs == 0:
-            return self.kernel.step()
+            return
         if self.by_matrix:
             self._by_matrix()
         elif self.ins == 1 and Planes.possible(self.axes):
             self._by_planes()
         else:
             self._direct()
-        return self.kernel.step()
 
     def _start(self) -> None:
         """Initialize one output plane with its bias."""
@@ -233,7 +211,7 @@ class _Conv:
         """The weights of group ``g``: a row for each output channel."""
         if self.packed is not None:
             matrices = self.packed.reshape(self.group, self.outs, self.depth)
-            return packed_left(self.kernel, operand(self.node, 1), matrices, "g")
+            return packed_left(self.kernel, self.weight, matrices, "g")
         return plain_left(f"{self.w} + g * {self.outs * self.depth}", str(self.depth))
 
     def _windows(self, kind: str, plane: str, out_plane: str) -> None:

@@ -20,6 +20,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _normalization,
     _pad,
     _pool,
+    _qlinear,
     _quantized,
     _range,
     _recurrent,

@@ -1,4 +1,4 @@
-"""Gemm, MatMul and MatMulInteger, on the blocked matrix product of :mod:`farcall.backends.c._gemm`."""
+"""Gemm and MatMul, on the blocked matrix product of :mod:`farcall.backends.c._gemm`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._quantized import NARROW, widened, zero_point, zero_view
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product
 
@@ -46,53 +45,33 @@ def _check_matmul(node: ir.Node) -> None:
 @loops("MatMul", check=_check_matmul)
 def _matmul(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
-    b = operand(node, 1)
-    data = constant(b)
-    if data is not None and data.ndim == 2:
-        _product(kernel, node, kernel.read(operand(node, 0)), packed_right(kernel, b, data))
-    else:
-        _product(kernel, node, kernel.read(operand(node, 0)), kernel.read(b))
-    yield kernel.step()
-
-
-def _check_matmul_integer(node: ir.Node) -> None:
-    want_dtypes(node, NARROW)
-    if min(rank(operand(node, 0)), rank(operand(node, 1))) < 1:
-        raise Unsupported("a scalar operand")
-    _zero_views(node)
-
-
-def _zero_views(node: ir.Node) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """The dims by which the zero points broadcast: one for each row of A, and one for each column of B."""
-    left, right = dims(operand(node, 0)), dims(operand(node, 1))
-    rows, columns = (*left[:-1], 1), (*right[:-2], 1, right[-1])
-    return (
-        zero_view(zero_point(node, 2), [(rows, rows), *([(rows[:1], rows)] if len(left) == 2 else [])]),
-        zero_view(zero_point(node, 3), [(columns, columns), (right[-1:], right[-1:])]),
-    )
-
-
-@loops("MatMulInteger", check=_check_matmul_integer)
-def _matmul_integer(node: ir.Node) -> Iterator[Step]:
-    kernel = Kernel()
-    rows, columns = _zero_views(node)
-    a = widened(kernel, operand(node, 0), zero_point(node, 2), rows)
-    b = widened(kernel, operand(node, 1), zero_point(node, 3), columns)
-    _product(kernel, node, a, b)
-    yield kernel.step()
-
-
-def _product(kernel: Kernel, node: ir.Node, p0: str, second: str | Right) -> None:
-    """Write the product of the operands whose elements ``p0`` and ``second`` point to."""
     a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
-    left, right = list(dims(a)), list(dims(b))
+    data = constant(b)
+    packed = data is not None and data.ndim == 2
+    second = packed_right(kernel, b, data) if packed and data is not None else kernel.read(b)
+    product_of(kernel, out.dtype, (dims(a), dims(b)), kernel.read(a), second, kernel.write(out))
+    yield kernel.step()
+
+
+def product_of(
+    kernel: Kernel,
+    dtype: ir.DataType | None,
+    shapes: tuple[Sequence[Dim], Sequence[Dim]],
+    p0: str,
+    second: str | Right,
+    q: str,
+) -> None:
+    """Write the product, as of MatMul, of operands with these shapes.
+
+    ``p0``, ``second`` and ``q`` point to the elements of the operands and of the result.
+    """
+    left, right = map(list, shapes)
     left = [1, *left] if len(left) == 1 else left
     right = [*right, 1] if len(right) == 1 else right
     m, k, n = left[-2], left[-1], right[-1]
-    batch = _broadcast(left[:-2], right[:-2])
+    batch = broadcast(left[:-2], right[:-2])
     if all(dim == 1 for dim in right[:-2]):  # all batches share B: treat the batch as more rows of A
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
-    q = kernel.write(out)
     sizes = [kernel.dim(d) for d in (m, n, k)]
     with ExitStack() as stack:
         for axis, dim in enumerate(batch):
@@ -101,11 +80,12 @@ def _product(kernel: Kernel, node: ir.Node, p0: str, second: str | Right) -> Non
         z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
         if isinstance(second, str):
             y = f"{second} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
-            second = plain_right(out.dtype, y, kernel.dim(n))
-        call_gemm(kernel, out.dtype, sizes, plain_left(x, kernel.dim(k)), second, (z, kernel.dim(n)), ZERO)
+            second = plain_right(dtype, y, kernel.dim(n))
+        call_gemm(kernel, dtype, sizes, plain_left(x, kernel.dim(k)), second, (z, kernel.dim(n)), ZERO)
 
 
-def _broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
+def broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
+    """The dims of two operands that broadcast to each other."""
     count = max(len(left), len(right))
     pairs = zip(_pad(left, count), _pad(right, count), strict=True)
     return [b if a == 1 else a for a, b in pairs]

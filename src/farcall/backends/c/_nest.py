@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from farcall.backends.c._kernel import Kernel
 from farcall.graph.dims import Dim, product
 
 
@@ -42,3 +44,18 @@ def coalesce(domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Nest:
             dims.append(dim)
             moves.append(pattern)
     return Nest(tuple(dims), tuple(zip(*moves, strict=True)) if moves else tuple(() for _ in views))
+
+
+@contextmanager
+def nested(kernel: Kernel, domain: Sequence[Dim], views: Sequence[Sequence[Dim]]) -> Iterator[list[str]]:
+    """Open the loops of :func:`coalesce`; yields the offset of each operand's element, as C expressions."""
+    nest = coalesce(domain, views)
+    with ExitStack() as stack:
+        for axis, dim in enumerate(nest.dims):
+            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        yield [_offset(kernel, nest, number) for number in range(len(views))]
+
+
+def _offset(kernel: Kernel, nest: Nest, number: int) -> str:
+    moving = [axis for axis in range(len(nest.dims)) if nest.moves[number][axis]]
+    return " + ".join(f"i{axis} * {kernel.dim(nest.stride(number, axis))}" for axis in moving) or "0"

@@ -6,7 +6,6 @@ Rounding is to the nearest, ties to even, and results saturate (ONNX operator se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 
 import numpy as np
 import onnx_ir as ir
@@ -14,10 +13,11 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_type
 from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._kernel import Kernel, Step, Table
-from farcall.backends.c._nest import coalesce
+from farcall.backends.c._nest import nested
 from farcall.backends.c._node import (
     Unsupported,
     constant,
+    extents,
     has_input,
     int_attr,
     normalize_axis,
@@ -25,8 +25,8 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
-from farcall.backends.c._registry import Operands, elementwise, loops
-from farcall.graph.dims import Dim, dims, product, same
+from farcall.backends.c._registry import Expression, Operands, elementwise, loops, variant
+from farcall.graph.dims import Dim, ceildiv, dims, product, same
 
 _D = ir.DataType
 NARROW = frozenset({_D.INT8, _D.UINT8})
@@ -39,8 +39,6 @@ def _scale_view(node: ir.Node, value: ir.Value) -> tuple[Dim, ...]:
     if product(shape) == 1:
         return ()
     whole = dims(operand(node, 0))
-    if int_attr(node, "block_size", 0):
-        raise Unsupported("block_size: scales of blocks")
     if len(shape) != 1:
         raise Unsupported(
             f"input `{value.name}` has rank {len(shape)}; one scale, or one for each index of an axis"
@@ -60,17 +58,21 @@ def _operands(node: ir.Node) -> Operands:
 
 
 def _check_scales(node: ir.Node) -> None:
-    want_dtypes(node, {_D.FLOAT}, 1)
     for _ in _operands(node):  # refuses scales that do not fit
         pass
 
 
-def _check_quantize(node: ir.Node) -> None:
+def _check_quantize_dtypes(node: ir.Node) -> None:
+    want_dtypes(node, {_D.FLOAT}, 1)
     want_dtypes(node, {_D.FLOAT}, 0)
     if int_attr(node, "precision", _D.FLOAT.value) not in (0, _D.FLOAT.value):
         raise Unsupported("precision other than float32")
     if node.outputs[0].dtype not in _STORED | {_D.FLOAT}:
         raise Unsupported("an output that is neither int8, uint8, int16, uint16 nor float8")
+
+
+def _check_quantize(node: ir.Node) -> None:
+    _check_quantize_dtypes(node)
     _check_scales(node)
 
 
@@ -84,10 +86,15 @@ def _quantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
     return f"({c_type(dtype)})farcall_quantize({x} / {scale}, {zero}, {bounds})"
 
 
-def _check_dequantize(node: ir.Node) -> None:
+def _check_dequantize_dtypes(node: ir.Node) -> None:
+    want_dtypes(node, {_D.FLOAT}, 1)
     want_dtypes(node, _STORED | {_D.INT32, _D.FLOAT}, 0)  # a float stands for a float8
     if node.outputs[0].dtype != _D.FLOAT:
         raise Unsupported("an output other than float32")
+
+
+def _check_dequantize(node: ir.Node) -> None:
+    _check_dequantize_dtypes(node)
     _check_scales(node)
 
 
@@ -96,6 +103,65 @@ def _dequantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
     if operand(node, 0).dtype == _D.FLOAT:
         return f"({x} - {zero}) * {scale}"
     return f"(float)((int64_t){x} - {zero}) * {scale}"
+
+
+# ---- one scale for each block of an axis ----
+
+
+def _in_blocks(node: ir.Node) -> bool:
+    return int_attr(node, "block_size", 0) != 0
+
+
+def _check_blocks(node: ir.Node) -> None:
+    whole, size = dims(operand(node, 0)), int_attr(node, "block_size", 0)
+    axis = normalize_axis(int_attr(node, "axis", 1), len(whole))
+    if size < 0:
+        raise Unsupported(f"block_size={size}")
+    wanted = (*whole[:axis], ceildiv(whole[axis], size), *whole[axis + 1 :])
+    for value in (operand(node, i) for i in (1, 2) if has_input(node, i)):
+        if rank(value) != len(wanted) or not all(map(same, dims(value), wanted)):
+            raise Unsupported(
+                f"input `{value.name}` has the shape {dims(value)}; {wanted} is needed for blocks of {size} "
+                f"on axis {axis}"
+            )
+
+
+def _check_quantize_blocks(node: ir.Node) -> None:
+    _check_quantize_dtypes(node)
+    _check_blocks(node)
+
+
+def _check_dequantize_blocks(node: ir.Node) -> None:
+    _check_dequantize_dtypes(node)
+    _check_blocks(node)
+
+
+@variant("QuantizeLinear", check=_check_quantize_blocks, when=_in_blocks)
+def _quantize_blocks(node: ir.Node) -> Iterator[Step]:
+    yield _blocks(node, _quantize)
+
+
+@variant("DequantizeLinear", check=_check_dequantize_blocks, when=_in_blocks)
+def _dequantize_blocks(node: ir.Node) -> Iterator[Step]:
+    yield _blocks(node, _dequantize)
+
+
+def _blocks(node: ir.Node, expression: Expression) -> Step:
+    kernel = Kernel()
+    x, given = operand(node, 0), [operand(node, i) for i in (1, 2) if has_input(node, i)]
+    axis, size = normalize_axis(int_attr(node, "axis", 1), rank(x)), int_attr(node, "block_size", 0)
+    outer, count, inner = extents(dims(x), axis)
+    p, q = kernel.read(x), kernel.write(node.outputs[0])
+    scales = list(map(kernel.read, given))
+    length, width = kernel.dim(count), kernel.dim(inner)
+    with kernel.loop("o", kernel.dim(outer)), kernel.loop("a", length):
+        blocks = kernel.dim(ceildiv(count, size))
+        kernel.line(f"const int64_t from = (o * {length} + a) * {width};")
+        kernel.line(f"const int64_t block = (o * {blocks} + a / {size}) * {width};")
+        with kernel.loop("i", width):
+            text = expression(node, f"{p}[from + i]", *(f"{scale}[block + i]" for scale in scales))
+            kernel.line(f"{q}[from + i] = {text};")
+    return kernel.step()
 
 
 def _check_dynamic(node: ir.Node) -> None:
@@ -137,17 +203,7 @@ def widened(kernel: Kernel, value: ir.Value, zero: ir.Value | None, view: Sequen
     copy = kernel.scratch(_D.UINT32, product(dims(value)))
     source = kernel.read(value)
     minus = f" - {kernel.read(zero)}" if zero is not None else ""
-    nest = coalesce(dims(value), [dims(value), view])
-    with ExitStack() as stack:
-        for axis, dim in enumerate(nest.dims):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
-        at, origin_at = (
-            " + ".join(
-                f"i{a} * {kernel.dim(nest.stride(n, a))}" for a in range(len(nest.dims)) if nest.moves[n][a]
-            )
-            or "0"
-            for n in (0, 1)
-        )
+    with nested(kernel, dims(value), [dims(value), view]) as (at, origin_at):
         kernel.line(f"{copy}[{at}] = (uint32_t)({source}[{at}]{minus and f'{minus}[{origin_at}]'});")
     return copy
 
@@ -160,22 +216,3 @@ def _difference(data: np.ndarray, origin: np.ndarray, view: Sequence[Dim]) -> np
 def zero_point(node: ir.Node, index: int) -> ir.Value | None:
     """The zero point at ``index``, if it is given."""
     return operand(node, index) if has_input(node, index) else None
-
-
-def zero_view(
-    value: ir.Value | None, views: Sequence[tuple[tuple[Dim, ...], tuple[Dim, ...]]]
-) -> tuple[Dim, ...]:
-    """The dims by which a zero point broadcasts: ``()`` for one element, else by ``views``: (its dims, view).
-
-    Raises:
-        Unsupported: Its dims are in none of ``views``.
-    """
-    if value is None or product(dims(value)) == 1:
-        return ()
-    own = dims(value)
-    for shape, view in views:
-        if len(own) == len(shape) and all(map(same, own, shape)):
-            return view
-    raise Unsupported(
-        f"zero point `{value.name}` of rank {rank(value)} is neither one number nor one for each row"
-    )

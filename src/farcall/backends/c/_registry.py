@@ -58,6 +58,7 @@ Operator = Elementwise | View | Loops
 OPERATORS: dict[str, Operator] = {}
 TRAINING: dict[str, Loops] = {}  # those that the attribute training_mode makes another operator
 ALLOCATING: dict[str, tuple[Loops, When]] = {}  # kernels that allocate, and for which nodes
+VARIANTS: dict[str, tuple[Loops, When]] = {}  # other kernels, and for which nodes
 
 
 def all_inputs(node: ir.Node) -> Operands:
@@ -85,6 +86,17 @@ def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit],
     def register(emit: Emit) -> Emit:
         for name in names:
             table[name] = Loops(check, emit)
+        return emit
+
+    return register
+
+
+def variant(*names: str, check: Check, when: When) -> Callable[[Emit], Emit]:
+    """Register ``emit(node)`` for those nodes of the operators ``names`` for which ``when`` holds."""
+
+    def register(emit: Emit) -> Emit:
+        for name in names:
+            VARIANTS[name] = Loops(check, emit), when
         return emit
 
     return register
@@ -141,8 +153,11 @@ def operator(node: ir.Node) -> Operator | None:
         return None
     if in_training(node):
         return TRAINING.get(node.op_type)
-    allocates = ALLOCATING.get(node.op_type)
-    return allocates[0] if allocates and allocates[1](node) else OPERATORS.get(node.op_type)
+    for table in (ALLOCATING, VARIANTS):
+        entry = table.get(node.op_type)
+        if entry is not None and entry[1](node):
+            return entry[0]
+    return OPERATORS.get(node.op_type)
 
 
 def in_training(node: ir.Node) -> bool:

@@ -273,6 +273,53 @@ def _pad(op: NodeView) -> Sequence[PartialDims]:
     return [tuple(data)]
 
 
+@rule("Resize", "Upsample")
+def _resize(op: NodeView) -> Sequence[PartialDims]:
+    data: list[Dim | None] = list(op.shape(0))
+    axes = [positive_axis(axis, len(data)) for axis in op.attr("axes", list(range(len(data))))]
+    by_sizes = op.node.op_type == "Resize" and op.has(3) and op.shape(3) != (0,)
+    given = [data[axis] for axis in axes]
+    policy = op.attr("keep_aspect_ratio_policy", "stretch")
+    if not by_sizes:
+        made = _scaled(op, given)
+    elif policy == "stretch":
+        made = items(op, 3, len(axes))
+    else:
+        made = _fitted(given, items(op, 3, len(axes)), policy)
+    for axis, size in zip(axes, made, strict=True):
+        data[axis] = size
+    return [tuple(data)]
+
+
+def _scaled(op: NodeView, sizes: Sequence[Dim | None]) -> Sequence[Dim | None]:
+    """The sizes, each times its scale and rounded down."""
+    index = 1 if op.node.op_type == "Upsample" or op.opset < 11 else 2
+    try:
+        scales = op.attr("scales", []) or op.floats(index)
+    except NotKnownError:
+        return [None] * len(sizes)
+    if not all(0 < scale < _LARGEST_SCALE for scale in scales):
+        raise NotKnownError
+    ratios = [float(scale).as_integer_ratio() for scale in scales]
+    return [
+        None if size is None else floordiv(size * top, bottom)
+        for size, (top, bottom) in zip(sizes, ratios, strict=True)
+    ]
+
+
+_LARGEST_SCALE = 2**40
+
+
+def _fitted(given: Sequence[Dim | None], wanted: Sequence[Dim | None], policy: str) -> Sequence[Dim | None]:
+    """The sizes, all times the smallest or the largest scale that one of them needs."""
+    pairs = [(a, b) for a, b in zip(given, wanted, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    if len(pairs) < len(given) or not all(a for a, _ in pairs):
+        return [None] * len(given)
+    ratios = [b / a for a, b in pairs]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [int(scale * size + 0.5) for size, _ in pairs]
+
+
 @rule("NonZero")
 def _nonzero(op: NodeView) -> Sequence[PartialDims]:
     return [(len(op.shape(0)), None)]

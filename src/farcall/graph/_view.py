@@ -108,6 +108,13 @@ class NodeView:
             raise NotKnownError
         return int(number)
 
+    def floats(self, index: int) -> list[float]:
+        """An input's elements, if it is a small constant of floats."""
+        tensor = self._input(index).const_value
+        if tensor is None or tensor.dtype not in FLOAT_DTYPES or tensor.size > MAX_DATA:
+            raise NotKnownError
+        return tensor.numpy().ravel().tolist()
+
     def attr(self, name: str, default: T) -> T:
         """An attribute's value, of the type of ``default``."""
         attribute = self.node.attributes.get(name)

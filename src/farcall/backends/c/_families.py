@@ -25,6 +25,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _range,
     _recurrent,
     _reduction,
+    _resize,
     _rotary,
     _scan,
     _selecting,

@@ -264,11 +264,13 @@ def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _misread(node: onnx.NodeProto) -> bool:
     """Whether ONNX's inference gets the node wrong.
 
-    It does so for poolings in ceil mode (:func:`farcall.graph._shape_rules.misread_by_onnx`). It also finds a
-    fault in its own definition of MeanVarianceNormalization if the axes are left out.
+    See :func:`farcall.graph._shape_rules.misread_by_onnx`. It also finds a fault in its own definition of
+    MeanVarianceNormalization if the axes are left out.
     """
     if node.op_type == "MeanVarianceNormalization":
         return not node.attribute
+    if node.op_type == "STFT":
+        return all(item.name != "onesided" for item in node.attribute)
     return node.op_type.endswith("Pool") and any(
         item.name == "ceil_mode" and item.i for item in node.attribute
     )

@@ -98,12 +98,26 @@ def _conv(op: NodeView) -> list[Dims]:
     return [(data[0], weight[0], *_window(op, data[2:], kernel))]
 
 
+# Operators for which ONNX's inference may give a dim a wrong name: for a DFT of a length that is not known,
+# it keeps the name of the axis's dim.
+MISNAMED_BY_ONNX = frozenset({"DFT"})
+
+
+def _is_constant(op: NodeView, index: int) -> bool:
+    """Whether an operand is constant, or not given."""
+    value = op.node.inputs[index] if index < len(op.node.inputs) else None
+    return value is None or value.const_value is not None
+
+
 def misread_by_onnx(op: NodeView) -> bool:
     """Whether ONNX's inference may get a node's dims wrong.
 
     Before opset 22 it lets a pooling window in ceil mode start in the end padding, which neither ONNX's
-    reference evaluator nor onnxruntime does at any opset.
+    reference evaluator nor onnxruntime does at any opset. If the lengths of an STFT are constants, it takes
+    ``onesided`` for 0 if that is not given, and its default is 1.
     """
+    if op.node.op_type == "STFT":
+        return "onesided" not in op.node.attributes and _is_constant(op, 1) and _is_constant(op, 3)
     return op.opset < 22 and op.node.op_type in _POOLS and bool(op.attr("ceil_mode", 0))
 
 

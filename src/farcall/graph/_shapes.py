@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-import farcall.graph._index_rules  # noqa: F401 - registers its rules
+import farcall.graph._index_rules
+import farcall.graph._signal_rules  # noqa: F401 - registers its rules
 from farcall.errors import ModelError
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
@@ -31,7 +32,7 @@ from farcall.graph._region import reads
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
 from farcall.graph._sequences import Sequences
 from farcall.graph._shape_data import DATA_RULES
-from farcall.graph._shape_rules import KEEP_SHAPE, RULES, misread_by_onnx
+from farcall.graph._shape_rules import KEEP_SHAPE, MISNAMED_BY_ONNX, RULES, misread_by_onnx
 from farcall.graph._view import (
     DATA_DTYPES,
     FLOAT_DTYPES,
@@ -319,7 +320,7 @@ class _Inference:
         """Whether farcall's rule replaces the result of ONNX's inference."""
         if self._overruled and not self._overruled.isdisjoint(node.inputs):
             return True
-        return node.op_type.endswith("Pool") and misread_by_onnx(self._view(node))
+        return misread_by_onnx(self._view(node))
 
     def _overrule(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
         said = list(reported)
@@ -351,7 +352,9 @@ class _Inference:
             value.type = kind
         if dims is None:
             return None
-        return tuple(dim if isinstance(dim, int) else self._known(dim) for dim in dims)
+        node = value.producer()
+        named = node is None or node.op_type not in MISNAMED_BY_ONNX
+        return tuple(dim if isinstance(dim, int) else self._known(dim) if named else None for dim in dims)
 
     def _known(self, name: str | None) -> Dim | None:
         try:

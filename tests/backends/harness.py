@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from farcall.backends._ctext import stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.backends.c import CBackend
 from farcall.graph import Match, Region, cut
@@ -80,7 +81,10 @@ class Compiled:
             np.full([evaluate(d, sizes) for d in dims(value)], 77, dtype=value.dtype.numpy())
             for value in self.region.outputs
         ]
-        tensors = [_tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in (*inputs, *outs)]
+        shown = [stored(np.ascontiguousarray(array).reshape(array.shape)) for array in (*inputs, *outs)]
+        tensors = [
+            _tensor(memory, array.shape) for memory, array in zip(shown, (*inputs, *outs), strict=True)
+        ]
         args = [Any(7, 0, ctypes.addressof(item[0])) for item in tensors]
         total = evaluate(self.code.workspace, sizes)
         space = np.full(total + 192, 0xAB, dtype=np.uint8)
@@ -97,13 +101,25 @@ class Compiled:
         if status:
             raise RuntimeError(f"region returned {status}")
         assert result.type_index == 0
-        return outs
+        return [_elements(memory, out) for memory, out in zip(shown[len(inputs) :], outs, strict=True)]
 
 
-def _tensor(array: np.ndarray) -> tuple[DLTensor, object]:
-    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-    tensor = DLTensor(array.ctypes.data, 1, 0, array.ndim, 0, 0, 1, ctypes.addressof(shape), None, 0)
-    return tensor, (shape, array)
+def _tensor(memory: np.ndarray, dims: Sequence[int]) -> tuple[DLTensor, object]:
+    shape = (ctypes.c_int64 * max(len(dims), 1))(*dims)
+    tensor = DLTensor(memory.ctypes.data, 1, 0, len(dims), 0, 0, 1, ctypes.addressof(shape), None, 0)
+    return tensor, (shape, memory)
+
+
+def _elements(memory: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The elements of memory, which several may share a byte of."""
+    dtype = ir.DataType.from_numpy(like.dtype)
+    if dtype.bitwidth >= 8:
+        return memory.view(like.dtype).reshape(like.shape)
+    codes = (memory[:, None] >> np.arange(0, 8, dtype.bitwidth, dtype=np.uint8)).reshape(-1)[: like.size]
+    low = codes & (2**dtype.bitwidth - 1)
+    if dtype.is_signed() and dtype.is_integer():
+        low = (low ^ 2 ** (dtype.bitwidth - 1)) - np.uint8(2 ** (dtype.bitwidth - 1))
+    return low.astype(np.uint8).view(like.dtype).reshape(like.shape)
 
 
 def whole_region(model: onnx.ModelProto, backend: Backend | None = None, name: str = "c_0") -> Region:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farcall.backends._ctext import stored
 from farcall.errors import BackendError
 from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, LIBRARIES_SECTION, MANIFEST_SECTION
 
@@ -61,7 +62,7 @@ class Constants:
         for value in [value for model in models for value in model.graph.outputs]:
             if value.const_value is not None and value.producer() is None and value not in found:
                 found[value] = f"farcall_output_{len(found)}"
-                self._add(found[value], value.const_value.numpy())
+                self._add(found[value], stored(value.const_value.numpy()))
         return found
 
     def _add(self, name: str, data: np.ndarray[Any, Any]) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.artifact._checked import CheckedText
-from farcall.artifact._dtypes import dlpack
+from farcall.artifact._dtypes import dlpack, is_packed
 from farcall.artifact._entry import support_text
 from farcall.artifact._entry_parameters import spec_of
-from farcall.backends._ctext import c_string
+from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph._control import CONTROL, scan_axes
 from farcall.graph._inside import Inside, Part
@@ -60,6 +60,9 @@ class ControlBackend(Backend):
         self.inside = Inside(backends)
 
     def check(self, node: ir.Node) -> str | None:
+        packed = next((v for v in (*node.inputs, *node.outputs) if v is not None and is_packed(v)), None)
+        if packed is not None:
+            return f"`{packed.name}` has elements of less than a byte, of which its steps cannot take slices"
         reason = self.inside.reason(node)
         if reason is None and _is_batched(node) and any(map(late, node.outputs)):
             return "the shapes of its outputs are known only when it has run, and it has a batch axis"
@@ -210,7 +213,7 @@ class _Step:
             tensor = value.const_value
             array = tensor.numpy() if tensor is not None else np.zeros(0)
             code, bits = dlpack(value)
-            data[f"{name}_k{k}"] = array
+            data[f"{name}_k{k}"] = stored(array)
             text += f"extern const unsigned char {name}_k{k}[];\n"
             text += _array("int64_t", f"{name}_k{k}_dims", array.shape)
             shape = f"(int64_t*){name}_k{k}_dims"

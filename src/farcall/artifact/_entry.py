@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.artifact._checked import integer
-from farcall.artifact._dtypes import dlpack, itemsize
+from farcall.artifact._dtypes import dlpack, itemsize, nbytes
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._modules import keeper
@@ -27,7 +27,7 @@ from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import LATE
 from farcall.graph import Region
-from farcall.graph.dims import Dim, dims, product, symbol, symbols
+from farcall.graph.dims import Dim, dims, symbol, symbols
 
 if TYPE_CHECKING:
     from farcall.backends.base import Code
@@ -213,7 +213,7 @@ class _Driver:
             buffers = []
             for region in stage.regions:
                 buffers += [
-                    Buffer(value, self._bytes(value), step, last.get(value, step))
+                    Buffer(value, nbytes(value), step, last.get(value, step))
                     for value in region.outputs
                     if value not in self.places and value not in stays and value not in self._in_module.alone
                 ]
@@ -237,10 +237,6 @@ class _Driver:
         }
         read = {v for r in self.regions if device(self.codes[r.name]) == CPU for v in r.inputs}
         return on_device - read
-
-    @staticmethod
-    def _bytes(value: ir.Value) -> Dim:
-        return product((*dims(value), itemsize(value)))
 
     def _constant_declarations(self) -> list[str]:
         names = dict.fromkeys(self.constants[value] for value in self.outputs if value in self.constants)
@@ -270,7 +266,7 @@ class _Driver:
         """The function that computes the sizes known from this stage on, and raises on impossible ones."""
         lines = ["bool bad = false;", *self.shapes.steps(stage.number), "int64_t end = 0, own = 0;"]
         for j in sorted(stage.outputs):
-            lines.append(f"f->bytes[{j}] = {self.size(self._bytes(self.outputs[j]))};")
+            lines.append(f"f->bytes[{j}] = {self.size(nbytes(self.outputs[j]))};")
         for k, size in enumerate(stage.slots.sizes, stage.first_slot):
             lines.append(f"f->offset[{k}] = end;")
             lines.append(f"end = fc_add(&bad, end, fc_align(&bad, {self.size(size)}));")

@@ -50,7 +50,7 @@ class Shapes:
         steps = self._steps.setdefault(self._stage_of(shape), [])
         for i, dim in enumerate(shape):
             steps.append(f"f->dims[{start + i}] = {self._size(dim)};")
-        steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank}, 1);")
+        steps.append(f"(void)fc_strides(&bad, {rank}, f->dims + {start}, f->dims + {start + rank});")
         return f"f->dims + {start}", f"f->dims + {start + rank}"
 
 

@@ -292,8 +292,16 @@ FC_INLINE int64_t fc_max(int64_t a, int64_t b) { return a > b ? a : b; }
 FC_INLINE int64_t fc_align(bool* bad, int64_t bytes) {
   return fc_add(bad, bytes, FC_ALIGNMENT - 1) & ~(int64_t)(FC_ALIGNMENT - 1);
 }
-/* Writes the row-major strides of a shape, and returns its size in bytes. */
-FC_INLINE int64_t fc_strides(bool* bad, int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item) {
+/* The bytes between neighbouring elements; 1 where several share a byte. */
+FC_INLINE int64_t fc_item(DLDataType dtype) { return dtype.bits < 8 ? 1 : dtype.bits / 8; }
+/* The bytes of row-major elements. */
+FC_INLINE int64_t fc_size_of(bool* bad, int64_t count, DLDataType dtype) {
+  if (dtype.bits >= 8) return fc_mul(bad, count, dtype.bits / 8);
+  const int64_t each = 8 / dtype.bits;
+  return count / each + (count % each != 0);
+}
+/* Writes the row-major strides of a shape, and returns the number of elements. */
+FC_INLINE int64_t fc_strides(bool* bad, int32_t ndim, const int64_t* shape, int64_t* strides) {
   int64_t count = 1;
   bool empty = false, wide = false;
   for (int32_t i = ndim - 1; i >= 0; --i) {
@@ -301,7 +309,6 @@ FC_INLINE int64_t fc_strides(bool* bad, int32_t ndim, const int64_t* shape, int6
     empty |= shape[i] == 0;
     count = fc_mul(&wide, count, shape[i]);
   }
-  count = fc_mul(&wide, count, item);
   *bad |= wide && !empty;
   return empty ? 0 : count;
 }

@@ -18,12 +18,13 @@ FC_COLD static int fc_refuse_late(const char* place, const char* expected, const
 
 /* The bytes of a row-major tensor; INT64_MAX if their number does not fit. */
 static int64_t fc_tensor_bytes(int32_t ndim, const int64_t* shape, DLDataType dtype) {
-  int64_t bytes = (dtype.bits * dtype.lanes + 7) / 8;
+  int64_t count = 1;
   bool wide = false;
   for (int32_t i = 0; i < ndim; ++i) {
     if (shape[i] == 0) return 0;
-    bytes = fc_mul(&wide, bytes, shape[i]);
+    count = fc_mul(&wide, count, shape[i]);
   }
+  const int64_t bytes = fc_size_of(&wide, count, dtype);
   return wide ? INT64_MAX : bytes;
 }
 
@@ -104,7 +105,7 @@ void* farcall_allocate(const struct farcall_late* late, const int64_t* shape) {
   const int64_t bytes = fc_tensor_bytes(late->ndim, shape, late->dtype);
   if (bytes > *late->left || bytes > PTRDIFF_MAX) return fc_refuse_shape(late, shape, bytes);
   bool bad = false; /* strides of an empty tensor may not fit: nothing reads them */
-  (void)fc_strides(&bad, late->ndim, dims, dims + late->ndim, 1);
+  (void)fc_strides(&bad, late->ndim, dims, dims + late->ndim);
   DLTensor like = {NULL, {kDLCPU, 0}, late->ndim, late->dtype, dims, dims + late->ndim, 0};
   const struct fc_function about = {.name = late->node};
   void* data = NULL;

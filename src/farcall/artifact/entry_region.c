@@ -9,7 +9,7 @@ static int64_t fc_shape(bool* bad, DLTensor* tensor, const int64_t* shape, const
   tensor->strides = *dims + tensor->ndim;
   *dims += 2 * (ptrdiff_t)tensor->ndim;
   for (int32_t i = 0; i < tensor->ndim; ++i) tensor->shape[i] = shape[i] < 0 ? symbols[~shape[i]] : shape[i];
-  return fc_strides(bad, tensor->ndim, tensor->shape, tensor->strides, tensor->dtype.bits / 8);
+  return fc_size_of(bad, fc_strides(bad, tensor->ndim, tensor->shape, tensor->strides), tensor->dtype);
 }
 
 static int32_t fc_words(const struct fc_parameter* parameters, int32_t count) {
@@ -40,7 +40,7 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
     in[i] = *given[i];
     in[i].byte_offset = 0;
     (void)fc_shape(&bad, &in[i], given[i]->shape, NULL, &dims);
-    if (!fc_input(r->about, given[i], in[i].dtype.bits / 8, &in[i].data, &owned[i])) return false;
+    if (!fc_input(r->about, given[i], fc_item(in[i].dtype), &in[i].data, &owned[i])) return false;
   }
   return true;
 }

@@ -37,6 +37,10 @@ _STORED: dict[ir.DataType, str] = {
     _D.FLOAT8E8M0: "uint8_t",
 }
 
+# Types of which several elements share a byte of memory.
+PACKED = frozenset({_D.INT4, _D.UINT4, _D.INT2, _D.UINT2, _D.FLOAT4E2M1})
+_STORED |= dict.fromkeys(PACKED, "uint8_t")
+
 FLOATS = frozenset({_D.FLOAT, _D.DOUBLE})
 SIGNED = frozenset({_D.INT8, _D.INT16, _D.INT32, _D.INT64})
 UNSIGNED = frozenset({_D.UINT8, _D.UINT16, _D.UINT32, _D.UINT64})
@@ -48,8 +52,10 @@ STORED = ALL | frozenset(_STORED)
 def c_type(dtype: ir.DataType | None) -> str:
     """The C type of one element; for a float of 16 or 8 bits, an integer with its bits.
 
+    For a type in :data:`PACKED`, it is the byte that several elements share.
+
     Raises:
-        KeyError: The dtype has no C type (string, int4, ...).
+        KeyError: The dtype has no C type (string, complex64, ...).
     """
     return _TYPES.get(dtype) or _STORED[dtype]  # type: ignore[arg-type, index]
 
@@ -162,6 +168,17 @@ def c_array(data: np.ndarray) -> str:
 
 
 def stored(data: np.ndarray) -> np.ndarray:
-    """Data in a type that C has: the bits of floats that C lacks, else the data itself."""
+    """Data in a type that C has: the bits of what C lacks, packed as in memory; else the data itself."""
     dtype = ir.DataType.from_numpy(data.dtype)
+    if dtype in PACKED:
+        return _packed(data.view(np.uint8).reshape(-1), dtype.bitwidth)
     return data.view(f"uint{dtype.bitwidth}") if dtype in _STORED else data
+
+
+def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes, one in a byte, as they share bytes: the first in the lowest bits."""
+    each = 8 // bits
+    rows = np.zeros((-(-codes.size // each), each), np.uint8)
+    rows.reshape(-1)[: codes.size] = codes & (2**bits - 1)
+    shifted: np.ndarray = rows << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=1))

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import Nest, coalesce
 from farcall.backends.c._node import constant
+from farcall.backends.c._packed import element, is_packed
 from farcall.backends.c._registry import Elementwise, operator
 from farcall.backends.c_backend_kit import c_literal, c_type
 from farcall.graph.dims import Dim, dims
@@ -95,7 +96,8 @@ class _GroupWriter:
 
     def _load(self, value: ir.Value, view: tuple[Dim, ...], offset: str, number: int) -> None:
         pointer = self.kernel.read(value)
-        self.kernel.line(f"const {c_type(value.dtype)} x{number} = {pointer}[{offset}];")
+        text = element(value.dtype, pointer, offset) if is_packed(value) else f"{pointer}[{offset}]"  # type: ignore[arg-type]
+        self.kernel.line(f"const {c_type(value.dtype)} x{number} = {text};")
         self.registers[value, view] = f"x{number}"
 
     def _compute(self, node: ir.Node, inputs: Sequence[Operand], offset: str) -> None:

@@ -19,6 +19,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _matmul,
     _ngrams,
     _normalization,
+    _packed,
     _pad,
     _pool,
     _qlinear,

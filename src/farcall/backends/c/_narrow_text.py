@@ -1,8 +1,8 @@
-"""C source that reads and rounds floats of 16 and 8 bits, which are stored as integers.
+"""C source that reads and rounds floats of 16, 8 and 4 bits, which are stored as integers.
 
 They become floats exactly. A float is rounded to the nearest, ties to even. What exceeds the largest value
-becomes infinity in float16, bfloat16 and float8_e5m2, and NaN in the other types; if a Cast saturates, the
-largest value (ONNX operator set 19, Cast).
+becomes infinity in float16, bfloat16 and float8_e5m2, the largest value in float4, and NaN in the others;
+if a Cast saturates, the largest value (ONNX operator set 19, Cast).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def widen(dtype: ir.DataType, x: str) -> str:
 
 def narrow(dtype: ir.DataType, x: str, saturate: bool = True, round_mode: str = "up") -> str:
     """The code of the float ``x`` in a narrow type."""
-    if dtype in _HALVES:
+    if dtype in _HALVES or dtype == _D.FLOAT4E2M1:
         return f"farcall_to_{dtype.name.lower()}({x})"
     if dtype == _D.FLOAT8E8M0:
         return f"farcall_to_float8e8m0({x}, {int(saturate)}, {_ROUND_MODES[round_mode]})"
@@ -109,6 +109,13 @@ static inline uint8_t farcall_to_float8(float x, int mantissa, int bias, int mos
   }
   if (code > (uint32_t)most) code = (uint32_t)beyond;
   return (uint8_t)(one_zero && code == 0 ? 0 : code | sign);
+}
+static inline float farcall_of_float4e2m1(uint8_t x) {
+  return farcall_of_float8((uint8_t)((x & 7) | (x & 8) << 4), 1, 1, 0x80, 0);
+}
+static inline uint8_t farcall_to_float4e2m1(float x) {
+  const uint8_t code = farcall_to_float8(x, 1, 1, 7, 7, 0x80, 0);
+  return (uint8_t)((code & 7) | (code >> 4 & 8));
 }
 static inline float farcall_of_float8e8m0(uint8_t x) {
   return x == 255 ? NAN : farcall_float_of_bits(x == 0 ? 0x400000 : (uint32_t)x << 23);

@@ -55,7 +55,7 @@ class Loops:
 
 Operator = Elementwise | View | Loops
 
-OPERATORS: dict[str, Operator] = {}
+OPERATORS: dict[str, Operator] = {}  # of another domain than ONNX's, with the domain: `domain::Name`
 TRAINING: dict[str, Loops] = {}  # those that the attribute training_mode makes another operator
 ALLOCATING: dict[str, tuple[Loops, When]] = {}  # kernels that allocate, and for which nodes
 VARIANTS: dict[str, tuple[Loops, When]] = {}  # other kernels, and for which nodes
@@ -150,7 +150,7 @@ def view(*names: str, check: Check) -> Callable[[Emit], Emit]:
 def operator(node: ir.Node) -> Operator | None:
     """The entry of ``node``, if there is one."""
     if node.domain not in ("", "ai.onnx"):
-        return None
+        return OPERATORS.get(f"{node.domain}::{node.op_type}")
     if in_training(node):
         return TRAINING.get(node.op_type)
     for table in (ALLOCATING, VARIANTS):

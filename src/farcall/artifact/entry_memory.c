@@ -27,7 +27,8 @@ FC_COLD static void fc_gather(char* to, const char* from, int32_t ndim, const in
 void* farcall_pack(const struct fc_function* about, const DLTensor* tensor, const char* data, int64_t item) {
   if (tensor->dtype.bits < 8) { /* not misaligned, so strided */
     struct fc_text text = {.size = 0};
-    fc_put(&text, "`%s`: a strided tensor whose elements share bytes cannot be copied; pass a row-major one", about->name);
+    fc_put(&text, "`%s`: a strided tensor whose elements share bytes cannot be copied; pass a row-major one",
+           about->name);
     (void)fc_raise("ValueError", &text);
     return NULL;
   }

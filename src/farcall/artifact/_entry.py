@@ -355,8 +355,7 @@ class _Driver:
             fields += [f"{self._name}_late + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
-        if any(number is not None for number in kept[len(region.inputs) :]):
-            fields.append(sum(number is not None for number in kept[len(region.inputs) :]))
+        fields.append(sum(number is not None for number in kept[len(region.inputs) :]))
         self._most = max(self._most, len(region.inputs) + len(made) + 2 + len(names))
         self._rows.append(", ".join(map(str, fields)))
         for value in made if where != CPU else ():
@@ -382,7 +381,7 @@ class _Driver:
             self._copy_step(self._place(value, known), self._place(value, where))
 
     def _copy_step(self, source: str, target: str) -> None:
-        self._rows.append(f"NULL, {self._tensors([source, target])[0]}, 2, 0, NULL, 0, NULL, 0, 0, 0")
+        self._rows.append(f"NULL, {self._tensors([source, target])[0]}, 2, 0, NULL, 0, NULL, 0, 0, 0, 0")
         self._most = max(self._most, 2)
 
     def _symbol(self, name: str) -> int:

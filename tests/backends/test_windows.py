@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from .cases import Case, check, refusal
-from .harness import compile_regions, whole_region
+from .harness import NATIVE, compile_regions, whole_region
 
 
 def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:
@@ -51,6 +51,18 @@ def test_conv_random(spatial: int) -> None:
     with_batch = [case for case in cases if case.operands[0].shape[0]]  # the reference needs one
     check(with_batch)
     assert len(with_batch) >= 8
+
+
+def test_depthwise_conv_at_the_flags_of_builds() -> None:
+    """At -O3, gcc 12 vectorized a loop over rows with a condition wrongly, for rows of 14."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for size in range(1, 34, 2):
+        taps, stride = int(rng.choice([3, 5])), int(rng.choice([1, 1, 2]))
+        attributes = {"group": 3, "strides": [stride] * 2, "pads": [taps // 2] * 4}
+        operands = [normal(2, 3, size + 1, size + 1), normal(3, 1, taps, taps), normal(3)]
+        cases.append(Case("Conv", operands, attributes, [1, 2], rtol=1e-4, atol=1e-4))
+    check(cases, flags=("-O3", *NATIVE))
 
 
 def test_conv_without_elements() -> None:

@@ -1,252 +1,225 @@
-"""Small networks of the kinds that people export, with random weights, and their example inputs."""
+"""Networks of the kinds that people export, with random weights: how each is made, exported and fed.
+
+Each has a small version, for the tests, and a full one, of the size that its name stands for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import io
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+import numpy as np
+import onnx
 import torch
 from torch import nn
-from torch.nn import functional
 
-WIDTH, HEADS, WORDS = 32, 4, 50
-EACH = WIDTH // HEADS
+from farcall.torch._export import quiet
 
+from .convolutional import Detector, ResNet, UNet, efficient_net, mobile_net
+from .sequences import (
+    FULL,
+    SMALL,
+    WORDS,
+    Branches,
+    CachedDecoder,
+    Encoder,
+    Grows,
+    Llama,
+    Recurrent,
+    Scale,
+    Scans,
+)
+from .sequences import VisionTransformer as Vision
 
-class Attention(nn.Module):
-    """Self-attention; ``past`` holds the keys and values of earlier calls."""
+Inputs = tuple[torch.Tensor, ...]
+Dims = dict[int, str]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.project, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x, mask=None, past=None):
-        batch, length, _ = x.shape
-        queries, keys, values = self.project(x).view(batch, length, 3, HEADS, EACH).permute(2, 0, 3, 1, 4)
-        if past is not None:
-            keys, values = torch.cat([past[0], keys], 2), torch.cat([past[1], values], 2)
-        y = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return self.out(y.transpose(1, 2).reshape(batch, length, WIDTH)), keys, values
-
-
-class Layer(nn.Module):
-    """A transformer's layer; it normalizes before its parts (GPT, ViT) or after them (BERT)."""
-
-    def __init__(self, before: bool) -> None:
-        super().__init__()
-        self.before, self.attention = before, Attention()
-        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def feed(self, x):
-        return self.narrow(functional.gelu(self.wide(x)))
-
-    def forward(self, x, mask=None, past=None):
-        if self.before:
-            y, *cache = self.attention(self.first(x), mask, past)
-            x = x + y
-            return x + self.feed(self.second(x)), *cache
-        y, *cache = self.attention(x, mask, past)
-        x = self.first(x + y)
-        return self.second(x + self.feed(x)), *cache
-
-
-class Encoder(nn.Module):
-    """As BERT: words, a mask of padding, kinds of segments."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(64, WIDTH)
-        self.kinds, self.norm = nn.Embedding(2, WIDTH), nn.LayerNorm(WIDTH)
-        self.layers = nn.ModuleList(Layer(before=False) for _ in range(2))
-        self.pool = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, ids, mask, kinds):
-        x = self.norm(self.words(ids) + self.places(torch.arange(ids.shape[1]))[None] + self.kinds(kinds))
-        bias = (1.0 - mask[:, None, None, :].float()) * -10000.0
-        for layer in self.layers:
-            x = layer(x, bias)[0]
-        return x, torch.tanh(self.pool(x[:, 0]))
-
-
-class Decoder(nn.Module):
-    """As GPT-2: the cache of keys and values is an input and an output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(64, WIDTH)
-        self.layers, self.norm = nn.ModuleList(Layer(before=True) for _ in range(2)), nn.LayerNorm(WIDTH)
-
-    def forward(self, ids, *caches):
-        past, length = caches[0].shape[2], ids.shape[1]
-        place = torch.arange(past, past + length)
-        x = self.words(ids) + self.places(place)[None]
-        mask = torch.arange(past + length)[None, :] <= place[:, None]
-        made = []
-        for number, layer in enumerate(self.layers):
-            x, keys, values = layer(x, mask, caches[2 * number : 2 * number + 2])
-            made += [keys, values]
-        return self.norm(x) @ self.words.weight.T, *made
-
-
-class CachedDecoder(Decoder):
-    def forward(self, ids, k0, v0, k1, v1):
-        return super().forward(ids, k0, v0, k1, v1)
-
-
-class VisionTransformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, WIDTH, 8, 8)
-        self.first, self.places = (
-            nn.Parameter(torch.randn(1, 1, WIDTH)),
-            nn.Parameter(torch.randn(1, 17, WIDTH)),
-        )
-        self.layers = nn.ModuleList(Layer(before=True) for _ in range(2))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 10)
-
-    def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1) + self.places
-        for layer in self.layers:
-            x = layer(x)[0]
-        return self.head(self.norm(x)[:, 0])
-
-
-class Llama(nn.Module):
-    """RMSNorm, rotary embeddings, two heads of keys for four of queries, a gated feed-forward part."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-        self.queries, self.out = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
-        self.keys, self.values = (nn.Linear(WIDTH, 2 * EACH, bias=False) for _ in range(2))
-        self.gate, self.up = (nn.Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
-        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
-        self.register_buffer("speed", 10000 ** -(torch.arange(0, EACH, 2) / EACH))
-
-    def forward(self, x, places):
-        batch, length, _ = x.shape
-        angle = places[:, :, None].float() * self.speed
-        angle = torch.cat([angle, angle], -1)[:, None]
-
-        def heads(linear, count):
-            return linear(y).view(batch, length, count, EACH).transpose(1, 2)
-
-        def turn(part):
-            left, right = part.chunk(2, -1)
-            return part * angle.cos() + torch.cat([-right, left], -1) * angle.sin()
-
-        y = self.first(x)
-        queries, keys = turn(heads(self.queries, HEADS)), turn(heads(self.keys, 2))
-        y = functional.scaled_dot_product_attention(
-            queries, keys, heads(self.values, 2), is_causal=True, enable_gqa=True
-        )
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, WIDTH))
-        y = self.second(x)
-        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
-
-
-class Recurrent(nn.Module):
-    """A classifier of sequences, by two layers in both directions."""
-
-    def __init__(self, kind: type[nn.RNNBase]) -> None:
-        super().__init__()
-        self.words = nn.Embedding(WORDS, 16)
-        self.layers = kind(16, 24, num_layers=2, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(48, 5)
-
-    def forward(self, ids):
-        return self.head(self.layers(self.words(ids))[0][:, -1])
+SMALL_SIZES = (
+    {"batch": 2, "length": 3, "past": 5, "high": 33, "wide": 40},
+    {"batch": 1, "length": 1, "past": 1, "high": 32, "wide": 17},
+    {"batch": 3, "length": 17, "past": 0, "high": 8, "wide": 64},
+)
+FULL_SIZES = (
+    {"batch": 1, "length": 32, "past": 64, "high": 224, "wide": 224},
+    {"batch": 2, "length": 7, "past": 1, "high": 160, "wide": 97},
+    {"batch": 1, "length": 128, "past": 0, "high": 64, "wide": 256},
+)
 
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is made and exported. ``sizes`` names the dims of each input that may change."""
+    """How a network is made and exported.
 
-    make: Callable[[], nn.Module]
-    inputs: Callable[[], tuple[torch.Tensor, ...]]
-    sizes: tuple[dict[int, str], ...]
+    ``make`` and ``inputs`` are told whether the network is a full one. ``sizes`` names the dims of each
+    input that may change. ``after`` changes the exported model. ``error`` is the largest difference from
+    onnxruntime's result, as a part of the largest element.
+    """
+
+    make: Callable[[bool], nn.Module]
+    inputs: Callable[[bool], Inputs]
+    sizes: tuple[Dims, ...] = ({0: "batch"},)
+    exporters: tuple[str, ...] = ("dynamo", "script")
     opset: int = 20
-    dynamo: bool = True
+    after: Callable[[onnx.ModelProto, Network, bool], onnx.ModelProto] = field(
+        default=lambda model, *_: model
+    )
+    error: float = 1e-5
 
 
-class Branches(nn.Module):
-    """torch.cond: an If, whose branches read values and weights outside of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        mean = x.mean(1)
-        return torch.cond(x.sum() > 0, lambda x: self.linear(x) + mean, lambda x: x.relu() - mean, (x[:, 0],))
-
-
-class Grows(nn.Module):
-    """Loops of a script: over the axis of time, with a result that grows and a list; and by the data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        state, found, states = x[:, 0] * 0, x, []
-        for i in range(x.size(1)):
-            state = torch.tanh(self.linear(state) + x[:, i])
-            if bool(state.sum() > 0):
-                state = state * 0.5 - i
-            found = torch.cat([found, state[:, None] + found[:, :1]], 1)
-            states.append(state)
-        while bool(state.abs().sum() > 1.0):
-            state = state * 0.7
-        return found, state, torch.stack(states, 1)
+def export(network: Network, exporter: str, full: bool = False) -> onnx.ModelProto:
+    """The network as the exporter ``dynamo`` or ``script`` of torch writes it."""
+    torch.manual_seed(0)
+    with quiet(), torch.no_grad():
+        module, inputs = network.make(full).eval(), network.inputs(full)
+        names = [f"x{i}" for i in range(len(inputs))]
+        if exporter == "dynamo":
+            axes = tuple(dict.fromkeys(sizes, torch.export.Dim.DYNAMIC) for sizes in network.sizes)
+            program = torch.onnx.export(
+                module, inputs, dynamo=True, opset_version=network.opset, input_names=names,
+                dynamic_shapes=axes, verbose=False,
+            )  # fmt: skip
+            model = program.model_proto
+        else:
+            file = io.BytesIO()
+            torch.onnx.export(
+                module, inputs, file, dynamo=False, opset_version=network.opset, input_names=names,
+                dynamic_axes=dict(zip(names, network.sizes, strict=True)),
+            )  # fmt: skip
+            model = onnx.load_from_string(file.getvalue())
+    return network.after(model, network, full)
 
 
-class Scans(nn.Module):
-    """torch's scan over the axis of time: a Scan."""
+def feeds(network: Network, sizes: Mapping[str, int], full: bool = False) -> list[np.ndarray]:
+    """Inputs of these sizes, which depend on them alone."""
+    rng = np.random.default_rng(sum(sizes.values()))
+    found = []
+    for example, dims in zip(network.inputs(full), network.sizes, strict=True):
+        shape = [sizes[dims[i]] if i in dims else size for i, size in enumerate(example.shape)]
+        data = rng.standard_normal(shape) if example.is_floating_point() else rng.integers(0, 2, shape)
+        found.append(data.astype(example.numpy().dtype))
+    return found
 
-    def forward(self, x):
-        from torch._higher_order_ops.scan import scan
 
-        return scan(lambda state, item: (state * 0.9 + item, (state + item).sin()), x[:, 0] * 1, x, dim=1)
+def quantized(model: onnx.ModelProto, network: Network, full: bool) -> onnx.ModelProto:
+    """The model in int8, as onnxruntime's quantizer writes it: calibrated with three inputs."""
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    names = [value.name for value in model.graph.input]
+    batches = (dict(zip(names, feeds(network, sizes, full), strict=True)) for sizes in SMALL_SIZES)
+
+    class Reader(CalibrationDataReader):
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(batches, None)
+
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings(action="ignore"):
+        plain, ready, made = (str(Path(name) / f"{part}.onnx") for part in ("plain", "ready", "made"))
+        onnx.save(model, plain)
+        quant_pre_process(plain, ready, skip_symbolic_shape=True)
+        quantize_static(
+            ready, made, Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
+            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        )  # fmt: skip
+        return onnx.load(made)
+
+
+def _scale(full: bool) -> Scale:
+    return FULL if full else SMALL
 
 
 def _ids(*shape: int) -> torch.Tensor:
     return torch.randint(0, WORDS, shape)
 
 
-def _encoder_inputs() -> tuple[torch.Tensor, ...]:
+def _image(full: bool) -> Inputs:
+    size = 224 if full else 32
+    return (torch.randn(2, 3, size, size),)
+
+
+def _encoder_inputs(_: bool) -> Inputs:
     return _ids(2, 7), torch.ones(2, 7, dtype=torch.long), torch.zeros(2, 7, dtype=torch.long)
 
 
-def _decoder_inputs() -> tuple[torch.Tensor, ...]:
-    return _ids(2, 3), *(torch.randn(2, HEADS, 5, EACH) for _ in range(4))
+def _cache(scale: Scale) -> Inputs:
+    shape = 2, scale.heads, 5, scale.each
+    return tuple(torch.randn(*shape) for _ in range(2 * scale.layers))
 
 
-def _sequences() -> tuple[torch.Tensor, ...]:
-    return (torch.randn(2, 6, WIDTH),)
+def _resnet(full: bool, depths: tuple[int, ...], narrow: bool) -> nn.Module:
+    return ResNet(64, depths, narrow) if full else ResNet(8, depths[:2], narrow)
 
 
-def _llama_inputs() -> tuple[torch.Tensor, ...]:
-    return torch.randn(2, 6, WIDTH), torch.arange(6)[None].repeat(2, 1)
+def _unet(full: bool) -> Inputs:
+    size = 64 if full else 16
+    return torch.randn(2, 3, size, size), torch.tensor([3, 500])
+
+
+def _llama_inputs(full: bool) -> Inputs:
+    return torch.randn(2, 6, _scale(full).width), torch.arange(6)[None].repeat(2, 1)
+
+
+def _sequences(_: bool) -> Inputs:
+    return (torch.randn(2, 6, SMALL.width),)
 
 
 _BOTH = {0: "batch", 1: "length"}
-_CACHE = {0: "batch", 2: "past"}
+_PAST = {0: "batch", 2: "past"}
+_PLANE = ({0: "batch", 2: "high", 3: "wide"},)
+_CACHED = (_BOTH, *[_PAST] * 4)  # of two layers
+
+
+def _decoder(exporters: tuple[str, ...], opset: int = 20) -> Network:
+    def scale(full: bool) -> Scale:
+        return replace(_scale(full), layers=2)
+
+    return Network(
+        lambda full: CachedDecoder(scale(full)), lambda full: (_ids(2, 3), *_cache(scale(full))), _CACHED,
+        exporters, opset,
+    )  # fmt: skip
+
+
+def _recurrent(kind: type[nn.RNNBase]) -> Network:
+    return Network(
+        lambda full: Recurrent(kind, 256 if full else 24), lambda full: (_ids(2, 7),), (_BOTH,),
+        ("script",), 17,
+    )  # fmt: skip
+
 
 NETWORKS = {
-    "encoder": Network(Encoder, _encoder_inputs, (_BOTH, _BOTH, _BOTH)),
-    "decoder": Network(CachedDecoder, _decoder_inputs, (_BOTH, *[_CACHE] * 4)),
-    "decoder-opset-24": Network(CachedDecoder, _decoder_inputs, (_BOTH, *[_CACHE] * 4), opset=24),
-    "vision": Network(VisionTransformer, lambda: (torch.randn(2, 3, 32, 32),), ({0: "batch"},)),
-    "llama": Network(Llama, _llama_inputs, (_BOTH, _BOTH)),
-    "llama-opset-24": Network(Llama, _llama_inputs, (_BOTH, _BOTH), opset=24),
-    "branches": Network(Branches, _sequences, (_BOTH,)),
-    "grows": Network(lambda: torch.jit.script(Grows()), _sequences, (_BOTH,), 18, dynamo=False),
-    "scans": Network(Scans, _sequences, (_BOTH,)),
-    **{
-        name: Network(lambda kind=kind: Recurrent(kind), lambda: (_ids(2, 7),), (_BOTH,), 17, dynamo=False)
-        for name, kind in (("lstm", nn.LSTM), ("gru", nn.GRU), ("rnn", nn.RNN))
-    },
-}
+    "resnet-18": Network(lambda full: _resnet(full, (2, 2, 2, 2), False), _image, _PLANE),
+    "resnet-50": Network(lambda full: _resnet(full, (3, 4, 6, 3), True), _image),
+    "mobilenet-v3": Network(lambda full: mobile_net(not full), _image),
+    "efficientnet-b0": Network(lambda full: efficient_net(not full), _image),
+    "u-net": Network(lambda full: UNet(64 if full else 8), _unet, ({0: "batch"}, {0: "batch"})),
+    "vit": Network(lambda full: Vision(_scale(full)), _image),
+    "bert": Network(lambda full: Encoder(_scale(full)), _encoder_inputs, (_BOTH,) * 3),
+    "gpt-2": _decoder(("dynamo", "script")),
+    "gpt-2-opset-24": _decoder(("dynamo",), 24),
+    "llama": Network(lambda full: Llama(_scale(full)), _llama_inputs, (_BOTH, _BOTH), ("dynamo",)),
+    "llama-opset-24": Network(
+        lambda full: Llama(_scale(full)), _llama_inputs, (_BOTH, _BOTH), ("dynamo",), 24
+    ),
+    "lstm": _recurrent(nn.LSTM),
+    "gru": _recurrent(nn.GRU),
+    "rnn": _recurrent(nn.RNN),
+    "detector": Network(
+        lambda full: Detector(64 if full else 8, 20 if full else 3, 100 if full else 8), _image, ({},),
+        ("script",),  # of an operator that torch has not
+    ),
+    "resnet-qdq": Network(
+        lambda full: _resnet(full, (2, 2, 2, 2), False), _image, exporters=("script",), after=quantized,
+        error=0.02,  # a step of the last scale
+    ),
+    "vit-float16": Network(
+        lambda full: Vision(_scale(full)).half(), lambda full: (_image(full)[0].half(),), error=1e-2
+    ),
+    "branches": Network(lambda _: Branches(SMALL.width), _sequences, (_BOTH,), ("dynamo",)),
+    "grows": Network(
+        lambda _: torch.jit.script(Grows(SMALL.width)), _sequences, (_BOTH,), ("script",), 18
+    ),
+    "scans": Network(lambda _: Scans(), _sequences, (_BOTH,), ("dynamo",)),
+}  # fmt: skip

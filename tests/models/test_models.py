@@ -1,70 +1,65 @@
-"""Networks that torch exports, built by the `c` backend alone, give onnxruntime's results at other sizes."""
+"""Networks that torch exports, built by the `c` backend alone, give onnxruntime's results at three sizes."""
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Mapping
+from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 
 import farcall as fc
 
+from ..native.small_server import named, running, small_server
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
-from .networks import NETWORKS, Network  # noqa: E402 - needs torch
+from .compared import Exported  # noqa: E402 - needs torch
+from .networks import NETWORKS  # noqa: E402
 
-SIZES = ({"batch": 2, "length": 3, "past": 5}, {"batch": 1, "length": 1, "past": 1},
-         {"batch": 3, "length": 9, "past": 4}, {"batch": 2, "length": 17, "past": 0})  # fmt: skip
-QUICK = {"decoder", "llama-opset-24", "lstm", "branches", "grows"}  # the others take as long again
-
-
-def export(network: Network) -> onnx.ModelProto:
-    torch.manual_seed(0)
-    file = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"), torch.no_grad():
-        module, inputs = network.make().eval(), network.inputs()
-        names = [f"x{i}" for i in range(len(inputs))]
-        if network.dynamo:
-            axes = tuple(dict.fromkeys(sizes, torch.export.Dim.DYNAMIC) for sizes in network.sizes)
-            program = torch.onnx.export(
-                module, inputs, dynamo=True, opset_version=network.opset, input_names=names,
-                dynamic_shapes=axes, verbose=False,
-            )  # fmt: skip
-            return program.model_proto
-        torch.onnx.export(
-            module, inputs, file, dynamo=False, opset_version=network.opset, input_names=names,
-            dynamic_axes=dict(zip(names, network.sizes, strict=True)),
-        )  # fmt: skip
-    return onnx.load_from_string(file.getvalue())
+# One of those that resemble each other, by the exporter that takes less time.
+RESEMBLING = {("resnet-50", "script"), ("vit", "script"), ("u-net", "script"), ("rnn", "script")}
+QUICK = {
+    *((name, "script") for name, network in NETWORKS.items() if "script" in network.exporters),
+    *((name, "dynamo") for name in ("gpt-2-opset-24", "branches", "scans")),
+} - RESEMBLING
+ALL = [(name, exporter) for name, network in NETWORKS.items() for exporter in network.exporters]
+EMULATED = "aarch64"
 
 
-def feeds(network: Network, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    rng = np.random.default_rng(sum(sizes.values()))
-    found = []
-    for example, dims in zip(network.inputs(), network.sizes, strict=True):
-        shape = [sizes[dims[i]] if i in dims else size for i, size in enumerate(example.shape)]
-        data = rng.standard_normal(shape) if example.is_floating_point() else rng.integers(0, 2, shape)
-        found.append(data.astype(example.numpy().dtype))
-    return found
+def cases(quick: set[tuple[str, str]]) -> list[object]:
+    """All networks; those that are not quick are slow tests."""
+    return [
+        pytest.param(*case, marks=() if case in quick else pytest.mark.slow, id="-".join(case))
+        for case in ALL
+    ]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in NETWORKS]
-)
-def test_a_network_gives_onnxruntimes_results(name: str) -> None:
-    network = NETWORKS[name]
-    model = export(network)
-    main = fc.partition(model, backends=["c"]).build().load()["main"]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [item.name for item in session.get_inputs()]
-    for sizes in SIZES:
-        inputs = feeds(network, sizes)
-        expected = session.run(None, dict(zip(names, inputs, strict=True)))
-        found = main(*inputs)
-        for ours, theirs in zip(found if len(expected) > 1 else [found], expected, strict=True):
-            np.testing.assert_allclose(np.from_dlpack(ours), theirs, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize(("name", "exporter"), cases(QUICK))
+def test_a_network_gives_onnxruntimes_results(
+    name: str, exporter: str, tmp_path: Path, farcall_session: fc.rpc.Session
+) -> None:
+    exported = Exported(NETWORKS[name], exporter, full=False)
+    path = fc.partition(exported.model, backends=["c"]).build().save(tmp_path / "model.so")
+    exported.check(fc.load_module(path)["main"])
+    exported.check(farcall_session.load_module(path)["main"])
+
+
+@pytest.mark.parametrize(("name", "exporter"), cases({("gru", "script"), ("detector", "script")}))
+def test_a_network_runs_on_another_machine(
+    name: str, exporter: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    machine = named(EMULATED)
+    program = small_server(machine, tmp_path_factory)  # skips without its tools
+    exported = Exported(NETWORKS[name], exporter, full=False)
+    plan = fc.partition(exported.model, backends=["c"])
+    path = plan.build(target=str(machine.target.triple)).save(tmp_path / "model.so")
+    with running(program, "--workpath", str(tmp_path)) as (_, url), fc.connect(url) as session:
+        exported.check(session.load_module(path)["main"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "exporter"), ALL, ids=["-".join(case) for case in ALL])
+def test_a_full_network_gives_onnxruntimes_results(name: str, exporter: str) -> None:
+    exported = Exported(NETWORKS[name], exporter, full=True)
+    exported.check(fc.partition(exported.model, backends=["c"]).build().load()["main"])

@@ -63,7 +63,7 @@ def test_grid_sample() -> None:
     for kind in (np.int8, np.int64):
         numbers = np.arange(12, dtype=kind).reshape(1, 1, 3, 4)
         cases.append(Case("GridSample", [numbers, grid(1, 3, 3, 2)], {"mode": "nearest"}, opset=20))
-    check([case for case in cases if not disputed(case)])
+    check([case for case in cases if not disputed(case)], ["-O0"])  # the time goes into the compiler
 
 
 def test_grid_sample_agrees_with_onnxruntime() -> None:

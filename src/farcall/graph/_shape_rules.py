@@ -255,3 +255,23 @@ def _gather(op: NodeView) -> list[Dims]:
 def _grid_sample(op: NodeView) -> list[Dims]:
     data, grid = op.shape(0), op.shape(1)
     return [(op.equate(data[0], grid[0]), data[1], *grid[1:-1])]
+
+
+@rule("DeformConv")
+def _deform_conv(op: NodeView) -> list[Dims]:
+    data, weight, offset = op.shape(0), op.shape(1), op.shape(2)
+    op.equate(data[1], weight[1] * op.attr("group", 1))
+    kernel: list[Dim] = [*op.attr("kernel_shape", weight[2:])]
+    sizes = zip(_window(op, data[2:], kernel), offset[2:], strict=True)
+    return [(op.equate(data[0], offset[0]), weight[0], *(op.equate(a, b) for a, b in sizes))]
+
+
+@rule("RoiAlign")
+def _roi_align(op: NodeView) -> list[Dims]:
+    count = op.equate(op.shape(1)[0], op.shape(2)[0])
+    return [(count, op.shape(0)[1], op.attr("output_height", 1), op.attr("output_width", 1))]
+
+
+@rule("MaxRoiPool")
+def _max_roi_pool(op: NodeView) -> list[Dims]:
+    return [(op.shape(1)[0], op.shape(0)[1], *op.attr("pooled_shape", [1, 1]))]

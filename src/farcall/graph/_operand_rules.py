@@ -273,6 +273,16 @@ def _pad(op: NodeView) -> Sequence[PartialDims]:
     return [tuple(data)]
 
 
+@rule("Col2Im")
+def _col2im(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    axes = _length(op, 1)
+    block = items(op, 2, axes)
+    taps = None if None in block else product(size for size in block if size is not None)
+    channels = None if taps in (None, 0) else floordiv(data[1], taps)
+    return [(data[0], channels, *items(op, 1, axes))]
+
+
 @rule("Resize", "Upsample")
 def _resize(op: NodeView) -> Sequence[PartialDims]:
     data: list[Dim | None] = list(op.shape(0))

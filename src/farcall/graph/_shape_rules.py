@@ -98,6 +98,29 @@ def _conv(op: NodeView) -> list[Dims]:
     return [(data[0], weight[0], *_window(op, data[2:], kernel))]
 
 
+@rule("ConvTranspose")
+def _conv_transpose(op: NodeView) -> list[Dims]:
+    data, weight = op.shape(0), op.shape(1)
+    op.equate(data[1], weight[0])
+    sizes, taps = data[2:], weight[2:]
+    rank = len(sizes)
+    head = (data[0], weight[1] * op.attr("group", 1))
+    if "output_shape" in op.node.attributes:
+        return [(*head, *op.attr("output_shape", [0])[-rank:])]
+    strides, dilations = op.attr("strides", [1] * rank), op.attr("dilations", [1] * rank)
+    auto_pad, pads = op.attr("auto_pad", "NOTSET"), op.attr("pads", [0] * (2 * rank))
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        return [(*head, *(size * stride for size, stride in zip(sizes, strides, strict=True)))]
+    if auto_pad == "VALID":
+        pads = [0] * (2 * rank)
+    more = op.attr("output_padding", [0] * rank)
+    made: list[Dim] = []
+    for i, size in enumerate(sizes):
+        reach = (taps[i] - 1) * dilations[i] + 1
+        made.append((size - 1) * strides[i] + more[i] + reach - pads[i] - pads[i + rank])
+    return [(*head, *made)]
+
+
 # Operators for which ONNX's inference may give a dim a wrong name: for a DFT of a length that is not known,
 # it keeps the name of the axis's dim.
 MISNAMED_BY_ONNX = frozenset({"DFT"})

@@ -40,6 +40,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _suppression,
     _tile,
     _top_k,
+    _transposed,
     _triangle,
 )
 from farcall.backends.c._registry import ALLOCATING, OPERATORS, operator

@@ -64,14 +64,19 @@ def plain_right(dtype: ir.DataType | None, pointer: str, row: str) -> Right:
     return Right(pointer, row, str(panel_width(itemsize(dtype))))
 
 
-def packed_left(kernel: Kernel, source: ir.Value, matrices: np.ndarray, index: str = "0") -> Left:
-    """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``."""
+def packed_left(
+    kernel: Kernel, source: ir.Value, matrices: np.ndarray, index: str = "0", layout: str = "groups"
+) -> Left:
+    """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``.
+
+    ``layout`` names how the matrices were made of ``source``.
+    """
     count, m, k = matrices.shape
     groups = -(-m // GROUP)
     data = np.zeros((count, groups * GROUP, k), matrices.dtype)
     data[:, :m] = matrices
     data = np.ascontiguousarray(data.reshape(count, groups, GROUP, k).swapaxes(2, 3))
-    table = kernel.table(Table(source, "groups", data))
+    table = kernel.table(Table(source, layout, data))
     return Left(f"{table} + ({index}) * {groups * GROUP * k}", "1", str(GROUP), str(GROUP * k))
 
 

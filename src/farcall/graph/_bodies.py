@@ -1,4 +1,4 @@
-"""ONNX's own definitions of operators by other operators: the function bodies of its schemas.
+"""Definitions of operators by other operators: the function bodies of ONNX's schemas, and those of farcall.
 
 A body is written for some version of the default domain. It is taken for a model of another version only if
 the operators in it mean the same there.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.graph._guards import subgraphs, walk
+from farcall.graph._microsoft import DOMAIN, definition
 from farcall.graph._onnx_types import is_default_domain, type_proto
 
 if TYPE_CHECKING:
@@ -26,11 +27,14 @@ def body_of(node: ir.Node, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
         opsets: Domain -> version, of the model.
 
     Returns:
-        The function, whose nodes fit the model's opsets; None if ONNX defines none.
+        The function, whose nodes fit the model's opsets; None if there is none.
     """
     import onnx
 
     domain = "" if is_default_domain(node.domain) else node.domain
+    if domain == DOMAIN:
+        known = definition(node, opsets.get("", 0))
+        return known if known is not None and _trim_outputs(known, node) else None
     version = opsets.get(domain) or opsets.get(node.domain)
     if version is None:
         return None

@@ -53,19 +53,22 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
         return _infer_alone(node, model, data)
     given = [value for value in node.inputs if value is not None]
     hidden = node.inputs[1] if takes_rank_from_length(node, opset) else None
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, "")
-        types = onnx.shape_inference.infer_node_outputs(
-            schema,
-            ir.serde.serialize_node(node),
-            {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
-            {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
-            opset_imports=[onnx.helper.make_opsetid("", opset)],
-            ir_version=model.ir_version,
-        )
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return {}
-    return {name: read_type(proto) for name, proto in types.items()}
+    for version in (opset, onnx.defs.onnx_opset_version()):
+        try:
+            types = onnx.shape_inference.infer_node_outputs(
+                onnx.defs.get_schema(node.op_type, version, ""),
+                ir.serde.serialize_node(node),
+                {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
+                {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
+                opset_imports=[onnx.helper.make_opsetid("", version)],
+                ir_version=model.ir_version,
+            )
+        except onnx.checker.ValidationError:  # a dtype that only later versions allow
+            continue
+        except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+            return {}
+        return {name: read_type(proto) for name, proto in types.items()}
+    return {}
 
 
 def _infer_alone(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> dict[str, Found]:

@@ -20,12 +20,15 @@ import onnx_ir as ir
 import farcall.graph._index_rules
 import farcall.graph._signal_rules  # noqa: F401 - registers its rules
 from farcall.errors import ModelError
+from farcall.graph._bodies import body_of
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
 from farcall.graph._control import Control, control, is_control
+from farcall.graph._defined import Defined, defined
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
+from farcall.graph._microsoft import DOMAIN
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
 from farcall.graph._region import reads
@@ -187,6 +190,7 @@ class _Inference:
         names = tuple(map(symbol, name_inputs(model.graph) if facts is None else _names(model.graph, facts)))
         self._given, self._budget = facts or {}, budget or _Budget()
         self._controls: dict[tuple[ir.Node, object], Control | None] = {}
+        self._defined: dict[tuple[ir.Node, object], list[Defined] | None] = {}
         self._model = model
         self._types = types
         self._symbols = frozenset(names)
@@ -263,6 +267,9 @@ class _Inference:
                 self._overrule(node, reported)
             elif not self._is_known(node, reported):
                 self._apply_rule(node, reported)
+        elif node.domain == DOMAIN:
+            where, told = f"node `{node.name}` ({node.op_type})", self._ask_definition(node)
+            reported[:] = [_both(a, b, where) for a, b in zip(reported, told, strict=True)]
         for value, found in zip(node.outputs, reported, strict=True):
             if value not in self._shapes:
                 known = self._hints.get(value) if self._hints else None
@@ -407,6 +414,23 @@ class _Inference:
         found = infer_node(node, self._model, self._data)
         asked = [self._take(value, found.get(value.name or "", (None, None))) for value in node.outputs]
         return [None if said is None else tuple(dim or None for dim in said) for said in asked]
+
+    def _ask_definition(self, node: ir.Node) -> list[PartialDims | None]:
+        """What the definition of a node by other operators tells of its outputs."""
+        given = [value for value in node.inputs if value is not None]
+        for value in given:
+            if value in self._shapes and value.const_value is None:
+                set_dims(value, map(self._equal.resolve, self._shapes[value]))
+        facts = tuple((str(value.type), str(value.shape)) for value in given)
+        if (node, facts) not in self._defined:
+            body = body_of(node, self._model.opset_imports)
+            self._defined[node, facts] = None if body is None else defined(node, body, self._budget.infer)
+        found = self._defined[node, facts]
+        if found is None:
+            return [None] * len(node.outputs)
+        for value, (kind, _) in zip(node.outputs, found, strict=True):
+            value.type = kind or value.type
+        return [shape for _, shape in found]
 
     def _ask_bodies(self, node: ir.Node) -> list[PartialDims | None]:
         """What the graphs inside a node tell of its outputs."""

@@ -18,6 +18,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _loss,
     _marks,
     _matmul,
+    _microsoft,
     _ngrams,
     _normalization,
     _packed,

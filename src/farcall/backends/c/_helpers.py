@@ -78,6 +78,18 @@ static inline uint64_t farcall_ipow(uint64_t base, int64_t exponent) {
 _QUANTIZE = """static inline int32_t farcall_quantize(float x, int32_t zero, int32_t low, int32_t high) {
   const float rounded = rintf(x) + (float)zero;
   return rounded > (float)low ? (rounded < (float)high ? (int32_t)rounded : high) : low;
+}
+static inline int32_t farcall_qlinear_add(int32_t a, float a_scale, int32_t a_zero, int32_t b, float b_scale,
+    int32_t b_zero, float scale, int32_t zero, int32_t low, int32_t high) {
+  const float x = a_scale / scale, y = b_scale / scale;
+  const float fixed = (float)zero - fmaf(x, (float)a_zero, y * (float)b_zero);
+  return farcall_quantize(fmaf((float)a, x, fmaf((float)b, y, fixed)), 0, low, high);
+}
+static inline int32_t farcall_qlinear_mul(int32_t a, float a_scale, int32_t a_zero, int32_t b, float b_scale,
+    int32_t b_zero, float scale, int32_t zero, int32_t low, int32_t high) {
+  const double product = (a - a_zero) * (b - b_zero);
+  const float scaled = (float)(product * (a_scale * b_scale / scale));
+  return farcall_quantize(scaled + (float)zero, 0, low, high);
 }"""
 
 _BITS = "\n".join(

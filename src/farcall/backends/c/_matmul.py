@@ -167,13 +167,14 @@ def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool, row: str) -> R
     if data is not None:
         return packed_right(kernel, value, data.T if transposed else data)
     pointer = kernel.read(value)
-    return plain_right(value.dtype, _transpose(kernel, pointer, value) if transposed else pointer, row)
-
-
-def _transpose(kernel: Kernel, pointer: str, value: ir.Value) -> str:
-    rows, columns = (kernel.dim(dim) for dim in dims(value))
     dtype = value.dtype
-    assert dtype is not None  # noqa: S101
+    assert dtype is not None  # noqa: S101 - checked before
+    return plain_right(dtype, transposed_copy(kernel, pointer, value, dtype) if transposed else pointer, row)
+
+
+def transposed_copy(kernel: Kernel, pointer: str, value: ir.Value, dtype: ir.DataType) -> str:
+    """A pointer to the elements of a matrix of the shape of ``value``, transposed."""
+    rows, columns = (kernel.dim(dim) for dim in dims(value))
     copy = kernel.scratch(dtype, product(dims(value)))
     with kernel.loop("r", rows, step=16), kernel.loop("c", columns, step=16):
         kernel.line(f"const int64_t r1 = r + 16 < {rows} ? r + 16 : {rows};")

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends._ctext import c_type
-from farcall.backends.c import _scalar as scalar
+from farcall.backends._ctext import c_literal, c_type
 from farcall.backends.c._conv import Convolution, check_shapes
 from farcall.backends.c._kernel import Kernel, Step, Table
 from farcall.backends.c._matmul import broadcast, product_of
 from farcall.backends.c._nest import nested
-from farcall.backends.c._node import Unsupported, constant, has_input, operand, rank, want_dtypes
-from farcall.backends.c._quantized import NARROW, widened, zero_point
+from farcall.backends.c._node import Unsupported, constant, float_attr, has_input, operand, rank, want_dtypes
+from farcall.backends.c._quantized import NARROW, bounds, widened, zero_point
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, product, same
 
@@ -38,8 +37,8 @@ class Quantized:
     zero: int
 
 
-_NONE = -1
-A, B, OUT = Quantized(0, 1, 2), Quantized(3, 4, 5), Quantized(_NONE, 6, 7)
+NONE = -1
+A, B, OUT = Quantized(0, 1, 2), Quantized(3, 4, 5), Quantized(NONE, 6, 7)
 
 
 def view_of(value: ir.Value | None, views: Sequence[tuple[View, View]]) -> View:
@@ -70,7 +69,7 @@ def _rows(node: ir.Node, matrix: int, index: int) -> View:
     return view_of(zero_point(node, index), [(rows, rows), *([(rows[:1], rows)] if len(left) == 2 else [])])
 
 
-def _columns(node: ir.Node, matrix: int, index: int) -> View:
+def columns_view(node: ir.Node, matrix: int, index: int) -> View:
     """By which dims input ``index`` broadcasts over the right operand: one number for each column."""
     right = dims(operand(node, matrix))
     columns = (*right[:-2], *([1] if len(right) > 1 else []), right[-1])
@@ -89,14 +88,14 @@ def _check_ranks(node: ir.Node, b: int) -> None:
 def _check_matmul_integer(node: ir.Node) -> None:
     want_dtypes(node, NARROW)
     _check_ranks(node, 1)
-    _rows(node, 0, 2), _columns(node, 1, 3)
+    _rows(node, 0, 2), columns_view(node, 1, 3)
 
 
 @loops("MatMulInteger", check=_check_matmul_integer)
 def _matmul_integer(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     a = widened(kernel, operand(node, 0), zero_point(node, 2), _rows(node, 0, 2))
-    b = widened(kernel, operand(node, 1), zero_point(node, 3), _columns(node, 1, 3))
+    b = widened(kernel, operand(node, 1), zero_point(node, 3), columns_view(node, 1, 3))
     shapes = dims(operand(node, 0)), dims(operand(node, 1))
     product_of(kernel, _D.UINT32, shapes, a, b, kernel.write(node.outputs[0]))
     yield kernel.step()
@@ -117,7 +116,7 @@ def _check_conv_integer(node: ir.Node) -> None:
 
 @loops("ConvInteger", check=_check_conv_integer)
 def _conv_integer(node: ir.Node) -> Iterator[Step]:
-    conv = _convolution(node, Quantized(0, _NONE, 2), Quantized(1, _NONE, 3))
+    conv = _convolution(node, Quantized(0, NONE, 2), Quantized(1, NONE, 3))
     conv.y = f"((uint32_t*){conv.kernel.write(node.outputs[0])})"
     conv.write()
     yield conv.kernel.step()
@@ -148,7 +147,7 @@ def _check_qlinear_matmul(node: ir.Node) -> None:
     for index in (1, 2):
         _rows(node, 0, index)
     for index in (4, 5):
-        _columns(node, 3, index)
+        columns_view(node, 3, index)
 
 
 @loops("QLinearMatMul", check=_check_qlinear_matmul)
@@ -157,7 +156,7 @@ def _qlinear_matmul(node: ir.Node) -> Iterator[Step]:
     shapes = dims(operand(node, 0)), dims(operand(node, 3))
     sums = kernel.scratch(_D.UINT32, product(dims(out)))
     a = widened(kernel, operand(node, 0), zero_point(node, 2), _rows(node, 0, 2))
-    b = widened(kernel, operand(node, 3), zero_point(node, 5), _columns(node, 3, 5))
+    b = widened(kernel, operand(node, 3), zero_point(node, 5), columns_view(node, 3, 5))
     product_of(kernel, _D.UINT32, shapes, a, b, sums)
     left, right = shapes
     domain = (
@@ -165,7 +164,7 @@ def _qlinear_matmul(node: ir.Node) -> Iterator[Step]:
         left[-2] if len(left) > 1 else 1,
         right[-1] if len(right) > 1 else 1,
     )
-    requantize(kernel, node, sums, domain, (_rows(node, 0, 1), _columns(node, 3, 4)))
+    requantize(kernel, node, sums, domain, (_rows(node, 0, 1), columns_view(node, 3, 4)))
     yield kernel.step()
 
 
@@ -195,32 +194,51 @@ def _qlinear_conv(node: ir.Node) -> Iterator[Step]:
 
 
 def requantize(
-    kernel: Kernel, node: ir.Node, sums: str, domain: Sequence[Dim], views: tuple[View, View]
+    kernel: Kernel,
+    node: ir.Node,
+    sums: str,
+    domain: Sequence[Dim],
+    views: tuple[View, View],
+    result: Quantized = OUT,
 ) -> None:
-    """Write the output of a node with the inputs ``A``, ``B`` and ``OUT``.
+    """Write the output of a node with the inputs ``A``, ``B`` and ``result``.
 
     ``sums`` points to the sums of products, over ``domain``, over which the scales of A and B broadcast by
-    ``views``.
+    ``views``. An attribute ``alpha`` multiplies them. Without the scale of the result, it is a float.
     """
     out = node.outputs[0]
     q, kind = kernel.write(out), c_type(out.dtype)
-    bounds = f"{scalar.lowest(out.dtype)}, {scalar.highest(out.dtype)}"
-    zero = zero_point(node, OUT.zero)
+    zero = zero_point(node, result.zero)
     origin = f"*{kernel.read(zero)}" if zero is not None else "0"
-    factors = _factors(kernel, node, views)
+    factors = _factors(kernel, node, views, zero_point(node, result.scale))
     with nested(kernel, domain, [domain, *(view for _, view in factors)]) as (at, *offsets):
         texts = [f"{name}[{offset}]" for (name, _), offset in zip(factors, offsets, strict=True)]
-        factor = " * ".join(texts[:2]) + (f" / {texts[2]}" if len(texts) > 2 else "")
+        factor = _product(node, texts)
         kernel.line(f"const float sum = (float)(int32_t){sums}[{at}] * ({factor});")
-        kernel.line(f"{q}[{at}] = ({kind})farcall_quantize(sum, {origin}, {bounds});")
+        value = f"({kind})farcall_quantize(sum, {origin}, {bounds(node)})"
+        kernel.line(f"{q}[{at}] = {'sum' if out.dtype == _D.FLOAT else value};")
 
 
-def _factors(kernel: Kernel, node: ir.Node, views: tuple[View, View]) -> list[tuple[str, View]]:
+def _product(node: ir.Node, texts: Sequence[str]) -> str:
+    """The product of factors, in the order of onnxruntime: the result depends on it."""
+    if len(texts) == 1:
+        return texts[0]
+    alpha = float_attr(node, "alpha", 1.0)
+    first = [] if alpha == 1.0 else [c_literal(alpha, _D.FLOAT)]
+    return " * ".join([*first, *texts[:2]]) + (f" / {texts[2]}" if len(texts) > 2 else "")
+
+
+def _factors(
+    kernel: Kernel, node: ir.Node, views: tuple[View, View], result: ir.Value | None
+) -> list[tuple[str, View]]:
     """Pointers to the scales of A, B and the result, with their views; or to one table of constants."""
-    values = [operand(node, which.scale) for which in (A, B, OUT)]
+    values = [operand(node, which.scale) for which in (A, B)] + ([] if result is None else [result])
     data = [constant(value) for value in values]
     if views[0] == () and all(item is not None for item in data):
-        a, b, result = (np.asarray(item, np.float32).ravel() for item in data)
+        a, b, *divisor = (np.asarray(item, np.float32).ravel() for item in data)
+        factor = (
+            np.float32(float_attr(node, "alpha", 1.0)) * a * b / (divisor[0] if divisor else np.float32(1))
+        )
         names = ", ".join(str(value.name) for value in values)
-        return [(kernel.table(Table(values[1], f"of factors {names}", a * b / result)), views[1])]
-    return [(kernel.read(value), view) for value, view in zip(values, (*views, ()), strict=True)]
+        return [(kernel.table(Table(values[1], f"of factors {names}", factor)), views[1])]
+    return [(kernel.read(value), view) for value, view in zip(values, (*views, ()), strict=False)]

@@ -82,8 +82,18 @@ def _quantize(node: ir.Node, x: str, scale: str, zero: str = "0") -> str:
     assert dtype is not None  # noqa: S101 - checked before
     if dtype == _D.FLOAT:  # of a float8, which a Cast makes of it
         return f"{x} / {scale} + {zero}"
-    bounds = f"{scalar.lowest(dtype)}, {scalar.highest(dtype)}"
-    return f"({c_type(dtype)})farcall_quantize({x} / {scale}, {zero}, {bounds})"
+    return f"({c_type(dtype)})farcall_quantize({x} / {scale}, {zero}, {bounds(node)})"
+
+
+def bounds(node: ir.Node) -> str:
+    """The least and the largest result of a node whose result is quantized, as arguments.
+
+    The attributes ``low`` and ``high`` are of nodes that stand for several (farcall.backends.c._qdq).
+    """
+    dtype = node.outputs[0].dtype
+    low = str(int_attr(node, "low", 0)) if "low" in node.attributes else scalar.lowest(dtype)
+    high = str(int_attr(node, "high", 0)) if "high" in node.attributes else scalar.highest(dtype)
+    return f"{low}, {high}"
 
 
 def _check_dequantize_dtypes(node: ir.Node) -> None:

@@ -12,4 +12,5 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 
 def test_the_page_lists_every_operator_once() -> None:
     listed = re.findall(r"`((?:[a-z.]+::)?[A-Z]\w+)`", PAGE.read_text())
-    assert sorted(listed) == sorted({*OPERATORS, *ALLOCATING})
+    own = {name for name in OPERATORS if name.startswith("farcall.")}  # no model has these
+    assert sorted(listed) == sorted({*OPERATORS, *ALLOCATING} - own)

@@ -10,6 +10,11 @@ from farcall.backends.c._node import Unsupported, basic_check
 from farcall.backends.c._registry import Loops
 from farcall.graph.dims import late
 
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+_RANDOM_CURE = "make them an input of the model, or add the backend `onnxruntime`"
+
 
 def reason(node: ir.Node) -> str | None:
     """The reason why ``node`` is refused, or None."""
@@ -23,6 +28,8 @@ def reason(node: ir.Node) -> str | None:
 
 def _reason(node: ir.Node) -> str | None:
     entry = operator(node)
+    if entry is None and node.op_type in _RANDOM:
+        return f"ONNX defines no generator for the random numbers of {node.op_type}; {_RANDOM_CURE}"
     if entry is None:
         return f"the C backend has no loops for {node.op_type}"
     try:

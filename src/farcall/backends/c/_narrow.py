@@ -218,6 +218,8 @@ def _moves(node: ir.Node) -> bool:
     """Whether the node only moves elements, so that their bits are enough."""
     if node.op_type not in _MOVERS or str_attr(node, "reduction", "none") != "none":
         return False
+    if node.op_type == "Dropout" and len(node.inputs) > 2:  # it may be in training, and then multiplies
+        return False
     return "value" not in node.attributes  # of a Pad before opset 11: a number, not bits
 
 

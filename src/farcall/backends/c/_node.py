@@ -20,13 +20,15 @@ class Unsupported(Exception):  # noqa: N818 - a reason on its way to Backend.che
 
 
 def opset(node: ir.Node) -> int:
-    """The version of the operator set that ``node`` uses."""
+    """The version of the operator set, of the node's domain, that ``node`` uses."""
     if node.version is not None:
         return node.version
     graph = node.graph
     if graph is None:
         raise Unsupported("the node is in no graph, so its opset version is not known")
     imports = graph.opset_imports
+    if node.domain not in ("", "ai.onnx"):
+        return imports.get(node.domain, 1)
     return imports.get("", imports.get("ai.onnx", 1))
 
 
@@ -137,7 +139,8 @@ def want_dtypes(node: ir.Node, allowed: Collection[ir.DataType], *indices: int) 
 
 def basic_check(node: ir.Node) -> None:
     """Check the needs of every operator: a known opset, dtypes that have a C type, and known shapes."""
-    if opset(node) < OLDEST_OPSET and _meant_else(node):
+    is_onnx = node.domain in ("", "ai.onnx")
+    if is_onnx and opset(node) < OLDEST_OPSET and _meant_else(node):
         raise Unsupported(f"opset {opset(node)}; versions from {OLDEST_OPSET} on are supported")
     for what, values in (("input", node.inputs), ("output", node.outputs)):
         for index, value in enumerate(values):

@@ -107,15 +107,6 @@ def _check_dropout(node: ir.Node) -> None:
     refuse_training(node)
     if output_used(node, 1) and node.outputs[1].dtype != ir.DataType.BOOL:
         raise Unsupported("the mask is not bool")
-    if has_input(node, 2) and not _is_zero(node, 2) and not (has_input(node, 1) and _is_zero(node, 1)):
-        raise Unsupported(
-            "training_mode is not a constant false; the backend `onnxruntime` drops random elements"
-        )
-
-
-def _is_zero(node: ir.Node, index: int) -> bool:
-    data = constant(operand(node, index))
-    return data is not None and not data.any()
 
 
 @view("Dropout", check=_check_dropout)

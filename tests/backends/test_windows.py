@@ -147,10 +147,12 @@ def random_pool(rng: np.random.Generator, op: str, spatial: int) -> Case:
     }  # fmt: skip
     if op == "AveragePool":
         attributes["count_include_pad"] = int(rng.integers(0, 2))
+    if op == "LpPool":
+        attributes["p"] = int(rng.integers(1, 6))
     return Case(op, [rng.standard_normal((2, 3, *sizes)).astype(np.float32)], attributes)
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_pool_random_agrees_with_onnxruntime(op: str) -> None:
     import onnxruntime as ort
 
@@ -165,6 +167,72 @@ def test_pool_random_agrees_with_onnxruntime(op: str) -> None:
             assert case.attributes["ceil_mode"]
             got = got[tuple(slice(size) for size in expected.shape)]
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=str(case.attributes))
+
+
+def test_pools_of_long_rows_and_wide_windows() -> None:
+    """Rows that fill vectors and do not, more rows than are joined at once, windows in the padding."""
+    x = normal(2, 3, 19, 37)
+    wide = {"kernel_shape": [11, 9], "strides": [2, 3], "pads": [5, 4, 5, 4]}
+    far = {"kernel_shape": [2, 3], "strides": [3, 5], "pads": [1, 2, 1, 2], "dilations": [4, 7]}
+    bytes_ = (normal(2, 3, 19, 37) * 50).astype(np.int8)
+    regions = check(
+        [
+            *(Case(op, [x], attributes) for op in ("MaxPool", "AveragePool") for attributes in (wide, far)),
+            *(
+                Case("MaxPool", [data], wide)
+                for data in (bytes_, bytes_.astype(np.uint8), x.astype(np.float64))
+            ),
+            Case("AveragePool", [x.astype(np.float64)], {**wide, "count_include_pad": 1}),
+            Case("LpPool", [normal(1, 2, 19, 37, dtype=np.float64)], {"kernel_shape": [12, 1], "p": 64}),
+            Case("LpPool", [normal(1, 2, 19)], {"kernel_shape": [3], "p": 1, "auto_pad": "VALID"}, opset=2),
+        ]
+    )
+    x[0, 0, 3, 5] = x[1, 2, 18, 36] = np.nan  # makes every window that has it NaN, as in PyTorch
+    (largest,), (mean,) = regions[0](x), regions[2](x)
+    np.testing.assert_array_equal(np.isnan(largest), np.isnan(mean))
+    assert np.isnan(largest).any()
+
+
+def test_global_lp_pool() -> None:
+    x = normal(2, 3, 4, 5)
+    cases = [
+        Case("GlobalLpPool", [x], {"p": p}, symbolic={0: ["n", 3, "h", "w"]}, shapes={0: ["n", 3, 1, 1]})
+        for p in (1, 2, 3)
+    ]
+    regions = compile_regions([whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)])
+    for p, region in enumerate(regions, start=1):
+        expected = (abs(x) ** p).sum(axis=(2, 3), keepdims=True) ** (1 / p)
+        np.testing.assert_allclose(region(x)[0], expected, rtol=1e-5)
+    assert "p=0" in refusal(Case("GlobalLpPool", [x], {"p": 0}, shapes={0: [2, 3, 1, 1]}))
+
+
+def test_unpooled() -> None:
+    """Elements return to where MaxPool found them."""
+    x = normal(2, 3, 6, 8)
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    top, places = Case("MaxPool", [x], window, outputs=2).expected()
+    symbolic = {0: ["n", 3, "h", "w"], 1: ["n", 3, "h", "w"]}
+    larger = np.int64([2, 3, 7, 9])
+    late = {0: [2, 3, 7, 9]}
+    cases = [
+        Case("MaxUnpool", [top, places], window, symbolic=symbolic),
+        Case("MaxUnpool", [top, places, larger], window, [2], shapes=late),
+        Case("MaxUnpool", [top, places, larger], window, shapes=late),
+    ]
+    plain, _, computed = check(cases)
+    kept = plain(top, places)[0]
+    assert kept.shape == x.shape
+    np.testing.assert_array_equal(kept[kept != 0], x[kept != 0])
+    for wrong in (2 * 3 * 6 * 8, 2**62, -(2 * 3 * 6 * 8) - 1):
+        with pytest.raises(RuntimeError):
+            plain(top, np.full_like(places, wrong))
+    for shape in ([2, 3, 7, 8], [2, 3, -7, -9]):
+        with pytest.raises(RuntimeError):
+            computed(top, places, np.int64(shape))
+    smaller = Case("MaxUnpool", [top, places, np.int64([2, 3, 5, 8])], window, [2], shapes={0: [2, 3, 5, 8]})
+    (region,) = compile_regions([whole_region(smaller.model())])
+    with pytest.raises(RuntimeError):  # a place in the sixth row
+        region(top, np.full_like(places, 5 * 8))
 
 
 def test_pool_corners() -> None:

@@ -283,6 +283,18 @@ def _col2im(op: NodeView) -> Sequence[PartialDims]:
     return [(data[0], channels, *items(op, 1, axes))]
 
 
+@rule("MaxUnpool")
+def _max_unpool(op: NodeView) -> Sequence[PartialDims]:
+    data = op.shape(0)
+    if op.has(2):
+        return [tuple(items(op, 2, len(data)))]
+    count = len(data) - 2
+    taps, strides = op.attr("kernel_shape", [1] * count), op.attr("strides", [1] * count)
+    pads = op.attr("pads", [0] * (2 * count))
+    ends = ((data[i + 2] - 1) * strides[i] + taps[i] - pads[i] - pads[i + count] for i in range(count))
+    return [(*data[:2], *ends)]
+
+
 @rule("Resize", "Upsample")
 def _resize(op: NodeView) -> Sequence[PartialDims]:
     data: list[Dim | None] = list(op.shape(0))

@@ -44,6 +44,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _training,
     _transposed,
     _triangle,
+    _unpool,
 )
 from farcall.backends.c._registry import ALLOCATING, OPERATORS, operator
 

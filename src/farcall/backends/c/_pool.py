@@ -1,8 +1,8 @@
-"""MaxPool, AveragePool and LRN."""
+"""MaxPool, AveragePool, LpPool, GlobalLpPool and LRN."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import onnx_ir as ir
@@ -20,12 +20,15 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._pool_text import Join, largest, power_sum, total
 from farcall.backends.c._registry import loops
-from farcall.backends.c._window import Axis, axes_of, position, rows_of_windows, taps_of_row
-from farcall.graph.dims import dims, product
+from farcall.backends.c._window import Axis, axes_of, position, rows_of_windows
+from farcall.graph.dims import Dim, ceildiv, dims, floordiv, product
 
 _D = ir.DataType
 _TILE = 64
+_LARGEST_POWER = 64  # of LpPool: no float but 1 has a larger one that is a float
+_ROWS = 8  # most rows that are joined at once
 
 
 def _check(node: ir.Node) -> None:
@@ -43,6 +46,7 @@ class _Pool:
         self.node = node
         self.kernel = Kernel()
         x = operand(node, 0)
+        self.dtype = x.dtype
         self.kind = c_type(x.dtype)
         self.axes = axes_of(node, ints_attr(node, "kernel_shape", []))
         self.p, self.q = self.kernel.read(x), self.kernel.write(node.outputs[0])
@@ -58,16 +62,79 @@ class _Pool:
         row = stack.enter_context(rows_of_windows(self.kernel, self.axes))
         self.kernel.line(f"{self.kind}* restrict line = {self.q} + n * {self.out_plane} + {row};")
 
-    def accumulate(self, start: str, body: str) -> None:
-        """Accumulate the taps of every window of the row; ``body`` adds element ``x`` to ``line[o]``."""
-        with self.kernel.loop("o", self.width):
-            self.kernel.line(f"line[o] = {start};")
-        with taps_of_row(self.kernel, self.axes) as place:
-            self.kernel.line(f"const {self.kind}* const from = in + {place};")
-            with self.kernel.loop("o", "hi", start="lo"):
-                stride = self.axes[-1].stride
-                at = "o" if stride == 1 else f"o * {stride}"
-                self.kernel.line(f"const {self.kind} x = from[{at}];\n{body}")
+    def join(self, join: Join, finish: Callable[[str], str] | None = None) -> Step:
+        """All loops. ``finish`` makes an output of a joined window, in loops over ``o0, o1, ..., o``.
+
+        The rows of a window are joined first, into a line with the padding of the last axis at its ends. With
+        a stride, its elements are put together that are equal modulo the stride. In such a phase, each tap
+        of a window is at a fixed distance, so that the windows of a row are joined as rows, too.
+        """
+        kernel, last = self.kernel, self.axes[-1]
+        kernel.file_scope(join.source())
+        assert self.dtype is not None  # noqa: S101 - checked before
+        span = last.out * last.stride + (last.taps - 1) * last.dilation + 1
+        line = kernel.scratch(self.dtype, span)
+        self._pad_line(line, kernel.dim(span), join.start)
+        name = f"farcall_join_{join.name}"
+        with ExitStack() as stack:
+            self.rows(stack)
+            self._join_rows(join, f"{line} + left")
+            if last.stride > 1:
+                line = self._phases(line, span)
+            room = kernel.dim(ceildiv(span, last.stride))
+            moves = [divmod(k * last.dilation, last.stride) for k in range(last.taps)]
+            places = (f"{line} + {phase} * {room} + {move}" for move, phase in moves)
+            kernel.line(f"const {self.kind}* const taps[] = {{{', '.join(places)}}};")
+            kernel.line(f"{name}(taps, {last.taps}, {last.taps}, {self.width}, line);")
+            if finish is not None:
+                with kernel.loop("o", self.width):
+                    kernel.line(f"line[o] = {finish('line[o]')};")
+        return kernel.step()
+
+    def _pad_line(self, line: str, length: str, start: str) -> None:
+        """Declare ``left`` and ``width``, the part of a line that a row of the input fills; pad the rest."""
+        kernel, last = self.kernel, self.axes[-1]
+        begin, size = kernel.dim(last.begin), kernel.dim(last.size)
+        kernel.line(f"const int64_t left = {begin} < 0 ? 0 : {begin} < {length} ? {begin} : {length};")
+        kernel.line(f"const int64_t right = {size} + {begin} < {length} ? {size} + {begin} : {length};")
+        kernel.line("const int64_t width = right > left ? right - left : 0;")
+        for first, end in (("0", "left"), ("left + width", length)):
+            with kernel.loop("x", end, start=first):
+                kernel.line(f"{line}[x] = {start};")
+
+    def _join_rows(self, join: Join, target: str) -> None:
+        """Join the rows that the windows of an output row have on the other axes."""
+        kernel, last = self.kernel, self.axes[-1]
+        call = f"farcall_join_{join.name}(rows, count, loaded, width, {target})"
+        kernel.line(f"const {self.kind}* rows[{_ROWS}];\nint64_t count = 0, loaded = 0;")
+        with ExitStack() as stack:
+            place = "0"
+            for i, axis in enumerate(self.axes[:-1]):
+                stack.enter_context(kernel.loop(f"k{i}", str(axis.taps)))
+                kernel.line(f"const int64_t y{i} = {position(kernel, axis, f'o{i}', f'k{i}')};")
+                kernel.line(f"if (y{i} < 0 || y{i} >= {kernel.dim(axis.size)}) continue;")
+                place = f"({place}) * {kernel.dim(axis.size)} + y{i}"
+            row = f"({place}) * {kernel.dim(last.size)} + left - {kernel.dim(last.begin)}"
+            kernel.line(f"rows[count++] = in + {row};")
+            again = f"{call}, rows[0] = {target}, count = loaded = 1"
+            kernel.line(f"if (count == {_ROWS}) {again};")
+        kernel.line(f"if (count > loaded) {call};")
+        with kernel.block("if (!count)"), kernel.loop("x", "width"):
+            kernel.line(f"({target})[x] = {join.start};")
+
+    def _phases(self, line: str, span: Dim) -> str:
+        """Put the elements of a line together that are equal modulo the stride."""
+        kernel, stride = self.kernel, self.axes[-1].stride
+        assert self.dtype is not None  # noqa: S101 - checked before
+        room = ceildiv(span, stride)
+        phases = kernel.scratch(self.dtype, room * stride)
+        whole, size = kernel.dim(floordiv(span, stride)), kernel.dim(room)
+        with kernel.loop("x", whole):
+            for phase in range(stride):
+                kernel.line(f"{phases}[x + {phase} * {size}] = {line}[x * {stride} + {phase}];")
+        with kernel.loop("x", kernel.dim(span), start=f"{whole} * {stride}"):
+            kernel.line(f"{phases}[x / {stride} + x % {stride} * {size}] = {line}[x];")
+        return phases
 
 
 @loops("MaxPool", check=_check)
@@ -76,11 +143,7 @@ def _max_pool(node: ir.Node) -> Iterator[Step]:
         yield _max_pool_with_indices(node)
         return
     pool = _Pool(node)
-    dtype = operand(node, 0).dtype
-    with ExitStack() as stack:
-        pool.rows(stack)
-        pool.accumulate(scalar.lowest(dtype), f"line[o] = {scalar.larger(dtype, 'x', 'line[o]')};")
-    yield pool.kernel.step()
+    yield pool.join(largest(pool.dtype))
 
 
 def _max_pool_with_indices(node: ir.Node) -> Step:
@@ -117,16 +180,17 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
     pool = _Pool(node)
     kernel, axes = pool.kernel, pool.axes
     padded = bool(int_attr(node, "count_include_pad", 0))
-    with ExitStack() as stack:
-        pool.rows(stack)
-        pool.accumulate("0", "line[o] += x;")
-        kernel.file_scope(_COUNT)
-        outer = [f"({_count(kernel, axis, f'o{i}', padded)})" for i, axis in enumerate(axes[:-1])]
-        kernel.line(f"const int64_t outer = {' * '.join(outer) or '1'};")
-        with kernel.loop("o", pool.width):
-            kernel.line(f"const int64_t count = outer * {_count(kernel, axes[-1], 'o', padded)};")
-            kernel.line(f"line[o] /= ({pool.kind})(count > 0 ? count : 1);")
-    yield kernel.step()
+    assert pool.dtype is not None  # noqa: S101 - checked before
+    kernel.file_scope(_COUNT)
+    counts = kernel.scratch(pool.dtype, axes[-1].out)  # by how many elements each window of a row has
+    with kernel.loop("o", pool.width):
+        kernel.line(f"{counts}[o] = ({pool.kind}){_count(kernel, axes[-1], 'o', padded)};")
+    outer = " * ".join(_count(kernel, axis, f"o{i}", padded) for i, axis in enumerate(axes[:-1])) or "1"
+
+    def mean(total: str) -> str:
+        return f"{total} / farcall_larger_{pool.dtype.name.lower()}({counts}[o] * ({pool.kind})({outer}), 1)"  # type: ignore[union-attr]
+
+    yield pool.join(total(pool.dtype), mean)
 
 
 # The number of taps of a window that begins at `start` whose position is in low .. high - 1.
@@ -144,6 +208,52 @@ def _count(kernel: Kernel, axis: Axis, out: str, padded: bool) -> str:
     start = f"{out} * {axis.stride} - {begin}"
     low, high = (f"-{begin}", f"{size} + {end}") if padded else ("0", size)
     return f"farcall_taps({start}, {low}, {high}, {axis.taps}, {axis.dilation})"
+
+
+def _power(node: ir.Node) -> int:
+    p = int_attr(node, "p", 2)
+    if not 0 < p <= _LARGEST_POWER:
+        raise Unsupported(f"p={p}; powers from 1 to {_LARGEST_POWER} are computed")
+    return p
+
+
+def _root(dtype: ir.DataType | None, p: int, x: str) -> str:
+    if p <= 2:
+        return f"{scalar.function(dtype, 'sqrt')}({x})" if p == 2 else x
+    return f"{scalar.function(dtype, 'pow')}({x}, {c_literal(1 / p, dtype)})"
+
+
+def _check_lp(node: ir.Node) -> None:
+    _check(node)
+    _power(node)
+
+
+@loops("LpPool", check=_check_lp)
+def _lp_pool(node: ir.Node) -> Iterator[Step]:
+    pool, p = _Pool(node), _power(node)
+    yield pool.join(power_sum(pool.dtype, p), lambda sum_: _root(pool.dtype, p, sum_))
+
+
+def _check_global_lp(node: ir.Node) -> None:
+    want_dtypes(node, FLOATS)
+    _power(node)
+    if rank(operand(node, 0)) < 2:
+        raise Unsupported("rank below 2")
+
+
+@loops("GlobalLpPool", check=_check_global_lp)
+def _global_lp_pool(node: ir.Node) -> Iterator[Step]:
+    x, kernel, p = operand(node, 0), Kernel(), _power(node)
+    join = power_sum(x.dtype, p)
+    kernel.file_scope(join.source())
+    source, target = kernel.read(x), kernel.write(node.outputs[0])
+    plane = kernel.dim(product(dims(x)[2:]))
+    with kernel.loop("n", product(dims(x)[:2])):
+        kernel.line(f"{c_type(x.dtype)} sum = 0;")
+        with kernel.loop("i", plane):
+            kernel.line(f"sum += farcall_load_{join.name}_1({source}[n * {plane} + i]);")
+        kernel.line(f"{target}[n] = {_root(x.dtype, p, 'sum')};")
+    yield kernel.step()
 
 
 def _check_lrn(node: ir.Node) -> None:

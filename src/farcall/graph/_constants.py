@@ -24,6 +24,8 @@ _RANDOM = frozenset(
 _WINDOWS = ("AveragePool", "LpPool", "MaxPool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose")
 _ATTENTION = ("Attention", "FlexAttention", "LinearAttention")
 _UNBOUNDED = frozenset((*_WINDOWS, "DeformConv", "QLinearConv", *_ATTENTION, "RegexFullMatch"))
+# The first version that the evaluator knows, of operators that mean the same before it.
+_SINCE = {"QuantizeLinear": 19, "DequantizeLinear": 19}
 _KEPT = _RANDOM | _UNBOUNDED
 
 
@@ -122,6 +124,7 @@ def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
     from onnx.reference import ReferenceEvaluator
 
     given = [value for value in node.inputs if value is not None]
+    version = model.opset_imports.get("", 1)
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(
             [ir.to_proto(node)],
@@ -129,7 +132,7 @@ def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
             [onnx.helper.make_empty_tensor_value_info(value.name) for value in dict.fromkeys(given)],
             [onnx.helper.make_empty_tensor_value_info(value.name) for value in node.outputs if value.name],
         ),
-        opset_imports=[onnx.helper.make_opsetid("", model.opset_imports.get("", 1))],
+        opset_imports=[onnx.helper.make_opsetid("", max(version, _SINCE.get(node.op_type, 0)))],
     )
     feeds = {value.name: value.const_value.numpy() for value in given if value.const_value is not None}
     names = [value.name for value in node.outputs if value.name]

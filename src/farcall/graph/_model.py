@@ -27,6 +27,7 @@ from farcall.graph._external import (
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_inlined_size, check_nesting, nested_protos, without_long_shapes
 from farcall.graph._inline import lift_constant
+from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
 
@@ -75,6 +76,7 @@ def _load(source: ModelLike) -> ir.Model:
         model: ir.Model = ir.from_proto(proto)
         map_external_data(model, folders)
         _normalize(model)
+        separate(model.graph)
         check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
         _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:

@@ -31,6 +31,7 @@ from farcall.graph._inline import names_of, splice
 from farcall.graph._microsoft import DOMAIN
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
+from farcall.graph._qdq import feeds_integers
 from farcall.graph._region import reads
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
 from farcall.graph._sequences import Sequences
@@ -283,7 +284,7 @@ class _Inference:
                 self._seen.add(value)
         if node.op_type in DATA_RULES and is_default_domain(node.domain):
             self._follow_data(node)
-        if node.graph is not None and is_constant(node):
+        if node.graph is not None and is_constant(node) and not feeds_integers(node):
             self._put(self._folder.fold(node, self._by_rule(node) or self._ask_onnx(node)))
 
     def _known_branch(self, node: ir.Node) -> ir.Graph | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farcall.backends.base import Backend, RegionCode
-from farcall.graph import Region
+from farcall.graph import Pattern, Region
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -24,6 +24,11 @@ class CBackend(Backend):
     color = "#4c9f70"
     allocates = True
     ends_at_late = True  # the plan of a region's memory needs all sizes
+
+    def patterns(self) -> Sequence[Pattern]:
+        from farcall.backends.c._qdq import PATTERNS
+
+        return PATTERNS
 
     def check(self, node: ir.Node) -> str | None:
         from farcall.backends.c._check import reason

@@ -11,16 +11,16 @@ region, each has a byte (:mod:`farcall.backends.c._packed`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
+from farcall.backends.c._copies import Copies, like
 from farcall.backends.c._narrow_text import NARROW_FLOATS
-from farcall.backends.c._node import Unsupported, opset, str_attr
+from farcall.backends.c._node import Unsupported, str_attr
 from farcall.backends.c._packed import holder, internal, is_packed
-from farcall.graph import Match, Region
-from farcall.graph.dims import LATE, late
+from farcall.graph import Region
+from farcall.graph.dims import late
 
 _D = ir.DataType
 _CASTS = frozenset({"Cast", "CastLike"})
@@ -61,62 +61,37 @@ def narrowed(region: Region) -> Region:
     """The region with its nodes rewritten, or the region itself, if it has no narrow elements."""
     if not any(map(has_narrow, region.nodes)):
         return region
-    copy = _Copy(region.nodes, region.nodes[0].graph)
-    nodes = copy.graph(region.inputs, region.outputs)
-    return replace(
-        region,
-        matches=tuple(Match(node.op_type, (node,)) for node in nodes),
-        inputs=tuple(map(copy.value, region.inputs)),
-        outputs=tuple(map(copy.value, region.outputs)),
-    )
+    return _Copy(region.nodes, region.nodes[0].graph).region(region)
 
 
-class _Copy:
-    """Copies of nodes and values in a graph of their own, in which the narrow ones are rewritten."""
+class _Copy(Copies):
+    """Copies in which the nodes on narrow elements are rewritten."""
 
     def __init__(self, nodes: Iterable[ir.Node], graph: object) -> None:
-        self._opsets = dict(graph.opset_imports) if isinstance(graph, ir.Graph) else {}
-        self._values: dict[ir.Value, ir.Value] = {}
+        super().__init__(graph)
         self._twins: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-        self._nodes: list[ir.Node] = []
-        self._late: dict[ir.Value, tuple[str, ...]] = {}
         for node in nodes:
             self._rewrite(node)
 
-    def graph(self, inputs: Iterable[ir.Value | None], outputs: Iterable[ir.Value]) -> tuple[ir.Node, ...]:
-        """Puts the nodes into a graph with copies of these inputs and outputs; returns the nodes."""
-        given = dict.fromkeys(self.value(v) for v in inputs if v is not None and v.const_value is None)
-        results = [self._packed(v) if is_packed(v) else self.value(v) for v in outputs]
-        graph = ir.Graph(list(given), results, nodes=self._nodes, opset_imports=self._opsets, name="region")
-        if self._late:
-            graph.meta[LATE] = self._late
-        return tuple(graph)
-
-    def value(self, original: ir.Value) -> ir.Value:
-        """The copy of a value."""
-        if original not in self._values:
-            copy = self._values[original] = _like(original, original.dtype)
-            copy.type, copy.const_value = original.type, original.const_value
-        return self._values[original]
+    def output(self, original: ir.Value) -> ir.Value:
+        return self._packed(original) if is_packed(original) else self.value(original)
 
     def _rewrite(self, node: ir.Node) -> None:
-        for output in node.outputs:
-            if symbols := late(output):
-                if has_narrow(node):
-                    raise Unsupported("narrow elements, where shapes are known only when the node has run")
-                self._late[self.value(output)] = symbols
+        if has_narrow(node) and any(map(late, node.outputs)):
+            raise Unsupported("narrow elements, where shapes are known only when the node has run")
+        self.note_late(node)
         packed = any(map(is_packed, (*node.inputs, *node.outputs)))
         casts, moves = node.op_type in _CASTS, _moves(node)
         if not has_narrow(node) or (casts and not packed):
             inputs = [None if v is None else self.value(v) for v in node.inputs]
-            self._add(node, inputs, [self.value(v) for v in node.outputs])
+            self.add(node, inputs, [self.value(v) for v in node.outputs])
             return
         if packed and not (casts or moves or node.op_type in _SCALED):
             raise Unsupported("elements of 4 or 2 bits are only moved, cast, quantized and dequantized")
         operands = node.inputs[:1] if casts else node.inputs
         inputs = [self._operand(v, moves, casts) if is_narrow(v) else v and self.value(v) for v in operands]
         outputs = [self._result(v, moves, casts) if is_narrow(v) else self.value(v) for v in node.outputs]
-        self._add(node, inputs, outputs)
+        self.add(node, inputs, outputs, "Cast" if len(inputs) < len(node.inputs) else "")  # CastLike's first
         for wide, output in zip(outputs, node.outputs, strict=True):
             if not is_narrow(output) or not output.name:
                 continue
@@ -135,7 +110,7 @@ class _Copy:
         dtype = _storage(value) if moves else _D.FLOAT
         if (value, dtype) in self._twins:
             return self._twins[value, dtype]
-        twin = self._twins[value, dtype] = _like(value, dtype)
+        twin = self._twins[value, dtype] = like(value, dtype)
         if value.const_value is not None:
             data = value.const_value.numpy()
             twin.const_value = ir.tensor(data.view(dtype.numpy()) if moves else data.astype(np.float32))
@@ -147,8 +122,8 @@ class _Copy:
         """What the node writes in place of a narrow output."""
         if is_packed(value):
             number = value.dtype == _D.FLOAT4E2M1 and not moves
-            return _like(value, _D.FLOAT if number else _storage(value))
-        return self.value(value) if casts else _like(value, _storage(value) if moves else _D.FLOAT)
+            return like(value, _D.FLOAT if number else _storage(value))
+        return self.value(value) if casts else like(value, _storage(value) if moves else _D.FLOAT)
 
     def _convert(
         self, source: ir.Value, target: ir.Value, moves: bool, saturate: ir.Attr | None = None
@@ -156,7 +131,7 @@ class _Copy:
         """An Identity, which only gives the memory another type, or a Cast."""
         attributes = [] if saturate is None else [saturate]
         op_type = "Identity" if moves else "Cast"
-        self._nodes.append(ir.Node("", op_type, [source], attributes, outputs=[target], version=13))
+        self.nodes.append(ir.Node("", op_type, [source], attributes, outputs=[target], version=13))
 
     # ---- elements of 4 and 2 bits ----
 
@@ -164,7 +139,7 @@ class _Copy:
         """The elements of a packed value, one in a byte."""
         dtype = _storage(value)
         if (value, dtype) not in self._twins:
-            twin = self._twins[value, dtype] = _like(value, dtype)
+            twin = self._twins[value, dtype] = like(value, dtype)
             data = None if value.const_value is None else value.const_value.numpy()
             if data is not None and data.size <= _INLINE:
                 is_code = value.dtype == _D.FLOAT4E2M1
@@ -172,13 +147,13 @@ class _Copy:
                     data.view(np.uint8) & 15 if is_code else data.astype(dtype.numpy())
                 )
             else:
-                self._nodes.append(internal("LowBits", self.value(value), twin, _known(value)))
+                self.nodes.append(internal("LowBits", self.value(value), twin, _known(value)))
         return self._twins[value, dtype]
 
     def _float4(self, value: ir.Value) -> ir.Value:
         if (value, _D.FLOAT) not in self._twins:
-            twin = self._twins[value, _D.FLOAT] = _like(value, _D.FLOAT)
-            self._nodes.append(internal("FromCode", self._elements(value), twin, _known(value)))
+            twin = self._twins[value, _D.FLOAT] = like(value, _D.FLOAT)
+            self.nodes.append(internal("FromCode", self._elements(value), twin, _known(value)))
         return self._twins[value, _D.FLOAT]
 
     def _bound(self, wide: ir.Value, output: ir.Value, node: ir.Node) -> None:
@@ -187,31 +162,17 @@ class _Copy:
         if _moves(node) and node.op_type != "BitCast":
             self._twins[output, dtype] = wide
             return
-        twin = self._twins[output, dtype] = _like(output, dtype)
+        twin = self._twins[output, dtype] = like(output, dtype)
         scaled = node.op_type in _SCALED
         op_type = "ToCode" if wide.dtype == _D.FLOAT else "Saturate" if scaled else "LowBits"
-        self._nodes.append(internal(op_type, wide, twin, _known(output)))
+        self.nodes.append(internal(op_type, wide, twin, _known(output)))
 
     def _packed(self, value: ir.Value) -> ir.Value:
         """The copy of an output with packed elements, which are packed here."""
         packed = self.value(value)
         if (value, _storage(value)) in self._twins and packed.producer() is None:
-            self._nodes.append(internal("Pack", self._elements(value), packed, _known(value)))
+            self.nodes.append(internal("Pack", self._elements(value), packed, _known(value)))
         return packed
-
-    def _add(self, node: ir.Node, inputs: list[ir.Value | None], outputs: list[ir.Value]) -> None:
-        op_type = "Cast" if len(inputs) < len(node.inputs) else node.op_type  # CastLike without its second
-        self._nodes.append(
-            ir.Node(
-                node.domain,
-                op_type,
-                inputs,
-                node.attributes.values(),
-                outputs=outputs,
-                version=opset(node),
-                name=node.name,
-            )
-        )
 
 
 def _moves(node: ir.Node) -> bool:
@@ -233,8 +194,3 @@ def _storage(value: ir.Value) -> ir.DataType:
     if is_packed(value):
         return holder(_known(value))
     return _D.UINT16 if value.dtype is not None and value.dtype.bitwidth == 16 else _D.UINT8
-
-
-def _like(value: ir.Value, dtype: ir.DataType | None) -> ir.Value:
-    """A value with the same name and shape."""
-    return ir.Value(name=value.name, shape=value.shape, type=None if dtype is None else ir.TensorType(dtype))

@@ -137,7 +137,7 @@ def _convolution(node: ir.Node, x: Quantized, w: Quantized) -> Convolution:
 def _check_linear(node: ir.Node) -> None:
     want_dtypes(node, NARROW, 0, 2, 3, 5, 7)
     want_dtypes(node, {_D.FLOAT}, 1, 4, 6)
-    view_of(operand(node, 6), ())
+    view_of(zero_point(node, 6), ())
     view_of(zero_point(node, 7), ())
 
 

@@ -14,6 +14,7 @@ from farcall.backends.c._helpers import HELPERS
 from farcall.backends.c._kernel import Argument, Late, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._narrow import narrowed
+from farcall.backends.c._qdq import fused
 from farcall.backends.c._registry import Loops, View
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
 from farcall.graph import Region
@@ -26,7 +27,7 @@ COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 def generate(region: Region) -> RegionCode:
     """The code of ``region``, whose nodes the C backend has accepted."""
-    region = narrowed(region)
+    region = narrowed(fused(region))
     root = roots(region.nodes)
     nodes = [node for node in region.nodes if _has_steps(node)]
     groups = group(nodes, root)

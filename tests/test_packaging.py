@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,15 @@ def third_party() -> dict[str, set[str]]:
     return found
 
 
+@cache
+def providers() -> Mapping[str, list[str]]:
+    """The packages that install each module here. Finding them reads the records of all of them."""
+    return importlib.metadata.packages_distributions()
+
+
 def distribution(module: str) -> str:
     """The package that installs a module, by the name that pip knows."""
-    providers = importlib.metadata.packages_distributions().get(module, [module])
-    return canonicalize_name(providers[0])
+    return canonicalize_name(providers().get(module, [module])[0])
 
 
 def test_every_import_is_a_dependency() -> None:

@@ -30,7 +30,7 @@ from farcall.backends.c._registry import allocating, loops
 from farcall.graph.dims import Dim, dims, product
 
 _D = ir.DataType
-_LANES = 16  # partial results along a contiguous row
+_LANES = 32  # partial results along a contiguous row: gcc 12 makes no vectors of 16
 _TILE = 64  # results that are computed together if the row is kept
 
 _NAMES = (

@@ -13,7 +13,7 @@ from farcall.backends.c._node import flattened_extents, operand, want_dtypes
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim
 
-_LANES = 16  # partial results of a row
+_LANES = 32  # partial results of a row: gcc 12 makes no vectors of 16
 _TILE = 64  # neighbouring rows that are reduced together if the axis is not the last
 
 
@@ -29,7 +29,7 @@ def _softmax(node: ir.Node) -> Iterator[Step]:
 
 
 class _Softmax:
-    """Maximum, exponentials, total, quotient: each is a separate loop over several lanes.
+    """Maximum, exponentials with their total, quotient: each is a loop over several lanes.
 
     If the axis is the last, lanes are partial results of one row; else they are neighbouring rows, so that
     memory is read in order. No loop carries a sum from one step to the next, so compilers use vectors.
@@ -58,18 +58,18 @@ class _Softmax:
 
     def _row(self, count: str) -> None:
         kernel, kind = self.kernel, self.kind
-        self._partial("top", "-INFINITY", "in[{0}] > {1} ? in[{0}] : {1}", count)
+        self._partial("top", "-INFINITY", "{1} = in[{0}] > {1} ? in[{0}] : {1};", count)
         if self.log:
-            self._partial("total", "0", f"{{1}} + {self.exp}(in[{{0}}] - top)", count)
+            self._partial("total", "0", f"{{1}} += {self.exp}(in[{{0}}] - top);", count)
             kernel.line(f"const {kind} shift = {self.libm_log}(total);")
             with kernel.loop("k", count):
                 kernel.line("out[k] = in[k] - top - shift;")
             return
+        power = f"const {kind} power = {self.exp}(in[{{0}}] - top); out[{{0}}] = power; {{1}} += power;"
+        self._partial("total", "0", power, count)
+        kernel.line(f"const {kind} share = 1 / total;")
         with kernel.loop("k", count):
-            kernel.line(f"out[k] = {self.exp}(in[k] - top);")
-        self._partial("total", "0", "{1} + out[{0}]", count)
-        with kernel.loop("k", count):
-            kernel.line("out[k] /= total;")
+            kernel.line("out[k] *= share;")
 
     def _partial(self, name: str, start: str, step: str, count: str) -> None:
         """Compute ``name``, the row's maximum or sum, in lanes."""
@@ -80,8 +80,8 @@ class _Softmax:
             kernel.line(f"for (int t = 0; t < {_LANES}; ++t) lane[t] = {start};")
             with kernel.block(f"for (; k + {_LANES} <= {count}; k += {_LANES})"):
                 taken = step.format("k + t", "lane[t]")
-                kernel.line(f"for (int t = 0; t < {_LANES}; ++t) lane[t] = {taken};")
-            kernel.line(f"for (; k < {count}; ++k) lane[0] = {step.format('k', 'lane[0]')};")
+                kernel.line(f"for (int t = 0; t < {_LANES}; ++t) {{ {taken} }}")
+            kernel.line(f"for (; k < {count}; ++k) {{ {step.format('k', 'lane[0]')} }}")
             join = "lane[t] > {0} ? lane[t] : {0}" if name == "top" else "{0} + lane[t]"
             kernel.line(f"for (int t = 0; t < {_LANES}; ++t) {name} = {join.format(name)};")
 

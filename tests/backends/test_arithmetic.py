@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -195,8 +194,7 @@ def test_older_broadcast() -> None:
 
 
 def test_refusals_say_why() -> None:
-    four_bits = np.ones(3, ml_dtypes.int4)
-    assert refusal(Case("Identity", [four_bits], opset=24)) == "input 0 (`x0`) is int4"
-    assert "no loops for" in refusal(Case("RandomNormalLike", [np.ones((2, 2), np.float32)]))
+    assert refusal(Case("Identity", [np.ones(3, np.complex64)])) == "input 0 (`x0`) is complex64"
+    assert "no loops for" in refusal(Case("ImageDecoder", [np.ones(3, np.uint8)], shapes={0: [1, 1, 3]}))
     check([Case("Not", [np.ones(3, bool)], opset=1)])  # as in opset 6
     assert refusal(Case("Add", [np.ones(3, np.float32)] * 2, opset=5, shapes={0: [3]})).startswith("opset 5")

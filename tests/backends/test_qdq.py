@@ -75,6 +75,9 @@ def test_convolutions() -> None:
         conv = f"Y = Conv<pads = [1, 0, 1, 1]>(X, V{', B' * with_bias})"
         text = f"{head} {{ {IN} {right} {bias * with_bias} {conv} {OUT} }}"
         models.append(model(text, w=w, **X, **scales, **Y | {"ys": np.float32(96)}, **add))
+    floats = {"b": narrow(8, seed=2).astype(np.float32) / 3}
+    text = f"{head} {{ {IN} {right} Y = Conv<pads = [1, 0, 1, 1]>(X, V, b) {OUT} }}"
+    models.append(model(text, w=w, **X, **columns(8), **Y | {"ys": np.float32(96)}, **floats))
     check(models, "qlinear_conv", {"x": x})
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from farcall.graph._onnx_types import is_default_domain
 
 _COMPUTED = ("Conv", "Gemm", "MatMul", "Add", "Mul", "Concat")
+_BIASED = ("Conv", "Gemm")
 _ACTIVATIONS = ("Relu", "Clip")
 
 
@@ -51,7 +52,8 @@ def feeds_integers(node: ir.Node) -> bool:
     ((reader, _),) = node.outputs[0].uses()
     if reader.op_type not in _COMPUTED or not is_default_domain(reader.domain):
         return False
-    makers = [value.producer() for value in reader.inputs if value is not None]
+    operands = reader.inputs[:2] if reader.op_type in _BIASED else reader.inputs
+    makers = [value.producer() for value in operands if value is not None]
     if not all(map(is_dequantize, makers)) or all(map(_is_constant, makers)):
         return False
     return reader.op_type == "MatMul" or _is_quantized(reader.outputs[0])

@@ -218,36 +218,46 @@ def _activated(text: str) -> tuple[str, str]:
     )
 
 
-def _check_bias(parts: _Parts, alpha: float = 1.0) -> None:
-    """Refuse a bias that is not on the scale of the products."""
+def _bias(parts: _Parts, alpha: float = 1.0) -> ir.Value | None:
+    """The bias as int32 on the scale of the products; a float constant is quantized now."""
     bias, scale, zero = parts.values("b", "bs", "bz")
-    if bias is None or scale is None:
-        return
-    own, left, right = (
-        None if value is None else constant(value) for value in (scale, *parts.values("xs", "ws"))
-    )
-    origin = None if zero is None else constant(zero)
+    if bias is None:
+        return None
+    given = (bias, scale, zero, *parts.values("xs", "ws"))
+    data, own, origin, left, right = (None if value is None else constant(value) for value in given)
+    if data is None or left is None or right is None or (scale is not None and own is None):
+        raise Unsupported("a bias and scales that are not constant")
+    unit = np.float32(alpha) * left.ravel() * right.ravel()
+    if own is None:
+        return _quantized_bias(bias, data, unit)
     if bias.dtype != _D.INT32 or (origin is not None and origin.any()):
         raise Unsupported("a bias that is not int32 without a zero point")
-    if own is None or left is None or right is None:
-        raise Unsupported("scales that are not constant")
-    wanted = np.float32(alpha) * left.ravel() * right.ravel()
-    if own.size not in (1, wanted.size) or not np.allclose(own.ravel(), wanted, rtol=_TOLERANCE, atol=0):
+    if own.size not in (1, unit.size) or not np.allclose(own.ravel(), unit, rtol=_TOLERANCE, atol=0):
         raise Unsupported("the scale of the bias is not the product of the scales of the operands")
+    return bias
+
+
+def _quantized_bias(bias: ir.Value, data: np.ndarray, unit: np.ndarray) -> ir.Value:
+    limits = np.iinfo(np.int32)
+    with np.errstate(all="ignore"):
+        numbers = np.nan_to_num(np.rint(data.astype(np.float32) / unit).astype(np.float64))
+    result = like(bias, _D.INT32)
+    result.const_value = ir.tensor(np.clip(numbers, limits.min, limits.max).astype(np.int32))
+    return result
 
 
 @_rule(
     "qlinear_conv",
     *_activated(f"Conv({_LEFT}, {_RIGHT}, {_BIAS})"),
-    *_activated(f"Conv({_LEFT}, {_RIGHT})"),
+    *_activated(f"Conv({_LEFT}, {_RIGHT}, b?!)"),
 )
 def _conv(parts: _Parts) -> _StandIn:
     _want_one_scale(*parts.values("xs", "xz", *_Y))
     _want_axis(parts.dequantize(1), 0)
-    _check_bias(parts)
-    bias = parts.values("b")
+    bias = _bias(parts)
     attributes = [*parts.inner.attributes.values(), *_bounds(parts)]
-    return _StandIn("QLinearConv", [*parts.values(*_X, *_W, *_Y), *(bias if bias[0] else [])], attributes)
+    inputs = [*parts.values(*_X, *_W, *_Y), *([] if bias is None else [bias])]
+    return _StandIn("QLinearConv", inputs, attributes)
 
 
 @_rule("qlinear_matmul", *_activated(f"MatMul({_LEFT}, {_RIGHT})"))
@@ -267,15 +277,15 @@ def _matmul_to_float(parts: _Parts) -> _StandIn:
 @_rule(
     "qlinear_gemm",
     *_activated(f"Gemm({_LEFT}, {_RIGHT}, {_BIAS})"),
-    *_activated(f"Gemm({_LEFT}, {_RIGHT})"),
+    *_activated(f"Gemm({_LEFT}, {_RIGHT}, b?!)"),
 )
 def _gemm(parts: _Parts) -> _StandIn:
     _want_one_scale(*parts.values("xs", "xz", *_Y))
-    inner, (bias,) = parts.inner, parts.values("b")
+    inner = parts.inner
+    bias = _bias(parts, float_attr(inner, "alpha", 1.0))
     _want_axis(parts.dequantize(1), 0 if int_attr(inner, "transB", 0) else 1)
     if bias is not None and float_attr(inner, "beta", 1.0) != 1.0:
         raise Unsupported("beta")
-    _check_bias(parts, float_attr(inner, "alpha", 1.0))
     kept = [attr for name, attr in inner.attributes.items() if name != "beta"]
     inputs = [*parts.values(*_X, *_W), bias, *parts.values(*_Y)]
     return _StandIn("QGemm", inputs, [*kept, *_bounds(parts)], DOMAIN)

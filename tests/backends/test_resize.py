@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
+
+import farcall as fc
 
 from .cases import Case, check, compare, refusal
 from .harness import compile_regions, whole_region
@@ -143,6 +147,54 @@ def test_computed_sizes_and_scales() -> None:
     for wrong in ([6, 12], [0, 9], [-1, -1]):
         with pytest.raises(RuntimeError):
             fit(x, np.int64(wrong))
+
+
+LATE = """
+<ir_version: 10, opset_import: ["" : 19]>
+g (float[2, h, w] x, uint8[2, h, 600] b, float[3] scales, int64[2] sizes, float[2] roi) => (
+    float[p, q, r] near, float[p, q, r] mixed, float[p, q, r] cubes, uint8[2, h, t] bytes,
+    float[2, u, v] fitted, float[2, k, w] cut) {
+  near = Resize<mode="nearest">(x, , scales)
+  mixed = Resize<mode="linear">(x, , scales)
+  cubes = Resize<mode="cubic", antialias=1, exclude_outside=1>(x, , scales)
+  one = Constant<value_ints=[0]>()
+  two = Constant<value_ints=[1]>()
+  last = Slice(sizes, one, two)
+  bytes = Resize<mode="linear", axes=[2]>(b, , , last)
+  fitted = Resize<mode="linear", axes=[2, 1], keep_aspect_ratio_policy="not_larger">(x, , , sizes)
+  cut = Resize<mode="linear", axes=[1], coordinate_transformation_mode="tf_crop_and_resize">(x, roi, , last)
+}
+"""
+
+
+def test_sizes_that_only_the_node_knows() -> None:
+    """Nothing declares the dims of the outputs: they are allocated."""
+    model = onnx.parser.parse_model(LATE)
+    main = fc.partition(model, backends=["c"]).build().load()["main"]
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        height, width = (int(n) for n in rng.integers(1, 12, 2))
+        feeds = {
+            "x": normal(2, height, width), "b": rng.integers(0, 255, (2, height, 600)).astype(np.uint8),
+            "scales": rng.choice([0.5, 0.75, 1, 1.5, 2.25], 3).astype(np.float32),
+            "sizes": rng.integers(1, 9, 2) * (1, 3), "roi": np.float32([0.15, 0.8]),
+        }  # fmt: skip
+        feeds["sizes"][0] += 520 * rng.integers(0, 2)  # more than one run of elements
+        for got, expected in zip(
+            main(*feeds.values()), ReferenceEvaluator(model).run(None, feeds), strict=True
+        ):
+            assert got.shape == expected.shape
+            atol = 1.01 if got.dtype == np.uint8 else 1e-4
+            np.testing.assert_allclose(got.astype(float), expected, rtol=1e-4, atol=atol, err_msg=str(feeds))
+    for wrong in (
+        {"scales": np.float32([1, np.nan, 1])},
+        {"scales": np.float32([1, -1, 1])},
+        {"sizes": np.int64([-3, 3])},
+    ):
+        with pytest.raises(ValueError):
+            main(*(feeds | wrong).values())
+    with pytest.raises(MemoryError):
+        main(*(feeds | {"scales": np.float32([1e8, 1e8, 1e8])}).values())
 
 
 def test_crop_of_any_part() -> None:

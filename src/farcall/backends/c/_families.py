@@ -30,6 +30,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _recurrent,
     _reduction,
     _resize,
+    _resize_late,
     _roi,
     _rotary,
     _scan,

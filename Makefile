@@ -1,10 +1,11 @@
 # farcall: `make demo` shows it at work, `make test` checks it. Both install everything that they need in .venv.
 PYTHON ?= python3
 FUZZ_SECONDS ?= 300
+GRAPHS ?= 100000
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo demo-devices test lint unit soak fuzz docs linkcheck guarantees bench sanitize wheels devices-wheel clean help
+.PHONY: demo demo-devices test lint unit soak fuzz fuzz-graphs docs linkcheck guarantees bench sanitize wheels devices-wheel clean help
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +41,9 @@ fuzz: .venv/.test ## fuzz every parser, for FUZZ_SECONDS (300) each
 	for target in tests/fuzz/fuzz_*.py; do \
 		$(BIN)/python -m tests.fuzz.$$(basename $$target .py) -max_total_time=$(FUZZ_SECONDS) tests/fuzz/corpus/$$(basename $$target .py) || exit 1; \
 	done
+
+fuzz-graphs: .venv/.test ## compare GRAPHS (100000) random graphs with onnxruntime, from where the last run ended
+	$(BIN)/python -m tests.random_graphs --graphs $(GRAPHS) --jobs $$(nproc) $(FUZZ_FLAGS)
 
 docs: .venv/.test ## build the site in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -q -b html -W --keep-going docs build/docs

@@ -209,13 +209,13 @@ def _slice_length(size: Dim | None, start: Dim | None, end: Dim | None, step: Di
 
 
 def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """The number of elements of ``[start:end:step]`` of ``size`` (numpy's rule, which ONNX uses).
+    """The number of elements of ``[start:end:step]`` of ``size``, as ONNX counts them.
 
     Raises:
         NotKnownError: It depends on the sign of a symbolic bound, or on a symbolic size with a negative step.
     """
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(start, _open_end(end, step), step).indices(size)))
+        return len(slice_range(size, start, end, step))
     if step < 0:
         raise NotKnownError
     last = _bound(size, end)
@@ -226,9 +226,15 @@ def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     return ceildiv(count, step)
 
 
-def _open_end(end: int, step: int) -> int | None:
-    """The end of a slice; with a negative step, a far negative end includes the first element."""
-    return None if step < 0 and end < -(2**30) else end
+def slice_range(size: int, start: int, end: int, step: int) -> range:
+    """The places of ``[start:end:step]`` of ``size``.
+
+    This is numpy's rule but for a start before the first element and a negative step: ONNX moves it to the
+    first element, which is taken.
+    """
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first, last = (min(max(at + size if at < 0 else at, low), high) for at in (start, end))
+    return range(max(first, 0) if size else first, last, step)
 
 
 def _bound(size: Dim, at: Dim) -> Dim:

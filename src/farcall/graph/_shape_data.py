@@ -15,6 +15,7 @@ import onnx_ir as ir
 import sympy
 
 from farcall.errors import ModelError
+from farcall.graph._operand_rules import slice_range
 from farcall.graph._view import MAX_DATA, Data, NodeView, NotKnownError, elementwise
 from farcall.graph.dims import Dim, floordiv, fold, maximum, minimum, product
 
@@ -90,10 +91,9 @@ def _slice(op: NodeView) -> Data:
     starts, ends = op.ints(1), op.ints(2)
     axes = op.ints(3) if op.has(3) else list(range(len(starts)))
     steps = op.ints(4) if op.has(4) else [1] * len(starts)
-    at = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        at[axis] = slice(start, None if step < 0 and end < -data.shape[axis] else end, step)
-    return data[tuple(at)]
+        data = data.take(list(slice_range(data.shape[axis], start, end, step)), axis)
+    return data
 
 
 @rule("ConstantOfShape")

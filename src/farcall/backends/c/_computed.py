@@ -179,6 +179,7 @@ def _read_slice(kernel: Kernel, node: ir.Node, count: int) -> None:
     for name in ("from", "to"):
         kernel.line(f"if ({name} < 0) {name} += n;")
         kernel.line(f"{name} = {name} < low ? low : {name} > high ? high : {name};")
+    kernel.line("if (from < 0 && n) from = 0;")  # by < 0: ONNX takes the first element
     kernel.line("const int64_t length = by > 0 ? (to - from + by - 1) / by : (from - to - by - 1) / -by;")
     kernel.line("first[axis] = from, step[axis] = by, want[axis] = length > 0 ? length : 0;")
 

@@ -191,7 +191,7 @@ def first_index(start: int, step: int, size: Dim) -> Dim:
     """The first index that a Slice takes of an axis; the inferred dims of the output imply the end."""
     if isinstance(size, int):
         start = start + size if start < 0 else start
-        return min(max(start, 0), size) if step > 0 else min(max(start, -1), size - 1)
+        return min(max(start, 0), size if step > 0 else max(size - 1, 0))
     return start if start >= 0 else maximum(size + start, 0)
 
 

@@ -38,8 +38,9 @@ def int_attr(node: ir.Node, name: str, default: int) -> int:
 
 
 def float_attr(node: ir.Node, name: str, default: float) -> float:
-    """A float attribute, or its default."""
-    return float(node.attributes[name].as_float()) if name in node.attributes else default
+    """A float attribute, or its default, rounded to float32 as all attributes of ONNX are."""
+    given = node.attributes[name].as_float() if name in node.attributes else default
+    return float(np.float32(given))
 
 
 def str_attr(node: ir.Node, name: str, default: str) -> str:

@@ -1,0 +1,355 @@
+"""Random ONNX graphs, node by node: each node is computed when it is added, so that every graph is valid.
+
+onnxruntime computes the nodes one at a time, without its optimizer; ``onnx.reference`` those that it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+FLOATS = tuple(map(np.dtype, ("float32", "float64", "float16")))
+INTEGERS = tuple(map(np.dtype, ("int64", "int32", "int8", "uint8", "int16", "uint32")))
+BOOL = np.dtype(bool)
+LARGEST = 1e4  # of the elements: longer numbers lose their digits in float16
+ELEMENTS = 4096  # of a tensor
+
+
+class Skip(Exception):  # noqa: N818 - no error
+    """The node that was tried does not fit the graph."""
+
+
+@dataclass
+class Step:
+    """A node, and how it is computed. ``outer`` are the values that graphs inside of it read."""
+
+    node: onnx.NodeProto
+    opset: int
+    outer: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> list[str]:
+        return list(dict.fromkeys(filter(None, (*self.node.input, *self.outer))))
+
+    def model(self, arrays: Sequence[np.ndarray], shaped: bool = False) -> onnx.ModelProto:
+        """The node alone, for inputs of these types, and of these shapes if it is to be ``shaped``."""
+        inputs = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape if shaped else None
+            )
+            for name, array in zip(self.reads, arrays, strict=True)
+        ]
+        outputs = [onnx.ValueInfoProto(name=name) for name in self.node.output if name]
+        graph = helper.make_graph([self.node], "node", inputs, outputs)
+        return _model(graph, self.opset)
+
+    def validate(self, arrays: Sequence[np.ndarray]) -> None:
+        """Raises: Skip, if ONNX does not allow the node for these types; onnxruntime allows more."""
+        if self.node.op_type in _ROUGH and arrays[0].dtype == np.float64:
+            raise Skip("nothing to compare with")
+        model = self.model(arrays, shaped=True)
+        try:
+            found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        except onnx.shape_inference.InferenceError as error:
+            raise Skip(str(error)) from error
+        if not all(value.type.tensor_type.elem_type for value in found.graph.output):
+            raise Skip("ONNX infers no type")
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The outputs.
+
+        Raises:
+            Skip: nothing here computes the node.
+        """
+        try:
+            run = self._run(arrays)
+            found = run(dict(zip(self.reads, arrays, strict=True)))
+        except Exception as error:  # whatever the packages raise
+            raise Skip(f"{self.node.op_type}: {error}") from error
+        if not all(isinstance(array, np.ndarray | np.generic) for array in found):
+            raise Skip("a sequence, or nothing")
+        return [np.asarray(array) for array in found]
+
+    def _run(self, arrays: Sequence[np.ndarray]) -> Callable[[dict[str, np.ndarray]], list[Any]]:
+        if self._made is None:
+            model = self.model(arrays)
+            try:
+                session = onnxruntime.InferenceSession(
+                    model.SerializeToString(), _OPTIONS, ["CPUExecutionProvider"]
+                )
+                self._made = lambda feeds: session.run(None, feeds)
+            except Exception:  # it has not this type
+                if self.node.op_type in _WRONG_IN_REFERENCE:
+                    raise
+                evaluator = ReferenceEvaluator(model)
+                self._made = lambda feeds: evaluator.run(None, feeds)
+        return self._made
+
+    _made: Callable[[dict[str, np.ndarray]], list[Any]] | None = field(default=None, repr=False)
+
+
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return options
+
+
+_OPTIONS = _options()
+
+
+def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@dataclass
+class Graph:
+    """A graph with the arrays of its inputs and constants."""
+
+    seed: int
+    opset: int
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    symbols: dict[str, dict[int, str]] = field(default_factory=dict)  # of inputs: axes and names of dims
+
+    def model(self) -> onnx.ModelProto:
+        """The graph as ONNX."""
+        inputs = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype),
+                [self.symbols.get(name, {}).get(axis, size) for axis, size in enumerate(array.shape)],
+            )
+            for name, array in self.inputs.items()
+        ]  # fmt: skip
+        constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        outputs = [onnx.ValueInfoProto(name=name) for name in self.outputs]
+        graph = helper.make_graph([step.node for step in self.steps], "graph", inputs, outputs, constants)
+        model = onnx.shape_inference.infer_shapes(_model(graph, self.opset))
+        for value in model.graph.output:  # types; the shapes are farcall's to infer
+            value.type.tensor_type.ClearField("shape")
+        return model
+
+    def compute(
+        self, inputs: dict[str, np.ndarray], blur: np.random.Generator | None = None
+    ) -> dict[str, np.ndarray]:
+        """All values. With ``blur``, every one is moved by a rounding error or two.
+
+        Raises:
+            Skip: a node cannot be computed, or gives what nobody defines.
+        """
+        values = {**inputs, **self.constants}
+        if blur is not None:
+            values = {name: blurred(array, blur) for name, array in values.items()}
+        for step in self.steps:
+            arrays = [values[name] for name in step.reads]
+            found = step(*arrays)
+            if blur is None:
+                check(step.node, arrays, found)
+            else:
+                found = [blurred(array, blur) for array in found]
+            values.update(zip(filter(None, step.node.output), found, strict=True))
+        return values
+
+    def without(self, name: str, array: np.ndarray) -> Graph:
+        """The graph with that value as an input."""
+        made = Graph(self.seed, self.opset, {**self.inputs, name: array}, dict(self.constants))
+        made.steps = [step for step in self.steps if name not in step.node.output]
+        made.outputs, made.symbols = list(self.outputs), dict(self.symbols)
+        return made.pruned()
+
+    def pruned(self) -> Graph:
+        """Without what no output needs."""
+        needed, kept = set(self.outputs), []
+        for step in reversed(self.steps):
+            if needed.intersection(step.node.output):
+                kept.append(step)
+                needed.update(step.reads)
+        self.steps = kept[::-1]
+        self.inputs = {name: array for name, array in self.inputs.items() if name in needed}
+        self.constants = {name: array for name, array in self.constants.items() if name in needed}
+        return self
+
+
+# Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack.
+_WRONG_IN_REFERENCE = {"GlobalMaxPool", "GlobalAveragePool", "If", "Loop"}
+# Operators that onnxruntime computes in float32 for float64, or almost.
+_ROUGH = {"Erf", "Gelu", "Shrink"}
+
+
+def blurred(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats moved by at most two units of the last place."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(all="ignore"):
+        moved = array * (1 + rng.uniform(-2, 2, array.shape) * np.finfo(array.dtype).eps)
+        return np.asarray(moved.astype(array.dtype)).reshape(array.shape)
+
+
+def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Raises: Skip, for results that ONNX leaves open, or that are too large to be compared."""
+    for array in outputs:
+        if array.size > ELEMENTS or array.ndim > 6:
+            raise Skip("large")
+        if array.dtype.kind not in "fiub":
+            raise Skip("type")
+        if array.dtype.kind == "f" and array.size and not np.abs(array).max() <= LARGEST:
+            raise Skip("not finite, or long numbers")
+    if node.op_type in ("Cast", "CastLike") and inputs[0].dtype.kind == "f":
+        target = outputs[0].dtype
+        if target.kind in "iu" and inputs[0].size:
+            info = np.iinfo(target)
+            if float(inputs[0].min()) <= info.min - 1 or float(inputs[0].max()) >= info.max:
+                raise Skip("a cast that ONNX does not define")
+
+
+class Builder:
+    """Makes one graph. ``new``, ``pick`` and ``emit`` are what makers of nodes use."""
+
+    def __init__(self, seed: int, opset: int) -> None:
+        self.rng = np.random.default_rng([seed, 20261123])
+        self.graph = Graph(seed, opset)
+        self.values: dict[str, np.ndarray] = {}
+        self.opset = opset
+        self.dtype = FLOATS[int(self.rng.choice([0, 0, 0, 0, 0, 0, 1, 2]))]
+
+    def chance(self, share: float) -> bool:
+        return bool(self.rng.random() < share)
+
+    def one(self, choices: Sequence[Any]) -> Any:
+        if not len(choices):
+            raise Skip("no choice")
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def size(self) -> int:
+        return 0 if self.chance(0.02) else int(self.one((1, 2, 2, 3, 3, 4, 5, 7, 8, 14, 16, 17)))
+
+    def shape(self, low: int = 0, high: int = 4) -> tuple[int, ...]:
+        while True:
+            shape = tuple(self.size() for _ in range(int(self.rng.integers(low, high + 1))))
+            if np.prod(shape) <= ELEMENTS / 4:
+                return shape
+
+    def data(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        if dtype == BOOL:
+            return self.rng.integers(0, 2, shape).astype(bool)
+        if dtype.kind == "f":
+            data = self.rng.standard_normal(shape)
+            return np.asarray(np.round(data * 4) / 4 if self.chance(0.2) else data).astype(dtype)
+        return self.rng.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
+
+    def new(self, shape: Sequence[int], dtype: np.dtype | None = None, constant: bool | None = None) -> str:
+        """A new input or constant."""
+        array = self.data(shape, dtype or self.dtype)
+        if constant is None:
+            constant = self.chance(0.4)
+        return self.const(array) if constant else self.add(self.graph.inputs, self.name("x"), array)
+
+    def const(self, array: Any, dtype: Any = None) -> str:
+        return self.add(self.graph.constants, self.name("k"), np.asarray(array, dtype))
+
+    def ints(self, *numbers: int) -> str:
+        return self.const(np.array(numbers, np.int64))
+
+    def name(self, kind: str, number: int = 0) -> str:
+        """A name that no other graph has, which begins with ``k`` for constants."""
+        return f"{kind}{len(self.values) + number}_{self.graph.seed}"
+
+    def add(self, table: dict[str, np.ndarray], name: str, array: np.ndarray) -> str:
+        table[name] = self.values[name] = array
+        return name
+
+    def pick(self, fits: Callable[[np.ndarray], bool] = lambda _: True, low: int = 0, high: int = 4) -> str:
+        """A value of the graph of that many axes, or a new one."""
+
+        def good(array: np.ndarray) -> bool:
+            return low <= array.ndim <= high and fits(array)
+
+        names = [name for name, array in self.values.items() if name[0] != "k" and good(array)]
+        if names and self.chance(0.9):
+            return str(names[-1] if self.chance(0.5) else self.one(names))
+        for _ in range(20):
+            dtypes = (self.dtype, self.dtype, *INTEGERS[:2], BOOL, self.one(INTEGERS))
+            array = self.data(self.shape(low, high), self.one(dtypes))
+            if good(array):
+                return self.add(self.graph.inputs, self.name("x"), array)
+        raise Skip("nothing fits")
+
+    def floats(self, low: int = 0, high: int = 4) -> str:
+        return self.pick(lambda array: array.dtype == self.dtype, low, high)
+
+    def like(self, name: str, broadcasts: bool = True) -> str:
+        """A second operand: of that type, and of a shape that broadcasts with that one."""
+        array = self.values[name]
+        if self.chance(0.4):
+            fitting = [
+                other
+                for other, value in self.values.items()
+                if value.dtype == array.dtype and other[0] != "k"
+                if _broadcast(array.shape, value.shape, broadcasts)
+            ]
+            if fitting:
+                return str(self.one(fitting))
+        shape = array.shape
+        if broadcasts:
+            shape = tuple(1 if self.chance(0.3) else size for size in shape)
+            shape = shape[int(self.rng.integers(0, len(shape) + 1)) if self.chance(0.3) else 0 :]
+        return self.new(shape, array.dtype)
+
+    def emit(
+        self, op: str, inputs: Sequence[str], count: int = 1, outer: Sequence[str] = (), **more: Any
+    ) -> list[str]:
+        """Add a node.
+
+        Raises:
+            Skip: it cannot be computed, or its results cannot be compared.
+        """
+        names = [self.name("y", i) for i in range(count)]
+        attributes = {name: value for name, value in more.items() if value is not None}
+        step = Step(
+            helper.make_node(op, list(inputs), names, name=f"{op}_{names[0]}", **attributes),
+            self.opset,
+            tuple(outer),
+        )
+        arrays = [self.values[name] for name in step.reads]
+        step.validate(arrays)
+        found = step(*arrays)
+        check(step.node, arrays, found)
+        self.graph.steps.append(step)
+        self.values.update(zip(names, found, strict=True))
+        return names
+
+    def finish(self) -> Graph:
+        """The graph: its outputs are what no node reads, and some others."""
+        read = {name for step in self.graph.steps for name in step.reads}
+        made = [name for step in self.graph.steps for name in step.node.output]
+        self.graph.outputs = [name for name in made if name not in read or self.chance(0.1)]
+        graph = self.graph.pruned()
+        if self.chance(0.4):  # dims of equal size have one name, or some one of their own
+            for name, array in graph.inputs.items():
+                graph.symbols[name] = {
+                    axis: f"n{size}_{graph.seed}"
+                    for axis, size in enumerate(array.shape)
+                    if size > 2 and self.chance(0.6)  # a smaller one may become 1, which is stretched
+                }
+        return graph
+
+
+def _broadcast(one: Sequence[int], other: Sequence[int], broadcasts: bool) -> bool:
+    if not broadcasts:
+        return tuple(one) == tuple(other)
+    try:
+        np.broadcast_shapes(tuple(one), tuple(other))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""A few random graphs; `make fuzz-graphs` compares many."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from .building import Graph, Step
+from .comparing import BATCH, alone, compare, fault, minimized, opset_of, random_graph, save
+
+
+@pytest.mark.parametrize("batch", [0, 3, 7, 11])
+@pytest.mark.filterwarnings("ignore")
+def test_random_graphs_agree_with_onnxruntime(batch: int) -> None:
+    report = compare(range(batch * BATCH, (batch + 1) * BATCH))
+    assert report.failures == {}
+    assert report.compared >= BATCH // 2, report.refused
+
+
+def test_a_seed_is_one_graph() -> None:
+    one, other = (random_graph(40, opset_of(40)).model() for _ in range(2))
+    assert one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True)
+
+
+def test_what_rounding_errors_explain_is_no_fault() -> None:
+    theirs = np.float32([1, 2, 3])
+    assert fault(theirs + np.float32(1e-6), theirs, [theirs]) is None
+    assert "1 of 3 elements differ, at [1]: 2.5, expected 2" in str(
+        fault(np.float32([1, 2.5, 3]), theirs, [theirs])
+    )
+    assert fault(np.float32([1, 2.1, 3]), theirs, [np.float32([1, 2.01, 3])]) is None
+    assert fault(np.bool_([True]), np.bool_([False]), [np.bool_([True])]) is None
+    assert fault(np.int64([3]), np.int64([2]), [np.int64([2])])
+    assert "int64[1], expected int32[1]" in str(fault(np.int64([3]), np.int32([2]), [np.int32([2])]))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_failure_is_minimized_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """A graph in which Neg would be wrong."""
+    monkeypatch.setattr(
+        "tests.random_graphs.comparing.faults",
+        lambda graphs: {1: "wrong"} if any(s.node.op_type == "Neg" for s in graphs[0].steps) else {},
+    )
+    nodes = [("Abs", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "y"), ("Relu", "b", "z")]
+    graph = Graph(1, 17, {"x": np.ones(2, np.float32)})
+    graph.steps = [Step(onnx.helper.make_node(op, [x], [y]), 17) for op, x, y in nodes]
+    graph.outputs = ["y", "z"]
+    small = minimized(graph)
+    assert [step.node.op_type for step in small.steps] == ["Neg", "Relu"] and alone(small)
+    path = save(small, tmp_path)  # type: ignore[arg-type]
+    assert onnx.load(path).graph.input[0].name == "a"
+    assert np.load(path.with_suffix(".npz"))["expected z"].tolist() == [0, 0]

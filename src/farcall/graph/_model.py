@@ -71,6 +71,7 @@ def _load(source: ModelLike) -> ir.Model:
             check_nesting(scope, nested_protos, name)
         _check_opset(proto, name)
         _check_inputs(proto, name)
+        _check_maps(proto, name)
         check_external_data(proto, name, folders)
         types = _check_and_infer(_without_weights(proto), name)
         model: ir.Model = ir.from_proto(proto)
@@ -242,6 +243,16 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
     graph = inferred.graph
     return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
+
+
+def _check_maps(proto: onnx.ModelProto, name: str) -> None:
+    """Refuse scikit-learn's lists of maps, which are no tensors, before the reader fails at their type."""
+    for node in proto.graph.node:
+        if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
+            raise ModelError(
+                f"{name}: node `{node.name or node.output[0]}` (ZipMap) makes a list of maps, no tensor; "
+                "convert the model with options={'zipmap': False} (skl2onnx) to get a tensor of probabilities"
+            )
 
 
 def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -137,8 +137,11 @@ def misread_by_onnx(op: NodeView) -> bool:
 
     Before opset 22 it lets a pooling window in ceil mode start in the end padding, which neither ONNX's
     reference evaluator nor onnxruntime does at any opset. If the lengths of an STFT are constants, it takes
-    ``onesided`` for 0 if that is not given, and its default is 1.
+    ``onesided`` for 0 if that is not given, and its default is 1. For TreeEnsembleRegressor it infers
+    nothing, and skl2onnx declares one target, whatever their number is.
     """
+    if op.node.op_type == "TreeEnsembleRegressor":
+        return True
     if op.node.op_type == "STFT":
         return "onesided" not in op.node.attributes and _is_constant(op, 1) and _is_constant(op, 3)
     return op.opset < 22 and op.node.op_type in _POOLS and bool(op.attr("ceil_mode", 0))

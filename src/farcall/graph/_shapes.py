@@ -29,6 +29,7 @@ from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
 from farcall.graph._microsoft import DOMAIN
+from farcall.graph._ml_rules import ML, set_ml_dtypes
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
 from farcall.graph._qdq import feeds_integers
@@ -263,7 +264,9 @@ class _Inference:
             return
         reported = [self._reported(value) for value in node.outputs]
         said = tuple(reported)
-        if is_default_domain(node.domain):
+        if node.domain == ML:
+            set_ml_dtypes(node)
+        if is_default_domain(node.domain) or node.domain == ML:
             if self._overrules(node):
                 self._overrule(node, reported)
             elif not self._is_known(node, reported):

@@ -19,6 +19,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _marks,
     _matmul,
     _microsoft,
+    _ml,
     _ngrams,
     _normalization,
     _packed,
@@ -44,6 +45,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _top_k,
     _training,
     _transposed,
+    _trees,
     _triangle,
     _unpool,
 )

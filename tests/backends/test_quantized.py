@@ -9,7 +9,7 @@ import pytest
 from onnxruntime import InferenceSession
 
 from .cases import Case, check, refusal
-from .harness import compile_regions, whole_region
+from .harness import NATIVE, compile_regions, whole_region
 
 I8, U8 = np.dtype(np.int8), np.dtype(np.uint8)
 
@@ -235,3 +235,16 @@ def test_symbolic_sizes() -> None:
             Case("QLinearMatMul", matmul, constants=(3,), symbolic={0: named}),
         ]
     )
+
+
+def test_constant_matrices_of_bytes() -> None:
+    """All dtypes and zero points, around the sizes of tiles: 12 rows, 32 columns, and fours along K."""
+    rng, cases = np.random.default_rng(3), []
+    sizes = [(1, 4, 16), (3, 5, 17), (13, 8, 33), (25, 31, 48), (100, 12, 40), (0, 4, 3)]
+    for (m, k, n), x, y in itertools.product(sizes, (U8, I8), (U8, I8)):
+        a, b = narrow(m, k, dtype=x), narrow(k, n, dtype=y, seed=1)
+        each = narrow(n, dtype=y, seed=2) if n % 2 else narrow(1, dtype=y, seed=2)
+        zeros = [narrow(1, dtype=x, seed=int(rng.integers(9))), each]
+        cases.append(Case("MatMulInteger", [a, b, *zeros], {}, (1, 3)))
+    check(cases[::2], flags=["-O1"])  # without the instructions that a processor may have for it
+    check(cases, flags=["-O1", *NATIVE])

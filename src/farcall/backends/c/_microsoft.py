@@ -7,16 +7,25 @@ one in double and one in float they do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
+from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._gemm import ZERO, Start, call_gemm, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import transposed_copy
 from farcall.backends.c._node import Unsupported, int_attr, operand, rank, want_dtypes
-from farcall.backends.c._qlinear import NONE, Quantized, View, columns_view, requantize, view_of
+from farcall.backends.c._qlinear import (
+    NONE,
+    Quantized,
+    View,
+    columns_view,
+    requantize,
+    requantize_rows,
+    view_of,
+)
 from farcall.backends.c._quantized import NARROW, bounds, widened, zero_point
 from farcall.backends.c._registry import Operands, elementwise, loops
 from farcall.graph.dims import dims, product, same
@@ -122,12 +131,18 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     m, n = dims(out)
     k = dims(a)[0 if int_attr(node, "transA", 0) else 1]
     sizes = [kernel.dim(dim) for dim in (m, n, k)]
+    columns = () if _each_column(node, _B.scale) == () else (n,)
+    zeros = zero_point(node, _A.zero), zero_point(node, _B.zero)
+    if is_fixed(b, zeros[1]) and not int_attr(node, "transA", 0):
+        finish = requantize_rows(kernel, node, int(n), columns, _OUT, _bias(kernel, node))
+        multiply_bytes(kernel, (a, zeros[0]), (b, zeros[1]), bool(int_attr(node, "transB", 0)), "", finish)
+        yield kernel.step()
+        return
     sums = kernel.scratch(_D.UINT32, product((m, n)))
     left = widened(kernel, a, zero_point(node, _A.zero), ())
     right = widened(kernel, b, zero_point(node, _B.zero), _each_column(node, _B.zero))
     if int_attr(node, "transB", 0):
         right = transposed_copy(kernel, right, b, _D.UINT32)
-    columns = () if _each_column(node, _B.scale) == () else (n,)
     call_gemm(
         kernel,
         _D.UINT32,
@@ -139,6 +154,14 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     )
     requantize(kernel, node, sums, (m, n), ((), columns), _OUT)
     yield kernel.step()
+
+
+def _bias(kernel: Kernel, node: ir.Node) -> Callable[[str, str], str] | None:
+    """The bias for a row and a column of the result."""
+    if zero_point(node, _BIAS) is None:
+        return None
+    start = _start(kernel, node)
+    return lambda i, j: f"({start.pointer})[{i} * {start.row} + {j} * {start.column}]"
 
 
 def _start(kernel: Kernel, node: ir.Node) -> Start:

@@ -8,13 +8,14 @@ onnxruntime.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_literal, c_type
+from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._conv import Convolution, check_shapes
 from farcall.backends.c._kernel import Kernel, Step, Table
 from farcall.backends.c._matmul import broadcast, product_of
@@ -93,7 +94,12 @@ def _check_matmul_integer(node: ir.Node) -> None:
 
 @loops("MatMulInteger", check=_check_matmul_integer)
 def _matmul_integer(node: ir.Node) -> Iterator[Step]:
-    kernel = Kernel()
+    kernel, zeros = Kernel(), (zero_point(node, 2), zero_point(node, 3))
+    if is_fixed(operand(node, 1), zeros[1]) and _rows(node, 0, 2) == ():
+        target = f"((uint32_t*){kernel.write(node.outputs[0])})"
+        multiply_bytes(kernel, (operand(node, 0), zeros[0]), (operand(node, 1), zeros[1]), False, target)
+        yield kernel.step()
+        return
     a = widened(kernel, operand(node, 0), zero_point(node, 2), _rows(node, 0, 2))
     b = widened(kernel, operand(node, 1), zero_point(node, 3), columns_view(node, 1, 3))
     shapes = dims(operand(node, 0)), dims(operand(node, 1))
@@ -154,6 +160,13 @@ def _check_qlinear_matmul(node: ir.Node) -> None:
 def _qlinear_matmul(node: ir.Node) -> Iterator[Step]:
     kernel, out = Kernel(), node.outputs[0]
     shapes = dims(operand(node, 0)), dims(operand(node, 3))
+    zeros = zero_point(node, 2), zero_point(node, 5)
+    if is_fixed(operand(node, 3), zeros[1]) and _rows(node, 0, 1) == _rows(node, 0, 2) == ():
+        finish = requantize_rows(kernel, node, int(shapes[1][-1]), columns_view(node, 3, 4))
+        operands = (operand(node, 0), zeros[0]), (operand(node, 3), zeros[1])
+        multiply_bytes(kernel, *operands, False, "", finish)
+        yield kernel.step()
+        return
     sums = kernel.scratch(_D.UINT32, product(dims(out)))
     a = widened(kernel, operand(node, 0), zero_point(node, 2), _rows(node, 0, 2))
     b = widened(kernel, operand(node, 3), zero_point(node, 5), columns_view(node, 3, 5))
@@ -206,17 +219,47 @@ def requantize(
     ``sums`` points to the sums of products, over ``domain``, over which the scales of A and B broadcast by
     ``views``. An attribute ``alpha`` multiplies them. Without the scale of the result, it is a float.
     """
+    factors = _factors(kernel, node, views, zero_point(node, result.scale))
+    with nested(kernel, domain, [domain, *(view for _, view in factors)]) as (at, *offsets):
+        texts = [f"{name}[{offset}]" for (name, _), offset in zip(factors, offsets, strict=True)]
+        _write_result(kernel, node, f"{sums}[{at}]", texts, at, result)
+
+
+def requantize_rows(
+    kernel: Kernel,
+    node: ir.Node,
+    columns: int,
+    view: View,
+    result: Quantized = OUT,
+    bias: Callable[[str, str], str] | None = None,
+) -> Callable[[str, str, str], None]:
+    """What :func:`multiply_bytes` calls to write some rows of the output of a node.
+
+    The scale of B broadcasts by ``view``. ``bias`` is a word to add, in C, for a row and a column.
+    """
+    factors = _factors(kernel, node, ((), view), zero_point(node, result.scale))
+    texts = [f"{name}[{'j' if own else '0'}]" for name, own in factors]
+
+    def finish(sums: str, first: str, rows: str) -> None:
+        with kernel.loop("i", rows), kernel.loop("j", str(columns)):
+            more = f" + {bias(f'({first} + i)', 'j')}" if bias else ""
+            at = f"({first} + i) * {columns} + j"
+            _write_result(kernel, node, f"({sums}[i * {columns} + j]{more})", texts, at, result)
+
+    return finish
+
+
+def _write_result(
+    kernel: Kernel, node: ir.Node, total: str, factors: Sequence[str], at: str, result: Quantized
+) -> None:
+    """Write the element ``at`` of the output from its sum."""
     out = node.outputs[0]
     q, kind = kernel.write(out), c_type(out.dtype)
     zero = zero_point(node, result.zero)
     origin = f"*{kernel.read(zero)}" if zero is not None else "0"
-    factors = _factors(kernel, node, views, zero_point(node, result.scale))
-    with nested(kernel, domain, [domain, *(view for _, view in factors)]) as (at, *offsets):
-        texts = [f"{name}[{offset}]" for (name, _), offset in zip(factors, offsets, strict=True)]
-        factor = _product(node, texts)
-        kernel.line(f"const float sum = (float)(int32_t){sums}[{at}] * ({factor});")
-        value = f"({kind})farcall_quantize(sum, {origin}, {bounds(node)})"
-        kernel.line(f"{q}[{at}] = {'sum' if out.dtype == _D.FLOAT else value};")
+    kernel.line(f"const float sum = (float)(int32_t){total} * ({_product(node, factors)});")
+    value = f"({kind})farcall_quantize(sum, {origin}, {bounds(node)})"
+    kernel.line(f"{q}[{at}] = {'sum' if out.dtype == _D.FLOAT else value};")
 
 
 def _product(node: ir.Node, texts: Sequence[str]) -> str:

@@ -1,0 +1,178 @@
+"""C source of matrix products of bytes, whose sums are 32-bit words that wrap around.
+
+One operand holds unsigned bytes, the other signed ones. Four neighbouring bytes along K are multiplied and
+added together: this is one instruction of x86 (VNNI), which is asked for at run time, since no level of the
+psABI has it. All other processors multiply 32-bit lanes.
+
+A is rows of bytes, K padded with zeros to a multiple of 4. B has for each four of K the four bytes of column
+0, of column 1, and so on; 16 columns are a vector.
+"""
+
+from __future__ import annotations
+
+COLUMNS = 16  # of a vector
+STEP = 4  # bytes along K that are multiplied together
+_TALL, _LOW = 12, 4  # rows of A in a tile, by VNNI and else
+
+
+def bytes_source(signed_left: bool) -> str:
+    """C source of ``farcall_bytes_su`` (A is signed, B unsigned) or ``farcall_bytes_us``."""
+    tiles = "".join(_vnni_tile(rows, signed_left) for rows in (_TALL, _LOW, 1))
+    plain = "".join(_plain_tile(rows, signed_left) for rows in (_LOW, 1))
+    text = f"#if FARCALL_VNNI\n{tiles}#endif\n{plain}{_DRIVER}"
+    return (
+        text.replace("KIND", "su" if signed_left else "us")
+        .replace("TALL", str(_TALL))
+        .replace("LOW", str(_LOW))
+    )
+
+
+# A processor for which AVX-512 code is built may lack VNNI. `cpuid` takes long in a virtual machine.
+COMMON = """\
+typedef uint32_t farcall_lanes __attribute__((vector_size(64)));
+typedef uint32_t farcall_lanes_at __attribute__((vector_size(64), aligned(1), may_alias));
+typedef int32_t farcall_signed_lanes __attribute__((vector_size(64)));
+#if defined(__x86_64__) && defined(__AVX512F__)
+#define FARCALL_VNNI 1
+static int farcall_has_vnni(void) {
+  static int known;
+  int found = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (!found) {
+    uint32_t a = 7, b, c = 0, d;
+    __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+    found = c >> 11 & 1 ? 1 : 2;
+    __atomic_store_n(&known, found, __ATOMIC_RELAXED);
+  }
+  return found == 1;
+}
+#else
+#define FARCALL_VNNI 0
+#endif
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define FARCALL_BYTE(word, i) ((word) << (8 * (i)))
+#define FARCALL_FOUR(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
+#else
+#define FARCALL_BYTE(word, i) ((word) << (24 - 8 * (i)))
+#define FARCALL_FOUR(a, b, c, d) ((uint32_t)(d) << 24 | (uint32_t)(c) << 16 | (uint32_t)(b) << 8 | (a))
+#endif
+/* Rows without gaps, in which `flip` is toggled, padded with zeros to `width`; and the sum of each. */
+static void farcall_bytes_rows(int64_t rows, int64_t k, int64_t width, const void* from, int flip,
+    uint8_t* to, uint32_t* sums) {
+  const uint8_t* a = (const uint8_t*)from;
+  for (int64_t i = 0; i < rows; ++i, a += k, to += width) {
+    uint32_t sum = 0;
+    for (int64_t j = 0; j < k; ++j) {
+      to[j] = (uint8_t)(a[j] ^ flip);
+      sum += to[j];
+    }
+    for (int64_t j = k; j < width; ++j) to[j] = 0;
+    sums[i] = sum;
+  }
+}
+/* The elements of four of K that some columns read, `stride` apart, with `flip` toggled. */
+static void farcall_bytes_four(int64_t columns, int64_t stride, const uint8_t* a, const uint8_t* b,
+    const uint8_t* c, const uint8_t* d, uint32_t flip, uint32_t* restrict to) {
+  if (stride == 1)
+    for (int64_t j = 0; j < columns; ++j) to[j] = FARCALL_FOUR(a[j], b[j], c[j], d[j]) ^ flip;
+  else
+    for (int64_t j = 0; j < columns; ++j, a += stride, b += stride, c += stride, d += stride)
+      to[j] = FARCALL_FOUR(*a, *b, *c, *d) ^ flip;
+}"""
+
+
+def _vnni_tile(rows: int, signed_left: bool) -> str:
+    """Rows of A times two vectors of columns of B, by VNNI."""
+    unsigned, signed = ("b{v}", "x") if signed_left else ("x", "b{v}")
+    zero = "\n".join(f"  farcall_lanes r{r}_0 = {{0}}, r{r}_1 = {{0}};" for r in range(rows))
+    dot = '__asm__("vpdpbusd %2, %1, %0" : "+v"(r{r}_{v}) : "v"({u}), "v"({s}));'
+    steps = "\n".join(
+        f"    {{ memcpy(&word, a + {r} * a_row, 4); const farcall_lanes x = (farcall_lanes){{0}} + word; "
+        + " ".join(dot.format(r=r, v=v, u=unsigned.format(v=v), s=signed.format(v=v)) for v in (0, 1))
+        + " }"
+        for r in range(rows)
+    )
+    stores = "\n".join(f"  made[{2 * r}] = r{r}_0, made[{2 * r + 1}] = r{r}_1;" for r in range(rows))
+    return f"""static __attribute__((noinline)) void farcall_vnni{rows}_KIND(int64_t k, const uint8_t* a,
+    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+{zero}
+  uint32_t word;
+  for (int64_t i = 0; i < k; ++i, a += 4, first += b_step, second += b_step) {{
+    const farcall_lanes b0 = *(const farcall_lanes_at*)first, b1 = *(const farcall_lanes_at*)second;
+{steps}
+  }}
+{stores}
+}}
+"""
+
+
+def _plain_tile(rows: int, signed_left: bool) -> str:
+    """Rows of A times two vectors of columns of B, one after the other."""
+    lanes = "farcall_lanes" if signed_left else "farcall_signed_lanes"
+    left = "(uint32_t)(int32_t)(int8_t)" if signed_left else "(uint32_t)"
+    zero = ", ".join(f"r{r} = {{0}}" for r in range(rows))
+    parts = "\n".join(
+        f"      const farcall_lanes b{i} = (farcall_lanes)(({lanes})FARCALL_BYTE(word, {i}) >> 24);"
+        for i in range(STEP)
+    )
+    steps = "\n".join(
+        f"      r{r} += " + " + ".join(f"b{i} * ({left}at[{r} * a_row + {i}])" for i in range(STEP)) + ";"
+        for r in range(rows)
+    )
+    stores = " ".join(f"made[{2 * r} + v] = r{r};" for r in range(rows))
+    return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
+    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+  for (int v = 0; v < 2; ++v) {{
+    const uint8_t *at = a, *b = v ? second : first;
+    farcall_lanes {zero};
+    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+      const farcall_lanes word = *(const farcall_lanes_at*)b;
+{parts}
+{steps}
+    }}
+    {stores}
+  }}
+}}
+"""
+
+
+_DRIVER = """\
+static int farcall_tile_KIND(int64_t rows, int64_t k, const uint8_t* a, int64_t a_row, const uint8_t* first,
+    const uint8_t* second, int64_t b_step, farcall_lanes* made) {
+#if FARCALL_VNNI
+  if (farcall_has_vnni()) {
+    if (rows >= TALL) return farcall_vnniTALL_KIND(k, a, a_row, first, second, b_step, made), TALL;
+    if (rows >= LOW) return farcall_vnniLOW_KIND(k, a, a_row, first, second, b_step, made), LOW;
+    return farcall_vnni1_KIND(k, a, a_row, first, second, b_step, made), 1;
+  }
+#endif
+  if (rows >= LOW) return farcall_plainLOW_KIND(k, a, a_row, first, second, b_step, made), LOW;
+  return farcall_plain1_KIND(k, a, a_row, first, second, b_step, made), 1;
+}
+/* C = A B + row[i] - scale * columns[j] - sums[i] * zeros[j], without those whose pointer is 0. K counts
+   fours of bytes. `columns` and `zeros` can be read up to a multiple of 16. */
+static __attribute__((noinline)) void farcall_bytes_KIND(int64_t m, int64_t n, int64_t k, const void* left,
+    int64_t a_row, const void* right, int64_t b_step, int64_t b_panel, uint32_t* c, int64_t c_row,
+    const uint32_t* row, uint32_t scale, const uint32_t* columns, const uint32_t* sums,
+    const uint32_t* zeros) {
+  const uint8_t *a = (const uint8_t*)left, *b = (const uint8_t*)right;
+  for (int64_t j = 0; j < n; j += 32) {
+    const uint8_t* first = b + j / 16 * b_panel;
+    const uint8_t* second = n - j > 16 ? first + b_panel : first;
+    farcall_lanes made[2 * TALL];
+    int rows = 0;
+    for (int64_t i = 0; i < m; i += rows) {
+      rows = farcall_tile_KIND(m - i, k, a + i * a_row, a_row, first, second, b_step, made);
+      for (int r = 0; r < rows; ++r)
+        for (int64_t v = 0; v < 2 && j + 16 * v < n; ++v) {
+          const int64_t at = j + 16 * v, rest = n - at;
+          farcall_lanes x = made[2 * r + v];
+          if (row) x += row[i + r];
+          if (columns) x -= scale * *(const farcall_lanes_at*)(columns + at);
+          if (zeros) x -= sums[i + r] * *(const farcall_lanes_at*)(zeros + at);
+          uint32_t* to = c + (i + r) * c_row + at;
+          if (rest >= 16) *(farcall_lanes_at*)to = x;
+          else memcpy(to, &x, (size_t)rest * sizeof *to);
+        }
+    }
+  }
+}"""

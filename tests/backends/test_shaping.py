@@ -122,6 +122,20 @@ def test_a_slice_backwards_from_before_the_first_element() -> None:
     np.testing.assert_array_equal(region(case.operands[0])[0], case.operands[0][:, :1])
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(-1, -(2**62), -1), (2**62, 0, -1), (-2, -(2**31), -2), (3, -4, -1), (1, -9, -3)],
+)
+def test_a_slice_backwards_along_a_symbolic_dim(start: int, end: int, step: int) -> None:
+    bounds = (np.array([n], np.int64) for n in (start, end, 1, step))
+    case = Case("Slice", [normal(2, 5), *bounds], constants=[1, 2, 3, 4], symbolic={0: [2, "n"]})
+    region = compile_model(case.model())
+    for n in (5, 4, 2, 1, 0, 17):
+        x = normal(2, n)
+        expected = x[:, max(start, -n) : end if end >= -n else None : step]
+        np.testing.assert_array_equal(region(x)[0], expected)
+
+
 def test_indexing() -> None:
     x = normal(4, 5, 6)
     index = np.array([[0, -1], [2, 3]], np.int64)

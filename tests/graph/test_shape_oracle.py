@@ -26,9 +26,6 @@ Identity ReduceSum ReduceMean ReduceMax ReduceMin Shape Gather Slice Split Pad W
 LayerNormalization
 """
 
-# Cases whose dims are not known before the model runs, with the reason.
-_OPEN = {"test_slice_neg_steps": "a negative step over a symbolic size"}
-
 
 @cache
 def cases() -> dict[str, list[TestCase]]:
@@ -83,8 +80,6 @@ def is_plain(case: TestCase) -> bool:
 def test_symbolic_dims_evaluate_to_the_real_ones(operator: str) -> None:
     checked = 0
     for case in filter(is_plain, cases()[operator]):
-        if case.name in _OPEN:
-            continue
         arrays, expected = case.data_sets[0]
         proto, arrays = make_symbolic(case, arrays)
         try:

@@ -14,6 +14,8 @@ from farcall.graph._shape_rules import positive_axis, rule
 from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims
 from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
 
+_FAR = 2**31 - 1  # as a bound of a slice: beyond any axis
+
 
 def computed(op: NodeView, index: int) -> Data | None:
     """The elements of an operand; None if they are known only at run time."""
@@ -212,12 +214,12 @@ def slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim:
     """The number of elements of ``[start:end:step]`` of ``size``, as ONNX counts them.
 
     Raises:
-        NotKnownError: It depends on the sign of a symbolic bound, or on a symbolic size with a negative step.
+        NotKnownError: It depends on the sign of a symbolic bound.
     """
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(slice_range(size, start, end, step))
     if step < 0:
-        raise NotKnownError
+        return maximum(ceildiv(slice_first(size, start, step) - _bound_before(size, end), -step), 0)
     last = _bound(size, end)
     if isinstance(start, int) and last == size:  # the frequent [k:], as a short expression
         count = maximum(size - start, 0) if start >= 0 else minimum(size, -start)
@@ -237,9 +239,35 @@ def slice_range(size: int, start: int, end: int, step: int) -> range:
     return range(max(first, 0) if size else first, last, step)
 
 
+def slice_first(size: Dim, start: Dim, step: int) -> Dim:
+    """The first place that a slice takes, if it takes one.
+
+    Raises:
+        NotKnownError: It depends on the sign of a symbolic bound.
+    """
+    if isinstance(size, int) and isinstance(start, int):
+        return slice_range(size, start, size, step).start
+    if step > 0:
+        return _bound(size, start)
+    if not isinstance(start, int):
+        raise NotKnownError
+    if start == -1 or start >= _FAR:
+        return size - 1
+    return minimum(maximum(size + start, 0) if start < 0 else start, size - 1)
+
+
+def _bound_before(size: Dim, end: Dim) -> Dim:
+    """The place at which a slice backwards ends, which it does not take."""
+    if not isinstance(end, int):
+        raise NotKnownError
+    if end <= -_FAR:
+        return -1
+    return maximum(size + end, -1) if end < 0 else minimum(end, size - 1)
+
+
 def _bound(size: Dim, at: Dim) -> Dim:
     if isinstance(at, int):
-        if at >= 2**31 - 1:
+        if at >= _FAR:
             return size
         return maximum(size + at, 0) if at < 0 else minimum(size, at)
     if at == size or (size - at).is_nonnegative:

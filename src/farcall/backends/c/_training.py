@@ -116,7 +116,7 @@ def _adam(kernel: Kernel, node: ir.Node) -> tuple[str, ...]:
 _UPDATES = {"Momentum": _momentum, "Adagrad": _adagrad, "Adam": _adam}
 
 
-def _may_drop(node: ir.Node) -> bool:
+def may_drop(node: ir.Node) -> bool:
     """Whether a Dropout may have to drop elements."""
     if opset(node) < 12 or not has_input(node, 2):
         return False
@@ -177,7 +177,7 @@ static double farcall_random(struct farcall_twister* t) {
 }"""
 
 
-@variant("Dropout", check=_check_dropout, when=_may_drop)
+@variant("Dropout", check=_check_dropout, when=may_drop)
 def _dropout(node: ir.Node) -> Iterator[Step]:
     """Drop the elements for which numpy's ``RandomState(seed)`` gives a number below the ratio.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from farcall.backends.c._check import reason as reason_of_c
 from farcall.backends.c._node import Unsupported, output_used
 from farcall.backends.c._registry import in_training
+from farcall.backends.c._training import may_drop
 from farcall.backends.json import _elementwise, _linear, _shaping
 from farcall.backends.json._graph import GraphFunction, dtype_of
 from farcall.backends.json._registry import LOWERINGS
@@ -29,7 +30,7 @@ def reason(node: ir.Node) -> str | None:
     lower = LOWERINGS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if lower is None:
         return f"the interpreter has no operator for {node.op_type}"
-    if in_training(node):
+    if in_training(node) or (node.op_type == "Dropout" and may_drop(node)):
         return "training_mode"
     if (refusal := reason_of_c(node)) is not None:  # what a model may contain is the same for both
         return refusal

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._indexing import first_index, slices_of
+from farcall.backends.c._indexing import slices_of
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -23,6 +23,7 @@ from farcall.backends.c._pad import pads_of
 from farcall.backends.c._shaping import permutation
 from farcall.backends.json._graph import GraphFunction, dtype_of
 from farcall.backends.json._registry import lowers
+from farcall.graph._operand_rules import slice_first
 from farcall.graph.dims import Dim, dims, product
 
 
@@ -64,7 +65,7 @@ def _slice(f: GraphFunction, node: ir.Node) -> None:
     strides = _strides(shape)
     start: Dim = 0
     for axis, (first, step) in slices_of(node).items():
-        start = start + first_index(first, step, shape[axis]) * strides[axis]
+        start = start + slice_first(shape[axis], first, step) * strides[axis]
         strides[axis] = product((strides[axis], step))
     _copied(f, node, x, strides, start)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from math import prod
 
 import onnx_ir as ir
 
@@ -62,8 +63,8 @@ class _Pool:
         row = stack.enter_context(rows_of_windows(self.kernel, self.axes))
         self.kernel.line(f"{self.kind}* restrict line = {self.q} + n * {self.out_plane} + {row};")
 
-    def join(self, join: Join, finish: Callable[[str], str] | None = None) -> Step:
-        """All loops. ``finish`` makes an output of a joined window, in loops over ``o0, o1, ..., o``.
+    def join(self, join: Join, finish: str = "") -> Step:
+        """All loops. ``finish`` is C that changes the outputs ``line[o]`` of a row, ``o0, o1, ...``.
 
         The rows of a window are joined first, into a line with the padding of the last axis at its ends. With
         a stride, its elements are put together that are equal modulo the stride. In such a phase, each tap
@@ -86,9 +87,7 @@ class _Pool:
             places = (f"{line} + {phase} * {room} + {move}" for move, phase in moves)
             kernel.line(f"const {self.kind}* const taps[] = {{{', '.join(places)}}};")
             kernel.line(f"{name}(taps, {last.taps}, {last.taps}, {self.width}, line);")
-            if finish is not None:
-                with kernel.loop("o", self.width):
-                    kernel.line(f"line[o] = {finish('line[o]')};")
+            kernel.line(finish)
         return kernel.step()
 
     def _pad_line(self, line: str, length: str, start: str) -> None:
@@ -105,8 +104,9 @@ class _Pool:
     def _join_rows(self, join: Join, target: str) -> None:
         """Join the rows that the windows of an output row have on the other axes."""
         kernel, last = self.kernel, self.axes[-1]
-        call = f"farcall_join_{join.name}(rows, count, loaded, width, {target})"
-        kernel.line(f"const {self.kind}* rows[{_ROWS}];\nint64_t count = 0, loaded = 0;")
+        name, most = f"farcall_join_{join.name}", prod(axis.taps for axis in self.axes[:-1])
+        call = f"{name}(rows, count, loaded, width, {target})"
+        kernel.line(f"const {self.kind}* rows[{min(most, _ROWS)}];\nint64_t count = 0, loaded = 0;")
         with ExitStack() as stack:
             place = "0"
             for i, axis in enumerate(self.axes[:-1]):
@@ -116,8 +116,11 @@ class _Pool:
                 place = f"({place}) * {kernel.dim(axis.size)} + y{i}"
             row = f"({place}) * {kernel.dim(last.size)} + left - {kernel.dim(last.begin)}"
             kernel.line(f"rows[count++] = in + {row};")
-            again = f"{call}, rows[0] = {target}, count = loaded = 1"
-            kernel.line(f"if (count == {_ROWS}) {again};")
+            if most > _ROWS:
+                again = f"{call}, rows[0] = {target}, count = loaded = 1"
+                kernel.line(f"if (count == {_ROWS}) {again};")
+        if most <= _ROWS:  # a call of its own for the number of rows that most windows have
+            kernel.line(f"if (count == {most}) {name}(rows, {most}, 0, width, {target});\nelse")
         kernel.line(f"if (count > loaded) {call};")
         with kernel.block("if (!count)"), kernel.loop("x", "width"):
             kernel.line(f"({target})[x] = {join.start};")
@@ -183,14 +186,13 @@ def _average_pool(node: ir.Node) -> Iterator[Step]:
     assert pool.dtype is not None  # noqa: S101 - checked before
     kernel.file_scope(_COUNT)
     counts = kernel.scratch(pool.dtype, axes[-1].out)  # by how many elements each window of a row has
+    count = _count(kernel, axes[-1], "o", padded)
     with kernel.loop("o", pool.width):
-        kernel.line(f"{counts}[o] = ({pool.kind}){_count(kernel, axes[-1], 'o', padded)};")
-    outer = " * ".join(_count(kernel, axis, f"o{i}", padded) for i, axis in enumerate(axes[:-1])) or "1"
-
-    def mean(total: str) -> str:
-        return f"{total} / farcall_larger_{pool.dtype.name.lower()}({counts}[o] * ({pool.kind})({outer}), 1)"  # type: ignore[union-attr]
-
-    yield pool.join(total(pool.dtype), mean)
+        kernel.line(f"{counts}[o] = ({pool.kind})farcall_max({count}, 1);")
+    rows = " * ".join(_count(kernel, axis, f"o{i}", padded) for i, axis in enumerate(axes[:-1])) or "1"
+    finish = f"""const {pool.kind} most = ({pool.kind})farcall_max({rows}, 1);
+for (int64_t o = 0; o < {pool.width}; ++o) line[o] /= most * {counts}[o];"""
+    yield pool.join(total(pool.dtype), finish)
 
 
 # The number of taps of a window that begins at `start` whose position is in low .. high - 1.
@@ -231,7 +233,8 @@ def _check_lp(node: ir.Node) -> None:
 @loops("LpPool", check=_check_lp)
 def _lp_pool(node: ir.Node) -> Iterator[Step]:
     pool, p = _Pool(node), _power(node)
-    yield pool.join(power_sum(pool.dtype, p), lambda sum_: _root(pool.dtype, p, sum_))
+    root = f"for (int64_t o = 0; o < {pool.width}; ++o) line[o] = {_root(pool.dtype, p, 'line[o]')};"
+    yield pool.join(power_sum(pool.dtype, p), root)
 
 
 def _check_global_lp(node: ir.Node) -> None:

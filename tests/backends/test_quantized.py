@@ -99,10 +99,10 @@ def scales(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 9, count).astype(np.float32) / 4
 
 
-def exact(cases: list[Case]) -> None:
+def exact(cases: list[Case], *flags: str) -> None:
     """Compare with onnxruntime: each bit, also of ties."""
     regions = [whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)]
-    for case, item in zip(cases, compile_regions(regions, flags=("-O0",)), strict=True):
+    for case, item in zip(cases, compile_regions(regions, flags=["-O0", *flags]), strict=True):
         session = InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
         expected = session.run(None, dict(zip(case.names(), case.feeds(), strict=True)))
         (got,) = item(*case.feeds())
@@ -144,7 +144,10 @@ def test_qlinear_conv() -> None:
         ((1, 6, 8, 8), (6, 1, 3, 3), 6, {"pads": [1, 1, 1, 1], "dilations": [1, 2]}),
         ((2, 5, 6, 6), (7, 5, 1, 1), 1, {}),
         ((2, 3, 20), (5, 3, 4), 1, {"auto_pad": "SAME_UPPER"}),
-        ((1, 2, 4, 5, 6), (3, 2, 2, 3, 3), 1, {"pads": [0, 1, 1, 1, 1, 0]}),
+        ((1, 2, 4, 5, 6), (5, 2, 2, 3, 3), 1, {"pads": [0, 1, 1, 1, 1, 0]}),
+        ((1, 1, 2, 700), (4, 1, 1, 2), 1, {}),  # rows that are longer than a block
+        ((1, 9, 26, 26), (16, 9, 1, 1), 1, {}),
+        ((1, 6, 9, 9), (8, 3, 3, 2), 2, {"pads": [1, 1, 1, 1], "dilations": [2, 1], "strides": [1, 2]}),
     ]:
         outs = w[0]
         for number, (dtype, each, bias) in enumerate([(U8, 1, True), (I8, outs, False), (U8, outs, True)]):
@@ -155,7 +158,8 @@ def test_qlinear_conv() -> None:
             operands = list(map(np.asarray, (*left, *right, *out, *offsets)))
             constants = tuple(range(1, len(operands))) if number else ()
             cases.append(Case("QLinearConv", operands, {"group": group, **attributes}, constants))
-    exact(cases)
+    exact(cases[::2])
+    exact(cases, *NATIVE)
 
 
 def test_quantize_and_dequantize_by_axis() -> None:
@@ -229,9 +233,11 @@ def test_symbolic_sizes() -> None:
     matmul = [x, scale, zero, narrow(7, 4), scale, zero, np.float32([300]), zero]
     named = ["n", 3, "h", 7]
     fixed = tuple(range(1, 8))
+    same = {"auto_pad": "SAME_LOWER"}
     check(
         [
             Case("QLinearConv", conv, {"strides": [2, 1]}, constants=fixed, symbolic={0: named}),
+            Case("QLinearConv", conv, same, constants=fixed, symbolic={0: ["n", 3, "h", "k"]}),
             Case("QLinearMatMul", matmul, constants=(3,), symbolic={0: named}),
         ]
     )

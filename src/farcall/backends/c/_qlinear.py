@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_literal, c_type
 from farcall.backends.c._bytes import is_fixed, multiply_bytes
+from farcall.backends.c._bytes_conv import ByteConvolution, has_byte_weights
 from farcall.backends.c._conv import Convolution, check_shapes
 from farcall.backends.c._kernel import Kernel, Step, Table
 from farcall.backends.c._matmul import broadcast, product_of
@@ -122,6 +123,13 @@ def _check_conv_integer(node: ir.Node) -> None:
 
 @loops("ConvInteger", check=_check_conv_integer)
 def _conv_integer(node: ir.Node) -> Iterator[Step]:
+    byte_conv = Convolution(node, _D.UINT32)
+    if has_byte_weights(byte_conv, zero_point(node, 3)):
+        x = operand(node, 0), zero_point(node, 2)
+        target = f"((uint32_t*){byte_conv.kernel.write(node.outputs[0])})"
+        ByteConvolution(byte_conv, x, None).write(target)
+        yield byte_conv.kernel.step()
+        return
     conv = _convolution(node, Quantized(0, NONE, 2), Quantized(1, NONE, 3))
     conv.y = f"((uint32_t*){conv.kernel.write(node.outputs[0])})"
     conv.write()
@@ -197,6 +205,12 @@ def _check_qlinear_conv(node: ir.Node) -> None:
 @loops("QLinearConv", check=_check_qlinear_conv)
 def _qlinear_conv(node: ir.Node) -> Iterator[Step]:
     out = node.outputs[0]
+    byte_conv = Convolution(node, _D.UINT32, weight=3)
+    if has_byte_weights(byte_conv, zero_point(node, 5)):
+        x = operand(node, 0), zero_point(node, 2)
+        ByteConvolution(byte_conv, x, zero_point(node, 8)).write("", _requantize_channels(byte_conv, node))
+        yield byte_conv.kernel.step()
+        return
     conv = _convolution(node, A, B)
     conv.b = f"((const uint32_t*){conv.kernel.read(operand(node, 8))})" if has_input(node, 8) else ""
     conv.y = conv.kernel.scratch(_D.UINT32, product(dims(out)))
@@ -245,6 +259,21 @@ def requantize_rows(
             more = f" + {bias(f'({first} + i)', 'j')}" if bias else ""
             at = f"({first} + i) * {columns} + j"
             _write_result(kernel, node, f"({sums}[i * {columns} + j]{more})", texts, at, result)
+
+    return finish
+
+
+def _requantize_channels(conv: Convolution, node: ir.Node) -> Callable[[str, str, str], None]:
+    """What :class:`ByteConvolution` calls to write a block of the output."""
+    kernel = conv.kernel
+    factors = _factors(kernel, node, ((), _weight_view(node, 3, 4)), zero_point(node, OUT.scale))
+    texts = [f"{name}[{'channel + i' if own else '0'}]" for name, own in factors]
+    plane = kernel.dim(conv.out_plane)
+
+    def finish(sums: str, _: str, place: str) -> None:
+        with kernel.loop("i", str(conv.outs)), kernel.loop("j", "columns"):
+            total, at = f"{sums}[i * columns + j]", f"{place} + i * {plane} + j"
+            _write_result(kernel, node, total, texts, at, OUT)
 
     return finish
 

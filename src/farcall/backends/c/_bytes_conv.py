@@ -1,0 +1,209 @@
+"""Convolutions of bytes by constant weights: windows are copied four of K at a time, and multiplied.
+
+The weights are the left, signed operand, a row for each output channel. If there is padding, each group of
+input planes is first copied with its zero point around it, so that windows need no bounds. The zero point is
+then part of the sums: it times the sum of a channel's weights is subtracted, once for each channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends.c._bytes import TOGGLE, words
+from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
+from farcall.backends.c._conv import Convolution
+from farcall.backends.c._kernel import Table
+from farcall.backends.c._node import constant
+from farcall.graph.dims import Dim, product
+
+_D = ir.DataType
+_BYTES = 1 << 18  # of a matrix of windows
+_FEWEST, _MOST = 64, 512  # columns of it, unless the output has fewer
+
+Finish = Callable[[str, str, str], None]
+
+
+def has_byte_weights(conv: Convolution, zero: ir.Value | None) -> bool:
+    """Whether weights are constant, have no zero point as signed bytes, and are enough to fill tiles."""
+    data, origin = constant(conv.weight), None if zero is None else constant(zero)
+    if data is None or not data.size or not conv.by_matrix or (zero is not None and origin is None):
+        return False
+    pads = [pad for axis in conv.axes for pad in (axis.begin, axis.end)]
+    if any(isinstance(pad, int) and pad < 0 for pad in pads):
+        return False
+    move = 0 if data.dtype == np.int8 else TOGGLE
+    return bool(np.all((0 if origin is None else origin.astype(np.int32)) == move))
+
+
+class ByteConvolution:
+    """Writes the loops of one convolution.
+
+    Args:
+        conv: Its geometry and its kernel.
+        x: The input and its zero point.
+        bias: A word for each output channel, or None.
+    """
+
+    def __init__(self, conv: Convolution, x: tuple[ir.Value, ir.Value | None], bias: ir.Value | None) -> None:
+        self.conv, self.kernel = conv, conv.kernel
+        self.value, self.zero = x
+        self.bias = bias
+        self.fours = -(-conv.depth // STEP)
+        self.flip = TOGGLE if self.value.dtype == _D.INT8 else 0
+        self.whole = all(axis.plain for axis in conv.axes)  # rows need not be told apart
+        self.is_padded = any(axis.begin != 0 or axis.end != 0 for axis in conv.axes)
+        self.sizes = [axis.size + axis.begin + axis.end for axis in conv.axes]
+        self.kernel.file_scope(COMMON)
+        self.kernel.file_scope(bytes_source(signed_left=True))
+
+    def write(self, y: str, finish: Finish | None = None) -> None:
+        """Write the sums to ``y``, or, if that is empty, to scratch memory.
+
+        ``finish`` then gets for a block the sums of each channel, of which ``columns`` follow each other, the
+        number of the first channel, and the place in the output of the first one's first element.
+        """
+        conv, kernel = self.conv, self.kernel
+        weights, row = self._weights(), self._start()
+        offsets = self._offsets()
+        width, rows, block = self._blocks()
+        most = min(block * width, _MOST) if isinstance(width, int) and block == 1 else _MOST
+        most = block * width if isinstance(width, int) and block > 1 else most
+        columns = -(-most // COLUMNS) * COLUMNS
+        matrix = kernel.scratch(_D.UINT32, self.fours * columns)
+        made = y or kernel.scratch(_D.UINT32, conv.outs * columns)
+        copy = kernel.scratch(_D.UINT8, product((conv.ins, *self.sizes))) if self.is_padded else ""
+        source = f"((const uint8_t*){kernel.read(self.value)})"
+        plane, out_plane = kernel.dim(conv.plane), kernel.dim(conv.out_plane)
+        with kernel.loop("n", conv.batch), kernel.loop("g", str(conv.group)):
+            kernel.line(f"const uint8_t* in = {source} + (n * {conv.group} + g) * {conv.ins} * {plane};")
+            if self.is_padded:
+                self._pad(copy)
+            with self._each_block(width, rows, block):
+                self._fill(offsets, matrix, width)
+                kernel.line(f"const int64_t channel = g * {conv.outs};")
+                place = (
+                    f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
+                )
+                kernel.line(f"const int64_t place = {place};")
+                target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
+                depth = self.fours * STEP
+                left = f"{weights} + channel * {depth}, {depth}"
+                right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
+                sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
+                kernel.line(f"farcall_bytes_su({conv.outs}, columns, {self.fours}, {left}, {right}, {sums});")
+                if finish is not None:
+                    finish(made, "channel", "place")
+
+    # ---- constants ----
+
+    def _matrix(self) -> np.ndarray:
+        data = constant(self.conv.weight)
+        assert data is not None  # noqa: S101 - has_byte_weights
+        move = 0 if data.dtype == np.int8 else TOGGLE
+        return data.astype(np.int32).reshape(-1, self.conv.depth) - move
+
+    def _weights(self) -> str:
+        matrix = self._matrix()
+        data = np.zeros((len(matrix), self.fours * STEP), np.int8)
+        data[:, : self.conv.depth] = matrix
+        return self.kernel.table(Table(self.conv.weight, "rows of bytes", data))
+
+    def _start(self) -> str:
+        """What the sums of each channel begin with: the bias less the zero point's part."""
+        kernel, sums = self.kernel, self._matrix().sum(1, np.int64)
+        values, none = (self.zero, self.bias), np.zeros(1, np.int64)
+        given = [none if value is None else constant(value) for value in values]
+        if all(item is not None for item in given):
+            zero, bias = (item.astype(np.int64).ravel() for item in given if item is not None)
+            data = words(np.broadcast_to(bias, sums.shape) - (zero + self.flip) * sums, len(sums))
+            names = ", ".join(str(value.name) for value in values if value is not None)
+            return kernel.table(Table(self.conv.weight, f"starts of bytes {names}", data))
+        made = kernel.scratch(_D.UINT32, len(sums))
+        table = kernel.table(Table(self.conv.weight, "sums of bytes", words(sums, len(sums))))
+        origin = f"(uint32_t)*{kernel.read(self.zero)}" if self.zero is not None else "0"
+        more = f"(uint32_t){kernel.read(self.bias)}[m]" if self.bias is not None else "0"
+        with kernel.loop("m", str(len(sums))):
+            kernel.line(f"{made}[m] = {more} - ({origin} + {self.flip}u) * {table}[m];")
+        return made
+
+    def _offsets(self) -> str:
+        """Where a window's element of each index of K is in the planes, from the first element on."""
+        kernel, conv = self.kernel, self.conv
+        made = kernel.scratch(_D.INT64, self.fours * STEP)
+        kernel.line(f"for (int64_t k = {conv.depth}; k < {self.fours * STEP}; ++k) {made}[k] = 0;")
+        with ExitStack() as stack:
+            stack.enter_context(kernel.loop("c", str(conv.ins)))
+            place, number = f"c * {kernel.dim(product(self.sizes))}", "c"
+            for i, axis in enumerate(conv.axes):
+                stack.enter_context(kernel.loop(f"k{i}", str(axis.taps)))
+                place += f" + k{i} * {axis.dilation} * {kernel.dim(product(self.sizes[i + 1 :]))}"
+                number = f"({number}) * {axis.taps} + k{i}"
+            kernel.line(f"{made}[{number}] = {place};")
+        return made
+
+    # ---- blocks of columns ----
+
+    def _blocks(self) -> tuple[Dim, Dim, int]:
+        """The columns of a row of the output, the number of rows, and how many rows make a block."""
+        conv = self.conv
+        if self.whole:
+            return conv.out_plane, 1, 1
+        width, rows = conv.axes[-1].out, product(axis.out for axis in conv.axes[:-1])
+        wanted = max(_FEWEST, min(_MOST, _BYTES // (self.fours * STEP)))
+        block = max(1, wanted // width) if isinstance(width, int) and width else 1
+        return width, rows, min(block, rows) if isinstance(rows, int) and rows else block
+
+    @contextmanager
+    def _each_block(self, width: Dim, rows: Dim, block: int) -> Iterator[None]:
+        """Loops over blocks of rows, and over parts of a long row."""
+        kernel = self.kernel
+        total, long = kernel.dim(rows), kernel.dim(width)
+        part = _MOST if block == 1 else width
+        with kernel.loop("r0", total, step=block), kernel.loop("o0", long, step=kernel.dim(part)):
+            kernel.line(f"const int64_t r1 = {total} - r0 < {block} ? {total} : r0 + {block};")
+            kernel.line(
+                f"const int64_t width = {long} - o0 < {kernel.dim(part)} ? {long} - o0 : {kernel.dim(part)};"
+            )
+            kernel.line("const int64_t columns = (r1 - r0) * width;")
+            kernel.line(f"const int64_t length = (columns + {COLUMNS - 1}) / {COLUMNS} * {COLUMNS};")
+            yield
+
+    def _fill(self, offsets: str, matrix: str, width: Dim) -> None:
+        """Write the windows of a block: four of K of each column are one word."""
+        kernel, conv = self.kernel, self.conv
+        last = conv.axes[-1]
+        flip = f"0x{self.flip * 0x01010101:08x}u"
+        with kernel.loop("r", "r1", start="r0"):
+            terms = [f"o0 * {last.stride}"]
+            for i, axis in enumerate(conv.axes[:-1] if not self.whole else []):
+                behind: Dim = product(one.out for one in conv.axes[i + 1 : -1])
+                index = f"(r / {kernel.dim(behind)})" + (f" % {kernel.dim(axis.out)}" if i else "")
+                terms.append(f"{index} * {axis.stride} * {kernel.dim(product(self.sizes[i + 1 :]))}")
+            kernel.line(f"const uint8_t* const from = in + {' + '.join(terms)};")
+            with kernel.loop("k", str(self.fours)):
+                four = ", ".join(f"from + {offsets}[4 * k + {i}]" for i in range(STEP))
+                to = f"{matrix} + k * length + (r - r0) * width"
+                kernel.line(f"farcall_bytes_four(width, {last.stride}, {four}, {flip}, {to});")
+
+    def _pad(self, copy: str) -> None:
+        """Copy the planes of a group, with the zero point around each, and let ``in`` point to the copy."""
+        kernel, conv = self.kernel, self.conv
+        axes, last = conv.axes, len(conv.axes) - 1
+        origin = f"*{kernel.read(self.zero)}" if self.zero is not None else "0"
+        count = kernel.dim(product((conv.ins, *self.sizes)))
+        kernel.line(f"memset({copy}, (uint8_t){origin}, (size_t)({count}));")
+        with ExitStack() as stack:
+            stack.enter_context(kernel.loop("c", str(conv.ins)))
+            source, target = "c", "c"
+            for i, axis in enumerate(axes[:-1]):
+                stack.enter_context(kernel.loop(f"i{i}", kernel.dim(axis.size)))
+                source = f"({source}) * {kernel.dim(axis.size)} + i{i}"
+                target = f"({target}) * {kernel.dim(self.sizes[i])} + i{i} + {kernel.dim(axis.begin)}"
+            size = kernel.dim(axes[last].size)
+            to = f"{copy} + ({target}) * {kernel.dim(self.sizes[last])} + {kernel.dim(axes[last].begin)}"
+            kernel.line(f"memcpy({to}, in + ({source}) * {size}, (size_t)({size}));")
+        kernel.line(f"in = {copy};")

@@ -19,10 +19,11 @@ _FLOATS = (
     "FeatureVectorizer",
     "OneHotEncoder",
     "LinearRegressor",
+    "SVMRegressor",
     "TreeEnsembleRegressor",
 )
 _LIKE_INPUT = ("Binarizer", "Imputer", "ArrayFeatureExtractor", "TreeEnsemble")
-_CLASSIFIERS = ("LinearClassifier", "TreeEnsembleClassifier")
+_CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
 _VALUES = {"values_int64s": _INT64, "values_floats": _FLOAT, "values_strings": _STRING}
 
 
@@ -103,3 +104,16 @@ def _tree_classifier(op: NodeView) -> list[PartialDims]:
 @rule("TreeEnsembleRegressor", "TreeEnsemble")
 def _tree_regressor(op: NodeView) -> list[PartialDims]:
     return [(*_rows(op), op.attr("n_targets", 1))]
+
+
+@rule("SVMRegressor")
+def _svm_regressor(op: NodeView) -> list[PartialDims]:
+    return [(*_rows(op), 1)]
+
+
+@rule("SVMClassifier")
+def _svm_classifier(op: NodeView) -> list[PartialDims]:
+    classes = class_count(op.node)
+    pairs = classes * (classes - 1) // 2
+    by_class = classes == 2 or bool(op.attr("prob_a", []))
+    return [_rows(op), (*_rows(op), classes if by_class else pairs)]

@@ -41,6 +41,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _slices,
     _softmax,
     _suppression,
+    _svm,
     _tile,
     _top_k,
     _training,

@@ -15,7 +15,7 @@ TRANSFORMS = (
     "PROBIT",
 )  # in the order of TreeEnsemble's numbers
 
-_LOGISTIC = """static inline double farcall_logistic(double x) {
+LOGISTIC = """static inline double farcall_logistic(double x) {
   const double y = 1 / (1 + exp(-fabs(x)));
   return x < 0 ? 1 - y : y;
 }"""
@@ -63,6 +63,6 @@ def transform(kernel: Kernel, name: str, scores: str, count: str) -> None:
         kernel.file_scope(_SOFTMAX)
         kernel.line(f"farcall_softmax_scores({scores}, {count}, {int(name == 'SOFTMAX_ZERO')});")
     elif name != "NONE":
-        kernel.file_scope(_LOGISTIC if name == "LOGISTIC" else _PROBIT)
+        kernel.file_scope(LOGISTIC if name == "LOGISTIC" else _PROBIT)
         with kernel.loop("k", count):
             kernel.line(f"{scores}[k] = farcall_{name.lower()}({scores}[k]);")

@@ -5,21 +5,24 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from bench.harness import Row, spread
-from farcall.graph import Match, Pattern, Region, cut, load_model
+from farcall.backends.base import Backend, RegionCode
+from farcall.graph import Pattern, Region, cut, load_model
+from farcall.toolchain import Target
 
 _LIMIT_S = 0.5
 _LIMIT_RATIO = 15.0
 _ROUNDS = 7
 
 
-class _Claims:
+class _Claims(Backend):
     """A backend that takes nodes by operator."""
 
     def __init__(self, name: str, operators: frozenset[str] | None, patterns: Sequence[Pattern] = ()) -> None:
@@ -31,11 +34,8 @@ class _Claims:
     def patterns(self) -> Sequence[Pattern]:
         return self._patterns
 
-    min_nodes = 1
-    allocates = False
-
-    def accept(self, region: Region) -> str | Sequence[Match] | None:
-        return None
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+        raise NotImplementedError  # nothing is built
 
     def check(self, node: ir.Node) -> str | None:
         taken = self._operators is None or node.op_type in self._operators

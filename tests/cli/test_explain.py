@@ -107,3 +107,32 @@ def test_the_picture_tells_what_others_said(model: Path) -> None:
     from examples.backends.npu import NpuBackend
 
     assert "npu refused: npu takes no single Abs" in fc.partition(model, [NpuBackend(), "c"]).svg()
+
+
+def test_a_dry_run_says_what_a_build_would_be(cli: Cli, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 20]>
+        main (float[n, 4] x, bool go) => (float[n, 3] y, int64[r, k] at, float[n, 3] z)
+          <float[4, 3] w = {1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}> {
+          y = MatMul(x, w)
+          at = NonZero(y)
+          z = If(go) <then_branch = left () => (float[n, 3] a) { a = Exp(y) },
+                      else_branch = right () => (float[n, 3] b) { b = Neg(y) }>
+        }
+    """)
+    onnx.save(model, tmp_path / "m.onnx")
+    report = json.loads(cli("build", tmp_path / "m.onnx", "--dry-run", "--json").out)
+    regions = {region["operators"]: region for region in report["regions"]}
+    first = regions["MatMul, NonZero"]
+    assert (first["constants"], first["multiply_adds"]) == (48, "12*n")
+    assert first["notes"] == ["allocates `at` in each call: the data decides the size"]
+    assert regions["Exp"]["notes"] == ["runs if its branch is taken of If `" + if_name(report) + "`"]
+    shown = cli("build", tmp_path / "m.onnx", "--dry-run")
+    assert "12*n" in shown.out and "nothing was built" in shown.err
+    assert not Path("m.so").exists()
+
+
+def if_name(report: dict[str, list[dict[str, list[str]]]]) -> str:
+    """The name that the node got, which has none in the model."""
+    notes = [note for region in report["regions"] for note in region["notes"]]
+    return next(note.split("`")[1] for note in notes if "branch" in note)

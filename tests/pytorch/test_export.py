@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import torch
 import farcall as fc
 from farcall.errors import ModelError
 
+from ..terminal import Cli
 from .models import cnn
 
 
@@ -54,3 +58,22 @@ def test_a_failure_names_its_cause() -> None:
 
     with pytest.raises(ModelError, match=r"cannot export the model: .*_linalg_svd"):
         fc.torch.export(Broken(), (torch.rand(3, 3),))
+
+
+def test_a_saved_program_is_built_by_the_command(tmp_path: Path, cli: Cli) -> None:
+    image = torch.rand(2, 3, 8, 8)
+    dims = {"input": {0: torch.export.Dim("batch")}}
+    with warnings.catch_warnings(action="ignore"):
+        program = torch.export.export(cnn(), (image,), dynamic_shapes=dims)
+        torch.export.save(program, tmp_path / "net.pt2")
+    report = json.loads(cli("build", tmp_path / "net.pt2", "--dry-run", "--json").out)
+    assert re.fullmatch(r"\(input: float32\[(s\d+), 3, 8, 8\]\) -> float32\[\1, 10\]", report["signature"])
+    assert not (tmp_path / "net.so").exists()
+    assert cli("build", tmp_path / "net.pt2", "-o", tmp_path / "net.so", "-q").code == 0
+    torch.testing.assert_close(fc.load_module(tmp_path / "net.so")["main"](image), cnn()(image))
+
+
+def test_a_file_that_is_no_program(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "no.pt2").write_bytes(b"no")
+    assert "torch cannot read the program" in cli("build", tmp_path / "no.pt2").err
+    assert "no such file" in cli("explain", tmp_path / "gone.pt2").err

@@ -121,6 +121,7 @@ class Graph:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    types: dict[str, np.dtype] = field(default_factory=dict)
     symbols: dict[str, dict[int, str]] = field(default_factory=dict)  # of inputs: axes and names of dims
 
     def model(self) -> onnx.ModelProto:
@@ -133,12 +134,12 @@ class Graph:
             for name, array in self.inputs.items()
         ]  # fmt: skip
         constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
-        outputs = [onnx.ValueInfoProto(name=name) for name in self.outputs]
+        outputs = [  # the shapes are farcall's to infer
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(self.types[name]), None)
+            for name in self.outputs
+        ]
         graph = helper.make_graph([step.node for step in self.steps], "graph", inputs, outputs, constants)
-        model = onnx.shape_inference.infer_shapes(_model(graph, self.opset))
-        for value in model.graph.output:  # types; the shapes are farcall's to infer
-            value.type.tensor_type.ClearField("shape")
-        return model
+        return _model(graph, self.opset)
 
     def compute(
         self, inputs: dict[str, np.ndarray], blur: np.random.Generator | None = None
@@ -165,7 +166,7 @@ class Graph:
         """The graph with that value as an input."""
         made = Graph(self.seed, self.opset, {**self.inputs, name: array}, dict(self.constants))
         made.steps = [step for step in self.steps if name not in step.node.output]
-        made.outputs, made.symbols = list(self.outputs), dict(self.symbols)
+        made.outputs, made.types, made.symbols = list(self.outputs), self.types, self.symbols
         return made.pruned()
 
     def pruned(self) -> Graph:
@@ -327,6 +328,7 @@ class Builder:
         check(step.node, arrays, found)
         self.graph.steps.append(step)
         self.values.update(zip(names, found, strict=True))
+        self.graph.types.update((name, array.dtype) for name, array in zip(names, found, strict=True))
         return names
 
     def finish(self) -> Graph:

@@ -361,8 +361,8 @@ def reduce(b: Builder) -> object:
             array.dtype == b.dtype or (array.dtype.name in ("int32", "int64") and op in REDUCTIONS[:4])
         )
     )
-    if not b.values[x].size and op in ("ReduceMax", "ReduceMin", "ReduceMean"):
-        raise Skip("of no elements, for which onnxruntime has other results")
+    if not b.values[x].size and op != "ReduceSum":
+        raise Skip("of no elements, for which onnxruntime and the reference have other results or shapes")
     axes = axes_of(b, b.values[x])
     keep = b.one((0, 1, None))
     if b.opset >= (13 if op == "ReduceSum" else 18):

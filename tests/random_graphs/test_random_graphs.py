@@ -47,7 +47,7 @@ def test_a_failure_is_minimized_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
     nodes = [("Abs", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "y"), ("Relu", "b", "z")]
     graph = Graph(1, 17, {"x": np.ones(2, np.float32)})
     graph.steps = [Step(onnx.helper.make_node(op, [x], [y]), 17) for op, x, y in nodes]
-    graph.outputs = ["y", "z"]
+    graph.outputs, graph.types = ["y", "z"], dict.fromkeys("yz", np.dtype("float32"))
     small = minimized(graph)
     assert [step.node.op_type for step in small.steps] == ["Neg", "Relu"] and alone(small)
     path = save(small, tmp_path)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from farcall._progress import Report
     from farcall.abi import Signature
     from farcall.artifact._artifact import Artifact
+    from farcall.artifact._forecast import RegionForecast
     from farcall.backends.base import Backend
     from farcall.drawing._diagram import Diagram
     from farcall.graph import Partition, Region, Why
@@ -183,6 +184,15 @@ class Plan:
         artifact = build(plan, Target.parse(target), link, progress, name, late_bytes)
         artifact.sessions = sessions(self._backends)
         return artifact
+
+    def forecast(self) -> list[RegionForecast]:
+        """Say of each region, before anything is built: backend, sizes, operations, and what takes time.
+
+        ``farcall build --dry-run`` prints it.
+        """
+        from farcall.artifact._forecast import forecast
+
+        return forecast(self)
 
     def why(self, node: str) -> Why:
         """Who was asked about a node, what each said, and who got it: by patterns, order, pins or sizes.

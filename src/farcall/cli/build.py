@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from farcall.cli import _show
 from farcall.cli._backends import backend_options, chosen, device_option
+from farcall.cli._models import source
 from farcall.cli._progress import shown
 from farcall.cli._rules import rule_options, rules
 from farcall.cli._settings import setting
+
+if TYPE_CHECKING:
+    from farcall import Plan
 
 
 @click.command("build")
@@ -39,6 +44,7 @@ from farcall.cli._settings import setting
 @click.option(
     "--emit", type=click.Path(path_type=Path), help="Also write the code of each region to this folder."
 )
+@click.option("--dry-run", is_flag=True, help="Only say what each part would run on, and what would be slow.")
 @setting("json")
 def command(
     model: Path,
@@ -54,9 +60,12 @@ def command(
     name: str | None,
     svg: Path | None,
     emit: Path | None,
+    dry_run: bool,
     json_: bool,
 ) -> None:
-    """Build MODEL (ONNX) into one file that holds code, constants and Signatures.
+    """Build MODEL into one file that holds code, constants and Signatures.
+
+    MODEL is ONNX, or a program of torch.export (.pt2; only of people you trust).
 
     \b
     farcall build model.onnx                               writes model.so
@@ -64,6 +73,7 @@ def command(
     farcall build model.onnx --target aarch64-linux-musl --device dsp0=hexagon-linux-musl \\
         --backend-option dsp0.operators=Conv,Relu
     farcall build model.onnx --link static -o model.a       writes model.a and model.h
+    farcall build model.onnx --dry-run                      builds nothing: who would compute what, sizes
     """
     import farcall as fc
     from farcall._files import check_folder, write_beside
@@ -76,11 +86,14 @@ def command(
         check_folder(file)
     with shown() as progress:
         plan = fc.partition(
-            model,
+            source(model),
             backends=chosen(backends, backend_options, devices),
             **rules(pin, exclude, min_nodes),
             progress=progress,
         )
+        if dry_run:
+            show_forecast(plan, json_)
+            return
         there = {device: text for device, text in devices.items() if text}
         artifact = plan.build(target=target, link=link, name=name, devices=there, progress=progress)
     artifact.save(output)
@@ -100,6 +113,19 @@ def command(
     _show.note(str(plan))
     _show.note(f"main{plan.signature}")
     click.echo(f"{output}: {_show.size(report['artifact_bytes'])}")
+
+
+def show_forecast(plan: Plan, json_: bool) -> None:
+    """Print what the build would make."""
+    regions = plan.forecast()
+    if json_:
+        rows = [asdict(region) for region in regions]
+        _show.as_json("build dry-run", {"signature": str(plan.signature), "regions": rows})
+        return
+    columns = "name", "backend", "nodes>", "operators", "constants>", "in and out>", "multiply-adds>", "notes"
+    _show.table("Regions", columns, [region.row for region in regions])
+    _show.note(f"main{plan.signature}")
+    _show.note(str(plan).splitlines()[0] + "; nothing was built")
 
 
 def region_rows(regions: Any) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import click
 
 from farcall.cli import _show
 from farcall.cli._backends import backend_options, chosen
+from farcall.cli._models import source
 from farcall.cli._progress import shown
 from farcall.cli._rules import rule_options, rules
 from farcall.cli._settings import setting
@@ -30,7 +31,9 @@ def command(
     min_nodes: tuple[str, ...],
     json_: bool,
 ) -> None:
-    """Say which backend gets each node of MODEL (ONNX), and why; of NODE, what every backend said.
+    """Say which backend gets each node of MODEL, and why; of NODE, what every backend said.
+
+    MODEL is ONNX, or a program of torch.export (.pt2).
 
     NODE is a name or a pattern of names.
 
@@ -46,7 +49,7 @@ def command(
 
     with shown() as progress:
         plan = fc.partition(
-            model,
+            source(model),
             backends=chosen(backends, backend_options),
             **rules(pin, exclude, min_nodes),
             progress=progress,

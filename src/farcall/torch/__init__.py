@@ -10,7 +10,7 @@ require_compile()
 require("torch", "torch's ONNX exporter", "onnxscript")
 
 from farcall.torch._backend import backend
-from farcall.torch._export import export
+from farcall.torch._export import export, load_program
 
-__all__ = ["backend", "export"]
+__all__ = ["backend", "export", "load_program"]
 __dir__ = __all__.copy

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -48,6 +50,27 @@ def export(
     """
     with _evaluating(model):
         return to_onnx(model, tuple(args), kwargs=kwargs, dynamic_shapes=dynamic_shapes, optimize=True)
+
+
+def load_program(path: str | os.PathLike[str]) -> ir.Model:
+    """Read what ``torch.export.save`` wrote (``.pt2``), and export it as :func:`export` does.
+
+    Load only files that you trust: torch makes objects of a program's metadata.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The ONNX model, named after the file. Dims that vary in the program are symbols.
+
+    Raises:
+        ModelError: torch cannot read the file, or cannot export the program.
+    """
+    with exporting(f"torch cannot read the program `{path}`"):
+        program = torch.export.load(path)
+    model = export(program)
+    model.graph.name = Path(path).stem
+    return model
 
 
 def to_onnx(model: Any, args: tuple[Any, ...] = (), **options: Any) -> ir.Model:

@@ -1,0 +1,135 @@
+"""What a plan would become, before anything is built: who computes what, how much, and what takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from farcall._texts import size
+from farcall.artifact._dtypes import nbytes
+from farcall.graph._report import operators
+from farcall.graph.dims import Dim, fold, product, try_dims
+
+if TYPE_CHECKING:
+    from farcall.artifact._plan import Plan
+    from farcall.backends.base import Backend
+    from farcall.graph import Partition, Region
+
+_NARROW = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+
+
+@dataclass(frozen=True)
+class RegionForecast:
+    """One region before the build.
+
+    Attributes:
+        name: of the region.
+        backend: which computes it.
+        nodes: how many it has.
+        operators: its patterns and operators, with counts.
+        constants: bytes of its weights, as the model holds them. Two regions may share one.
+        border: bytes of its inputs and outputs in a call: a number, or an expression of the model's symbols.
+        multiply_adds: of its matrix products and convolutions in a call: a number, or an expression.
+        notes: what takes time: copies, allocations, steps of loops, computation outside of the artifact.
+    """
+
+    name: str
+    backend: str
+    nodes: int
+    operators: str
+    constants: int
+    border: int | str
+    multiply_adds: int | str
+    notes: tuple[str, ...]
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The cells of a table."""
+        border = size(self.border) if isinstance(self.border, int) else self.border
+        work = f"{self.multiply_adds:,}" if isinstance(self.multiply_adds, int) else self.multiply_adds
+        return (
+            self.name, self.backend, str(self.nodes), self.operators, size(self.constants), border, work,
+            "; ".join(self.notes),
+        )  # fmt: skip
+
+
+def forecast(plan: Plan) -> list[RegionForecast]:
+    """One item for each region, in the order of ``plan.regions``."""
+    steps = dict(_steps(plan.partition))
+    return [_of(region, plan.backends[region.backend], steps.get(region.name)) for region in plan.regions]
+
+
+def _of(region: Region, backend: Backend, step: str | None) -> RegionForecast:
+    constants = sum(value.const_value.nbytes for value in region.constants if value.const_value is not None)
+    return RegionForecast(
+        region.name, region.backend, len(region.nodes), operators(region), constants,
+        _plain(_sum(nbytes(value) for value in (*region.inputs, *region.outputs) if _is_known(value))),
+        _plain(_sum(map(_multiply_adds, region.nodes))),
+        tuple(_notes(region, backend, step)),
+    )  # fmt: skip
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.dtype not in (None, ir.DataType.STRING) and try_dims(value) is not None
+
+
+def _sum(parts: Iterable[Dim]) -> Dim:
+    total: Dim = 0
+    for part in parts:
+        total = total + part
+    return fold(total)
+
+
+def _plain(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def _multiply_adds(node: ir.Node) -> Dim:
+    """Of a matrix product or a convolution whose dims are known; else 0."""
+    inputs = [value for value in node.inputs[:4] if value is not None]
+    shapes = [try_dims(value) for value in inputs]
+    out = try_dims(node.outputs[0])
+    if out is None or len(shapes) < 2 or None in shapes:
+        return 0
+    first, second = (shape or () for shape in shapes[:2])
+    match node.op_type:
+        case "Conv" | "ConvInteger":
+            return product((*out, *second[1:]))
+        case "ConvTranspose":
+            return product((*first, *second[1:]))
+        case "MatMul" | "MatMulInteger" if first:
+            return product((*out, first[-1]))
+        case "Gemm":
+            turned = "transA" in node.attributes and node.attributes["transA"].as_int()
+            return product((*out, first[0 if turned else 1]))
+        case _:
+            return 0
+
+
+def _notes(region: Region, backend: Backend, step: str | None) -> Iterator[str]:
+    if step:
+        yield step
+    if backend.in_process:
+        yield "computed in the process that loads the artifact"
+    if place := backend.options.get("on"):
+        yield f"its inputs and outputs are sent to {place} and back in each call"
+    if names := ", ".join(f"`{value.name}`" for value in region.allocated):
+        yield f"allocates {names} in each call: the data decides the size"
+    narrow = {value.dtype for node in region.nodes for value in node.outputs if value.dtype in _NARROW}
+    if narrow and backend.name == "c":
+        kinds = ", ".join(sorted(kind.name.lower() for kind in narrow if kind is not None))
+        yield f"{kinds} is converted to float32 for each loop, and back"
+
+
+def _steps(partition: Partition) -> Iterator[tuple[str, str]]:
+    """For each region of a graph inside of a node: when it runs."""
+    for region in partition.regions:
+        for body in partition.inside.get(region.name, ()):
+            (node,) = region.nodes
+            when = "if its branch is taken" if node.op_type == "If" else "in each step"
+            for inner in body.partition.regions:
+                yield inner.name, f"runs {when} of {node.op_type} `{node.name}`"
+            yield from _steps(body.partition)

@@ -81,7 +81,7 @@ def test_outputs_of_any_shape_here_in_threads_and_on_a_server(tmp_path: Path) ->
 def test_control_flow_sequences_and_other_domains(text: str) -> None:
     model = parser.parse_model(text)
     feeds = {"x": X[0], "c": np.array(True)} if text is BRANCH else {"x": X}
-    plan = fc.partition(model, ["c", "onnxruntime"], exclude={"c": ["If*"]} if text is BRANCH else None)
+    plan = fc.partition(model, ["c", "onnxruntime"], exclude={"control": ["If*"]} if text is BRANCH else None)
     same_as_onnxruntime(plan.build().load()["main"], model, feeds)
     assert any(region.backend == "onnxruntime" for region in plan.regions)
 
@@ -92,12 +92,6 @@ def test_the_reference_evaluator_computes_too() -> None:
     main = plan.build().load()["main"]
     for n in (5, 0):
         same_as_onnxruntime(main, model, detections(n))
-
-
-def test_nodes_between_the_uses_of_a_sequence_go_where_it_is() -> None:
-    plan = fc.partition(parser.parse_model(SEQUENCE), ["c", "onnxruntime"])
-    why = str(plan.why("between"))
-    assert "c            gave up: it is between the uses of `s`, which crosses no border of a region" in why
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "reference"])
@@ -136,12 +130,6 @@ def test_another_kind_of_machine_is_refused_by_name() -> None:
         plan.build(target="aarch64-linux-musl")
     with pytest.raises(BackendError, match="which a static library cannot load"):
         plan.build(link="static")
-
-
-def test_texts_do_not_cross_the_border_of_the_model() -> None:
-    model = small("(string[n] x) => (string[n] y) { y = StringConcat (x, x) }")
-    with pytest.raises(UnsupportedOperatorError, match="`x` has strings, which cross no border"):
-        fc.partition(model, ["c", "onnxruntime"])
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

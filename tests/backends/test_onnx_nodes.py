@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from .harness import NATIVE
-from .onnx_nodes import KINDS, Outcome, cases_of, run_all, short
+from .onnx_nodes import KINDS, Outcome, cases_of, run_all, run_fallback, short
 from .xfails import COMMAND, listed
 
 
@@ -70,3 +70,17 @@ def test_light_models() -> None:
     outcome = run_all([case for case in cases_of("real") if case.model_name in light], ["-O2", *NATIVE])
     assert not outcome.failed
     assert len(outcome.passed) == 3
+
+
+FALLBACK = (
+    *("test_string_concat_broadcasting", "test_ai_onnx_ml_label_encoder_string_int", "test_if_opt"),
+    *("test_sequence_map_add_2_sequences_expanded", "test_affine_grid_2d_expanded"),
+    "test_image_decoder_decode_png_rgb",
+)
+
+
+def test_some_cases_by_the_last_fallback() -> None:
+    """``python -m tests.backends.onnx_nodes node --fallback reference`` counts all."""
+    outcome = run_fallback([case for case in cases_of("node") if case.name in FALLBACK], ["reference"])
+    assert (outcome.refused, outcome.failed) == ({}, {})
+    assert sorted(outcome.passed) == sorted(FALLBACK)

@@ -16,6 +16,7 @@ class OpBackend:
     """Claims nodes by operator; ``None`` claims all."""
 
     allocates = False
+    in_process = False
     ends_at_late = False
 
     def __init__(self, name: str, operators: str | None = None, patterns: Sequence[Pattern] = ()) -> None:

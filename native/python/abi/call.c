@@ -84,9 +84,13 @@ static FC_COLD int take_resolved(FcArgs* args, FcProgram* program, FcBinding* bi
   Py_DECREF(values);
   int rc = function ? fc_args_begin_for(args, binding->leaves, binding->n, function)
                     : fc_args_begin_owned(args, binding->leaves, binding->n, Py_None);
+  bool by_rules = false;
   for (Py_ssize_t i = 0; rc == 0 && i < program->n_inputs; ++i) { /* for the sizes of the results */
     fc_leaf_learn(&program->inputs[i], &args->any[i], binding->symbols);
+    by_rules |= program->inputs[i].kind == FC_LEAF_RULES;
   }
+  /* Strings are numpy's: if no framework's tensor is among the arguments, numpy gets the results. */
+  if (rc == 0 && by_rules && !args->seen) args->seen = FC_SEEN_NUMPY;
   return rc;
 }
 

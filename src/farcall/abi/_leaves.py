@@ -18,6 +18,9 @@ from farcall.abi._structure import Node, Repeated, check_cover, structure_text
 ANY_DTYPE = "?"
 """Stands for any dtype of a tensor."""
 
+STRING = "string"
+"""The dtype of a tensor of strings, which native code gets as two Arrays: see farcall.abi.calls._strings."""
+
 DYNAMIC = "?"
 """Stands for a dim of any size, which need not equal any other dim."""
 
@@ -40,7 +43,7 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: the name in errors and ``help()``; may be empty if the source has no name.
-        dtype: ``"float32"``, ``"int4"``, ``"float8_e4m3fn"``, ...; ``"?"`` for any.
+        dtype: ``"float32"``, ``"int4"``, ``"float8_e4m3fn"``, ...; ``"?"`` for any of these; ``"string"``.
         shape: an int for a fixed dim; text for a symbolic one: a name (``"batch"``), an expression over
             names (``"(h - 1)//2 + 1"``), or ``"?"`` for any size. None: any rank. A name has the same size in
             all arguments and results of a call.
@@ -65,8 +68,10 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     optional: bool = False
 
     def __post_init__(self) -> None:
-        if self.dtype != ANY_DTYPE:
+        if self.dtype not in (ANY_DTYPE, STRING):
             _check_dtype(self.name, self.dtype)
+        if self.dtype == STRING and (self.access != "in" or self.alignment or self.device):
+            raise ValueError(f"tensor `{self.name}`: strings are only read, and have no memory of their own")
         for dim in self.shape or ():
             _check_dim(self.name, dim)
         if self.alignment < 0 or self.alignment & (self.alignment - 1):

@@ -17,6 +17,7 @@ import numpy as np
 
 from farcall.backends._ctext import stored
 from farcall.errors import BackendError
+from farcall.graph.dims import is_object
 from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, LIBRARIES_SECTION, MANIFEST_SECTION
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Constants:
         found: dict[ir.Value, str] = {}
         models = [partition.model, *(body.partition.model for body in partition.bodies())]
         for value in [value for model in models for value in model.graph.outputs]:
+            if is_object(value):
+                continue  # of which only regions make any
             if value.const_value is not None and value.producer() is None and value not in found:
                 found[value] = f"farcall_output_{len(found)}"
                 self._add(found[value], stored(value.const_value.numpy()))

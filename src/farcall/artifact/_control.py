@@ -15,11 +15,11 @@ import onnx_ir as ir
 from farcall.artifact._checked import CheckedText
 from farcall.artifact._dtypes import dlpack, is_packed
 from farcall.artifact._entry import support_text
-from farcall.artifact._entry_parameters import spec_of
 from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph._control import CONTROL, scan_axes
 from farcall.graph._inside import Inside, Part
+from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, late, symbols
 
 if TYPE_CHECKING:
@@ -169,9 +169,9 @@ class _Step:
         rows = []
         for value in self._node.outputs:
             code, bits = dlpack(value)
-            spec = spec_of(value)
-            kind = f"{{{code}, {bits}, 1}}, {len(spec.shape or ())}"
-            rows.append(f"  {{{c_string(spec.name)}, {c_string(spec.type)}, {kind}, NULL}},\n")
+            spec = leaf_of(value)
+            kind = f"{{{code}, {bits}, 1}}, {len(dims(value))}"
+            rows.append(f"  {{{c_string(spec.name)}, {c_string(spec.type)}, {kind}, NULL, 0}},\n")
         return f"static const struct fc_parameter {self._region.name}_outputs[] = {{\n{''.join(rows)}}};\n"
 
     def _loop(self) -> tuple[str, dict[str, object]]:

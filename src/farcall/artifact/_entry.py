@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize, nbytes
-from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
+from farcall.artifact._entry_parameters import NO_DTYPE, Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._modules import keeper
 from farcall.artifact._region_entry import RegionEntry
@@ -26,8 +26,10 @@ from farcall.artifact._stages import Shapes, Stage, stages_of
 from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import LATE
+from farcall.errors import ModelError
 from farcall.graph import Region
-from farcall.graph.dims import Dim, dims, symbol, symbols
+from farcall.graph._objects import own_dims
+from farcall.graph.dims import Dim, dims, is_object, symbol, symbols
 
 if TYPE_CHECKING:
     from farcall.backends.base import Code
@@ -139,6 +141,7 @@ class _Driver:
         self._most = 1  # arguments of a step
         self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
+        self._given_objects = list(filter(is_object, self.inputs))
         self._in_module = _Kept(self.regions, codes, self.outputs)
         sizes = map(symbol, body.sizes if body else ())
         title = graph.name or "" if body else ""
@@ -147,7 +150,7 @@ class _Driver:
             str(dim): stage.number
             for stage in reversed(self.stages)
             for value in stage.told
-            for dim in dims(value)
+            for dim in own_dims(value)
             if dim in self.parameters.late
         }
         self.size = self.parameters.size
@@ -168,7 +171,8 @@ class _Driver:
             parts.append(tensor_table(f"{self._name}_late", self.late, self.parameters.names))
         steps = self._steps()
         runs = [self._run(stage) for stage in self.stages]
-        copies = [*map(self._copy, self._copied), *map(self._give, self._given)]
+        copies = [*map(self._copy, self._copied), *map(self._share, self._shared)]
+        copies += map(self._give, self._given)  # these leave the frame
         derives = [self._derive(stage) for stage in self.stages]
         parts += [*self.shapes.tables, self._frame(), *derives, steps]
         return "\n".join([*parts, self._main(runs, copies)])
@@ -181,7 +185,27 @@ class _Driver:
     @property
     def _first_made(self) -> int:
         """The index of the first tensor that `main` makes on a device, among those that the frame owns."""
+        return self._first_object + len(self._given_objects)
+
+    @property
+    def _first_object(self) -> int:
+        """The index of the first input that is no tensor of numbers, among those that the frame owns."""
         return len(self.late) + len(self._in_module.makers)
+
+    def _held(self, value: ir.Value) -> int:
+        """The index of an object among those that the frame owns.
+
+        Raises:
+            ModelError: no region makes it, and it is no input.
+        """
+        if value in self.late:
+            return self.late.index(value)
+        if value in self._given_objects:
+            return self._first_object + self._given_objects.index(value)
+        raise ModelError(
+            f"the output `{value.name}` is a constant that is no tensor of numbers; expected that a node "
+            "makes it, such as Identity"
+        )
 
     def _stage_of(self, shape: Iterable[Dim]) -> int:
         """The stage from which on all sizes of a shape are known."""
@@ -192,12 +216,15 @@ class _Driver:
         stage_of = {out: stage for stage in self.stages for region in stage.regions for out in region.outputs}
         self._copied: dict[int, str] = {}  # output -> C expression of the source of its copy
         self._given: dict[int, int] = {}  # output -> the index of the tensor that a region allocated for it
+        self._shared: dict[int, int] = {}  # output -> the index of an object that others read, too
         for j, value in enumerate(self.outputs):
             if value in stage_of and value not in self.places:
                 self.places[value] = self._first_out + j
                 stage_of[value].outputs.append(j)
             elif value in self.late and self.late.index(value) not in self._given.values():
                 self._given[j] = self.late.index(value)
+            elif is_object(value):
+                self._shared[j] = self._held(value)
             else:
                 known = value in self.places
                 self._copied[j] = f"f->data[{self.places[value]}]" if known else self.constants[value]
@@ -304,11 +331,13 @@ class _Driver:
         return checks + [
             (f"{self.size(a)} != {self.size(b)}", f"expected {a} == {b}")
             for a, b in self.constraints
-            if self._stage_of((a, b)) == stage.number
+            if self._stage_of((a, b)) == stage.number and self.parameters.learns(a, b)
         ]
 
     def _place(self, value: ir.Value, where: Place = CPU, kept: int | None = None) -> str:
         """The C initializer of the ``fc_place`` of ``value`` on a device, or as what a module keeps."""
+        if is_object(value):
+            return f"{{{self._held(value)}, 0, fc_no_dims, {NO_DTYPE}, 0, {{0, FC_OBJECT}}}}"
         code, bits = dlpack(value)
         shape = self.shapes.of(dims(value))[0]
         offset = shape.removeprefix("f->dims + ") if shape.startswith("f->") else None
@@ -409,6 +438,10 @@ class _Driver:
         tensor = f"f->late[{self._given[j]}].tensor"
         return f"  results[{j}] = {tensor};\n  {tensor}.type_index = kTVMFFINone;\n"
 
+    def _share(self, j: int) -> str:
+        source = f"f->late[{self._shared[j]}].tensor"
+        return f"  if (farcall_share(about, &{source}, &results[{j}]) != 0) goto done;\n"
+
     def _run(self, stage: Stage) -> str:
         """The statements of a stage: memory, then calls."""
         k = stage.number
@@ -429,7 +462,12 @@ class _Driver:
 
     def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
         ins, outs, late = len(self.inputs), len(self.outputs), self._kept
-        items = ", ".join(str(itemsize(value)) for value in self.inputs) or "1"
+        items = ", ".join("1" if is_object(value) else str(itemsize(value)) for value in self.inputs) or "1"
+        is_tensor = "given[i] && " if self._given_objects else ""
+        objects = "".join(
+            f"  f->late[{self._held(value)}].tensor = fc_share(&args[{self.inputs.index(value)}]);\n"
+            for value in self._given_objects
+        )
         stages = len(self.stages)
         result = "  *result = results[0];\n  results[0].type_index = kTVMFFINone;\n"
         if outs != 1:
@@ -458,8 +496,8 @@ class _Driver:
   f->left = {left};
   if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
 {begin}  if ({self._prefix}derive_0(f) != 0) return -1;
-  for (int32_t i = 0; i < {ins}; ++i) {{
-    if (!fc_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
+{objects}  for (int32_t i = 0; i < {ins}; ++i) {{
+    if ({is_tensor}!fc_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
   }}
 {"".join(runs)}{"".join(copies)}{result}  status = 0;
 done:

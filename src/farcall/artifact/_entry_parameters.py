@@ -13,15 +13,16 @@ from collections.abc import Iterable, Sequence
 import onnx_ir as ir
 
 from farcall import _core
-from farcall.abi import TensorSpec
+from farcall.abi import Leaf, TensorSpec
 from farcall.artifact._checked import CheckedText, integer
 from farcall.artifact._dtypes import dlpack
 from farcall.backends._ctext import c_string
-from farcall.errors import ModelError
 from farcall.graph import Region
-from farcall.graph.dims import Dim, dims, dtype_name, symbols, text
+from farcall.graph._objects import leaf_of, own_dims
+from farcall.graph.dims import Dim, is_object, symbols
 
 _SIZE = _core.dtype("int64")  # of a parameter for a size
+NO_DTYPE = "{0, 0, 0}"  # of a value that is no tensor of numbers
 
 
 class Parameters:
@@ -47,14 +48,14 @@ class Parameters:
     ) -> None:
         self._title = title or name
         self.name, self.inputs, self._array = name, tuple(inputs), array
-        shown = dict.fromkeys(dim for value in inputs for dim in dims(value) if not isinstance(dim, int))
+        shown = dict.fromkeys(dim for value in inputs for dim in own_dims(value) if not isinstance(dim, int))
         plain = [dim.name for dim in shown if dim.is_Symbol]
         self._expressions = [dim for dim in shown if not dim.is_Symbol]
         wanted = symbols(*(dim for dim in needed if dim not in self._expressions))
         self.sizes = [name for name in wanted if name not in plain]
         self.first_size = len(plain)
         bound = [*plain, *self.sizes, *map(str, self._expressions)]
-        told = dict.fromkeys(dim for value in late for dim in dims(value) if not isinstance(dim, int))
+        told = dict.fromkeys(dim for value in late for dim in own_dims(value) if not isinstance(dim, int))
         self.late = [dim for dim in told if str(dim) not in bound]
         self.names = [*bound, *map(str, self.late)]
         self._places = {name: f"{array}[{i}]" for i, name in enumerate(self.names)}
@@ -63,9 +64,9 @@ class Parameters:
         self._checked = CheckedText({name: self._places[name] for name in self._computable})
 
     @property
-    def specs(self) -> tuple[TensorSpec, ...]:
+    def specs(self) -> tuple[Leaf, ...]:
         """The inputs of the entry's Signature."""
-        tensors = tuple(map(spec_of, self.inputs))
+        tensors = tuple(map(leaf_of, self.inputs))
         taken = {spec.name for spec in tensors}
         names = (f"size of {name}" if name in taken else name for name in self.sizes)
         return (*tensors, *(TensorSpec(name, "int64", ()) for name in names))
@@ -73,6 +74,13 @@ class Parameters:
     def knows(self, dim: Dim) -> bool:
         """Whether the arguments tell the sizes of all symbols in a dim."""
         return self._known.issuperset(symbols(dim))
+
+    def learns(self, *shape: Dim) -> bool:
+        """Whether the entry gets to know the sizes of all symbols in dims, from arguments or from regions.
+
+        It does not if one region makes and reads the tensor with these dims; its package compares the sizes.
+        """
+        return self._computable.issuperset(symbols(*shape))
 
     def shows(self, dim: Dim) -> bool:
         """Whether a dim is a known symbol, or the size of an axis of an input."""
@@ -98,7 +106,7 @@ class Parameters:
 
     def late_checks(self, stage: Sequence[ir.Value]) -> list[tuple[str, str]]:
         """C conditions that hold if dims of tensors that regions allocated are wrong, with the problem."""
-        shown = dict.fromkeys(dim for value in stage for dim in dims(value) if dim in self.late)
+        shown = dict.fromkeys(dim for value in stage for dim in own_dims(value) if dim in self.late)
         return [
             (f"{self._checked(dim)} != {self._places[str(dim)]}", f"expected a dimension of {dim}")
             for dim in shown
@@ -116,7 +124,8 @@ class Parameters:
     def tables(self) -> str:
         """The C tables of the parameters and of the names of symbols, and the ``fc_function`` of both."""
         name, specs = self.name, self.specs
-        sizes = [_row(spec, _SIZE.code, _SIZE.bits, "NULL") for spec in specs[len(self.inputs) :]]
+        about = f"{{{_SIZE.code}, {_SIZE.bits}, 1}}, 0, NULL, 0"
+        sizes = [_row(spec, about) for spec in specs[len(self.inputs) :]]
         names = ", ".join(map(c_string, self.names)) or "NULL"
         tabled = f"{name}_parameters, {len(specs)}, {name}_symbols, {len(self.names)}, {len(self.late)}"
         return (
@@ -139,28 +148,30 @@ def tensor_table(
     """
     lines, rows = [], []
     for i, value in enumerate(values):
-        shape = [dim if isinstance(dim, int) else ~symbols.index(str(dim)) for dim in dims(value)]
+        shape = [dim if isinstance(dim, int) else ~symbols.index(str(dim)) for dim in own_dims(value)]
         lines.append(f"static const int64_t {name}_{i}[] = {{{', '.join(map(integer, shape)) or '0'}}};\n")
-        rows.append(_row(spec_of(value), *dlpack(value), f"{name}_{i}"))
-    table = "".join(f"  {row},\n" for row in [*rows, *more] or ['{"", "", {0, 0, 1}, 0, NULL}'])
+        rows.append(_row(leaf_of(value), _about(value, f"{name}_{i}")))
+    table = "".join(f"  {row},\n" for row in [*rows, *more] or ['{"", "", {0, 0, 1}, 0, NULL, 0}'])
     return f"{''.join(lines)}static const struct fc_parameter {name}[] = {{\n{table}}};\n"
 
 
-def _row(spec: TensorSpec, code: int, bits: int, shape: str) -> str:
-    rank = len(spec.shape or ())
-    return f"{{{c_string(spec.name)}, {c_string(spec.type)}, {{{code}, {bits}, 1}}, {rank}, {shape}}}"
+def _row(spec: Leaf, about: str) -> str:
+    return f"{{{c_string(spec.name)}, {c_string(spec.type)}, {about}}}"
 
 
-def spec_of(value: ir.Value) -> TensorSpec:
-    """The leaf of a Signature for an input or output of a region.
+def _about(value: ir.Value, shape: str) -> str:
+    """The fields of an ``fc_parameter`` that say what a value is. An object has ~rank in place of a rank."""
+    rank = len(own_dims(value))
+    if is_object(value):
+        return f"{NO_DTYPE}, {~rank}, {shape}, {_kind(value)}"
+    code, bits = dlpack(value)
+    return f"{{{code}, {bits}, 1}}, {rank}, {shape}, 0"
 
-    Raises:
-        ModelError: The value is not a tensor, its dtype cannot cross the border of a region, or its shape is
-            unknown.
-    """
-    if value.dtype is None or not dlpack(value):
-        raise ModelError(f"`{value.name}`: expected a tensor, got {value.type or 'an unknown type'}")
-    return TensorSpec(value.name or "", dtype_name(value.dtype), text(dims(value)))
+
+def _kind(value: ir.Value) -> str:
+    if isinstance(value.type, ir.TensorType):
+        return "FC_STRINGS"
+    return "FC_SEQUENCE" if isinstance(value.type, ir.SequenceType) else "FC_OPTIONAL"
 
 
 def negative_dims(regions: Iterable[Region], workspaces: Iterable[Dim]) -> list[Dim]:
@@ -170,5 +181,5 @@ def negative_dims(regions: Iterable[Region], workspaces: Iterable[Dim]) -> list[
         for node in region.nodes:
             for value in node.outputs:
                 if value.shape is not None:
-                    seen.update((dim, None) for dim in dims(value) if not isinstance(dim, int))
+                    seen.update((dim, None) for dim in own_dims(value) if not isinstance(dim, int))
     return [dim for dim in seen if not dim.is_nonnegative]  # type: ignore[union-attr]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from farcall.abi import Signature
 from farcall.artifact._checked import integer
-from farcall.artifact._entry_parameters import Parameters, negative_dims, spec_of, tensor_table
+from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
 from farcall.graph import Region
+from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, symbol
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class RegionEntry:
     @property
     def signature(self) -> Signature:
         """The inputs are those of the region, then the sizes that these do not show."""
-        return Signature(self._parameters.specs, tuple(map(spec_of, self._region.outputs)))
+        return Signature(self._parameters.specs, tuple(map(leaf_of, self._region.outputs)))
 
     def text(self) -> str:
         """The C source of its tables and functions.

@@ -29,13 +29,19 @@ extern FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 #define FC_INLINE static inline __attribute__((unused))
 #define FC_ALIGNMENT 64 /* bytes, of every buffer: a cache line, and the widest vector register in use */
 
-/* One parameter of an entry. A negative dim stands for the symbol with index ~dim. */
+/* What a value is: a tensor of numbers, or an object. Strings are an Array of two: the shape, as an Array of ints, and
+ * the strings, as an Array, row-major. A sequence is an Array, an optional None or its value. */
+enum { FC_TENSOR, FC_STRINGS, FC_SEQUENCE, FC_OPTIONAL };
+
+/* One parameter of an entry. A negative dim stands for the symbol with index ~dim. An object has no dtype, and ~ndim is
+ * the rank of strings, so that no tensor fits. */
 struct fc_parameter {
   const char* name;
   const char* type; /* as the Signature prints it: float32[batch, 8] */
   DLDataType dtype;
   int32_t ndim;
   const int64_t* dims;
+  int32_t kind;
 };
 
 /* An entry, for messages: what it takes, and the names of the symbols in the dims. */
@@ -115,9 +121,11 @@ struct fc_region {
 
 /* A tensor of the model: where its elements are, and where its shape is, which its strides follow. Device type 0: the
  * module that makes it keeps it, for other regions of the module, and gives an object that stands for it. The device's
- * number is 0 then, or one more than the index of the frame's `data` if others take the tensor, too. */
+ * number is 0 then, or one more than the index of the frame's `data` if others take the tensor, too; or FC_OBJECT: the
+ * value is no tensor of numbers, and always in the frame's `late`. */
+enum { FC_OBJECT = -1 };
 struct fc_place {
-  int32_t data;         /* index of the frame's `data`; of its `late`, if the module keeps it */
+  int32_t data;         /* index of the frame's `data`; of its `late`, if the module keeps it, or of an object */
   int32_t dims;         /* index of the frame's `dims`; unused where there is a table */
   const int64_t* table; /* a shape without symbols */
   DLDataType dtype;
@@ -158,7 +166,7 @@ struct fc_frame {
 extern const int64_t farcall_late_bytes;
 
 /* A tensor that a region allocated, because its sizes are known only when the region has run; or what stands for one
- * that a module keeps. */
+ * that a module keeps; or an object. */
 struct fc_late {
   TVMFFIAny tensor;
   void* data; /* its elements */
@@ -171,6 +179,11 @@ struct fc_block;
 /* Accepts a number for a tensor of rank 0, if the dtype can hold it: an int for any int or float dtype, a float for a
  * float dtype, a bool for bool. */
 FC_COLD bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out);
+/* Whether a value is an object as the parameter wants it, as far as an entry depends on that: who takes it checks the
+ * rest. Binds the symbols in the shape of strings that are still unbound (-1). */
+FC_COLD bool farcall_object(const TVMFFIAny* got, const struct fc_parameter* want, int64_t* symbols);
+/* Gives an object of the call as a result, too: a new reference, or a copy of a tensor that the caller lent. */
+FC_COLD int farcall_share(const struct fc_function* about, const TVMFFIAny* value, TVMFFIAny* result);
 /* Raise an error: of argument `index`, where those before it are valid; of the number of arguments; of sizes that do not
  * fit together, or need too much memory. */
 FC_COLD int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIAny* args, int64_t* symbols);
@@ -229,6 +242,14 @@ FC_INLINE int64_t fc_size(const DLTensor* tensor) {
   return size;
 }
 
+/* The items of an Array; NULL: the value is no Array. */
+FC_INLINE const TVMFFISeqCell* fc_items(const TVMFFIAny* value) {
+  return value->type_index == kTVMFFIArray ? TVMFFISeqGetCellPtr(value->v_obj) : NULL;
+}
+
+/* The number of the parameter's dims. */
+FC_INLINE int32_t fc_rank(const struct fc_parameter* want) { return want->ndim < 0 ? ~want->ndim : want->ndim; }
+
 FC_INLINE bool fc_same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
@@ -250,7 +271,7 @@ FC_INLINE bool fc_bind(const struct fc_parameter* want, const DLTensor* got, int
   return empty || got->data != NULL;
 }
 
-/* Checks the arguments, and binds the symbols. `given` gets the tensors; `numbers` holds those that were passed as
+/* Checks the arguments, and binds the symbols. `given` gets the tensors, and NULL for objects; `numbers` holds those that were passed as
  * numbers. */
 FC_INLINE int fc_take(const struct fc_function* about, const TVMFFIAny* args, int32_t num_args, int64_t* symbols,
                       const DLTensor** given, struct fc_scalar* numbers) {
@@ -259,6 +280,11 @@ FC_INLINE int fc_take(const struct fc_function* about, const TVMFFIAny* args, in
   for (int32_t i = 0; i < about->count; ++i) {
     given[i] = fc_tensor(&args[i]);
     if (__builtin_expect(fc_bind(&about->parameters[i], given[i], symbols), 1)) continue;
+    if (about->parameters[i].kind != FC_TENSOR) {
+      given[i] = NULL;
+      if (farcall_object(&args[i], &about->parameters[i], symbols)) continue;
+      return farcall_refuse(about, i, args, symbols);
+    }
     if (!farcall_scalar(&args[i], &about->parameters[i], &numbers[i])) return farcall_refuse(about, i, args, symbols);
     given[i] = &numbers[i].tensor;
   }
@@ -444,7 +470,7 @@ FC_INLINE void* fc_kept_data(const struct fc_place* at, const struct fc_frame* f
 }
 /* Whether the value is there, so that a region takes it; otherwise the region makes it. */
 FC_INLINE bool fc_has_kept(const struct fc_place* at, const struct fc_frame* f) {
-  return f->late[at->data].tensor.type_index != kTVMFFINone;
+  return at->device.device_id == FC_OBJECT || f->late[at->data].tensor.type_index != kTVMFFINone;
 }
 
 /* `most` is the largest number of arguments of a step. */

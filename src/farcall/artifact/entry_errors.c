@@ -90,6 +90,48 @@ FC_COLD static void fc_put_tensor(struct fc_text* text, const DLTensor* tensor) 
   fc_put(text, "]");
 }
 
+/* The shape and the number of the elements of strings; false: the value is of another form. */
+static bool fc_strings_of(const TVMFFIAny* value, const TVMFFISeqCell** shape, const TVMFFISeqCell** texts) {
+  const TVMFFISeqCell* both = fc_items(value);
+  if (!both || both->size != 2) return false;
+  const TVMFFIAny* items = both->data;
+  *shape = fc_items(&items[0]);
+  *texts = fc_items(&items[1]);
+  if (!*shape || !*texts) return false;
+  for (int64_t i = 0; i < (*shape)->size; ++i) {
+    const TVMFFIAny* size = (const TVMFFIAny*)(*shape)->data + i;
+    if (size->type_index != kTVMFFIInt || size->v_int64 < 0) return false;
+  }
+  return true;
+}
+
+static bool fc_bind_strings(const TVMFFIAny* got, const struct fc_parameter* want, int64_t* symbols) {
+  const TVMFFISeqCell *shape = NULL, *texts = NULL;
+  int64_t count = 1;
+  bool bad = false, empty = false;
+  if (!fc_strings_of(got, &shape, &texts) || shape->size != ~want->ndim) return false;
+  for (int32_t i = 0; i < ~want->ndim; ++i) {
+    const int64_t size = ((const TVMFFIAny*)shape->data)[i].v_int64;
+    int64_t dim = want->dims[i];
+    if (dim < 0) {
+      if (symbols[~dim] < 0) symbols[~dim] = size;
+      dim = symbols[~dim];
+    }
+    if (size != dim) return false;
+    empty |= size == 0;
+    count = fc_mul(&bad, count, size);
+  }
+  return empty ? texts->size == 0 : !bad && texts->size == count;
+}
+
+bool farcall_object(const TVMFFIAny* got, const struct fc_parameter* want, int64_t* symbols) {
+  if (want->kind == FC_STRINGS) return fc_bind_strings(got, want, symbols);
+  if (fc_items(got)) return true;
+  if (want->kind != FC_OPTIONAL) return false;
+  const DLTensor* tensor = fc_tensor(got);
+  return tensor ? tensor->device.device_type == kDLCPU : got->type_index == kTVMFFINone;
+}
+
 FC_COLD static void fc_put_kind(struct fc_text* text, const TVMFFIAny* value) {
   static const char* const below[] = {"None",     "int", "bool",  "float",     "a pointer", "a dtype", "a device",
                                       "a tensor", "str", "bytes", "an object", "str",       "bytes"};
@@ -173,7 +215,7 @@ FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_function* 
     fc_put(text, "; dimension %" PRId32 " must be %" PRId64, i, dim);
     if (want->dims[i] >= 0) return;
     for (int32_t j = 0; j <= index; ++j) {
-      for (int32_t k = 0; k < all[j].ndim; ++k) {
+      for (int32_t k = 0; k < fc_rank(&all[j]); ++k) {
         if (all[j].dims[k] != want->dims[i]) continue;
         fc_put(text, ", the `%s` of argument %" PRId32 " `%s`", about->symbols[~want->dims[i]], j + 1, all[j].name);
         return;
@@ -184,6 +226,32 @@ FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_function* 
   fc_put(text, " without memory; pass a tensor that holds data");
 }
 
+/* Describes an object that was refused, and says what to pass. */
+FC_COLD static int fc_refuse_object(struct fc_text* text, const struct fc_parameter* want, const TVMFFIAny* got) {
+  const TVMFFISeqCell *shape = NULL, *texts = NULL;
+  const DLTensor* tensor = fc_tensor(got);
+  if (want->kind == FC_STRINGS && fc_strings_of(got, &shape, &texts)) {
+    fc_put(text, "%" PRId64 " strings of shape [", texts->size);
+    for (int64_t i = 0; i < shape->size && i < 16; ++i) {
+      fc_put(text, "%s%" PRId64, i ? ", " : "", ((const TVMFFIAny*)shape->data)[i].v_int64);
+    }
+    fc_put(text, "]; pass as many as the sizes say, of this rank");
+    return fc_raise("ValueError", text);
+  }
+  if (tensor) fc_put_tensor(text, tensor);
+  else fc_put_kind(text, got);
+  if (tensor && tensor->device.device_type != kDLCPU) fc_put_place(text, tensor->device);
+  else if (want->kind == FC_STRINGS) fc_put(text, "; pass an Array of the shape and the strings, each an Array");
+  else fc_put(text, "; pass %s", want->kind == FC_SEQUENCE ? "an Array" : "None, a tensor or an Array");
+  return fc_raise("TypeError", text);
+}
+
+/* Binds the symbols in the shape of an argument that was accepted. */
+static void fc_bind_again(const struct fc_parameter* want, const TVMFFIAny* got, int64_t* symbols) {
+  if (want->kind == FC_TENSOR) (void)fc_bind(want, fc_tensor(got), symbols);
+  else (void)farcall_object(got, want, symbols);
+}
+
 int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIAny* args, int64_t* symbols) {
   const struct fc_parameter* all = about->parameters;
   const struct fc_parameter* want = &all[index];
@@ -191,16 +259,17 @@ int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIA
   struct fc_text text = {.size = 0};
   fc_put(&text, "argument %" PRId32 " `%s` of `%s`: expected %s", index + 1, want->name, about->name, want->type);
   for (int32_t k = 0; k < about->num_symbols; ++k) symbols[k] = -1;
-  for (int32_t j = 0; j < index; ++j) (void)fc_bind(&all[j], fc_tensor(&args[j]), symbols);
+  for (int32_t j = 0; j < index; ++j) fc_bind_again(&all[j], &args[j], symbols);
   const char* separator = " with ";
   for (int32_t k = 0; k < about->num_symbols; ++k) {
     bool used = false;
-    for (int32_t i = 0; i < want->ndim; ++i) used |= want->dims[i] == ~(int64_t)k;
+    for (int32_t i = 0; i < fc_rank(want); ++i) used |= want->dims[i] == ~(int64_t)k;
     if (!used || symbols[k] < 0) continue;
     fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
     separator = ", ";
   }
   fc_put(&text, ", got ");
+  if (want->kind != FC_TENSOR) return fc_refuse_object(&text, want, &args[index]);
   if (!got) {
     fc_put_kind(&text, &args[index]);
     fc_put(&text, "; pass an array or a tensor");

@@ -28,13 +28,38 @@ static int64_t fc_tensor_bytes(int32_t ndim, const int64_t* shape, DLDataType dt
   return wide ? INT64_MAX : bytes;
 }
 
+/* The bytes of a value of a region: of tensors, strings, and Arrays of such; INT64_MAX if their number does not fit. */
+static int64_t fc_object_bytes(const TVMFFIAny* value, int32_t depth) {
+  const TVMFFISeqCell* cell = fc_items(value);
+  const DLTensor* tensor = value->type_index == kTVMFFITensor ? fc_tensor(value) : NULL;
+  if (tensor) return fc_tensor_bytes(tensor->ndim, tensor->shape, tensor->dtype);
+  if (value->type_index == kTVMFFIStr) return (int64_t)TVMFFIBytesGetByteArrayPtr(value->v_obj)->size;
+  bool wide = depth == 0;
+  int64_t bytes = 0;
+  for (int64_t i = 0; cell && !wide && i < cell->size; ++i) {
+    const int64_t item = fc_object_bytes((const TVMFFIAny*)cell->data + i, depth - 1);
+    bytes = fc_add(&wide, bytes, fc_add(&wide, item, (int64_t)sizeof(TVMFFIAny)));
+  }
+  return wide ? INT64_MAX : bytes;
+}
+
+enum { FC_DEEPEST = 16 }; /* levels of Arrays in an object */
+
+/* The bytes of a value that a region made; -1: it is not what the parameter wants. */
+static int64_t fc_made_bytes(const TVMFFIAny* value, const struct fc_parameter* want, int64_t* symbols) {
+  const bool borrowed = value->type_index == kTVMFFIDLTensorPtr;
+  if (want->kind != FC_TENSOR) {
+    return !borrowed && farcall_object(value, want, symbols) ? fc_object_bytes(value, FC_DEEPEST) : -1;
+  }
+  const DLTensor* tensor = value->type_index == kTVMFFITensor ? fc_tensor(value) : NULL;
+  if (!tensor || !fc_bind(want, tensor, symbols) || !fc_row_major(tensor)) return -1;
+  return fc_tensor_bytes(tensor->ndim, tensor->shape, tensor->dtype);
+}
+
 static int fc_take_one(const char* place, const TVMFFIAny* value, const struct fc_parameter* want, int64_t* symbols,
                        int64_t* left, struct fc_late* out) {
-  const DLTensor* tensor = value->type_index == kTVMFFITensor ? fc_tensor(value) : NULL;
-  if (!tensor || !fc_bind(want, tensor, symbols) || !fc_row_major(tensor)) {
-    return fc_refuse_late(place, want->type, value);
-  }
-  const int64_t bytes = fc_tensor_bytes(tensor->ndim, tensor->shape, tensor->dtype);
+  const int64_t bytes = fc_made_bytes(value, want, symbols);
+  if (bytes < 0) return fc_refuse_late(place, want->type, value);
   if (bytes > *left) {
     struct fc_text text = {.size = 0};
     fc_put(&text,
@@ -44,7 +69,8 @@ static int fc_take_one(const char* place, const TVMFFIAny* value, const struct f
     return fc_raise("MemoryError", &text);
   }
   *left -= bytes;
-  *out = (struct fc_late){fc_share(value), (char*)tensor->data + tensor->byte_offset};
+  const DLTensor* tensor = want->kind == FC_TENSOR ? fc_tensor(value) : NULL;
+  *out = (struct fc_late){fc_share(value), tensor ? (char*)tensor->data + tensor->byte_offset : NULL};
   return 0;
 }
 
@@ -53,7 +79,7 @@ int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_para
   const TVMFFIAny* items = result;
   int status = 0;
   if (count != 1) {
-    const TVMFFISeqCell* cell = result->type_index == kTVMFFIArray ? TVMFFISeqGetCellPtr(result->v_obj) : NULL;
+    const TVMFFISeqCell* cell = fc_items(result);
     if (!cell || cell->size != count) {
       status = fc_refuse_late(place, "an Array of all outputs that it allocates", result);
     } else {
@@ -136,7 +162,7 @@ int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struc
   const TVMFFIAny* items = result;
   int status = 0;
   if (step->num_kept != 1) {
-    const TVMFFISeqCell* cell = result->type_index == kTVMFFIArray ? TVMFFISeqGetCellPtr(result->v_obj) : NULL;
+    const TVMFFISeqCell* cell = fc_items(result);
     items = cell && cell->size == step->num_kept ? cell->data : NULL;
   }
   if (!items) status = fc_refuse_kept(step, result);

@@ -143,3 +143,27 @@ int farcall_results(const struct fc_function* about, TVMFFIAny* items, int64_t c
   result->v_obj = made;
   return 0;
 }
+
+int farcall_share(const struct fc_function* about, const TVMFFIAny* value, TVMFFIAny* result) {
+  if (value->type_index != kTVMFFIDLTensorPtr) {
+    *result = fc_share(value);
+    return 0;
+  }
+  const DLTensor* from = fc_tensor(value);
+  int64_t dims[2 * from->ndim + 1];
+  bool bad = false;
+  for (int32_t i = 0; i < from->ndim; ++i) {
+    bad |= from->shape[i] < 0;
+    dims[i] = from->shape[i];
+  }
+  const int64_t count = fc_strides(&bad, from->ndim, dims, dims + from->ndim);
+  const int64_t bytes = fc_size_of(&bad, count, from->dtype);
+  if (bad) return fc_no_memory(about, "a result", SIZE_MAX);
+  DLTensor like = {NULL, {kDLCPU, 0}, from->ndim, from->dtype, dims, dims + from->ndim, 0};
+  void *data = NULL, *source = NULL, *owned = NULL;
+  if (!fc_input(about, from, fc_item(from->dtype), &source, &owned)) return -1;
+  const bool made = fc_output(about, &like, (size_t)bytes, result, &data);
+  if (made && bytes > 0) memcpy(data, source, (size_t)bytes);
+  free(owned);
+  return made ? 0 : -1;
+}

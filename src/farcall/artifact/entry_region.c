@@ -14,7 +14,7 @@ static int64_t fc_shape(bool* bad, DLTensor* tensor, const int64_t* shape, const
 
 static int32_t fc_words(const struct fc_parameter* parameters, int32_t count) {
   int32_t words = 0;
-  for (int32_t i = 0; i < count; ++i) words += 2 * parameters[i].ndim;
+  for (int32_t i = 0; i < count; ++i) words += 2 * fc_rank(&parameters[i]);
   return words;
 }
 
@@ -37,6 +37,7 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
                            int64_t* dims) {
   bool bad = false;
   for (int32_t i = 0; i < r->num_inputs; ++i) {
+    if (!given[i]) continue; /* an object */
     in[i] = *given[i];
     in[i].byte_offset = 0;
     (void)fc_shape(&bad, &in[i], given[i]->shape, NULL, &dims);
@@ -45,13 +46,15 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
   return true;
 }
 
-/* `late` gets the outputs that the function allocates. */
-static int fc_run_region(const struct fc_region* r, const DLTensor* tensors, int64_t* symbols, int64_t workspace,
-                         struct fc_late* late) {
+/* `given`: the entry's arguments, of which the function gets the objects. `late` gets the outputs that it allocates. */
+static int fc_run_region(const struct fc_region* r, const TVMFFIAny* given, const DLTensor* tensors, int64_t* symbols,
+                         int64_t workspace, struct fc_late* late) {
   int32_t count = r->num_inputs + r->num_outputs;
   TVMFFIAny args[count + 2 + r->num_wanted], none = {.type_index = kTVMFFINone};
-  for (int32_t i = 0; i < count; ++i)
+  for (int32_t i = 0; i < count; ++i) {
     args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)&tensors[i]};
+    if (i < r->num_inputs && r->about->parameters[i].kind != FC_TENSOR) args[i] = given[i];
+  }
   struct fc_block* block = workspace > 0 ? fc_take_block(r->about, (size_t)workspace) : NULL;
   if (workspace > 0 && !block) return -1;
   if (r->workspace != 0) {
@@ -74,8 +77,8 @@ static int fc_run_region(const struct fc_region* r, const DLTensor* tensors, int
 }
 
 /* Runs it with copies of the tensors on its device. */
-static int fc_run_on_device(const struct fc_region* r, const DLTensor* tensors, int64_t* symbols, int64_t workspace,
-                            struct fc_late* late) {
+static int fc_run_on_device(const struct fc_region* r, const TVMFFIAny* given, const DLTensor* tensors,
+                            int64_t* symbols, int64_t workspace, struct fc_late* late) {
   const int32_t ins = r->num_inputs, count = ins + r->num_outputs;
   DLTensor there[count + 1];
   struct fc_late made[count + 1];
@@ -88,7 +91,7 @@ static int fc_run_on_device(const struct fc_region* r, const DLTensor* tensors, 
     status = fc_make_on_device(&there[i], &made[i]);
     if (status == 0 && i < ins) status = fc_copy_tensor(&tensors[i], &there[i]);
   }
-  if (status == 0) status = fc_run_region(r, there, symbols, workspace, late);
+  if (status == 0) status = fc_run_region(r, given, there, symbols, workspace, late);
   for (int32_t j = ins; status == 0 && j < count; ++j) status = fc_copy_tensor(&there[j], &tensors[j]);
   for (int32_t i = 0; i < count; ++i) fc_release(&made[i].tensor);
   return status;
@@ -134,7 +137,7 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   for (int32_t j = 0; j < outs; ++j) results[j] = (TVMFFIAny){.type_index = kTVMFFINone};
   if (fc_make_inputs(r, given, tensors, owned, dims) &&
       fc_make_outputs(r, symbols, tensors + ins, results, dims + in_words) &&
-      (r->code->device.device_type == kDLCPU ? fc_run_region : fc_run_on_device)(r, tensors, symbols, workspace,
+      (r->code->device.device_type == kDLCPU ? fc_run_region : fc_run_on_device)(r, args, tensors, symbols, workspace,
                                                                                  late) == 0) {
     status = fc_give_results(r, results, late, result);
   }

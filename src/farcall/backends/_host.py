@@ -15,12 +15,13 @@ import onnx_ir as ir
 from farcall import _core
 from farcall._extras import is_installed
 from farcall._texts import escaped
+from farcall.abi._leaves import STRING
 from farcall.backends.base import Backend, RegionModule
 from farcall.errors import BackendError, MissingExtraError, UsageError
 from farcall.graph._region import reads
 from farcall.graph._region_model import region_model
 from farcall.graph.dims import try_dims
-from farcall.library._host_modules import KINDS, VERSION, Head, Port, onnxruntime_session, pack
+from farcall.library._host_modules import KINDS, VERSION, Head, Port, Wrapping, onnxruntime_session, pack
 from farcall.toolchain import Target
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class HostBackend(Backend):
         return self._reasons[key]
 
     def accept(self, region: Region) -> str | None:
-        """Take a region whose border tensors can cross, and that the package takes as a whole."""
+        """Take a region whose border values can cross, and that the package takes as a whole."""
         for value in (*region.inputs, *region.outputs):
             if reason := _border(value):
                 return reason
@@ -124,6 +125,11 @@ class ReferenceBackend(HostBackend):
     color = "#9c755f"
     package = "onnx"
 
+    def check(self, node: ir.Node) -> str | None:
+        if node.op_type == "ImageDecoder" and not is_installed("PIL"):
+            return "to decode images, the reference needs the package pillow; pip install pillow"
+        return super().check(node)
+
     def _try(self, model: bytes) -> object:
         import onnx
         from onnx.reference import ReferenceEvaluator
@@ -147,11 +153,9 @@ def _border(value: ir.Value) -> str | None:
     """Why a value cannot cross the border of a region."""
     if value.type is None:
         return f"the type of `{value.name}` is not known; declare it in the model's value_info"
-    if not isinstance(value.type, ir.TensorType):
-        return f"`{value.name}` is {value.type}; only tensors cross the border of a region"
-    if value.dtype == ir.DataType.STRING:
-        return f"`{value.name}` has strings, which cross no border of a region or of the model"
-    if try_dims(value) is None:
+    if not isinstance(_unwrapped(value)[0], ir.TensorType):
+        return f"`{value.name}` is {value.type}; only tensors, sequences and optionals of them cross a border"
+    if isinstance(value.type, ir.TensorType) and try_dims(value) is None:
         return f"the rank of `{value.name}` is not known; declare its shape in the model's value_info"
     return None
 
@@ -227,11 +231,22 @@ def _make_external(tensor: onnx.TensorProto) -> None:
     entry.key, entry.value = "location", "farcall"
 
 
+def _unwrapped(value: ir.Value) -> tuple[ir.TypeProtocol | None, tuple[Wrapping, ...]]:
+    """The type of the tensors of a value, and the sequences and optionals that they are in."""
+    kind, wrapped = value.type, list[Wrapping]()
+    while isinstance(kind, ir.SequenceType | ir.OptionalType):
+        wrapped.append("sequence" if isinstance(kind, ir.SequenceType) else "optional")
+        kind = kind.elem_type
+    return kind, tuple(wrapped)
+
+
 def _port(value: ir.Value) -> Port:
-    dtype = value.dtype
-    if dtype is None:
+    kind, wrapped = _unwrapped(value)
+    if not isinstance(kind, ir.TensorType):
         raise ValueError(f"`{value.name}` has no dtype")
-    return Port(value.name or "", str(_core.dtype(dtype.numpy())), int(dtype))
+    is_text = kind.dtype == ir.DataType.STRING
+    dtype = STRING if is_text else str(_core.dtype(kind.dtype.numpy()))
+    return Port(value.name or "", dtype, int(kind.dtype), wrapped)
 
 
 def _text(model: onnx.ModelProto) -> str:

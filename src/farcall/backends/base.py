@@ -26,6 +26,10 @@ on the CPU and returns it; of several, an Array. If the code sets ``bounded``, t
 how many bytes these outputs may take. Without it, farcall refuses more after they have been allocated. If the
 backend also sets ``ends_at_late``, no node reads such an output in the region that allocates it: all sizes
 are known when the region's function is called.
+
+Tensors of strings, sequences and optionals are objects: two Arrays (shape and strings), an Array of Tensors,
+and None or the value. Only backends that set ``in_process`` are asked for nodes that read or make them. They
+are arguments like tensors, and as outputs they are in ``region.allocated``.
 """
 
 from __future__ import annotations

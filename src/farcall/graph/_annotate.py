@@ -11,6 +11,7 @@ import onnx_ir as ir
 from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
 from farcall.graph._control import CONTROL, is_control
+from farcall.graph._objects import objects
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
@@ -38,6 +39,10 @@ class Claims(Protocol):
     @property
     def allocates(self) -> bool:
         """Whether its regions allocate outputs whose shapes are known only then."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether a package in the process that loads the artifact computes its regions."""
 
     @property
     def ends_at_late(self) -> bool:
@@ -274,6 +279,9 @@ def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
         prefix = f"pattern {pattern.name}: " if pattern else ""
         return f"backend `{backend.name}`, {prefix}its check of {describe_node(match.root)}"
 
+    if not backend.in_process and (value := _object(match)):
+        about = f"`{describe_value(value)}` is no tensor of numbers"
+        return f"{about}: only onnxruntime and reference take such values"
     if not backend.allocates and _has_late(match.root):
         unknown = [value for node in match.nodes for value in node.outputs if late(value)]
         if unknown:
@@ -289,6 +297,11 @@ def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
     if reason is not None and not isinstance(reason, str):
         raise BackendError(f"{where()} gave {reason!r}; expected None, or why not as text")
     return reason
+
+
+def _object(match: Match) -> ir.Value | None:
+    """A value that nodes read or make, and that is no tensor of numbers."""
+    return next((value for node in match.nodes for value in objects(node)), None)
 
 
 def _has_late(node: ir.Node) -> bool:

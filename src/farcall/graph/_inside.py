@@ -15,7 +15,6 @@ from farcall.graph._partition import Body, Partition, settled
 from farcall.graph._rules import Rules
 from farcall.graph._settle import Settling
 from farcall.graph._shapes import control_of
-from farcall.graph._whole import is_inner
 from farcall.graph.dims import dims, late, symbols, try_dims
 
 
@@ -88,9 +87,6 @@ class Inside:
             found = control_of(node, graph)
         except ModelError as error:
             return str(error)
-        for value in (*node.inputs, *node.outputs):
-            if value is not None and is_inner(value):
-                return f"`{value.name}` is {value.type}; expected a tensor of numbers"
         for value in node.outputs:
             if value.shape is None and (value.uses() or value.is_graph_output()):
                 return f"the number of dims of its output `{value.name}` is not the same in each run"

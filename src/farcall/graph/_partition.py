@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from farcall.abi import Signature, TensorSpec
-from farcall.errors import ModelError
+from farcall.abi import Signature
 from farcall.graph._annotate import Answer, Answers, Claims
 from farcall.graph._collector import paused_collector
 from farcall.graph._expand import Expansion
 from farcall.graph._model import ModelLike, is_loaded, load_model
+from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
 from farcall.graph._rules import Rules, matching
 from farcall.graph._settle import Settling
 from farcall.graph._shapes import constraints
-from farcall.graph.dims import Dim, dims, dtype_name, text
+from farcall.graph.dims import Dim
 
 if TYPE_CHECKING:
     import os
@@ -81,10 +81,10 @@ class Partition:
         """The model's inputs and outputs.
 
         Raises:
-            ModelError: An input or output is not a tensor, or its shape is not known.
+            ModelError: The type or the shape of an input or output is not known.
         """
         graph = self.model.graph
-        return Signature(tuple(map(tensor_spec, graph.inputs)), tuple(map(tensor_spec, graph.outputs)))
+        return Signature(tuple(map(leaf_of, graph.inputs)), tuple(map(leaf_of, graph.outputs)))
 
     def why(self, name: str) -> Why:
         """Who was asked about a node, what each said, and who got it.
@@ -174,14 +174,3 @@ def settled(settling: Settling, regions: tuple[Region, ...], answers: Answers) -
     colors = {backend.name: backend.color for backend in settling.backends}
     pairs = constraints(settling.model)
     return Partition(settling.model, regions, colors, pairs, answers, dict(settling.expansions))
-
-
-def tensor_spec(value: ir.Value) -> TensorSpec:
-    """The name, dtype and dims of a tensor.
-
-    Raises:
-        ModelError: The value is not a tensor, or its shape is not known.
-    """
-    if not isinstance(value.type, ir.TensorType):
-        raise ModelError(f"`{value.name}`: expected a tensor, got {value.type or 'an unknown type'}")
-    return TensorSpec(value.name or "", dtype_name(value.type.dtype), text(dims(value)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from farcall.graph.dims import dims, late, symbols
+from farcall.graph.dims import dims, is_object, late, symbols
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,13 @@ class Region:
 
     @property
     def allocated(self) -> tuple[ir.Value, ...]:
-        """The outputs that the region's function allocates, since their shapes are known only then."""
+        """The outputs that the region's function makes: objects, and tensors of shapes known only then."""
         found = self.late
-        if not found:
-            return ()
-        return tuple(value for value in self.outputs if not found.isdisjoint(symbols(*dims(value))))
+        return tuple(
+            value
+            for value in self.outputs
+            if is_object(value) or (found and not found.isdisjoint(symbols(*dims(value))))
+        )
 
     @property
     def nodes(self) -> tuple[ir.Node, ...]:

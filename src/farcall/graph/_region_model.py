@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 import sympy
 
-from farcall.graph.dims import Dim, dims, symbols
+from farcall.graph._objects import own_dims
+from farcall.graph._onnx_types import type_proto
+from farcall.graph.dims import Dim, symbols
 
 if TYPE_CHECKING:
     import onnx
@@ -41,7 +43,7 @@ def region_model(region: Region) -> onnx.ModelProto:
             name="region",
             node=[ir.to_proto(node) for node in nodes],
             input=[
-                _info(value, [one if isinstance(one, int) else named[one] for one in dims(value)])
+                _info(value, [one if isinstance(one, int) else named[one] for one in own_dims(value)])
                 for value in region.inputs
             ],
             output=[_info(value, None) for value in region.outputs],
@@ -52,7 +54,9 @@ def region_model(region: Region) -> onnx.ModelProto:
 
 def _plain_dims(region: Region) -> dict[Dim, str]:
     """The name of each symbolic dim of the inputs."""
-    found = dict.fromkeys(one for value in region.inputs for one in dims(value) if not isinstance(one, int))
+    found = dict.fromkeys(
+        one for value in region.inputs for one in own_dims(value) if not isinstance(one, int)
+    )
     taken = {str(one) for one in symbols(*found)}
     fresh: Iterator[str] = (name for name in (f"d{number}" for number in count()) if name not in taken)
     return {one: str(one) if isinstance(one, sympy.Symbol) else next(fresh) for one in found}
@@ -63,6 +67,8 @@ def _info(value: ir.Value, shape: list[int | str] | None) -> onnx.ValueInfoProto
 
     if value.dtype is None:
         raise ValueError(f"`{value.name}` has no dtype")
+    if not isinstance(value.type, ir.TensorType):
+        return onnx.helper.make_value_info(value.name or "", type_proto(value, is_shaped=False))
     return onnx.helper.make_tensor_value_info(value.name or "", int(value.dtype), shape)
 
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from farcall.graph._control import substitute
 from farcall.graph._region import captured_by, subgraphs
 from farcall.graph._view import NodeView, NotKnownError
-from farcall.graph.dims import Dim
+from farcall.graph.dims import Dim, is_object
 
 OPERATORS = frozenset(
     (
@@ -73,7 +73,13 @@ class Sequences:
                     substitute(graph, {value: maker.outputs[0]})
 
     def append_in_loop(self, node: ir.Node) -> list[ir.Node] | None:
-        """Rewrite a Loop that appends a tensor to an empty sequence in each step, so that it stacks them."""
+        """Rewrite a Loop that appends a tensor to an empty sequence in each step, so that it stacks them.
+
+        A Loop that reads sequences of unknown tensors stays: only a package can compute it, and it may append
+        tensors of several shapes.
+        """
+        if any(map(is_object, captured_by(node.attributes["body"].as_graph(), self._graph))):
+            return None
         for index, value in enumerate(node.inputs):
             if value is not None and self._known.get(value) == ():
                 found = _stacked(self._graph, node, index)

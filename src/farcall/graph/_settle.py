@@ -34,7 +34,6 @@ from farcall.graph._merge import merge
 from farcall.graph._region import Match, Region, is_constant, reads
 from farcall.graph._rules import Rules, resolve
 from farcall.graph._unsupported import unsupported
-from farcall.graph._whole import parted
 from farcall.graph.dims import late
 
 _CUTS = 8  # rounds in which a backend may cut regions; later it takes or refuses them whole
@@ -95,8 +94,7 @@ class Settling:
                     raise unsupported(found.missing, found.answers, self.backends, self.expansions)
                 return self.settle(rules)
             regions = self._regions(found.claims)
-            given_up = list(parted(regions)) if len(self.backends) > 1 and number < _CUTS else []
-            given_up = given_up or [
+            given_up = [
                 (node, answer)
                 for region in regions
                 for node, answer in self._given_up(region, least, free_of_least, cuts=number < _CUTS)

@@ -140,13 +140,17 @@ def name_inputs(graph: ir.Graph) -> tuple[str, ...]:
     A dim without a name becomes ``{input}_dim{axis}``, and so does one whose name is not an identifier but an
     expression. In other names, invalid characters are replaced.
     """
-    declared = {dim.value for value in graph.inputs for dim in value.shape or () if not isinstance(dim, int)}
+    tensors = [value for value in graph.inputs if isinstance(value.type, ir.TensorType | None)]
+    declared = {dim.value for value in tensors for dim in value.shape or () if not isinstance(dim, int)}
     taken = {name for name in declared if name and is_identifier(name)}
     renamed: dict[str, str] = {}
     for value in graph.inputs:
         if value.shape is None:
             continue
         result: list[Dim] = []
+        if not isinstance(value.type, ir.TensorType | None):
+            set_dims(value, [dim if isinstance(dim, int) else None for dim in value.shape])
+            continue  # what is in a sequence or an optional binds no names
         for axis, dim in enumerate(value.shape):
             if isinstance(dim, int):
                 result.append(dim)
@@ -488,7 +492,7 @@ class _Inference:
         known = tuple(dim for dim in found if dim is not None)
         if len(known) == len(found):
             self._shapes[value] = known
-        elif self._names_late:
+        elif self._names_late and isinstance(value.type, ir.TensorType | None):
             self._shapes[value] = tuple(
                 self._late_dim(value, axis) if dim is None else dim for axis, dim in enumerate(found)
             )

@@ -47,10 +47,11 @@ def unsupported(
 
 def _cure(names: Sequence[str]) -> str:
     """What to do. Nearly all is taken by the backends that compute where the artifact is loaded."""
-    if {"onnxruntime", "reference"} & set(names):
+    other = next((name for name in ("onnxruntime", "reference") if name not in names), None)
+    if other is None:
         return "add a backend that takes them, or change the model"
-    plan = ", ".join(f'"{name}"' for name in (*names, "onnxruntime"))
-    return f"add a backend that takes them, such as onnxruntime (backends=[{plan}]), or change the model"
+    plan = ", ".join(f'"{name}"' for name in (*names, other))
+    return f"add a backend that takes them, such as {other} (backends=[{plan}]), or change the model"
 
 
 def _origins(name: str, expansions: Mapping[str, Expansion]) -> Iterator[Expansion]:

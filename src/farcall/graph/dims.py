@@ -311,6 +311,12 @@ def dims(value: ir.Value) -> tuple[Dim, ...]:
     return known
 
 
+def is_object(value: ir.Value) -> bool:
+    """Whether a value is no tensor of numbers, but a tensor of strings, a sequence or an optional."""
+    kind = value.type
+    return kind is not None and not (isinstance(kind, ir.TensorType) and kind.dtype != ir.DataType.STRING)
+
+
 LATE = "farcall.late"  # key in graph.meta: value -> the symbols of its dims that are known only when it runs
 
 

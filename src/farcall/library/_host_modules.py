@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from farcall import _core
+from farcall.abi._leaves import STRING
+from farcall.abi.calls._strings import raw_strings, strings_from_raw
 from farcall.errors import ArtifactError
 from farcall.library._kinds import module_kind
 
@@ -27,12 +29,25 @@ KINDS = {"onnxruntime": "farcall.onnxruntime", "reference": "farcall.reference"}
 VERSION = 1
 
 
-class Port(msgspec.Struct, frozen=True):
-    """A tensor at the border of the region: its name in the model, its dtype, and ONNX's number of that."""
+Wrapping: TypeAlias = Literal["sequence", "optional"]
+
+
+class Port(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value at the border of the region: its name in the model, and the dtype of its tensors.
+
+    ``number`` is ONNX's number of the dtype. ``wrapped`` says in what the tensors are, from the outside in:
+    sequences and optionals.
+    """
 
     name: str
     dtype: str
     number: int
+    wrapped: tuple[Wrapping, ...] = ()
+
+    @property
+    def is_object(self) -> bool:
+        """Whether it is no tensor of numbers."""
+        return bool(self.wrapped) or self.dtype == STRING
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -40,7 +55,7 @@ class Head(msgspec.Struct, frozen=True):
 
     function: str
     inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]  # that the caller allocates
+    outputs: tuple[Port, ...]  # that the caller allocates: tensors of numbers
     late: tuple[Port, ...]  # that the function returns
     constants: tuple[str, ...]  # names in the model of those that the artifact holds
     options: dict[str, int]
@@ -67,9 +82,15 @@ def unpack(data: bytes, kind: str) -> tuple[Head, bytes]:
 
 
 class Computer(Protocol):
-    """A model that a package has read."""
+    """A model that a package has read.
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    Attributes:
+        by_arrays: whether it takes numpy arrays, lists of them and None, instead of Tensors.
+    """
+
+    by_arrays: bool
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> list[Any]:
         """Compute into ``outputs``; returns the outputs that nobody has allocated."""
 
 
@@ -83,13 +104,14 @@ class OnnxRuntime:
     """
 
     def __init__(self, head: Head, model: bytes, constants: Mapping[str, Tensor]) -> None:
-        self._head, self._session = (
-            head,
-            onnxruntime_session(model, head.options.get("threads", 1), constants),
-        )
+        self._head = head
+        self._session = onnxruntime_session(model, head.options.get("threads", 1), constants)
+        self.by_arrays = any(port.is_object for port in (*head.inputs, *head.late))
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Compute into ``outputs``; onnxruntime reads and writes the tensors where they are."""
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> list[Any]:
+        """Compute into ``outputs``; onnxruntime reads and writes tensors of numbers where they are."""
+        if self.by_arrays:
+            return _run_by_arrays(self._head, self._session.run, inputs, outputs)
         binding = self._session.io_binding()
         for port, given in zip(self._head.inputs, inputs, strict=True):
             binding.bind_input(port.name, "cpu", 0, port.number, tuple(given.shape), given.data_ptr())
@@ -111,6 +133,8 @@ class Reference:
         constants: tensors for the initializers without data, by name.
     """
 
+    by_arrays = True
+
     def __init__(self, head: Head, model: bytes, constants: Mapping[str, Tensor]) -> None:
         import onnx
         from onnx.reference import ReferenceEvaluator
@@ -128,23 +152,88 @@ class Reference:
         self._head, self._model = head, proto
         self._evaluator = ReferenceEvaluator
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Tensor]) -> list[Any]:
         """Compute, and copy to ``outputs``. The evaluator keeps state, so each call makes its own."""
-        import numpy as np
 
-        names = [port.name for port in self._head.inputs]
-        feeds = {name: one.numpy() for name, one in zip(names, inputs, strict=True)} | self._constants
-        wanted = (*self._head.outputs, *self._head.late)
-        found = self._evaluator(self._model).run([port.name for port in wanted], feeds)
-        arrays = [
-            np.asarray(one, dtype=_core.dtype(port.dtype).dtype)
-            for one, port in zip(found, wanted, strict=True)
-        ]
-        for port, array, out in zip(self._head.outputs, arrays, outputs, strict=False):
-            if array.shape != tuple(out.shape):
-                raise ValueError(f"`{port.name}` has shape {array.shape}, expected {tuple(out.shape)}")
-            np.copyto(out.numpy(), array)
-        return [_tensor(array) for array in arrays[len(outputs) :]]
+        ports = {port.name: port for port in (*self._head.outputs, *self._head.late)}
+
+        def run(names: list[str], feeds: dict[str, Any]) -> Sequence[Any]:
+            found = self._evaluator(self._model).run(names, feeds | self._constants)
+            return [_unpacked(ports[name], one) for name, one in zip(names, found, strict=True)]
+
+        return _run_by_arrays(self._head, run, inputs, outputs)
+
+
+def _unpacked(port: Port, value: Any) -> Any:
+    """An optional of the reference evaluator, whose operator Optional puts the value into a list."""
+    if port.wrapped[:1] != ("optional",) or not isinstance(value, list) or len(value) != 1:
+        return value
+    is_packed = port.wrapped == ("optional",) or value[0] is None or isinstance(value[0], list)
+    return value[0] if is_packed else value
+
+
+def _run_by_arrays(
+    head: Head,
+    run: Callable[[list[str], dict[str, Any]], Sequence[Any]],
+    inputs: Sequence[Any],
+    outputs: Sequence[Tensor],
+) -> list[Any]:
+    """Compute by a package that takes and gives numpy arrays, lists of them, and None."""
+    import numpy as np
+
+    feeds = {port.name: one for port, one in zip(head.inputs, inputs, strict=True)}
+    found = run([port.name for port in (*head.outputs, *head.late)], feeds)
+    for port, made, out in zip(head.outputs, found, outputs, strict=False):
+        array = _array(port, made)
+        if array.shape != tuple(out.shape):
+            raise ValueError(f"`{port.name}` has shape {array.shape}, expected {tuple(out.shape)}")
+        np.copyto(out.numpy(), array)
+    return [_made(port, one) for port, one in zip(head.late, found[len(outputs) :], strict=True)]
+
+
+def _given(port: Port, value: Any, depth: int = 0) -> Any:
+    """What a package gets for an argument.
+
+    Raises:
+        TypeError: the argument is not what the port says.
+    """
+    kind = port.wrapped[depth] if depth < len(port.wrapped) else "tensor"
+    if kind == "optional":
+        return None if value is None else _given(port, value, depth + 1)
+    if kind == "sequence":
+        if not isinstance(value, list | tuple):
+            raise _wrong(port, "a sequence, which is an Array", value)
+        return [_given(port, item, depth + 1) for item in value]
+    if port.dtype == STRING:
+        try:
+            return strings_from_raw(value)
+        except TypeError as error:
+            raise _wrong(port, "strings", value, f"; {error}") from None
+    if not isinstance(value, _core.Tensor) or str(value.dtype) != port.dtype:
+        raise _wrong(port, f"a Tensor of {port.dtype}", value)
+    return value.numpy()
+
+
+def _wrong(port: Port, expected: str, value: object, why: str = "") -> TypeError:
+    got = f"a Tensor of {value.dtype}" if isinstance(value, _core.Tensor) else type(value).__name__
+    return TypeError(f"`{port.name}`: expected {expected}, got {got}{why}")
+
+
+def _made(port: Port, value: Any, depth: int = 0) -> Any:
+    """What farcall gets for a value that a package made."""
+    kind = port.wrapped[depth] if depth < len(port.wrapped) else "tensor"
+    if kind == "optional":
+        return None if value is None else _made(port, value, depth + 1)
+    if kind == "sequence":
+        return [_made(port, item, depth + 1) for item in value]
+    array = _array(port, value)
+    return raw_strings(array) if port.dtype == STRING else _tensor(array)
+
+
+def _array(port: Port, value: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.asarray(value, dtype=object if port.dtype == STRING else _core.dtype(port.dtype).dtype)
 
 
 def onnxruntime_session(model: bytes, threads: int, constants: Mapping[str, Tensor]) -> Any:
@@ -186,12 +275,15 @@ class _Function:
         )
         self._model = b""
 
-    def __call__(self, *args: Tensor) -> Any:
+    def __call__(self, *args: Any) -> Any:
         count = len(self._head.inputs)
         if self._computer is None or len(args) != count + len(self._head.outputs):
-            raise TypeError(f"expected {count + len(self._head.outputs)} tensors, got {len(args)}")
+            raise TypeError(f"expected {count + len(self._head.outputs)} arguments, got {len(args)}")
+        inputs: Sequence[Any] = args[:count]
+        if self._computer.by_arrays:
+            inputs = [_given(port, one) for port, one in zip(self._head.inputs, inputs, strict=True)]
         try:
-            made = self._computer.run(args[:count], args[count:])
+            made = self._computer.run(inputs, args[count:])
         except Exception as error:  # whatever the package raises
             raise RuntimeError(_one_line(error)) from error
         return made[0] if len(made) == 1 else made or None

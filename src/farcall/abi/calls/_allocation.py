@@ -8,7 +8,7 @@ from typing import Any
 
 from farcall import _core
 from farcall.abi import _dims as dims
-from farcall.abi._leaves import ANY_DTYPE, Leaf, ListSpec, TensorSpec
+from farcall.abi._leaves import ANY_DTYPE, STRING, Leaf, ListSpec, TensorSpec
 from farcall.abi._signature import Signature
 from farcall.abi._structure import Repeated
 from farcall.abi.calls._values import tensor_info
@@ -54,14 +54,15 @@ def _tensors(leaf: Leaf, value: Any) -> Iterator[tuple[Sequence[int | str] | Non
 
 
 def _shape(leaf: Leaf, known: Mapping[str, int]) -> tuple[int, ...] | None:
-    if not isinstance(leaf, TensorSpec) or leaf.shape is None or leaf.dtype == ANY_DTYPE:
+    if not isinstance(leaf, TensorSpec) or leaf.shape is None or leaf.dtype in (ANY_DTYPE, STRING):
         return None
     sizes = [dims.size_of(dim, known) for dim in leaf.shape]
     return tuple(size for size in sizes if size is not None) if None not in sizes else None
 
 
 def _is_open(leaf: Leaf, shape: tuple[int, ...] | None) -> bool:
-    return isinstance(leaf, TensorSpec) and shape is None and leaf.dtype != ANY_DTYPE
+    is_tensor = isinstance(leaf, TensorSpec) and leaf.dtype not in (ANY_DTYPE, STRING)
+    return is_tensor and shape is None
 
 
 def _checked(leaf: Leaf, shape: Any) -> tuple[int, ...] | None:

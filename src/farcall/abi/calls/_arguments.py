@@ -11,11 +11,12 @@ from typing import Any
 from farcall import _core
 from farcall._extras import import_numpy
 from farcall.abi import _dims as dims
-from farcall.abi._leaves import Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi._leaves import STRING, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi._structure import Repeated
 from farcall.abi.calls._binding import Walker
 from farcall.abi.calls._casts import Casting, cast_number
 from farcall.abi.calls._report import Report
+from farcall.abi.calls._strings import raw_strings, strings_of
 from farcall.abi.calls._tensors import Later, fault, plain_array, target_dtype, unfit_layout
 from farcall.abi.calls._values import (
     TensorInfo,
@@ -24,6 +25,7 @@ from farcall.abi.calls._values import (
     describe,
     exported_array,
     is_numpy,
+    strings_info,
     tensor_info,
     unshared,
 )
@@ -73,6 +75,8 @@ class ArgumentChecker:
     # ---- tensors
 
     def _tensor(self, spec: TensorSpec, path: str, value: Any) -> Convert:
+        if spec.dtype == STRING:
+            return self._strings(spec, path, value)
         try:
             info = tensor_info(value)
         except Exception as error:  # of any framework
@@ -82,6 +86,18 @@ class ArgumentChecker:
             return self._plain(spec, path, value) if array is None else self._tensor(spec, path, array)
         if problem := fault(spec, info, self.casting):
             return self._wrong(path, spec, *problem)
+        return self._fitting(spec, path, info, lambda: self._pass(spec, info))
+
+    def _strings(self, spec: TensorSpec, path: str, value: Any) -> Convert:
+        try:
+            array = strings_of(value)
+        except (TypeError, ValueError) as error:
+            return self._wrong(path, spec, describe(value), str(error))
+        info = strings_info(array)
+        return self._fitting(spec, path, info, lambda: raw_strings(array))
+
+    def _fitting(self, spec: TensorSpec, path: str, info: TensorInfo, convert: Convert) -> Convert:
+        """Check the dims of a tensor, and bind their names; returns its conversion."""
         sizes = dict(self._sizes)
         if not dims.fits(spec.shape, info.shape, sizes):
             return self._wrong(path, spec, info.text, self._dims_cure(spec, info))
@@ -89,7 +105,7 @@ class ArgumentChecker:
         self._sizes = sizes
         if any(map(dims.is_expression, spec.shape or ())):
             self._later.append(Later(path, spec, info))
-        return lambda: self._pass(spec, info)
+        return convert
 
     def _dims_cure(self, spec: TensorSpec, info: TensorInfo) -> str:
         shape = spec.shape or ()

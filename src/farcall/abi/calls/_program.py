@@ -11,7 +11,7 @@ import msgspec
 from farcall import _core
 from farcall.abi import _dims as dims
 from farcall.abi._classes import class_of
-from farcall.abi._leaves import ANY_DTYPE, DYNAMIC, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi._leaves import ANY_DTYPE, DYNAMIC, STRING, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi._signature import Parameter, Signature
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot, children
 from farcall.abi.calls._tensors import natural_alignment
@@ -111,6 +111,8 @@ def _list(leaf: ListSpec, places: _Places, flags: int, argument: bool) -> Spec:
 
 def _tensor(leaf: TensorSpec, places: _Places, flags: int, argument: bool) -> Spec:
     """The spec of a tensor. A result may have any strides."""
+    if leaf.dtype == STRING:
+        return (_KIND["rules"], flags, 0, None, None, 1, (), ())
     any_dtype = leaf.dtype == ANY_DTYPE
     packed = (
         not any_dtype and _core.dtype(leaf.dtype).bits < 8

@@ -7,12 +7,13 @@ from typing import Any
 
 from farcall import _core
 from farcall.abi import _dims as dims
-from farcall.abi._leaves import ANY_DTYPE, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
+from farcall.abi._leaves import ANY_DTYPE, STRING, Leaf, ListSpec, RefSpec, ScalarSpec, TensorSpec
 from farcall.abi._structure import Fields, Items, Node, Repeated, Slot
 from farcall.abi.calls._casts import cast_number, from_register
 from farcall.abi.calls._report import Report
+from farcall.abi.calls._strings import strings_from_raw
 from farcall.abi.calls._tensors import Later
-from farcall.abi.calls._values import as_number, describe, tensor_info
+from farcall.abi.calls._values import TensorInfo, as_number, describe, strings_info, tensor_info
 from farcall.errors import ResultError
 
 Arrays = str | Callable[[_core.Tensor], Any] | None
@@ -71,7 +72,7 @@ class ResultChecker:
         self.report.add(path, f"expected {spec.type}{known}, got {describe(value)}")
 
     def _tensor(self, spec: TensorSpec, path: str, value: Any) -> Any:
-        info = tensor_info(value)
+        info = _strings_info(value) if spec.dtype == STRING else tensor_info(value)
         sizes = dict(self._sizes)
         if info is None or not dims.fits(spec.shape, info.shape, sizes):
             return self._wrong(path, spec, value)
@@ -80,6 +81,8 @@ class ResultChecker:
         self._sizes = sizes
         if any(map(dims.is_expression, spec.shape or ())):
             self._later.append(Later(path, spec, info))
+        if spec.dtype == STRING:
+            return info.value
         if not isinstance(value, _core.Tensor) or not info.device.startswith("cpu:") or self._arrays is None:
             return value
         return self._arrays(value) if callable(self._arrays) else value.numpy()
@@ -108,6 +111,14 @@ class ResultChecker:
             for i, (one, item) in enumerate(zip(specs, value, strict=True))
         ]
         return _structured(spec.node, items)
+
+
+def _strings_info(value: Any) -> TensorInfo | None:
+    """The properties of a raw tensor of strings; None: the value is not one."""
+    try:
+        return strings_info(strings_from_raw(value))
+    except TypeError:
+        return None
 
 
 def _structured(node: Node, values: list[Any]) -> Any:

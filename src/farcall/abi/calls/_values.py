@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from farcall import _core
 from farcall._extras import import_numpy
+from farcall.abi._leaves import STRING
 
 _CPU = _core.Device("cpu").dlpack_device_type()
 _KINDS = {
@@ -53,6 +54,11 @@ def tensor_info(value: Any) -> TensorInfo | None:
     if hasattr(value, "__dlpack__") and not isinstance(value, type):
         return _shared_info(value, share(value))
     return None
+
+
+def strings_info(array: Any) -> TensorInfo:
+    """The properties of a numpy array of strings."""
+    return TensorInfo(array, STRING, array.shape, True, 0, False, "cpu:0")
 
 
 def is_numpy(value: Any) -> bool:

@@ -144,7 +144,7 @@ def _header_key() -> str:
 def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -> tuple[Path, bool]:
     """The object, and whether it was in the cache."""
     was_there = True
-    flags = [*compiler.target_flags(target), *C_FLAGS, *source.flags]
+    flags = [*compiler.target_flags(target), *C_FLAGS, *compiler.cautions, *source.flags]
     key = content_key([*compiler.command, compiler.version, *flags, "--", source.name, source.text, headers])
 
     def make(place: Path) -> None:

@@ -46,6 +46,15 @@ class Compiler:
             flags.append(f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}")
         return flags
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Flags that avoid faults of this compiler.
+
+        gcc 12 at -O3 unrolls short inner loops completely before it vectorizes. If the body has conditions,
+        it then vectorizes the loop around them wrongly: rows of up to 16 elements got values of others.
+        """
+        return ("-fdisable-tree-cunrolli",) if self.family == "gcc" else ()
+
     def libc_stamp(self, target: Target) -> Path | None:
         """A file in zig's cache, which exists if farcall has linked for this target with that cache before.
         None if the compiler brings no libc in source form.

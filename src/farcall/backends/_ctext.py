@@ -52,7 +52,7 @@ STORED = ALL | frozenset(_STORED)
 def c_type(dtype: ir.DataType | None) -> str:
     """The C type of one element; for a float of 16 or 8 bits, an integer with its bits.
 
-    For a type in :data:`PACKED`, it is the byte that several elements share.
+    For a type of 4 or 2 bits, it is the byte that several elements share.
 
     Raises:
         KeyError: The dtype has no C type (string, complex64, ...).

@@ -8,8 +8,9 @@ from farcall._extras import require_compile
 require_compile()  # the modules below import onnx_ir
 
 from farcall.graph._annotate import Claims
+from farcall.graph._expand import Expansion
 from farcall.graph._model import load_model
-from farcall.graph._partition import Partition, cut
+from farcall.graph._partition import Body, Partition, cut
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match, Region
 from farcall.graph._rules import Rules
@@ -17,8 +18,10 @@ from farcall.graph._why import Verdict, Why
 from farcall.graph.dims import Dim, UnknownShapeError
 
 __all__ = [
+    "Body",
     "Claims",
     "Dim",
+    "Expansion",
     "Match",
     "Partition",
     "Pattern",

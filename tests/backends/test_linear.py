@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from farcall.backends.c import CBackend
 from farcall.toolchain import Source, Target, compile_sources, find_compiler
 
 from .cases import Case, check
-from .harness import compile_regions, whole_region
+from .harness import compile_model, compile_regions, whole_region
 
 
 def normal(*shape: int, seed: int = 0, dtype: type = np.float32) -> np.ndarray:
@@ -216,3 +219,39 @@ def test_late_axes_are_checked() -> None:
     for wrong in ([0], [2], [-3]):
         with pytest.raises(RuntimeError):
             region(normal(2, 3), np.array(wrong, np.int64))
+
+
+def test_two_products_that_read_one_weight_in_different_ways() -> None:
+    """Each packs the weight for itself: in other groups, or transposed."""
+    rng = np.random.default_rng(4)
+    weight = rng.standard_normal((24, 4, 1, 1)).astype(np.float32)
+    square = rng.standard_normal((40, 40)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "weight"], ["one"], group=1),
+            helper.make_node("Conv", ["z", "weight"], ["two"], group=3),
+            helper.make_node("MatMul", ["m", "square"], ["three"]),
+            helper.make_node("Gemm", ["m", "square"], ["four"], transB=1),
+        ],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8]),
+            helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 12, 8, 8]),
+            helper.make_tensor_value_info("m", TensorProto.FLOAT, [20, 40]),
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in ("one", "two", "three", "four")],
+        [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(square, "square")],
+    )
+    model = onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    )
+    feeds = {
+        item.name: rng.standard_normal([d.dim_value for d in item.type.tensor_type.shape.dim]).astype(
+            np.float32
+        )
+        for item in model.graph.input
+    }
+    compiled = compile_model(model)
+    got = compiled(*(feeds[str(value.name)] for value in compiled.region.inputs))
+    for ours, theirs in zip(got, ReferenceEvaluator(model).run(None, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -5,6 +5,7 @@ Two nodes of one operator with the same attributes and dims have the same source
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,11 +29,19 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Table:
-    """A constant of the model, copied into the layout that a kernel needs."""
+    """A constant of the model, copied into the layout that a kernel needs.
+
+    Kernels share a table only if its data are the same: two nodes may read one weight in other groups.
+    """
 
     source: ir.Value
     layout: str
     data: np.ndarray = field(compare=False)
+    digest: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.blake2b(np.ascontiguousarray(self.data).reshape(-1).view(np.uint8).data).digest()
+        object.__setattr__(self, "digest", digest)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ static int farcall_has_vnni(void) {
 #define FARCALL_FOUR(a, b, c, d) ((uint32_t)(d) << 24 | (uint32_t)(c) << 16 | (uint32_t)(b) << 8 | (a))
 #endif
 /* Rows without gaps, in which `flip` is toggled, padded with zeros to `width`; and the sum of each. */
-static void farcall_bytes_rows(int64_t rows, int64_t k, int64_t width, const void* from, int flip,
+static inline void farcall_bytes_rows(int64_t rows, int64_t k, int64_t width, const void* from, int flip,
     uint8_t* to, uint32_t* sums) {
   const uint8_t* a = (const uint8_t*)from;
   for (int64_t i = 0; i < rows; ++i, a += k, to += width) {
@@ -70,7 +70,7 @@ static void farcall_bytes_rows(int64_t rows, int64_t k, int64_t width, const voi
   }
 }
 /* The elements of four of K that some columns read, `stride` apart, with `flip` toggled. */
-static void farcall_bytes_four(int64_t columns, int64_t stride, const uint8_t* a, const uint8_t* b,
+static inline void farcall_bytes_four(int64_t columns, int64_t stride, const uint8_t* a, const uint8_t* b,
     const uint8_t* c, const uint8_t* d, uint32_t flip, uint32_t* restrict to) {
   if (stride == 1)
     for (int64_t j = 0; j < columns; ++j) to[j] = FARCALL_FOUR(a[j], b[j], c[j], d[j]) ^ flip;

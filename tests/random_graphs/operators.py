@@ -228,6 +228,8 @@ def einsum(b: Builder) -> object:
         raise Skip("opset")
     x = b.floats(2, 3)
     shape = b.values[x].shape
+    if 0 in shape:
+        raise Skip("onnxruntime ends the process")
     if len(shape) == 2:
         equation, other = b.one(
             (("ij,jk->ik", (shape[1], b.size())), ("ij,kj->ki", (b.size(), shape[1])), ("ij,ij->j", shape))

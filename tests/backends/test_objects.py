@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from onnx import parser
 import farcall as fc
 from farcall.abi.calls._strings import raw_strings, strings_from_raw, strings_of
 from farcall.errors import ArgumentError, BackendError, ModelError, UnsupportedOperatorError
+from farcall.toolchain import find_compiler
 
 JOIN = "(string[n] x, string[n] z) => (string[n] y) { y = StringConcat (x, z) }"
 SPLIT = """(string[n] x) => (string[n, k] y, int64[n] m)
@@ -42,6 +44,9 @@ INSIDE = """(float[n] x, bool c) => (float[n] y)
                                                     t = Cast <to = 1> (s)
                                                     r = Neg (t) },
                else_branch = b () => (float[n] q) { q = Abs (x) }> }"""
+MIXED = """(string[n] x, bfloat16[n] z, bool c) => (string[n] y, bfloat16[n] w)
+ { y, w = If (c) <then_branch = a () => (string[n] r, bfloat16[n] p) { r = Identity (x) p = Identity (z) },
+                  else_branch = b () => (string[n] q, bfloat16[n] o) { q = Identity (x) o = Identity (z) }> }"""
 FLOATS = np.float32([1, 2, 3])
 
 
@@ -179,6 +184,47 @@ def test_hostile_strings_are_typed_errors(
     finally:
         far_joiner.signature = signature
     same(far_joiner(["a"], ["b"]), texts("ab"))  # and the session goes on
+
+
+LENDER = r"""
+#include <farcall/c_api.h>
+static int array_of(TVMFFIAny* items, int32_t count, TVMFFIAny* out) {
+  const TVMFFIByteArray name = {"ffi.Array", 9};
+  TVMFFIObjectHandle make = NULL;
+  if (TVMFFIFunctionGetGlobal(&name, &make) != 0) return -1;
+  const int status = TVMFFIFunctionCall(make, items, count, out);
+  TVMFFIObjectDecRef(make);
+  return status;
+}
+/* Calls a function of two tensors of strings with one string that is no UTF-8. */
+FARCALL_KERNEL(lend) {
+  const TVMFFIByteArray bytes = {"these bytes are no text: \xff\xfe", 27};
+  TVMFFIAny text = {0}, both[2] = {{0}}, whole[2] = {{0}}, one = {.type_index = kTVMFFIInt, .v_int64 = 1};
+  (void)self;
+  if (num_args != 1 || TVMFFIStringFromByteArray(&bytes, &text) != 0) return -1;
+  int status = array_of(&one, 1, &both[0]);
+  if (status == 0) status = array_of(&text, 1, &both[1]);
+  if (status == 0) status = array_of(both, 2, &whole[0]);
+  whole[1] = whole[0];
+  if (status == 0) status = TVMFFIFunctionCall(args[0].v_obj, whole, 2, result);
+  if (whole[0].v_obj) TVMFFIObjectDecRef(whole[0].v_obj);
+  for (int i = 0; i < 2; ++i) {
+    if (both[i].v_obj) TVMFFIObjectDecRef(both[i].v_obj);
+  }
+  if (text.type_index >= kTVMFFIStaticObjectBegin) TVMFFIObjectDecRef(text.v_obj);
+  return status;
+}
+"""
+
+
+def test_strings_that_are_no_utf8_are_a_typed_error(joiner: Any, tmp_path: Path) -> None:
+    (tmp_path / "lender.c").write_text(LENDER)
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{fc.ffi.include_dir()}"]
+    find_compiler().run([*flags, "lender.c", "-o", "lender.so"], tmp_path, "a kernel")
+    lend = fc.ffi.load_library(tmp_path / "lender.so")["lend"]
+    for name in ("main", "reference_0"):
+        with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
+            lend(joiner[name])
 
 
 def test_sizes_that_strings_tell_count_for_other_regions() -> None:
@@ -334,6 +380,12 @@ def test_a_constant_of_strings_cannot_be_an_output() -> None:
         fc.partition(model, ["c", "reference"]).build()
     del model.graph.output[1]
     same(fc.partition(model, ["c", "reference"]).build().load()["main"](["a", "b"]), texts("a!", "b!"))
+
+
+def test_onnxruntime_refuses_dtypes_that_numpy_lacks_beside_strings() -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(UnsupportedOperatorError, match="`z` has bfloat16, which it takes in no sequence"):
+        fc.partition(small(MIXED), ["c", "onnxruntime"])
 
 
 def test_the_refusal_names_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from farcall.backends.base import Backend, RegionModule
 from farcall.errors import BackendError, MissingExtraError, UsageError
 from farcall.graph._region import reads
 from farcall.graph._region_model import region_model
-from farcall.graph.dims import try_dims
+from farcall.graph.dims import dtype_name, is_object, try_dims
 from farcall.library._host_modules import KINDS, VERSION, Head, Port, Wrapping, onnxruntime_session, pack
 from farcall.toolchain import Target
 
@@ -106,6 +106,12 @@ class OnnxRuntimeBackend(HostBackend):
     color = "#b07aa1"
     options: Mapping[str, Any] = {"threads": 1}
     package = "onnxruntime"
+
+    def accept(self, region: Region) -> str | None:
+        values = (*region.inputs, *region.outputs)
+        if any(map(is_object, values)) and (odd := next(filter(_is_foreign, values), None)):
+            return f"`{odd.name}` has {_dtype(odd)}, which it takes in no sequence, and not beside strings"
+        return super().accept(region)
 
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionModule:
         if options["threads"] < 1:
@@ -238,6 +244,17 @@ def _unwrapped(value: ir.Value) -> tuple[ir.TypeProtocol | None, tuple[Wrapping,
         wrapped.append("sequence" if isinstance(kind, ir.SequenceType) else "optional")
         kind = kind.elem_type
     return kind, tuple(wrapped)
+
+
+def _is_foreign(value: ir.Value) -> bool:
+    """Whether numpy itself lacks the dtype of a value's tensors, so that onnxruntime takes no such array."""
+    kind = _unwrapped(value)[0]
+    return isinstance(kind, ir.TensorType) and kind.dtype.numpy().isbuiltin != 1
+
+
+def _dtype(value: ir.Value) -> str:
+    kind = _unwrapped(value)[0]
+    return dtype_name(kind.dtype) if isinstance(kind, ir.TensorType) else str(kind)
 
 
 def _port(value: ir.Value) -> Port:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from farcall.abi._leaves import is_numeric
 from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
 
 if TYPE_CHECKING:
@@ -139,11 +140,14 @@ class Measured:
 
     def _arguments(self, plan: Plan) -> dict[str, Any]:
         chance = np.random.default_rng(0)
-        made = {spec.name: _random(spec, chance) for spec in plan.signature.inputs}
-        unknown = set(self._inputs or ()) - set(made)
+        specs, given = {spec.name: spec for spec in plan.signature.inputs}, self._inputs or {}
+        unknown = set(given) - set(specs)
         if unknown:
-            raise UsageError(f"inputs: the model has no input `{min(unknown)}`; it has {', '.join(made)}")
-        return {**made, **(self._inputs or {})}
+            raise UsageError(f"inputs: the model has no input `{min(unknown)}`; it has {', '.join(specs)}")
+        missing = next((s for s in specs.values() if s.name not in given and not is_numeric(s)), None)
+        if missing is not None:
+            raise UsageError(f"inputs: expected a value of `{missing}`, of which none is made up")
+        return {**{name: _random(spec, chance) for name, spec in specs.items() if name not in given}, **given}
 
     # ---- figures
 

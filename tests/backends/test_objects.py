@@ -16,7 +16,7 @@ from onnx import parser
 
 import farcall as fc
 from farcall.abi.calls._strings import raw_strings, strings_from_raw, strings_of
-from farcall.errors import ArgumentError, BackendError, ModelError, UnsupportedOperatorError
+from farcall.errors import ArgumentError, BackendError, ModelError, UnsupportedOperatorError, UsageError
 from farcall.toolchain import find_compiler
 
 JOIN = "(string[n] x, string[n] z) => (string[n] y) { y = StringConcat (x, z) }"
@@ -46,7 +46,8 @@ INSIDE = """(float[n] x, bool c) => (float[n] y)
                else_branch = b () => (float[n] q) { q = Abs (x) }> }"""
 MIXED = """(string[n] x, bfloat16[n] z, bool c) => (string[n] y, bfloat16[n] w)
  { y, w = If (c) <then_branch = a () => (string[n] r, bfloat16[n] p) { r = Identity (x) p = Identity (z) },
-                  else_branch = b () => (string[n] q, bfloat16[n] o) { q = Identity (x) o = Identity (z) }> }"""
+                  else_branch = b () => (string[n] q, bfloat16[n] o) { q = Identity (x)
+                                                                        o = Identity (z) }> }"""
 FLOATS = np.float32([1, 2, 3])
 
 
@@ -233,6 +234,16 @@ def test_sizes_that_strings_tell_count_for_other_regions() -> None:
     same(pieces, np.array([["a", "b"], ["c", ""]], object))
     same(counts, np.int64([-2, -1]))
     assert module["main"]([])[1].shape == (0,)
+
+
+def test_a_profile_of_regions_that_take_strings(tmp_path: Path) -> None:
+    path = fc.partition(small(SPLIT), ["c", "reference"]).build().save(tmp_path / "m.so")
+    assert {row.name for row in fc.rpc.profile(path, x=np.array(["a,b"])).rows} == {"reference_0", "c_0"}
+
+
+def test_what_is_measured_needs_values_of_strings() -> None:
+    with pytest.raises(UsageError, match=r"inputs: expected a value of `x: string\[n\]`, of which none is"):
+        fc.partition(small(SPLIT), ["c", "reference"], choose=fc.measured())
 
 
 def test_strings_count_for_the_limit_of_a_call() -> None:

@@ -91,6 +91,11 @@ class TensorSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return _optional(f"{self.dtype}[{dims}]", self.optional)
 
 
+def is_numeric(leaf: Leaf) -> TypeGuard[TensorSpec]:
+    """Whether a leaf is a tensor of numbers, never None."""
+    return isinstance(leaf, TensorSpec) and leaf.dtype != STRING and not leaf.optional
+
+
 def is_plain(leaf: TensorSpec) -> bool:
     """Whether dtype and dims describe the tensor completely, as in other encodings: it is only read."""
     return leaf.access == "in" and not (leaf.alignment or leaf.device or leaf.optional)

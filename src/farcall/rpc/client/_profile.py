@@ -13,6 +13,7 @@ import msgspec
 from farcall._core import Module
 from farcall._html import table
 from farcall._texts import duration
+from farcall.abi._leaves import is_numeric
 from farcall.drawing._diagram import Diagram
 from farcall.errors import ArtifactError, UsageError
 from farcall.library import inspect, load_module
@@ -169,7 +170,7 @@ class _Runner:
         self.module["main"](*args, **kwargs)  # checks the arguments, and names those that are wrong
         names = _names(self._manifest.functions["main"].signature.inputs)
         values = {**dict(zip(names, args, strict=False)), **kwargs}
-        main = self.measure("main", [values[name] for name in names])
+        main = self.measure("main", self._raw("main", [values[name] for name in names]))
         values |= self._sizes(values)
         timings = [self._step(region, values) for region in self._regions]
         return Profile(self.where, main, _rows(self._regions, timings), self._manifest)
@@ -179,7 +180,7 @@ class _Runner:
         signature = self._signatures[region.name]
         inputs = _names(signature.inputs)
         args = [self._value(region.name, name, values) for name in inputs]
-        timing = self.measure(region.name, args)
+        timing = self.measure(region.name, self._raw(region.name, args))
         results = self.module[region.name](*args)
         outputs = _names(signature.outputs)
         values.update(zip(outputs, results if len(outputs) > 1 else [results], strict=True))
@@ -187,6 +188,13 @@ class _Runner:
             if self._last[name] == region.name:
                 values.pop(name, None)
         return timing
+
+    def _raw(self, name: str, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments as a function gets them from a timer, which knows no Signature."""
+        function = self.module[name]
+        is_plain = all(is_numeric(leaf) for leaf in function.signature.inputs)
+        raw: Sequence[Any] = args if is_plain else function.abi.pack_inputs(*args)
+        return raw
 
     def _sizes(self, values: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that dims of the arguments show, under the names of the regions' parameters."""

@@ -253,6 +253,12 @@ def test_strings_count_for_the_limit_of_a_call() -> None:
         main(["a" * 1000], ["b"])
 
 
+@pytest.mark.parametrize("shape", [[1] * 33, [1 << 63], [-1], [True], [1.0], "1", None])
+def test_a_raw_shape_is_a_list_of_sizes(shape: Any) -> None:
+    with pytest.raises(TypeError, match="expected two Arrays: a shape of up to 32 sizes from 0 on"):
+        strings_from_raw([shape, ["a"]])
+
+
 @given(st.lists(st.text(max_size=9), max_size=9), st.booleans())
 def test_the_raw_form_gives_the_same_strings(items: list[str], column: bool) -> None:
     array = strings_of(items).reshape((-1, 1) if column else -1)

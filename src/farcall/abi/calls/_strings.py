@@ -13,6 +13,7 @@ from farcall._extras import import_numpy
 from farcall.abi.calls._values import is_numpy
 
 _LARGEST = 2**63 - 1
+_MOST_AXES = 32  # that every numpy has
 
 
 def strings_of(value: Any) -> Any:
@@ -61,7 +62,7 @@ def strings_from_raw(value: Any) -> Any:
         raise TypeError("expected two Arrays: a shape, and strings")
     shape, texts = value
     if not _is_shape(shape) or not isinstance(texts, list | tuple):
-        raise TypeError("expected two Arrays: a shape of sizes from 0 on, and strings")
+        raise TypeError(f"expected two Arrays: a shape of up to {_MOST_AXES} sizes from 0 on, and strings")
     if math.prod(shape) != len(texts):
         raise TypeError(f"expected as many strings as the shape {list(shape)} has, got {len(texts)}")
     for index, text in enumerate(texts):
@@ -73,6 +74,8 @@ def strings_from_raw(value: Any) -> Any:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(
+    if not isinstance(value, list | tuple) or len(value) > _MOST_AXES:
+        return False
+    return all(
         isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _LARGEST for size in value
     )

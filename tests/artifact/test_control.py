@@ -253,3 +253,22 @@ def test_a_graph_inside_must_fit_what_it_is_given() -> None:
     """
     with pytest.raises(ModelError, match="Loop"):
         fc.partition(text_model(source))
+
+
+def test_sizes_of_regions_beside_a_loop_are_not_checked_inside_of_it() -> None:
+    """The memory of the last region is an expression of m, which the loop's graph does not know."""
+    graph = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 15]>
+        g (float[n, 4] x, float[7, m] w) => (float[n, 4] y, float[p, q] z)
+          <int64 two = {2}, bool yes = {1}, int64[4] pads = {0, -1, 1, -1}, int64 last = {-1}> {
+          y = Loop(two, yes, x) <body = b (int64 i, bool go, float[n, 4] s) => (bool on, float[n, 4] t)
+            { on = Identity(go) t = Tanh(s) }>
+          c = Pad(w, pads)
+          z = CumSum<reverse=1>(c, last)
+        }
+    """)
+    main = fc.partition(graph, backends=["c"]).build().load()["main"]
+    x, w = np.ones((3, 4), np.float32), np.ones((7, 6), np.float32)
+    y, z = map(np.from_dlpack, main(x, w))
+    np.testing.assert_allclose(y, np.tanh(np.tanh(x)), rtol=1e-6)
+    np.testing.assert_array_equal(z[:7], np.tile(np.float32([4, 3, 2, 1]), (7, 1)))

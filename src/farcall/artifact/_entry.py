@@ -321,7 +321,10 @@ class _Driver:
         ]
 
     def _checks(self, stage: Stage) -> list[tuple[str, str]]:
-        negative = negative_dims(self.regions, [code.workspace for code in self.codes.values()])
+        own = [
+            self.codes[region.name].workspace for region in self.regions
+        ]  # `codes` are those of all drivers
+        negative = negative_dims(self.regions, own)
         checks = self.parameters.checks() if stage.number == 0 else []
         checks += [
             (f"{self.size(dim)} < 0", "a size would be negative")

@@ -182,8 +182,9 @@ class Graph:
         return self
 
 
-# Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack.
-_WRONG_IN_REFERENCE = {"GlobalMaxPool", "GlobalAveragePool", "If", "Loop"}
+# Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack, and the
+# softmax family before opset 13.
+_WRONG_IN_REFERENCE = {"GlobalMaxPool", "GlobalAveragePool", "If", "Loop", "Hardmax", "Softmax", "LogSoftmax"}
 # Operators that onnxruntime computes in float32 for float64, or almost.
 _ROUGH = {"Erf", "Gelu", "Shrink"}
 

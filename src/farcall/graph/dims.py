@@ -344,6 +344,7 @@ _NUMPY_NAMES = {
     "FLOAT8E5M2": "float8_e5m2",
     "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
     "FLOAT8E8M0": "float8_e8m0fnu",
+    "FLOAT4E2M1": "float4_e2m1fn",
 }
 
 

@@ -25,6 +25,7 @@ NAMES = sorted(file.name.removesuffix(".1.json") for file in FOLDER.glob("*.json
 
 COMMANDS = {
     "build": "build {digits} --json",
+    "build-dry-run": "build {digits} --dry-run --json",
     "call": "call {board} test.add 1 2 --json",
     "cert": "cert certs --json",
     "config-show": "config show --json",

@@ -25,7 +25,7 @@ from .tree import ROOT
 GOLDEN = ROOT / "tests" / "golden" / "mistakes"
 X = np.zeros((2, 4), "float32")
 ADD = "add (float[N,4] x, float[N,4] y) => (float[N,4] z) {z = Add(x, y)}"
-DFT = "dft (float[1,8,1] x) => (float[a,b,c] y) {n = Constant<value_int=8>() y = DFT(x, n)}"
+NOISE = "noise (float[N,4] x) => (float[N,4] y) {y = RandomUniformLike(x)}"
 
 
 def model(text: str) -> onnx.ModelProto:
@@ -90,7 +90,7 @@ MISTAKES: dict[str, Mistake] = {
     "a bracket that is missing in a signature": lambda w: fc.Signature.of({"x": "float32[n"}),
     # models and kernels
     "a backend that is not installed": lambda w: fc.partition(w.model, backends=["npu", "c"]),
-    "an operator that no backend takes": lambda w: fc.partition(model(DFT)),
+    "an operator that no backend takes": lambda w: fc.partition(model(NOISE)),
     "a C++ function that does not exist": lambda w: fc.cpp.load_inline(
         "mistake", cpp_sources="int64_t f(int64_t a) { return a; }", functions="g"
     ),

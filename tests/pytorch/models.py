@@ -53,11 +53,11 @@ def cnn() -> torch.nn.Module:
     )
 
 
-class Spectrum(torch.nn.Module):
-    """The backend c has no loops for DFT."""
+class Noise(torch.nn.Module):
+    """Draws random numbers, which the backend c does not, and adds nothing of them."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.rfft(x).abs()
+        return x + torch.rand_like(x) * 0
 
 
 class Counting(torch.nn.Module):

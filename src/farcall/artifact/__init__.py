@@ -1,8 +1,9 @@
 """Artifacts: build, export, load, inspect."""
 
 from farcall.artifact._artifact import Artifact
+from farcall.artifact._forecast import RegionForecast
 from farcall.artifact._plan import Plan, partition
 from farcall.library import Manifest, inspect, load_module
 
-__all__ = ["Artifact", "Manifest", "Plan", "inspect", "load_module", "partition"]
+__all__ = ["Artifact", "Manifest", "Plan", "RegionForecast", "inspect", "load_module", "partition"]
 __dir__ = __all__.copy

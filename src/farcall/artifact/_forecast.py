@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from farcall._texts import size
 from farcall.artifact._dtypes import nbytes
+from farcall.artifact._region_forecast import RegionForecast
 from farcall.graph._report import operators
 from farcall.graph.dims import Dim, fold, product, try_dims
 
@@ -19,41 +18,6 @@ if TYPE_CHECKING:
     from farcall.graph import Partition, Region
 
 _NARROW = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
-
-
-@dataclass(frozen=True)
-class RegionForecast:
-    """One region before the build.
-
-    Attributes:
-        name: of the region.
-        backend: which computes it.
-        nodes: how many it has.
-        operators: its patterns and operators, with counts.
-        constants: bytes of its weights, as the model holds them. Two regions may share one.
-        border: bytes of its inputs and outputs in a call: a number, or an expression of the model's symbols.
-        multiply_adds: of its matrix products and convolutions in a call: a number, or an expression.
-        notes: what takes time: copies, allocations, steps of loops, computation outside of the artifact.
-    """
-
-    name: str
-    backend: str
-    nodes: int
-    operators: str
-    constants: int
-    border: int | str
-    multiply_adds: int | str
-    notes: tuple[str, ...]
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """The cells of a table."""
-        border = size(self.border) if isinstance(self.border, int) else self.border
-        work = f"{self.multiply_adds:,}" if isinstance(self.multiply_adds, int) else self.multiply_adds
-        return (
-            self.name, self.backend, str(self.nodes), self.operators, size(self.constants), border, work,
-            "; ".join(self.notes),
-        )  # fmt: skip
 
 
 def forecast(plan: Plan) -> list[RegionForecast]:

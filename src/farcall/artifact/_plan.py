@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from farcall._progress import Report
     from farcall.abi import Signature
     from farcall.artifact._artifact import Artifact
-    from farcall.artifact._forecast import RegionForecast
+    from farcall.artifact._region_forecast import RegionForecast
     from farcall.backends.base import Backend
     from farcall.drawing._diagram import Diagram
     from farcall.graph import Partition, Region, Why

@@ -321,9 +321,9 @@ class _Driver:
         ]
 
     def _checks(self, stage: Stage) -> list[tuple[str, str]]:
-        own = [
+        own = (
             self.codes[region.name].workspace for region in self.regions
-        ]  # `codes` are those of all drivers
+        )  # `codes` has other drivers', too
         negative = negative_dims(self.regions, own)
         checks = self.parameters.checks() if stage.number == 0 else []
         checks += [

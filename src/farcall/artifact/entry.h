@@ -271,8 +271,8 @@ FC_INLINE bool fc_bind(const struct fc_parameter* want, const DLTensor* got, int
   return empty || got->data != NULL;
 }
 
-/* Checks the arguments, and binds the symbols. `given` gets the tensors, and NULL for objects; `numbers` holds those that were passed as
- * numbers. */
+/* Checks the arguments, and binds the symbols. `given` gets the tensors, and NULL for objects; `numbers` holds those
+ * that were passed as numbers. */
 FC_INLINE int fc_take(const struct fc_function* about, const TVMFFIAny* args, int32_t num_args, int64_t* symbols,
                       const DLTensor** given, struct fc_scalar* numbers) {
   if (num_args != about->count) return farcall_refuse_count(about, num_args);

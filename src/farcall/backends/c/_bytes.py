@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
-from farcall.backends.c._kernel import Kernel, Table
+from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import constant
 from farcall.graph.dims import Dim, dims, minimum, product
 
@@ -96,12 +96,11 @@ def _packed(
     padded = np.zeros((-(-k // STEP) * STEP, width), np.int8)
     padded[:k, :n] = matrix
     order = padded.reshape(-1, STEP, width // COLUMNS, COLUMNS).transpose(2, 0, 3, 1)
-    what = f"of bytes{' transposed' if transposed else ''} {'' if zero is None else zero.name}"
     return (
         matrix,
-        kernel.table(Table(value, f"vectors {what}", np.ascontiguousarray(order))),
-        kernel.table(Table(value, f"sums {what}", words(matrix.sum(0, np.int64) - k * zeros, width))),
-        kernel.table(Table(value, f"zeros {what}", words(zeros, width))) if zeros.any() else "0",
+        kernel.table(np.ascontiguousarray(order)),
+        kernel.table(words(matrix.sum(0, np.int64) - k * zeros, width)),
+        kernel.table(words(zeros, width)) if zeros.any() else "0",
     )
 
 

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from farcall.backends.c._bytes import TOGGLE, words
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
 from farcall.backends.c._conv import Convolution
-from farcall.backends.c._kernel import Table
 from farcall.backends.c._node import constant
 from farcall.graph.dims import Dim, product
 
@@ -110,7 +109,7 @@ class ByteConvolution:
         matrix = self._matrix()
         data = np.zeros((len(matrix), self.fours * STEP), np.int8)
         data[:, : self.conv.depth] = matrix
-        return self.kernel.table(Table(self.conv.weight, "rows of bytes", data))
+        return self.kernel.table(data)
 
     def _start(self) -> str:
         """What the sums of each channel begin with: the bias less the zero point's part."""
@@ -120,10 +119,9 @@ class ByteConvolution:
         if all(item is not None for item in given):
             zero, bias = (item.astype(np.int64).ravel() for item in given if item is not None)
             data = words(np.broadcast_to(bias, sums.shape) - (zero + self.flip) * sums, len(sums))
-            names = ", ".join(str(value.name) for value in values if value is not None)
-            return kernel.table(Table(self.conv.weight, f"starts of bytes {names}", data))
+            return kernel.table(data)
         made = kernel.scratch(_D.UINT32, len(sums))
-        table = kernel.table(Table(self.conv.weight, "sums of bytes", words(sums, len(sums))))
+        table = kernel.table(words(sums, len(sums)))
         origin = f"(uint32_t)*{kernel.read(self.zero)}" if self.zero is not None else "0"
         more = f"(uint32_t){kernel.read(self.bias)}[m]" if self.bias is not None else "0"
         with kernel.loop("m", str(len(sums))):

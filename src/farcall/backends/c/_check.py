@@ -8,13 +8,11 @@ from farcall.backends.c._families import operator
 from farcall.backends.c._narrow import has_narrow, rewritten
 from farcall.backends.c._node import Unsupported, basic_check
 from farcall.backends.c._registry import Loops
-from farcall.graph._ml_rules import ML
 from farcall.graph.dims import late
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-_STRING_CURE = "encode them as integers before the model is trained, or add the backend `onnxruntime`"
 _RANDOM_CURE = "make them an input of the model, or add the backend `onnxruntime`"
 
 
@@ -32,8 +30,6 @@ def _reason(node: ir.Node) -> str | None:
     entry = operator(node)
     if entry is None and node.op_type in _RANDOM:
         return f"ONNX defines no generator for the random numbers of {node.op_type}; {_RANDOM_CURE}"
-    if node.domain == ML and _has_strings(node):
-        return f"the C backend has no strings, and {node.op_type} has some; {_STRING_CURE}"
     if entry is None:
         return f"the C backend has no loops for {node.op_type}"
     try:
@@ -45,9 +41,3 @@ def _reason(node: ir.Node) -> str | None:
     except Unsupported as error:
         return str(error)
     return None
-
-
-def _has_strings(node: ir.Node) -> bool:
-    return any(
-        value is not None and value.dtype == ir.DataType.STRING for value in (*node.inputs, *node.outputs)
-    )

@@ -211,7 +211,7 @@ class Convolution:
         """The weights of group ``g``: a row for each output channel."""
         if self.packed is not None:
             matrices = self.packed.reshape(self.group, self.outs, self.depth)
-            return packed_left(self.kernel, self.weight, matrices, "g")
+            return packed_left(self.kernel, matrices, "g")
         return plain_left(f"{self.w} + g * {self.outs * self.depth}", str(self.depth))
 
     def _windows(self, kind: str, plane: str, out_plane: str) -> None:

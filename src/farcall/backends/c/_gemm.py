@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_type, itemsize
 from farcall.backends.c._gemm_text import GROUP, gemm_source, panel_width, vector_source
-from farcall.backends.c._kernel import Kernel, Table
+from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
 
 
@@ -64,23 +64,18 @@ def plain_right(dtype: ir.DataType | None, pointer: str, row: str) -> Right:
     return Right(pointer, row, str(panel_width(itemsize(dtype))))
 
 
-def packed_left(
-    kernel: Kernel, source: ir.Value, matrices: np.ndarray, index: str = "0", layout: str = "groups"
-) -> Left:
-    """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``.
-
-    ``layout`` names how the matrices were made of ``source``.
-    """
+def packed_left(kernel: Kernel, matrices: np.ndarray, index: str = "0") -> Left:
+    """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``."""
     count, m, k = matrices.shape
     groups = -(-m // GROUP)
     data = np.zeros((count, groups * GROUP, k), matrices.dtype)
     data[:, :m] = matrices
     data = np.ascontiguousarray(data.reshape(count, groups, GROUP, k).swapaxes(2, 3))
-    table = kernel.table(Table(source, layout, data))
+    table = kernel.table(data)
     return Left(f"{table} + ({index}) * {groups * GROUP * k}", "1", str(GROUP), str(GROUP * k))
 
 
-def packed_right(kernel: Kernel, source: ir.Value, matrix: np.ndarray) -> Right:
+def packed_right(kernel: Kernel, matrix: np.ndarray) -> Right:
     """A constant matrix (k, n) in panels of columns."""
     k, n = matrix.shape
     width = panel_width(matrix.dtype.itemsize)
@@ -88,7 +83,7 @@ def packed_right(kernel: Kernel, source: ir.Value, matrix: np.ndarray) -> Right:
     data = np.zeros((k, panels * width), matrix.dtype)
     data[:, :n] = matrix
     data = np.ascontiguousarray(data.reshape(k, panels, width).swapaxes(0, 1))
-    table = kernel.table(Table(source, "panels", data))
+    table = kernel.table(data)
     return Right(table, str(width), str(width * k))
 
 

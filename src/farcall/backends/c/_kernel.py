@@ -29,19 +29,14 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Table:
-    """A constant of the model, copied into the layout that a kernel needs.
+    """Constant data in the layout that a kernel needs. Kernels share it if dtype and bytes are equal."""
 
-    Kernels share a table only if its data are the same: two nodes may read one weight in other groups.
-    """
-
-    source: ir.Value
-    layout: str
     data: np.ndarray = field(compare=False)
-    digest: bytes = field(init=False)
+    key: tuple[str, bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        digest = hashlib.blake2b(np.ascontiguousarray(self.data).reshape(-1).view(np.uint8).data).digest()
-        object.__setattr__(self, "digest", digest)
+        content = np.ascontiguousarray(self.data).reshape(-1).view(np.uint8)
+        object.__setattr__(self, "key", (self.data.dtype.str, hashlib.blake2b(content.data).digest()))
 
 
 @dataclass(frozen=True)
@@ -145,11 +140,11 @@ class Kernel(FunctionWriter):
         self._add(f"{c_type(dtype)}* restrict {name}", item)
         return name
 
-    def table(self, item: Table) -> str:
-        """The parameter that points to the elements of a table."""
-        name = f"t{len(self._tables)}"
+    def table(self, data: np.ndarray) -> str:
+        """The parameter that points to constant data, in the layout that the kernel needs."""
+        item, name = Table(data), f"t{len(self._tables)}"
         self._tables.append(item)
-        self._add(f"const {c_type(ir.DataType.from_numpy(item.data.dtype))}* restrict {name}", item)
+        self._add(f"const {c_type(ir.DataType.from_numpy(data.dtype))}* restrict {name}", item)
         return name
 
     def dim(self, dim: Dim) -> str:

@@ -48,7 +48,7 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
     a, b, out = operand(node, 0), operand(node, 1), node.outputs[0]
     data = constant(b)
     packed = data is not None and data.ndim == 2
-    second = packed_right(kernel, b, data) if packed and data is not None else kernel.read(b)
+    second = packed_right(kernel, data) if packed and data is not None else kernel.read(b)
     product_of(kernel, out.dtype, (dims(a), dims(b)), kernel.read(a), second, kernel.write(out))
     yield kernel.step()
 
@@ -165,7 +165,7 @@ def _rows_of_b(kernel: Kernel, value: ir.Value, transposed: bool, row: str) -> R
     """B with contiguous rows: a constant is packed now, any other value is transposed at run time."""
     data = constant(value)
     if data is not None:
-        return packed_right(kernel, value, data.T if transposed else data)
+        return packed_right(kernel, data.T if transposed else data)
     pointer = kernel.read(value)
     dtype = value.dtype
     assert dtype is not None  # noqa: S101 - checked before

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal, c_type
 from farcall.backends.c import _scalar as scalar
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     float_attr,
@@ -36,10 +36,6 @@ def _floats(node: ir.Node, name: str) -> np.ndarray:
     """An attribute that is a list of floats; empty if it is not given."""
     given = node.attributes[name].as_floats() if name in node.attributes else []
     return np.array(given, np.float32)
-
-
-def _table(kernel: Kernel, node: ir.Node, name: str, data: np.ndarray) -> str:
-    return kernel.table(Table(node.outputs[0], name, data))
 
 
 def _features(node: ir.Node) -> tuple[Dim, Dim]:
@@ -72,7 +68,7 @@ def _scaler(node: ir.Node) -> Iterator[Step]:
     places = {}
     for name in ("offset", "scale"):
         data = _floats(node, name)
-        places[name] = f"({kind}){_table(kernel, node, name, data)}[{'j' if len(data) > 1 else '0'}]"
+        places[name] = f"({kind}){kernel.table(data)}[{'j' if len(data) > 1 else '0'}]"
     with kernel.loop("i", rows), kernel.loop("j", features):
         at = f"i * {kernel.dim(features)} + j"
         kernel.line(f"{q}[{at}] = (float)((({kind}){p}[{at}] - {places['offset']}) * {places['scale']});")
@@ -154,7 +150,7 @@ def _imputer(node: ir.Node) -> Iterator[Step]:
     rows, features = _features(node)
     values, replaced = _imputed(node)
     assert x.dtype is not None  # noqa: S101 - checked before
-    table = _table(kernel, node, "imputed", values.astype(x.dtype.numpy()))
+    table = kernel.table(values.astype(x.dtype.numpy()))
     is_missing = (
         "v != v"
         if replaced != replaced
@@ -226,7 +222,7 @@ def _one_hot_encoder(node: ir.Node) -> Iterator[Step]:
     x, kernel = operand(node, 0), Kernel()
     p, q = kernel.read(x), kernel.write(node.outputs[0])
     categories = np.array(ints_attr(node, "cats_int64s", []), np.int64)
-    table = _table(kernel, node, "categories", categories)
+    table = kernel.table(categories)
     with kernel.loop("i", product(dims(x))):
         kernel.line(f"const int64_t v = {scalar.convert(x.dtype, _D.INT64, f'{p}[i]')};\n_Bool found = 0;")
         with kernel.loop("j", str(len(categories))):
@@ -281,7 +277,7 @@ def _label_encoder(node: ir.Node) -> Iterator[Step]:
         keys, values = keys[keys == keys], values[keys == keys]
     unique, first = np.unique(keys[::-1], return_index=True)  # of equal keys, the last counts
     chosen = values[::-1][first]
-    places = _table(kernel, node, "keys", unique), _table(kernel, node, "values", chosen)
+    places = kernel.table(unique), kernel.table(chosen)
     fallback = c_literal(default, out.dtype)
     with kernel.loop("i", product(dims(x))):
         kernel.line(f"const {c_type(x.dtype)} v = {p}[i];\nint64_t low = 0, high = {len(unique)};")
@@ -327,9 +323,9 @@ def _products(kernel: Kernel, node: ir.Node, count: int) -> None:
     """Write the products of row ``i`` to ``out``."""
     coefficients, intercepts = _weights(node, count)
     x, features = operand(node, 0), coefficients.shape[1]
-    w = _table(kernel, node, "coefficients", coefficients)
+    w = kernel.table(coefficients)
     with kernel.loop("k", str(count)):
-        start = f"{_table(kernel, node, 'intercepts', intercepts)}[k]" if intercepts is not None else "0"
+        start = f"{kernel.table(intercepts)}[k]" if intercepts is not None else "0"
         kernel.line(f"double sum = {start};")
         with kernel.loop("j", str(features)):
             kernel.line(
@@ -365,7 +361,7 @@ def _linear_classifier(node: ir.Node) -> Iterator[Step]:
     """The class of the largest score. One score for two classes is that of the second."""
     kernel, count = Kernel(), _score_count(node)
     labels = np.array(ints_attr(node, "classlabels_ints", []), np.int64)
-    names, total = _table(kernel, node, "labels", labels), len(labels)
+    names, total = kernel.table(labels), len(labels)
     chosen, scores = kernel.write(node.outputs[0]), kernel.write(node.outputs[1])
     kernel.line(f"double* const out = {kernel.scratch(_D.DOUBLE, total)};")
     with kernel.loop("i", _features(node)[0]):

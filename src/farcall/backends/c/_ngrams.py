@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     int_attr,
@@ -97,8 +97,8 @@ def _count(
     names = sorted(grams)
     keys = np.array(names, np.int64).ravel()
     places = np.array([grams[name] for name in names], np.int64)
-    pool = kernel.table(Table(node.outputs[0], f"{n}-grams", keys))
-    place = kernel.table(Table(node.outputs[0], f"places of {n}-grams", places))
+    pool = kernel.table(keys)
+    place = kernel.table(places)
     apart = f"for (int64_t d = 1; d <= {skips + 1 if n > 1 else 1} && d * {n - 1} < {length}; ++d)"
     with kernel.block(apart), kernel.loop("i", f"{length} - d * {n - 1}"):
         find = f"farcall_find_{c_type(operand(node, 0).dtype)}"
@@ -111,7 +111,7 @@ def _weigh(kernel: Kernel, node: ir.Node, size: str) -> None:
     mode, weights = str_attr(node, "mode", ""), _weights(node)
     scale = "1"
     if weights is not None:
-        scale = f"{kernel.table(Table(node.outputs[0], 'weights', np.array(weights, np.float32)))}[i]"
+        scale = f"{kernel.table(np.array(weights, np.float32))}[i]"
     if mode == "IDF" or weights is not None:
         with kernel.loop("i", size):
             kernel.line(f"out[i] = {'(float)(out[i] > 0)' if mode == 'IDF' else 'out[i]'} * {scale};")

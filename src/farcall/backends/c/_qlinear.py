@@ -18,7 +18,7 @@ from farcall.backends._ctext import c_literal, c_type
 from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._bytes_conv import ByteConvolution, has_byte_weights
 from farcall.backends.c._conv import Convolution, check_shapes
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import broadcast, product_of
 from farcall.backends.c._nest import nested
 from farcall.backends.c._node import Unsupported, constant, float_attr, has_input, operand, rank, want_dtypes
@@ -311,6 +311,5 @@ def _factors(
         factor = (
             np.float32(float_attr(node, "alpha", 1.0)) * a * b / (divisor[0] if divisor else np.float32(1))
         )
-        names = ", ".join(str(value.name) for value in values)
-        return [(kernel.table(Table(values[1], f"of factors {names}", factor)), views[1])]
+        return [(kernel.table(factor), views[1])]
     return [(kernel.read(value), view) for value, view in zip(values, (*views, ()), strict=False)]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
 from farcall.backends.c import _scalar as scalar
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import nested
 from farcall.backends.c._node import (
     Unsupported,
@@ -207,9 +207,7 @@ def widened(kernel: Kernel, value: ir.Value, zero: ir.Value | None, view: Sequen
     data = constant(value)
     origin = constant(zero) if zero is not None else np.zeros((), np.int32)
     if data is not None and origin is not None:
-        return kernel.table(
-            Table(value, f"minus {zero.name if zero else 0} by {view}", _difference(data, origin, view))
-        )
+        return kernel.table(_difference(data, origin, view))
     copy = kernel.scratch(_D.UINT32, product(dims(value)))
     source = kernel.read(value)
     minus = f" - {kernel.read(zero)}" if zero is not None else ""

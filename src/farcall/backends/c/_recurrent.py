@@ -17,7 +17,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import FLOATS, c_literal, c_type, itemsize
 from farcall.backends.c._activation import Activation, activations
 from farcall.backends.c._gemm import call_gemm, plain_left, plain_right
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     constant,
@@ -142,8 +142,8 @@ class _Direction:
         size = product((self.width_dim, inner))
         data = constant(value)
         if data is not None:
-            table = Table(value, "transposed matrices", np.ascontiguousarray(data.swapaxes(1, 2)))
-            return f"({kernel.table(table)} + {self._part(size)})"
+            table = kernel.table(np.ascontiguousarray(data.swapaxes(1, 2)))
+            return f"({table} + {self._part(size)})"
         copy = kernel.scratch(self.dtype, size)
         source = self._slice(index, size)
         with kernel.loop("i", kernel.dim(inner)), kernel.loop("j", self.width):

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_literal, c_type
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import Unsupported, int_attr, ints_attr, operand, rank, str_attr, want_dtypes
 from farcall.backends.c._registry import loops
 from farcall.backends.c._scores import LOGISTIC
@@ -91,7 +91,7 @@ def _machine(node: ir.Node, sums: int, count: int) -> _Machine:
 def _compare(kernel: Kernel, node: ir.Node, machine: _Machine, target: str) -> None:
     """Write what the kernel function gives for row ``i`` and every vector to ``target``."""
     x, (count, features) = operand(node, 0), machine.vectors.shape
-    vectors = kernel.table(Table(node.outputs[0], "vectors", machine.vectors))
+    vectors = kernel.table(machine.vectors)
     kernel.line(f"const {c_type(x.dtype)}* const row = {kernel.read(x)} + i * {features};")
     with kernel.loop("v", str(count)):
         kernel.line("double sum = 0;")
@@ -133,7 +133,7 @@ def _regressor(node: ir.Node) -> Iterator[Step]:
     machine, kernel = _machine(node, 1, int_attr(node, "n_supports", 0)), Kernel()
     q, count = kernel.write(node.outputs[0]), len(machine.vectors)
     found = kernel.scratch(_DOUBLE, count)
-    coefficients = kernel.table(Table(node.outputs[0], "coefficients", machine.coefficients))
+    coefficients = kernel.table(machine.coefficients)
     with kernel.loop("i", product(dims(operand(node, 0))[:-1])):
         _compare(kernel, node, machine, found)
         kernel.line(f"double total = {c_literal(_floats(node, 'rho')[0], _DOUBLE)};")
@@ -170,7 +170,7 @@ def _classifier(node: ir.Node) -> Iterator[Step]:
     chosen, scores = kernel.write(node.outputs[0]), kernel.write(node.outputs[1])
     found, votes = kernel.scratch(_DOUBLE, sum(counts)), kernel.scratch(_DOUBLE, k)
     pairs = kernel.scratch(_DOUBLE, k * (k - 1) // 2)
-    names = kernel.table(Table(node.outputs[0], "labels", np.array(labels, np.int64)))
+    names = kernel.table(np.array(labels, np.int64))
     has_shares = len(_floats(node, "prob_a")) > 0
     couple = _couple(kernel, node, k) if has_shares else ()
     with kernel.loop("i", product(dims(operand(node, 0))[:-1])):
@@ -180,7 +180,7 @@ def _classifier(node: ir.Node) -> Iterator[Step]:
         kernel.line(f"for (int64_t a = 1; a < {k}; ++a) best = {votes}[a] > {votes}[best] ? a : best;")
         kernel.line(f"{chosen}[i] = {names}[best];")
         if has_shares:
-            _write_shares(kernel, node, couple, pairs, k)
+            _write_shares(kernel, couple, pairs, k)
             with kernel.loop("a", str(k)):
                 kernel.line(f"{scores}[i * {k} + a] = (float){couple[1]}[a];")
         elif k == 2:
@@ -195,9 +195,9 @@ def _vote(kernel: Kernel, node: ir.Node, machine: _Machine, memory: tuple[str, s
     """Write the score of each pair of classes, and a vote for one of the two."""
     found, votes, pairs = memory
     starts = np.cumsum([0, *ints_attr(node, "vectors_per_class", [])])
-    first = kernel.table(Table(node.outputs[0], "starts", starts.astype(np.int64)))
-    rho = kernel.table(Table(node.outputs[0], "rho", _floats(node, "rho")))
-    w, total = kernel.table(Table(node.outputs[0], "coefficients", machine.coefficients)), int(starts[-1])
+    first = kernel.table(starts.astype(np.int64))
+    rho = kernel.table(_floats(node, "rho"))
+    w, total = kernel.table(machine.coefficients), int(starts[-1])
     kernel.line(f"for (int64_t a = 0; a < {k}; ++a) {votes}[a] = 0;\nint64_t pair = 0;")
     with kernel.loop("a", str(k)), kernel.loop("b", str(k), start="a + 1"):
         kernel.line(f"double sum = {rho}[pair];")
@@ -212,13 +212,11 @@ def _couple(kernel: Kernel, node: ir.Node, k: int) -> tuple[str, ...]:
     kernel.file_scope(LOGISTIC)
     kernel.file_scope(_COUPLING)
     memory = [kernel.scratch(_DOUBLE, count) for count in (k * k, k, k * k, k)]
-    tables = [
-        kernel.table(Table(node.outputs[0], name, _floats(node, name))) for name in ("prob_a", "prob_b")
-    ]
+    tables = [kernel.table(_floats(node, name)) for name in ("prob_a", "prob_b")]
     return (*memory, *tables)
 
 
-def _write_shares(kernel: Kernel, node: ir.Node, couple: tuple[str, ...], pairs: str, k: int) -> None:
+def _write_shares(kernel: Kernel, couple: tuple[str, ...], pairs: str, k: int) -> None:
     """Write the probabilities of the classes, from those of pairs."""
     r, p, q, qp, slopes, offsets = couple
     kernel.line("pair = 0;")

@@ -237,7 +237,7 @@ def _weights(kernel: Kernel, node: ir.Node, sizes: tuple[int, int, int, int], bl
     blocks = outs // block
     matrices = weights.reshape(group, ins, blocks, block * taps).transpose(0, 2, 3, 1)
     rows = matrices.reshape(group * blocks, block * taps, ins)
-    return packed_left(kernel, operand(node, 1), rows, f"g * {blocks} + b", f"transposed {group} {block}")
+    return packed_left(kernel, rows, f"g * {blocks} + b")
 
 
 # -- Col2Im

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c._forest import Forest, forest_of
-from farcall.backends.c._kernel import Kernel, Step, Table
+from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import Unsupported, label, operand, rank, want_dtypes
 from farcall.backends.c._registry import loops
 from farcall.backends.c._scores import transform, transform_of
@@ -44,7 +44,7 @@ class _Writer:
     def table(self, name: str, data: np.ndarray) -> str:
         """A pointer to constants. Places fit in 32 bits."""
         data = data.astype(np.int32) if data.dtype == np.int64 and name != "labels" else data
-        return self.kernel.table(Table(self.node.outputs[0], name, data))
+        return self.kernel.table(data)
 
     def reserve(self) -> None:
         """Declare memory for the sums of a row, ``score``, and for its results, ``out``."""

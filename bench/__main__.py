@@ -25,6 +25,13 @@ def time_text(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
+def amount_text(row: Row, amount: float | None) -> str:
+    """A time, or an amount of memory."""
+    if amount is None:
+        return ""
+    return time_text(amount) if row.unit == "s" else f"{amount / 1e6:.3g} MB"
+
+
 def reach_text(row: Row) -> str:
     if row.reach_ratio is not None:
         return f"<= {row.reach_ratio:.3g}x"
@@ -38,10 +45,10 @@ def show(results: list[Row]) -> None:
     for row in results:
         table.add_row(
             row.work,
-            time_text(row.ours),
+            amount_text(row, row.ours),
             f"{row.spread:.0%}",
             row.rival,
-            "" if row.theirs is None else time_text(row.theirs),
+            amount_text(row, row.theirs),
             "" if row.ratio is None else f"{row.ratio:.2f}x",
             reach_text(row),
             "" if row.met is None else ("yes" if row.met else "NO"),

@@ -1,4 +1,4 @@
-"""Whole models: calls of built artifacts, and the build itself."""
+"""Elementwise chains beside a loop written by hand, and the build of a small model."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ void fused(const float* restrict a, const float* restrict b, const float* restri
 
 
 def run() -> list[Row]:
-    """Elementwise chains against numpy, onnxruntime and a hand-fused loop; the demo model; its build."""
+    """Elementwise chains against numpy, onnxruntime and a hand-fused loop; the build of the demo model."""
     with tempfile.TemporaryDirectory() as folder:
         fused = {flags: _fused(Path(folder), flags) for flags in ("-O3", "-O3 -march=native")}
-        return [*_chain(10, fused), *_chain(1000, fused), *_digits(), *_build(Path(folder))]
+        return [*_chain(10, fused), *_chain(1000, fused), *_build(Path(folder))]
 
 
 def _chain_model(n: int) -> onnx.ModelProto:
@@ -95,21 +95,6 @@ def _chain(n: int, fused: Mapping[str, Callable[..., object]]) -> list[Row]:
         return rows(f"((a+b)-c)*d, float32 {n}x{n}", contenders, seconds=1e-6)
     limits = {"hand-fused -O3": 1.1, "numpy": 1.0, "onnxruntime, 1 thread": 1.0}
     return rows(f"((a+b)-c)*d, float32 {n}x{n}", contenders, ratios=limits)
-
-
-def _digits() -> list[Row]:
-    main = fc.partition(DIGITS).build().load()["main"]
-    session = _session(DIGITS.read_bytes())
-    result = []
-    for batch in (1, 32, 360):
-        x = np.random.default_rng(0).random((batch, 1, 8, 8), dtype=np.float32)
-        feeds = {"image": x}
-        contenders: dict[str, Callable[[], object]] = {
-            "farcall": lambda x=x: main(x),
-            "onnxruntime, 1 thread": lambda feeds=feeds: session.run(None, feeds),
-        }
-        result += rows(f"digits CNN, batch {batch}", contenders)
-    return result
 
 
 def _build(folder: Path) -> list[Row]:

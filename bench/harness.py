@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Row:
     """One line of the table.
 
     ``reach`` is the limit that we set ourselves: on ``ours`` in seconds, or on the ratio to ``rival``.
+    Where ``unit`` is ``B``, ``ours`` and ``theirs`` are bytes of memory.
     """
 
     work: str
@@ -29,6 +31,7 @@ class Row:
     theirs: float | None = None  # seconds, median
     reach_ratio: float | None = None
     reach_seconds: float | None = None
+    unit: Literal["s", "B"] = "s"
 
     @property
     def ratio(self) -> float | None:

@@ -1,0 +1,133 @@
+"""Whole models beside other engines, with one thread and with two; the build, the load, the memory.
+
+``FARCALL_BENCH_MODELS`` (patterns of names, with commas) and ``FARCALL_BENCH_RIVALS`` (names, with commas)
+choose some of them. A rival that is not installed, or that cannot take a model, is left out: the reason is
+written to the standard error. docs/speed.md says how each figure is measured.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import onnx
+
+import farcall as fc
+from bench.harness import Row, rows_of, spread
+from bench.networks import CASES
+from bench.rivals import RIVALS
+from farcall import _core
+
+THREADS = (1, 2)
+BIG = "ResNet-50"  # whose load, memory and build are measured, too
+STARTS, BUILDS = 7, 3
+
+
+def run() -> list[Row]:
+    """Each model with each number of threads; then what ResNet-50 needs before it runs."""
+    chosen = [name for name in CASES if _is_chosen(name)]
+    result = []
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            _make(Path(folder), name)
+            for threads in _threads():
+                result += _compare(Path(folder), name, threads)
+            if name == BIG:
+                result += [*_starts(Path(folder)), *_builds(Path(folder))]
+    return result
+
+
+def _is_chosen(name: str) -> bool:
+    patterns = os.environ.get("FARCALL_BENCH_MODELS", "*").split(",")
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+def _rivals() -> list[str]:
+    """onnxruntime, whose results are the expected ones, and those that were chosen."""
+    names = os.environ.get("FARCALL_BENCH_RIVALS", ",".join(RIVALS)).split(",")
+    return list(dict.fromkeys(["onnxruntime", *names]))
+
+
+def _threads() -> Sequence[int]:
+    """One thread only, where the native core has no threads."""
+    if b"FARCALL_THREADS" in Path(_core.__file__).read_bytes():
+        return THREADS
+    _say("this farcall computes with one thread: rows of two threads are left out")
+    return THREADS[:1]
+
+
+def _make(folder: Path, name: str) -> None:
+    """Export and build, in this process: they need much memory, and are not measured."""
+    onnx.save(CASES[name].model(), folder / "model.onnx")
+    fc.partition(folder / "model.onnx").build().save(folder / "model.so")
+
+
+def _child(*arguments: str | Path, threads: int = 1) -> Any:
+    settings = {"FARCALL_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.model_child", *map(str, arguments)],
+        env={**os.environ, **settings}, stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _compare(folder: Path, name: str, threads: int) -> list[Row]:
+    found = _child("compare", folder, name, str(threads), *_rivals(), threads=threads)
+    for rival, reason in found["absent"].items():
+        _say(f"{name}, {rival}: {reason}")
+    result = []
+    for size, times in found["times"].items():
+        work = ", ".join(filter(None, (name, size, f"{threads} thread{'s' if threads > 1 else ''}")))
+        limits = {rival: CASES[name].reach[size] for rival in times if rival != "farcall"}
+        result += rows_of(work, times, ratios=limits)
+    return result
+
+
+def _starts(folder: Path) -> list[Row]:
+    """Load to first result, and the peak of memory that both add: in a new process each time, in turn."""
+    found: dict[str, list[dict[str, float]]] = {"farcall": [], "onnxruntime": []}
+    for _ in range(STARTS):
+        for engine, samples in found.items():
+            samples.append(_child("start", folder, BIG, engine))
+    seconds, memory = (
+        {engine: [one[key] for one in samples] for engine, samples in found.items()}
+        for key in ("seconds", "bytes")
+    )
+    rows = rows_of(f"{BIG}, load to first result", seconds, ratios={"onnxruntime": 0.5})
+    ours, theirs = map(statistics.median, memory.values())
+    title = f"{BIG}, peak memory of load and call"
+    rows.append(Row(title, ours, spread(memory["farcall"]), "onnxruntime", theirs, reach_ratio=1.0, unit="B"))
+    return rows
+
+
+def _builds(folder: Path) -> list[Row]:
+    """From a model file to a saved artifact: with an empty cache of objects, then with a full one."""
+    times: dict[str, list[float]] = {"cold": [], "warm": []}
+    for _ in range(BUILDS):
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            patch.dict(os.environ, {"FARCALL_CACHE_DIR": cache}),
+        ):
+            for samples in times.values():
+                start = time.perf_counter()
+                fc.partition(folder / "model.onnx").build().save(folder / "again.so")
+                samples.append(time.perf_counter() - start)
+    limits = {"cold": 3.0, "warm": 1.0}
+    return [
+        Row(f"{BIG}, build, {kind}", statistics.median(samples), spread(samples), reach_seconds=limits[kind])
+        for kind, samples in times.items()
+    ]
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", file=sys.stderr)

@@ -55,6 +55,22 @@ def test_views() -> None:
     )
 
 
+def test_depth_and_space() -> None:
+    """Both ways, with symbolic batches, rows and columns, and without elements."""
+    x, images = normal(2, 12, 3, 5), normal(2, 3, 6, 9)
+    names = {0: ["n", 12, "h", "w"]}
+    cases = [
+        Case("DepthToSpace", [item], {"blocksize": 2, "mode": mode}, symbolic=dims)
+        for mode in ("DCR", "CRD")
+        for dims in ({}, names)
+        for item in (x, normal(0, 12, 3, 5), normal(1, 12, 1, 1))
+    ]
+    cases += [Case("SpaceToDepth", [images], {"blocksize": 3}), Case("SpaceToDepth", [x], {"blocksize": 1})]
+    check(cases)
+    (symbolic,) = check([Case("SpaceToDepth", [images], {"blocksize": 3}, symbolic={0: ["n", 3, "h", "w"]})])
+    assert symbolic(normal(1, 3, 9, 3))[0].shape == (1, 27, 3, 1)
+
+
 def test_late_shapes_are_checked() -> None:
     reshape = Case(
         "Reshape",

@@ -49,6 +49,19 @@ def test_a_chain_of_constants_becomes_one() -> None:
     np.testing.assert_allclose(constant.const_value.numpy(), np.full((2, 3), np.exp(np.float32(0.25))))
 
 
+def test_outputs_that_a_node_leaves_out_are_no_fault() -> None:
+    """The rule of LayerNormalization tells of three outputs."""
+    ones = helper.make_tensor("scale", TensorProto.FLOAT, [3], [1, 1, 1])
+    fill = helper.make_node("ConstantOfShape", ["shape"], ["filled"])
+    nodes = [
+        helper.make_node("Constant", [], ["one"], value=ones),
+        fill,
+        helper.make_node("LayerNormalization", ["filled", "one"], ["even"]),
+        helper.make_node("Add", ["x", "even"], ["y"]),
+    ]
+    assert _operators(load_model(_model(nodes))) == ["Add"]
+
+
 def test_random_numbers_are_not_frozen() -> None:
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),

@@ -7,7 +7,6 @@ have to handle them. ONNX's reference evaluator computes the values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 
 import numpy as np
 import onnx_ir as ir
@@ -54,7 +53,8 @@ class Folder:
         Returns:
             Each output, and the constant that replaces it; empty if the node stays.
         """
-        sizes = [_bytes(*item) for item in zip_longest(node.outputs, found) if item[0].uses()]
+        known = [*found, *[None] * len(node.outputs)]  # a rule may tell of outputs that the node leaves out
+        sizes = [_bytes(*item) for item in zip(node.outputs, known, strict=False) if item[0].uses()]
         if any(size is None for size in sizes) or sum(size or 0 for size in sizes) > self._left:
             return {}
         results = _evaluate(self._model, node)

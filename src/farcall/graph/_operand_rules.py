@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from farcall.graph._shape_rules import positive_axis, rule
+from farcall.graph._shape_rules import positive_axis, rule, whole_quotient
 from farcall.graph._view import Data, Dims, NodeView, NotKnownError, PartialDims
-from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product, same
+from farcall.graph.dims import Dim, ceildiv, floordiv, maximum, minimum, product
 
 _FAR = 2**31 - 1  # as a bound of a slice: beyond any axis
 
@@ -120,16 +120,7 @@ def _fill_in(op: NodeView, data: Dims, wanted: list[Dim]) -> Dims:
     if hole is None:
         op.equate(total, known)
         return tuple(wanted)
-    return (*wanted[:hole], _quotient(op, total, known), *wanted[hole + 1 :])
-
-
-def _quotient(op: NodeView, total: Dim, known: Dim) -> Dim:
-    if known == 0:
-        return 0
-    size = floordiv(total, known)
-    if not same(size * known, total):  # divisibility is not proven, and floor would hide a remainder
-        op.equate(size * known, total)
-    return size
+    return (*wanted[:hole], whole_quotient(op, total, known), *wanted[hole + 1 :])
 
 
 @rule("ConstantOfShape")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from farcall.graph._view import Dims, NodeView, PartialDims
-from farcall.graph.dims import Dim, ceildiv, floordiv, minimum, product
+from farcall.graph.dims import Dim, ceildiv, floordiv, minimum, product, same
 
 Rule = Callable[[NodeView], "Sequence[PartialDims]"]
 RULES: dict[str, Rule] = {}
@@ -268,6 +268,30 @@ def _shape(op: NodeView) -> list[Dims]:
 @rule("Size")
 def _size(op: NodeView) -> list[Dims]:
     return [()]
+
+
+def whole_quotient(op: NodeView, size: Dim, by: Dim) -> Dim:
+    """``size // by``, where nothing may be left."""
+    if by == 0:
+        return 0
+    parts = floordiv(size, by)
+    if not same(parts * by, size):  # divisibility is not proven, and floor would hide a remainder
+        op.equate(parts * by, size)
+    return parts
+
+
+@rule("DepthToSpace")
+def _depth_to_space(op: NodeView) -> list[Dims]:
+    batch, channels, high, wide = op.shape(0)
+    block = op.attr("blocksize", 1)
+    return [(batch, whole_quotient(op, channels, block * block), high * block, wide * block)]
+
+
+@rule("SpaceToDepth")
+def _space_to_depth(op: NodeView) -> list[Dims]:
+    batch, channels, *sizes = op.shape(0)
+    block = op.attr("blocksize", 1)
+    return [(batch, channels * block * block, *(whole_quotient(op, size, block) for size in sizes))]
 
 
 @rule("Gather")

@@ -40,6 +40,7 @@ from farcall.backends.c import (  # noqa: F401 - each registers its operators
     _signal_windows,
     _slices,
     _softmax,
+    _space,
     _suppression,
     _svm,
     _tile,

@@ -133,10 +133,14 @@ def _check_transpose(node: ir.Node) -> None:
 
 @loops("Transpose", check=_check_transpose)
 def _transpose(node: ir.Node) -> Iterator[Step]:
-    source, out = operand(node, 0), node.outputs[0]
-    shape = dims(source)
+    source = operand(node, 0)
+    yield permuted_copy(source, node.outputs[0], dims(source), permutation(node))
+
+
+def permuted_copy(source: ir.Value, out: ir.Value, shape: Sequence[Dim], order: Sequence[int]) -> Step:
+    """Copy ``source``, seen as ``shape``, to ``out``, whose axes are those of ``shape`` in ``order``."""
     strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
-    yield strided_copy(source, out, *_merge_axes(shape, strides, permutation(node)))
+    return strided_copy(source, out, *_merge_axes(shape, strides, order))
 
 
 def _merge_axes(

@@ -218,8 +218,8 @@ def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[
 class Builder:
     """Makes one graph. ``new``, ``pick`` and ``emit`` are what makers of nodes use."""
 
-    def __init__(self, seed: int, opset: int) -> None:
-        self.rng = np.random.default_rng([seed, 20261123])
+    def __init__(self, seed: int, opset: int, attempt: int = 0) -> None:
+        self.rng = np.random.default_rng([seed, attempt, 20261123])
         self.graph = Graph(seed, opset)
         self.values: dict[str, np.ndarray] = {}
         self.opset = opset

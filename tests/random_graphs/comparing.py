@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import itertools
 import os
+import re
+import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 
 import farcall as fc
+from farcall.artifact import Plan, _sources
 from farcall.errors import UnsupportedOperatorError
+from farcall.toolchain import _build as _toolchain
 
 from .building import Graph, Skip
 from .operators import random_graph
 
-BATCH = 16
-"""Graphs of one build; they have one opset."""
-OPSETS = range(11, 23)
+BATCH = 32
+"""Graphs of one build; they have one setting."""
+OPSETS = range(11, 24)
+BACKENDS = (("c",),) * 7 + (("json", "c"), ("blas", "c"), ("onednn", "c"))
 _BLURS = 3
 
 Values = dict[str, np.ndarray]
@@ -85,108 +95,217 @@ class Report:
     compared: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failures: dict[int, str] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many of the compared graphs have an operator, a set of backends, a level of optimization."""
 
     def add(self, other: Report) -> None:
         self.compared += other.compared
         self.refused += other.refused
         self.failures |= other.failures
+        self.kinds += other.kinds
+
+    def count(self, graph: Graph) -> None:
+        """Count a graph that was compared."""
+        self.compared += 1
+        setting = setting_of(graph.seed)
+        self.kinds[f"opset {setting.opset}"] += 1
+        self.kinds[f"backends {','.join(setting.backends)}"] += 1
+        self.kinds["built as users build" if setting.optimized else "built without optimization"] += 1
+        self.kinds["symbolic dims"] += any(graph.symbols.values())
+        self.kinds.update({step.node.op_type for step in graph.steps})
 
 
-def opset_of(seed: int) -> int:
-    """Graphs of one batch have one opset."""
-    return OPSETS[seed // BATCH % len(OPSETS)]
+@dataclass(frozen=True)
+class Setting:
+    """How a batch is built."""
+
+    opset: int
+    backends: tuple[str, ...]
+    optimized: bool
+    """As users build; otherwise by clang, if it is there, without optimization: ten times as fast."""
+
+
+def setting_of(seed: int) -> Setting:
+    """How the batch of a seed is built."""
+    rng = np.random.default_rng([seed // BATCH, 14])
+    opset = OPSETS[int(rng.integers(len(OPSETS)))]
+    return Setting(opset, BACKENDS[int(rng.integers(len(BACKENDS)))], bool(rng.random() < 0.1))
+
+
+@contextlib.contextmanager
+def building(setting: Setting) -> Iterator[None]:
+    """Compile as the setting says, and keep no object but that of the code which all libraries share."""
+    folder = _cache()
+    before = set(folder.iterdir())
+    with contextlib.ExitStack() as stack:
+        values = {"FARCALL_CACHE_DIR": str(folder)}
+        if not setting.optimized:
+            if "CC" not in os.environ and (clang := shutil.which("clang")):
+                values["CC"] = clang
+            flags = tuple("-O0" if flag == "-O3" else flag for flag in _toolchain.C_FLAGS)
+            stack.enter_context(mock.patch.object(_toolchain, "C_FLAGS", flags))
+            stack.enter_context(mock.patch.object(_sources, "_TOGETHER", 1 << 30))
+        stack.enter_context(mock.patch.dict(os.environ, values))
+        yield
+    for path in set(folder.iterdir()) - before:
+        if before:
+            path.unlink()
+
+
+@functools.cache
+def _cache() -> Path:
+    """The folder of objects of this process."""
+    folder = tempfile.mkdtemp(prefix="random-graphs-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def compare(seeds: Sequence[int]) -> Report:
-    """Graphs of these seeds, which have one opset, beside onnxruntime."""
+    """Graphs of these seeds, which are of one batch, beside onnxruntime."""
     report = Report()
-    graphs = []
+    setting = setting_of(seeds[0])
+    cases = []
     for seed in seeds:
-        graph = random_graph(seed, opset_of(seed))
+        graph = random_graph(seed, setting.opset)
         try:
-            Case.of(graph, graph.inputs)
-            if reason := refusal(graph):
-                report.refused[reason] += 1
-            else:
-                graphs.append(graph)
+            cases.append(Case.of(graph, graph.inputs))
         except Skip:
             report.refused["rounding errors decide shapes"] += 1
-        except Exception as error:
-            report.failures[seed] = f"partition: {type(error).__name__}: {error}"
-    report.compared = len(graphs)
-    try:
-        report.failures |= faults(graphs)
-    except Exception:  # of one of the graphs: each alone
-        for graph in graphs:
-            for seed, message in alone(graph).items():
-                if "pass arguments of other sizes" in message:
-                    report.refused["a dim that a size makes 1, which would be stretched"] += 1
-                    report.compared -= 1
-                else:
-                    report.failures[seed] = message
+    with building(setting):
+        taken = _taken(cases, report)
+        try:
+            _compare(taken, report)
+        except Exception:  # of one of the graphs: each alone
+            for case in taken:
+                report.failures |= alone(case.graph)
+    for case in taken:
+        report.count(case.graph)
     return report
 
 
+def _taken(cases: list[Case], report: Report) -> list[Case]:
+    """The cases whose graphs the backends take."""
+    left = list(cases)
+    while left:
+        try:
+            partition([case.graph for case in left])
+            return left
+        except Exception as error:  # it names nodes, and their names have the seeds of their graphs
+            named = {int(seed) for seed in re.findall(r"_(\d+)\b", str(error))}
+        suspects = [case.graph for case in left if case.graph.seed in named] or [case.graph for case in left]
+        gone = set()
+        for graph in suspects:
+            try:
+                if not (reason := refusal(graph)):
+                    continue
+                report.refused[reason] += 1
+            except Exception as error:
+                report.failures[graph.seed] = f"partition: {type(error).__name__}: {error}"
+            gone.add(graph.seed)
+        if not gone:
+            raise AssertionError("graphs are refused beside others only")
+        left = [case for case in left if case.graph.seed not in gone]
+    return left
+
+
 def quietly(seeds: range) -> Report:
-    """Compare, with a cache of objects that ends with the work: no graph is built again."""
-    with warnings.catch_warnings(action="ignore"), tempfile.TemporaryDirectory() as folder:
-        os.environ["FARCALL_CACHE_DIR"] = folder
+    """Compare, without the warnings of packages."""
+    with warnings.catch_warnings(action="ignore"):
         return compare(seeds)
 
 
 def alone(graph: Graph) -> dict[int, str]:
     """What is wrong with one graph."""
+    report = Report()
     try:
-        return faults([graph])
+        with building(setting_of(graph.seed)):
+            _compare([Case.of(graph, graph.inputs)], report)
+        return report.failures
     except Exception as error:
         return {graph.seed: f"{type(error).__name__}: {error}"}
 
 
+def partition(graphs: Sequence[Graph]) -> Plan:
+    """A plan of one model of these graphs, which are of one batch."""
+    return fc.partition(union(graphs), backends=setting_of(graphs[0].seed).backends)
+
+
 def refusal(graph: Graph) -> str | None:
-    """The operator that the backend refuses, with the reason."""
+    """The operator that the backends refuse, with the reason."""
     try:
-        fc.partition(graph.model(), backends=["c"])
+        partition([graph])
     except UnsupportedOperatorError as error:
         lines = str(error).splitlines()
         operator = lines[1].split("ai.onnx::")[-1].split(",")[0]
-        return f"{operator}: {lines[2].strip().removeprefix('c: ')}"
+        reason = next(line for line in lines if line.strip().startswith("c: "))
+        return f"{operator}: {re.sub(r'_[0-9]+', '_', reason.strip().removeprefix('c: '))}"
     return None
 
 
-def faults(graphs: Sequence[Graph]) -> dict[int, str]:
-    """Build one model of all graphs, call it with two sets of inputs, and compare all results."""
-    if not graphs:
-        return {}
-    found: dict[int, str] = {}
-    first = [Case.of(graph, graph.inputs) for graph in graphs]
-    main = fc.partition(union(graphs), backends=["c"]).build().load()["main"]
-    for cases in (first, [other_sizes(case) for case in first]):
-        results = main(*itertools.chain.from_iterable(case.inputs.values() for case in cases))
-        total = sum(len(graph.outputs) for graph in graphs)
-        left = iter(results if total > 1 else [results])
-        for case in cases:
-            arrays = [np.from_dlpack(one) for one in itertools.islice(left, len(case.graph.outputs))]
-            if wrong := case.fault(arrays):
-                found.setdefault(case.graph.seed, wrong)
-    return found
+def _compare(cases: Sequence[Case], report: Report) -> None:
+    """Build one model of all graphs, and compare the results of calls with several sizes.
+
+    The first call has the sizes of the graphs' inputs; then the symbols of one graph after the other have
+    other sizes.
+    """
+    if not cases:
+        return
+    main = partition([case.graph for case in cases]).build().load()["main"]
+    for case, results in zip(cases, _call(main, cases), strict=True):
+        if wrong := case.fault(results):
+            report.failures[case.graph.seed] = wrong
+    for index, case in enumerate(cases):
+        for other, edge in other_sizes(case):
+            try:
+                results = _call(main, [*cases[:index], other, *cases[index + 1 :]])[index]
+                wrong = other.fault(results)
+            except Exception as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong and edge and _STRETCHED.search(wrong):
+                report.refused["a call with a dim of 1 (or 0) that is another number elsewhere"] += 1
+            elif wrong:
+                shapes = ", ".join(str(array.shape) for array in other.inputs.values())
+                report.failures.setdefault(case.graph.seed, f"inputs {shapes}: {wrong}")
 
 
-def other_sizes(case: Case) -> Case:
-    """The case with other sizes for its symbols, if its graph has some and can be computed with them."""
+# farcall fixes a dim by the dims that it meets: a 1 is not stretched, and Concat leaves out no empty tensor.
+_STRETCHED = re.compile("pass arguments of other sizes|expected .*, got .*; dimension")
+
+
+def _call(main: Callable[..., Any], cases: Sequence[Case]) -> list[list[np.ndarray]]:
+    results = main(*itertools.chain.from_iterable(case.inputs.values() for case in cases))
+    total = sum(len(case.graph.outputs) for case in cases)
+    left = iter(results if total > 1 else [results])
+    return [
+        [np.from_dlpack(one) for one in itertools.islice(left, len(case.graph.outputs))] for case in cases
+    ]
+
+
+def other_sizes(case: Case) -> Iterator[tuple[Case, bool]]:
+    """The case with other sizes for its symbols, if its graph has some: of several elements, and of 0 or 1.
+
+    The second of a pair is whether a size may be 0 or 1.
+    """
     graph = case.graph
     rng = np.random.default_rng([graph.seed, 1])
-    sizes = {name: int(rng.integers(2, 9)) for dims in graph.symbols.values() for name in dims.values()}
-    if not sizes:
-        return case
+    symbols = list(dict.fromkeys(name for dims in graph.symbols.values() for name in dims.values()))
+    if not symbols:
+        return
+    several = {name: int(rng.integers(2, 10)) for name in symbols}
+    edge = {**several, symbols[int(rng.integers(len(symbols)))]: int(rng.integers(0, 2))}
+    for sizes in (several, edge):
+        with contextlib.suppress(Skip):
+            yield Case.of(graph, _resized(graph, sizes)), sizes is edge
+
+
+def _resized(graph: Graph, sizes: dict[str, int]) -> Values:
+    """The inputs with other sizes of symbols."""
     inputs = {}
     for name, array in graph.inputs.items():
         dims = graph.symbols.get(name, {})
         shape = [sizes[dims[axis]] if axis in dims else size for axis, size in enumerate(array.shape)]
         inputs[name] = np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
-    try:
-        return Case.of(graph, inputs)
-    except Skip:
-        return case
+    return inputs
 
 
 def union(graphs: Sequence[Graph]) -> onnx.ModelProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -26,8 +27,8 @@ def maker(weight: int = 1) -> Callable[[Maker], Maker]:
 
 def random_graph(seed: int, opset: int) -> Graph:
     """The graph of a seed: three to twelve nodes. The same seed gives the same graph."""
-    while True:
-        builder = Builder(seed, opset)
+    for attempt in itertools.count():
+        builder = Builder(seed, opset, attempt)
         wanted = int(builder.rng.integers(3, 13))
         for _ in range(5 * wanted):
             try:
@@ -39,7 +40,7 @@ def random_graph(seed: int, opset: int) -> Graph:
         graph = builder.finish()
         if graph.inputs:
             return graph
-        seed += 1 << 32
+    raise AssertionError
 
 
 def since(b: Builder, table: dict[str, int]) -> str:

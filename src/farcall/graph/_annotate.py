@@ -55,8 +55,7 @@ class Claims(Protocol):
         """None: the backend takes the whole region; else the matches that it keeps, or why it keeps none."""
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A match, and the index of the backend that claims it."""
 
     match: Match

@@ -98,12 +98,14 @@ def _tensors(proto: onnx.ModelProto) -> Iterable[onnx.TensorProto]:
     """The initializers of the graph and its subgraphs, and the tensors in attributes."""
     yield from proto.graph.initializer
     for node in walk([*proto.graph.node, *(node for item in proto.functions for node in item.node)]):
-        for graph in subgraphs(node):
-            yield from graph.initializer
-        for attribute in node.attribute:
-            yield from attribute.tensors
-            if attribute.HasField("t"):
-                yield attribute.t
+        attributes = node.attribute
+        if attributes:
+            for graph in subgraphs(node):
+                yield from graph.initializer
+            for attribute in attributes:
+                yield from attribute.tensors
+                if attribute.HasField("t"):
+                    yield attribute.t
 
 
 def _find(location: str, where: str, folders: Sequence[Path]) -> tuple[Path, int]:

@@ -105,7 +105,7 @@ def check_nesting(graph: _Graph, nested: Callable[[_Graph], Iterable[_Graph]], n
 
 def nested_protos(scope: onnx.GraphProto | onnx.FunctionProto) -> Iterable[onnx.GraphProto]:
     """The graphs inside of the nodes of a graph or a function."""
-    return [graph for node in scope.node for graph in subgraphs(node)]
+    return [graph for node in scope.node if node.attribute for graph in subgraphs(node)]
 
 
 def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -117,7 +117,8 @@ def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     import onnx
 
-    if not any(takes_rank_from_length(node, opset) for opset, node in _all_nodes(proto)):
+    scopes = ((proto.opset_import, proto.graph), *((item.opset_import, item) for item in proto.functions))
+    if not any(_any_takes_rank(scope, _opset(imports)) for imports, scope in scopes):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -131,14 +132,9 @@ def takes_rank_from_length(node: onnx.NodeProto | ir.Node, opset: int) -> bool:
     return node.op_type == "Expand" and node.domain in ("", "ai.onnx") and opset < _EXPAND_IS_BOUNDED
 
 
-def _all_nodes(proto: onnx.ModelProto) -> Iterable[tuple[int, onnx.NodeProto]]:
-    """Each node of the graph and of every function, with its opset."""
-    for imports, nodes in (
-        (proto.opset_import, proto.graph.node),
-        *((item.opset_import, item.node) for item in proto.functions),
-    ):
-        opset = _opset(imports)
-        yield from ((opset, node) for node in walk(nodes))
+def _any_takes_rank(scope: onnx.GraphProto | onnx.FunctionProto, opset: int) -> bool:
+    may = opset < _EXPAND_IS_BOUNDED
+    return may and any(takes_rank_from_length(node, opset) for node in walk(scope.node))
 
 
 def _opset(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
@@ -149,8 +145,9 @@ def walk(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
     """All nodes, and those in their subgraphs."""
     for node in nodes:
         yield node
-        for graph in subgraphs(node):
-            yield from walk(graph.node)
+        if node.attribute:
+            for graph in subgraphs(node):
+                yield from walk(graph.node)
 
 
 def subgraphs(node: onnx.NodeProto) -> Sequence[onnx.GraphProto]:

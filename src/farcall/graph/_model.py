@@ -25,7 +25,7 @@ from farcall.graph._external import (
     map_external_data,
 )
 from farcall.graph._folding import fold_shapes
-from farcall.graph._guards import check_inlined_size, check_nesting, nested_protos, without_long_shapes
+from farcall.graph._guards import check_inlined_size, check_nesting, nested_protos, walk, without_long_shapes
 from farcall.graph._inline import lift_constant
 from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
@@ -74,12 +74,12 @@ def _load(source: ModelLike) -> ir.Model:
         _check_maps(proto, name)
         check_external_data(proto, name, folders)
         types = _check_and_infer(_without_weights(proto), name)
+        _check_texts(proto)
         model: ir.Model = ir.from_proto(proto)
         map_external_data(model, folders)
         _normalize(model)
         separate(model.graph)
         check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
-        _check_texts(model)
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
         # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
@@ -149,20 +149,28 @@ def what_is(data: bytes) -> str:
     return f"its {len(data):,} bytes are not a ModelProto with a graph, or nest too deep"
 
 
-def _check_texts(model: ir.Model) -> None:
+def _check_texts(proto: onnx.ModelProto) -> None:
     """Refuse names that are not UTF-8, which protobuf returns as bytes.
 
     Raises:
-        TypeError: a name is not UTF-8.
+        TypeError: A name is not UTF-8.
     """
-    texts: list[object] = []
-    for node in model.graph.all_nodes():
-        texts += (node.op_type, node.domain, node.name, *node.attributes)
-        texts += [value.name for value in node.inputs if value is not None]
-        texts += [value.name for value in node.outputs]
-    if bytes in set(map(type, texts)):
-        text = next(item for item in texts if isinstance(item, bytes))
+    nodes = [*proto.graph.node, *(node for item in proto.functions for node in item.node)]
+    kinds: set[type] = set()
+    for node in walk(nodes):
+        kinds.update(map(type, _texts(node)))
+    if bytes in kinds:
+        texts = (text for node in walk(nodes) for text in _texts(node))
+        text = next(text for text in texts if isinstance(text, bytes))
         raise TypeError(f"{text!r} is not UTF-8 text")
+
+
+def _texts(node: onnx.NodeProto) -> list[object]:
+    """The names in a node."""
+    texts: list[object] = [node.op_type, node.domain, node.name, *node.input, *node.output]
+    if node.attribute:
+        texts += [item.name for item in node.attribute]
+    return texts
 
 
 def _check_opset(proto: onnx.ModelProto, name: str) -> None:

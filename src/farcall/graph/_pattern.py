@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -105,8 +105,7 @@ class Pattern:
         return None
 
 
-@dataclass(frozen=True)
-class _Attempt:
+class _Attempt(NamedTuple):
     """The nodes matched so far, outermost first, and the values of the names."""
 
     nodes: tuple[ir.Node, ...]
@@ -114,7 +113,6 @@ class _Attempt:
 
 
 _NOTHING = _Attempt((), {})
-_ANY = Operand("_")
 _Inputs = tuple[ir.Value | None, ...]
 
 
@@ -158,42 +156,42 @@ class _Search:
 
     def _further(self, want: Operator, node: ir.Node) -> Iterator[ir.Node]:
         """The nodes by which a chain goes on before ``node``."""
-        operands = (_ANY, *want.operands[1:])
         for inputs in _orders(want, node):
             producer = inputs[0].producer() if inputs and inputs[0] is not None else None
             if producer is None or not _is_a(want, producer) or not self._inside(producer):
                 continue
-            if any(True for _ in self._operands(operands, inputs, _NOTHING)):
+            if any(True for _ in self._operands(want.operands[1:], inputs[1:], _NOTHING)):
                 yield producer
 
     def _inside(self, node: ir.Node) -> bool:
         return is_interior(node) and node not in self._taken
 
     def _operands(self, wants: tuple[Part, ...], given: _Inputs, attempt: _Attempt) -> Iterator[_Attempt]:
-        if not wants:
-            if all(value is None for value in given):
-                yield attempt
-            return
-        want, value = wants[0], given[0] if given else None
-        if isinstance(want, Operand) and want.rest:
-            if not want.constant or all(value is None or is_constant(value) for value in given):
-                yield attempt
-            return
-        for found in self._part(want, value, attempt):
-            yield from self._operands(wants[1:], given[1:], found)
+        """The ways in which inputs match. Only operators match in several; the rest binds."""
+        for place, want in enumerate(wants):
+            if isinstance(want, Operand) and want.rest:
+                if not want.constant or all(value is None or is_constant(value) for value in given[place:]):
+                    yield attempt
+                return
+            value = given[place] if place < len(given) else None
+            if isinstance(want, Operator):
+                for found in self._producers(want, value, attempt):
+                    yield from self._operands(wants[place + 1 :], given[place + 1 :], found)
+                return
+            bound = _bound(want, value, attempt)
+            if bound is None:
+                return
+            attempt = bound
+        if all(value is None for value in given[len(wants) :]):
+            yield attempt
 
-    def _part(self, want: Part, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
-        if isinstance(want, Number):
-            if value is not None and _is_number(value, want.value):
-                yield attempt
-        elif isinstance(want, Operand):
-            yield from _named(want, value, attempt)
-        else:
-            producer = value.producer() if value is not None else None
-            if producer is not None and _is_a(want, producer) and self._inside(producer):
-                yield from self.operator(want, producer, attempt)
-            if want.optional:
-                yield from self._part(want.operands[0], value, attempt)
+    def _producers(self, want: Operator, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
+        """The ways in which the node that makes a value is the operator; or, if it may be absent, is not."""
+        producer = value.producer() if value is not None else None
+        if producer is not None and _is_a(want, producer) and self._inside(producer):
+            yield from self.operator(want, producer, attempt)
+        if want.optional:
+            yield from self._operands(want.operands[:1], (value,), attempt)
 
 
 def _may_match(wants: tuple[Part, ...], given: _Inputs) -> bool:
@@ -212,17 +210,19 @@ def _may_match_either(want: Operator, node: ir.Node) -> bool:
     return any(_may_match(want.operands, inputs) for inputs in _orders(want, node))
 
 
-def _named(want: Operand, value: ir.Value | None, attempt: _Attempt) -> Iterator[_Attempt]:
+def _bound(want: Operand | Number, value: ir.Value | None, attempt: _Attempt) -> _Attempt | None:
+    """The attempt with the value under the name that the pattern gives it; None if it does not match."""
+    if isinstance(want, Number):
+        return attempt if value is not None and _is_number(value, want.value) else None
     if value is None and not want.optional:
-        return
+        return None
     if want.constant and value is not None and not is_constant(value):
-        return
+        return None
     if want.name == "_":
-        yield attempt
-    elif want.name not in attempt.values:
-        yield _Attempt(attempt.nodes, {**attempt.values, want.name: value})
-    elif attempt.values[want.name] is value:
-        yield attempt
+        return attempt
+    if want.name not in attempt.values:
+        return _Attempt(attempt.nodes, {**attempt.values, want.name: value})
+    return attempt if attempt.values[want.name] is value else None
 
 
 def _is_a(want: Operator, node: ir.Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import onnx_ir as ir
 
@@ -70,11 +71,13 @@ class Region:
 
 def reads(node: ir.Node) -> tuple[ir.Value, ...]:
     """The values that a node reads: its given inputs, and the outer values that its subgraphs use."""
-    given = [value for value in node.inputs if value is not None]
+    given = tuple(node.inputs)
+    if None in given:
+        given = tuple(value for value in given if value is not None)
     attributes = node.attributes
     if attributes and any(attribute.type in _GRAPH_TYPES for attribute in attributes.values()):
-        given += _captured(node)
-    return tuple(given)
+        given += tuple(_captured(node))
+    return cast("tuple[ir.Value, ...]", given)
 
 
 def is_constant(value: ir.Value) -> bool:

@@ -132,6 +132,10 @@ def _is_constant(op: NodeView, index: int) -> bool:
     return value is None or value.const_value is not None
 
 
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
+OFTEN_MISREAD = frozenset((*_POOLS, "STFT", "TreeEnsembleRegressor"))  # see misread_by_onnx
+
+
 def misread_by_onnx(op: NodeView) -> bool:
     """Whether ONNX's inference may get a node's dims wrong.
 
@@ -145,9 +149,6 @@ def misread_by_onnx(op: NodeView) -> bool:
     if op.node.op_type == "STFT":
         return "onesided" not in op.node.attributes and _is_constant(op, 1) and _is_constant(op, 3)
     return op.opset < 22 and op.node.op_type in _POOLS and bool(op.attr("ceil_mode", 0))
-
-
-_POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
 @rule(*_POOLS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import onnx_ir as ir
 
@@ -23,6 +23,7 @@ from farcall.errors import ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
+from farcall.graph._control import OPERATORS as CONTROL_OPERATORS
 from farcall.graph._control import Control, control, is_control
 from farcall.graph._defined import Defined, defined
 from farcall.graph._folding import fold_shapes
@@ -37,7 +38,7 @@ from farcall.graph._region import reads
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
 from farcall.graph._sequences import Sequences
 from farcall.graph._shape_data import DATA_RULES
-from farcall.graph._shape_rules import KEEP_SHAPE, MISNAMED_BY_ONNX, RULES, misread_by_onnx
+from farcall.graph._shape_rules import KEEP_SHAPE, MISNAMED_BY_ONNX, OFTEN_MISREAD, RULES, misread_by_onnx
 from farcall.graph._view import (
     DATA_DTYPES,
     FLOAT_DTYPES,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     import onnx
 
 _KEEP_SHAPE = frozenset(KEEP_SHAPE.split())
+_ASKED = frozenset((*CONTROL_OPERATORS, *SEQUENCE_OPERATORS, *OFTEN_MISREAD))
 _MOST_INNER_NODES = 100_000  # that are visited for all graphs inside of a model's nodes
 DATA = "farcall.data"  # key in graph.meta: the elements of small integer tensors, as dims
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
@@ -219,7 +221,8 @@ class _Inference:
             before = self._equal.found
             self._start()
             for node in list(self._model.graph):
-                self._visit(node)
+                if not self._take_static(node):
+                    self._visit(node)
             data = self._finish()
             if self._equal.found == before and not (self._look_back() or self._start_naming()):
                 return data
@@ -255,6 +258,29 @@ class _Inference:
         for value in (*graph.inputs, *graph.initializers.values()):
             if (known := try_dims(value)) is not None:
                 self._shapes[value] = known
+
+    def _take_static(self, node: ir.Node) -> bool:
+        """Take ONNX's result for a node of static dims, about which there is nothing else to know.
+
+        Most nodes of most models are such: this is :meth:`_visit` without the questions that it asks.
+
+        Returns:
+            Whether the node is one.
+        """
+        operator, given = node.op_type, node.inputs
+        if node.domain or operator in _ASKED or not given or not self._seen.issuperset(given):
+            return False
+        if given[0] is None or given[0].const_value is not None:  # perhaps all of them are constants
+            return False
+        found = [self._read_type(value) for value in node.outputs]
+        for kind, dims in found:
+            if not isinstance(kind, ir.TensorType) or not _is_static(dims) or _has_data(operator, kind.dtype):
+                return False
+        for value, (kind, dims) in zip(node.outputs, found, strict=True):
+            self._take(value, (kind, None))
+            self._shapes[value] = dims  # type: ignore[assignment]  # no name is among them
+            self._seen.add(value)
+        return True
 
     def _visit(self, node: ir.Node) -> None:
         """Find the dims, dtypes and data of a node's outputs; if they are constants, remove the node."""
@@ -347,16 +373,20 @@ class _Inference:
 
     def _reported(self, value: ir.Value) -> PartialDims | None:
         """The result of ONNX's inference for the whole model, which includes the model's declarations."""
+        return self._take(value, self._read_type(value))
+
+    def _read_type(self, value: ir.Value) -> Found:
+        """The type and dims that ONNX's inference for the whole model, or an earlier one of ours, found."""
         if self._types is None:
-            return self._take(value, _own_type(value))
+            return _own_type(value)
         proto = self._types.get(value.name or "")
         if proto is None:
-            return None
+            return None, None
         key = proto.SerializeToString()  # a model has few different types: read each once
         found = self._read.get(key)
         if found is None:
             found = self._read[key] = read_type(proto)
-        return self._take(value, found)
+        return found
 
     def _take(self, value: ir.Value, found: Found) -> PartialDims | None:
         """Store a type that ONNX found, and return the dims; names that no input has count as unknown."""
@@ -462,8 +492,7 @@ class _Inference:
     def _follow_data(self, node: ir.Node) -> None:
         output = node.outputs[0]
         dims = self._shapes.get(output)
-        followed = FLOAT_DTYPES + DATA_DTYPES if node.op_type in ("Cast", "CastLike") else DATA_DTYPES
-        if output.dtype is None or output.dtype not in followed or dims is None or not _is_static(dims):
+        if output.dtype is None or not _has_data(node.op_type, output.dtype) or not _is_static(dims):
             return
         if product(dims) > MAX_DATA:
             return
@@ -538,6 +567,12 @@ def _own_type(value: ir.Value) -> Found:
     return value.type, tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
+def _has_data(operator: str, dtype: ir.DataType) -> bool:
+    """Whether the elements of an operator's result are followed, if it is small."""
+    followed = FLOAT_DTYPES + DATA_DTYPES if operator in ("Cast", "CastLike") else DATA_DTYPES
+    return operator in DATA_RULES and dtype in followed
+
+
 def _fits(items: Data, dtype: ir.DataType) -> bool:
     """Whether the elements that are numbers fit the dtype; otherwise ONNX's arithmetic would wrap around."""
     low, high = (0, 1) if dtype == ir.DataType.BOOL else (int(dtype.min), int(dtype.max))
@@ -564,5 +599,5 @@ def _text(dims: PartialDims) -> str:
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
-def _is_static(dims: PartialDims | None) -> bool:
+def _is_static(dims: Sequence[Dim | str | None] | None) -> TypeGuard[tuple[int, ...]]:
     return dims is not None and all(isinstance(dim, int) for dim in dims)

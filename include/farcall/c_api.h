@@ -614,6 +614,19 @@ struct FarcallModuleSpec;
 struct FarcallModuleKind;
 struct FarcallBlob;
 
+/*
+ * A loop whose iterations are independent of each other. `body` runs iterations `begin` to `end`, exclusive; it returns
+ * 0, or -1 with an error in its thread's slot. Several threads may call it at once.
+ */
+typedef struct FarcallLoop {
+  int64_t count; /* iterations */
+  int64_t grain; /* iterations that are worth a thread's time; parts are multiples of it, except for the last one */
+  int64_t scratch; /* bytes of memory that each thread needs for itself */
+  void* context;
+  /* `scratch` is NULL in the thread that began the loop, which has its own memory; else it is aligned to 64 bytes. */
+  int (*body)(void* context, int64_t begin, int64_t end, void* scratch);
+} FarcallLoop;
+
 typedef struct FarcallRuntime {
   uint32_t abi_version; /* FARCALL_ABI_VERSION of the runtime; the layouts above are version 1 */
   uint32_t struct_size; /* sizeof(FarcallRuntime) in the runtime */
@@ -644,6 +657,9 @@ typedef struct FarcallRuntime {
   void (*error_add_place)(const char* place);
   /* Copies the elements of a row-major tensor to another of the same shape and dtype, between any devices. */
   int (*tensor_copy)(const DLTensor* from, const DLTensor* to);
+  /* Runs a loop, on several threads where that pays and the call may use them. Returns -1 with the error of the part
+     that is first in the loop. NULL: run the body yourself. */
+  int (*parallel)(const FarcallLoop* loop);
 } FarcallRuntime;
 
 #define FARCALL_ABI_VERSION 1u
@@ -677,7 +693,8 @@ FARCALL_PIN(FarcallRuntime, module_create, FARCALL_AT(64, 36));
 FARCALL_PIN(FarcallRuntime, blob_read, FARCALL_AT(72, 40));
 FARCALL_PIN(FarcallRuntime, error_add_place, FARCALL_AT(80, 44));
 FARCALL_PIN(FarcallRuntime, tensor_copy, FARCALL_AT(88, 48));
-FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(96, 52));
+FARCALL_PIN(FarcallRuntime, parallel, FARCALL_AT(96, 52));
+FARCALL_PIN_SIZE(FarcallRuntime, FARCALL_AT(104, 56));
 
 /* ---------------------------------------------------------------------------------------------------------
  * The functions that the runtime supplies. They may be called without the Python GIL, from any thread. Those that

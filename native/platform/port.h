@@ -69,9 +69,15 @@ void fc_once(FcOnce* once, void (*make)(void));
 
 /* Calls free(memory) when this thread ends. Each thread may give one block. */
 void fc_free_at_thread_end(void* memory);
-/* Starts a thread, which must be joined. 0, or an errno value. */
+/* Starts a thread, which must be joined or forgotten. 0, or an errno value. */
 int fc_task_start(FcTask* task, void* (*run)(void*), void* context);
 void fc_task_join(FcTask task);
+/* Instead of joining it: the thread may outlive its owner. */
+void fc_task_forget(FcTask task);
+/* Lets the system deliver signals to other threads than this one. */
+void fc_block_signals(void);
+/* The number of CPUs that this process may run on, at least 1. */
+int fc_cpu_count(void);
 
 /*
  * The number of forks between this process and the one that first called fc_watch_forks(). An object belongs to a

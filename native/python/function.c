@@ -6,12 +6,13 @@
 #include <structmember.h>
 
 #include "python/session_hooks.h"
+#include "python/threads.h"
 #include "runtime/trace.h"
 
 /* ---- the call ---- */
 
 /* Binds the allocator lazily: only a kernel that allocates looks up the framework. */
-static inline int run(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+static inline int run_here(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
   FcThread* thread = &fc_thread;
   const DLPackExchangeAPI* outer = thread->exchange;
   void* outer_state = thread->python_state;
@@ -29,6 +30,21 @@ static inline int run(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
   thread->exchange = outer;
   thread->python_state = outer_state;
   return rc;
+}
+
+FC_COLD static int run_on_threads(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+  FcThread* thread = &fc_thread;
+  const int outer = thread->threads;
+  thread->threads = thread->threads_asked ? thread->threads_asked : function->threads;
+  thread->threads_asked = 0;
+  int rc = run_here(function, args, result);
+  thread->threads = outer;
+  return rc;
+}
+
+static inline int run(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
+  if (FC_UNLIKELY(function->threads | fc_thread.threads_asked)) return run_on_threads(function, args, result);
+  return run_here(function, args, result);
 }
 
 FC_COLD static int run_traced(FcFunction* function, FcArgs* args, TVMFFIAny* result) {
@@ -78,19 +94,27 @@ static void set_path(FcFunction* function, vectorcallfunc path) {
 static PyObject* call_plain(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-  if (has_keywords(kwnames)) return fc_params_call(function, objects, n, kwnames);
-  return call(function, objects, n);
+  if (!has_keywords(kwnames)) return call(function, objects, n);
+  const Py_ssize_t place = fc_threads_keyword(function, kwnames);
+  if (place >= 0) return fc_threads_call(function, objects, n, kwnames, place);
+  return fc_params_call(function, objects, n, kwnames);
 }
 
 static PyObject* call_described(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
   FcFunction* function = (FcFunction*)self;
   Py_ssize_t n = PyVectorcall_NARGS(nargsf);
-  if (FC_UNLIKELY(has_keywords(kwnames) || n != function->arity)) return fc_params_call(function, objects, n, kwnames);
-  return call(function, objects, n);
+  if (FC_LIKELY(!has_keywords(kwnames) && n == function->arity)) return call(function, objects, n);
+  const Py_ssize_t place = has_keywords(kwnames) ? fc_threads_keyword(function, kwnames) : -1;
+  if (place >= 0) return fc_threads_call(function, objects, n, kwnames, place);
+  return fc_params_call(function, objects, n, kwnames);
 }
 
 static PyObject* call_signed(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
-  return fc_program_call((FcFunction*)self, objects, PyVectorcall_NARGS(nargsf), kwnames);
+  FcFunction* function = (FcFunction*)self;
+  const Py_ssize_t n = PyVectorcall_NARGS(nargsf);
+  const Py_ssize_t place = has_keywords(kwnames) ? fc_threads_keyword(function, kwnames) : -1;
+  if (FC_UNLIKELY(place >= 0)) return fc_threads_call(function, objects, n, kwnames, place);
+  return fc_program_call(function, objects, n, kwnames);
 }
 
 static PyObject* call_first(PyObject* self, PyObject* const* objects, size_t nargsf, PyObject* kwnames) {
@@ -190,6 +214,7 @@ PyObject* fc_function_wrap(TVMFFIObject* object, PyObject* name) {
   function->description = NULL;
   function->views = function->writes = 0;
   function->arity = -1;
+  function->threads = 0;
   function->views_set = function->kernel = 0;
   function->owned_args = fc_is_callback(object);
   /* A callback takes the GIL at once: releasing it first would only cost time. */
@@ -362,6 +387,19 @@ static int set_views(PyObject* self, PyObject* value, void* closure) {
   return 0;
 }
 
+static PyObject* get_threads(PyObject* self, void* closure) {
+  (void)closure;
+  return fc_threads_to_python(((FcFunction*)self)->threads);
+}
+
+static int set_threads(PyObject* self, PyObject* value, void* closure) {
+  (void)closure;
+  const int count = fc_threads_from_python(value ? value : Py_None);
+  if (count < 0) return -1;
+  ((FcFunction*)self)->threads = count;
+  return 0;
+}
+
 /* inspect.signature reads __signature__ of instances; an attribute of the class would be the class's signature too. */
 static PyObject* function_getattro(PyObject* self, PyObject* name) {
   static PyObject* signature_name;
@@ -382,6 +420,8 @@ static PyGetSetDef getset[] = {
      "Whether the function borrows its tensors: they are passed as DLTensor*, not as Tensor objects. Set\n"
      "automatically if the library has metadata or the function a signature.",
      NULL},
+    {"threads", get_threads, set_threads,
+     "On how many threads calls compute, or None: as use_threads() or FARCALL_THREADS say, by default all CPUs.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

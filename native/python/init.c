@@ -7,6 +7,7 @@
 #include "python/rpc/remote.h"
 #include "runtime/graph/functions.h"
 #include "runtime/dl/dl.h"
+#include "runtime/pool.h"
 
 static int check_signals(void) {
   PyGILState_STATE state;
@@ -39,12 +40,13 @@ static void start_runtime(void) {
                                      fc_module_builtins,   fc_whole_builtins,     fc_graph_builtins};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) fc_builtins_add(tables[i]);
   fc_dl_start();
+  fc_pool_start();
 }
 
 static int fill(PyObject* module) {
-  PyMethodDef* const functions[] = {fc_module_functions,       fc_registry_functions, fc_error_functions,
-                                    fc_tensor_functions,       fc_stream_functions,   fc_timing_functions,
-                                    fc_device_memory_functions};
+  PyMethodDef* const functions[] = {fc_module_functions,        fc_registry_functions, fc_error_functions,
+                                    fc_tensor_functions,        fc_stream_functions,   fc_timing_functions,
+                                    fc_device_memory_functions, fc_threads_functions};
   start_runtime();
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;

@@ -35,6 +35,7 @@ PyObject* fc_module_wrap_as(TVMFFIObject* handle, PyObject* path) {
   }
   module->object = handle;
   module->weakrefs = NULL;
+  module->threads = 0;
   module->path = path ? Py_NewRef(path) : PyUnicode_FromString(native ? native->kind : "module");
   module->functions = PyDict_New();
   module->attributes = PyDict_New();
@@ -126,6 +127,7 @@ static PyObject* wrap_symbol(PyObject* self, PyObject* name, TVMFFISafeCallType 
   if (!function) return NULL;
   FcFunction* made = (FcFunction*)function;
   made->self = NULL;
+  made->threads = ((FcModule*)self)->threads;
   if (!own(self)->bound_here && fc_foreign) fc_foreign->wrap(&made->call, &made->self);
   if (fc_function_describe(function, self, find_symbol) != 0) Py_CLEAR(function);
   return function;

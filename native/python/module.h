@@ -11,6 +11,7 @@ typedef struct {
   PyObject* functions;  /* dict: name -> Function, of the module's own functions */
   PyObject* attributes; /* the same, of the functions read as mod.name */
   PyObject* weakrefs;
+  int threads; /* of its functions: see FcFunction */
 } FcModule;
 
 /* The Module of a module object, always the same one. Takes ownership of the reference, even on failure. path may be

@@ -2,6 +2,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/module.h"
+#include "python/threads.h"
 
 static TVMFFIObject* handle_of(PyObject* self) { return ((FcModule*)self)->object; }
 
@@ -171,9 +172,27 @@ PyMethodDef fc_module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject* get_threads(PyObject* self, void* closure) {
+  (void)closure;
+  return fc_threads_to_python(((FcModule*)self)->threads);
+}
+
+static int set_threads(PyObject* self, PyObject* value, void* closure) {
+  FcModule* module = (FcModule*)self;
+  const int count = fc_threads_from_python(value ? value : Py_None);
+  PyObject *name, *function;
+  Py_ssize_t at = 0;
+  (void)closure;
+  if (count < 0) return -1;
+  module->threads = count;
+  while (PyDict_Next(module->functions, &at, &name, &function)) ((FcFunction*)function)->threads = count;
+  return 0;
+}
+
 PyGetSetDef fc_module_getset[] = {
     {"kind", get_kind, NULL, "The kind of module: 'library', or the name of another kind.", NULL},
     {"imports", get_imports, NULL, "The imported modules, in order.", NULL},
     {"property_mask", get_property_mask, NULL, "1: can be saved to bytes; 2: has functions to run.", NULL},
+    {"threads", get_threads, set_threads, "Sets Function.threads of the module's functions.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

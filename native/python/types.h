@@ -26,6 +26,7 @@ typedef struct {
   Py_ssize_t arity; /* if the function has a description; else -1 */
   PyObject* around;     /* called around each call: see fc_function_observe; NULL without */
   vectorcallfunc inner; /* the path that a function with `around` takes between its two calls */
+  int threads;          /* that its calls compute on; 0: not said */
   char release_gil;
   char owned_args; /* the callee is Python and may keep its arguments */
   char views_set; /* the user set `views` */

@@ -135,7 +135,7 @@ static int tensor_copy(const DLTensor* from, const DLTensor* to) {
   return nbytes < 0 ? -1 : fc_device_copy(target, source, (uint64_t)nbytes);
 }
 
-const FarcallRuntime fc_runtime = {
+FarcallRuntime fc_runtime = {
     .abi_version = FARCALL_ABI_VERSION,
     .struct_size = sizeof(FarcallRuntime),
     .error_set_raised_from_cstr = fc_error_set_by_library,

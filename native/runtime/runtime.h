@@ -47,6 +47,8 @@ typedef struct FcThread {
   bool error_mirrored;                    /* the other runtime has the error too: see fc_error_take */
   const char* span;                       /* the traceparent of the call in progress; its session tells it the server.
                                              NULL: none, or it was told */
+  int threads;       /* that the call in progress may compute on; 0: it does not say */
+  int threads_asked; /* by the keyword of the call that is about to begin; 0: it has none */
   int depth;                              /* of the nested list that is being converted */
   int loading;                            /* number of libraries being loaded: see fc_registration_failed */
   TVMFFIObject* load_error;               /* the first error of their constructors, owned, or NULL */
@@ -318,6 +320,6 @@ static inline void fc_foreign_error_mirror(void) {
   if (fc_foreign) fc_foreign->error_mirror();
 }
 
-extern const FarcallRuntime fc_runtime;
+extern FarcallRuntime fc_runtime; /* const once the program has started: fc_pool_start */
 
 #endif /* FARCALL_RUNTIME_RUNTIME_H_ */

@@ -29,6 +29,7 @@ _LAZY = {
     "system_lib": "farcall.ffi",
     "Tensor": "farcall.ffi",
     "use_stream": "farcall.ffi",
+    "use_threads": "farcall.ffi",
     "Progress": "farcall._progress",
     "Array": "farcall.abi",
     "Signature": "farcall.abi",
@@ -114,6 +115,7 @@ __all__ = [
     "system_lib",
     "trace",
     "use_stream",
+    "use_threads",
 ]
 
 if TYPE_CHECKING:
@@ -155,6 +157,7 @@ if TYPE_CHECKING:
         remove_global_func,
         system_lib,
         use_stream,
+        use_threads,
     )
     from farcall.launch import launch
     from farcall.library import Blob, load_module, module_kind

@@ -78,6 +78,14 @@ class Function:
     release_gil: bool
     """Whether other Python threads run during the call (default: True). False saves about 30 ns a call."""
     @property
+    def threads(self) -> int | None:
+        """On how many threads calls compute; None: as :func:`farcall.use_threads` or ``FARCALL_THREADS`` say.
+
+        The keyword ``threads`` of a call overrides it: ``f(x, threads=1)``. Results do not depend on it.
+        """
+    @threads.setter
+    def threads(self, value: int | None) -> None: ...
+    @property
     def signature(self) -> Any:
         """The Signature of the function's arguments and results (a farcall.abi.Signature), or None."""
     @signature.setter
@@ -172,6 +180,11 @@ class Module:
     @property
     def property_mask(self) -> int:
         """Bits: 1 if the module can be saved to bytes, 2 if it has functions to run."""
+    @property
+    def threads(self) -> int | None:
+        """On how many threads the functions compute: what was set here, for :attr:`Function.threads`."""
+    @threads.setter
+    def threads(self, value: int | None) -> None: ...
     def get_function(self, name: str, /, query_imports: bool = False) -> Function:
         """The function of that name. For the module's own functions, always the same object.
 
@@ -554,6 +567,9 @@ def synchronize_device(device: DeviceLike, /) -> None:
     Raises:
         ValueError: there is no such device.
     """
+
+def set_threads(count: int | None, /) -> int | None:
+    """Set this thread's number of threads to compute on; returns the one before. Use farcall.use_threads."""
 
 def get_stream(device: DeviceLike, /) -> int:
     """The handle of a device's current stream in this thread; 0: none is set. See use_stream."""

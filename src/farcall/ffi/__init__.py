@@ -39,6 +39,7 @@ from farcall._core import (
 )
 from farcall.ffi._devices import DEVICE_ATTRIBUTES, DeviceMemory, register_device_memory
 from farcall.ffi._stream import get_stream, use_stream
+from farcall.ffi._threads import use_threads
 
 __all__ = [
     "DEVICE_ATTRIBUTES",
@@ -70,6 +71,7 @@ __all__ = [
     "remove_global_func",
     "system_lib",
     "use_stream",
+    "use_threads",
 ]
 __dir__ = __all__.copy
 

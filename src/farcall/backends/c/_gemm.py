@@ -95,10 +95,12 @@ def call_gemm(
     b: Right,
     c: tuple[str, str],
     start: Start | None = None,
+    parts: tuple[str, str] | None = None,
 ) -> None:
     """Write a call that computes ``c = start + a b``.
 
     ``sizes`` are m, n and k; ``c`` is pointer and row stride. Without ``start``, c holds it already.
+    ``parts`` are the first and the end of those of :func:`count_parts` that are computed; None: all.
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
@@ -107,4 +109,15 @@ def call_gemm(
     left = f"(const {word}*)({a.pointer}), {a.row}, {a.column}, {a.group}"
     right = f"(const {word}*)({b.pointer}), {b.row}, {b.panel}"
     target = f"({word}*)({c[0]}), {c[1]}, (const {word}*)({start.pointer}), {start.row}, {start.column}"
-    kernel.line(f"farcall_gemm_{word}({', '.join(sizes)}, {left}, {right}, {target});")
+    name = f"farcall_gemm_parts_{word}" if parts else f"farcall_gemm_{word}"
+    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *(parts or ())])});")
+
+
+def count_parts(dtype: ir.DataType | None, sizes: Sequence[str]) -> str:
+    """C: how many parts a product of these sizes (m, n, k) has, which threads may compute."""
+    return f"farcall_parts_{gemm_type(dtype)}({sizes[0]}, {sizes[1]})"
+
+
+def cost_of_part(dtype: ir.DataType | None, sizes: Sequence[str]) -> str:
+    """C: what one of these parts costs."""
+    return f"farcall_part_cost_{gemm_type(dtype)}({', '.join(sizes)})"

@@ -18,6 +18,8 @@ _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
 _BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _STREAMS = 8  # rows of B that are then read together
+_PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
+_PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
 
 
@@ -41,7 +43,7 @@ def vector_source(kind: str, itemsize: int) -> str:
 def _with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
-        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS,
+        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS, "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
@@ -266,16 +268,11 @@ static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
   }
 }
 
-static __attribute__((noinline)) void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
+static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
   int add = start != 0;
-  if (m <= FEW) {
-    if (add && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
-    farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, add);
-    return;
-  }
   KIND panels[DEPTH * farcall_wide_KIND], rim[2 * GROUP * farcall_wide_KIND];
   KIND group[DEPTH * GROUP];  /* the last rows */
   const int64_t odd = m % GROUP, whole = m - odd;
@@ -323,5 +320,56 @@ static __attribute__((noinline)) void farcall_gemm_KIND(int64_t m, int64_t n, in
       }
     }
   }
+}
+
+/* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
+ * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
+ * few rows. */
+static inline int64_t farcall_column_parts_KIND(int64_t n) { return n / COLUMNS + (n % COLUMNS != 0); }
+static inline int64_t farcall_row_parts_KIND(int64_t m) { return m <= FEW ? 0 : m / ROWS + (m % ROWS != 0); }
+static inline int64_t farcall_parts_KIND(int64_t m, int64_t n) {
+  const int64_t columns = farcall_column_parts_KIND(n), rows = farcall_row_parts_KIND(m);
+  return m == 0 || n == 0 ? 0 : columns >= rows ? columns : rows;
+}
+/* What a part costs; with few rows of A, reading B takes the time. */
+static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
+  const double all = (double)m * (double)n * (double)k * (m <= FEW ? 2 : 1);
+  return all > 0 ? all / (double)farcall_parts_KIND(m, n) : 0;
+}
+
+/* The parts from `first` to `last`, exclusive. */
+static __attribute__((noinline)) void farcall_gemm_parts_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
+  const int few = m <= FEW;
+  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m)) {
+    const int64_t j = first * COLUMNS, end = last * COLUMNS;
+    n = (end < n ? end : n) - j;
+    b += j / PANEL * b_panel;
+    c += j;
+    if (start) start += j * start_column;
+  } else {
+    const int64_t i = first * ROWS, end = last * ROWS;
+    m = (end < m ? end : m) - i;
+    a += i / GROUP * a_group;
+    c += i * c_row;
+    if (start) start += i * start_row;
+  }
+  if (few) {
+    if (start && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
+    farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start != 0);
+  } else {
+    farcall_many_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
+        start_column);
+  }
+}
+
+static inline void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column) {
+  farcall_gemm_parts_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
+      start_column, 0, farcall_parts_KIND(m, n));
 }
 """

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_string
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
+from farcall.backends.c._parallel import HELPER, Split
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_symbol, c_type, itemsize
 from farcall.graph.dims import Dim, dims, late, symbol, symbols
 
@@ -51,7 +53,11 @@ Argument: TypeAlias = "ir.Value | Scratch | Table | Late | Dim"
 
 @dataclass
 class Step:
-    """A call of a kernel: the source, whose first ``@`` stands for the function's name, and the arguments."""
+    """A call of a kernel: the source, whose first ``@`` stands for the function's name, and the arguments.
+
+    ``split`` is the source of the function that splits the loop of the kernel, where there is one. The
+    kernel's own name then ends with ``_loop``.
+    """
 
     text: str
     arguments: list[Argument]
@@ -60,10 +66,18 @@ class Step:
     scratch: list[Scratch]
     file_scope: list[str]
     can_fail: bool = False
+    split: str = ""
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """What steps have in common that share a function."""
+        return self.text, self.split
 
     def function(self, name: str) -> str:
-        """The source with this function name. Any further ``@`` belongs to an error message."""
-        return self.text.replace("@", name, 1)
+        """The source with this function name. Any further ``@`` of the kernel belongs to an error message."""
+        if not self.split:
+            return self.text.replace("@", name, 1)
+        return self.text.replace("@", f"{name}_loop", 1) + "\n" + self.split.replace("@", name)
 
 
 class Kernel(FunctionWriter):
@@ -81,6 +95,41 @@ class Kernel(FunctionWriter):
         self._lates: dict[ir.Value, str] = {}
         self._found: dict[str, str] = {}  # symbols that the kernel itself finds -> their variables
         self._can_fail = False
+        self._split: Split | None = None
+
+    def split(self, count: Dim | str, cost: Dim | str) -> tuple[str, str]:
+        """Let iterations 0 to ``count`` of the kernel run on several threads: C of the first and of the end.
+
+        Iterations must write different elements, and none may read what another one writes. What the kernel
+        does before them is done in each thread: it may declare variables and check sizes, and nothing else.
+        It does nothing after them. Each thread has its own memory from :meth:`scratch`. A kernel can be split
+        once; one that allocates outputs is not.
+
+        Args:
+            count: The number of iterations, a dim, or a C expression of parameters.
+            cost: What one iteration costs, in the units of :mod:`farcall.backends.c._parallel`.
+        """
+        if self._lates or self._split:
+            return "0", self._extent(count)
+        self._split = Split(self._extent(count), self._extent(cost))
+        self.file_scope(HELPER)
+        return "loop_begin", "loop_end"
+
+    @contextmanager
+    def parallel(self, var: str, count: Dim | str, cost: Dim | str, step: int = 1) -> Iterator[None]:
+        """A loop of ``var`` from 0 up to ``count``, which several threads may share: see :meth:`split`.
+
+        ``cost`` is that of one iteration, in which the variable grows by ``step``.
+        """
+        end = self._extent(count)
+        if step == 1:
+            first, last = self.split(end, cost)
+        else:
+            begin, stop = self.split(f"({end} + {step - 1}) / {step}", cost)
+            first, last = f"{begin} * {step}", f"{var}_end"
+            self.line(f"const int64_t {last} = {stop} * {step} < {end} ? {stop} * {step} : {end};")
+        with self.loop(var, last, start=first, step=step):
+            yield
 
     def read(self, value: ir.Value) -> str:
         """The parameter that points to the elements of an input."""
@@ -199,8 +248,10 @@ class Kernel(FunctionWriter):
 
     def step(self) -> Step:
         """The finished call."""
+        split = self._splitter() if self._split else ""
+        parameters = [*self._parameters, *(["int64_t loop_begin", "int64_t loop_end"] if split else [])]
         result = "int" if self._can_fail else "void"
-        head = f"static __attribute__((noinline)) {result} @({', '.join(self._parameters) or 'void'}) {{\n"
+        head = f"static __attribute__((noinline)) {result} @({', '.join(parameters) or 'void'}) {{\n"
         tail = "  return 0;\n}" if self._can_fail else "}"
         return Step(
             head + self.text() + tail,
@@ -209,8 +260,14 @@ class Kernel(FunctionWriter):
             list(self._writes),
             self._scratch,
             list(self._file_scope),
-            self._can_fail,
+            self._can_fail or bool(split),
+            split,
         )
+
+    def _splitter(self) -> str:
+        assert self._split is not None  # noqa: S101 - asked before
+        sizes = {f"w{i}": self.dim(item.size) for i, item in enumerate(self._scratch)}
+        return self._split.text(self._parameters, sizes, self._can_fail)
 
     def _add(self, parameter: str, argument: Argument) -> None:
         self._parameters.append(parameter)

@@ -14,6 +14,8 @@ from farcall.backends.c._gemm import (
     Right,
     Start,
     call_gemm,
+    cost_of_part,
+    count_parts,
     packed_right,
     plain_left,
     plain_right,
@@ -49,7 +51,8 @@ def _matmul(node: ir.Node) -> Iterator[Step]:
     data = constant(b)
     packed = data is not None and data.ndim == 2
     second = packed_right(kernel, data) if packed and data is not None else kernel.read(b)
-    product_of(kernel, out.dtype, (dims(a), dims(b)), kernel.read(a), second, kernel.write(out))
+    shapes = (dims(a), dims(b))
+    product_of(kernel, out.dtype, shapes, kernel.read(a), second, kernel.write(out), splits=True)
     yield kernel.step()
 
 
@@ -60,10 +63,13 @@ def product_of(
     p0: str,
     second: str | Right,
     q: str,
+    *,
+    splits: bool = False,
 ) -> None:
     """Write the product, as of MatMul, of operands with these shapes.
 
-    ``p0``, ``second`` and ``q`` point to the elements of the operands and of the result.
+    ``p0``, ``second`` and ``q`` point to the elements of the operands and of the result. ``splits``: the
+    kernel does nothing else, so that threads may compute parts of it.
     """
     left, right = map(list, shapes)
     left = [1, *left] if len(left) == 1 else left
@@ -74,14 +80,42 @@ def product_of(
         m, batch, left = product((*left[:-2], m)), [], [product(left[:-1]), k]
     sizes = [kernel.dim(d) for d in (m, n, k)]
     with ExitStack() as stack:
-        for axis, dim in enumerate(batch):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
+        parts = None
+        if splits:
+            parts = _open_parts(kernel, stack, dtype, sizes, batch)
+        else:
+            for axis, dim in enumerate(batch):
+                stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
         x = f"{p0} + {_batch_offset(kernel, left[:-2], batch, product((m, k)))}"
         z = f"{q} + {_batch_offset(kernel, batch, batch, product((m, n)))}"
         if isinstance(second, str):
             y = f"{second} + {_batch_offset(kernel, right[:-2], batch, product((k, n)))}"
             second = plain_right(dtype, y, kernel.dim(n))
-        call_gemm(kernel, dtype, sizes, plain_left(x, kernel.dim(k)), second, (z, kernel.dim(n)), ZERO)
+        a, c = plain_left(x, kernel.dim(k)), (z, kernel.dim(n))
+        call_gemm(kernel, dtype, sizes, a, second, c, ZERO, parts)
+
+
+def _open_parts(
+    kernel: Kernel,
+    stack: ExitStack,
+    dtype: ir.DataType | None,
+    sizes: Sequence[str],
+    batch: Sequence[Dim] = (),
+) -> tuple[str, str]:
+    """Open the loop over the parts of a batch of products; returns the first and the end of one's parts."""
+    parts = count_parts(dtype, sizes)
+    total = " * ".join([parts, *(kernel.dim(dim) for dim in batch)])
+    begin, end = kernel.split(total, cost_of_part(dtype, sizes))
+    kernel.line(f"const int64_t parts = {parts};")
+    stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
+    kernel.line("const int64_t first = part % parts;")
+    kernel.line(f"next = part - first + parts < {end} ? part - first + parts : {end};")
+    place = "part / parts"
+    for axis, dim in reversed(list(enumerate(batch))):
+        index = place if axis == 0 else f"({place}) % {kernel.dim(dim)}"
+        kernel.line(f"const int64_t i{axis} = {index};")
+        place = f"({place}) / {kernel.dim(dim)}"
+    return "first", "next - part + first"
 
 
 def broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
@@ -129,7 +163,10 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     if alpha != 1.0:
         p0 = _scaled(kernel, p0, a, alpha)
     left = plain_left(p0, "1", sizes[0]) if int_attr(node, "transA", 0) else plain_left(p0, sizes[2])
-    call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), start)
+    with ExitStack() as stack:
+        only = start is not None and not kernel.text()  # else the kernel has written what all parts read
+        parts = _open_parts(kernel, stack, out.dtype, sizes) if only else None
+        call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), start, parts)
     yield kernel.step()
 
 

@@ -124,18 +124,18 @@ def _write(
     places = {item: offset for item, offset in memory.offsets.items() if isinstance(item, ir.Value)}
     out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
     out.file_scope(HELPERS)
-    names: dict[str, str] = {}
+    names: dict[tuple[str, str], str] = {}
     tables: dict[Table, str] = {}
     for number, step in enumerate(steps):
         if number and number % PART == 0:
             out.split()
         for text in step.file_scope:
             out.file_scope(text)
-        if step.text not in names:
-            names[step.text] = f"{region.name}_f{len(names)}"
-            out.file_scope(step.function(names[step.text]))
+        if step.source not in names:
+            names[step.source] = f"{region.name}_f{len(names)}"
+            out.file_scope(step.function(names[step.source]))
         arguments = ", ".join(_argument(out, item, home, memory, tables) for item in step.arguments)
-        call = f"{names[step.text]}({arguments})"
+        call = f"{names[step.source]}({arguments})"
         out.line(f"if ({call}) return -1;" if step.can_fail else f"{call};")
     for value in region.outputs:
         _copy_view(out, value, home, root)

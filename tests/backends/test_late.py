@@ -75,6 +75,30 @@ def test_sizes_from_the_data_here_in_threads_on_a_server_and_reloaded(tmp_path: 
             np.testing.assert_array_equal(one.numpy(), np.asarray(other))
 
 
+NARROW = """g (float16[n, 4] x, bool[n] c, int64[2] s, int64[1] k) => (int64[r, m] a, float16[p, q] b,
+ float16[t] d, float16[u, v] e, float16[i, j] f, float16[g, h] z, int64[g, h] at, int64[2, 1] first,
+ int64[2, w] others)
+ <int64[2] parts = {1, 6}>
+ { a = NonZero (x)
+   b = Compress <axis = 0> (x, c)
+   d = Unique (x)
+   e = Reshape (x, s)
+   f = ConstantOfShape <value: tensor = float16[1] {2}> (s)
+   z, at = TopK (x, k)
+   first, others = Split <axis = 1> (a, parts) }"""
+
+
+def test_narrow_floats_where_the_data_decides_sizes() -> None:
+    graph = model(NARROW)
+    main = fc.partition(graph).build().load()["main"]
+    x = np.float16([[1, 0, 2.5, 0], [0, 2.5, 1, -7], [4, 0, 3, 0]])
+    feeds = {"x": x, "c": np.array([True, False, True]), "s": np.int64([6, 2]), "k": np.int64([2])}
+    same_as_reference(main, graph, feeds)
+    feeds["x"] = np.abs(x) * np.float16([1, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"expected a_dim1 == 7 with .*a_dim1=6"):
+        main(*feeds.values())
+
+
 def test_a_call_may_take_so_many_bytes() -> None:
     """8 rows are all positive: NonZero gives 2 * 32 int64, and what follows needs some more."""
     plan = fc.partition(model(SELECT))

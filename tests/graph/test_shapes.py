@@ -167,6 +167,20 @@ def test_equal_expressions_are_a_constraint() -> None:
     assert [(str(a), str(b)) for a, b in constraints(model)] == [("m", "4*n")]
 
 
+def test_lengths_of_a_split_and_weights_of_gates_fix_dims() -> None:
+    found = loaded(
+        """g (float[n] x, float[t, m, 4] s, float[1, g, w] k, float[1, h, 3] r)
+    => (float[?] a, float[?] b, float[?,?,?,?] y)
+    <int64[2] parts = {2, 5}> { a, b = Split(x, parts)  y = GRU<hidden_size=3>(s, k, r) }"""
+    )
+    assert found["x"] == (7,) and found["k"] == (1, 9, 4) and found["r"] == (1, 9, 3)
+    model = load_model(
+        text_model("""g (float[n] x) => (float[?] a, float[?] b) <int64[2] parts = {2, 5}> {
+    z = Concat<axis=0>(x, x, x)  a, b = Split(z, parts) }""")
+    )
+    assert [(str(a), str(b)) for a, b in constraints(model)] == [("3*n", "7")]
+
+
 def test_a_declared_number_counts_against_an_expression() -> None:
     model = load_model(text_model("g (float[n, 4] x) => (float[2, 4] y) { y = Relu(x) }"))
     assert text(dims(model.graph.inputs[0])) == (2, 4)

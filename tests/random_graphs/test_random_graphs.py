@@ -15,9 +15,9 @@ from .comparing import BATCH, compare, fault, minimized, random_graph, save
 @pytest.mark.parametrize("batch", [0, 3, 7, 11])
 @pytest.mark.filterwarnings("ignore")
 def test_random_graphs_agree_with_onnxruntime(batch: int) -> None:
-    report = compare(range(batch * BATCH, (batch + 1) * BATCH))
+    report = compare(range(batch * BATCH, batch * BATCH + 16))
     assert report.failures == {}
-    assert report.compared >= BATCH // 2, report.refused
+    assert report.compared >= 8, report.refused
 
 
 def test_a_seed_is_one_graph() -> None:

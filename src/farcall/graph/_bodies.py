@@ -14,6 +14,7 @@ import onnx_ir as ir
 from farcall.graph._guards import subgraphs, walk
 from farcall.graph._microsoft import DOMAIN, definition
 from farcall.graph._onnx_types import is_default_domain, type_proto
+from farcall.graph._widened import widened
 
 if TYPE_CHECKING:
     import onnx
@@ -35,6 +36,8 @@ def body_of(node: ir.Node, opsets: Mapping[str, int]) -> onnx.FunctionProto | No
     if domain == DOMAIN:
         known = definition(node, opsets.get("", 0))
         return known if known is not None and _trim_outputs(known, node) else None
+    if (wide := widened(node, opsets)) is not None:
+        return wide if _trim_outputs(wide, node) else None
     version = opsets.get(domain) or opsets.get(node.domain)
     if version is None:
         return None

@@ -281,6 +281,9 @@ def _split(op: NodeView) -> Sequence[PartialDims]:
     else:
         chunk = ceildiv(data[axis], op.attr("num_outputs", count))
         sizes = [chunk] * (count - 1) + [data[axis] - chunk * (count - 1)]
+    known = [size for size in sizes if size is not None]
+    if len(known) == count:
+        op.equate(data[axis], sum(known))
     return [(*data[:axis], size, *data[axis + 1 :]) for size in sizes]
 
 

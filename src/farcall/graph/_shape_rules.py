@@ -186,10 +186,18 @@ def _loss(op: NodeView) -> list[Dims]:
     return [(data[0], *data[2:]) if op.attr("reduction", "mean") == "none" else ()]
 
 
-@rule("RNN", "GRU", "LSTM")
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+@rule(*_GATES)
 def _recurrent(op: NodeView) -> list[Dims]:
-    steps, batch, _ = op.shape(0)
+    steps, batch, width = op.shape(0)
     directions, _, hidden = op.shape(2)
+    rows = hidden * _GATES[op.node.op_type]
+    for index, expected in ((1, (rows, width)), (2, (rows, hidden)), (3, (2 * rows,))):
+        if op.has(index):
+            for dim, wanted in zip(op.shape(index)[1:], expected, strict=True):
+                op.equate(dim, wanted)
     if op.attr("layout", 0):
         steps, batch = batch, steps
         state: Dims = (batch, directions, hidden)

@@ -5,7 +5,7 @@ GRAPHS ?= 100000
 BIN := .venv/bin
 NATIVE := $(shell find native include/farcall -name "*.[ch]*") CMakeLists.txt pyproject.toml scripts/setup.sh
 
-.PHONY: demo demo-devices test lint unit soak fuzz fuzz-graphs docs linkcheck guarantees bench sanitize wheels devices-wheel clean help
+.PHONY: demo demo-devices test lint unit long coverage soak fuzz fuzz-graphs docs linkcheck guarantees bench sanitize wheels devices-wheel clean help
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,13 @@ lint: .venv/.test ## run ruff, mypy --strict, pyright, stubtest, import contract
 	git ls-files native include src | grep -E '\.(c|h|hpp|cpp)$$' | xargs $(BIN)/clang-format --dry-run -Werror
 	PYTHON=$(BIN)/python sh scripts/tidy.sh
 
-unit: .venv/.test ## run the tests on all processors, with branch coverage
+unit: .venv/.test ## run the tests on all processors
+	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_FLAGS)
+
+long: .venv/.test ## run the tests that take a minute each: builds for other machines, and their emulators
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "long and not slow" $(PYTEST_FLAGS)
+
+coverage: .venv/.test ## run the tests of `make unit` with branch coverage, which doubles their time
 	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_FLAGS)
 
 soak: .venv/.test ## run the slow tests (minutes): a million calls of each kind

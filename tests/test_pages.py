@@ -31,7 +31,14 @@ PROSE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+LONG = ("devices",)  # it builds for five machines
+
+
+def marked(page: Path) -> object:
+    return pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem in LONG else [])
+
+
+@pytest.mark.parametrize("page", [*map(marked, PAGES)])
 def test_a_page_shows_what_its_reader_gets(page: Path, tmp_path: Path) -> None:
     check(page, tmp_path)
 

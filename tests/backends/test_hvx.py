@@ -118,6 +118,7 @@ def program(regions: list[tuple[Region, RegionCode, np.ndarray]]) -> str:
     return f"{head}{MAIN}" + "\n".join(functions) + f"\nint main(void) {{ return {body}; }}\n"
 
 
+@pytest.mark.long
 def test_products_are_exact_under_emulation(tmp_path: Path) -> None:
     run = emulator()
     backend = hvx.HvxBackend()

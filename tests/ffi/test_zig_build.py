@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD = "import ctypes, os, sys; [ctypes.CDLL(file, os.RTLD_NOW) for file in sys.argv[1:]]"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("ninja")), reason="cmake or ninja is missing")
 def test_the_libraries_that_zig_builds_load(tmp_path: Path) -> None:
     ziglang = importlib.util.find_spec("ziglang")

@@ -64,12 +64,12 @@ def test_sessions_at_the_same_time(server: str) -> None:
         assert len(pids) == 2
 
 
+MARKS = {"armv7": [pytest.mark.long], "riscv64": [pytest.mark.slow], "s390x": [pytest.mark.slow]}
+
+
 @pytest.mark.parametrize(
     "machine",
-    [
-        pytest.param(each, marks=[pytest.mark.slow] if each.name in ("riscv64", "s390x") else [])
-        for each in MACHINES
-    ],
+    [pytest.param(each, marks=MARKS.get(each.name, [])) for each in MACHINES],
     ids=lambda each: each.name,
 )
 def test_every_machine_listens(machine: object, tmp_path_factory: pytest.TempPathFactory) -> None:

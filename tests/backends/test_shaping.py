@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -69,6 +70,25 @@ def test_depth_and_space() -> None:
     check(cases)
     (symbolic,) = check([Case("SpaceToDepth", [images], {"blocksize": 3}, symbolic={0: ["n", 3, "h", "w"]})])
     assert symbolic(normal(1, 3, 9, 3))[0].shape == (1, 27, 3, 1)
+
+
+def test_dims_that_are_one_in_some_calls_broadcast() -> None:
+    """As numpy does it, also without elements; sizes that do not fit end the call."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20]>
+    g (float[a,b,c] x, float[d,b] z, float[3] w, float[e,c,4] m)
+    => (float[?,?,?] s, float[?,?,?] t, float[?,?,?] u) {
+        s = Add(x, z)  p = Greater(x, w)  t = Where(p, x, w)  u = MatMul(x, m) }""")
+    compiled = compile_model(model)
+    for a, b, c, d, e in itertools.product((1, 2, 0), (1, 3), (1, 3), (1, 3), (1, 2)):
+        x, z, w, m = normal(a, b, c), normal(d, b, seed=1), normal(3, seed=2), normal(e, c, 4, seed=3)
+        try:
+            expected = x + z, np.where(x > w, x, w), x @ m
+        except ValueError:
+            with pytest.raises(RuntimeError):
+                compiled(x, z, w, m)
+            continue
+        for one, other in zip(compiled(x, z, w, m), expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_late_shapes_are_checked() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
+import sympy
 from onnx import helper
 
 from farcall.errors import ModelError
 from farcall.graph import cut, load_model
 from farcall.graph._shapes import constraints
-from farcall.graph.dims import dims, evaluate, late, parse, text
+from farcall.graph.dims import broadcast, dims, evaluate, late, parse, settled, symbol, text
 
 from .graphs import OpBackend, text_model, value
 
@@ -138,31 +139,73 @@ def test_a_name_that_stands_twice_is_one_symbol() -> None:
 
 
 def test_a_symbol_that_must_be_a_number_becomes_it() -> None:
-    found = loaded(
-        "g (float[n, k] x, float[4] z) => (float[?, ?] y, float[?] s) { y = Add(x, z) s = Relu(z) }"
-    )
+    found = loaded("g (float[n, k] x, float[2, 4] z) => (float[?, ?] y) { y = Concat<axis=0>(x, z) }")
     assert found["x"] == ("n", 4)
-    assert found["y"] == ("n", 4)
+    assert found["y"] == ("n + 2", 4)
 
 
 def test_of_two_symbols_that_must_be_equal_the_first_stays() -> None:
     found = loaded(
-        "g (float[n, 4] x, float[m, 4] z) => (float[?, ?] y, float[?, ?] s) { y = Add(z, x) s = Relu(z) }"
+        "g (float[n, 4] x, float[m, 4] z) => (float[?, ?] y, float[?, ?] s)"
+        " { y = Concat<axis=1>(z, x) s = Relu(z) }"
     )
-    assert found == {"x": ("n", 4), "z": ("n", 4), "y": ("n", 4), "s": ("n", 4)}
+    assert found == {"x": ("n", 4), "z": ("n", 4), "y": ("n", 8), "s": ("n", 4)}
 
 
 def test_equal_symbols_chain() -> None:
     found = loaded("""g (float[a] p, float[b] q, float[c] r, float[3] s)
-    => (float[?] x, float[?] y, float[?] z)
-    { x = Add(p, q)  y = Add(q, r)  z = Add(r, s) }""")
-    assert set(found.values()) == {(3,)}
+    => (float x, float y, float z)
+    { x = MatMul(p, q)  y = MatMul(q, r)  z = MatMul(r, s) }""")
+    assert {found[name] for name in "pqrs"} == {(3,)}
+
+
+def test_dims_of_operands_that_broadcast_may_be_one() -> None:
+    """Neither is replaced; Expand gives each operand the dims of both, and the product of both is one dim."""
+    source = """g (float[n, k] x, float[m, k] z) => (float[?, ?] y, float[?, ?] w) {
+    y = Add(x, z)  w = Mul(y, x) }"""
+    both = "Max(m, n)*Min(1, m, n)"
+    assert loaded(source) == {"x": ("n", "k"), "z": ("m", "k"), "y": (both, "k"), "w": (both, "k")}
+    model = load_model(text_model(source))
+    assert [node.op_type for node in model.graph].count("Expand") == 3  # of x for each reader
+    assert constraints(model) == ()
+
+
+def test_dims_that_broadcast_and_are_found_to_be_equal_are_one() -> None:
+    source = """g (float[n, 4] x, float[m, 4] z) => (float[?, ?] y, float[?, ?] w) {
+    y = Add(x, z)  w = Concat<axis=1>(x, z) }"""
+    assert loaded(source) == {"x": ("n", 4), "z": ("n", 4), "y": ("n", 4), "w": ("n", 8)}
+    assert [node.op_type for node in load_model(text_model(source)).graph] == ["Add", "Concat"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("n", "m", "Max(m, n)*Min(1, m, n)"),
+        ("Max(m, n)*Min(1, m, n)", "n", "Max(m, n)*Min(1, m, n)"),
+        ("n", 3, 3),
+        ("n", 1, "n"),
+        (0, "n", 0),
+        (3, 4, None),
+        ("2*n", "n", None),
+    ],
+)
+def test_broadcast(a: str | int, b: str | int, expected: str | int | None) -> None:
+    found = broadcast(*(parse(item) if isinstance(item, str) else item for item in (a, b)))
+    assert (found if found is None else text([found])[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [("n", "n"), ("1", "n"), ("0", "0"), ("k", "Max(k, n)*Min(1, k, n)")]
+)
+def test_replaced_symbols_leave_no_broadcast_of_one_dim(size: str, expected: str) -> None:
+    dim = parse("2*Max(m, n)*Min(1, m, n)").xreplace({symbol("m"): sympy.sympify(parse(size))})
+    assert settled(dim) == 2 * parse(expected)
 
 
 def test_equal_expressions_are_a_constraint() -> None:
     model = load_model(
-        text_model("""g (float[n, 4] x, float[m] z) => (float[?] y) {
-    s = Constant<value_ints=[-1]>()  a = Reshape(x, s)  y = Add(a, z) }""")
+        text_model("""g (float[n, 4] x, float[m] z) => (float y) {
+    s = Constant<value_ints=[-1]>()  a = Reshape(x, s)  y = MatMul(a, z) }""")
     )
     assert [(str(a), str(b)) for a, b in constraints(model)] == [("m", "4*n")]
 
@@ -207,9 +250,9 @@ def test_common_factors_of_products_are_divided_out() -> None:
 
 
 def test_dims_that_cannot_be_equal_are_refused_by_node() -> None:
-    source = """g (float[n] x, float[3] p, float[4] q) => (float[?] y, float[?] z) {
-    [first] y = Add(x, p)  [second] z = Add(x, q) }"""
-    with pytest.raises(ModelError, match=r"node `second` \(Add\): expected equal dims, got 3 and 4"):
+    source = """g (float[n] x, float[3] p, float[4] q) => (float y, float z) {
+    [first] y = MatMul(x, p)  [second] z = MatMul(x, q) }"""
+    with pytest.raises(ModelError, match=r"node `second` \(MatMul\): expected equal dims, got 3 and 4"):
         load_model(text_model(source))
 
 

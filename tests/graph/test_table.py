@@ -40,8 +40,8 @@ def test_a_long_table_ends_with_a_count_and_constraints_are_told() -> None:
     partition = cut(chain(400, foreign=4), FULL)
     assert str(partition).splitlines()[-1] == "... and 140 more regions"
     bound = cut(
-        text_model("""g (float[n, 4] x, float[m] z) => (float[?] y) <int64[1] s = {-1}> {
-    a = Reshape(x, s)  y = Add(a, z) }"""),
+        text_model("""g (float[n, 4] x, float[m] z) => (float y) <int64[1] s = {-1}> {
+    a = Reshape(x, s)  y = MatMul(a, z) }"""),
         [C],
     )
     assert str(bound).splitlines()[-1] == "needs m == 4*n"

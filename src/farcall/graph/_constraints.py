@@ -7,9 +7,9 @@ The rule for two dims that must be equal but are not provably so:
 * products with common factors: the rest of them must be equal, as if no factor were 0;
 * any other pair: it becomes a constraint, which the entry checks at each call.
 
-So the dims of an input may become narrower than the file declares: ``x[n, 4] + y[m, 4]`` accepts only inputs
-of equal length, although ONNX would broadcast a length of 1. No fixed code fits a dim that is 1 in one call
-and larger in the next. The Signature shows the accepted shapes, and the error for others names them.
+So the dims of an input may become narrower than the file declares: ``Concat<axis=1>(x[n, 4], y[m, 4])``
+accepts only inputs of equal length. The Signature shows the accepted shapes, and the error for others names
+them. Dims of operands that broadcast are not equal: either may be 1 (:mod:`farcall.graph._broadcasts`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import sympy
 
 from farcall.errors import ModelError
-from farcall.graph.dims import Dim, fold, same, without_common_factors
+from farcall.graph.dims import Dim, fold, same, settled, without_common_factors
 
 
 class Equalities:
@@ -48,7 +48,7 @@ class Equalities:
         """``dim`` over the remaining symbols."""
         if isinstance(dim, int) or not self._values or self._values.keys().isdisjoint(dim.free_symbols):
             return dim
-        return fold(dim.xreplace({key: sympy.sympify(value) for key, value in self._values.items()}))
+        return settled(fold(dim.xreplace({key: sympy.sympify(value) for key, value in self._values.items()})))
 
     def equate(self, a: Dim, b: Dim, where: str) -> Dim:
         """Make two dims equal, and return the one to use from now on (an int, if either is).

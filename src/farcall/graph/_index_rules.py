@@ -73,5 +73,6 @@ def _einsum(op: NodeView) -> list[Dims]:
     sizes: dict[str, Dim] = {}
     for labels, shape in zip(equation.operands, shapes, strict=True):
         for label, dim in zip(labels, shape, strict=True):
-            (sizes[label],) = op.broadcast((sizes.get(label, 1),), (dim,))
+            known = sizes.get(label, 1)
+            sizes[label] = dim if known == 1 else known if dim == 1 else op.equate(known, dim)
     return [tuple(sizes[label] for label in equation.result)]

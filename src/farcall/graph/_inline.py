@@ -81,18 +81,19 @@ def _hand_over(
 
 def _rename(inner: ir.Graph, prefix: str, taken: set[str]) -> None:
     for item in list(ir.traversal.RecursiveGraphIterator(inner)):
-        item.name = _unique(f"{prefix}/{item.name or item.op_type}", taken)
+        item.name = unique(f"{prefix}/{item.name or item.op_type}", taken)
         for value in item.outputs:
             if value.name:
-                value.name = _unique(f"{prefix}/{value.name}", taken)
+                value.name = unique(f"{prefix}/{value.name}", taken)
         for graph in subgraphs(item):
             for value in (*graph.inputs, *graph.initializers.values()):
-                value.name = _unique(f"{prefix}/{value.name}", taken)
+                value.name = unique(f"{prefix}/{value.name}", taken)
     for value in list(inner.initializers.values()):
-        value.name = _unique(f"{prefix}/{value.name}", taken)
+        value.name = unique(f"{prefix}/{value.name}", taken)
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def unique(name: str, taken: set[str]) -> str:
+    """``name``, with a number if it is taken; ``taken`` gets it."""
     number = 0
     result = name
     while result in taken:

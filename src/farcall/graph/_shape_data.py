@@ -116,14 +116,20 @@ def _expand(op: NodeView) -> Data:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
-    """Integer division, which truncates in ONNX; known only if that equals rounding down."""
+    """Integer division, which truncates in ONNX."""
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
             raise NotKnownError
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    if not (sympy.sympify(a).is_nonnegative and isinstance(b, int) and b > 0):
+    if not (isinstance(b, int) and b > 0):
         raise NotKnownError
-    return fold(sympy.floor(sympy.sympify(a) / b))
+    a = sympy.sympify(a)
+    if a.is_nonnegative:
+        return fold(sympy.floor(a / b))
+    least, rest = a.as_coeff_Add()
+    if rest.is_nonnegative and least > -b:  # what rounding down would make -1 is 0
+        return maximum(floordiv(a, b), 0)
+    return fold(floordiv(maximum(a, 0), b) - floordiv(maximum(fold(-a), 0), b))
 
 
 def _remainder(a: Dim, b: Dim) -> Dim:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import onnx_ir as ir
+
 from farcall.graph._view import Dims, NodeView, PartialDims
 from farcall.graph.dims import Dim, ceildiv, floordiv, minimum, product, same
 
@@ -58,10 +60,14 @@ def _dropout(op: NodeView) -> list[Dims]:
     return [op.shape(0), op.shape(0)]
 
 
-@rule(
-    "Add Sub Mul Div Pow Mod And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual PRelu",
-    "BitwiseAnd BitwiseOr BitwiseXor BitShift Min Max Mean Sum Where",
+# Operators whose operands are broadcast to each other.
+BROADCAST = (
+    "Add Sub Mul Div Pow Mod And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual PRelu "
+    "BitwiseAnd BitwiseOr BitwiseXor BitShift Min Max Mean Sum Where"
 )
+
+
+@rule(BROADCAST)
 def _broadcast(op: NodeView) -> list[Dims]:
     return [op.broadcast(*op.shapes())]
 
@@ -92,7 +98,7 @@ def _window(op: NodeView, sizes: Dims, kernel: list[Dim]) -> Dims:
 
 @rule("Conv", "ConvInteger", "QLinearConv")
 def _conv(op: NodeView) -> list[Dims]:
-    data, weight = op.shape(0), op.shape(_right(op))
+    data, weight = op.shape(0), op.shape(right_operand(op.node))
     op.equate(data[1], weight[1] * op.attr("group", 1))
     kernel: list[Dim] = [*op.attr("kernel_shape", weight[2:])]
     return [(data[0], weight[0], *_window(op, data[2:], kernel))]
@@ -206,14 +212,14 @@ def _recurrent(op: NodeView) -> list[Dims]:
     return [(steps, directions, batch, hidden), state, state]
 
 
-def _right(op: NodeView) -> int:
+def right_operand(node: ir.Node) -> int:
     """The index of the right operand: scales and zero points are between it and the left one."""
-    return 3 if op.node.op_type.startswith("QLinear") else 1
+    return 3 if node.op_type.startswith("QLinear") else 1
 
 
 @rule("MatMul", "MatMulInteger", "QLinearMatMul")
 def _matmul(op: NodeView) -> list[Dims]:
-    a, b = op.shape(0), op.shape(_right(op))
+    a, b = op.shape(0), op.shape(right_operand(op.node))
     left = (1, *a) if len(a) == 1 else a
     right = (*b, 1) if len(b) == 1 else b
     op.equate(left[-1], right[-2])

@@ -21,6 +21,7 @@ import farcall.graph._index_rules
 import farcall.graph._signal_rules  # noqa: F401 - registers its rules
 from farcall.errors import ModelError
 from farcall.graph._bodies import body_of
+from farcall.graph._broadcasts import spell_out
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._constraints import Equalities
 from farcall.graph._control import OPERATORS as CONTROL_OPERATORS
@@ -41,6 +42,7 @@ from farcall.graph._shape_data import DATA_RULES
 from farcall.graph._shape_rules import KEEP_SHAPE, MISNAMED_BY_ONNX, OFTEN_MISREAD, RULES, misread_by_onnx
 from farcall.graph._view import (
     DATA_DTYPES,
+    EXPLICIT_SINCE,
     FLOAT_DTYPES,
     MAX_DATA,
     Data,
@@ -211,6 +213,7 @@ class _Inference:
         self._read: dict[bytes, Found] = {}
         self._late: dict[tuple[ir.Value, int], str] = {}
         self._hints: dict[ir.Value, Dims] = {}  # shapes that are known from what is made of them
+        self._spelled: set[ir.Node] = set()  # nodes whose broadcast operands are Expand's results
         self._names_late = False  # whether dims that stay unknown get symbols
         given = (*model.graph.inputs, *model.graph.initializers.values())
         self._static = frozenset(value for value in given if _is_static(try_dims(value)))
@@ -224,8 +227,21 @@ class _Inference:
                 if not self._take_static(node):
                     self._visit(node)
             data = self._finish()
-            if self._equal.found == before and not (self._look_back() or self._start_naming()):
+            if self._equal.found > before or self._look_back() or self._start_naming():
+                continue
+            if not self._spell_out_broadcasts():
                 return data
+
+    def _spell_out_broadcasts(self) -> bool:
+        """Whether operands that broadcast only in some calls got an Expand, which another walk will visit."""
+        if not self._symbols and not self._late:
+            return False
+        graph = self._model.graph
+        shapes = {value: tuple(map(self._equal.resolve, dims)) for value, dims in self._shapes.items()}
+        left = [node for node in graph if node not in self._spelled] if self._opset >= EXPLICIT_SINCE else []
+        found = spell_out(left, graph, shapes, self._names)
+        self._spelled |= found
+        return bool(found)
 
     def _look_back(self) -> bool:
         """Whether known results of operators that keep the shape of their input tell unknown shapes."""

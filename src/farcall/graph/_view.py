@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.graph._constraints import Equalities
-from farcall.graph.dims import Dim
+from farcall.graph.dims import Dim, broadcast, same
 
 Dims = tuple[Dim, ...]
 PartialDims = tuple["Dim | None", ...]  # None: a dim that is not known
@@ -22,6 +22,7 @@ DATA_DTYPES = (
     ir.DataType.BOOL,
 )  # of tensors whose data is followed
 FLOAT_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # of numbers that were cast from such data, for Range
+EXPLICIT_SINCE = 7  # before this opset, an attribute says which operand of an operator is broadcast
 MAX_DATA = 64  # most elements of a tensor whose data is followed: shapes and axes have fewer
 
 
@@ -132,9 +133,15 @@ class NodeView:
             for shape in shapes:
                 if len(shape) < -axis or shape[axis] == 1:
                     continue
-                dim = shape[axis] if dim == 1 else self.equate(dim, shape[axis])
+                dim = shape[axis] if dim == 1 else self._together(dim, shape[axis])
             result.append(dim)
         return tuple(result)
+
+    def _together(self, a: Dim, b: Dim) -> Dim:
+        """The dim of operands with the dims ``a`` and ``b``, neither of which is the int 1."""
+        may_differ = self.opset >= EXPLICIT_SINCE and not same(a, b)
+        found = broadcast(a, b) if may_differ else None
+        return self.equate(a, b) if found is None else found
 
 
 def constant_data(value: ir.Value) -> Data:

@@ -9,8 +9,8 @@ After :func:`farcall.graph.load_model`:
 * every dim of a graph input is an int or a plain symbol;
 * every other known dim is an int or an expression over those symbols, made of ``+ - * // %``, ``floor``,
   ``Min`` and ``Max``;
-* a dim that is not the int 1 is never broadcast: if an operator needs two dims to be equal, they are the
-  same expression, or the pair is one of the model's constraints, which the entry checks.
+* a dim that is not the int 1 is never broadcast, but by Expand: if another operator needs two dims to be
+  equal, they are the same expression, or the pair is one of the model's constraints, which the entry checks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import ast
 import keyword
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from math import prod
@@ -34,6 +34,7 @@ from farcall.ffi._dims import LARGEST_POWER
 __all__ = [
     "Dim",
     "UnknownShapeError",
+    "broadcast",
     "ceildiv",
     "dims",
     "dtype_name",
@@ -50,6 +51,7 @@ __all__ = [
     "product",
     "same",
     "set_dims",
+    "settled",
     "symbol",
     "symbols",
     "text",
@@ -135,6 +137,67 @@ def minimum(a: Dim, b: Dim) -> Dim:
 def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of the dims ``a`` and ``b``."""
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else fold(sympy.Max(a, b))
+
+
+def broadcast(a: Dim, b: Dim) -> Dim | None:
+    """The dim of two operands that ONNX broadcasts to each other, if either dim may be 1.
+
+    That is ``Max(a, b)*Min(1, a, b)`` for operands that fit: one of them, if the other is 1, also if it is 0.
+
+    Returns:
+        The dim; None for two numbers that do not fit, and for expressions over common symbols, of which one
+        is hardly ever 1.
+    """
+    parts = _broadcast_parts(a) | _broadcast_parts(b)
+    numbers = {item for item in parts if isinstance(item, int)}
+    if len(numbers) > 1:
+        return None
+    if numbers:
+        return numbers.pop()
+    rest = sorted(parts, key=str)
+    free = [item.free_symbols for item in rest if not isinstance(item, int)]
+    if sum(map(len, free)) > len(set().union(*free)):
+        return None
+    return _broadcast_of(rest)
+
+
+def _broadcast_of(parts: Sequence[Dim]) -> Dim:
+    if not parts:
+        return 1
+    if len(parts) == 1:
+        return parts[0]
+    return fold(sympy.Max(*parts) * sympy.Min(1, *parts))
+
+
+def _broadcast_parts(dim: Dim) -> set[Dim]:
+    """The dims other than 1 that :func:`broadcast` made ``dim`` of; the dim itself if it did not."""
+    if isinstance(dim, int):
+        return {dim} - {1}
+    if dim.is_Mul and len(dim.args) == 2:
+        for largest, smallest in (dim.args, reversed(dim.args)):
+            if largest.func == sympy.Max and smallest.func == sympy.Min:
+                parts = set(largest.args)
+                if set(smallest.args) == parts | {sympy.Integer(1)}:
+                    return set(map(fold, parts))
+    return {dim}
+
+
+def settled(dim: Dim) -> Dim:
+    """``dim``, some symbols of which were replaced: a broadcast of dims that are one now is that dim."""
+    if isinstance(dim, int) or not dim.has(sympy.Min):
+        return dim
+    return fold(dim.replace(lambda part: part.is_Mul and part.has(sympy.Min), _settled_product))
+
+
+def _settled_product(dim: sympy.Expr) -> sympy.Expr:
+    """Replaces a broadcast of ``n`` alone, such as ``Max(1, n)*Min(1, n)`` or ``n*Min(1, n)``, by it."""
+    one = {sympy.Integer(1)}
+    for least in (item for item in dim.args if item.func == sympy.Min and one < set(item.args)):
+        parts = set(least.args) - one
+        for item in dim.args:
+            if (set(item.args) if item.func == sympy.Max else {item}) - one == parts:
+                return dim / least / item * _broadcast_of(sorted(parts, key=str))
+    return dim
 
 
 def same(a: Dim, b: Dim) -> bool:

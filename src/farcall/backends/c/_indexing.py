@@ -28,7 +28,7 @@ from farcall.backends.c._node import (
 from farcall.backends.c._registry import allocating, loops
 from farcall.backends.c._shaping import strided_copy
 from farcall.graph._operand_rules import slice_first
-from farcall.graph.dims import Dim, dims, product
+from farcall.graph.dims import Dim, dims, product, same
 
 _INT64 = {ir.DataType.INT64}
 _INDICES = {ir.DataType.INT64, ir.DataType.INT32}
@@ -118,8 +118,39 @@ def _expand(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     x, out = operand(node, 0), node.outputs[0]
     _output(kernel, node, 1)
-    copy_broadcast(kernel, x, out, dims(out), dims(x))
+    if all(dim == 1 or same(dim, size) for dim, size in _aligned(node)):
+        copy_broadcast(kernel, x, out, dims(out), dims(x))
+    else:
+        _expand_some(kernel, node)
     yield kernel.step()
+
+
+def _aligned(node: ir.Node) -> list[tuple[Dim, Dim]]:
+    """For each axis of the output, the dim of the input and its own."""
+    given, made = dims(operand(node, 0)), dims(node.outputs[0])
+    return list(zip((*(1,) * (len(made) - len(given)), *given), made, strict=True))
+
+
+def _expand_some(kernel: Kernel, node: ir.Node) -> None:
+    """Loops for dims of which the call decides whether they are 1, and broadcast."""
+    p, q, pairs = kernel.read(operand(node, 0)), kernel.write(node.outputs[0]), _aligned(node)
+    given, made = ([kernel.dim(pair[side]) for pair in pairs] for side in (0, 1))
+    for axis, (dim, size) in enumerate(pairs):
+        if dim != 1 and not same(dim, size):
+            parts = (f"{label(node)}: dim {axis} is ", given[axis], "; 1 or ", made[axis], " fits")
+            refusal = kernel.fail_with("ValueError", *parts)
+            kernel.line(f"if ({given[axis]} != 1 && {given[axis]} != {made[axis]}) {refusal}")
+    count = kernel.dim(product(size for _, size in pairs))
+    equal = " && ".join(f"{dim} == {size}" for dim, size in zip(given, made, strict=True) if dim != size)
+    with kernel.block(f"if ({count} && {equal})"):
+        kernel.line(f"memcpy({q}, {p}, (size_t){count} * sizeof *{q});")
+    source, place = "0", "0"
+    with kernel.block(f"else if ({count})"), ExitStack() as stack:
+        for axis, (dim, size) in enumerate(zip(given, made, strict=True)):
+            stack.enter_context(kernel.loop(f"i{axis}", size))
+            source = f"({source}) * {dim} + ({dim} == 1 ? 0 : i{axis})"
+            place = f"({place}) * {size} + i{axis}"
+        kernel.line(f"{q}[{place}] = {p}[{source}];")
 
 
 def copy_broadcast(

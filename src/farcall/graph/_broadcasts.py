@@ -1,0 +1,113 @@
+"""Operands that broadcast to each other only in some calls, because a symbolic dim of one may be 1.
+
+Backends may rely on it that a dim which is not the int 1 is never broadcast. So each such operand gets an
+Expand of its own, to the dims that all operands have together; Expand alone compares sizes in each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.graph._inline import unique
+from farcall.graph._onnx_types import is_default_domain
+from farcall.graph._shape_rules import BROADCAST, right_operand
+from farcall.graph._view import Dims
+from farcall.graph.dims import Dim, broadcast, same
+
+_PRODUCTS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul"})
+_BROADCAST = frozenset(BROADCAST.split())
+
+
+def spell_out(
+    nodes: Sequence[ir.Node], graph: ir.Graph, shapes: Mapping[ir.Value, Dims], taken: set[str]
+) -> set[ir.Node]:
+    """Insert an Expand before each operand that may have to be broadcast.
+
+    Args:
+        nodes: Nodes of a model.
+        graph: Their graph, which is changed in place.
+        shapes: The dims of values.
+        taken: The names in the model; gets the new ones.
+
+    Returns:
+        The nodes whose operands were changed.
+    """
+    found = set()
+    for node in nodes:
+        for index, others in _unequal(node, shapes):
+            _expand(graph, node, index, others, taken)
+            found.add(node)
+    return found
+
+
+def _unequal(
+    node: ir.Node, shapes: Mapping[ir.Value, Dims]
+) -> list[tuple[int, list[tuple[ir.Value, list[bool]]]]]:
+    """The inputs that need an Expand, each with the values whose dims it takes, and which of their axes."""
+    if not is_default_domain(node.domain):
+        return []
+    if node.op_type in _PRODUCTS:
+        operands, kept = [0, right_operand(node)], 2
+    elif node.op_type in _BROADCAST:
+        operands, kept = list(range(len(node.inputs))), 0
+    else:
+        return []
+    values = [node.inputs[index] for index in operands]
+    known = [shapes.get(value) if value is not None else None for value in values]
+    result = []
+    for place, index in enumerate(operands):
+        own = known[place]
+        if own is None:
+            continue
+        takes = []
+        for value, other in zip(values, known, strict=True):
+            if value is None or other is None or value is values[place]:
+                continue
+            axes = [_may_grow(own, axis - len(other), other[axis], kept) for axis in range(len(other))]
+            if any(axes):
+                takes.append((value, axes))
+        if takes:
+            result.append((index, takes))
+    return result
+
+
+def _may_grow(own: Sequence[Dim], axis: int, other: Dim, kept: int) -> bool:
+    """Whether the dim ``axis`` (from the end) of an operand may have to become that of another one."""
+    if axis < -len(own) or axis >= -kept or own[axis] == 1 or other == 1:
+        return False
+    together = broadcast(own[axis], other)
+    return together is not None and not same(together, own[axis])
+
+
+def _expand(
+    graph: ir.Graph, node: ir.Node, index: int, others: list[tuple[ir.Value, list[bool]]], taken: set[str]
+) -> None:
+    prefix = f"{node.name}/input{index}"
+    for value, axes in others:
+        shape = ir.node("Shape", [value], name=unique(f"{prefix}/shape", taken))
+        nodes, target = [shape], shape.outputs[0]
+        if not all(axes):  # 1 along the others
+            some = _numbers(graph, f"{prefix}/axes", axes, taken)
+            ones = _numbers(graph, f"{prefix}/others", [not one for one in axes], taken)
+            nodes.append(ir.node("Mul", [target, some], name=unique(f"{prefix}/sizes", taken)))
+            nodes.append(ir.node("Add", [nodes[-1].outputs[0], ones], name=unique(f"{prefix}/target", taken)))
+            target = nodes[-1].outputs[0]
+        given = node.inputs[index]
+        nodes.append(ir.node("Expand", [given, target], name=unique(f"{prefix}/expand", taken)))
+        for item in nodes:
+            item.outputs[0].name = unique(f"{item.name}_output", taken)
+        graph.insert_before(node, nodes)
+        node.replace_input_with(index, nodes[-1].outputs[0])
+
+
+def _numbers(graph: ir.Graph, name: str, numbers: Sequence[int], taken: set[str]) -> ir.Value:
+    name = unique(name, taken)
+    tensor = ir.tensor(np.array(numbers, np.int64), name=name)
+    value = ir.Value(
+        name=name, shape=ir.Shape([len(numbers)]), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value

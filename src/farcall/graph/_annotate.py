@@ -155,9 +155,9 @@ class _Annotator:
         for pattern in _patterns(backend):
             for root in pattern.roots:
                 _PatternOffer(self, index, backend, bans, pattern, root).run(self._roots(root))
-        for node in self._nodes:
-            asked = backend.name != CONTROL or is_control(node)
-            if asked and node not in self.claims and node not in bans:
+        asked = filter(is_control, self._nodes) if backend.name == CONTROL else self._nodes
+        for node in asked:
+            if node not in self.claims and node not in bans:
                 self.decide(index, backend, Match(node.op_type, (node,)), None)
 
     def _roots(self, root: Operator) -> Sequence[ir.Node]:
@@ -300,7 +300,10 @@ def _ask(backend: Claims, match: Match, pattern: Pattern | None) -> str | None:
 
 def _object(match: Match) -> ir.Value | None:
     """A value that nodes read or make, and that is no tensor of numbers."""
-    return next((value for node in match.nodes for value in objects(node)), None)
+    for node in match.nodes:
+        for value in objects(node):
+            return value
+    return None
 
 
 def _has_late(node: ir.Node) -> bool:

@@ -161,10 +161,11 @@ class Settling:
         It stands for the backend, and for how often outputs were allocated on the way to the claim, if the
         backend's regions end at such outputs. A node with graphs inside is alone.
         """
+        ends = [backend.ends_at_late for backend in self.backends]
+        ending = [ends[claim.backend] and any(map(late, claim.match.root.outputs)) for claim in claims]
         depth: list[int] = []
         for read in sources:
-            depth.append(max((depth[source] + self._ends(claims[source]) for source in read), default=0))
-        ends = [backend.ends_at_late for backend in self.backends]
+            depth.append(max([depth[source] + ending[source] for source in read], default=0))
         alone = [backend.name == CONTROL for backend in self.backends]
         kinds: dict[tuple[int, int, int], int] = {}
         return [
@@ -173,9 +174,6 @@ class Settling:
             )
             for index, (claim, steps) in enumerate(zip(claims, depth, strict=True))
         ]
-
-    def _ends(self, claim: Claim) -> bool:
-        return self.backends[claim.backend].ends_at_late and any(map(late, claim.match.root.outputs))
 
     def _given_up(
         self, region: Region, least: Sequence[int], free_of_least: set[ir.Node], *, cuts: bool

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import parser
 
 import farcall as fc
+from farcall.cli.run import command
 
 COUNTS = (2, 3, 7)
 
@@ -28,6 +30,51 @@ MODEL = """g (float[n, 200] x, float[5, 3, 61, 203] s, float[5, 1, 203, 67] t, f
    d = MatMul (s, t)
    e = MatMul (few, v)
    f = Gemm <alpha = 0.5, transB = 1> (x, x) }"""
+
+
+# The other loops that are split: convolutions with and without a matrix, by planes, of bytes; pools, Resize,
+# softmax, normalizations, reductions, copies, and elements.
+PLANES = """p (float[b, 8, h, 75] x, float[b, 777, 65] rows, int64[b, 300] at)
+ => (float[b, 50, p0, p1] c1, float[b, 33, q0, q1] c2, float[b, 130, h, 75] c3, float[b, 8, r0, r1] c4,
+     float[b, 6, s0, s1] c5, float[b, 8, t0, t1] m1, float[b, 8, u0, u1] m2, float[b, 8, v0, v1] up,
+     float[b, 777, 65] soft, float[b, 777, 65] soft2, float[b, 777, 65] norm, float[b, 777, 1] sum,
+     float[1, 1, 65] mean, float[65, b, 777] moved, float[b, 777, 65] gelu, uint8[b, 50, w0, w1] q,
+     uint8[b, 777, 40] qm, float[b, 8, h, 75] instance, float[b, 300, 1000] rare)
+ <float[50, 8, 3, 3] w1, float[33, 8, 5, 3] w2, float[130, 8, 1, 1] w3, float[8, 1, 3, 3] w4,
+  float[6, 4, 3, 3] w5, float[50] b1, float[65] scale, float[65] bias, float[8] eight, float[65, 40] mw,
+  float[500, 1000] table, float steps = {0.05}, uint8 zero = {120}, int8 none = {0},
+  float[4] sizes = {1, 1, 2, 1.5}, int64[2] most = {0, 1}, int64[1] last = {2}>
+ { c1 = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+   c2 = Conv <strides = [2, 1], dilations = [1, 2]> (x, w2)
+   c3 = Conv (x, w3)
+   c4 = Conv <group = 8> (x, w4)
+   c5 = Conv <group = 2> (x, w5)
+   m1 = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (x)
+   m2 = AveragePool <kernel_shape = [2, 3], pads = [1, 1, 0, 1]> (x)
+   up = Resize <mode = "linear"> (x, , sizes)
+   soft = Softmax (rows)
+   soft2 = LogSoftmax <axis = 1> (rows)
+   norm = LayerNormalization (rows, scale, bias)
+   instance = InstanceNormalization (x, eight, eight)
+   sum = ReduceLogSumExp (rows, last)
+   mean = ReduceMean (rows, most)
+   moved = Transpose <perm = [2, 0, 1]> (rows)
+   e = Mul (rows, scale)
+   g = Gelu (e)
+   gelu = Add (g, bias)
+   one = QuantizeLinear (x, steps, zero)
+   dx = DequantizeLinear (one, steps, zero)
+   qw = QuantizeLinear (w1, steps, none)
+   dw = DequantizeLinear (qw, steps, none)
+   qc = Conv (dx, dw)
+   q = QuantizeLinear (qc, steps, zero)
+   two = QuantizeLinear (rows, steps, zero)
+   dr = DequantizeLinear (two, steps, zero)
+   qmw = QuantizeLinear (mw, steps, none)
+   dmw = DequantizeLinear (qmw, steps, none)
+   qmm = MatMul (dr, dmw)
+   qm = QuantizeLinear (qmm, steps, zero)
+   rare = Gather (table, at) }"""
 
 
 def with_weights(text: str, seed: int = 0) -> onnx.ModelProto:
@@ -46,6 +93,44 @@ def with_weights(text: str, seed: int = 0) -> onnx.ModelProto:
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = fc.partition(with_weights(MODEL), backends=["c"])
     return plan.build().save(tmp_path_factory.mktemp("threads") / "model.so")
+
+
+@pytest.fixture(scope="module")
+def planes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    plan = fc.partition(with_weights(PLANES), backends=["c"])
+    return plan.build().save(tmp_path_factory.mktemp("threads") / "planes.so")
+
+
+def plane_feeds(batch: int, height: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(batch)
+    x = rng.standard_normal((batch, 8, height, 75)).astype(np.float32)
+    rows = rng.standard_normal((batch, 777, 65)).astype(np.float32)
+    return [x, rows, rng.integers(-500, 500, (batch, 300))]
+
+
+@pytest.mark.parametrize(("batch", "height"), [(1, 61), (3, 40), (0, 9)])
+def test_other_loops_do_not_depend_on_the_number_of_threads(planes: Path, batch: int, height: int) -> None:
+    main = fc.load_module(planes)["main"]
+    alone = main(*plane_feeds(batch, height), threads=1)
+    for count in COUNTS:
+        for number, (one, other) in enumerate(
+            zip(alone, main(*plane_feeds(batch, height), threads=count), strict=True)
+        ):
+            np.testing.assert_array_equal(one, other, err_msg=f"output {number}")
+
+
+def test_the_error_is_that_of_one_thread(planes: Path) -> None:
+    main = fc.load_module(planes)["main"]
+    x, rows, at = plane_feeds(3, 40)
+    for place, other in ((0, 899), (450, 451), (1, 600)):
+        at.reshape(-1)[[place, other]] = 1000 + place, -9999
+        texts = []
+        for count in (1, *COUNTS):
+            with pytest.raises(IndexError, match=f"index {1000 + place} is outside of axis 0") as error:
+                main(x, rows, at, threads=count)
+            texts.append(str(error.value))
+        assert len(set(texts)) == 1
+        at.reshape(-1)[[place, other]] = 0
 
 
 def feeds(n: int) -> list[np.ndarray]:
@@ -150,3 +235,44 @@ def test_the_number_that_is_set(path: Path) -> None:
     main(*feeds(1), threads=None)
     with pytest.raises(TypeError, match="thread"):
         main(*feeds(1), thread=1)
+
+
+def test_the_command_line(path: Path, tmp_path: Path) -> None:
+    files = []
+    for name, value in zip(("x", "s", "t", "few"), feeds(97), strict=True):
+        np.save(tmp_path / f"{name}.npy", value)
+        files += ["--input", f"{name}={tmp_path / name}.npy"]
+    results = []
+    for threads in ("1", "3"):
+        folder = tmp_path / threads
+        words = [str(path), *files, "--threads", threads, "--output", str(folder)]
+        done = CliRunner().invoke(command, words)
+        assert done.exit_code == 0, done.output
+        results.append([np.load(folder / f"{name}.npy") for name in "abcdef"])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    done = CliRunner().invoke(command, [str(path), "--threads", "2", "--on", "tcp://127.0.0.1:1"])
+    assert done.exit_code == 2 and "FARCALL_THREADS" in done.output
+
+
+SERVER = """
+import sys, numpy as np, farcall as fc
+from farcall.rpc import Limits
+x = [np.ones(s, "f4") for s in [(97, 200), (5, 3, 61, 203), (5, 1, 203, 67), (3, 1100)]]
+server = fc.serve(init="counting:register", limits=Limits(sessions=int(sys.argv[2])))
+with server, fc.connect(server.url) as session:
+    main = session.load_module(sys.argv[1])["main"]
+    tasks = session.get_function("tasks")
+    before = tasks()
+    main(*map(session.tensor, x))
+    print(tasks() - before + 1)
+"""
+
+
+def test_sessions_share_the_cpus(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(
+        "import os, farcall as fc\n"
+        "def register(): fc.register_global_func('tasks', lambda: len(os.listdir('/proc/self/task')))\n"
+    )
+    assert python(SERVER, path, 256, PYTHONPATH=str(tmp_path)) == "1\n"
+    assert python(SERVER, path, 256, PYTHONPATH=str(tmp_path), FARCALL_THREADS="3") == "3\n"

@@ -60,6 +60,11 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Draw the model into this SVG file, in the colours of its regions' times. Means --profile.",
 )
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 256),
+    help="On how many threads to compute in this process (default: all CPUs).",
+)
 @output_option
 @setting("json")
 def command(
@@ -73,6 +78,7 @@ def command(
     trace: Path | None,
     profile: bool,
     svg: Path | None,
+    threads: int | None,
     show_output: bool,
     json_: bool,
 ) -> None:
@@ -93,9 +99,15 @@ def command(
 
     if trace is not None and (profile or svg is not None):
         raise click.UsageError("--trace records the call, and --profile makes many more: choose one of them")
+    if threads is not None and url:
+        raise click.UsageError(
+            "--threads counts in this process: a server computes on as many threads as FARCALL_THREADS says "
+            "in its environment"
+        )
     if svg is not None:
         check_folder(svg)
     with ExitStack() as stack:
+        stack.enter_context(fc.use_threads(threads))
         if trace is not None:
             stack.enter_context(fc.trace(trace))
         progress = stack.enter_context(shown())

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._node import constant
+from farcall.backends.c._parallel import ELEMENT
 from farcall.graph.dims import Dim, dims, minimum, product
 
 _D = ir.DataType
@@ -40,6 +41,8 @@ def multiply_bytes(
 ) -> None:
     """Write ``left times right``, where all axes of ``left`` but the last one are rows.
 
+    The kernel does nothing else, so that threads may share the rows.
+
     Args:
         kernel: The kernel.
         left: The left operand, and its zero point, one number.
@@ -63,7 +66,8 @@ def multiply_bytes(
     copy = "" if direct else kernel.scratch(_D.UINT8, block * (fours * STEP))
     left_sums = "0" if direct else kernel.scratch(_D.UINT32, block)
     made = target or kernel.scratch(_D.UINT32, block * n)
-    with kernel.loop("r0", rows, step=_ROWS):
+    cost = _ROWS * (k // STEP + ELEMENT) * n
+    with kernel.parallel("r0", product(dims(a)[:-1]), cost, step=_ROWS):
         kernel.line(f"const int64_t rows = {rows} - r0 < {_ROWS} ? {rows} - r0 : {_ROWS};")
         place = f"{source} + r0 * {k}"
         if not direct:

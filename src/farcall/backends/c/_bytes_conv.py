@@ -16,8 +16,10 @@ import onnx_ir as ir
 from farcall.backends.c._bytes import TOGGLE, words
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
 from farcall.backends.c._conv import Convolution
+from farcall.backends.c._gemm import declare_indices
 from farcall.backends.c._node import constant
-from farcall.graph.dims import Dim, product
+from farcall.backends.c._parallel import ELEMENT
+from farcall.graph.dims import Dim, ceildiv, product
 
 _D = ir.DataType
 _BYTES = 1 << 18  # of a matrix of windows
@@ -77,25 +79,27 @@ class ByteConvolution:
         copy = kernel.scratch(_D.UINT8, product((conv.ins, *self.sizes))) if self.is_padded else ""
         source = f"((const uint8_t*){kernel.read(self.value)})"
         plane, out_plane = kernel.dim(conv.plane), kernel.dim(conv.out_plane)
-        with kernel.loop("n", conv.batch), kernel.loop("g", str(conv.group)):
+        if self.is_padded:
+            kernel.line("int64_t padded = -1;  /* the planes that the copy has */")
+        with self._each_block(width, rows, block):
             kernel.line(f"const uint8_t* in = {source} + (n * {conv.group} + g) * {conv.ins} * {plane};")
             if self.is_padded:
-                self._pad(copy)
-            with self._each_block(width, rows, block):
-                self._fill(offsets, matrix, width)
-                kernel.line(f"const int64_t channel = g * {conv.outs};")
-                place = (
-                    f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
-                )
-                kernel.line(f"const int64_t place = {place};")
-                target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
-                depth = self.fours * STEP
-                left = f"{weights} + channel * {depth}, {depth}"
-                right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
-                sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
-                kernel.line(f"farcall_bytes_su({conv.outs}, columns, {self.fours}, {left}, {right}, {sums});")
-                if finish is not None:
-                    finish(made, "channel", "place")
+                with kernel.block(f"if (padded != n * {conv.group} + g)"):
+                    self._pad(copy)
+                    kernel.line(f"padded = n * {conv.group} + g;")
+                kernel.line(f"in = {copy};")
+            self._fill(offsets, matrix, width)
+            kernel.line(f"const int64_t channel = g * {conv.outs};")
+            place = f"(n * {conv.group * conv.outs} + channel) * {out_plane} + r0 * {kernel.dim(width)} + o0"
+            kernel.line(f"const int64_t place = {place};")
+            target, c_row = (f"{y} + place", out_plane) if y else (made, "columns")
+            depth = self.fours * STEP
+            left = f"{weights} + channel * {depth}, {depth}"
+            right = f"{matrix}, 4 * length, {COLUMNS * STEP}"
+            sums = f"{target}, {c_row}, {row} + channel, 0, 0, 0, 0"
+            kernel.line(f"farcall_bytes_su({conv.outs}, columns, {self.fours}, {left}, {right}, {sums});")
+            if finish is not None:
+                finish(made, "channel", "place")
 
     # ---- constants ----
 
@@ -157,11 +161,18 @@ class ByteConvolution:
 
     @contextmanager
     def _each_block(self, width: Dim, rows: Dim, block: int) -> Iterator[None]:
-        """Loops over blocks of rows, and over parts of a long row."""
-        kernel = self.kernel
+        """The loop over blocks of rows, or over parts of a long row, of each group; threads share it."""
+        kernel, conv = self.kernel, self.conv
         total, long = kernel.dim(rows), kernel.dim(width)
         part = _MOST if block == 1 else width
-        with kernel.loop("r0", total, step=block), kernel.loop("o0", long, step=kernel.dim(part)):
+        counts = (ceildiv(rows, block), ceildiv(width, part) if part != 0 else 0)
+        blocks = product((conv.images, conv.group, *counts))
+        cost = product((conv.outs, self.fours + ELEMENT, block, part))
+        with kernel.parallel("block", blocks, cost):
+            names = ("n", "g", "row_block", "row_part")
+            places = zip(names, (conv.images, conv.group, *counts), strict=True)
+            declare_indices(kernel, "block", list(places))
+            kernel.line(f"const int64_t r0 = row_block * {block}, o0 = row_part * {kernel.dim(part)};")
             kernel.line(f"const int64_t r1 = {total} - r0 < {block} ? {total} : r0 + {block};")
             kernel.line(
                 f"const int64_t width = {long} - o0 < {kernel.dim(part)} ? {long} - o0 : {kernel.dim(part)};"
@@ -188,7 +199,7 @@ class ByteConvolution:
                 kernel.line(f"farcall_bytes_four(width, {last.stride}, {four}, {flip}, {to});")
 
     def _pad(self, copy: str) -> None:
-        """Copy the planes of a group, with the zero point around each, and let ``in`` point to the copy."""
+        """Copy the planes of a group, to which ``in`` points, with the zero point around each."""
         kernel, conv = self.kernel, self.conv
         axes, last = conv.axes, len(conv.axes) - 1
         origin = f"*{kernel.read(self.zero)}" if self.zero is not None else "0"
@@ -204,4 +215,3 @@ class ByteConvolution:
             size = kernel.dim(axes[last].size)
             to = f"{copy} + ({target}) * {kernel.dim(self.sizes[last])} + {kernel.dim(axes[last].begin)}"
             kernel.line(f"memcpy({to}, in + ({source}) * {size}, (size_t)({size}));")
-        kernel.line(f"in = {copy};")

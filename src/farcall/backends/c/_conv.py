@@ -8,7 +8,7 @@ for each tap.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from math import prod
 
 import numpy as np
@@ -20,12 +20,14 @@ from farcall.backends.c._gemm import (
     Left,
     Start,
     call_gemm,
+    declare_indices,
     gemm_type,
+    open_parts,
     packed_left,
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import taps_source, vector_source
+from farcall.backends.c._gemm_text import GROUP, taps_source, vector_source
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -36,6 +38,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._planes import Planes
 from farcall.backends.c._registry import loops
 from farcall.backends.c._window import (
@@ -53,6 +56,7 @@ _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a ti
 _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
 _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _LONG = 512  # most columns of one output row
+_CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -89,6 +93,7 @@ def _check_channels(node: ir.Node, channels: Sequence[Dim]) -> None:
 @loops("Conv", check=_check)
 def _conv(node: ir.Node) -> Iterator[Step]:
     conv = Convolution(node, node.outputs[0].dtype)
+    conv.splits = True
     kernel = conv.kernel
     conv.x = kernel.read(operand(node, 0))
     conv.packed = constant(operand(node, 1)) if conv.by_matrix else None
@@ -107,6 +112,7 @@ class Convolution:
     b: str = ""
     y: str
     packed: np.ndarray | None = None  # the weights, if they are a constant
+    splits = False  # whether the kernel does nothing else, so that threads may share its loops
 
     def __init__(self, node: ir.Node, dtype: ir.DataType | None, weight: int = 1) -> None:
         x, w = operand(node, 0), operand(node, weight)
@@ -119,7 +125,8 @@ class Convolution:
         self.taps = prod(axis.taps for axis in self.axes)
         self.depth = self.ins * self.taps
         self.kernel = Kernel()
-        self.batch = self.kernel.dim(dims(x)[0])
+        self.images = dims(x)[0]
+        self.batch = self.kernel.dim(self.images)
         self.plane = product(axis.size for axis in self.axes)
         self.out_plane = product(axis.out for axis in self.axes)
 
@@ -144,7 +151,8 @@ class Convolution:
         kernel, axes = self.kernel, self.axes
         kind = gemm_type(self.dtype)
         channels = self.group * self.outs
-        with kernel.loop("n", self.batch), kernel.loop("m", str(channels)):
+        with self._planes("p", self.images * channels, self.depth * self.out_plane):
+            kernel.line(f"const int64_t n = p / {channels}, m = p % {channels};")
             plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
             first = f"n * {self.group} + m / {self.outs}"
             kernel.line(f"{kind}* restrict out = {self.y} + (n * {channels} + m) * {out_plane};")
@@ -160,6 +168,10 @@ class Convolution:
                     with kernel.loop("o", "hi", start="lo"):
                         kernel.line(f"line[o] += factor * from[{_strided('o', axes[-1])}];")
 
+    def _planes(self, name: str, count: Dim, cost: Dim) -> AbstractContextManager[None]:
+        """The loop over planes, which threads share if they may."""
+        return self.kernel.parallel(name, count, cost) if self.splits else self.kernel.loop(name, count)
+
     def _by_planes(self) -> None:
         """Depthwise: a group has one input channel."""
         kernel, planes = self.kernel, Planes(self.axes)
@@ -171,7 +183,8 @@ class Convolution:
         made = kernel.scratch(self.dtype, planes.outputs)
         offsets = ", ".join(map(str, planes.offsets()))
         kernel.line(f"static const int32_t offsets[{self.taps}] = {{{offsets}}};")
-        with kernel.loop("g", f"{self.batch} * {self.group}"), planes.blocks(kernel):
+        cost = self.outs * self.taps * self.out_plane + ELEMENT * self.plane
+        with self._planes("g", self.images * self.group, cost), planes.blocks(kernel):
             planes.fill(kernel, kind, copy, f"({self.x} + g * {kernel.dim(self.plane)})", "0")
             with kernel.loop("m", str(self.outs)):
                 kernel.line(f"const int64_t channel = g % {self.group} * {self.outs} + m;")
@@ -184,25 +197,41 @@ class Convolution:
                 planes.store(kernel, made, target)
 
     def _by_matrix(self) -> None:
-        kernel = self.kernel
-        kind = gemm_type(self.dtype)
-        with kernel.loop("n", self.batch), kernel.loop("g", str(self.group)):
-            plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
-            kernel.line(
-                f"{kind}* const group = {self.y} + (n * {self.group} + g) * {self.outs} * {out_plane};"
-            )
-            kernel.line(f"const {kind}* const in = {self.x} + (n * {self.group} + g) * {self.ins} * {plane};")
-            if all(axis.plain for axis in self.axes):
-                self._multiply("in", plane, out_plane, "group")
+        with ExitStack() as stack:
+            groups = [("n", self.images), ("g", self.group)]
+            if not all(axis.plain for axis in self.axes):
+                self._windows(stack, groups)
+                return
+            parts = None
+            if self.splits:
+                shape = (self.outs, self.plane, self.depth)
+                parts = open_parts(self.kernel, stack, self.dtype, shape, groups)
             else:
-                self._windows(kind, plane, out_plane)
+                for name, count in groups:
+                    stack.enter_context(self.kernel.loop(name, count))
+            self._declare_group()
+            width, out_plane = self.kernel.dim(self.plane), self.kernel.dim(self.out_plane)
+            self._multiply("in", width, ("group", out_plane), parts=parts)
 
-    def _multiply(self, columns: str, width: str, out_plane: str, target: str) -> None:
+    def _declare_group(self) -> None:
+        """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""
+        kernel, kind = self.kernel, gemm_type(self.dtype)
+        plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
+        kernel.line(f"{kind}* const group = {self.y} + (n * {self.group} + g) * {self.outs} * {out_plane};")
+        kernel.line(f"const {kind}* const in = {self.x} + (n * {self.group} + g) * {self.ins} * {plane};")
+
+    def _multiply(
+        self,
+        columns: str,
+        width: str,
+        target: tuple[str, str],
+        parts: tuple[str, str] | None = None,
+        rows: tuple[str, str] | None = None,
+    ) -> None:
         sizes = [str(self.outs), width, str(self.depth)]
         b = plain_right(self.dtype, columns, width)
-        call_gemm(
-            self.kernel, self.dtype, sizes, self._weights(), b, (target, out_plane), self._start_of_group()
-        )
+        start = self._start_of_group()
+        call_gemm(self.kernel, self.dtype, sizes, self._weights(), b, target, start, parts, rows)
 
     def _start_of_group(self) -> Start:
         return Start(f"{self.b} + g * {self.outs}", "1", "0") if self.b else ZERO
@@ -214,26 +243,55 @@ class Convolution:
             return packed_left(self.kernel, matrices, "g")
         return plain_left(f"{self.w} + g * {self.outs * self.depth}", str(self.depth))
 
-    def _windows(self, kind: str, plane: str, out_plane: str) -> None:
-        """Blocks of whole output rows, or of a part of one long row."""
-        kernel = self.kernel
+    def _windows(self, stack: ExitStack, groups: Sequence[tuple[str, Dim]]) -> None:
+        """Blocks of whole output rows, or of a part of one long row, and of the output channels."""
+        kernel, kind = self.kernel, gemm_type(self.dtype)
         assert self.dtype is not None  # noqa: S101 - checked before
-        rows, width = kernel.dim(product(axis.out for axis in self.axes[:-1])), self.axes[-1].out
-        fixed = _block_rows(width, product(axis.out for axis in self.axes[:-1]))
+        rows, width = product(axis.out for axis in self.axes[:-1]), self.axes[-1].out
+        fixed = _block_rows(width, rows)
         most = fixed * min(width, _LONG) if isinstance(width, int) else _LONG
         matrix = kernel.scratch(self.dtype, self.depth * most)
-        long = kernel.dim(width)
-        if isinstance(width, int):
-            block = str(fixed)
-        else:
-            kernel.line(f"const int64_t block = {long} > 0 && {long} < {_COLUMNS} ? {_COLUMNS} / {long} : 1;")
-            block = "block"
-        with kernel.loop("r0", rows, step=block), kernel.loop("o0", long, step=_LONG):
-            kernel.line(f"const int64_t r1 = {rows} - r0 < {block} ? {rows} : r0 + {block};")
-            kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
-            kernel.line("const int64_t columns = (r1 - r0) * (o1 - o0);")
-            self._fill(kind, matrix, plane)
-            self._multiply(matrix, "columns", out_plane, f"group + r0 * {long} + o0")
+        last, long = kernel.dim(rows), kernel.dim(width)
+        block = str(fixed)
+        if not isinstance(width, int):
+            block = f"({long} > 0 && {long} < {_COLUMNS} ? {_COLUMNS} / {long} : 1)"
+        blocks = (f"(({last} + {block} - 1) / {block})", f"(({long} + {_LONG - 1}) / {_LONG})")
+        channels = self._open_blocks(stack, groups, blocks)
+        kernel.line(f"const int64_t block = {block}, r0 = row_block * block, o0 = part_of_row * {_LONG};")
+        kernel.line(f"const int64_t r1 = {last} - r0 < block ? {last} : r0 + block;")
+        kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
+        kernel.line("const int64_t columns = (r1 - r0) * (o1 - o0);")
+        self._declare_group()
+        plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
+        self._fill(kind, matrix, plane)
+        self._multiply(matrix, "columns", (f"group + r0 * {long} + o0", out_plane), rows=channels)
+
+    def _open_blocks(
+        self, stack: ExitStack, groups: Sequence[tuple[str, Dim]], blocks: tuple[str, str]
+    ) -> tuple[str, str] | None:
+        """Open the loop over all blocks; returns the first and the end of the output channels; None: all.
+
+        A thread makes the matrix of a block once for all of its channels.
+        """
+        kernel = self.kernel
+        parts = -(-self.outs // _CHANNELS) if self.splits else 1
+        places = [*groups, ("row_block", blocks[0]), ("part_of_row", blocks[1])]
+        total = " * ".join([self.batch, str(self.group), *blocks, str(parts)])
+        begin, end = "0", total
+        if self.splits:
+            work = product((self.images, self.group, self.outs, self.depth, self.out_plane))
+            each = f"{min(self.outs, _CHANNELS)}. * {self.depth} * {kernel.dim(self.out_plane)}"
+            cost = f"{each} / (double)(1 + {blocks[0]} * {blocks[1]})"
+            begin, end = kernel.split(total, cost, work)
+        stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
+        kernel.line(f"const int64_t first = part % {parts};")
+        kernel.line(f"next = part - first + {parts} < {end} ? part - first + {parts} : {end};")
+        declare_indices(kernel, f"part / {parts}", places)
+        if parts == 1:
+            return None
+        kernel.line(f"int64_t m1 = (next - part + first) * {_CHANNELS};")
+        kernel.line(f"m1 = m1 < {self.outs} ? m1 : {self.outs};")
+        return f"first * {_CHANNELS}", "m1"
 
     def _fill(self, kind: str, matrix: str, plane: str) -> None:
         """Write row ``(c, k0, k1, ...)`` of the matrix: the elements that the windows read by that tap."""

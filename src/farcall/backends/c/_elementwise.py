@@ -11,9 +11,17 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import Nest, coalesce
 from farcall.backends.c._node import constant
 from farcall.backends.c._packed import element, is_packed
+from farcall.backends.c._parallel import ELEMENT, FUNCTION
 from farcall.backends.c._registry import Elementwise, operator
 from farcall.backends.c_backend_kit import c_literal, c_type
-from farcall.graph.dims import Dim, dims
+from farcall.graph.dims import Dim, dims, product
+
+_FUNCTIONS = frozenset(
+    {
+        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
+        "Log", "Mish", "Mod", "Pow", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
+    }
+)  # fmt: skip
 
 Operand = tuple[ir.Value, tuple[Dim, ...]]
 
@@ -70,9 +78,16 @@ class _GroupWriter:
 
     def _open_loops(self, nest: Nest, stack: ExitStack) -> None:
         for axis, dim in enumerate(nest.dims):
-            stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(dim)))
+            loop = self.kernel.loop(f"i{axis}", dim)
+            if axis == 0 and not any(is_packed(node.outputs[0]) for node in self.nodes):
+                loop = self.kernel.parallel("i0", dim, product((self._cost(), *nest.dims[1:])))
+            stack.enter_context(loop)
             if axis == len(nest.dims) - 2:
                 self._declare_offsets(nest)
+
+    def _cost(self) -> int:
+        """What one element costs."""
+        return ELEMENT + sum(FUNCTION if node.op_type in _FUNCTIONS else 1 for node in self.nodes)
 
     def _declare_offsets(self, nest: Nest) -> None:
         """The offset of each operand's row, computed outside of the innermost loop."""

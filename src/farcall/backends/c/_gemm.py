@@ -6,6 +6,7 @@ Constant operands are packed when the model is built, in the order in which the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from farcall.backends._ctext import c_type, itemsize
 from farcall.backends.c._gemm_text import GROUP, gemm_source, panel_width, vector_source
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
+from farcall.graph.dims import Dim, product
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,13 @@ def call_gemm(
     c: tuple[str, str],
     start: Start | None = None,
     parts: tuple[str, str] | None = None,
+    rows: tuple[str, str] | None = None,
 ) -> None:
     """Write a call that computes ``c = start + a b``.
 
     ``sizes`` are m, n and k; ``c`` is pointer and row stride. Without ``start``, c holds it already.
-    ``parts`` are the first and the end of those of :func:`count_parts` that are computed; None: all.
+    ``parts`` are the first and the end of those of :func:`open_parts` that are computed; ``rows`` are the
+    first row, a multiple of 6, and the end of the rows that are computed; None: all.
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
@@ -109,15 +113,52 @@ def call_gemm(
     left = f"(const {word}*)({a.pointer}), {a.row}, {a.column}, {a.group}"
     right = f"(const {word}*)({b.pointer}), {b.row}, {b.panel}"
     target = f"({word}*)({c[0]}), {c[1]}, (const {word}*)({start.pointer}), {start.row}, {start.column}"
-    name = f"farcall_gemm_parts_{word}" if parts else f"farcall_gemm_{word}"
-    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *(parts or ())])});")
+    name, more = f"farcall_gemm_{word}", list(parts or ())
+    if parts:
+        name = f"farcall_gemm_parts_{word}"
+    elif rows:
+        name, more = f"farcall_gemm_part_{word}", [*rows, "0", sizes[1]]
+    kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more])});")
 
 
-def count_parts(dtype: ir.DataType | None, sizes: Sequence[str]) -> str:
-    """C: how many parts a product of these sizes (m, n, k) has, which threads may compute."""
-    return f"farcall_parts_{gemm_type(dtype)}({sizes[0]}, {sizes[1]})"
+def open_parts(
+    kernel: Kernel,
+    stack: ExitStack,
+    dtype: ir.DataType | None,
+    shape: Sequence[Dim],
+    batch: Sequence[tuple[str, Dim]] = (),
+) -> tuple[str, str]:
+    """Open the loop over the parts of products, which threads share; the kernel does nothing else.
+
+    Args:
+        kernel: The kernel.
+        stack: What closes the loop.
+        dtype: The dtype of the products.
+        shape: m, n and k.
+        batch: The variables that number the products, with their counts.
+
+    Returns:
+        C of the first part, and of the end of the parts, of one product.
+    """
+    word = gemm_type(dtype)
+    kernel.file_scope(vector_source(word, itemsize(dtype)))
+    kernel.file_scope(gemm_source(word, itemsize(dtype)))
+    m, n, k = map(kernel.dim, shape)
+    counts = [count for _, count in batch]
+    total = " * ".join([f"farcall_parts_{word}({m}, {n})", *map(kernel.dim, counts)])
+    cost = f"farcall_part_cost_{word}({m}, {n}, {k})"
+    begin, end = kernel.split(total, cost, product((*shape, *counts, 2)))
+    kernel.line(f"const int64_t parts = farcall_parts_{word}({m}, {n});")
+    stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
+    kernel.line("const int64_t first = part % parts;")
+    kernel.line(f"next = part - first + parts < {end} ? part - first + parts : {end};")
+    declare_indices(kernel, "part / parts", batch)
+    return "first", "next - part + first"
 
 
-def cost_of_part(dtype: ir.DataType | None, sizes: Sequence[str]) -> str:
-    """C: what one of these parts costs."""
-    return f"farcall_part_cost_{gemm_type(dtype)}({', '.join(sizes)})"
+def declare_indices(kernel: Kernel, place: str, counts: Sequence[tuple[str, Dim | str]]) -> None:
+    """Declare the variables whose row-major place is ``place``, C that is not negative."""
+    for number, (name, count) in reversed(list(enumerate(counts))):
+        size = count if isinstance(count, str) else kernel.dim(count)
+        kernel.line(f"const int64_t {name} = {place if number == 0 else f'({place}) % {size}'};")
+        place = f"({place}) / {size}"

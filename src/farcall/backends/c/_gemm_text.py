@@ -337,25 +337,20 @@ static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
   return all > 0 ? all / (double)farcall_parts_KIND(m, n) : 0;
 }
 
-/* The parts from `first` to `last`, exclusive. */
-static __attribute__((noinline)) void farcall_gemm_parts_KIND(int64_t m, int64_t n, int64_t k,
+/* Rows `i` to `i_end` and columns `j` to `j_end` of a product: a whole number of groups and panels, or up to
+ * the end. */
+static __attribute__((noinline)) void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
+    int64_t j_end) {
   const int few = m <= FEW;
-  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m)) {
-    const int64_t j = first * COLUMNS, end = last * COLUMNS;
-    n = (end < n ? end : n) - j;
-    b += j / PANEL * b_panel;
-    c += j;
-    if (start) start += j * start_column;
-  } else {
-    const int64_t i = first * ROWS, end = last * ROWS;
-    m = (end < m ? end : m) - i;
-    a += i / GROUP * a_group;
-    c += i * c_row;
-    if (start) start += i * start_row;
-  }
+  m = i_end - i;
+  n = j_end - j;
+  a += i / GROUP * a_group;
+  b += j / PANEL * b_panel;
+  c += i * c_row + j;
+  if (start) start += i * start_row + j * start_column;
   if (few) {
     if (start && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
     farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start != 0);
@@ -365,11 +360,25 @@ static __attribute__((noinline)) void farcall_gemm_parts_KIND(int64_t m, int64_t
   }
 }
 
+/* The parts from `first` to `last`, exclusive. */
+static inline void farcall_gemm_parts_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
+  int64_t i = 0, i_end = m, j = 0, j_end = n;
+  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m))
+    j = first * COLUMNS, j_end = last * COLUMNS < n ? last * COLUMNS : n;
+  else
+    i = first * ROWS, i_end = last * ROWS < m ? last * ROWS : m;
+  farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
+      start_column, i, i_end, j, j_end);
+}
+
 static inline void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
-  farcall_gemm_parts_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
-      start_column, 0, farcall_parts_KIND(m, n));
+  farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
+      start_column, 0, m, 0, n);
 }
 """

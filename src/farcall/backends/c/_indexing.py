@@ -25,6 +25,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import allocating, loops
 from farcall.backends.c._shaping import strided_copy
 from farcall.graph._operand_rules import slice_first
@@ -189,11 +190,13 @@ def _gather(node: ir.Node) -> Iterator[Step]:
     axis = normalize_axis(int_attr(node, "axis", 0), len(shape))
     kernel = Kernel()
     p, n, q = kernel.read(data), kernel.read(indices), kernel.write(node.outputs[0])
-    outer, length, inner = (
-        kernel.dim(d) for d in (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
-    )
+    length, inner = (kernel.dim(d) for d in (shape[axis], product(shape[axis + 1 :])))
     count = kernel.dim(product(dims(indices)))
-    with kernel.loop("i", outer), kernel.loop("j", count):
+    rows = product((*shape[:axis], *dims(indices)))
+    cost = product((ELEMENT, *shape[axis + 1 :]))
+    begin, end = kernel.split(rows, cost)
+    with kernel.block(f"for (int64_t at = {begin}; at < {end}; ++at)"):
+        kernel.line(f"const int64_t i = at / {count}, j = at % {count};")
         kernel.index("row", f"{n}[j]", length, label(node), f"axis {axis}")
         with kernel.loop("k", inner):
             kernel.line(f"{q}[(i * {count} + j) * {inner} + k] = {p}[(i * {length} + row) * {inner} + k];")

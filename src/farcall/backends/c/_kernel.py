@@ -17,9 +17,9 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import c_string
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
-from farcall.backends.c._parallel import HELPER, Split
+from farcall.backends.c._parallel import HELPER, UNITS, Split
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_symbol, c_type, itemsize
-from farcall.graph.dims import Dim, dims, late, symbol, symbols
+from farcall.graph.dims import Dim, ceildiv, dims, late, product, symbol, symbols
 
 
 @dataclass(eq=False)
@@ -97,35 +97,42 @@ class Kernel(FunctionWriter):
         self._can_fail = False
         self._split: Split | None = None
 
-    def split(self, count: Dim | str, cost: Dim | str) -> tuple[str, str]:
+    def split(self, count: Dim | str, cost: Dim | str, work: Dim | None = None) -> tuple[str, str]:
         """Let iterations 0 to ``count`` of the kernel run on several threads: C of the first and of the end.
 
         Iterations must write different elements, and none may read what another one writes. What the kernel
-        does before them is done in each thread: it may declare variables and check sizes, and nothing else.
-        It does nothing after them. Each thread has its own memory from :meth:`scratch`. A kernel can be split
-        once; one that allocates outputs is not.
+        does before them is done for each part of the loop: it may declare variables, check sizes, and fill
+        memory from :meth:`scratch`, of which each thread has its own. It does nothing after them. A kernel
+        can be split once; one that allocates outputs, or is too small, is not.
 
         Args:
             count: The number of iterations, a dim, or a C expression of parameters.
             cost: What one iteration costs, in the units of :mod:`farcall.backends.c._parallel`.
+            work: What all iterations cost; None: the product of count and cost, if these are dims.
         """
-        if self._lates or self._split:
+        if work is None and not isinstance(count, str) and not isinstance(cost, str):
+            work = product((count, cost))
+        small = isinstance(work, int) and work < 2 * UNITS
+        if small or self._lates or self._split:
             return "0", self._extent(count)
         self._split = Split(self._extent(count), self._extent(cost))
         self.file_scope(HELPER)
         return "loop_begin", "loop_end"
 
     @contextmanager
-    def parallel(self, var: str, count: Dim | str, cost: Dim | str, step: int = 1) -> Iterator[None]:
+    def parallel(
+        self, var: str, count: Dim | str, cost: Dim | str, work: Dim | None = None, step: int = 1
+    ) -> Iterator[None]:
         """A loop of ``var`` from 0 up to ``count``, which several threads may share: see :meth:`split`.
 
         ``cost`` is that of one iteration, in which the variable grows by ``step``.
         """
         end = self._extent(count)
         if step == 1:
-            first, last = self.split(end, cost)
+            first, last = self.split(count, cost, work)
         else:
-            begin, stop = self.split(f"({end} + {step - 1}) / {step}", cost)
+            steps = f"({end} + {step - 1}) / {step}" if isinstance(count, str) else ceildiv(count, step)
+            begin, stop = self.split(steps, cost, work)
             first, last = f"{begin} * {step}", f"{var}_end"
             self.line(f"const int64_t {last} = {stop} * {step} < {end} ? {stop} * {step} : {end};")
         with self.loop(var, last, start=first, step=step):

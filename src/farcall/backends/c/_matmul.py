@@ -14,8 +14,7 @@ from farcall.backends.c._gemm import (
     Right,
     Start,
     call_gemm,
-    cost_of_part,
-    count_parts,
+    open_parts,
     packed_right,
     plain_left,
     plain_right,
@@ -82,7 +81,8 @@ def product_of(
     with ExitStack() as stack:
         parts = None
         if splits:
-            parts = _open_parts(kernel, stack, dtype, sizes, batch)
+            axes = [(f"i{axis}", dim) for axis, dim in enumerate(batch)]
+            parts = open_parts(kernel, stack, dtype, (m, n, k), axes)
         else:
             for axis, dim in enumerate(batch):
                 stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
@@ -93,29 +93,6 @@ def product_of(
             second = plain_right(dtype, y, kernel.dim(n))
         a, c = plain_left(x, kernel.dim(k)), (z, kernel.dim(n))
         call_gemm(kernel, dtype, sizes, a, second, c, ZERO, parts)
-
-
-def _open_parts(
-    kernel: Kernel,
-    stack: ExitStack,
-    dtype: ir.DataType | None,
-    sizes: Sequence[str],
-    batch: Sequence[Dim] = (),
-) -> tuple[str, str]:
-    """Open the loop over the parts of a batch of products; returns the first and the end of one's parts."""
-    parts = count_parts(dtype, sizes)
-    total = " * ".join([parts, *(kernel.dim(dim) for dim in batch)])
-    begin, end = kernel.split(total, cost_of_part(dtype, sizes))
-    kernel.line(f"const int64_t parts = {parts};")
-    stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
-    kernel.line("const int64_t first = part % parts;")
-    kernel.line(f"next = part - first + parts < {end} ? part - first + parts : {end};")
-    place = "part / parts"
-    for axis, dim in reversed(list(enumerate(batch))):
-        index = place if axis == 0 else f"({place}) % {kernel.dim(dim)}"
-        kernel.line(f"const int64_t i{axis} = {index};")
-        place = f"({place}) / {kernel.dim(dim)}"
-    return "first", "next - part + first"
 
 
 def broadcast(left: Sequence[Dim], right: Sequence[Dim]) -> list[Dim]:
@@ -165,7 +142,7 @@ def _gemm(node: ir.Node) -> Iterator[Step]:
     left = plain_left(p0, "1", sizes[0]) if int_attr(node, "transA", 0) else plain_left(p0, sizes[2])
     with ExitStack() as stack:
         only = start is not None and not kernel.text()  # else the kernel has written what all parts read
-        parts = _open_parts(kernel, stack, out.dtype, sizes) if only else None
+        parts = open_parts(kernel, stack, out.dtype, (m, n, k)) if only else None
         call_gemm(kernel, out.dtype, sizes, left, right, (q, sizes[1]), start, parts)
     yield kernel.step()
 

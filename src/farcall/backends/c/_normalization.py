@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal, c_type
+from farcall.backends.c._gemm import declare_indices
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._nest import coalesce
 from farcall.backends.c._node import (
@@ -27,6 +28,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.graph.dims import Dim, dims, floordiv, product
 
@@ -122,13 +124,10 @@ class _RowWriter:
     def write(self) -> Step:
         kernel = self.kernel
         pointers = [kernel.read(value) for value, _ in self.rows.factors]
-        kernel.line("int64_t row = 0;")
-        with ExitStack() as stack:
-            for axis, dim in enumerate(self.outside.dims):
-                stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(dim)))
-            with kernel.block():
-                self._row(pointers)
-            kernel.line("++row;")
+        cost = product((3 * ELEMENT, *self.rows.inner))
+        with kernel.parallel("row", product(self.rows.outer), cost):
+            declare_indices(kernel, "row", [(f"i{axis}", dim) for axis, dim in enumerate(self.outside.dims)])
+            self._row(pointers)
         return kernel.step()
 
     def _row(self, pointers: Sequence[str]) -> None:
@@ -222,7 +221,8 @@ def _lp_normalization(node: ir.Node) -> Iterator[Step]:
     kernel = Kernel()
     p, q = kernel.read(x), kernel.write(out)
     inner, length = kernel.dim(product(shape[axis + 1 :])), kernel.dim(shape[axis])
-    with kernel.loop("i", kernel.dim(product(shape[:axis]))), kernel.loop("j", inner, step=_TILE):
+    cost = product((2 * ELEMENT, *shape[axis:]))
+    with kernel.parallel("i", product(shape[:axis]), cost), kernel.loop("j", inner, step=_TILE):
         kernel.line(f"const int64_t tile = {inner} - j < {_TILE} ? {inner} - j : {_TILE};")
         kernel.line(f"const int64_t start = i * {length} * {inner} + j;")
         kernel.line(f"double norm[{_TILE}] = {{0}};")

@@ -21,6 +21,7 @@ from farcall.backends.c._node import (
     rank,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT, FUNCTION
 from farcall.backends.c._pool_text import Join, largest, power_sum, total
 from farcall.backends.c._registry import loops
 from farcall.backends.c._window import Axis, axes_of, position, rows_of_windows
@@ -58,7 +59,9 @@ class _Pool:
 
     def rows(self, stack: ExitStack) -> None:
         """Open the loops; ``in`` is the input plane, ``line`` the output row."""
-        stack.enter_context(self.kernel.loop("n", self.planes))
+        taps = prod(axis.taps for axis in self.axes)
+        cost = product((ELEMENT + taps, *(axis.out for axis in self.axes)))
+        stack.enter_context(self.kernel.parallel("n", product(dims(operand(self.node, 0))[:2]), cost))
         self.kernel.line(f"const {self.kind}* const in = {self.p} + n * {self.plane};")
         row = stack.enter_context(rows_of_windows(self.kernel, self.axes))
         self.kernel.line(f"{self.kind}* restrict line = {self.q} + n * {self.out_plane} + {row};")
@@ -251,7 +254,7 @@ def _global_lp_pool(node: ir.Node) -> Iterator[Step]:
     kernel.file_scope(join.source())
     source, target = kernel.read(x), kernel.write(node.outputs[0])
     plane = kernel.dim(product(dims(x)[2:]))
-    with kernel.loop("n", product(dims(x)[:2])):
+    with kernel.parallel("n", product(dims(x)[:2]), product((ELEMENT, *dims(x)[2:]))):
         kernel.line(f"{c_type(x.dtype)} sum = 0;")
         with kernel.loop("i", plane):
             kernel.line(f"sum += farcall_load_{join.name}_1({source}[n * {plane} + i]);")
@@ -281,11 +284,9 @@ def _lrn(node: ir.Node) -> Iterator[Step]:
             float_attr(node, "bias", 1.0),
         )
     )
-    with (
-        kernel.loop("n", kernel.dim(dims(x)[0])),
-        kernel.loop("c", channels),
-        kernel.loop("s", inner, step=_TILE),
-    ):
+    cost = product((ELEMENT + size + FUNCTION, *dims(x)[2:]))
+    with kernel.parallel("place", product(dims(x)[:2]), cost), kernel.loop("s", inner, step=_TILE):
+        kernel.line(f"const int64_t n = place / {channels}, c = place % {channels};")
         kernel.line(f"const int64_t tile = {inner} - s < {_TILE} ? {inner} - s : {_TILE};")
         kernel.line(f"int64_t c0 = c - {(size - 1) // 2}, c1 = c + {size // 2};")
         kernel.line(f"if (c0 < 0) c0 = 0;\nif (c1 > {channels} - 1) c1 = {channels} - 1;")

@@ -6,7 +6,7 @@ Float sums accumulate in double, in several lanes: exact enough for millions of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 import onnx_ir as ir
 
@@ -32,6 +32,8 @@ from farcall.graph.dims import Dim, dims, product
 _D = ir.DataType
 _LANES = 32  # partial results along a contiguous row: gcc 12 makes no vectors of 16
 _TILE = 64  # results that are computed together if the row is kept
+
+_COST = 4  # of an element
 
 _NAMES = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1",
@@ -102,12 +104,21 @@ class _Reduction:
         kept = [i for i in range(last + 1) if not self.reduced[i] and i != last]
         with ExitStack() as stack:
             for axis in kept:
-                stack.enter_context(self.kernel.loop(f"i{axis}", self.kernel.dim(self.lengths[axis])))
+                first = axis == kept[0]
+                stack.enter_context(
+                    self._parallel(axis) if first else self.kernel.loop(f"i{axis}", self.lengths[axis])
+                )
             if last < 0 or self.reduced[last]:
                 self._row()
             else:
                 self._columns(last)
         return self.kernel.step()
+
+    def _parallel(self, axis: int, step: int = 1) -> AbstractContextManager[None]:
+        """The loop over an axis that is kept, which threads share."""
+        others = (length for other, length in enumerate(self.lengths) if other != axis)
+        name = "j" if axis == len(self.lengths) - 1 else f"i{axis}"
+        return self.kernel.parallel(name, self.lengths[axis], product((_COST * step, *others)), step=step)
 
     def _out_offset(self) -> str:
         terms: list[str] = []
@@ -166,7 +177,8 @@ class _Reduction:
         """Keep the innermost axis: compute a tile of results together, so that memory is read in order."""
         kernel, formula = self.kernel, self.formula
         width = kernel.dim(self.lengths[last])
-        with kernel.loop("j", width, step=_TILE):
+        outermost = all(self.reduced[:last])
+        with self._parallel(last, _TILE) if outermost else kernel.loop("j", width, step=_TILE):
             kernel.line(f"const int64_t tile = {width} - j < {_TILE} ? {width} - j : {_TILE};")
             kernel.line(f"{formula.kind} lanes[{_TILE}];")
             with kernel.loop("t", "tile"):

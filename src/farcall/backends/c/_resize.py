@@ -15,6 +15,7 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_type
 from farcall.backends.c._kernel import Step
 from farcall.backends.c._node import label, operand
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops
 from farcall.backends.c._resize_place import CROP, Axis, Places, check
 from farcall.backends.c._resize_text import pass_source, rounded
@@ -59,7 +60,7 @@ class _Resize(Places):
         if self.way.place == CROP:
             kernel.line(f"const {kind} outside = {self.outside(self.dtype)};")
         with ExitStack() as stack:
-            stack.enter_context(kernel.loop("n", self.planes))
+            stack.enter_context(kernel.parallel("n", self.planes, ELEMENT * self.made))
             kernel.line(f"const {kind}* in0 = {self.p} + n * {kernel.dim(self.place)};")
             kernel.line(f"{kind}* out0 = {self.q} + n * {kernel.dim(self.made)};")
             for number, table in enumerate(tables[:-1]):
@@ -130,7 +131,7 @@ class _Resize(Places):
         tables = {i: self._weights(item) for i, item in enumerate(self.axes) if not item.is_kept}
         shape = [item.size for item in self.axes]
         order = sorted(tables, key=lambda i: (not self.axes[i].shrinks, i if self.axes[i].shrinks else -i))
-        with kernel.loop("n", self.planes):
+        with kernel.parallel("n", self.planes, product((self.made, ELEMENT, len(tables)))):
             source = self._load()
             for i in order:
                 last = i == order[-1]

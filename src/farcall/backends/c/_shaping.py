@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 import onnx_ir as ir
 
@@ -25,6 +25,7 @@ from farcall.backends.c._node import (
     refuse_training,
     want_dtypes,
 )
+from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._registry import loops, view
 from farcall.backends.c_backend_kit import itemsize
 from farcall.graph.dims import Dim, dims, product, same
@@ -181,7 +182,7 @@ def strided_copy(
         return _tiled_copy(kernel, read, write, lengths, strides, origin)
     with ExitStack() as stack:
         for axis in range(last):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(lengths[axis])))
+            stack.enter_context(_copy_loop(kernel, lengths, axis))
         kernel.line(f"const int64_t from = {origin}{_sum_of(kernel, strides[:last])};")
         kernel.line(f"const int64_t to = {_row_major(kernel, lengths, last)};")
         with kernel.loop("j", kernel.dim(lengths[last])):
@@ -197,10 +198,13 @@ def _tiled_copy(
     rows, columns = kernel.dim(lengths[last - 1]), kernel.dim(lengths[last])
     with ExitStack() as stack:
         for axis in range(last - 1):
-            stack.enter_context(kernel.loop(f"i{axis}", kernel.dim(lengths[axis])))
+            stack.enter_context(_copy_loop(kernel, lengths, axis))
         kernel.line(f"const int64_t from = {origin}{_sum_of(kernel, strides[: last - 1])};")
         kernel.line(f"const int64_t to = {_row_major(kernel, lengths, last - 1)};")
-        stack.enter_context(kernel.loop("r", rows, step=_TILE))
+        tiles = kernel.loop("r", rows, step=_TILE)
+        if last == 1:
+            tiles = kernel.parallel("r", lengths[0], product((ELEMENT * _TILE, lengths[1])), step=_TILE)
+        stack.enter_context(tiles)
         stack.enter_context(kernel.loop("c", columns, step=_TILE))
         kernel.line(f"const int64_t r1 = r + {_TILE} < {rows} ? r + {_TILE} : {rows};")
         kernel.line(f"const int64_t c1 = c + {_TILE} < {columns} ? c + {_TILE} : {columns};")
@@ -208,6 +212,13 @@ def _tiled_copy(
         stack.enter_context(kernel.loop("j", "c1", start="c"))
         kernel.line(f"{write}[to + i * {columns} + j] = {read}[from + i + j * {kernel.dim(strides[last])}];")
     return kernel.step()
+
+
+def _copy_loop(kernel: Kernel, lengths: Sequence[Dim], axis: int) -> AbstractContextManager[None]:
+    """The loop over an axis of a copy; threads share the first one."""
+    if axis:
+        return kernel.loop(f"i{axis}", lengths[axis])
+    return kernel.parallel("i0", lengths[0], product((ELEMENT, *lengths[1:])))
 
 
 def _sum_of(kernel: Kernel, strides: Sequence[Dim]) -> str:

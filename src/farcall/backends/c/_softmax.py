@@ -10,8 +10,9 @@ from farcall.backends._ctext import FLOATS, c_type
 from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import flattened_extents, operand, want_dtypes
+from farcall.backends.c._parallel import ELEMENT, FUNCTION
 from farcall.backends.c._registry import loops
-from farcall.graph.dims import Dim
+from farcall.graph.dims import Dim, product
 
 _LANES = 32  # partial results of a row: gcc 12 makes no vectors of 16
 _TILE = 64  # neighbouring rows that are reduced together if the axis is not the last
@@ -46,8 +47,8 @@ class _Softmax:
 
     def write(self, outer: Dim, length: Dim, inner: Dim) -> Step:
         kernel = self.kernel
-        rows, count = kernel.dim(outer), kernel.dim(length)
-        with kernel.loop("i", rows):
+        count = kernel.dim(length)
+        with kernel.parallel("i", outer, product((2 * ELEMENT + FUNCTION, length, inner))):
             if self.last:
                 kernel.line(f"const {self.kind}* in = {self.p} + i * {count};")
                 kernel.line(f"{self.kind}* out = {self.q} + i * {count};")

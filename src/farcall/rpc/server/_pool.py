@@ -165,7 +165,7 @@ class _Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # printed text must not mix with the server's own standard output
                 pass_fds=[theirs.fileno()],
-                env=_environment(),
+                env=_environment(limits.sessions),
             )
 
     async def answer(self, seconds: float) -> dict[str, Any]:
@@ -276,7 +276,12 @@ def _end(worker: WorkerProcess, status: int) -> None:
         worker.ended.set_result(status)
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment, with its import path: workers import the same modules."""
+def _environment(sessions: int) -> dict[str, str]:
+    """This process's environment, with its import path: workers import the same modules.
+
+    So many sessions share the CPUs: a model computes on no more than its part of them, unless the server's
+    environment says otherwise.
+    """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
-    return {**os.environ, "PYTHONPATH": path}
+    threads = max(1, min(len(os.sched_getaffinity(0)) // sessions, 256))
+    return {"FARCALL_THREADS": str(threads), **os.environ, "PYTHONPATH": path}

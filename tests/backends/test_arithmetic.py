@@ -196,5 +196,4 @@ def test_older_broadcast() -> None:
 def test_refusals_say_why() -> None:
     assert refusal(Case("Identity", [np.ones(3, np.complex64)])) == "input 0 (`x0`) is complex64"
     assert "no loops for" in refusal(Case("ImageDecoder", [np.ones(3, np.uint8)], shapes={0: [1, 1, 3]}))
-    check([Case("Not", [np.ones(3, bool)], opset=1)])  # as in opset 6
-    assert refusal(Case("Add", [np.ones(3, np.float32)] * 2, opset=5, shapes={0: [3]})).startswith("opset 5")
+    check([Case("Not", [np.ones(3, bool)], opset=1)])

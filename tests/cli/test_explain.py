@@ -136,3 +136,13 @@ def if_name(report: dict[str, list[dict[str, list[str]]]]) -> str:
     """The name that the node got, which has none in the model."""
     notes = [note for region in report["regions"] for note in region["notes"]]
     return next(note.split("`")[1] for note in notes if "branch" in note)
+
+
+def test_convert_writes_another_opset(cli: Cli, model: Path) -> None:
+    done = cli("convert", model, "--opset", "11", "-o", "old.onnx")
+    assert done.code == 0, done.err
+    assert done.out.startswith("old.onnx: ") and "opset 11, 3 nodes" in done.err
+    assert onnx.load("old.onnx").opset_import[0].version == 11
+    assert cli("build", "old.onnx", "-o", "old.so").code == 0
+    refused = cli("convert", model, "--opset", "4")
+    assert refused.code == 2 and "opset 4 cannot be written; expected one from 7 to" in refused.err

@@ -24,8 +24,8 @@ from ..waiting import SECONDS
 GOLDEN = ROOT / "tests" / "golden" / "commands"
 HEAVY = {"farcall._core", "farcall.abi", "msgspec", "numpy", "onnx", "rich", "asyncio", "importlib.metadata"}
 COMMANDS = (
-    "", "demo", "build", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp", "sessions",
-    "token",
+    "", "demo", "build", "convert", "run", "inspect", "stubgen", "serve", "ping", "ls", "call", "cp",
+    "sessions", "token",
     "token create", "token list", "device", "device build", "device start", "device list",
     "device stop", "device logs", "device shell", "idl",
     "trace", "trace summary", "cert", "plugins", "plugins list", "doctor",

@@ -22,6 +22,7 @@ _COMMANDS = {
     "demo": "Take a real model through all steps.",
     "build": "Build an ONNX model into one file.",
     "explain": "Say which backend gets which node, and why.",
+    "convert": "Write a model in another opset.",
     "run": "Run a model or an artifact on .npy files.",
     "inspect": "Show what an artifact, a library or a model is.",
     "idl": "Compile an interface of FastRPC into stubs and skels.",

@@ -9,7 +9,8 @@ require_compile()  # the modules below import onnx_ir
 
 from farcall.graph._annotate import Claims
 from farcall.graph._expand import Expansion
-from farcall.graph._model import load_model
+from farcall.graph._export import save_model
+from farcall.graph._model import convert_opset, load_model
 from farcall.graph._partition import Body, Partition, cut
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match, Region
@@ -30,7 +31,9 @@ __all__ = [
     "UnknownShapeError",
     "Verdict",
     "Why",
+    "convert_opset",
     "cut",
     "load_model",
+    "save_model",
 ]
 __dir__ = [*__all__, "dims"].copy

@@ -47,7 +47,7 @@ class Folder:
         """Compute ``node``, for which :func:`is_constant` must hold.
 
         Args:
-            node: A node of the graph.
+            node: A node of the model.
             found: The dims of its outputs, inferred from its operands. Declared dims do not bound the size.
 
         Returns:
@@ -62,7 +62,7 @@ class Folder:
             return {}
         arrays = {value: results[value.name] for value in node.outputs if value.uses() and value.name}
         self._left -= sum(array.nbytes for array in arrays.values())
-        return replace(self._model.graph, node, arrays)
+        return replace(node.graph if isinstance(node.graph, ir.Graph) else self._model.graph, node, arrays)
 
 
 def replace(

@@ -118,7 +118,7 @@ def without_long_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
 
     scopes = ((proto.opset_import, proto.graph), *((item.opset_import, item) for item in proto.functions))
-    if not any(_any_takes_rank(scope, _opset(imports)) for imports, scope in scopes):
+    if not any(_any_takes_rank(scope, opset_of(imports)) for imports, scope in scopes):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -137,7 +137,8 @@ def _any_takes_rank(scope: onnx.GraphProto | onnx.FunctionProto, opset: int) -> 
     return may and any(takes_rank_from_length(node, opset) for node in walk(scope.node))
 
 
-def _opset(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
+def opset_of(imports: Iterable[onnx.OperatorSetIdProto]) -> int:
+    """The version of ONNX's own domain; 0 if it is not imported."""
     return max((item.version for item in imports if item.domain in ("", "ai.onnx")), default=0)
 
 

@@ -8,6 +8,8 @@ become initializers). Its nodes are in topological order and have unique names, 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,8 +27,16 @@ from farcall.graph._external import (
     map_external_data,
 )
 from farcall.graph._folding import fold_shapes
-from farcall.graph._guards import check_inlined_size, check_nesting, nested_protos, walk, without_long_shapes
+from farcall.graph._guards import (
+    check_inlined_size,
+    check_nesting,
+    nested_protos,
+    opset_of,
+    walk,
+    without_long_shapes,
+)
 from farcall.graph._inline import lift_constant
+from farcall.graph._opset import OLDEST, write_in
 from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
@@ -66,13 +76,9 @@ def load_model(source: ModelLike) -> ir.Model:
 
 def _load(source: ModelLike) -> ir.Model:
     proto, name, folders = _proto_of(source)
-    try:
-        for scope in (proto.graph, *proto.functions):
-            check_nesting(scope, nested_protos, name)
-        _check_opset(proto, name)
-        _check_inputs(proto, name)
-        _check_maps(proto, name)
-        check_external_data(proto, name, folders)
+    with _reading(name):
+        _check(proto, name, folders)
+        proto = _in_one_opset(proto, name, folders)
         types = _check_and_infer(_without_weights(proto), name)
         _check_texts(proto)
         model: ir.Model = ir.from_proto(proto)
@@ -80,10 +86,86 @@ def _load(source: ModelLike) -> ir.Model:
         _normalize(model)
         separate(model.graph)
         check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
+    fold_shapes(model, infer_shapes(model, types))
+    return model
+
+
+def convert_opset(source: ModelLike, opset: int) -> ir.Model:
+    """Write a model in another opset, newer or older.
+
+    The model computes the same. Its functions are inlined, and inputs with defaults become constants.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``ir.Model``. The objects are not changed.
+        opset: The version of ONNX's own domain, from 7 to the newest that the installed onnx knows.
+
+    Returns:
+        The new model. Save it by :func:`farcall.graph.save_model`.
+
+    Raises:
+        MissingFileError: There is no such file.
+        ModelError: The model is not valid, or a node has no counterpart in that opset: the message names the
+            node, what of it is missing there, and an opset that has it.
+        UsageError: ``opset`` is out of range.
+    """
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST <= opset <= newest:
+        raise UsageError(
+            f"opset {opset} cannot be written; expected one from {OLDEST} to {newest}, the newest that the "
+            f"installed onnx {onnx.__version__} knows"
+        )
+    proto, name, folders = _proto_of(source)
+    with paused_collector(), _reading(name):
+        _check(proto, name, folders)
+        model = _written_in(opset, proto, name, folders)
+        _check_and_infer(_without_weights(ir.to_proto(model)), f"{name} in opset {opset}")
+    return model
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn what the packages for ONNX raise into a ModelError."""
+    try:
+        yield
     except (PassError, InvariantError, ir.serde.SerdeError, ValueError, TypeError) as error:
         # Text that is not UTF-8 raises TypeError or UnicodeError, depending on the place.
         raise ModelError(f"{name} cannot be read: {_one_line(error.__cause__ or error)}") from error
-    fold_shapes(model, infer_shapes(model, types))
+
+
+def _check(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> None:
+    for scope in (proto.graph, *proto.functions):
+        check_nesting(scope, nested_protos, name)
+    _check_opset(proto, name)
+    _check_inputs(proto, name)
+    _check_maps(proto, name)
+    check_external_data(proto, name, folders)
+
+
+def _in_one_opset(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> onnx.ModelProto:
+    """The model with its functions in the opset of its graph, and none older than backends read."""
+    found = _opsets(proto)
+    if len(found) <= 1 and min(found, default=OLDEST) >= OLDEST:
+        return proto
+    written: onnx.ModelProto = ir.to_proto(_written_in(max(*found, OLDEST), proto, name, folders))
+    return written
+
+
+def _opsets(proto: onnx.ModelProto) -> set[int]:
+    scopes = (proto.opset_import, *(function.opset_import for function in proto.functions))
+    return {version for version in map(opset_of, scopes) if version}
+
+
+def _written_in(opset: int, proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.Model:
+    check_inlined_size(proto, name)
+    mixed = len(_opsets(proto)) > 1  # ONNX's checker refuses it, and checks the result instead
+    types = {} if mixed else _check_and_infer(_without_weights(proto), name)
+    _check_texts(proto)
+    model: ir.Model = ir.from_proto(proto)
+    map_external_data(model, folders)
+    _drop_defaults(model.graph)
+    write_in(opset, model, types, name)
     return model
 
 
@@ -305,12 +387,17 @@ def _normalize(model: ir.Model) -> None:
     if model.functions:
         common.InlinePass()(model)
     graph = model.graph
-    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-    if len(inputs) != len(graph.inputs):  # IR version 3 lists weights as inputs; those are constants
-        graph.inputs[:] = inputs
+    _drop_defaults(graph)
     for node in graph:
         lift_constant(graph, node)
     _name_nodes(graph)
+
+
+def _drop_defaults(graph: ir.Graph) -> None:
+    """Make inputs with defaults constants; IR version 3 lists all weights as inputs."""
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    if len(inputs) != len(graph.inputs):
+        graph.inputs[:] = inputs
 
 
 def _name_nodes(graph: ir.Graph) -> None:

@@ -18,7 +18,6 @@ from farcall.backends.c._node import (
     operand,
     opset,
     output_used,
-    refuse_training,
     str_attr,
     want_dtypes,
 )
@@ -49,21 +48,11 @@ def _check_any(node: ir.Node) -> None:
     want_dtypes(node, ALL)
 
 
-def _pair_operands(node: ir.Node) -> Operands:
-    """Before opset 7 the second operand broadcasts only if ``broadcast`` is set, from ``axis`` on."""
-    a, b = operand(node, 0), operand(node, 1)
-    left, right = dims(a), dims(b)
-    if opset(node) < 7 and int_attr(node, "broadcast", 0):
-        axis = int_attr(node, "axis", len(left) - len(right))
-        right = (*right, *([1] * (len(left) - len(right) - axis)))
-    return [(a, left), (b, right)]
-
-
 def _dtype(node: ir.Node) -> ir.DataType | None:
     return operand(node, 0).dtype
 
 
-@elementwise("Mod", check=_check_numbers, operands=_pair_operands)
+@elementwise("Mod", check=_check_numbers)
 def _mod(node: ir.Node, a: str, b: str) -> str:
     dtype = _dtype(node)
     if dtype in FLOATS:
@@ -77,12 +66,12 @@ def _mod(node: ir.Node, a: str, b: str) -> str:
 _WRAPPING = {"Add": "+", "Sub": "-", "Mul": "*"}
 
 
-@elementwise("Add", "Sub", "Mul", check=_check_numbers, operands=_pair_operands)
+@elementwise("Add", "Sub", "Mul", check=_check_numbers)
 def _add(node: ir.Node, a: str, b: str) -> str:
     return scalar.wrapping(_dtype(node), a, _WRAPPING[node.op_type], b)
 
 
-@elementwise("Div", check=_check_numbers, operands=_pair_operands)
+@elementwise("Div", check=_check_numbers)
 def _div(node: ir.Node, a: str, b: str) -> str:
     return scalar.divide(_dtype(node), a, b)
 
@@ -121,7 +110,7 @@ def _check_pow(node: ir.Node) -> None:
     want_dtypes(node, NUMBERS)
 
 
-@elementwise("Pow", check=_check_pow, operands=_pair_operands)
+@elementwise("Pow", check=_check_pow)
 def _pow(node: ir.Node, a: str, b: str) -> str:
     base, exponent = operand(node, 0).dtype, operand(node, 1).dtype
     known = constant(operand(node, 1))
@@ -179,16 +168,7 @@ def _leaky_relu(node: ir.Node, x: str) -> str:
     return f"{x} < 0 ? {_float(node, 'alpha', 0.01)} * {x} : {x}"
 
 
-def _prelu_operands(node: ir.Node) -> Operands:
-    """Before opset 7 a slope of rank 1 has one element per channel."""
-    x, slope = operand(node, 0), operand(node, 1)
-    shape = dims(slope)
-    if opset(node) < 7 and len(shape) == 1:
-        shape = (*shape, *([1] * (len(dims(x)) - 2)))
-    return [(x, dims(x)), (slope, shape)]
-
-
-@elementwise("PRelu", check=_check_signed, operands=_prelu_operands)
+@elementwise("PRelu", check=_check_signed)
 def _prelu(node: ir.Node, x: str, slope: str) -> str:
     return f"{x} < 0 ? {scalar.wrapping(_dtype(node), slope, '*', x)} : {x}"
 
@@ -339,12 +319,12 @@ def _clip(node: ir.Node, x: str, *bounds: str) -> str:
 _COMPARISONS = {"Equal": "==", "Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">="}
 
 
-@elementwise(*_COMPARISONS, check=_check_any, operands=_pair_operands)
+@elementwise(*_COMPARISONS, check=_check_any)
 def _compare(node: ir.Node, a: str, b: str) -> str:
     return f"{a} {_COMPARISONS[node.op_type]} {b}"
 
 
-@elementwise("And", "Or", "Xor", check=_check_bools, operands=_pair_operands)
+@elementwise("And", "Or", "Xor", check=_check_bools)
 def _logic(node: ir.Node, a: str, b: str) -> str:
     symbol = {"And": "&", "Or": "|", "Xor": "^"}[node.op_type]
     return f"({a} != 0) {symbol} ({b} != 0)"
@@ -399,7 +379,6 @@ def _check_batch_normalization(node: ir.Node) -> None:
         raise Unsupported("mixed dtypes")
     if any(output_used(node, index) for index in range(1, len(node.outputs))):
         raise Unsupported("training outputs (running mean and variance)")
-    refuse_training(node)
     if int_attr(node, "spatial", 1) != 1:
         raise Unsupported("spatial=0")
 

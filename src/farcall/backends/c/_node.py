@@ -12,8 +12,6 @@ from farcall.graph.dims import Dim, UnknownShapeError, dims, product
 
 Check = Callable[[ir.Node], "str | None"]
 
-OLDEST_OPSET = 6  # before it, attributes of many operators meant something else
-
 
 class Unsupported(Exception):  # noqa: N818 - a reason on its way to Backend.check, not an error
     """The reason why the C backend refuses a node."""
@@ -51,12 +49,6 @@ def str_attr(node: ir.Node, name: str, default: str) -> str:
 def ints_attr(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
     """An attribute that is a list of integers, or its default."""
     return list(node.attributes[name].as_ints() if name in node.attributes else default)
-
-
-def refuse_training(node: ir.Node) -> None:
-    """Refuse a node in training mode, which before opset 7 was the default of ``is_test``."""
-    if opset(node) < 7 and not int_attr(node, "is_test", 0):
-        raise Unsupported("is_test=0 (training)")
 
 
 def has_input(node: ir.Node, index: int) -> bool:
@@ -139,10 +131,7 @@ def want_dtypes(node: ir.Node, allowed: Collection[ir.DataType], *indices: int) 
 
 
 def basic_check(node: ir.Node) -> None:
-    """Check the needs of every operator: a known opset, dtypes that have a C type, and known shapes."""
-    is_onnx = node.domain in ("", "ai.onnx")
-    if is_onnx and opset(node) < OLDEST_OPSET and _meant_else(node):
-        raise Unsupported(f"opset {opset(node)}; versions from {OLDEST_OPSET} on are supported")
+    """Check the needs of every operator: dtypes that have a C type, and known shapes."""
     for what, values in (("input", node.inputs), ("output", node.outputs)):
         for index, value in enumerate(values):
             if value is None or not value.name:
@@ -154,16 +143,6 @@ def basic_check(node: ir.Node) -> None:
             if value.dtype not in STORED:
                 raise Unsupported(f"{what} {index} (`{value.name}`) is {_dtype_name(value.dtype)}")
             known_dims(value)
-
-
-def _meant_else(node: ir.Node) -> bool:
-    """Whether the operator of a node of an old opset has changed up to the oldest one that is supported."""
-    import onnx
-
-    try:
-        return bool(onnx.defs.get_schema(node.op_type, OLDEST_OPSET).since_version > opset(node))
-    except onnx.defs.SchemaError:
-        return True
 
 
 def known_dims(value: ir.Value) -> tuple[Dim, ...]:

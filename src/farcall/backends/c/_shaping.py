@@ -22,7 +22,6 @@ from farcall.backends.c._node import (
     opset,
     output_used,
     rank,
-    refuse_training,
     want_dtypes,
 )
 from farcall.backends.c._parallel import ELEMENT
@@ -105,7 +104,6 @@ def _text(shape: Sequence[Dim]) -> str:
 
 def _check_dropout(node: ir.Node) -> None:
     _check_view(node)
-    refuse_training(node)
     if output_used(node, 1) and node.outputs[1].dtype != ir.DataType.BOOL:
         raise Unsupported("the mask is not bool")
 

@@ -62,6 +62,16 @@ def test_outputs_that_a_node_leaves_out_are_no_fault() -> None:
     assert _operators(load_model(_model(nodes))) == ["Add"]
 
 
+def test_what_the_evaluator_computes_in_another_dtype_stays() -> None:
+    """It computes the grid of doubles in float32."""
+    model = load_model(
+        text_model("""g (double[1, 1, 4, 4] x) => (double[?, ?, ?, ?] y)
+    <double[1, 2, 3] theta = {1, 0, 0, 0, 1, 0}, int64[4] size = {1, 1, 2, 2}>
+    { at = AffineGrid (theta, size)  y = GridSample (x, at) }""")
+    )
+    assert _operators(model) == ["AffineGrid", "GridSample"]
+
+
 def test_random_numbers_are_not_frozen() -> None:
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),

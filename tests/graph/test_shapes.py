@@ -224,6 +224,26 @@ def test_lengths_of_a_split_and_weights_of_gates_fix_dims() -> None:
     assert [(str(a), str(b)) for a, b in constraints(model)] == [("3*n", "7")]
 
 
+def test_operands_that_belong_together_fix_dims() -> None:
+    found = loaded(
+        """g (float[1, c, 5] x, float[4, 2, 3] w, float[m] b, float[n, 2] z, float[k] scale,
+     float[j, 2, i] boxes, float[1, 3, 2] scores) => (float[?, ?, ?] y, uint8[?, ?] q, int64[?, 3] at)
+    <int64 most = {9}> { y = Conv (x, w, b)  q = QuantizeLinear <axis = 1> (z, scale)
+      at = NonMaxSuppression (boxes, scores, most) }"""
+    )
+    assert found["x"] == (1, 2, 5) and found["b"] == (4,) and found["scale"] == (2,)
+    assert found["boxes"] == (1, 2, 4)
+
+
+def test_a_gradient_and_a_state_are_of_the_shape_that_is_trained() -> None:
+    proto = text_model("""g (float r, int64 t, float[a] p, float[b] grad, float[7] state)
+    => (float[?] trained, float[?] kept) { trained, kept = ai.onnx.preview.training.Momentum
+      <alpha = 0.9, beta = 0.8, mode = "standard", norm_coefficient = 0.1> (r, t, p, grad, state) }""")
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.preview.training", 1))
+    model = load_model(proto)
+    assert text(dims(model.graph.inputs[2])) == text(dims(model.graph.outputs[0])) == (7,)
+
+
 def test_a_declared_number_counts_against_an_expression() -> None:
     model = load_model(text_model("g (float[n, 4] x) => (float[2, 4] y) { y = Relu(x) }"))
     assert text(dims(model.graph.inputs[0])) == (2, 4)

@@ -1,72 +1,19 @@
-"""What random graphs consist of: each maker adds a node of one kind, or a few, to a graph."""
+"""Operators that most models have: each maker adds a node of one kind, or a few, to a graph."""
 
 from __future__ import annotations
-
-import itertools
-from collections.abc import Callable
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from .building import BOOL, FLOATS, INTEGERS, Builder, Graph, Skip
-
-Maker = Callable[[Builder], object]
-MAKERS: list[Maker] = []
-
-
-def maker(weight: int = 1) -> Callable[[Maker], Maker]:
-    """Register a maker, which is taken ``weight`` times as often as one without."""
-
-    def register(make: Maker) -> Maker:
-        MAKERS.extend([make] * weight)
-        return make
-
-    return register
-
-
-def random_graph(seed: int, opset: int) -> Graph:
-    """The graph of a seed: three to twelve nodes. The same seed gives the same graph."""
-    for attempt in itertools.count():
-        builder = Builder(seed, opset, attempt)
-        wanted = int(builder.rng.integers(3, 13))
-        for _ in range(5 * wanted):
-            try:
-                builder.one(MAKERS)(builder)
-            except Skip:
-                continue
-            if len(builder.graph.steps) >= wanted:
-                break
-        graph = builder.finish()
-        if graph.inputs:
-            return graph
-    raise AssertionError
-
-
-def since(b: Builder, table: dict[str, int]) -> str:
-    """One of the operators that the graph's opset has."""
-    return str(b.one([op for op, opset in table.items() if opset <= b.opset]))
-
-
-def axis_of(b: Builder, array: np.ndarray, extra: int = 0) -> int:
-    rank = array.ndim + extra
-    if not rank:
-        raise Skip("no axis")
-    return int(b.rng.integers(-rank, rank))
-
-
-def axes_of(b: Builder, array: np.ndarray) -> list[int]:
-    """Some axes, each once, counted from the front or the back."""
-    count = int(b.rng.integers(0, array.ndim + 1))
-    axes = b.rng.permutation(array.ndim)[:count]
-    return [int(axis) - array.ndim if b.chance(0.3) else int(axis) for axis in axes]
-
+from .building import BOOL, FLOATS, INTEGERS, Builder, Skip
+from .registry import axes_of, axis_of, image, maker, since, window
 
 UNARY = """
 Abs Acos Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor HardSigmoid LeakyRelu Log Neg Reciprocal
 Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Identity Shrink
 """
-SINCE = {**dict.fromkeys(UNARY.split(), 11), "HardSwish": 14, "Mish": 18, "Gelu": 20}
+SINCE = {**dict.fromkeys(UNARY.split(), 11), "HardSwish": 14, "Mish": 18, "Gelu": 20, "Swish": 24}
 
 
 @maker(6)
@@ -246,36 +193,6 @@ def einsum(b: Builder) -> object:
     return b.emit("Einsum", [x, b.new(other)], equation=equation)
 
 
-def window(b: Builder, array: np.ndarray, taps: list[int], dilate: bool = True) -> dict[str, object]:
-    """Random geometry of windows over the last axes of an array."""
-    count = len(taps)
-    more: dict[str, object] = {"strides": [int(b.one((1, 1, 2, 3))) for _ in taps]}
-    if dilate and b.chance(0.3):
-        more["dilations"] = [int(b.one((1, 2))) for _ in taps]
-    match int(b.rng.integers(0, 5)):
-        case 0 | 1:
-            more["pads"] = [size // 2 for size in taps] * 2
-        case 2:
-            more["pads"] = [int(b.rng.integers(0, size)) for size in taps * 2]
-        case 3 if "dilations" not in more:
-            more["auto_pad"] = b.one(("SAME_UPPER", "SAME_LOWER", "VALID"))
-    extent = [(size - 1) * d + 1 for size, d in zip(taps, more.get("dilations", [1] * count), strict=True)]  # type: ignore[call-overload]
-    if any(size < one for size, one in zip(array.shape[-count:], extent, strict=True)) or 0 in array.shape:
-        raise Skip("smaller than its window")
-    return more
-
-
-def image(b: Builder, low: int = 3) -> str:
-    """An array with channels and one or two axes of places, none of them empty."""
-    names = [
-        n for n, a in b.values.items() if a.dtype == b.dtype and low <= a.ndim <= 4 and a.size and n[0] != "k"
-    ]
-    if names and b.chance(0.8):
-        return str(b.one(names))
-    sizes = [int(b.one((3, 5, 6, 8, 14, 16))) for _ in range(int(b.one((1, 2, 2, 2))))]
-    return b.new((int(b.one((1, 2))), int(b.one((1, 2, 4, 6))), *sizes), constant=False)
-
-
 @maker(4)
 def conv(b: Builder) -> object:
     x = image(b)
@@ -285,7 +202,7 @@ def conv(b: Builder) -> object:
     outs = group * int(b.one((1, 1, 2, 3)))
     taps = [int(b.one((1, 1, 2, 3, 3, 5))) for _ in array.shape[2:]]
     more = window(b, array, taps)
-    inputs = [x, b.new((outs, channels // group, *taps))]
+    inputs = [x, b.weight((outs, channels // group, *taps))]
     if b.chance(0.6):
         inputs.append(b.new((outs,), constant=True))
     return b.emit("Conv", inputs, group=group, **more)
@@ -296,7 +213,7 @@ def conv_transpose(b: Builder) -> object:
     x = image(b)
     array = b.values[x]
     taps = [int(b.one((1, 2, 3))) for _ in array.shape[2:]]
-    inputs = [x, b.new((array.shape[1], int(b.one((1, 2))), *taps))]
+    inputs = [x, b.weight((array.shape[1], int(b.one((1, 2))), *taps))]
     return b.emit("ConvTranspose", inputs, strides=[int(b.one((1, 2))) for _ in taps])
 
 
@@ -663,73 +580,6 @@ def recurrent(b: Builder) -> object:
     return b.emit(op, inputs, 2, hidden_size=hidden, direction=direction, **more)
 
 
-@maker(2)
-def quantize(b: Builder) -> object:
-    x = b.pick(lambda array: array.dtype == np.float32)
-    kind = np.dtype(b.one((np.uint8, np.int8)))
-    scale, zero = b.const(np.float32(b.one((0.05, 0.1, 0.5)))), b.const(b.one((0, 3)), kind)
-    y = b.emit("QuantizeLinear", [x, scale, zero])[0]
-    return b.emit("DequantizeLinear", [y, scale, zero]) if b.chance(0.7) else y
-
-
-@maker()
-def integer_product(b: Builder) -> object:
-    x = b.pick(lambda array: array.dtype.name in ("int8", "uint8") and array.size > 0, 2)
-    inner = b.values[x].shape[-1]
-    return b.emit(
-        "MatMulInteger", [x, b.new((inner, b.size()), np.dtype(b.one((np.int8, np.uint8))), constant=True)]
-    )
-
-
 @maker()
 def drop(b: Builder) -> object:
     return b.emit("Dropout", [b.floats()])
-
-
-def _typed(
-    name: str, array: np.ndarray | np.generic, shape: tuple[int | None, ...] | None = None
-) -> onnx.ValueInfoProto:
-    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-    return helper.make_tensor_value_info(name, kind, None if shape is None else list(shape))
-
-
-@maker()
-def branch(b: Builder) -> object:
-    """If: both branches read a value of the graph around them."""
-    x = b.floats()
-    array = b.values[x]
-    condition = b.new((), BOOL, constant=False) if b.chance(0.7) else b.const(b.chance(0.5))
-    name = b.name("b")
-
-    def graph(part: str) -> onnx.GraphProto:
-        op = b.one(("Neg", "Abs", "Tanh", "Relu"))
-        nodes = [
-            helper.make_node(op, [x], [f"{name}{part}m"]),
-            helper.make_node("Add", [f"{name}{part}m", x], [f"{name}{part}"]),
-        ]
-        return helper.make_graph(nodes, part, [], [_typed(f"{name}{part}", array)])
-
-    return b.emit("If", [condition], 1, [x], then_branch=graph("then"), else_branch=graph("else"))
-
-
-@maker()
-def loop(b: Builder) -> object:
-    """Loop: a state, a result that is stacked, and a value of the graph around."""
-    x = b.floats()
-    array = b.values[x]
-    y = b.new(array.shape)
-    name = b.name("l")
-    names = [f"{name}{part}" for part in ("i", "go", "s", "on", "n", "t", "h")]
-    i, go, state, on, new, turned, half = names
-    nodes = [
-        helper.make_node("Identity", [go], [on]),
-        helper.make_node("Add", [state, y], [turned]),
-        helper.make_node(b.one(("Tanh", "Sigmoid", "Softsign")), [turned], [new]),
-        helper.make_node("Neg", [turned], [half]),
-    ]
-    number, flag = np.int64(0), np.bool_(True)
-    inputs = [_typed(i, number, ()), _typed(go, flag, ()), _typed(state, array)]
-    outputs = [_typed(on, flag, ()), _typed(new, array), _typed(half, array)]
-    body = helper.make_graph(nodes, "body", inputs, outputs)
-    trips = b.const(int(b.one((1, 2, 4))), np.int64)
-    return b.emit("Loop", [trips, b.const(True), x], 2, [y], body=body)

@@ -13,7 +13,7 @@ from typing import Any
 from .comparing import BATCH, Report, quietly
 
 _CONTEXT = get_context("spawn")
-_SECONDS = 1800.0  # for a batch: machines may be busy
+_SECONDS = 900.0  # for a batch: machines may be busy
 _LIFE = 48  # batches of a process, whose memory grows by each library that it loads
 
 

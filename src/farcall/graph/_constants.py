@@ -137,7 +137,10 @@ def _evaluate(model: ir.Model, node: ir.Node) -> dict[str, np.ndarray] | None:
     feeds = {value.name: value.const_value.numpy() for value in given if value.const_value is not None}
     names = [value.name for value in node.outputs if value.name]
     try:
-        results = ReferenceEvaluator(proto).run(names, feeds)
-        return {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
+        results = dict(zip(names, map(np.asarray, ReferenceEvaluator(proto).run(names, feeds)), strict=True))
+        for value in node.outputs:
+            if value.name:
+                ir.tensor(results[value.name], dtype=value.dtype)  # of that dtype?
+        return results
     except Exception:
-        return None  # the evaluator lacks the operator or the dtype: the node stays as it is
+        return None  # the evaluator lacks the operator, or computes another dtype: the node stays as it is

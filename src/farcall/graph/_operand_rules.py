@@ -397,6 +397,10 @@ def _unique(op: NodeView) -> Sequence[PartialDims]:
 
 @rule("NonMaxSuppression")
 def _non_max_suppression(op: NodeView) -> Sequence[PartialDims]:
+    batch, count, corners = op.shape(0)
+    op.equate(corners, 4)
+    for dim, wanted in zip(op.shape(1)[::2], (batch, count), strict=True):
+        op.equate(dim, wanted)
     return [(None, 3)]
 
 

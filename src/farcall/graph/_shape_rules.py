@@ -50,6 +50,15 @@ def _like_first(op: NodeView) -> list[Dims]:
     return [op.shape(0)]
 
 
+@rule("QuantizeLinear", "DequantizeLinear")
+def _quantize(op: NodeView) -> list[Dims]:
+    """They keep the shape, of which one dim is the length of scales by axis."""
+    data, scale = op.shape(0), op.shape(1)
+    if len(scale) == 1 and scale[0] != 1 and not op.attr("block_size", 0):
+        op.equate(data[positive_axis(op.attr("axis", 1), len(data))], scale[0])
+    return [data]
+
+
 @rule("DynamicQuantizeLinear")
 def _dynamic_quantize(op: NodeView) -> list[Dims]:
     return [op.shape(0), (), ()]
@@ -101,7 +110,14 @@ def _conv(op: NodeView) -> list[Dims]:
     data, weight = op.shape(0), op.shape(right_operand(op.node))
     op.equate(data[1], weight[1] * op.attr("group", 1))
     kernel: list[Dim] = [*op.attr("kernel_shape", weight[2:])]
+    _equate_bias(op, 8 if op.node.op_type == "QLinearConv" else 2, weight[0])
     return [(data[0], weight[0], *_window(op, data[2:], kernel))]
+
+
+def _equate_bias(op: NodeView, index: int, channels: Dim) -> None:
+    """A bias has an element for each channel. The operand is a zero point for ConvInteger."""
+    if op.has(index) and op.node.op_type != "ConvInteger" and len(op.shape(index)) == 1:
+        op.equate(op.shape(index)[0], channels)
 
 
 @rule("ConvTranspose")
@@ -111,6 +127,7 @@ def _conv_transpose(op: NodeView) -> list[Dims]:
     sizes, taps = data[2:], weight[2:]
     rank = len(sizes)
     head = (data[0], weight[1] * op.attr("group", 1))
+    _equate_bias(op, 2, head[1])
     if "output_shape" in op.node.attributes:
         return [(*head, *op.attr("output_shape", [0])[-rank:])]
     strides, dilations = op.attr("strides", [1] * rank), op.attr("dilations", [1] * rank)
@@ -184,6 +201,24 @@ def _layer_normalization(op: NodeView) -> list[Dims]:
     axis = positive_axis(op.attr("axis", -1), len(data))
     reduced = (*data[:axis], *[1] * (len(data) - axis))
     return [data, reduced, reduced]
+
+
+TRAINING = "ai.onnx.preview.training"
+_STATES = {"Adagrad": 1, "Momentum": 1, "Adam": 2}
+
+
+@rule(*_STATES)
+def _optimizer(op: NodeView) -> list[Dims]:
+    """Operands are a rate, a step, and groups: tensors, their gradients, and states of each."""
+    states = _STATES[op.node.op_type]
+    count = (len(op.node.inputs) - 2) // (2 + states)
+    trained = [op.shape(2 + i) for i in range(count)]
+    for index in range(2 + count, 2 + count * (2 + states)):
+        wanted = trained[(index - 2) % count]
+        if len(op.shape(index)) == len(wanted):
+            for a, b in zip(op.shape(index), wanted, strict=True):
+                op.equate(a, b)
+    return trained * (1 + states)
 
 
 @rule("NegativeLogLikelihoodLoss")

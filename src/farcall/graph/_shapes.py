@@ -39,7 +39,14 @@ from farcall.graph._region import reads
 from farcall.graph._sequences import OPERATORS as SEQUENCE_OPERATORS
 from farcall.graph._sequences import Sequences
 from farcall.graph._shape_data import DATA_RULES
-from farcall.graph._shape_rules import KEEP_SHAPE, MISNAMED_BY_ONNX, OFTEN_MISREAD, RULES, misread_by_onnx
+from farcall.graph._shape_rules import (
+    KEEP_SHAPE,
+    MISNAMED_BY_ONNX,
+    OFTEN_MISREAD,
+    RULES,
+    TRAINING,
+    misread_by_onnx,
+)
 from farcall.graph._view import (
     DATA_DTYPES,
     EXPLICIT_SINCE,
@@ -312,7 +319,7 @@ class _Inference:
         said = tuple(reported)
         if node.domain == ML:
             set_ml_dtypes(node)
-        if is_default_domain(node.domain) or node.domain == ML:
+        if is_default_domain(node.domain) or node.domain in (ML, TRAINING):
             if self._overrules(node):
                 self._overrule(node, reported)
             elif not self._is_known(node, reported):

@@ -32,6 +32,7 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     constant,
+    differ,
     has_input,
     int_attr,
     operand,
@@ -50,7 +51,7 @@ from farcall.backends.c._window import (
     tap_number,
     taps_of_row,
 )
-from farcall.graph.dims import Dim, dims, product, same
+from farcall.graph.dims import Dim, dims, product
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
 _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
@@ -64,7 +65,7 @@ def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS)
     check_shapes(node)
     outs = dims(operand(node, 1))[0]
-    if has_input(node, 2) and not same(product(dims(operand(node, 2))), outs):
+    if has_input(node, 2) and differ(product(dims(operand(node, 2))), outs):
         raise Unsupported(f"the bias has {product(dims(operand(node, 2)))} elements for {outs} channels")
 
 
@@ -84,7 +85,7 @@ def _check_channels(node: ir.Node, channels: Sequence[Dim]) -> None:
     group, (outs, ins) = int_attr(node, "group", 1), channels
     if group < 1 or int(outs) % group:
         raise Unsupported(f"{outs} output channels are not divided by group={group}")
-    if not same(dims(operand(node, 0))[1], group * ins):
+    if differ(dims(operand(node, 0))[1], group * ins):
         raise Unsupported(
             f"the input has {dims(operand(node, 0))[1]} channels, the weight is for {group * ins}"
         )

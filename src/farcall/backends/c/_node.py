@@ -117,6 +117,11 @@ def flattened_extents(node: ir.Node) -> tuple[Dim, Dim, Dim]:
     return product(shape[:axis]), product(shape[axis:]), 1
 
 
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether two dims that shape inference equates are different; the entry checks those with symbols."""
+    return isinstance(a, int) and isinstance(b, int) and a != b
+
+
 def label(node: ir.Node) -> str:
     """The operator and the name of ``node``, for messages."""
     return f"{node.op_type} `{node.name or node.outputs[0].name}`"

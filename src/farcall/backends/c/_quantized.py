@@ -17,6 +17,7 @@ from farcall.backends.c._nest import nested
 from farcall.backends.c._node import (
     Unsupported,
     constant,
+    differ,
     extents,
     has_input,
     int_attr,
@@ -44,7 +45,7 @@ def _scale_view(node: ir.Node, value: ir.Value) -> tuple[Dim, ...]:
             f"input `{value.name}` has rank {len(shape)}; one scale, or one for each index of an axis"
         )
     axis = normalize_axis(int_attr(node, "axis", 1), len(whole))
-    if not same(shape[0], whole[axis]):
+    if differ(shape[0], whole[axis]):
         raise Unsupported(
             f"input `{value.name}` has {shape[0]} elements for axis {axis} of size {whole[axis]}"
         )

@@ -12,6 +12,7 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     constant,
+    differ,
     has_input,
     int_attr,
     ints_attr,
@@ -270,8 +271,7 @@ def _check_split(node: ir.Node) -> None:
     shape = dims(operand(node, 0))
     axis = normalize_axis(int_attr(node, "axis", 0), len(shape))
     lengths = [known_dims(out)[axis] for out in node.outputs]
-    total = sum(lengths[1:], lengths[0])  # of another expression: the entry checks that they are equal
-    if isinstance(total, int) and isinstance(shape[axis], int) and total != shape[axis]:
+    if differ(sum(lengths[1:], lengths[0]), shape[axis]):
         raise Unsupported(f"parts of {_text(lengths)} do not make up a dim of {shape[axis]}")
 
 

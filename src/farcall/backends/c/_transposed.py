@@ -21,6 +21,7 @@ from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
     constant,
+    differ,
     has_input,
     int_attr,
     ints_attr,
@@ -158,9 +159,9 @@ def _check(node: ir.Node) -> None:
     if not all(isinstance(dim, int) for dim in w):
         raise Unsupported("the weight's shape is not fixed")
     group = int_attr(node, "group", 1)
-    if group < 1 or int(w[0]) % group or not same(x[1], w[0]):
+    if group < 1 or int(w[0]) % group or differ(x[1], w[0]):
         raise Unsupported(f"the input has {x[1]} channels, the weight is for {w[0]} in {group} groups")
-    if has_input(node, 2) and not same(product(dims(operand(node, 2))), int(w[1]) * group):
+    if has_input(node, 2) and differ(product(dims(operand(node, 2))), int(w[1]) * group):
         raise Unsupported(f"the bias has {dims(operand(node, 2))} elements for {int(w[1]) * group} channels")
     if list(w[2:]) != ints_attr(node, "kernel_shape", [int(dim) for dim in w[2:]]):
         raise Unsupported(f"kernel_shape is not that of the weight, {w[2:]}")

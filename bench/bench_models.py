@@ -55,7 +55,7 @@ def _is_chosen(name: str) -> bool:
 def _rivals() -> list[str]:
     """onnxruntime, whose results are the expected ones, and those that were chosen."""
     names = os.environ.get("FARCALL_BENCH_RIVALS", ",".join(RIVALS)).split(",")
-    return list(dict.fromkeys(["onnxruntime", *names]))
+    return list(dict.fromkeys(["onnxruntime", *filter(None, names)]))
 
 
 def _threads() -> Sequence[int]:

@@ -20,7 +20,10 @@ FEWER = 13
 
 
 def compare(folder: Path, name: str, threads: int, rivals: Sequence[str]) -> dict[str, Any]:
-    """The times of farcall and of the rivals by size; and why a rival does not take part."""
+    """The times of farcall and of the rivals by size; and why a rival does not take part.
+
+    The times of one thread are those of the CPU, so that other programs do not count.
+    """
     import farcall as fc
     from bench.harness import in_turn, once
     from bench.networks import CASES
@@ -48,7 +51,7 @@ def compare(folder: Path, name: str, threads: int, rivals: Sequence[str]) -> dic
                     raise
                 absent[f"{who} {size}".strip()] = str(error).strip().splitlines()[0][:200]
         rounds = FEWER if once(contenders["farcall"]) > LONG else ROUNDS
-        times[size] = in_turn(contenders, rounds)
+        times[size] = in_turn(contenders, rounds, time.process_time if threads == 1 else time.perf_counter)
     return {"times": times, "absent": absent}
 
 

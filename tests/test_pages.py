@@ -18,6 +18,7 @@ NAMES = (
     "logging",
     "backends",
     "pictures",
+    "speed",
     "environment",
     "compatibility",
     "operating",

@@ -129,6 +129,8 @@ static PyObject* inspect_source(PyObject* self, PyObject* args) {
 }
 
 FC_PYTHON_METHOD(as_torch_op, "farcall.ffi._torch_ops", "as_torch_op")
+FC_PYTHON_METHOD(profile, "farcall.rpc.client._profile", "profile")
+FC_PYTHON_METHOD(memory, "farcall.library._memory", "memory")
 FC_PYTHON_METHOD(keys, "farcall.ffi._modules", "keys")
 FC_PYTHON_METHOD(values, "farcall.ffi._modules", "values")
 FC_PYTHON_METHOD(items, "farcall.ffi._modules", "items")
@@ -167,6 +169,12 @@ PyMethodDef fc_module_methods[] = {
     {"as_torch_op", FC_WITH_KEYWORDS(as_torch_op),
      "as_torch_op($self, namespace, *, functions=None, fake=None, mutates=None)\n--\n\nRegister the functions as "
      "operators torch.ops.<namespace>.<name>: farcall.ffi._torch_ops.as_torch_op."},
+    {"profile", FC_WITH_KEYWORDS(profile),
+     "profile($self, /, *args, on=None, **kwargs)\n--\n\n"
+     "The time of each region of an artifact in a call with these arguments: farcall.profile."},
+    {"memory", FC_WITH_KEYWORDS(memory),
+     "memory($self, /, *args, **kwargs)\n--\n\n"
+     "The memory of an artifact, in a call with these arguments: farcall.library.memory."},
     {"inspect_source", inspect_source, METH_VARARGS,
      "inspect_source($self, format='', /)\n--\n\nThe source that the module keeps, or an empty str."},
     {NULL, NULL, 0, NULL},

@@ -20,6 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from farcall.ffi._torch_ops import TorchOps
+from farcall.library._memory import Memory
+from farcall.rpc.client._profile import Profile
+from farcall.rpc.client._session import Session
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 _E = TypeVar("_E", bound=type[BaseException])
@@ -221,6 +224,13 @@ class Module:
 
         Arguments, result and errors are those of :func:`farcall.ffi._torch_ops.as_torch_op`.
         """
+    def profile(self, /, *args: Any, on: Session | None = None, **kwargs: Any) -> Profile:
+        """The time of each region of an artifact, and of each operator of a profiled build.
+
+        The arguments are those of ``main``; see :func:`farcall.profile`.
+        """
+    def memory(self, /, *args: Any, **kwargs: Any) -> Memory:
+        """The memory of an artifact, and of a call of ``main``: :func:`farcall.library.memory`."""
     def get_function_metadata(self, name: str, /, query_imports: bool = False) -> dict[str, Any] | None:
         """The metadata of the function ``name``, read from the library's JSON; None if there is none.
 

@@ -402,7 +402,7 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     nodes = [[("Neg", "w", "z")], [("Neg", "x", "z")], [("Neg", "x", "a"), ("Add", "a y", "z")]][inputs]
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
     codes = {r.name: made.backends[r.backend].compile(r, Target.host(), {}) for r in made.regions}
-    texts = {"main": main_source(made.partition, codes, {}), "entry": support_source()}
+    texts = {"main": main_source(made.partition, codes, {}).text, "entry": support_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
     compile_sources(
         find_compiler(), Target.host(), [Source(f"{k}{inputs}.c", v, flags) for k, v in texts.items()]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import msgspec
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import farcall as fc
 from farcall.cli.run import command
 from farcall.errors import ArtifactError
 from farcall.library import inspect
-from farcall.rpc import Profile, Server
+from farcall.rpc import Profile, Roof, Server
 
 from ..tree import ROOT
 from .stub_backend import Stub, model, plan
@@ -106,8 +107,84 @@ def test_the_command_shows_the_table_and_writes_the_picture(artifact: Path, tmp_
     done = CliRunner().invoke(command, [str(artifact), *given, "--svg", str(picture)], catch_exceptions=False)
     assert "its regions one by one" in done.output
     assert picture.read_text().startswith("<svg ")
-    refused = CliRunner().invoke(command, [str(artifact), *given, "--profile", "--trace", "t.json"])
-    assert refused.exit_code == 2 and "choose one" in refused.output
+    traced = [str(artifact), *given, "--profile", "--trace", str(tmp_path / "t.json")]
+    CliRunner().invoke(command, traced, catch_exceptions=False)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events] == ["cpu_0", "npu_0", "cpu_1"]
     words = [str(artifact), *given, "--profile", "--json"]
     report = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).output)
     assert [row["name"] for row in report["regions"]] == ["cpu_0", "npu_0", "cpu_1"]
+
+
+SEQUENCE = [("MatMul", "x w", "a"), ("Relu", "a", "b"), ("Neg", "b", "c"), ("Softmax", "c", "r")]
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact of `c` whose regions count the time of their operators."""
+    w = np.ones((3, 5), np.float32)
+    proto = model(SEQUENCE, {"x": ["batch", 3]}, {"r": ["batch", 5]}, {"w": w})
+    built = fc.partition(proto, backends=["c"]).build(profile=True)
+    return built.save(tmp_path_factory.mktemp("profile") / "counting.so")
+
+
+def check_steps(profile: Profile) -> None:
+    """4 rows of 3 and 5 elements: 2 x 4 x 3 x 5 operations of the product, one for each element of a loop."""
+    assert [(step.operator, step.operations) for step in profile.steps] == [
+        ("MatMul", 120), ("Relu+Neg", 40), ("Softmax", 0)
+    ]  # fmt: skip
+    assert [step.bytes for step in profile.steps[1:]] == [2 * 80, 2 * 80]
+    assert all(step.seconds > 0 and step.region == "c_0" for step in profile.steps)
+    assert sum(step.share for step in profile.steps) == pytest.approx(1)
+    (row,) = profile.rows
+    assert (row.operations, row.bytes) == (160, sum(step.bytes for step in profile.steps))
+    assert profile.roof is not None and profile.roof.operations > 1e8 and profile.roof.bytes > 1e7
+    share = profile.roof_share(profile.steps[0])
+    assert share is not None and share > 0
+
+
+def test_a_profiled_build_tells_the_time_of_each_operator(counting: Path) -> None:
+    profile = fc.load_module(counting).profile(X)
+    check_steps(profile)
+    regions, steps = str(profile).split("\n\n")
+    assert regions.splitlines()[1].split() == [
+        "region", "backend", "nodes", "time", "share", "GFLOP/s", "GB/s", "roof"
+    ]  # fmt: skip
+    assert "roof of one core: " in steps and "Relu+Neg" in steps
+    assert profile._repr_html_().count("<table") == 2
+    events = {event["name"]: event for event in json.loads(profile.trace())["traceEvents"]}
+    assert list(events) == ["c_0", "MatMul", "Relu+Neg", "Softmax"]
+    ends = [event["ts"] + event["dur"] for event in events.values()]
+    assert ends[-1] <= ends[0] * 1.001  # microseconds: steps stand inside of their region
+
+
+def test_operators_are_measured_on_a_server_too(counting: Path, session: fc.Session) -> None:
+    check_steps(fc.profile(counting, X, on=session))
+
+
+def test_a_normal_build_has_no_clocks(artifact: Path) -> None:
+    plan = fc.partition(model(SEQUENCE, {"x": [4, 3]}, {"r": [4, 5]}, {"w": np.ones((3, 5), np.float32)}))
+    assert "farcall_nanoseconds" not in plan.source("c_0")
+    assert b'"steps"' not in artifact.read_bytes()
+
+
+def test_a_profiled_static_library_is_refused() -> None:
+    plan = fc.partition(model(SEQUENCE, {"x": [4, 3]}, {"r": [4, 5]}, {"w": np.ones((3, 5), np.float32)}))
+    with pytest.raises(fc.UsageError, match="a static library has no profile"):
+        plan.build(link="static", profile=True)
+
+
+def test_the_roof_is_the_slower_one_of_arithmetic_and_memory() -> None:
+    roof = Roof(operations=100e9, bytes=10e9)
+    assert roof.seconds(100, 1) == pytest.approx(1e-9)
+    assert roof.seconds(1, 10) == pytest.approx(1e-9)
+    assert str(roof) == "100 GFLOP/s, 10.0 GB/s"
+
+
+def test_the_command_tells_the_operators(counting: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    words = [str(counting), "--input", f"x={tmp_path}/x.npy", "--profile", "--json"]
+    report = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).output)
+    assert [step["nodes"] for step in report["steps"]] == [["MatMul_0"], ["Relu_1", "Neg_2"], ["Softmax_3"]]
+    schema = json.loads((ROOT / "docs" / "schemas" / "run.1.json").read_text())
+    jsonschema.validate(report, schema)

@@ -225,6 +225,32 @@ def test_plans_never_overlap(seed: int) -> None:
         check_plan(lives, sizes)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_plans_are_near_the_lower_bound(seed: int) -> None:
+    """Over random graphs, some with a batch dim: within 5 %."""
+    rng = random.Random(seed)  # noqa: S311
+    unit = rng.choice([1, 64 * symbol("n")])
+    lives = []
+    count = rng.choice([10, 60, 200])
+    for i in range(count):
+        start, size = rng.randrange(count), 2 ** rng.randrange(9, 22)
+        lives.append(
+            Life(i, (size + 64 * rng.randrange(50)) * unit, start, start + 1 + int(rng.paretovariate(1)))
+        )
+    memory = plan(lives)
+    assert evaluate(memory.size, {"n": 3}) <= 1.05 * evaluate(memory.least, {"n": 3})
+
+
+def test_the_lower_bound_is_what_lives_at_once() -> None:
+    n, h = symbol("n"), symbol("h")
+    lives = [Life("a", 64 * n, 0, 2), Life("b", 128 * n, 1, 1), Life("c", 256 * h, 2, 3), Life("d", 8, 9, 9)]
+    least = plan(lives).least
+    for sizes in ({"n": 1, "h": 0}, {"n": 0, "h": 1}, {"n": 5, "h": 7}):
+        bound = max(192 * sizes["n"], 64 * sizes["n"] + 256 * sizes["h"], 8)
+        assert evaluate(least, sizes) == bound
+    assert plan([]).least == 0
+
+
 def test_plans_reuse_memory() -> None:
     n = symbol("n")
     chain = [Life(i, 4096 * n, i, i + 1) for i in range(50)]

@@ -27,9 +27,10 @@ from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._sources import compile_regions, share
 from farcall.artifact._states import constant_names
-from farcall.backends.base import RegionModule
+from farcall.backends.base import RegionCode, RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
 from farcall.graph._why import interned
+from farcall.graph.dims import text
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
 from farcall.library._manifest import (
@@ -42,7 +43,9 @@ from farcall.library._manifest import (
     FunctionInfo,
     LibraryInfo,
     Manifest,
+    MemoryInfo,
     RegionInfo,
+    StepInfo,
     TargetInfo,
     compute_digest,
     encode,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
     from farcall.backends.base import Code
     from farcall.graph import Region
+    from farcall.graph.dims import Dim
 
 Link: TypeAlias = Literal["shared", "static"]
 
@@ -75,12 +79,13 @@ def build(
     progress: Report | None = None,
     name: str | None = None,
     late_bytes: int | None = None,
+    profile: bool = False,
 ) -> Artifact:
     """Build the artifact of ``plan`` for ``target``. The same plan and tools give the same bytes.
 
     ``link``: ``shared`` for a library that a loader loads, ``static`` for one that is linked into a program,
     in which its names begin with ``name`` (None: the model's name). ``late_bytes`` bounds what a call may
-    allocate for tensors whose sizes depend on the data.
+    allocate for tensors whose sizes depend on the data. ``profile``: regions count the time of their steps.
 
     ``progress`` is told about the phases ``generate``, ``compile`` and ``link``.
 
@@ -97,16 +102,23 @@ def build(
     limit = LATE_BYTES if late_bytes is None else late_bytes
     if not 0 <= limit < 1 << 63:
         raise UsageError(f"late_bytes={late_bytes!r}: expected a number of bytes, from 0 on")
+    if profile and link == "static":
+        raise UsageError('profile=True: a static library has no profile; build with link="shared"')
     own = identifier(plan.model.name) if name is None else check_name(name)
     static = own if link == "static" else None
     with room_to(f"build {plan.model.name!r}"):
-        return _build(plan, target, static, progress, limit)
+        return _build(plan, target, static, progress, limit, profile)
 
 
 def _build(
-    plan: Plan, target: Target, static: str | None, progress: Report | None, late_bytes: int
+    plan: Plan,
+    target: Target,
+    static: str | None,
+    progress: Report | None,
+    late_bytes: int,
+    profile: bool,
 ) -> Artifact:
-    generated = generate(plan, target, progress)
+    generated = generate(plan, target, progress, profile=profile)
     if static is None and is_data_only(generated):
         return _build_data_only(plan, target, generated)
     codes = share(plan.regions, generated)
@@ -114,13 +126,15 @@ def _build(
     constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
     libraries = Libraries(plan.regions, codes, target)
+    main = main_source(plan.partition, codes, outputs, late_bytes)
     own = [
         Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
-        Source("farcall_main.c", main_source(plan.partition, codes, outputs, late_bytes)),
+        Source("farcall_main.c", main.text),
     ]
     tools = {"compiler": compiler.version.splitlines()[0]}
     totals = ConstantsInfo(*constants.totals())
-    manifest = _manifest(plan, target, tools, totals, codes, libraries.infos)
+    memory = MemoryInfo(*map(_plain, main.memory))
+    manifest = _manifest(plan, target, tools, totals, codes, libraries.infos, memory)
 
     table = _contents(static, manifest) if static else None
     if table:
@@ -284,6 +298,7 @@ def _manifest(
     constants: ConstantsInfo,
     codes: Mapping[str, Code],
     libraries: Iterable[LibraryInfo] = (),
+    memory: MemoryInfo | None = None,
 ) -> Manifest:
     used = dict.fromkeys(region.backend for region in plan.regions)
     inside = {region.name: body.name for body in plan.partition.bodies() for region in body.partition.regions}
@@ -301,6 +316,7 @@ def _manifest(
                 dict(Counter(node.op_type for node in region.nodes)),
                 RegionEntry(region, codes[region.name], ()).signature,
                 inside.get(region.name, ""),
+                _steps(codes[region.name]),
             )
             for region in plan.regions
         ),
@@ -316,7 +332,21 @@ def _manifest(
             **tools,
         },
         diagram=msgspec.Raw(msgspec.json.encode(plan.diagram().brief(), order="deterministic")),
+        memory=memory,
     )
+
+
+def _steps(code: Code) -> tuple[StepInfo, ...] | msgspec.UnsetType:
+    if not isinstance(code, RegionCode) or not code.work:
+        return msgspec.UNSET
+    return tuple(
+        StepInfo(tuple(one.nodes), one.operator, _plain(one.operations), _plain(one.bytes))
+        for one in code.work
+    )
+
+
+def _plain(dim: Dim) -> int | str:
+    return text([dim])[0]
 
 
 def _safe(name: str) -> str:

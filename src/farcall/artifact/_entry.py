@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
@@ -26,10 +26,12 @@ from farcall.artifact._stages import Shapes, Stage, stages_of
 from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import LATE
+from farcall.backends.c_backend_kit import align
 from farcall.errors import ModelError
 from farcall.graph import Region
+from farcall.graph._alive import maximum_of, most_alive
 from farcall.graph._objects import own_dims
-from farcall.graph.dims import Dim, dims, is_object, symbol, symbols
+from farcall.graph.dims import Dim, dims, fold, is_object, symbol, symbols
 
 if TYPE_CHECKING:
     from farcall.backends.base import Code
@@ -43,6 +45,17 @@ CPU: Place = (1, 0)
 _SUPPORT = ("errors", "memory", "state", "late", "device", "region", "control")
 
 
+class MainSource(NamedTuple):
+    """The entry, and what a call of it takes, where the data decides no size: bytes, as dims.
+
+    ``workspace`` is the working memory, ``least`` the lower bound of every plan for it, ``results`` are
+    allocated for the caller. What bodies of If, Loop and Scan take in their steps is not in them.
+    """
+
+    text: str
+    memory: tuple[Dim, Dim, Dim]
+
+
 LATE_BYTES = 4 << 30  # default of a call's limit for tensors whose sizes are known only in the call
 
 
@@ -51,8 +64,8 @@ def main_source(
     codes: Mapping[str, Code],
     constants: Mapping[ir.Value, str],
     late_bytes: int = LATE_BYTES,
-) -> str:
-    """The C source of the entry, and of the entries of the regions.
+) -> MainSource:
+    """The C source of the entry, and of the entries of the regions; and the memory that a call takes.
 
     Args:
         partition: the regions, in the order in which they run.
@@ -66,11 +79,14 @@ def main_source(
     bodies = list(partition.bodies())
     parts = [partition, *(body.partition for body in bodies)]
     entries = [RegionEntry(r, codes[r.name], part.constraints).text() for part in parts for r in part.regions]
+    main = _Driver(partition, codes, constants)
     drivers = [_Driver(body.partition, codes, constants, body).text() for body in bodies]
-    drivers.append(_Driver(partition, codes, constants).text())
+    drivers.append(main.text())
     limit = f"const int64_t farcall_late_bytes = {integer(late_bytes)};\n"
     declared = declarations(partition.all_regions, codes)
-    return "\n".join([support_text("entry.h"), declared, limit, *drivers, *entries])
+    return MainSource(
+        "\n".join([support_text("entry.h"), declared, limit, *drivers, *entries]), main.memory()
+    )
 
 
 def support_source() -> str:
@@ -234,6 +250,7 @@ class _Driver:
         last: dict[ir.Value, int] = {}
         for step, region in enumerate(self.regions):
             last.update(dict.fromkeys(region.inputs, step))
+        self._alive: list[tuple[Dim, int, int]] = []  # bytes, first and last step
         step = slots = 0
         stays = self._stays()
         for stage in self.stages:
@@ -244,8 +261,10 @@ class _Driver:
                     for value in region.outputs
                     if value not in self.places and value not in stays and value not in self._in_module.alone
                 ]
+                self._alive.append((_least(self.codes[region.name]), step, step))
                 step += 1
             stage.slots, stage.first_slot = plan_slots(buffers), slots
+            self._alive += [(align(buffer.size), buffer.first, buffer.last) for buffer in buffers]
             self.places |= {
                 buffer.key: self._first_slot + slots + stage.slots.of[buffer.key]  # type: ignore[misc]
                 for buffer in buffers
@@ -253,6 +272,24 @@ class _Driver:
             slots += len(stage.slots.sizes)
         self._slots = slots
         self._first_device = self._first_slot + slots
+
+    def memory(self) -> tuple[Dim, Dim, Dim]:
+        """The working memory, its lower bound, and the results, without what the data decides."""
+        workspace: Dim = 0
+        for stage in self.stages:
+            own = dict.fromkeys(self.codes[region.name].workspace for region in stage.regions)
+            workspace += self._sum(map(align, stage.slots.sizes))
+            workspace += maximum_of([align(size) for size in own if self._is_early(size)])
+        least = most_alive(item for item in self._alive if self._is_early(item[0]))
+        results = (nbytes(self.outputs[j]) for stage in self.stages for j in sorted(stage.outputs))
+        return fold(workspace), least, self._sum(results)
+
+    def _sum(self, sizes: Iterable[Dim]) -> Dim:
+        return fold(sum((size for size in sizes if self._is_early(size)), start=0))
+
+    def _is_early(self, size: Dim) -> bool:
+        """Whether a size is known before the model runs."""
+        return self._known_at.keys().isdisjoint(symbols(size))
 
     def _stays(self) -> set[ir.Value]:
         """The tensors between regions on devices, which the CPU never reads."""
@@ -514,6 +551,12 @@ done:
   return status;
 }}
 """
+
+
+def _least(code: Code) -> Dim:
+    """The lower bound of a region's own workspace, as far as its backend tells."""
+    least: Dim | None = getattr(code, "least", None)
+    return code.workspace if least is None else least
 
 
 def _function(head: str, lines: Iterable[str]) -> str:

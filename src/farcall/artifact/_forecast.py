@@ -10,7 +10,8 @@ import onnx_ir as ir
 from farcall.artifact._dtypes import nbytes
 from farcall.artifact._region_forecast import RegionForecast
 from farcall.graph._report import operators
-from farcall.graph.dims import Dim, fold, product, try_dims
+from farcall.graph._work import multiply_adds
+from farcall.graph.dims import Dim, fold, try_dims
 
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
@@ -31,7 +32,7 @@ def _of(region: Region, backend: Backend, step: str | None) -> RegionForecast:
     return RegionForecast(
         region.name, region.backend, len(region.nodes), operators(region), constants,
         _plain(_sum(nbytes(value) for value in (*region.inputs, *region.outputs) if _is_known(value))),
-        _plain(_sum(map(_multiply_adds, region.nodes))),
+        _plain(_sum(map(multiply_adds, region.nodes))),
         tuple(_notes(region, backend, step)),
     )  # fmt: skip
 
@@ -49,28 +50,6 @@ def _sum(parts: Iterable[Dim]) -> Dim:
 
 def _plain(dim: Dim) -> int | str:
     return dim if isinstance(dim, int) else str(dim)
-
-
-def _multiply_adds(node: ir.Node) -> Dim:
-    """Of a matrix product or a convolution whose dims are known; else 0."""
-    inputs = [value for value in node.inputs[:4] if value is not None]
-    shapes = [try_dims(value) for value in inputs]
-    out = try_dims(node.outputs[0])
-    if out is None or len(shapes) < 2 or None in shapes:
-        return 0
-    first, second = (shape or () for shape in shapes[:2])
-    match node.op_type:
-        case "Conv" | "ConvInteger":
-            return product((*out, *second[1:]))
-        case "ConvTranspose":
-            return product((*first, *second[1:]))
-        case "MatMul" | "MatMulInteger" if first:
-            return product((*out, first[-1]))
-        case "Gemm":
-            turned = "transA" in node.attributes and node.attributes["transA"].as_int()
-            return product((*out, first[0 if turned else 1]))
-        case _:
-            return 0
 
 
 def _notes(region: Region, backend: Backend, step: str | None) -> Iterator[str]:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 _LISTED = 5  # nodes that an error names
 
 
-def generate(plan: Plan, target: Target, progress: Report | None = None) -> dict[str, Code]:
+def generate(
+    plan: Plan, target: Target, progress: Report | None = None, *, profile: bool = False
+) -> dict[str, Code]:
     """The code of each region for ``target``, by the region's name, in the order in which the regions run.
 
-    ``progress`` is told about the phase ``generate``.
+    ``progress`` is told about the phase ``generate``. ``profile``: regions count the time of their steps.
 
     Raises:
         BackendError: a backend raised an error, or its code breaks the contract. It names the region.
@@ -32,7 +34,7 @@ def generate(plan: Plan, target: Target, progress: Report | None = None) -> dict
     phase = Phase(progress, "generate", len(regions), "regions", "generating code")
     codes: dict[str, Code] = {}
     for region in regions:
-        codes[region.name] = _compile(plan.backends[region.backend], region, target)
+        codes[region.name] = _compile(plan.backends[region.backend], region, target, profile)
         phase.step(f"{len(codes)} of {len(regions)} regions")
     for backend in plan.backends.values():
         own = [region for region in regions if region.backend == backend.name]
@@ -41,9 +43,10 @@ def generate(plan: Plan, target: Target, progress: Report | None = None) -> dict
     return codes
 
 
-def _compile(backend: Backend, region: Region, target: Target) -> Code:
+def _compile(backend: Backend, region: Region, target: Target, profile: bool) -> Code:
     where = f"backend `{backend.name}`, region `{region.name}`"
-    arguments = (region, target, backend.options) if _takes_target(backend.compile) else (region,)
+    options = {**backend.options, "profile": True} if profile and backend.profiles else backend.options
+    arguments = (region, target, options) if _takes_target(backend.compile) else (region,)
     with blame(lambda: f"{where}, nodes {_names(region)}: its compile()"):
         code: Any = backend.compile(*arguments)
     return check_code(code, where)

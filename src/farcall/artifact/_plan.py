@@ -149,6 +149,7 @@ class Plan:
         name: str | None = None,
         devices: Mapping[str, str | Target] | None = None,
         late_bytes: int | None = None,
+        profile: bool = False,
         progress: Report | None = None,
     ) -> Artifact:
         """Compile every region and link one library.
@@ -166,6 +167,8 @@ class Plan:
             late_bytes: how many bytes a call may allocate for tensors whose sizes depend on the data, as
                 those of NonZero do, and for the memory that follows from these sizes; default: 4 GiB. A call
                 that needs more raises MemoryError before it allocates.
+            profile: put clocks around the operators of regions, for :func:`farcall.profile`
+                (docs/speed.md). They take some 50 ns for each operator.
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -181,7 +184,7 @@ class Plan:
         from farcall.toolchain import Target
 
         plan = Plan(self._partition, for_devices(self._backends, devices or {}), self._model)
-        artifact = build(plan, Target.parse(target), link, progress, name, late_bytes)
+        artifact = build(plan, Target.parse(target), link, progress, name, late_bytes, profile)
         artifact.sessions = sessions(self._backends)
         return artifact
 

@@ -42,7 +42,7 @@ def share(regions: Iterable[Region], codes: Mapping[str, Code]) -> dict[str, Cod
 
 
 def _may_share(code: RegionCode) -> bool:
-    return not (code.state or code.objects) and (code.table or not code.constants)
+    return not (code.state or code.objects or code.work) and (code.table or not code.constants)
 
 
 def _key(region: Region, code: RegionCode) -> object:

@@ -27,6 +27,9 @@ how many bytes these outputs may take. Without it, farcall refuses more after th
 backend also sets ``ends_at_late``, no node reads such an output in the region that allocates it: all sizes
 are known when the region's function is called.
 
+``Plan.build(profile=True)`` gives a backend that sets ``profiles`` the option ``profile``: its regions then
+count the time of their steps (:attr:`RegionCode.work`).
+
 Tensors of strings, sequences and optionals are objects: two Arrays (shape and strings), an Array of Tensors,
 and None or the value. Only backends that set ``in_process`` are asked for nodes that read or make them. They
 are arguments like tensors, and as outputs they are in ``region.allocated``.
@@ -55,6 +58,7 @@ __all__ = [
     "Library",
     "RegionCode",
     "RegionModule",
+    "Work",
 ]
 __dir__ = __all__.copy
 
@@ -83,6 +87,20 @@ class Library:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a step of a region computes, if the region counts its time (see :attr:`RegionCode.work`).
+
+    ``nodes`` are the names of its nodes, and ``operator`` tells what they are. ``operations`` are additions
+    and multiplications of elements (0: they are not counted), ``bytes`` what it reads and writes.
+    """
+
+    nodes: Sequence[str]
+    operator: str
+    operations: Dim = 0
+    bytes: Dim = 0
+
+
+@dataclass(frozen=True)
 class RegionCode:
     """The code of one region, as C sources, object files or static libraries.
 
@@ -104,6 +122,10 @@ class RegionCode:
     returns an opaque pointer, and ``__tvm_ffi_<region.name>_destroy``. farcall calls the first once, when it
     loads the artifact (another runtime: before the first call), and the second when the process ends. The
     second, and the region's function, get the pointer as ``self``.
+
+    With ``work``, the code counts the time of its steps, and also defines ``__tvm_ffi_<region.name>_steps``.
+    That takes the number of a step, and returns the nanoseconds which that step has taken since it was last
+    asked.
     """
 
     sources: Mapping[str, str] = field(
@@ -122,6 +144,8 @@ class RegionCode:
     function: str = ""  # that the code defines, without its prefix; empty: the region's name
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate
+    work: Sequence[Work] = ()  # of each step
+    least: Dim | None = None  # bytes of workspace that no plan can save; None: all of it
 
     @property
     def texts(self) -> dict[str, str]:
@@ -178,6 +202,7 @@ class Backend(ABC):
     options: Mapping[str, Any] = {}
     allocates: bool = False  # whether its regions may allocate outputs whose shapes are known only then
     ends_at_late: bool = False  # whether nothing reads such an output in the region that allocates it
+    profiles: bool = False  # whether the option `profile` makes its regions count the time of their steps
     in_process: bool = False  # whether a package in the process that loads the artifact computes its regions
     min_nodes: int = 1  # a smaller region goes to the next backend; `min_nodes` of fc.partition overrides it
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 @click.option(
     "--emit", type=click.Path(path_type=Path), help="Also write the code of each region to this folder."
 )
+@click.option(
+    "--profile", is_flag=True, help="Put clocks around operators, whose times farcall run --profile tells."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what each part would run on, and what would be slow.")
 @setting("json")
 def command(
@@ -60,6 +63,7 @@ def command(
     name: str | None,
     svg: Path | None,
     emit: Path | None,
+    profile: bool,
     dry_run: bool,
     json_: bool,
 ) -> None:
@@ -95,7 +99,9 @@ def command(
             show_forecast(plan, json_)
             return
         there = {device: text for device, text in devices.items() if text}
-        artifact = plan.build(target=target, link=link, name=name, devices=there, progress=progress)
+        artifact = plan.build(
+            target=target, link=link, name=name, devices=there, profile=profile, progress=progress
+        )
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())

@@ -187,6 +187,24 @@ def _note_linking(file: Path) -> None:
 # ---- an artifact
 
 
+_LONGEST = 60  # characters of an expression that a table shows
+
+
+def _memory_rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The memory of a call: bytes, or expressions of the sizes of the arguments."""
+    found = manifest.memory
+    if found is None:
+        return
+    yield "workspace of a call", f"{_amount(found.workspace)}; no plan needs less than {_amount(found.least)}"
+    yield "results of a call", _amount(found.results)
+
+
+def _amount(amount: int | str) -> str:
+    if isinstance(amount, int):
+        return _show.size(amount)
+    return f"{amount} B" if len(amount) <= _LONGEST else "a formula of the sizes (--json)"
+
+
 def _artifact(file: Path, manifest: Manifest, json_: bool, *, static: bool) -> None:
     if json_:
         import msgspec
@@ -205,6 +223,7 @@ def _artifact(file: Path, manifest: Manifest, json_: bool, *, static: bool) -> N
         ("model", manifest.model.name),
         ("backends", ", ".join(manifest.backends)),
         ("constants", f"{manifest.constants.count}, {_show.size(manifest.constants.bytes)}"),
+        *_memory_rows(manifest),
         ("format", manifest.format),
     ]
     _show.table("Artifact", ("property", "value"), facts)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from farcall.abi import Signature
-    from farcall.rpc import Profile, Session
+    from farcall.rpc import Profile, ProfiledRegion, ProfiledStep, Session
     from farcall.toolchain import Target
 
 _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and seconds
@@ -54,7 +54,12 @@ _CALLS, _SECONDS = 11, 0.25  # a quick call is repeated, up to so many times and
     type=click.Path(path_type=Path),
     help="Write a trace of the call, with every hop, for Perfetto or chrome://tracing.",
 )
-@click.option("--profile", is_flag=True, help="Also measure each region by itself.")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Also measure each region by itself, and each operator, if MODEL is ONNX or was built by "
+    "farcall build --profile. With it, --trace shows these times.",
+)
 @click.option(
     "--svg",
     type=click.Path(path_type=Path),
@@ -90,38 +95,39 @@ def command(
     farcall run model.onnx --input x=x.npy --on emulator:aarch64
     farcall run model.so --input x=x.npy --on tls://board:9090 --trace trace.json \\
         --ca ca.pem --cert me.pem --cert-key me.key
-    farcall run model.so --input x=x.npy --profile --svg times.svg
+    farcall run model.onnx --input x=x.npy --profile --svg times.svg
     """
     import farcall as fc
     from farcall._files import check_folder
     from farcall.artifact import inspect
     from farcall.cli._arguments import read_inputs, result_arrays
 
-    if trace is not None and (profile or svg is not None):
-        raise click.UsageError("--trace records the call, and --profile makes many more: choose one of them")
+    profile = profile or svg is not None
+    for file in filter(None, (svg, trace)):
+        check_folder(file)
     if threads is not None and url:
         raise click.UsageError(
             "--threads counts in this process: a server computes on as many threads as FARCALL_THREADS says "
             "in its environment"
         )
-    if svg is not None:
-        check_folder(svg)
+    recorded = trace if not profile else None
     with ExitStack() as stack:
         stack.enter_context(fc.use_threads(threads))
-        if trace is not None:
-            stack.enter_context(fc.trace(trace))
+        if recorded is not None:
+            stack.enter_context(fc.trace(recorded))
         progress = stack.enter_context(shown())
         place = stack.enter_context(access.server(url)) if url else None
-        artifact = _artifact(
-            model, backends, backend_options, place.target if place else None, progress, stack
-        )
+        there = place.target if place else None
+        artifact = _artifact(model, backends, backend_options, there, progress, stack, profile=profile)
         signature = inspect(artifact).functions["main"].signature
         values = read_inputs(signature, inputs)
         session = stack.enter_context(_session(access, place, show_output)) if place else None
-        timed = _call(artifact, signature, values, session, progress, once=trace is not None)
+        timed = _call(artifact, signature, values, session, progress, once=recorded is not None)
         result = timed.result
         results = result_arrays(signature, result)
-        found = _profile(artifact, signature, values, place, access, svg) if profile or svg else None
+        found = _profile(artifact, signature, values, place, access) if profile else None
+    if found:
+        _write_profile(found, svg, trace)
     rows = [_row(name, array) for name, array in results.items()]
     if output is not None:
         for row, array in zip(rows, results.values(), strict=True):
@@ -136,38 +142,70 @@ def command(
         [[_cell(row.get(column.rstrip(">"), "")) for column in columns] for row in rows],
     )
     if found:
-        _show.table(found.title, ("region", "backend", "nodes>", "time>", "share>"), found.cells())
+        _show_profile(found)
 
 
 def _profile(
-    artifact: Path,
-    signature: Signature,
-    values: dict[int, Any],
-    place: Place | None,
-    access: Access,
-    svg: Path | None,
+    artifact: Path, signature: Signature, values: dict[int, Any], place: Place | None, access: Access
 ) -> Profile:
-    """Measure each region, and draw the model in the colours of their times."""
+    """Measure each region, and its operators."""
     import farcall as fc
-    from farcall._files import write_beside
     from farcall.cli._arguments import call_arguments
 
     args, kwargs = call_arguments(signature, values)
     with access.session(place) if place else nullcontext() as session:
-        found = fc.profile(artifact, *args, on=session, **kwargs)
+        return fc.profile(artifact, *args, on=session, **kwargs)
+
+
+def _write_profile(profile: Profile, svg: Path | None, trace: Path | None) -> None:
+    """Draw the model in the colours of the times, and write them as a trace."""
+    from farcall._files import write_beside
+
     if svg is not None:
-        write_beside(svg, found.svg().encode())
-    return found
+        write_beside(svg, profile.svg().encode())
+    if trace is not None:
+        write_beside(trace, profile.trace())
+
+
+def _show_profile(profile: Profile) -> None:
+    from farcall.rpc.client._profile import STEP_COLUMNS
+
+    _show.table(profile.title, _to_the_right(profile.columns, 2), profile.cells())
+    if profile.steps:
+        _show.table(profile.step_title, _to_the_right(STEP_COLUMNS, 3), profile.step_cells())
+
+
+def _to_the_right(columns: Sequence[str], texts: int) -> list[str]:
+    """The columns after the first ``texts`` ones are of numbers."""
+    return [*columns[:texts], *(f"{name}>" for name in columns[texts:])]
 
 
 def _facts(profile: Profile | None) -> dict[str, object]:
-    """The regions for ``--json``."""
-    rows = profile.rows if profile else ()
+    """The regions and their steps for ``--json``."""
+    if profile is None:
+        return {}
     regions = [
-        {"name": r.name, "backend": r.backend, "nodes": r.nodes, "seconds": r.timing.min, "share": r.share}
-        for r in rows
+        {"name": r.name, "backend": r.backend, "nodes": r.nodes, "seconds": r.seconds, "share": r.share}
+        for r in profile.rows
     ]
-    return {"regions": regions} if profile else {}
+    if not profile.steps:
+        return {"regions": regions}
+    for region, row in zip(regions, profile.rows, strict=True):
+        region.update(_work(profile, row))
+    steps = [
+        {
+            "operator": step.operator, "nodes": list(step.nodes), "region": step.region,
+            "seconds": step.seconds, "share": step.share, **_work(profile, step),
+        }
+        for step in profile.steps
+    ]  # fmt: skip
+    roof = profile.roof
+    peak = None if roof is None else {"operations": roof.operations, "bytes": roof.bytes}
+    return {"regions": regions, "steps": steps, "roof": peak}
+
+
+def _work(profile: Profile, one: ProfiledRegion | ProfiledStep) -> dict[str, object]:
+    return {"operations": one.operations, "bytes": one.bytes, "roof_share": profile.roof_share(one)}
 
 
 def _cell(value: object) -> str:
@@ -181,6 +219,8 @@ def _artifact(
     target: Target | None,
     progress: Show | None,
     stack: ExitStack,
+    *,
+    profile: bool,
 ) -> Path:
     """``model`` itself if it is an artifact. An ONNX model is built for the target, into a temporary one."""
     if model.suffix != ".onnx":
@@ -191,7 +231,8 @@ def _artifact(
     plan = fc.partition(model, backends=chosen(backends, options), progress=progress)
     with room_to(f"build {str(model)!r}"):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="farcall-")))
-        return plan.build(target=target, progress=progress).save(folder / f"{model.stem}.so")
+        artifact = plan.build(target=target, profile=profile, progress=progress)
+        return artifact.save(folder / f"{model.stem}.so")
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from farcall.library._manifest import (
     ConstantsInfo,
     FunctionInfo,
     Manifest,
+    MemoryInfo,
     ModelInfo,
     RegionInfo,
     TargetInfo,
 )
+from farcall.library._memory import Memory, memory
 from farcall.library._module_bin import embed_modules
 
 __all__ = [
@@ -22,12 +24,15 @@ __all__ = [
     "ConstantsInfo",
     "FunctionInfo",
     "Manifest",
+    "Memory",
+    "MemoryInfo",
     "ModelInfo",
     "RegionInfo",
     "TargetInfo",
     "embed_modules",
     "inspect",
     "load_module",
+    "memory",
     "module_kind",
 ]
 __dir__ = __all__.copy

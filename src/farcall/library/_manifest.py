@@ -41,12 +41,24 @@ class FunctionInfo(msgspec.Struct, frozen=True):
     doc: str = ""
 
 
+class StepInfo(msgspec.Struct, frozen=True):
+    """One step of a region that counts its time.
+
+    ``operations`` and ``bytes`` are numbers, or expressions of the sizes that main's dims name; 0: not known.
+    """
+
+    nodes: tuple[str, ...]
+    operator: str
+    operations: int | str = 0
+    bytes: int | str = 0
+
+
 class RegionInfo(msgspec.Struct, frozen=True):
     """One region: its backend, its number of nodes, and each operator with its count.
 
     ``signature`` is that of the region's function; None in artifacts of earlier versions of farcall.
     ``inside`` names the graph inside of a node (If, Loop, Scan) that the region is a part of; empty for one
-    of the model itself.
+    of the model itself. ``steps`` are those of a profiled build, and left out of any other.
     """
 
     name: str
@@ -55,6 +67,7 @@ class RegionInfo(msgspec.Struct, frozen=True):
     operators: dict[str, int]
     signature: Signature | None = None
     inside: str = ""
+    steps: tuple[StepInfo, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ModuleInfo(msgspec.Struct, frozen=True):
@@ -107,6 +120,19 @@ class ConstantsInfo(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class MemoryInfo(msgspec.Struct, frozen=True):
+    """The memory of a call of main, in bytes: numbers, or expressions of the sizes that main's dims name.
+
+    ``workspace`` holds the tensors between operators, and what kernels use while they run. ``least`` is the
+    lower bound of every plan for them: the most bytes that are alive in one step. ``results`` are allocated
+    for the caller. Tensors whose sizes the data decides are in none of these.
+    """
+
+    workspace: int | str
+    least: int | str
+    results: int | str
+
+
 class ModelInfo(msgspec.Struct, frozen=True):
     """The ONNX model that the artifact was built from."""
 
@@ -138,6 +164,7 @@ class Manifest(msgspec.Struct, frozen=True):
     )  # what pictures show; read when one is drawn (farcall.drawing)
     modules: tuple[ModuleInfo, ...] = ()
     libraries: tuple[LibraryInfo, ...] = ()
+    memory: MemoryInfo | None = None
 
 
 def encode(manifest: Manifest) -> bytes:

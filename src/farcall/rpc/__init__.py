@@ -9,8 +9,9 @@ from farcall.rpc.client._connecting_async import PendingSession, connect_async
 from farcall.rpc.client._deadlines import deadline
 from farcall.rpc.client._device import RemoteDevice, Stream
 from farcall.rpc.client._module import RemoteMap, RemoteModule, RemoteObject
-from farcall.rpc.client._profile import Profile, ProfiledRegion, profile
+from farcall.rpc.client._profile import Profile, ProfiledRegion, ProfiledStep, profile
 from farcall.rpc.client._remote import Stats
+from farcall.rpc.client._roof import Roof
 from farcall.rpc.client._session import Session
 from farcall.rpc.client._timing import Timing, TimingOptions, benchmark
 from farcall.rpc.client._tracing import trace
@@ -26,10 +27,12 @@ __all__ = [
     "Pipeline",
     "Profile",
     "ProfiledRegion",
+    "ProfiledStep",
     "RemoteDevice",
     "RemoteMap",
     "RemoteModule",
     "RemoteObject",
+    "Roof",
     "Server",
     "Session",
     "Stats",

@@ -24,6 +24,7 @@ class CBackend(Backend):
     color = "#4c9f70"
     allocates = True
     ends_at_late = True  # the plan of a region's memory needs all sizes
+    profiles = True
 
     def patterns(self) -> Sequence[Pattern]:
         from farcall.backends.c._qdq import PATTERNS
@@ -38,4 +39,4 @@ class CBackend(Backend):
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         from farcall.backends.c._region import generate
 
-        return generate(region)
+        return generate(region, profile=bool(options.get("profile")))

@@ -67,6 +67,7 @@ class Step:
     file_scope: list[str]
     can_fail: bool = False
     split: str = ""
+    nodes: Sequence[ir.Node] = ()
 
     @property
     def source(self) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -11,6 +12,7 @@ from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
 from farcall.backends.c._helpers import HELPERS
+from farcall.backends.c._hooks import CLOCK, counted, counters, work_of
 from farcall.backends.c._kernel import Argument, Late, Scratch, Step, Table
 from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._narrow import narrowed
@@ -25,8 +27,8 @@ from farcall.graph.dims import dims, product
 COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 
-def generate(region: Region) -> RegionCode:
-    """The code of ``region``, whose nodes the C backend has accepted."""
+def generate(region: Region, *, profile: bool = False) -> RegionCode:
+    """The code of ``region``, whose nodes the C backend has accepted. ``profile``: it counts its time."""
     region = narrowed(fused(region))
     root = roots(region.nodes)
     nodes = [node for node in region.nodes if _has_steps(node)]
@@ -34,7 +36,8 @@ def generate(region: Region) -> RegionCode:
     steps = _resolve(_steps(groups, root, region), root)
     home = _homes(region, root)
     memory = plan(lives(steps, region, home))
-    return _write(region, steps, home, memory, root)
+    code = _write(region, steps, home, memory, root, profile)
+    return replace(code, least=memory.least, work=list(map(work_of, steps)) if profile else ())
 
 
 def _has_steps(node: ir.Node) -> bool:
@@ -50,14 +53,20 @@ def _steps(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value], region: R
         if item.elementwise:
             outs = (node.outputs[0] for node in item.nodes)
             needed = {out for out in outs if out in kept or readers.get(out, set()) - {number}}
-            steps.append(emit_group(item.nodes, root, needed or {item.nodes[-1].outputs[0]}))
-            continue
-        entry = operator(item.nodes[0])
-        if isinstance(entry, Loops):
-            steps.extend(entry.emit(item.nodes[0]))
-        elif isinstance(entry, View):
-            steps.extend(entry.verify(item.nodes[0]))
+            made: Iterable[Step] = [emit_group(item.nodes, root, needed or {item.nodes[-1].outputs[0]})]
+        else:
+            made = _own_steps(item.nodes[0])
+        for step in made:
+            step.nodes = item.nodes
+            steps.append(step)
     return steps
+
+
+def _own_steps(node: ir.Node) -> Iterable[Step]:
+    entry = operator(node)
+    if isinstance(entry, Loops):
+        return entry.emit(node)
+    return entry.verify(node) if isinstance(entry, View) else ()
 
 
 def _readers(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value]) -> dict[ir.Value, set[int]]:
@@ -120,10 +129,14 @@ def _write(
     home: Mapping[ir.Value, ir.Value],
     memory: MemoryPlan[ir.Value | Scratch],
     root: Mapping[ir.Value, ir.Value],
+    profile: bool,
 ) -> RegionCode:
     places = {item: offset for item, offset in memory.offsets.items() if isinstance(item, ir.Value)}
     out = RegionWriter(region, places, memory.size, COMPILE_FLAGS)
     out.file_scope(HELPERS)
+    if profile:
+        out.file_scope(CLOCK)
+        out.file_scope(counters(region.name, len(steps)))
     names: dict[tuple[str, str], str] = {}
     tables: dict[Table, str] = {}
     for number, step in enumerate(steps):
@@ -136,7 +149,8 @@ def _write(
             out.file_scope(step.function(names[step.source]))
         arguments = ", ".join(_argument(out, item, home, memory, tables) for item in step.arguments)
         call = f"{names[step.source]}({arguments})"
-        out.line(f"if ({call}) return -1;" if step.can_fail else f"{call};")
+        statement = f"if ({call}) return -1;" if step.can_fail else f"{call};"
+        out.line(counted(region.name, number, statement) if profile else statement)
     for value in region.outputs:
         _copy_view(out, value, home, root)
     return out.finish()

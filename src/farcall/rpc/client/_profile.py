@@ -1,7 +1,8 @@
-"""Measures the regions of an artifact one by one, here or on a server."""
+"""Measures the regions of an artifact one by one, and their operators, here or on a server."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,25 +13,34 @@ import msgspec
 
 from farcall._core import Module
 from farcall._html import table
+from farcall._table import plain_table
 from farcall._texts import duration
 from farcall.abi._leaves import is_numeric
 from farcall.drawing._diagram import Diagram
 from farcall.errors import ArtifactError, UsageError
+from farcall.ffi._dims import evaluate
 from farcall.library import inspect, load_module
+from farcall.rpc.client._roof import Roof, roof
 from farcall.rpc.client._timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
-    from farcall.library._manifest import Manifest, RegionInfo
+    from farcall.library._manifest import Manifest, RegionInfo, StepInfo
     from farcall.rpc.client._session import Session
 
 _OPTIONS = {"repeat": 5, "min_repeat_ms": 2}
 _COLUMNS = ("region", "backend", "nodes", "time", "share")
+_RATES = ("GFLOP/s", "GB/s", "roof")
+STEP_COLUMNS = ("operator", "node", "region", "time", "share", *_RATES)
+_LEAST_CALLS, _MOST_CALLS, _SECONDS = 7, 51, 0.5  # of main, for the times of steps
 _HERE = "this process"
 
 
 @dataclass(frozen=True)
 class ProfiledRegion:
-    """A region and its measured time. ``share`` is its part of the time of all regions, from 0 to 1."""
+    """A region and its measured time. ``share`` is its part of the time of all regions, from 0 to 1.
+
+    ``operations`` and ``bytes`` are the sums of its steps; 0 without steps.
+    """
 
     name: str
     backend: str
@@ -38,6 +48,36 @@ class ProfiledRegion:
     operators: Mapping[str, int]
     timing: Timing
     share: float
+    operations: int = 0
+    bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The shortest measured time."""
+        return self.timing.min
+
+
+@dataclass(frozen=True)
+class ProfiledStep:
+    """A step of a region, an operator or a fused loop of several, in a call of ``main``.
+
+    Attributes:
+        region: its name.
+        operator: the operators, joined by ``+``.
+        nodes: the names of the nodes.
+        seconds: the least of several calls.
+        share: its part of the time of all steps, from 0 to 1.
+        operations: additions and multiplications of elements; 0: they are not counted.
+        bytes: the sizes of what it reads and writes, each once; 0: the data decides them.
+    """
+
+    region: str
+    operator: str
+    nodes: tuple[str, ...]
+    seconds: float
+    share: float
+    operations: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,12 +88,18 @@ class Profile:
 
     ``main`` is the time of the whole model. It may be less than the sum of the regions: a region that is
     called alone checks its arguments and allocates its results.
+
+    ``steps`` are the operators of the regions that count their time, as those of
+    ``Plan.build(profile=True)`` do, in the order in which they run. ``roof`` is the most that a core of the
+    machine does; None without steps, or if it could not be measured.
     """
 
     where: str
     main: Timing
     rows: tuple[ProfiledRegion, ...]
     manifest: Manifest
+    steps: tuple[ProfiledStep, ...] = ()
+    roof: Roof | None = None
 
     def svg(self) -> str:
         """The picture of the model, in which each region has the colour of its share.
@@ -65,8 +111,7 @@ class Profile:
         from farcall.drawing._svg import svg
 
         heat = {
-            row.name: Heat(row.share, f"{duration(row.timing.min)} \u00b7 {row.share:.1%}")
-            for row in self.rows
+            row.name: Heat(row.share, f"{duration(row.seconds)} \u00b7 {row.share:.1%}") for row in self.rows
         }
         return svg(self._diagram(), heat)
 
@@ -79,33 +124,100 @@ class Profile:
             )
         return found
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The heads of :meth:`cells`."""
+        return (*_COLUMNS, *_RATES) if self.steps else _COLUMNS
+
     def cells(self) -> list[tuple[str, ...]]:
-        """The rows as text: region, backend, nodes, time, share; those that take longest first."""
-        by_time = sorted(self.rows, key=lambda row: -row.timing.min)
+        """The regions as text: name, backend, nodes, time, share; those that take longest first.
+
+        With steps, also GFLOP/s, GB/s, and the share of the roof.
+        """
+        by_time = sorted(self.rows, key=lambda row: -row.seconds)
         return [
-            (row.name, row.backend, str(row.nodes), duration(row.timing.min), f"{row.share:.1%}")
+            (
+                row.name, row.backend, str(row.nodes), duration(row.seconds), f"{row.share:.1%}",
+                *(self._rates(row) if self.steps else ()),
+            )
             for row in by_time
-        ]
+        ]  # fmt: skip
+
+    def step_cells(self) -> list[tuple[str, ...]]:
+        """The steps as text: operator, node, region, time, share, GFLOP/s, GB/s, share of the roof.
+
+        Those that take longest come first.
+        """
+        return [
+            (
+                step.operator, step.nodes[-1], step.region, duration(step.seconds), f"{step.share:.1%}",
+                *self._rates(step),
+            )
+            for step in sorted(self.steps, key=lambda step: -step.seconds)
+        ]  # fmt: skip
+
+    def roof_share(self, one: ProfiledRegion | ProfiledStep) -> float | None:
+        """The least time that the roof allows, as a part of the measured time; None if that is not known.
+
+        It may be more than 1 where the caches hold what is read: the roof's bytes are those of memory.
+
+        Args:
+            one: one of ``rows`` or ``steps``.
+        """
+        if self.roof is None or not (one.operations or one.bytes) or not one.seconds:
+            return None
+        return self.roof.seconds(one.operations, one.bytes) / one.seconds
+
+    def _rates(self, one: ProfiledRegion | ProfiledStep) -> tuple[str, str, str]:
+        share, seconds = self.roof_share(one), max(one.seconds, 1e-9)
+        rates = (f"{amount / seconds / 1e9:.1f}" if amount else "-" for amount in (one.operations, one.bytes))
+        return (*rates, "-" if share is None else f"{share:.0%}")  # type: ignore[return-value]
+
+    def trace(self) -> bytes:
+        """One call, as a trace for Perfetto (ui.perfetto.dev): regions one after another, steps inside.
+
+        The times are those of the tables. Regions stand in the order in which they run.
+        """
+        events, start = [], 0.0
+        for row in self.rows:
+            steps = [step for step in self.steps if step.region == row.name]
+            # A clock takes time, too, so that the steps may take longer than the region by itself.
+            length = max(row.seconds, sum(step.seconds for step in steps))
+            events.append(_event(row.name, "region", start, length, {"backend": row.backend}))
+            inside = start
+            for step in steps:
+                facts = {"nodes": ", ".join(step.nodes), "operations": step.operations, "bytes": step.bytes}
+                events.append(_event(step.operator, "step", inside, step.seconds, facts))
+                inside += step.seconds
+            start += length
+        return msgspec.json.encode({"displayTimeUnit": "ns", "traceEvents": events})
 
     def __str__(self) -> str:
-        cells = [_COLUMNS, *self.cells()]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        rows = [
-            "  ".join([*map(str.ljust, row[:2], widths[:2]), *map(str.rjust, row[2:], widths[2:])])
-            for row in cells
-        ]
-        return "\n".join([self.title, *rows])
+        numbers = [False, False, *([True] * (len(self.columns) - 2))]
+        lines = [self.title, plain_table(numbers, [self.columns, *self.cells()])]
+        if self.steps:
+            lines += ["", self.step_title]
+            lines.append(plain_table([*([False] * 3), *([True] * 5)], [STEP_COLUMNS, *self.step_cells()]))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The table that notebooks show."""
-        return table(self.title, _COLUMNS, self.cells())
+        """The tables that notebooks show."""
+        steps = table(self.step_title, STEP_COLUMNS, self.step_cells()) if self.steps else ""
+        return table(self.title, self.columns, self.cells()) + steps
 
     @property
     def title(self) -> str:
         """The times of ``main`` and of all regions, in words."""
-        total = duration(sum(row.timing.min for row in self.rows))
+        total = duration(sum(row.seconds for row in self.rows))
         there = "in" if self.where == _HERE else "on"
         return f"main {there} {self.where}: {duration(self.main.min)}; its regions one by one: {total}"
+
+    @property
+    def step_title(self) -> str:
+        """The time of all steps, and the roof, in words."""
+        total = duration(sum(step.seconds for step in self.steps))
+        peak = "not measured" if self.roof is None else str(self.roof)
+        return f"steps in a call of main: {total}; roof of one core: {peak}"
 
 
 def profile(
@@ -115,6 +227,8 @@ def profile(
 
     ``main`` runs first. Then each region is called by itself on the results of those before it, as often as
     :func:`farcall.benchmark` needs for a time. Their memory stays in use until the last reader has run.
+
+    An artifact of ``Plan.build(profile=True)`` also tells the time of each operator, in calls of ``main``.
 
     Args:
         artifact: the path of an artifact, or a module that was loaded from one.
@@ -172,8 +286,40 @@ class _Runner:
         values = {**dict(zip(names, args, strict=False)), **kwargs}
         main = self.measure("main", self._raw("main", [values[name] for name in names]))
         values |= self._sizes(values)
+        sizes = {name: value for name, value in values.items() if isinstance(value, int)}
+        steps = self._steps(args, kwargs, main.min, sizes)
         timings = [self._step(region, values) for region in self._regions]
-        return Profile(self.where, main, _rows(self._regions, timings), self._manifest)
+        roof = self.roof() if steps else None
+        rows = _rows(self._regions, timings, steps)
+        return Profile(self.where, main, rows, self._manifest, steps, roof)
+
+    def _steps(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], seconds: float, sizes: Mapping[str, int]
+    ) -> tuple[ProfiledStep, ...]:
+        """The time of each step, in calls of ``main``, which takes about so many ``seconds``."""
+        infos = [(region.name, i, step) for region in self._manifest.regions for i, step in _steps_of(region)]
+        if not infos:
+            return ()
+        readers = [(self.module[f"{region}_steps"], number) for region, number, _ in infos]
+        best = [math.inf] * len(infos)
+        for _ in range(max(_LEAST_CALLS, min(_MOST_CALLS, round(_SECONDS / max(seconds, 1e-9))))):
+            for reader, number in readers:
+                reader(number)  # sets it back
+            self.module["main"](*args, **kwargs)
+            took = (reader(number) / 1e9 for reader, number in readers)
+            best = list(map(min, best, took))
+        total = max(sum(best), 1e-12)
+        return tuple(
+            ProfiledStep(
+                region, step.operator, step.nodes, one, one / total,
+                _amount(step.operations, sizes), _amount(step.bytes, sizes),
+            )
+            for (region, _, step), one in zip(infos, best, strict=True)
+        )  # fmt: skip
+
+    def roof(self) -> Roof | None:
+        """The most that the machine does."""
+        raise NotImplementedError
 
     def _step(self, region: RegionInfo, values: dict[str, Any]) -> Timing:
         """Measure a region, keep its results, and forget what no later region reads."""
@@ -225,6 +371,9 @@ class _Here(_Runner):
     def measure(self, name: str, args: Sequence[Any]) -> Timing:
         return TimingOptions.of(_OPTIONS).run_here(self.module[name], tuple(args))
 
+    def roof(self) -> Roof | None:
+        return roof(self._manifest.target.triple, None)
+
 
 class _There(_Runner):
     def __init__(self, manifest: Manifest, session: Session, path: Path) -> None:
@@ -239,6 +388,9 @@ class _There(_Runner):
         timing: Timing = self.module.benchmark(name, *args, **_OPTIONS)
         return timing
 
+    def roof(self) -> Roof | None:
+        return roof(self._manifest.target.triple, self._session)
+
     def _uploaded(self, value: Any) -> Any:
         return self._session.tensor(value) if hasattr(value, "dtype") else value
 
@@ -247,9 +399,37 @@ def _names(leaves: Iterable[Any]) -> list[str]:
     return [leaf.name for leaf in leaves]
 
 
-def _rows(regions: Sequence[RegionInfo], timings: Sequence[Timing]) -> tuple[ProfiledRegion, ...]:
+def _rows(
+    regions: Sequence[RegionInfo], timings: Sequence[Timing], steps: Sequence[ProfiledStep]
+) -> tuple[ProfiledRegion, ...]:
     total = max(sum(timing.min for timing in timings), 1e-12)
+    own = {one.name: [step for step in steps if step.region == one.name] for one in regions}
     return tuple(
-        ProfiledRegion(one.name, one.backend, one.nodes, one.operators, timing, timing.min / total)
+        ProfiledRegion(
+            one.name, one.backend, one.nodes, one.operators, timing, timing.min / total,
+            sum(step.operations for step in own[one.name]), sum(step.bytes for step in own[one.name]),
+        )
         for one, timing in zip(regions, timings, strict=True)
-    )
+    )  # fmt: skip
+
+
+def _steps_of(region: RegionInfo) -> Iterable[tuple[int, StepInfo]]:
+    return () if region.steps is msgspec.UNSET else enumerate(region.steps)
+
+
+def _amount(amount: int | str, sizes: Mapping[str, int]) -> int:
+    """The value of a number, or of an expression of sizes; 0 if a size is not known."""
+    if isinstance(amount, int):
+        return amount
+    try:
+        return int(evaluate(amount, sizes))
+    except ValueError:
+        return 0
+
+
+def _event(
+    name: str, kind: str, start: float, length: float, facts: Mapping[str, object]
+) -> dict[str, object]:
+    """A complete event of the format that Perfetto and chrome://tracing read; times in microseconds."""
+    times = {"ts": start * 1e6, "dur": length * 1e6}
+    return {"name": name, "cat": kind, "ph": "X", "pid": 1, "tid": 1, **times, "args": facts}

@@ -218,6 +218,149 @@ def test_embeddings(opset: int) -> None:
     check(cases, 1e-5)
 
 
+def test_attention() -> None:
+    """With masks of each kind, a past, biases, and parts of other sizes."""
+    batch, length, past, heads, each = 2, 5, 3, 2, 4
+    width = heads * each
+    x, weight, bias = (
+        floats(batch, length, width),
+        floats(width, 3 * width, seed=1),
+        floats(3 * width, seed=2),
+    )
+    mask = np.int32([[1, 1, 0, 1, 1, 0, 1, 1], [1] * 8])
+    cache = floats(2, batch, heads, past, each, seed=3)
+    parts = [floats(batch, length, width, seed=seed) for seed in (4, 5, 6)]
+    wide = floats(width, 4 * width, seed=7), floats(4 * width, seed=8)
+    small = narrow(batch, length, width, dtype=U8), narrow(width, 3 * width, dtype=I8)
+    zeros = np.array(120, np.uint8), np.array(0, np.int8)
+    one, names = {"num_heads": heads}, ("y", "keys", "values")
+    cases = [
+        Case("Attention", [x, weight, bias, np.int32([3, 5])], one),
+        Case("Attention", [x, weight, bias, mask, cache], one | {"unidirectional": 1}, outputs=("y", "past")),
+        Case("Attention", [x, weight, bias, None, None, floats(1, heads, 5, 5)], one | {"scale": 0.3}),
+        Case("Attention", [x, *wide], one | {"qkv_hidden_sizes": [width, width, 2 * width]}),
+        Case("QAttention", [*small, bias, scale(0.02), scale(0.01), None, *zeros], one),
+        Case("MultiHeadAttention", [*parts, bias, None, floats(batch, 1, 5, 5)], one | {"unidirectional": 1}),
+        Case("MultiHeadAttention", [*parts, None, mask, None, *cache], one, outputs=names),
+        Case("MultiHeadAttention", [x, *cache], one),
+    ]
+    check(cases, 1e-5)
+
+
+def test_groups_of_queries() -> None:
+    """A first prompt, a row after others, and packed rows; rotated, in a window, with a soft cap."""
+    batch, length, past, heads, each = 2, 5, 3, 2, 16
+    x, first = floats(batch, length, heads * each), floats(batch, length, each, seed=1)
+    empty, cache = floats(batch, 1, 0, each), [floats(batch, 1, past, each, seed=seed) for seed in (2, 3)]
+    row, packed = floats(batch, 1, heads * each, seed=4), floats(batch, 1, (heads + 2) * each, seed=5)
+    tables = [floats(32, each // 2, seed=seed) for seed in (6, 7)]
+    start = [np.int32([length - 1] * 2), np.array(length, np.int32)]
+    after = [np.int32([past] * 2), np.array(past + 1, np.int32)]
+    both, rotated = (
+        {"num_heads": heads, "kv_num_heads": 1},
+        {"num_heads": heads, "kv_num_heads": 1, "do_rotary": 1},
+    )
+    turned = rotated | {"rotary_interleaved": 1, "softcap": 5.0}
+    cases = [
+        Case("GroupQueryAttention", [x, first, first, empty, empty, *start], both | {"local_window_size": 2}),
+        Case("GroupQueryAttention", [row, first[:, :1], first[:, 1:2], *cache, *after, *tables], rotated),
+        Case("GroupQueryAttention", [packed, None, None, *cache, *after, *tables], turned),
+    ]
+    for case in cases:
+        case.constants, case.outputs = [6], ("y", "keys", "values")
+    check(cases, 1e-5)
+
+
+def test_rotary_embeddings() -> None:
+    tables, places = (
+        [floats(9, 2, seed=seed) for seed in (1, 2)],
+        np.random.default_rng(0).integers(0, 9, (2, 5)),
+    )
+    check(
+        [
+            Case("RotaryEmbedding", [floats(2, 5, 8), np.int64([3]), *tables]),
+            Case("RotaryEmbedding", [floats(2, 5, 8), places, *tables], {"interleaved": 1}),
+            Case("RotaryEmbedding", [floats(2, 3, 5, 4), places, *tables]),
+            Case(
+                "RotaryEmbedding",
+                [floats(2, 5, 16), places, *tables],
+                {"num_heads": 2, "rotary_embedding_dim": 4},
+            ),
+        ],
+        1e-5,
+    )
+
+
+def test_weights_of_few_bits() -> None:
+    small = np.random.default_rng(0).integers(0, 256, (6, 3, 16)).astype(np.uint8)
+    x, scales, sizes = floats(3, 40), floats(18, seed=1) / 64, {"K": 40, "N": 6, "block_size": 16}
+    four = np.ascontiguousarray(small[..., :8])
+    check(
+        [
+            Case("MatMulNBits", [x, four, scales], sizes | {"bits": 4}, [1, 2]),
+            Case(
+                "MatMulNBits",
+                [x, four, scales, small.reshape(-1)[:12], None, floats(6)],
+                sizes | {"bits": 4},
+                [1, 2, 3],
+            ),
+            Case("MatMulNBits", [x, four, scales, floats(18, seed=2)], sizes | {"bits": 4}),
+            Case("MatMulNBits", [x, small, scales], sizes | {"bits": 8}, [1, 2]),
+        ],
+        1e-5,
+    )
+    weights = [narrow(1, 6, 16, dtype=I8), narrow(1, 4, 16, dtype=I8, seed=1)]
+    scales_of = [np.float32([0.01]), np.int8([0]), np.float32([0.01]), np.int8([3])]
+    operands = [floats(5, 2, 6), *weights, floats(1, 32), *[None] * 4, *scales_of]
+    check(
+        [Case("DynamicQuantizeLSTM", operands, {"hidden_size": 4}, [1, 2, 8, 9, 10, 11], ("y", "h", "c"))],
+        2e-2,
+    )
+
+
+def test_fused_operators() -> None:
+    image, weight, bias = floats(2, 3, 6, 6), floats(4, 3, 3, 3, seed=1), floats(4, seed=2)
+    clip = {"activation": "Clip", "activation_params": [-0.2, 0.3]}
+    hard = {"activation": "HardSigmoid", "activation_params": [0.1, 0.3], "pads": [1, 1, 1, 1]}
+    leaky = {"activation": "LeakyRelu", "activation_alpha": 0.1}
+    check(
+        [
+            Case(
+                "FusedConv", [image, weight, bias, floats(2, 4, 4, 4, seed=3)], {"activation": "Relu"}, [1, 2]
+            ),
+            Case("FusedConv", [image, weight, bias], clip, [1, 2]),
+            Case("FusedConv", [image, weight], hard, [1]),
+            Case("FusedGemm", [floats(3, 4), floats(4, 5, seed=1), floats(5, seed=2)], leaky),
+            Case("Trilu", [floats(3, 4)], {"upper": 0}),
+            Case("ExpandDims", [floats(3, 4), np.array(1, np.int32)], constants=[1]),
+        ],
+        1e-5,
+    )
+
+
+def test_channels_that_are_last() -> None:
+    image = narrow(1, 6, 6, 3, dtype=U8)
+    weight = quantized(narrow(4, 3, 3, 3, dtype=I8), 0.1, 0)
+    chosen = [
+        np.arange(5) % 2 == 0,
+        *quantized(narrow(3, 5, dtype=U8), 0.1, 3),
+        *quantized(image[0, 0, 0], 0.2, 30),
+    ]
+    chosen[4] = narrow(5, dtype=U8)
+    check(
+        [
+            Case(
+                "QLinearConv",
+                [*quantized(image, 0.1, 3), *weight, *result(U8, 0.9, 120)],
+                {"channels_last": 1},
+                range(1, 8),
+            ),
+            Case("NhwcMaxPool", [image], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+            Case("QLinearWhere", [*chosen, *result(U8, 0.3, 9)]),
+        ]
+    )
+
+
 def test_an_operator_without_a_definition_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"com\.microsoft::Nonsense"):
         whole_region(Case("Nonsense", [floats(3)]).model([floats(3)]))

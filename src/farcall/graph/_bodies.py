@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from farcall.graph._guards import subgraphs, walk
-from farcall.graph._microsoft import DOMAIN, definition
+from farcall.graph._microsoft import definition
+from farcall.graph._microsoft_calls import DOMAIN
 from farcall.graph._onnx_types import is_default_domain, type_proto
 from farcall.graph._widened import widened
 

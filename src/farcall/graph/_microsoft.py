@@ -1,102 +1,34 @@
-"""Definitions of operators of ``com.microsoft``, which onnxruntime's tools write, by operators of ONNX.
-
-A definition is the body of an ONNX function as text. Its inputs are ``i0, i1, ...`` and its outputs ``o0, o1,
-...``, as those of the node. Dtypes and ranks of the node's inputs are known.
-"""
+"""Definitions of operators of ``com.microsoft``, which onnxruntime's tools write, by operators of ONNX."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+
+import farcall.graph._microsoft_attention
+import farcall.graph._microsoft_fused
+import farcall.graph._microsoft_packed  # noqa: F401 - they define operators
+from farcall.graph._microsoft_calls import DEFINITIONS, DOMAIN, Call, UnknownError, attributes_text, defines
 
 if TYPE_CHECKING:
     import onnx
 
-DOMAIN = "com.microsoft"
-
-_T = TypeVar("_T", int, float)
 _SQRT_HALF, _SQRT_2_BY_PI = 0.70710678118654752, 0.79788456080286536
-
-
-class _UnknownError(Exception):
-    """What a definition depends on is not known, or not defined."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A node that is defined, and the version of ONNX's operators in the definition."""
-
-    node: ir.Node
-    opset: int
-
-    def has(self, index: int) -> bool:
-        """Whether an input is given."""
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
-
-    def value(self, index: int) -> ir.Value:
-        """An input."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        if value is None:
-            raise _UnknownError
-        return value
-
-    def rank(self, index: int) -> int:
-        """The number of dims of an input."""
-        shape = self.value(index).shape
-        if shape is None:
-            raise _UnknownError
-        return len(shape)
-
-    def attr(self, name: str, default: _T) -> _T:
-        """A number in an attribute."""
-        found = self.node.attributes.get(name)
-        return default if found is None else found.value
-
-    def numbers(self, like: int = 0, **named: float) -> str:
-        """Lines that define numbers of the dtype of an input."""
-        dtype = self.value(like).dtype
-        if dtype is None:
-            raise _UnknownError
-        return "".join(
-            f"{name}32 = Constant <value_float: float = {number!r}> ()\n"
-            f"{name} = Cast <to: int = {dtype.value}> ({name}32)\n"
-            for name, number in named.items()
-        )
-
-    def plus(self, result: str, value: str, index: int) -> str:
-        """A line that adds an input, if it is given."""
-        return (
-            f"{result} = Add({value}, i{index})\n" if self.has(index) else f"{result} = Identity({value})\n"
-        )
-
-
-_Definition = Callable[[_Call], str]
-_DEFINITIONS: dict[str, _Definition] = {}
-
-
-def _defines(*operators: str) -> Callable[[_Definition], _Definition]:
-    def register(definition: _Definition) -> _Definition:
-        _DEFINITIONS.update(dict.fromkeys(operators, definition))
-        return definition
-
-    return register
 
 
 def definition(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     """The definition of a node of this domain by ONNX's operators of version ``opset``, if there is one."""
     import onnx
 
-    make = _DEFINITIONS.get(node.op_type)
+    make = DEFINITIONS.get(node.op_type)
     if make is None:
         return None
     try:
-        text = make(_Call(node, opset))
-    except _UnknownError:
+        text = make(Call(node, opset))
+    except UnknownError:
         return None
     count = 1 + max((int(number) for number in re.findall(r"\bi(\d+)\b", text)), default=0)
     given = ", ".join(f"i{index}" for index in range(max(count, len(node.inputs))))
@@ -108,51 +40,41 @@ def definition(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
 # ---- quantized operators ----
 
 
-def _attributes(call: _Call, *names: str) -> str:
-    """Those of the node's attributes, as text."""
-    found = [call.node.attributes[name] for name in names if name in call.node.attributes]
-    texts = []
-    for one in found:
-        if one.type == ir.AttributeType.STRING:
-            texts.append(f'{one.name}: string = "{one.as_string()}"')
-        elif one.type == ir.AttributeType.INTS:
-            texts.append(f"{one.name}: ints = [{', '.join(map(str, one.as_ints()))}]")
-        elif one.type == ir.AttributeType.FLOAT:
-            texts.append(f"{one.name}: float = {float(one.as_float())!r}")
-        else:
-            texts.append(f"{one.name}: int = {one.as_int()}")
-    return f"<{', '.join(texts)}>" if texts else ""
+def _channels(call: Call) -> tuple[list[int], list[int]]:
+    """Orders of axes that put the channels, which are last, first and back."""
+    inner = list(range(1, call.rank(0) - 1))
+    return [0, len(inner) + 1, *inner], [0, *(axis + 1 for axis in inner), 1]
 
 
-@_defines("QuantizeLinear", "DequantizeLinear")
-def _linear(call: _Call) -> str:
+@defines("QuantizeLinear", "DequantizeLinear")
+def _linear(call: Call) -> str:
     names = ("axis", "saturate", "block_size", "output_dtype")
-    return f"o0 = {call.node.op_type} {_attributes(call, *names)} (i0, i1, i2)"
+    return f"o0 = {call.node.op_type} {attributes_text(call, *names)} (i0, i1, i2)"
 
 
-@_defines("QLinearAdd", "QLinearMul")
-def _binary(call: _Call) -> str:
+@defines("QLinearAdd", "QLinearMul")
+def _binary(call: Call) -> str:
     return f"""a = DequantizeLinear(i0, i1, i2)
         b = DequantizeLinear(i3, i4, i5)
         c = {call.node.op_type.removeprefix("QLinear")}(a, b)
         o0 = QuantizeLinear(c, i6, i7)"""
 
 
-@_defines("QLinearSigmoid", "QLinearLeakyRelu")
-def _unary(call: _Call) -> str:
+@defines("QLinearSigmoid", "QLinearLeakyRelu")
+def _unary(call: Call) -> str:
     kind = call.node.op_type.removeprefix("QLinear")
     return f"""x = DequantizeLinear(i0, i1, i2)
-        y = {kind} {_attributes(call, "alpha")} (x)
+        y = {kind} {attributes_text(call, "alpha")} (x)
         o0 = QuantizeLinear(y, i3, i4)"""
 
 
-@_defines("QLinearSoftmax")
-def _softmax(call: _Call) -> str:
+@defines("QLinearSoftmax")
+def _softmax(call: Call) -> str:
     rank = call.rank(0)
     axis = call.attr("axis", -1) % max(rank, 1)
     one_axis = call.attr("opset", 13) >= 13
     if axis != rank - 1 and one_axis != (call.opset >= 13):
-        raise _UnknownError  # before opset 13, all axes from that one on are one
+        raise UnknownError  # before opset 13, all axes from that one on are one
     return f"""x = DequantizeLinear(i0, i1, i2)
         y = Softmax <axis: int = {axis}> (x)
         o0 = QuantizeLinear(y, i3, i4)"""
@@ -162,11 +84,11 @@ def _quantize(result: str) -> str:
     return f"{result} = QuantizeLinear(y, i3, i4)"
 
 
-def _quantize_with_zero(call: _Call, result: str) -> str:
+def _quantize_with_zero(call: Call, result: str) -> str:
     """As QuantizeLinear, but rounded after the zero point was added: so does onnxruntime here."""
     dtype = call.node.inputs[0].dtype if call.node.inputs[0] is not None else None
     if dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
-        raise _UnknownError
+        raise UnknownError
     low, high = (-128.0, 127.0) if dtype == ir.DataType.INT8 else (0.0, 255.0)
     zero = "zero = Cast <to: int = 1> (i4)\nmoved = Add(scaled, zero)"
     return f"""scaled = Div(y, i3)
@@ -178,16 +100,15 @@ def _quantize_with_zero(call: _Call, result: str) -> str:
         {result} = Cast <to: int = {dtype.value}> (clipped)"""
 
 
-@_defines("QLinearGlobalAveragePool", "QLinearAveragePool")
-def _pool(call: _Call) -> str:
+@defines("QLinearGlobalAveragePool", "QLinearAveragePool")
+def _pool(call: Call) -> str:
     kind = call.node.op_type.removeprefix("QLinear")
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
-    pool = f"y = {kind} {_attributes(call, *names)} (x)"
+    pool = f"y = {kind} {attributes_text(call, *names)} (x)"
     quantize = partial(_quantize_with_zero, call) if kind == "AveragePool" else partial(_quantize)
     if not call.attr("channels_last", 0):
         return f"x = DequantizeLinear(i0, i1, i2)\n{pool}\n{quantize('o0')}"
-    inner = list(range(1, call.rank(0) - 1))
-    first, last = [0, len(inner) + 1, *inner], [0, *(axis + 1 for axis in inner), 1]
+    first, last = _channels(call)
     return f"""turned = Transpose <perm: ints = {first}> (i0)
         x = DequantizeLinear(turned, i1, i2)
         {pool}
@@ -195,20 +116,50 @@ def _pool(call: _Call) -> str:
         o0 = Transpose <perm: ints = {last}> (small)"""
 
 
-@_defines("QLinearConcat")
-def _concat(call: _Call) -> str:
+@defines("QLinearConv")
+def _conv(call: Call) -> str:
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    conv = f"QLinearConv {attributes_text(call, *names)} "
+    operands = ", ".join(f"i{index}" for index in range(1, 9 if call.has(8) else 8))
+    if not call.attr("channels_last", 0):
+        return f"o0 = {conv}(i0, {operands})"
+    first, last = _channels(call)
+    return f"""turned = Transpose <perm: ints = {first}> (i0)
+        small = {conv}(turned, {operands})
+        o0 = Transpose <perm: ints = {last}> (small)"""
+
+
+@defines("NhwcMaxPool")
+def _nhwc_max_pool(call: Call) -> str:
+    names = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+    first, last = _channels(call)
+    return f"""turned = Transpose <perm: ints = {first}> (i0)
+        small = MaxPool {attributes_text(call, *names)} (turned)
+        o0 = Transpose <perm: ints = {last}> (small)"""
+
+
+@defines("QLinearWhere")
+def _where(call: Call) -> str:
+    return """x = DequantizeLinear(i1, i2, i3)
+        y = DequantizeLinear(i4, i5, i6)
+        chosen = Where(i0, x, y)
+        o0 = QuantizeLinear(chosen, i7, i8)"""
+
+
+@defines("QLinearConcat")
+def _concat(call: Call) -> str:
     starts = range(2, len(call.node.inputs), 3)
     lines = [
         f"x{i} = DequantizeLinear(i{i}, i{i + 1}, i{i + 2})\nq{i} = QuantizeLinear(x{i}, i0, i1)"
         for i in starts
     ]
     parts = ", ".join(f"q{i}" for i in starts)
-    return "\n".join([*lines, f"o0 = Concat {_attributes(call, 'axis')} ({parts})"])
+    return "\n".join([*lines, f"o0 = Concat {attributes_text(call, 'axis')} ({parts})"])
 
 
-@_defines("QGemm")
-def _gemm(call: _Call) -> str:
-    transposed = _attributes(call, "transA", "transB", "alpha")
+@defines("QGemm")
+def _gemm(call: Call) -> str:
+    transposed = attributes_text(call, "transA", "transB", "alpha")
     quantized = call.has(7)
     text = f"""a = DequantizeLinear(i0, i1, i2)
         b = DequantizeLinear {f"<axis: int = {1 - call.attr('transB', 0)}>"} (i3, i4, i5)
@@ -226,8 +177,8 @@ def _gemm(call: _Call) -> str:
     return text + (f"o0 = QuantizeLinear({last}, i7, i8)" if quantized else f"o0 = Identity({last})")
 
 
-@_defines("MatMulIntegerToFloat")
-def _matmul_to_float(call: _Call) -> str:
+@defines("MatMulIntegerToFloat")
+def _matmul_to_float(call: Call) -> str:
     text = """sums = MatMulInteger(i0, i1, i4, i5)
         wide = Cast <to: int = 1> (sums)
         scale = Mul(i2, i3)
@@ -236,8 +187,8 @@ def _matmul_to_float(call: _Call) -> str:
     return text + call.plus("o0", "y", 6)
 
 
-@_defines("DynamicQuantizeMatMul")
-def _dynamic_matmul(call: _Call) -> str:
+@defines("DynamicQuantizeMatMul")
+def _dynamic_matmul(call: Call) -> str:
     text = """q, scale_a, zero_a = DynamicQuantizeLinear(i0)
         sums = MatMulInteger(q, i1, zero_a, i3)
         wide = Cast <to: int = 1> (sums)
@@ -250,24 +201,7 @@ def _dynamic_matmul(call: _Call) -> str:
 # ---- float operators ----
 
 
-@_defines("FusedMatMul")
-def _fused_matmul(call: _Call) -> str:
-    if call.attr("transBatchA", 0) or call.attr("transBatchB", 0):
-        raise _UnknownError
-    text = ""
-    for index, name in ((0, "A"), (1, "B")):
-        rank = call.rank(index)
-        order = list(range(rank))
-        if call.attr(f"trans{name}", 0) and rank > 1:
-            order[-2:] = order[:-3:-1]
-        text += f"m{index} = Transpose <perm: ints = {order}> (i{index})\n"
-    alpha = call.attr("alpha", 1.0)
-    if alpha == 1.0:
-        return f"{text}o0 = MatMul(m0, m1)"
-    return f"{text}{call.numbers(alpha=alpha)}y = MatMul(m0, m1)\no0 = Mul(y, alpha)"
-
-
-def _gelu_of(call: _Call, x: str) -> str:
+def _gelu_of(call: Call, x: str) -> str:
     """Half of x times 1 plus the error function of x by the square root of 2."""
     return f"""{call.numbers(half=0.5, one=1.0, root=_SQRT_HALF)}scaled = Mul({x}, root)
         error = Erf(scaled)
@@ -276,18 +210,18 @@ def _gelu_of(call: _Call, x: str) -> str:
         o0 = Mul(part, half)"""
 
 
-@_defines("Gelu")
-def _gelu(call: _Call) -> str:
+@defines("Gelu")
+def _gelu(call: Call) -> str:
     return _gelu_of(call, "i0")
 
 
-@_defines("BiasGelu")
-def _bias_gelu(call: _Call) -> str:
+@defines("BiasGelu")
+def _bias_gelu(call: Call) -> str:
     return f"x = Add(i0, i1)\n{_gelu_of(call, 'x')}"
 
 
-@_defines("FastGelu")
-def _fast_gelu(call: _Call) -> str:
+@defines("FastGelu")
+def _fast_gelu(call: Call) -> str:
     return f"""{call.plus("x", "i0", 1)}{call.numbers(half=0.5, one=1.0, root=_SQRT_2_BY_PI, cubic=0.044715)}
         square = Mul(x, x)
         bend = Mul(square, cubic)
@@ -300,20 +234,20 @@ def _fast_gelu(call: _Call) -> str:
         o0 = Mul(part, half)"""
 
 
-@_defines("QuickGelu")
-def _quick_gelu(call: _Call) -> str:
+@defines("QuickGelu")
+def _quick_gelu(call: Call) -> str:
     return f"""{call.numbers(alpha=call.attr("alpha", 1.702))}scaled = Mul(i0, alpha)
         gate = Sigmoid(scaled)
         o0 = Mul(i0, gate)"""
 
 
-def _mean(call: _Call, result: str, value: str) -> str:
+def _mean(call: Call, result: str, value: str) -> str:
     if call.opset < 18:
         return f"{result} = ReduceMean <axes: ints = [-1], keepdims: int = 1> ({value})\n"
     return f"{result} = ReduceMean <keepdims: int = 1> ({value}, last)\n"
 
 
-def _normalized(call: _Call, x: str, weight: int, bias: str, centred: bool) -> str:
+def _normalized(call: Call, x: str, weight: int, bias: str, centred: bool) -> str:
     """Rows, less their mean if ``centred``, by the root of the mean of their squares.
 
     Input ``weight`` multiplies the result, and ``bias`` is added, if it is not empty.
@@ -334,14 +268,14 @@ def _normalized(call: _Call, x: str, weight: int, bias: str, centred: bool) -> s
     return f"{text}weighted = Mul(unit, i{weight})\no0 = Add(weighted, {bias})\n"
 
 
-def _refuse_statistics(call: _Call) -> None:
+def _refuse_statistics(call: Call) -> None:
     """Refuse outputs for training, which no inference reads."""
     if any(value.uses() or value.is_graph_output() for value in call.node.outputs[1:3]):
-        raise _UnknownError
+        raise UnknownError
 
 
-@_defines("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
-def _skip_layer_normalization(call: _Call) -> str:
+@defines("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def _skip_layer_normalization(call: Call) -> str:
     _refuse_statistics(call)
     centred = call.node.op_type == "SkipLayerNormalization"
     bias = ("i3" if call.has(3) else "") if centred else ""
@@ -350,8 +284,8 @@ def _skip_layer_normalization(call: _Call) -> str:
     return text + ("o3 = Identity(sum)" if len(call.node.outputs) > 3 else "")
 
 
-@_defines("EmbedLayerNormalization")
-def _embed_layer_normalization(call: _Call) -> str:
+@defines("EmbedLayerNormalization")
+def _embed_layer_normalization(call: Call) -> str:
     """Words plus positions plus segments, normalized; and for each row the number of words that count."""
     text = "words = Gather(i2, i0)\nshape = Shape(i0)\n"
     if call.has(8):
@@ -374,7 +308,7 @@ def _embed_layer_normalization(call: _Call) -> str:
 _NUMBERS = "zero = Constant <value_ints: ints = [0]> ()\none = Constant <value_ints: ints = [1]> ()\n"
 
 
-def _counts(call: _Call) -> str:
+def _counts(call: Call) -> str:
     """How many words of each row the mask keeps; 0 without a mask."""
     numbers = _NUMBERS if call.has(8) else ""
     if not call.has(7):

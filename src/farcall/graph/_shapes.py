@@ -30,7 +30,7 @@ from farcall.graph._defined import Defined, defined
 from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
-from farcall.graph._microsoft import DOMAIN
+from farcall.graph._microsoft_calls import DOMAIN
 from farcall.graph._ml_rules import ML, set_ml_dtypes
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim

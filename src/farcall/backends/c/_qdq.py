@@ -20,7 +20,7 @@ from farcall.backends.c._copies import Copies, like
 from farcall.backends.c._node import Unsupported, constant, float_attr, int_attr, normalize_axis, rank
 from farcall.backends.c._quantized import NARROW
 from farcall.graph import Match, Pattern, Region
-from farcall.graph._microsoft import DOMAIN
+from farcall.graph._microsoft_calls import DOMAIN
 from farcall.graph.dims import dims, product
 
 _D = ir.DataType

@@ -6,12 +6,13 @@ import json
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import farcall as fc
-from farcall.errors import ModelError
+from farcall.errors import ModelError, UsageError
 
 from ..terminal import Cli
 from .models import cnn
@@ -25,7 +26,7 @@ def model() -> torch.nn.Module:
 @pytest.fixture(scope="module")
 def plan(model: torch.nn.Module) -> fc.Plan:
     image = torch.rand(2, 3, 8, 8)
-    return fc.partition(fc.torch.export(model, (image,), dynamic_shapes=({0: "batch"},)))
+    return fc.partition(fc.torch.export(model, (image,), dynamic={"input": {0: "batch"}}))
 
 
 def test_names_and_symbols_are_those_of_the_module(plan: fc.Plan) -> None:
@@ -58,6 +59,70 @@ def test_a_failure_names_its_cause() -> None:
 
     with pytest.raises(ModelError, match=r"cannot export the model: .*_linalg_svd"):
         fc.torch.export(Broken(), (torch.rand(3, 3),))
+
+
+class Two(torch.nn.Module):
+    """Two inputs with a dim in common, and sizes that must stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor, bias: float = 0.5) -> torch.Tensor:
+        return self.inner(x) * scale + bias
+
+
+X, SCALE = torch.rand(2, 5, 4), torch.rand(5, 1)
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "meant"),
+    [
+        (False, r"\(x: float32\[2, 5, 4\], scale: float32\[5, 1\]\) -> float32\[2, 5, 3\]"),
+        ({"x": {0: "batch"}}, r"\(x: float32\[batch, 5, 4\], scale: .*\[5, 1\]\) -> float32\[batch, 5, 3\]"),
+        (
+            {"x": {1: "n"}, "scale": {0: "n"}},
+            r"\(x: float32\[2, n, 4\], scale: .*\[n, 1\]\) -> .*\[2, n, 3\]",
+        ),
+        (({0: "b"}, None), r"\(x: float32\[b, 5, 4\], scale: float32\[5, 1\]\) -> float32\[b, 5, 3\]"),
+        (True, r"\(x: float32\[(\w+), (\w+), 4\], scale: float32\[\2, 1\]\) -> float32\[\1, \2, 3\]"),
+    ],
+    ids=["none", "a batch", "one name twice", "by position", "all"],
+)
+def test_dynamic_says_which_dims_vary(dynamic: Any, meant: str) -> None:
+    plan = fc.partition(fc.torch.export(Two(), (X,), {"scale": SCALE}, dynamic=dynamic))
+    assert re.match(meant, str(plan.signature)), plan.signature
+
+
+def test_all_dims_vary_in_calls() -> None:
+    net = Two().eval()
+    main = fc.partition(fc.torch.export(net, (X, SCALE), dynamic=True)).build().load()["main"]
+    for batch, length in ((3, 2), (1, 7)):
+        x, scale = torch.rand(batch, length, 4), torch.rand(length, 1)
+        torch.testing.assert_close(main(x, scale), net(x, scale).detach())
+
+
+def test_wrong_names_in_dynamic_are_errors() -> None:
+    with pytest.raises(
+        UsageError, match=r"dynamic names `sale`; did you mean `scale`\?; the inputs are x, scale"
+    ):
+        fc.torch.export(Two(), (X, SCALE), dynamic={"sale": {0: "n"}})
+    with pytest.raises(UsageError, match="the example inputs are not those of the model: missing"):
+        fc.torch.export(Two(), (X,), dynamic=True)
+    program = torch.export.export(Two().eval(), (X, SCALE))
+    with pytest.raises(UsageError, match=r"give dynamic_shapes to torch\.export\.export"):
+        fc.torch.export(program, dynamic=True)
+
+
+def test_models_of_the_older_exporter_are_taken(tmp_path: Path) -> None:
+    net, image = cnn(), torch.rand(2, 3, 8, 8)
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(
+            net, (image,), str(tmp_path / "old.onnx"), dynamo=False,
+            input_names=["image"], dynamic_axes={"image": {0: "batch"}},
+        )  # fmt: skip
+    main = fc.partition(tmp_path / "old.onnx").build().load()["main"]
+    torch.testing.assert_close(main(image[:1]), net(image[:1]).detach())
 
 
 def test_a_saved_program_is_built_by_the_command(tmp_path: Path, cli: Cli) -> None:

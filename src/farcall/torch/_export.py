@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import warnings
@@ -12,8 +13,10 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+import torch.utils._pytree as pytree
 
-from farcall.errors import ModelError
+from farcall._suggest import did_you_mean
+from farcall.errors import ModelError, UsageError
 
 # They log, as warnings, which packages are not installed, and what the optimizer leaves as it is.
 _LOGGERS = ("torch.onnx._internal.exporter._registration", "onnx_ir", "onnxscript")
@@ -25,13 +28,13 @@ def export(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
+    dynamic: bool | Mapping[str, Any] | Sequence[Any] = False,
 ) -> ir.Model:
     """Export a model for inference, as :func:`farcall.partition` takes it.
 
     ::
 
-        model = farcall.torch.export(net, (image,), dynamic_shapes={"image": {0: "batch"}})
+        model = farcall.torch.export(net, (image,), dynamic={"image": {0: "batch"}})
         fc.partition(model, backends=["c"]).build().save("net.so")
 
     Args:
@@ -39,17 +42,52 @@ def export(
             ``torch.export.export``.
         args: example inputs. Their shapes and dtypes matter, their values do not.
         kwargs: example inputs by name.
-        dynamic_shapes: the dims that vary, for each input: ``{"image": {0: "batch"}}``, or what else
-            ``torch.onnx.export`` takes. All other dims are constants.
+        dynamic: the dims that vary. ``{"image": {0: "batch"}}`` names those of some inputs, as
+            ``dynamic_shapes`` of ``torch.export.export`` does, and dims of the same name have the same size.
+            True: all dims above 1 that the model lets vary, with names that torch chooses. False: none.
 
     Returns:
         The ONNX model. Its weights are those of ``model``, and are not copied yet.
 
     Raises:
         ModelError: torch cannot export the model; the message says why.
+        UsageError: ``dynamic`` names no input of the model, or the model is a program, whose dims are fixed.
     """
+    options = {"kwargs": kwargs, "dynamic_shapes": _shapes(model, args, kwargs or {}, dynamic)}
     with _evaluating(model):
-        return to_onnx(model, tuple(args), kwargs=kwargs, dynamic_shapes=dynamic_shapes, optimize=True)
+        return to_onnx(model, tuple(args), optimize=True, **options)
+
+
+def _shapes(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: Any) -> Any:
+    """``dynamic`` as torch takes it: with an entry for each input."""
+    if dynamic is False or dynamic is None:
+        return None
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(
+            "dynamic is for modules, and this is a program, whose dims are fixed; "
+            "give dynamic_shapes to torch.export.export"
+        )
+    if dynamic is not True and not isinstance(dynamic, Mapping):
+        return dynamic
+    try:
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UsageError(f"the example inputs are not those of the model: {error}") from error
+    if dynamic is True:
+        return {name: pytree.tree_map(_all_dims, value) for name, value in given.items()}
+    for name in dynamic:
+        if name not in given:
+            raise UsageError(
+                f"dynamic names `{name}`{did_you_mean(name, given)}; the inputs are {', '.join(given)}"
+            )
+    return {name: dynamic.get(name) for name in given}
+
+
+def _all_dims(value: Any) -> Any:
+    """The dims of an example that may vary: torch takes one of 1 for broadcasting."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return {axis: torch.export.Dim.AUTO for axis, size in enumerate(value.shape) if size > 1}
 
 
 def load_program(path: str | os.PathLike[str]) -> ir.Model:

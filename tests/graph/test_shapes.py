@@ -235,6 +235,17 @@ def test_operands_that_belong_together_fix_dims() -> None:
     assert found["boxes"] == (1, 2, 4)
 
 
+def test_scales_and_biases_of_normalizations_fix_dims() -> None:
+    """A shorter one would be read behind its end."""
+    found = loaded(
+        """g (float[2, 4, 6] x, float[a] s, float[b, c] d, float[e] f, float[i] h, float[j] k, float[l] m,
+     float[o] p) => (float[?, ?, ?] y, float[?, ?, ?] z, float[?, ?, ?] w)
+    { y = LayerNormalization <axis = -1> (x, s)  z = LayerNormalization <axis = 1> (x, d)
+      v = InstanceNormalization (z, f, h)  w = BatchNormalization (v, k, m, p, p) }"""
+    )
+    assert [found[name] for name in "sdfhkmp"] == [(6,), (4, 6), (4,), (4,), (4,), (4,), (4,)]
+
+
 def test_a_gradient_and_a_state_are_of_the_shape_that_is_trained() -> None:
     proto = text_model("""g (float r, int64 t, float[a] p, float[b] grad, float[7] state)
     => (float[?] trained, float[?] kept) { trained, kept = ai.onnx.preview.training.Momentum

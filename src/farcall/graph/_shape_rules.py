@@ -192,12 +192,39 @@ def _global_pool(op: NodeView) -> list[Dims]:
 def _batch_normalization(op: NodeView) -> list[Dims]:
     data = op.shape(0)
     channels = (op.equate(data[1], op.shape(1)[0]),) if len(data) > 1 else op.shape(1)
+    for index in range(2, 5):
+        op.equate(op.shape(index)[0], channels[0])
     return [data, *[channels] * (len(op.node.outputs) - 1)]
+
+
+@rule("InstanceNormalization", "GroupNormalization")
+def _normalization_of_channels(op: NodeView) -> list[Dims]:
+    data = op.shape(0)
+    by_group = op.node.op_type == "GroupNormalization" and op.opset < 21
+    for index in (1, 2):
+        op.equate(op.shape(index)[0], op.attr("num_groups", 1) if by_group else data[1])
+    return [data]
+
+
+def _equate_factors(op: NodeView) -> Dims:
+    """Scale and bias have the last dims of the data, or 1, which is stretched. Returns the data's dims."""
+    data = op.shape(0)
+    for index in (1, 2):
+        factor = op.shape(index) if op.has(index) else ()
+        for dim, wanted in zip(reversed(factor), reversed(data), strict=False):
+            if dim != 1:
+                op.equate(dim, wanted)
+    return data
+
+
+@rule("RMSNormalization")
+def _rms_normalization(op: NodeView) -> list[Dims]:
+    return [_equate_factors(op)]
 
 
 @rule("LayerNormalization")
 def _layer_normalization(op: NodeView) -> list[Dims]:
-    data = op.shape(0)
+    data = _equate_factors(op)
     axis = positive_axis(op.attr("axis", -1), len(data))
     reduced = (*data[:axis], *[1] * (len(data) - axis))
     return [data, reduced, reduced]

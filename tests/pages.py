@@ -29,7 +29,7 @@ from farcall.toolchain._cache import user_cache
 
 SAVED = r"(?:Save this as `(?P<file>[\w.]+)`:\s+)?"
 BLOCK = re.compile(SAVED + r"^```(?P<language>[\w+]+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
-SECONDS = 120
+SECONDS = 600  # until a command counts as one that hangs; the longest takes half a minute on a quiet machine
 PORT = "9090"
 
 

@@ -173,7 +173,8 @@ def _flows(ordered: list[Span], slack: int) -> Iterator[list[Span]]:
     regions = _first_regions(ordered)
     for request, work in _pairs(ordered, slack):
         source = makers.get((request.session, request.name, request.start))
-        if source is not None:
+        # Where clocks disagree by more than the way there took, an arrow would lead back in time.
+        if source is not None and source.start <= work.start:
             yield [source, work, *([regions[work]] if work in regions else [])]
 
 

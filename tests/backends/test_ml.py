@@ -331,7 +331,13 @@ def test_strings_and_maps_are_refused_with_the_cure() -> None:
         match="no tensor of numbers: only onnxruntime and reference take such values",
     ):
         fc.partition(texts, backends=["c"])
-    score = model("ZipMap", [numbers(3, 2)], classlabels_int64s=[0, 1])
+
+
+def test_lists_of_maps_become_the_scores() -> None:
+    score, x = model("ZipMap", [numbers(3, 2)], classlabels_int64s=[0, 1]), numbers(3, 2)
+    main = fc.partition(score, backends=["c"]).build().load()["main"]
+    np.testing.assert_array_equal(np.asarray(main(x)), x)
+    score.graph.node.add(op_type="SequenceLength", input=[score.graph.node[0].output[0]], output=["n"])
     with pytest.raises(ModelError, match=r"ZipMap\) makes a list of maps.*options=\{'zipmap': False\}"):
         fc.partition(score, backends=["c"])
 
@@ -414,3 +420,31 @@ def test_pipelines_of_scikit_learn(flowers: tuple[np.ndarray, np.ndarray]) -> No
         expected = ort.InferenceSession(item.SerializeToString()).run(None, {"X": x})
         for got, wanted in zip(region(x), expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_classifiers_with_maps_give_their_probabilities(flowers: tuple[np.ndarray, np.ndarray]) -> None:
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = flowers
+    learned = LogisticRegression(max_iter=200).fit(x, y)
+    main = fc.partition(to_onnx(learned, x[:1]), backends=["c"]).build().load()["main"]
+    labels, scores = map(np.asarray, main(x))
+    np.testing.assert_array_equal(labels, learned.predict(x))
+    np.testing.assert_allclose(scores, learned.predict_proba(x), rtol=1e-4, atol=1e-5)
+
+
+def test_pipelines_with_functions_of_another_opset_and_with_texts() -> None:
+    from skl2onnx import to_onnx
+    from sklearn.impute import KNNImputer
+    from sklearn.preprocessing import OneHotEncoder
+
+    holes = numbers(9, 2)
+    holes[::3, 1] = np.nan
+    texts = np.array([["a"], ["b"], ["a"]], object)
+    for learned, x in ((KNNImputer(n_neighbors=2), holes), (OneHotEncoder(sparse_output=False), texts)):
+        learned.fit(x)
+        plan = fc.partition(to_onnx(learned, x[:1]), backends=["onnxruntime"])
+        found = np.asarray(plan.build().load()["main"](x if x is holes else x.tolist()))
+        np.testing.assert_allclose(found, learned.transform(x), rtol=1e-4, atol=1e-5)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx_ir as ir
 from onnx_ir.passes import InvariantError, PassError, common
 
+from farcall._logs import Log
 from farcall.errors import MissingFileError, ModelError, UsageError
 from farcall.graph._collector import paused_collector
 from farcall.graph._external import (
@@ -76,6 +77,7 @@ def load_model(source: ModelLike) -> ir.Model:
 
 def _load(source: ModelLike) -> ir.Model:
     proto, name, folders = _proto_of(source)
+    proto = _without_maps(proto, name)
     with _reading(name):
         _check(proto, name, folders)
         proto = _in_one_opset(proto, name, folders)
@@ -335,14 +337,44 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
     return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
 
 
+def _makes_maps(node: onnx.NodeProto) -> bool:
+    return bool(node.domain == "ai.onnx.ml" and node.op_type == "ZipMap")
+
+
+def _without_maps(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """``proto``, or a copy whose outputs are the scores that scikit-learn's ZipMap makes lists of maps of.
+
+    The columns of such a tensor are in the order of the node's class labels.
+    """
+    import onnx
+
+    if not any(map(_makes_maps, proto.graph.node)):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    read = {value for node in copy.graph.node for value in node.input}
+    outputs = {info.name: info for info in copy.graph.output}
+    for node in filter(_makes_maps, copy.graph.node):
+        (made,) = node.output
+        if made in read or made not in outputs:
+            continue  # and is refused
+        Log("graph").info("%s: output %s is a tensor of scores, and not a list of maps", name, made)
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+        outputs[made].ClearField("type")
+        outputs[made].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    if not opset_of(copy.opset_import):
+        copy.opset_import.add(domain="", version=OLDEST)
+    return copy
+
+
 def _check_maps(proto: onnx.ModelProto, name: str) -> None:
     """Refuse scikit-learn's lists of maps, which are no tensors, before the reader fails at their type."""
-    for node in proto.graph.node:
-        if node.domain == "ai.onnx.ml" and node.op_type == "ZipMap":
-            raise ModelError(
-                f"{name}: node `{node.name or node.output[0]}` (ZipMap) makes a list of maps, no tensor; "
-                "convert the model with options={'zipmap': False} (skl2onnx) to get a tensor of probabilities"
-            )
+    for node in filter(_makes_maps, proto.graph.node):
+        raise ModelError(
+            f"{name}: node `{node.name or node.output[0]}` (ZipMap) makes a list of maps, no tensor; "
+            "convert the model with options={'zipmap': False} (skl2onnx) to get a tensor of probabilities"
+        )
 
 
 def _with_output_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -25,12 +25,13 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "_api", "_commands", "_docstr
 nitpicky = True
 # Types without a page: those of other packages (the build uses no network), and names for unions of types.
 OTHERS = (
-    "asyncio collections concurrent ir jax numpy np npt onnx onnx_ir os pathlib socket ssl sympy torch typing"
+    "asyncio collections concurrent ir jax msgspec numpy np npt onnx onnx_ir os pathlib socket ssl sympy "
+    "torch typing"
 )
 UNIONS = (
     "C Callable DTypeLike DeviceLike Diagram Form Future Hop MakeSession Mode ModelLike Opener Remote "
     "RemoteRef Report Rights TorchOps Answer Mapping Measured Meter Operator Outcome Path PathLike "
-    "Propose Row dict tuple"
+    "Propose Row StepInfo dict tuple"
 )
 nitpick_ignore_regex = [
     ("py:.*", rf"({OTHERS.replace(' ', '|')})\..*"),

@@ -133,12 +133,12 @@ def check_steps(profile: Profile) -> None:
     assert [(step.operator, step.operations) for step in profile.steps] == [
         ("MatMul", 120), ("Relu+Neg", 40), ("Softmax", 0)
     ]  # fmt: skip
-    assert [step.bytes for step in profile.steps[1:]] == [2 * 80, 2 * 80]
+    assert [step.traffic for step in profile.steps[1:]] == [2 * 80, 2 * 80]
     assert all(step.seconds > 0 and step.region == "c_0" for step in profile.steps)
     assert sum(step.share for step in profile.steps) == pytest.approx(1)
     (row,) = profile.rows
-    assert (row.operations, row.bytes) == (160, sum(step.bytes for step in profile.steps))
-    assert profile.roof is not None and profile.roof.operations > 1e8 and profile.roof.bytes > 1e7
+    assert (row.operations, row.traffic) == (160, sum(step.traffic for step in profile.steps))
+    assert profile.roof is not None and profile.roof.operations > 1e8 and profile.roof.bandwidth > 1e7
     share = profile.roof_share(profile.steps[0])
     assert share is not None and share > 0
 
@@ -175,7 +175,7 @@ def test_a_profiled_static_library_is_refused() -> None:
 
 
 def test_the_roof_is_the_slower_one_of_arithmetic_and_memory() -> None:
-    roof = Roof(operations=100e9, bytes=10e9)
+    roof = Roof(operations=100e9, bandwidth=10e9)
     assert roof.seconds(100, 1) == pytest.approx(1e-9)
     assert roof.seconds(1, 10) == pytest.approx(1e-9)
     assert str(roof) == "100 GFLOP/s, 10.0 GB/s"

@@ -28,7 +28,7 @@ backend also sets ``ends_at_late``, no node reads such an output in the region t
 are known when the region's function is called.
 
 ``Plan.build(profile=True)`` gives a backend that sets ``profiles`` the option ``profile``: its regions then
-count the time of their steps (:attr:`RegionCode.work`).
+count the time of their steps (``RegionCode.work``).
 
 Tensors of strings, sequences and optionals are objects: two Arrays (shape and strings), an Array of Tensors,
 and None or the value. Only backends that set ``in_process`` are asked for nodes that read or make them. They
@@ -88,7 +88,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of a region computes, if the region counts its time (see :attr:`RegionCode.work`).
+    """What a step of a region computes, if the region counts its time (see ``RegionCode.work``).
 
     ``nodes`` are the names of its nodes, and ``operator`` tells what they are. ``operations`` are additions
     and multiplications of elements (0: they are not counted), ``bytes`` what it reads and writes.

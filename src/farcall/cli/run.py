@@ -200,12 +200,12 @@ def _facts(profile: Profile | None) -> dict[str, object]:
         for step in profile.steps
     ]  # fmt: skip
     roof = profile.roof
-    peak = None if roof is None else {"operations": roof.operations, "bytes": roof.bytes}
+    peak = None if roof is None else {"operations": roof.operations, "bytes": roof.bandwidth}
     return {"regions": regions, "steps": steps, "roof": peak}
 
 
 def _work(profile: Profile, one: ProfiledRegion | ProfiledStep) -> dict[str, object]:
-    return {"operations": one.operations, "bytes": one.bytes, "roof_share": profile.roof_share(one)}
+    return {"operations": one.operations, "bytes": one.traffic, "roof_share": profile.roof_share(one)}
 
 
 def _cell(value: object) -> str:

@@ -39,7 +39,7 @@ _HERE = "this process"
 class ProfiledRegion:
     """A region and its measured time. ``share`` is its part of the time of all regions, from 0 to 1.
 
-    ``operations`` and ``bytes`` are the sums of its steps; 0 without steps.
+    ``operations`` and ``traffic`` are the sums of its steps; 0 without steps.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ProfiledRegion:
     timing: Timing
     share: float
     operations: int = 0
-    bytes: int = 0
+    traffic: int = 0
 
     @property
     def seconds(self) -> float:
@@ -68,7 +68,7 @@ class ProfiledStep:
         seconds: the least of several calls.
         share: its part of the time of all steps, from 0 to 1.
         operations: additions and multiplications of elements; 0: they are not counted.
-        bytes: the sizes of what it reads and writes, each once; 0: the data decides them.
+        traffic: the bytes that it reads and writes, each operand once; 0: the data decides them.
     """
 
     region: str
@@ -77,7 +77,7 @@ class ProfiledStep:
     seconds: float
     share: float
     operations: int = 0
-    bytes: int = 0
+    traffic: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,15 @@ class Profile:
         Args:
             one: one of ``rows`` or ``steps``.
         """
-        if self.roof is None or not (one.operations or one.bytes) or not one.seconds:
+        if self.roof is None or not (one.operations or one.traffic) or not one.seconds:
             return None
-        return self.roof.seconds(one.operations, one.bytes) / one.seconds
+        return self.roof.seconds(one.operations, one.traffic) / one.seconds
 
     def _rates(self, one: ProfiledRegion | ProfiledStep) -> tuple[str, str, str]:
         share, seconds = self.roof_share(one), max(one.seconds, 1e-9)
-        rates = (f"{amount / seconds / 1e9:.1f}" if amount else "-" for amount in (one.operations, one.bytes))
+        rates = (
+            f"{amount / seconds / 1e9:.1f}" if amount else "-" for amount in (one.operations, one.traffic)
+        )
         return (*rates, "-" if share is None else f"{share:.0%}")  # type: ignore[return-value]
 
     def trace(self) -> bytes:
@@ -186,7 +188,7 @@ class Profile:
             events.append(_event(row.name, "region", start, length, {"backend": row.backend}))
             inside = start
             for step in steps:
-                facts = {"nodes": ", ".join(step.nodes), "operations": step.operations, "bytes": step.bytes}
+                facts = {"nodes": ", ".join(step.nodes), "operations": step.operations, "bytes": step.traffic}
                 events.append(_event(step.operator, "step", inside, step.seconds, facts))
                 inside += step.seconds
             start += length
@@ -407,7 +409,7 @@ def _rows(
     return tuple(
         ProfiledRegion(
             one.name, one.backend, one.nodes, one.operators, timing, timing.min / total,
-            sum(step.operations for step in own[one.name]), sum(step.bytes for step in own[one.name]),
+            sum(step.operations for step in own[one.name]), sum(step.traffic for step in own[one.name]),
         )
         for one, timing in zip(regions, timings, strict=True)
     )  # fmt: skip

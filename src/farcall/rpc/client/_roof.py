@@ -30,23 +30,23 @@ class Roof:
 
     Attributes:
         operations: of float32; a multiply-add is two.
-        bytes: that it reads from memory.
+        bandwidth: bytes that it reads from memory.
     """
 
     operations: float
-    bytes: float
+    bandwidth: float
 
-    def seconds(self, operations: int, bytes_: int) -> float:
+    def seconds(self, operations: int, traffic: int) -> float:
         """The least time of a step: the longer one of its arithmetic and of its reads and writes.
 
         Args:
             operations: additions and multiplications of elements.
-            bytes_: what it reads and writes.
+            traffic: the bytes that it reads and writes.
         """
-        return max(operations / self.operations, bytes_ / self.bytes)
+        return max(operations / self.operations, traffic / self.bandwidth)
 
     def __str__(self) -> str:
-        return f"{self.operations / 1e9:.0f} GFLOP/s, {self.bytes / 1e9:.1f} GB/s"
+        return f"{self.operations / 1e9:.0f} GFLOP/s, {self.bandwidth / 1e9:.1f} GB/s"
 
 
 def roof(triple: str, session: Session | None) -> Roof | None:

@@ -19,6 +19,18 @@ from torch import nn
 
 from farcall.torch._export import quiet
 
+from .architectures import (
+    Beam,
+    Conditioned,
+    Conformer,
+    Dilated,
+    Experts,
+    Generates,
+    Neighbours,
+    Nested,
+    Relative,
+    Upscaler,
+)
 from .convolutional import Detector, ResNet, UNet, efficient_net, mobile_net
 from .sequences import (
     FULL,
@@ -127,6 +139,18 @@ def quantized(model: onnx.ModelProto, network: Network, full: bool) -> onnx.Mode
         return onnx.load(made)
 
 
+def optimized(model: onnx.ModelProto, _: Network, __: bool) -> onnx.ModelProto:
+    """The model as onnxruntime optimises it, with operators of its own."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as name:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(Path(name) / "optimized.onnx")
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(options.optimized_model_filepath)
+
+
 def _scale(full: bool) -> Scale:
     return FULL if full else SMALL
 
@@ -164,6 +188,14 @@ def _llama_inputs(full: bool) -> Inputs:
 
 def _sequences(_: bool) -> Inputs:
     return (torch.randn(2, 6, SMALL.width),)
+
+
+def _wide(full: bool) -> int:
+    return 256 if full else 16
+
+
+def _rows(full: bool) -> Inputs:
+    return (torch.randn(2, 6, _wide(full)),)
 
 
 _BOTH = {0: "batch", 1: "length"}
@@ -222,4 +254,34 @@ NETWORKS = {
         lambda _: torch.jit.script(Grows(SMALL.width)), _sequences, (_BOTH,), ("script",), 18
     ),
     "scans": Network(lambda _: Scans(), _sequences, (_BOTH,), ("dynamo",)),
+    "u-net++": Network(lambda full: Nested(32 if full else 8), _image, ({0: "batch", **_PLANE[0]},)),
+    "graph-attention": Network(
+        lambda full: Neighbours(_wide(full)), lambda _: (torch.randn(6, 4), torch.randint(0, 2, (2, 10))),
+        ({0: "high"}, {1: "wide"}), opset=18,
+    ),
+    "experts": Network(lambda full: Experts(_wide(full)), _rows, (_BOTH,)),
+    "beam": Network(
+        lambda _: Beam(),
+        lambda _: (torch.randn(2, 3, WORDS), torch.randn(2, 3), torch.randn(2, 3, 2, 4, 5)),
+        ({0: "batch"}, {0: "batch"}, {0: "batch", 4: "past"}),
+    ),
+    "conformer": Network(lambda full: Conformer(_wide(full)), _rows, (_BOTH,), ("dynamo",)),
+    "super-resolution": Network(
+        lambda full: Upscaler(64 if full else 8), lambda _: (torch.randn(2, 3, 8, 8),),
+        ({0: "batch", 2: "high", 3: "wide"},),
+    ),
+    "conditioned": Network(
+        lambda full: Conditioned(256 if full else 16),
+        lambda _: (torch.randn(2, 4, 8, 8), torch.randn(2, 5, 12)),
+        ({0: "batch"}, {0: "batch", 1: "length"}),
+    ),
+    "relative": Network(lambda full: Relative(_wide(full)), _rows, (_BOTH,)),
+    "generates": Network(
+        lambda full: torch.jit.script(Generates(_wide(full))),
+        lambda full: (torch.randn(2, _wide(full)), torch.tensor(2)), ({0: "batch"}, {}), ("script",),
+    ),
+    "wavenet": Network(lambda full: Dilated(64 if full else 8), lambda _: (torch.randn(2, 30, 4),), (_BOTH,)),
+    "bert-optimized": Network(
+        lambda full: Encoder(_scale(full)), _encoder_inputs, (_BOTH,) * 3, ("script",), 17, optimized
+    ),
 }  # fmt: skip

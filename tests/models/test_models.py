@@ -18,7 +18,10 @@ from .compared import Exported  # noqa: E402 - needs torch
 from .networks import NETWORKS  # noqa: E402
 
 # One of those that resemble each other, by the exporter that takes less time.
-RESEMBLING = {("resnet-50", "script"), ("vit", "script"), ("rnn", "script")}
+RESEMBLING = {
+    *((name, "script") for name in ("resnet-50", "vit", "rnn")),
+    *((name, "script") for name in ("relative", "wavenet", "conditioned", "u-net++")),
+}
 QUICK = {
     *((name, "script") for name, network in NETWORKS.items() if "script" in network.exporters),
     *((name, "dynamo") for name in ("gpt-2-opset-24", "branches", "scans")),

@@ -25,7 +25,7 @@ from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
-from farcall.artifact._sources import compile_regions, share
+from farcall.artifact._sources import compile_regions, compiled_levels, share
 from farcall.artifact._states import constant_names
 from farcall.backends.base import RegionCode, RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
@@ -305,7 +305,9 @@ def _manifest(
     return Manifest(
         format=FORMAT,
         producer=f"farcall {__version__}",
-        target=TargetInfo(target.triple, target.cpu),
+        target=TargetInfo(
+            target.triple, target.cpu, compiled_levels(codes.values(), target) or msgspec.UNSET
+        ),
         backends=tuple(name for name in plan.backends if name in used),
         functions={"main": FunctionInfo(plan.signature, f"The model {plan.model.name}.")},
         regions=tuple(

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from farcall.artifact._levels import FILE as LEVELS_FILE
+from farcall.artifact._levels import at_level, level_source, levels_of
 from farcall.artifact._objects import renamings
 from farcall.backends.base import RegionCode
 from farcall.errors import BackendError, ToolchainError
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Region
 
-OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c")
+OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c", LEVELS_FILE)
 _PREFIX = "__tvm_ffi_"
 _TOGETHER = 24_000  # characters of C in one file; larger sources are compiled alone, side by side
 
@@ -68,15 +70,32 @@ def compile_regions(
         BackendError: two regions have different sources of the same name.
         ToolchainError: the compiler refused a source; the message has its output.
     """
-    units = _units(regions, codes)
+    levels = levels_of(target)
+    units = _units(regions, codes, levels)
     together = list(_together(units))
+    if functions := dict.fromkeys(name for unit in units if unit.level for name in unit.renamed.values()):
+        own = [*own, level_source(list(functions), levels)]
+
+    def sources(of: Iterable[_Unit]) -> list[Source]:
+        return [*(unit.source(compiler, target) for unit in of), *own]
+
     try:
-        return compile_sources(compiler, target, [*(unit.source() for unit in together), *own], progress)
+        return compile_sources(compiler, target, sources(together), progress)
     except ToolchainError:
         if len(together) == len(units):
             raise
     # Definitions of two regions may contradict each other. Alone, each compiles, or its error names it.
-    return compile_sources(compiler, target, [*(unit.source() for unit in units), *own], progress)
+    return compile_sources(compiler, target, sources(units), progress)
+
+
+def compiled_levels(codes: Iterable[Code], target: Target) -> tuple[str, ...]:
+    """The CPU levels for which code of an artifact is compiled; empty: for the target alone."""
+    any_code = any(isinstance(code, RegionCode) and _has_levels(code) for code in codes)
+    return levels_of(target) if any_code else ()
+
+
+def _has_levels(code: RegionCode) -> bool:
+    return code.levels and not (code.state or code.objects)
 
 
 @dataclass
@@ -88,19 +107,25 @@ class _Unit:
     flags: tuple[str, ...]
     preamble: dict[str, None]
     texts: list[str]
-    renamed: dict[str, None] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)  # functions without their prefix -> new names
+    level: str = ""  # of the CPU; empty: the target's
 
-    def source(self) -> Source:
+    def source(self, compiler: Compiler, target: Target) -> Source:
         text = "\n".join([*self.preamble, *self.texts])
-        return Source(self.name, text, (*self.flags, *self.renamed))
+        if not self.level:
+            names = [f"-D{_PREFIX}{name}={new}" for name, new in self.renamed.items()]
+            return Source(self.name, text, (*self.flags, *names))
+        names = [f"-D{_PREFIX}{name}={at_level(new, self.level)}" for name, new in self.renamed.items()]
+        cpu = compiler.cpu_flags(replace(target, cpu=self.level))
+        return Source(f"{self.level}.{self.name}", text, (*cpu, *self.flags, *names))
 
     @property
     def size(self) -> int:
         return sum(map(len, self.texts))
 
 
-def _units(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[_Unit]:
-    """Each source once."""
+def _units(regions: Iterable[Region], codes: Mapping[str, Code], levels: Sequence[str]) -> list[_Unit]:
+    """Each source once, or once for each level."""
     owners: dict[str, Region] = {}
     units = []
     done: set[str] = set()
@@ -109,7 +134,10 @@ def _units(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[_Unit]:
         if not isinstance(code, RegionCode) or code.function in done:
             continue
         done.add(code.function or region.name)
-        renamed = {f"-D{_PREFIX}{name}={new}": None for name, new in renamings(region, code).items()}
+        renamed, own = renamings(region, code), code.function or region.name
+        chosen = levels if _has_levels(code) else ()
+        if chosen and code.work:  # its counters are those of the code that runs
+            renamed[f"{own}_steps"] = f"{_PREFIX}{own}_steps"
         for name, text in code.sources.items():
             if name in owners or name in OWN:
                 other = owners[name].name if name in owners else "main"
@@ -119,7 +147,9 @@ def _units(regions: Iterable[Region], codes: Mapping[str, Code]) -> list[_Unit]:
                 )
             owners[name] = region
             flags, preamble = tuple(code.compile_flags), dict.fromkeys(code.preamble)
-            units.append(_Unit(name, region.backend, flags, preamble, [text], dict(renamed)))
+            for level in chosen or ("",):
+                unit = _Unit(name, region.backend, flags, dict(preamble), [text], dict(renamed), level)
+                units.append(unit)
     return units
 
 
@@ -127,7 +157,7 @@ def _together(units: Iterable[_Unit]) -> Iterable[_Unit]:
     """Units of one backend with a preamble and equal flags, joined until they are large."""
     open_units: dict[object, _Unit] = {}
     for unit in units:
-        key = unit.backend, unit.flags
+        key = unit.backend, unit.flags, unit.level
         into = open_units.get(key)
         if not unit.preamble:
             yield unit

@@ -126,6 +126,9 @@ class RegionCode:
     With ``work``, the code counts the time of its steps, and also defines ``__tvm_ffi_<region.name>_steps``.
     That takes the number of a step, and returns the nanoseconds which that step has taken since it was last
     asked.
+
+    With ``levels``, an artifact for a target that names no CPU level may have the sources compiled for
+    several of them; the one for the CPU is called. The constants must then serve all of them.
     """
 
     sources: Mapping[str, str] = field(
@@ -146,6 +149,7 @@ class RegionCode:
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate
     work: Sequence[Work] = ()  # of each step
     least: Dim | None = None  # bytes of workspace that no plan can save; None: all of it
+    levels: bool = False  # whether the code runs faster if it is compiled for the level of the CPU
 
     @property
     def texts(self) -> dict[str, str]:

@@ -220,6 +220,7 @@ def _artifact(file: Path, manifest: Manifest, json_: bool, *, static: bool) -> N
     facts = [
         ("made by", manifest.producer),
         ("target", " ".join(filter(None, (manifest.target.triple, manifest.target.cpu)))),
+        *([("CPU levels", ", ".join(manifest.target.levels))] if manifest.target.levels else []),
         ("model", manifest.model.name),
         ("backends", ", ".join(manifest.backends)),
         ("constants", f"{manifest.constants.count}, {_show.size(manifest.constants.bytes)}"),

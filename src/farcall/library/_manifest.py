@@ -28,10 +28,15 @@ _LARGEST = 64 << 20
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
-    """The machine that the artifact is for: triple and CPU level (empty: the architecture's baseline)."""
+    """The machine that the artifact is for.
+
+    ``triple``, and CPU level (empty: the architecture's baseline). ``levels``: those for which the hot code
+    is compiled, of which the CPU's is chosen when it is first called; without them, it is compiled once.
+    """
 
     triple: str
     cpu: str = ""
+    levels: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class FunctionInfo(msgspec.Struct, frozen=True):

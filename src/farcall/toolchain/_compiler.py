@@ -38,13 +38,18 @@ class Compiler:
 
     def target_flags(self, target: Target) -> list[str]:
         """The flags with which this compiler generates code for ``target``."""
-        if self.family == "zig":  # spells CPU levels with underscores
-            cpu = [f"-mcpu={target.cpu.replace('-', '_')}"] if target.cpu else []
-            return ["-target", target.triple, *cpu]
+        if self.family == "zig":
+            return ["-target", target.triple, *self.cpu_flags(target)]
         flags = [f"--target={target.triple}"] if self.family == "clang" and not target.is_host else []
-        if target.cpu:
-            flags.append(f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}")
-        return flags
+        return [*flags, *self.cpu_flags(target)]
+
+    def cpu_flags(self, target: Target) -> list[str]:
+        """The flags that choose the CPU level of ``target``; empty if it names none."""
+        if not target.cpu:
+            return []
+        if self.family == "zig":  # spells CPU levels with underscores
+            return [f"-mcpu={target.cpu.replace('-', '_')}"]
+        return [f"-march={target.cpu}" if target.arch == "x86_64" else f"-mcpu={target.cpu}"]
 
     @property
     def cautions(self) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ def _with_numbers(text: str, kind: str, itemsize: int) -> str:
 _TYPES = """\
 #if defined(__AVX512F__)
 #define FARCALL_VECTOR 64
+#elif defined(__SSE__) && !defined(__AVX__)
+#define FARCALL_VECTOR 16
 #else
 #define FARCALL_VECTOR 32
 #endif
@@ -226,7 +228,7 @@ static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
   if (b_row == PANEL && b_panel != PANEL) {
     for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
-      const KIND* b0 = b + j / PANEL * b_panel;
+      const KIND* b0 = b + j / PANEL * b_panel + j % PANEL;
       const KIND* b1 = b0 + (farcall_lanes_KIND < PANEL ? farcall_lanes_KIND : n - j > PANEL ? b_panel : 0);
       const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
       for (int64_t i = 0; i < m; ++i) {
@@ -286,7 +288,7 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
       const int64_t i1 = i0 + BAND < whole ? i0 + BAND : whole;
       for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
         const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
-        const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel;
+        const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL;
         const KIND* b1 = b0 + farcall_lanes_KIND;
         int64_t row = b_row;
         if (b_panel != PANEL) {

@@ -126,10 +126,15 @@ def test_a_dry_run_says_what_a_build_would_be(cli: Cli, tmp_path: Path) -> None:
     first = regions["MatMul, NonZero"]
     assert (first["constants"], first["multiply_adds"]) == (48, "12*n")
     assert first["notes"] == ["allocates `at` in each call: the data decides the size"]
-    assert regions["Exp"]["notes"] == ["runs if its branch is taken of If `" + if_name(report) + "`"]
+    assert regions["Exp"]["notes"] == ["runs if `" + if_name(report) + "` takes this branch"]
     shown = cli("build", tmp_path / "m.onnx", "--dry-run")
     assert "12*n" in shown.out and "nothing was built" in shown.err
     assert not Path("m.so").exists()
+    far = ("--backends", "reference", "--target", "riscv64-linux-musl")
+    (one, *_) = json.loads(cli("build", tmp_path / "m.onnx", "--dry-run", "--json", *far).out)["regions"]
+    assert one["notes"][0].startswith(
+        "cannot be built for riscv64-linux-musl: reference computes on a machine"
+    )
 
 
 def if_name(report: dict[str, list[dict[str, list[str]]]]) -> str:

@@ -17,23 +17,26 @@ if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
     from farcall.backends.base import Backend
     from farcall.graph import Partition, Region
+    from farcall.toolchain import Target
 
 _NARROW = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 
 
-def forecast(plan: Plan) -> list[RegionForecast]:
+def forecast(plan: Plan, target: Target) -> list[RegionForecast]:
     """One item for each region, in the order of ``plan.regions``."""
     steps = dict(_steps(plan.partition))
-    return [_of(region, plan.backends[region.backend], steps.get(region.name)) for region in plan.regions]
+    return [
+        _of(region, plan.backends[region.backend], steps.get(region.name), target) for region in plan.regions
+    ]
 
 
-def _of(region: Region, backend: Backend, step: str | None) -> RegionForecast:
+def _of(region: Region, backend: Backend, step: str | None, target: Target) -> RegionForecast:
     constants = sum(value.const_value.nbytes for value in region.constants if value.const_value is not None)
     return RegionForecast(
         region.name, region.backend, len(region.nodes), operators(region), constants,
         _plain(_sum(nbytes(value) for value in (*region.inputs, *region.outputs) if _is_known(value))),
         _plain(_sum(map(multiply_adds, region.nodes))),
-        tuple(_notes(region, backend, step)),
+        tuple(_notes(region, backend, step, target)),
     )  # fmt: skip
 
 
@@ -52,10 +55,12 @@ def _plain(dim: Dim) -> int | str:
     return dim if isinstance(dim, int) else str(dim)
 
 
-def _notes(region: Region, backend: Backend, step: str | None) -> Iterator[str]:
+def _notes(region: Region, backend: Backend, step: str | None, target: Target) -> Iterator[str]:
     if step:
         yield step
-    if backend.in_process:
+    if backend.in_process and not target.is_host:
+        yield f"cannot be built for {target}: {backend.name} computes on a machine such as this one"
+    elif backend.in_process:
         yield "computed in the process that loads the artifact"
     if place := backend.options.get("on"):
         yield f"its inputs and outputs are sent to {place} and back in each call"
@@ -72,7 +77,10 @@ def _steps(partition: Partition) -> Iterator[tuple[str, str]]:
     for region in partition.regions:
         for body in partition.inside.get(region.name, ()):
             (node,) = region.nodes
-            when = "if its branch is taken" if node.op_type == "If" else "in each step"
+            name = f"{node.op_type} `{node.name}`"
+            when = (
+                f"if `{node.name}` takes this branch" if node.op_type == "If" else f"in each step of {name}"
+            )
             for inner in body.partition.regions:
-                yield inner.name, f"runs {when} of {node.op_type} `{node.name}`"
+                yield inner.name, f"runs {when}"
             yield from _steps(body.partition)

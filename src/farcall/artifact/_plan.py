@@ -188,14 +188,18 @@ class Plan:
         artifact.sessions = sessions(self._backends)
         return artifact
 
-    def forecast(self) -> list[RegionForecast]:
+    def forecast(self, target: str | Target | None = None) -> list[RegionForecast]:
         """Say of each region, before anything is built: backend, sizes, operations, and what takes time.
 
         ``farcall build --dry-run`` prints it.
+
+        Args:
+            target: as :meth:`build` takes it. A region that cannot be built for it says so in its notes.
         """
         from farcall.artifact._forecast import forecast
+        from farcall.toolchain import Target
 
-        return forecast(self)
+        return forecast(self, Target.parse(target))
 
     def why(self, node: str) -> Why:
         """Who was asked about a node, what each said, and who got it: by patterns, order, pins or sizes.

@@ -96,7 +96,7 @@ def command(
             progress=progress,
         )
         if dry_run:
-            show_forecast(plan, json_)
+            show_forecast(plan, target, json_)
             return
         there = {device: text for device, text in devices.items() if text}
         artifact = plan.build(
@@ -121,14 +121,23 @@ def command(
     click.echo(f"{output}: {_show.size(report['artifact_bytes'])}")
 
 
-def show_forecast(plan: Plan, json_: bool) -> None:
+def show_forecast(plan: Plan, target: str | None, json_: bool) -> None:
     """Print what the build would make."""
-    regions = plan.forecast()
+    regions = plan.forecast(target)
     if json_:
         rows = [asdict(region) for region in regions]
         _show.as_json("build dry-run", {"signature": str(plan.signature), "regions": rows})
         return
-    columns = "name", "backend", "nodes>", "operators", "constants>", "in and out>", "multiply-adds>", "notes"
+    columns = (
+        "name",
+        "backend",
+        "nodes>",
+        "operators",
+        "constants>",
+        "bytes in and out>",
+        "multiply-adds>",
+        "notes",
+    )
     _show.table("Regions", columns, [region.row for region in regions])
     _show.note(f"main{plan.signature}")
     _show.note(str(plan).splitlines()[0] + "; nothing was built")

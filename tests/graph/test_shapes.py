@@ -246,6 +246,21 @@ def test_scales_and_biases_of_normalizations_fix_dims() -> None:
     assert [found[name] for name in "sdfhkmp"] == [(6,), (4, 6), (4,), (4,), (4,), (4,), (4,)]
 
 
+def test_caches_and_states_fit_the_data() -> None:
+    model = load_model(
+        text_model(
+            """g (float[2, 3, 5, 4] x, float[a, b, 2] cosine, float[c, d, 2] sine, float[5, 2, 4] s,
+     float[1, 9, 4] w, float[1, 9, 3] r, int32[n] lengths, float[e, f, 3] h)
+    => (float[?, ?, ?, ?] y, float[?, ?, ?, ?] z)
+    { y = RotaryEmbedding (x, cosine, sine)  z = GRU <hidden_size = 3> (s, w, r, , lengths, h) }""",
+            opset=23,
+        )
+    )
+    found = {item.name: text(dims(item)) for item in model.graph.inputs}
+    assert found["cosine"] == found["sine"] == (2, 5, 2)
+    assert found["lengths"] == (2,) and found["h"] == (1, 2, 3)
+
+
 def test_a_gradient_and_a_state_are_of_the_shape_that_is_trained() -> None:
     proto = text_model("""g (float r, int64 t, float[a] p, float[b] grad, float[7] state)
     => (float[?] trained, float[?] kept) { trained, kept = ai.onnx.preview.training.Momentum

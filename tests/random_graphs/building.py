@@ -27,6 +27,10 @@ class Skip(Exception):  # noqa: N818 - no error
     """The node that was tried does not fit the graph."""
 
 
+class Refused(Skip):
+    """onnxruntime refuses the operands."""
+
+
 @dataclass
 class Step:
     """A node, and how it is computed. ``outer`` are the values that graphs inside of it read.
@@ -89,7 +93,9 @@ class Step:
             run = self._run(arrays)
             found = run(dict(zip(self.reads, arrays, strict=True)))
         except Exception as error:  # whatever the packages raise
-            raise Skip(f"{self.node.op_type}: {error}") from error
+            limited = self.node.op_type == "Resize"  # onnxruntime lacks some forms of it
+            kind = Skip if self._made is None or self._by_reference or limited else Refused
+            raise kind(f"{self.node.op_type}: {error}") from error
         if not all(isinstance(array, np.ndarray | np.generic) for array in found):
             raise Skip("a sequence, or nothing")
         if any(kind not in (None, array.dtype) for kind, array in zip(self.dtypes, found, strict=False)):
@@ -107,11 +113,12 @@ class Step:
             except Exception:  # it has not this type
                 if self.node.op_type in _WRONG_IN_REFERENCE:
                     raise
-                evaluator = ReferenceEvaluator(model)
+                evaluator, self._by_reference = ReferenceEvaluator(model), True
                 self._made = lambda feeds: evaluator.run(None, feeds)
         return self._made
 
     dtypes: Sequence[np.dtype | None] = field(default=(), repr=False)
+    _by_reference: bool = field(default=False, repr=False)
     _made: Callable[[dict[str, np.ndarray]], list[Any]] | None = field(default=None, repr=False)
 
 
@@ -146,6 +153,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     types: dict[str, np.dtype] = field(default_factory=dict)
     symbols: dict[str, dict[int, str]] = field(default_factory=dict)  # of inputs: axes and names of dims
+    loose: bool = False  # whether each dim has a name of its own, so that inputs may come that do not fit
     fixed: set[str] = field(default_factory=set)  # inputs without symbols: weights
 
     def model(self) -> onnx.ModelProto:
@@ -423,20 +431,26 @@ class Builder:
         self.graph.types.update((name, array.dtype) for name, array in zip(names, found, strict=True))
         return names
 
+    def hide(self, names: Sequence[str]) -> None:
+        """No further node reads these values, whose zeros are rounding errors elsewhere."""
+        for name in names:
+            self.values[name] = np.array("hidden")
+
     def finish(self) -> Graph:
         """The graph: its outputs are what no node reads, and some others."""
         read = {name for step in self.graph.steps for name in step.reads}
         made = [name for step in self.graph.steps for name in step.node.output]
         self.graph.outputs = [name for name in made if name not in read or self.chance(0.1)]
         graph = self.graph.pruned()
-        if self.chance(0.4):  # dims of equal size have one name, or some one of their own
+        if self.chance(0.4):  # dims of equal size have one name, or each has its own
+            graph.loose = self.chance(0.3)
             for name, array in graph.inputs.items():
                 if name in graph.fixed:
                     continue
                 graph.symbols[name] = {
-                    axis: f"n{size}_{graph.seed}"
+                    axis: f"n{size}_{axis}_{name}" if graph.loose else f"n{size}_{graph.seed}"
                     for axis, size in enumerate(array.shape)
-                    if size > 2 and self.chance(0.6)  # a smaller one may become 1, which is stretched
+                    if (size > 2 and self.chance(0.6)) or (graph.loose and size > 1)  # 1 may be stretched
                 }
         return graph
 

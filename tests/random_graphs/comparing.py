@@ -26,7 +26,7 @@ from farcall.artifact import Plan, _sources
 from farcall.errors import UnsupportedOperatorError
 from farcall.toolchain import _build as _toolchain
 
-from .building import Graph, Skip
+from .building import Graph, Refused, Skip
 from .kinds import random_graph
 
 BATCH = 32
@@ -46,6 +46,8 @@ class Case:
     inputs: Values
     values: Values
     blurs: list[Values]
+    refused: str = ""
+    """Why onnxruntime refuses the inputs."""
 
     @classmethod
     def of(cls, graph: Graph, inputs: Values) -> Case:
@@ -56,6 +58,8 @@ class Case:
 
     def fault(self, results: Sequence[np.ndarray]) -> str | None:
         """The first output that is not as onnxruntime has it."""
+        if self.refused:
+            return f"onnxruntime refuses these inputs: {self.refused}"
         for name, ours in zip(self.graph.outputs, results, strict=True):
             if wrong := fault(ours, self.values[name], [blur[name] for blur in self.blurs]):
                 return f"{name}: {wrong}"
@@ -260,7 +264,8 @@ def _compare(cases: Sequence[Case], report: Report) -> None:
                 results = _call(main, [*cases[:index], other, *cases[index + 1 :]])[index]
                 wrong = other.fault(results)
             except Exception as error:
-                wrong = f"{type(error).__name__}: {error}"
+                refuses = isinstance(error, ValueError | IndexError | MemoryError)
+                wrong = None if other.refused and refuses else f"{type(error).__name__}: {error}"
             edge = edge or not all(array.size for array in other.inputs.values())
             if wrong and edge and _STRETCHED.search(wrong):
                 report.refused["a call with a dim of 1 (or 0) that is another number elsewhere"] += 1
@@ -292,11 +297,36 @@ def other_sizes(case: Case) -> Iterator[tuple[Case, bool]]:
     symbols = list(dict.fromkeys(name for dims in graph.symbols.values() for name in dims.values()))
     if not symbols:
         return
+    if graph.loose:
+        yield from _misfits(graph, rng)
+        return
     several = {name: int(rng.integers(2, 10)) for name in symbols}
     edge = {**several, symbols[int(rng.integers(len(symbols)))]: int(rng.integers(0, 2))}
     for sizes in (several, edge):
         with contextlib.suppress(Skip):
             yield Case.of(graph, _resized(graph, sizes)), sizes is edge
+
+
+def _misfits(graph: Graph, rng: np.random.Generator) -> Iterator[tuple[Case, bool]]:
+    """Inputs of which one dim is another than in the graph, so that most do not fit each other."""
+    if any(node.op_type in ("Shape", "Size") for step in graph.steps for node in step.nodes):
+        return  # of which a model may compute less than onnxruntime checks
+    sizes = {
+        symbol: graph.inputs[name].shape[axis]
+        for name, dims in graph.symbols.items()
+        if name in graph.inputs
+        for axis, symbol in dims.items()
+    }
+    for symbol in rng.permutation(list(sizes))[:4]:
+        size = sizes[symbol]
+        changed = int(rng.choice([size + 1, max(size - 1, 0), 1, 2 * size]))
+        inputs = _resized(graph, {**sizes, symbol: changed})
+        try:
+            yield Case.of(graph, inputs), True
+        except Refused as error:
+            yield Case(graph, inputs, {}, [], str(error)[:200]), True
+        except Skip:
+            continue
 
 
 def _resized(graph: Graph, sizes: dict[str, int]) -> Values:

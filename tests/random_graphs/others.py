@@ -178,7 +178,7 @@ def forest(b: Builder) -> object:
         f"{kind}_treeids": [t for t in range(trees) for _ in range(4)],
         f"{kind}_nodeids": [3, 4, 5, 6] * trees,
         f"{kind}_ids": [int(n) for n in b.rng.integers(0, targets, 4 * trees)],
-        f"{kind}_weights": weights if kind == "target" else [abs(n) for n in weights],
+        f"{kind}_weights": weights if kind == "target" else [abs(n) + 0.125 for n in weights],
     }
     if kind == "target":
         how = b.one(("SUM", "AVERAGE", "MIN", "MAX"))

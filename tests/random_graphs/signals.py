@@ -33,8 +33,8 @@ def fourier(b: Builder) -> object:
     more = {"onesided": int(b.chance(0.4))}
     length = b.const(int(b.one((2, 3, 4, 8, 9))), np.int64) if b.chance(0.4) else ""
     if b.opset >= 20:
-        return b.emit("DFT", [x, length, b.const(axis, np.int64)], **more)
-    return b.emit("DFT", [x, length] if length else [x], axis=axis, **more)
+        return b.hide(b.emit("DFT", [x, length, b.const(axis, np.int64)], **more))
+    return b.hide(b.emit("DFT", [x, length] if length else [x], axis=axis, **more))
 
 
 @maker()
@@ -44,7 +44,7 @@ def short_fourier(b: Builder) -> object:
     frame = int(b.one((4, 7, 8)))
     x = b.new((int(b.one((1, 2))), int(b.one((16, 23))), 1))
     inputs = [x, b.const(int(b.one((2, 4))), np.int64), b.new((frame,)), b.const(frame, np.int64)]
-    return b.emit("STFT", inputs, onesided=int(b.chance(0.6)))
+    return b.hide(b.emit("STFT", inputs, onesided=int(b.chance(0.6))))
 
 
 @maker()

@@ -217,6 +217,20 @@ def _equate_factors(op: NodeView) -> Dims:
     return data
 
 
+@rule("RotaryEmbedding")
+def _rotary(op: NodeView) -> list[Dims]:
+    """The caches, or the positions, have a row for each place of the data, or 1 for all."""
+    data, cosine, sine = op.shape(0), op.shape(1), op.shape(2)
+    places = op.shape(3) if op.has(3) else cosine[:2]
+    for dim, wanted in (
+        *zip(sine, cosine, strict=False),
+        *zip(places[::-1], (data[-2], data[0]), strict=False),
+    ):
+        if dim != 1:
+            op.equate(dim, wanted)
+    return [data]
+
+
 @rule("RMSNormalization")
 def _rms_normalization(op: NodeView) -> list[Dims]:
     return [_equate_factors(op)]
@@ -261,16 +275,26 @@ _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 def _recurrent(op: NodeView) -> list[Dims]:
     steps, batch, width = op.shape(0)
     directions, _, hidden = op.shape(2)
-    rows = hidden * _GATES[op.node.op_type]
-    for index, expected in ((1, (rows, width)), (2, (rows, hidden)), (3, (2 * rows,))):
-        if op.has(index):
-            for dim, wanted in zip(op.shape(index)[1:], expected, strict=True):
-                op.equate(dim, wanted)
-    if op.attr("layout", 0):
+    by_batch = bool(op.attr("layout", 0))
+    if by_batch:
         steps, batch = batch, steps
-        state: Dims = (batch, directions, hidden)
+    rows = hidden * _GATES[op.node.op_type]
+    state: Dims = (batch, directions, hidden) if by_batch else (directions, batch, hidden)
+    of_operands: dict[int, Dims] = {
+        1: (directions, rows, width),
+        2: (directions, rows, hidden),
+        3: (directions, 2 * rows),
+        4: (batch,),
+        5: state,
+        6: state,
+        7: (directions, 3 * hidden),
+    }
+    for index, expected in of_operands.items():
+        if op.has(index):
+            for dim, wanted in zip(op.shape(index), expected, strict=True):
+                op.equate(dim, wanted)
+    if by_batch:
         return [(batch, steps, directions, hidden), state, state]
-    state = (directions, batch, hidden)
     return [(steps, directions, batch, hidden), state, state]
 
 

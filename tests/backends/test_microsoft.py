@@ -123,7 +123,17 @@ def test_functions_of_one_element(dtype: np.dtype) -> None:
         ]
     )
     rows = quantized(narrow(3, 50, dtype=dtype), 0.05, 3)
-    check([Case("QLinearSoftmax", [*rows, *result(dtype, 1 / 256, low)], {"axis": -1, "opset": 13})], 1)
+    cases = [
+        Case("QLinearSoftmax", [*rows, *result(dtype, step, low)], {"axis": axis, "opset": 13})
+        for step in (1 / 256, 0.0039, 0.01)
+        for axis in (-1, 0)
+    ]
+    check(
+        [
+            *cases,
+            Case("QLinearSoftmax", [*rows, *result(dtype, 0.0041, 3)], {"axis": 1, "opset": 11}, opset=11),
+        ]
+    )
 
 
 @pytest.mark.parametrize("dtype", [U8, I8])

@@ -134,6 +134,13 @@ def test_an_activation_becomes_bounds(activation: str, low: int, high: int) -> N
     np.testing.assert_array_equal(compiled(narrow(9))[0], np.clip(plain, low, high))
 
 
+def test_softmax() -> None:
+    text = f"(uint8[2, 3, 4, 8] x) => (uint8[2, 3, 4, 8] y) {{ {IN} Y = Softmax<axis = AXIS>(X) {OUT} }}"
+    steps = {"ys": np.float32(0.0039), "yz": np.uint8(3)}
+    models = [model(text.replace("AXIS", axis), **X, **steps) for axis in ("-1", "1")]
+    check(models, "qlinear_softmax", {"x": narrow(2, 3, 4, 8)})
+
+
 def test_what_integers_cannot_compute_stays_float() -> None:
     """A bias on another scale, a move to another scale, and weights with scales of another axis."""
     x, w = narrow(1, 4, 6, 6), narrow(8, 4, 1, 1, dtype=np.int8, seed=1)

@@ -12,11 +12,20 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type
+from farcall.backends.c import _scalar as scalar
 from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._gemm import ZERO, Start, call_gemm, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import transposed_copy
-from farcall.backends.c._node import Unsupported, int_attr, operand, rank, want_dtypes
+from farcall.backends.c._node import (
+    Unsupported,
+    extents,
+    int_attr,
+    normalize_axis,
+    operand,
+    rank,
+    want_dtypes,
+)
 from farcall.backends.c._qlinear import (
     NONE,
     Quantized,
@@ -28,7 +37,7 @@ from farcall.backends.c._qlinear import (
 )
 from farcall.backends.c._quantized import NARROW, bounds, widened, zero_point
 from farcall.backends.c._registry import Operands, elementwise, loops
-from farcall.graph.dims import dims, product, same
+from farcall.graph.dims import Dim, dims, product, same
 
 _D = ir.DataType
 
@@ -87,6 +96,56 @@ def _global_pool(node: ir.Node) -> Iterator[Step]:
         kernel.line(f"const float total = (float)(sum - (int32_t){count} * {zero});")
         value = f"farcall_quantize(total * factor, {origin}, {bounds(node)})"
         kernel.line(f"{q}[n] = ({c_type(out.dtype)}){value};")
+    yield kernel.step()
+
+
+# ---- softmax ----
+
+
+def _rows(node: ir.Node) -> tuple[Dim, Dim, Dim]:
+    """The extents outside of a row, of it, and inside; the attribute ``opset`` says what a row is."""
+    shape, axis = dims(operand(node, 0)), int_attr(node, "axis", -1)
+    axis = normalize_axis(axis, len(shape))
+    if int_attr(node, "opset", 13) >= 13:
+        return extents(shape, axis)
+    return product(shape[:axis]), product(shape[axis:]), 1
+
+
+def _check_softmax(node: ir.Node) -> None:
+    want_dtypes(node, NARROW, 0, 2, 4)
+    want_dtypes(node, {_D.FLOAT}, 1, 3)
+    _rows(node)
+    for index in (1, 2, 3, 4):
+        view_of(zero_point(node, index), ())
+
+
+@loops("com.microsoft::QLinearSoftmax", check=_check_softmax)
+def _softmax(node: ir.Node) -> Iterator[Step]:
+    """Powers come from a table: differences from a row's largest element are small integers.
+
+    onnxruntime rounds down how many steps of the result 1 has.
+    """
+    kernel, x, out = Kernel(), operand(node, 0), node.outputs[0]
+    p, q = kernel.read(x), kernel.write(out)
+    scale, result = (kernel.read(operand(node, index)) for index in (1, 3))
+    zero = zero_point(node, 4)
+    origin = f"*{kernel.read(zero)}" if zero is not None else "0"
+    outer, length, inner = map(kernel.dim, _rows(node))
+    kernel.line(f"double powers[256];\nconst double steps = floor(1.0 / (double)*{result});")
+    with kernel.loop("i", "256"):
+        kernel.line(f"powers[i] = exp(-(double)i * (double)*{scale});")
+    with kernel.loop("i", outer), kernel.loop("j", inner):
+        kernel.line(f"const int64_t first = i * {length} * {inner} + j;")
+        kernel.line(f"int32_t top = {scalar.lowest(x.dtype)};\ndouble total = 0;")
+        value = f"{p}[first + k * {inner}]"
+        with kernel.loop("k", length):
+            kernel.line(f"top = {value} > top ? {value} : top;")
+        with kernel.loop("k", length):
+            kernel.line(f"total += powers[top - {value}];")
+        with kernel.loop("k", length):
+            share = f"(float)(powers[top - {value}] * steps / total)"
+            text = f"farcall_quantize({share}, {origin}, {bounds(node)})"
+            kernel.line(f"{q}[first + k * {inner}] = ({c_type(out.dtype)}){text};")
     yield kernel.step()
 
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from farcall.backends.c._check import reason
 from farcall.backends.c._copies import Copies, like
-from farcall.backends.c._node import Unsupported, constant, float_attr, int_attr, normalize_axis, rank
+from farcall.backends.c._node import Unsupported, constant, float_attr, int_attr, normalize_axis, opset, rank
 from farcall.backends.c._quantized import NARROW
 from farcall.graph import Match, Pattern, Region
 from farcall.graph._microsoft_calls import DOMAIN
@@ -307,6 +307,14 @@ def _mul(parts: _Parts) -> _StandIn:
 @_rule("qlinear_global_average_pool", *_activated(f"GlobalAveragePool({_LEFT})"))
 def _global_average_pool(parts: _Parts) -> _StandIn:
     return _StandIn("QLinearGlobalAveragePool", parts.values(*_X, *_Y), _bounds(parts), DOMAIN)
+
+
+@_rule("qlinear_softmax", f"QuantizeLinear(Softmax({_LEFT}), ys, yz?)")
+def _softmax(parts: _Parts) -> _StandIn:
+    inner = parts.inner
+    axis = ir.AttrInt64("axis", int_attr(inner, "axis", -1 if opset(inner) >= 13 else 1))
+    version = ir.AttrInt64("opset", opset(inner))
+    return _StandIn("QLinearSoftmax", parts.values(*_X, *_Y), [axis, version], DOMAIN)
 
 
 # ---- moves of elements ----

@@ -54,8 +54,10 @@ def test_an_artifact_of_the_first_version_does_not_know_its_memory() -> None:
 
 def test_inspect_shows_the_memory(artifact: Path) -> None:
     shown = CliRunner().invoke(command, [str(artifact)], catch_exceptions=False).output
-    assert "workspace of a call  8192*batch B; no plan needs less than 8192*batch B" in shown
-    assert "4096*batch B" in shown
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "workspace 8192*batch B in a call" in rows
+    assert "at least 8192*batch B, by any plan" in rows
+    assert "results 4096*batch B in a call" in rows
 
 
 def test_calls_after_the_first_touch_no_new_memory(artifact: Path) -> None:

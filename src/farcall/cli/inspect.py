@@ -195,8 +195,9 @@ def _memory_rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
     found = manifest.memory
     if found is None:
         return
-    yield "workspace of a call", f"{_amount(found.workspace)}; no plan needs less than {_amount(found.least)}"
-    yield "results of a call", _amount(found.results)
+    yield "workspace", f"{_amount(found.workspace)} in a call"
+    yield "at least", f"{_amount(found.least)}, by any plan"
+    yield "results", f"{_amount(found.results)} in a call"
 
 
 def _amount(amount: int | str) -> str:

@@ -261,6 +261,14 @@ def test_caches_and_states_fit_the_data() -> None:
     assert found["lengths"] == (2,) and found["h"] == (1, 2, 3)
 
 
+def test_a_loss_has_a_target_for_each_row() -> None:
+    found = loaded(
+        """g (float[n, 5, d] x, int64[2, 3] target, float[c] w) => (float y)
+    { y = NegativeLogLikelihoodLoss (x, target, w) }"""
+    )
+    assert found["x"] == (2, 5, 3) and found["w"] == (5,)
+
+
 def test_a_gradient_and_a_state_are_of_the_shape_that_is_trained() -> None:
     proto = text_model("""g (float r, int64 t, float[a] p, float[b] grad, float[7] state)
     => (float[?] trained, float[?] kept) { trained, kept = ai.onnx.preview.training.Momentum

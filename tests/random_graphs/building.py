@@ -88,6 +88,8 @@ class Step:
         Raises:
             Skip: nothing here computes the node.
         """
+        for node in self.before:
+            guard(node, arrays[:1])
         guard(self.node, arrays)
         try:
             run = self._run(arrays)

@@ -275,7 +275,9 @@ def _compare(cases: Sequence[Case], report: Report) -> None:
 
 
 # farcall fixes a dim by the dims that it meets: a 1 is not stretched, and Concat leaves out no empty tensor.
-_STRETCHED = re.compile("pass arguments of other sizes|expected .*, got .*; dimension| instead of ")
+_STRETCHED = re.compile(
+    "pass arguments of other sizes|do not fit together|expected .*, got .*; dimension| instead of "
+)
 
 
 def _call(main: Callable[..., Any], cases: Sequence[Case]) -> list[list[np.ndarray]]:

@@ -183,7 +183,8 @@ def pattern(b: Builder) -> object:
     match op:
         case "Conv":
             taps = [int(b.one((1, 2, 3))) for _ in range(2)]
-            more, outs = window(b, array, taps), int(b.one((1, 2, 4, 8)))
+            more = {"kernel_shape": taps, **window(b, array, taps)}
+            outs = int(b.one((1, 2, 4, 8)))
             shape = (outs, array.shape[1], *taps)
             w, scale = made.weight(shape, 0 if b.chance(0.5) else None, x_scale)
             inputs += [w]

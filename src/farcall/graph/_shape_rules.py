@@ -265,6 +265,10 @@ def _optimizer(op: NodeView) -> list[Dims]:
 @rule("NegativeLogLikelihoodLoss")
 def _loss(op: NodeView) -> list[Dims]:
     data = op.shape(0)
+    for dim, wanted in zip(op.shape(1), (data[0], *data[2:]), strict=True):
+        op.equate(dim, wanted)
+    if op.has(2):
+        op.equate(op.shape(2)[0], data[1])
     return [(data[0], *data[2:]) if op.attr("reduction", "mean") == "none" else ()]
 
 

@@ -281,6 +281,15 @@ def test_groups_of_queries() -> None:
     check(cases, 1e-5)
 
 
+def test_an_operator_that_onnxruntime_writes_in_the_domain_of_onnx() -> None:
+    case = Case("SimplifiedLayerNormalization", [floats(2, 3, 8), floats(8, seed=1)], {"epsilon": 1e-6})
+    model = case.model([floats(2, 3, 8)])
+    model.graph.node[0].domain = ""
+    (compiled,) = compile_regions([whole_region(model)])
+    (theirs,) = ort.InferenceSession(model.SerializeToString()).run(None, case.feeds())
+    np.testing.assert_allclose(compiled(*case.operands)[0], theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_rotary_embeddings() -> None:
     tables, places = (
         [floats(9, 2, seed=seed) for seed in (1, 2)],

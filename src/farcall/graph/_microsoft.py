@@ -284,6 +284,14 @@ def _skip_layer_normalization(call: Call) -> str:
     return text + ("o3 = Identity(sum)" if len(call.node.outputs) > 3 else "")
 
 
+@defines("SimplifiedLayerNormalization")
+def _simplified_layer_normalization(call: Call) -> str:
+    _refuse_statistics(call)
+    if call.attr("axis", -1) % max(call.rank(0), 1) != call.rank(0) - 1:
+        raise UnknownError
+    return _normalized(call, "i0", 1, "", centred=False)
+
+
 @defines("EmbedLayerNormalization")
 def _embed_layer_normalization(call: Call) -> str:
     """Words plus positions plus segments, normalized; and for each row the number of words that count."""

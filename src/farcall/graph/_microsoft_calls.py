@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import onnx_ir as ir
+
+from farcall.graph._onnx_types import is_default_domain
+
+if TYPE_CHECKING:
+    import onnx
 
 DOMAIN = "com.microsoft"
 
@@ -122,6 +127,23 @@ def attributes_text(call: Call, *names: str) -> str:
         else:
             texts.append(f"{one.name}: int = {one.as_int()}")
     return f"<{', '.join(texts)}>" if texts else ""
+
+
+_UNDECLARED = "SimplifiedLayerNormalization"  # which onnxruntime's optimiser writes in ONNX's domain
+
+
+def in_own_domain(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` itself, or a copy in which operators that only onnxruntime knows are of its domain."""
+    if not any(node.op_type == _UNDECLARED and is_default_domain(node.domain) for node in proto.graph.node):
+        return proto
+    result = type(proto)()
+    result.CopyFrom(proto)
+    for node in result.graph.node:
+        if node.op_type == _UNDECLARED and is_default_domain(node.domain):
+            node.domain = DOMAIN
+    if all(item.domain != DOMAIN for item in result.opset_import):
+        result.opset_import.add(domain=DOMAIN, version=1)
+    return result
 
 
 def ints(**named: int | tuple[int, ...]) -> str:

@@ -37,6 +37,7 @@ from farcall.graph._guards import (
     without_long_shapes,
 )
 from farcall.graph._inline import lift_constant
+from farcall.graph._microsoft_calls import in_own_domain
 from farcall.graph._opset import OLDEST, write_in
 from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
@@ -77,7 +78,7 @@ def load_model(source: ModelLike) -> ir.Model:
 
 def _load(source: ModelLike) -> ir.Model:
     proto, name, folders = _proto_of(source)
-    proto = _without_maps(proto, name)
+    proto = in_own_domain(_without_maps(proto, name))
     with _reading(name):
         _check(proto, name, folders)
         proto = _in_one_opset(proto, name, folders)

@@ -32,7 +32,7 @@ PROSE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
-LONG = ("devices",)  # it builds for five machines
+LONG = ("backends", "devices", "launchers", "pytorch", "torch_compile")  # half a minute and more each
 
 
 def marked(page: Path) -> object:

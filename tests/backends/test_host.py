@@ -29,7 +29,7 @@ DETECTOR = """<ir_version: 10, opset_import: ["" : 22]>
    g = Gather (b, i)
    y = Neg (g) }"""
 NO_LOOPS = """<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1]>
- g (float[n, 4] x) => (float[n, 4] y) { e = Exp (x) [upper] a = com.microsoft.Trilu (e) y = Neg (a) }"""
+ g (float[n, 4] x) => (float[n, 4] y) { e = Exp (x) [echo] a = com.microsoft.SampleOp (e) y = Neg (a) }"""
 SEQUENCE = """<ir_version: 10, opset_import: ["" : 22]>
  g (float[n, 4] x) => (float[n, k] y) <int64 zero = {0}>
  { s = SplitToSequence <axis = 1> (x)
@@ -108,9 +108,11 @@ def test_large_constants_are_the_artifacts(backend: str) -> None:
 
 def test_the_plan_says_what_is_computed_there_and_why() -> None:
     plan = fc.partition(parser.parse_model(NO_LOOPS), ["c", "onnxruntime"])
-    text = "2 of 3 nodes are computed by onnxruntime in the process that loads the artifact: Trilu (c: the C"
+    text = (
+        "2 of 3 nodes are computed by onnxruntime in the process that loads the artifact: SampleOp (c: the C"
+    )
     assert text in str(plan)
-    assert "c            refused: the C backend has no loops for Trilu" in str(plan.why("upper"))
+    assert "c            refused: the C backend has no loops for SampleOp" in str(plan.why("echo"))
 
 
 def test_the_refusal_of_c_alone_names_the_fallback() -> None:
@@ -123,7 +125,7 @@ def test_the_refusal_of_c_alone_names_the_fallback() -> None:
 def test_another_kind_of_machine_is_refused_by_name() -> None:
     plan = fc.partition(parser.parse_model(NO_LOOPS), ["c", "onnxruntime"])
     with pytest.raises(
-        BackendError, match=r"`onnxruntime_0`, nodes `upper` \(Trilu\).*not aarch64-linux-musl"
+        BackendError, match=r"`onnxruntime_0`, nodes `echo` \(SampleOp\).*not aarch64-linux-musl"
     ):
         plan.build(target="aarch64-linux-musl")
     with pytest.raises(BackendError, match="which a static library cannot load"):

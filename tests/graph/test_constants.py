@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from farcall.errors import ModelError
 from farcall.graph import load_model
 from farcall.graph._shapes import constraints
 from farcall.graph.dims import dims, text
@@ -127,29 +126,22 @@ def test_what_must_be_equal_at_entry_is_remembered_when_nodes_are_visited_again(
     assert [text(pair) for pair in constraints(model)] == [("4*n", "3*k")]
 
 
-def test_a_declaration_that_a_computed_operand_contradicts_is_refused() -> None:
+def test_a_declaration_that_a_computed_operand_contradicts_is_not_believed() -> None:
     axes = "f = Cast<to=1>(axis)  a = Cast<to=7>(f)  y = Squeeze(x, a)"
     source = f"g (float[6,1] x) => (float[6,1] y) <int64[1] axis = {{1}}> {{ {axes} }}"
-    with pytest.raises(ModelError, match=r"node `Squeeze_\d` .*: expected the declared \[6, 1\], got \[6\]"):
-        load_model(text_model(source))
+    assert dims(load_model(text_model(source)).graph.outputs[0]) == (6,)
     source = f"g (float[6,4] x) => (float[3,9] y) <{SCALE}> {{ {HALVES} }}"
-    with pytest.raises(ModelError, match=r"node `Reshape_\d` \(Reshape\): expected equal dims, got 8 and 9"):
-        load_model(text_model(source))
+    assert dims(load_model(text_model(source)).graph.outputs[0]) == (3, 8)
 
 
 @pytest.mark.parametrize(
-    ("node", "declared", "message"),
-    [
-        ("z = Relu(y)", "30,80", r"\(Relu\): expected equal dims, got 3 and 30"),
-        ("z = TopK<axis=0>(y, one)", "9,8", r"\(TopK\): expected equal dims, got 1 and 9"),
-    ],
+    ("node", "declared", "found"),
+    [("z = Relu(y)", "30,80", (3, 8)), ("z, i = TopK<axis=0>(y, one)", "9,8", (1, 8))],
 )
 def test_a_declaration_behind_a_computed_shape_is_not_believed(
-    node: str, declared: str, message: str
+    node: str, declared: str, found: tuple[int, ...]
 ) -> None:
     """ONNX's inference does not find the shape of ``y``, so it reports the declared shape of ``z``."""
     constants = f"{SCALE}, int64[1] one = {{1}}"
-    node = node.replace("z =", "z, i =") if "TopK" in node else node
     source = f"g (float[6,4] x) => (float[{declared}] z) <{constants}> {{ {HALVES}  {node} }}"
-    with pytest.raises(ModelError, match=message):
-        load_model(text_model(source))
+    assert dims(load_model(text_model(source)).graph.outputs[0]) == found

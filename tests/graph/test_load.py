@@ -106,13 +106,20 @@ def test_what_is_no_source_is_refused() -> None:
         ("g (float[4] x) => (float[4] y) { y = NoSuchOperator(x) }", "NoSuchOperator"),
         ("g (float[4] x) => (float[4] y) { y = Relu(x, x) }", "Relu"),
         ("g (float[2,3] x) => (float[2,5] y) { y = MatMul(x, x) }", "MatMul"),
-        ("g (float[4] x) => (float[5] y) { y = Relu(x) }", "Relu"),
+        ("g (float[4] x) => (int64[4] y) { y = Relu(x) }", "Relu"),
     ],
-    ids=["missing value", "unknown operator", "arity", "dims that do not fit", "wrong declaration"],
+    ids=["missing value", "unknown operator", "arity", "dims that do not fit", "wrong dtype"],
 )
 def test_invalid_onnx_is_refused(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=f"is not valid ONNX: .*{message}"):
         load_model(text_model(text))
+
+
+@pytest.mark.parametrize("declared", ["5", "4,1", ""])
+def test_wrong_dims_of_a_result_are_not_believed(declared: str) -> None:
+    """As skl2onnx declares them for PLSRegression, and for pairs of classifiers."""
+    model = load_model(text_model(f"g (float[4] x) => (float[{declared}] y) {{ y = Relu(x) }}"))
+    assert dims(model.graph.outputs[0]) == (4,)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

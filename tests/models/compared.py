@@ -14,6 +14,7 @@ import onnxruntime
 
 from farcall._texts import duration
 
+from ..exact_bytes import exact_options
 from .networks import FULL_SIZES, SMALL_SIZES, Network, export, feeds
 
 ROUNDS = 5  # of the shorter of two times
@@ -33,7 +34,7 @@ class Exported:
 
     @cached_property
     def session(self) -> onnxruntime.InferenceSession:
-        options = onnxruntime.SessionOptions()
+        options = exact_options()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         model = self.model.SerializeToString()

@@ -103,7 +103,8 @@ int fc_graph_resolve(const FcGraphFunction* function, const int64_t* sizes, int6
     const FcGraphOp* op = &fc_graph_ops[function->nodes[i].op];
     const FcGraphStep step = fc_graph_step(function, &function->nodes[i], values, numbers);
     if (function->nodes[i].op == FC_GRAPH_CALL || op->fits(&step)) continue;
-    fc_error_format("ValueError", "`%s`: node %d, `%s`: its operands do not fit together; build the module again",
+    fc_error_format("ValueError",
+                    "`%s`: node %d, `%s`: its operands do not fit together; pass arguments of other sizes",
                     function->name, (int)i, op->name);
     return -1;
   }

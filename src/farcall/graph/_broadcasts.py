@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph._inline import unique
+from farcall.graph._inline import add_constant, unique
 from farcall.graph._onnx_types import is_default_domain
+from farcall.graph._qdq import copied, with_one_scale
 from farcall.graph._shape_rules import BROADCAST, right_operand
 from farcall.graph._view import Dims
 from farcall.graph.dims import Dim, broadcast, same
@@ -35,11 +36,16 @@ def spell_out(
     Returns:
         The nodes whose operands were changed.
     """
-    found = set()
+    found: set[ir.Node] = set()
+    replaced: dict[ir.Node | None, None] = {}
     for node in nodes:
         for index, others in _unequal(node, shapes):
+            replaced[with_one_scale(node.inputs[index])] = None
             _expand(graph, node, index, others, taken)
             found.add(node)
+    for maker in replaced:
+        if maker is not None and not maker.outputs[0].uses() and not maker.outputs[0].is_graph_output():
+            graph.remove(maker, safe=True)
     return found
 
 
@@ -85,29 +91,34 @@ def _may_grow(own: Sequence[Dim], axis: int, other: Dim, kept: int) -> bool:
 def _expand(
     graph: ir.Graph, node: ir.Node, index: int, others: list[tuple[ir.Value, list[bool]]], taken: set[str]
 ) -> None:
+    """Expand an operand. One that is dequantized by one scale is expanded before, so that patterns match."""
     prefix = f"{node.name}/input{index}"
+    given = node.inputs[index]
+    maker = with_one_scale(given)
+    if maker is not None:
+        given = maker.inputs[0]
     for value, axes in others:
-        shape = ir.node("Shape", [value], name=unique(f"{prefix}/shape", taken))
+        other = with_one_scale(value)
+        source = value if other is None else other.inputs[0]
+        shape = ir.node("Shape", [source], name=unique(f"{prefix}/shape", taken))
         nodes, target = [shape], shape.outputs[0]
         if not all(axes):  # 1 along the others
-            some = _numbers(graph, f"{prefix}/axes", axes, taken)
-            ones = _numbers(graph, f"{prefix}/others", [not one for one in axes], taken)
+            some = add_constant(graph, unique(f"{prefix}/axes", taken), np.array(axes, np.int64))
+            ones = add_constant(graph, unique(f"{prefix}/others", taken), 1 - np.array(axes, np.int64))
             nodes.append(ir.node("Mul", [target, some], name=unique(f"{prefix}/sizes", taken)))
             nodes.append(ir.node("Add", [nodes[-1].outputs[0], ones], name=unique(f"{prefix}/target", taken)))
             target = nodes[-1].outputs[0]
-        given = node.inputs[index]
         nodes.append(ir.node("Expand", [given, target], name=unique(f"{prefix}/expand", taken)))
-        for item in nodes:
-            item.outputs[0].name = unique(f"{item.name}_output", taken)
-        graph.insert_before(node, nodes)
-        node.replace_input_with(index, nodes[-1].outputs[0])
+        given = nodes[-1].outputs[0]
+        _insert(graph, node, nodes, taken)
+    if maker is not None:
+        copy = copied(maker, [given, *maker.inputs[1:]], unique(f"{prefix}/dequantize", taken))
+        given = copy.outputs[0]
+        _insert(graph, node, [copy], taken)
+    node.replace_input_with(index, given)
 
 
-def _numbers(graph: ir.Graph, name: str, numbers: Sequence[int], taken: set[str]) -> ir.Value:
-    name = unique(name, taken)
-    tensor = ir.tensor(np.array(numbers, np.int64), name=name)
-    value = ir.Value(
-        name=name, shape=ir.Shape([len(numbers)]), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(value)
-    return value
+def _insert(graph: ir.Graph, node: ir.Node, nodes: Sequence[ir.Node], taken: set[str]) -> None:
+    for item in nodes:
+        item.outputs[0].name = unique(f"{item.name}_output", taken)
+    graph.insert_before(node, nodes)

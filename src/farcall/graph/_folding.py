@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from farcall.graph._inline import discard
+from farcall.graph._inline import add_constant, discard
 from farcall.graph._view import Data
 from farcall.graph.dims import Dim, same, try_dims
 
@@ -46,12 +46,7 @@ def _fix_reshape(graph: ir.Graph, node: ir.Node) -> None:
     name = f"{node.outputs[0].name}_shape"
     while name in graph.initializers:
         name += "_"
-    tensor = ir.tensor(np.array(wanted, dtype=np.int64), name=name)
-    operand = ir.Value(
-        name=name, shape=ir.Shape([len(wanted)]), type=ir.TensorType(tensor.dtype), const_value=tensor
-    )
-    graph.register_initializer(operand)
-    node.replace_input_with(1, operand)
+    node.replace_input_with(1, add_constant(graph, name, np.array(wanted, dtype=np.int64)))
     node.attributes.pop("allowzero", None)
 
 
@@ -71,7 +66,7 @@ def _operand(before: tuple[Dim, ...], after: tuple[Dim, ...]) -> list[int] | Non
 def remove_unused(graph: ir.Graph) -> None:
     """Remove nodes and initializers that no output needs."""
     for node in reversed(graph):
-        if not any(value.is_graph_output() or value.uses() for value in node.outputs):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
             discard(graph, node)
     unused = [v for v in graph.initializers.values() if not v.is_graph_output() and not v.uses()]
     for value in unused:

@@ -7,6 +7,7 @@ ONNX's inference would hold all of the elements or calls in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,24 +63,26 @@ def check_sizes(node: ir.Node) -> None:
         ModelError: An output would have a negative dim, or more bytes than any machine holds.
     """
     for value in node.outputs:
-        shape = value.shape.dims if value.shape is not None else ()
-        numbers = [dim for dim in shape if isinstance(dim, int)]
-        if any(dim < 0 for dim in numbers):
-            problem = "a dim cannot be negative"
-        elif len(numbers) == len(shape) and prod(numbers) * _itemsize(value) > LARGEST_BYTES:
-            problem = f"more than {LARGEST_BYTES:,} bytes"
-        else:
-            continue
-        text = ", ".join(map(str, shape))
-        raise ModelError(
-            f"node `{node.name}` ({node.op_type}): its output `{value.name}` would be [{text}], {problem}; "
-            "correct the sizes in the model"
-        )
+        dims = () if value.shape is None else value.shape.dims
+        problem = _problem(dims, value.dtype)
+        if problem is not None:
+            text = ", ".join(map(str, dims))
+            raise ModelError(
+                f"node `{node.name}` ({node.op_type}): its output `{value.name}` would be [{text}], "
+                f"{problem}; correct the sizes in the model"
+            )
 
 
-def _itemsize(value: ir.Value) -> float:
-    dtype = value.dtype
-    return 1 if dtype is None or dtype.name == "STRING" else dtype.itemsize
+@lru_cache(maxsize=1024)  # a model has few different shapes
+def _problem(dims: tuple[int | ir.SymbolicDim, ...], dtype: ir.DataType | None) -> str | None:
+    """What is wrong with a tensor of these sizes; None if nothing is."""
+    numbers = [dim for dim in dims if isinstance(dim, int)]
+    if any(dim < 0 for dim in numbers):
+        return "a dim cannot be negative"
+    itemsize = 1 if dtype is None or dtype.name == "STRING" else dtype.itemsize
+    if len(numbers) == len(dims) and prod(numbers) * itemsize > LARGEST_BYTES:
+        return f"more than {LARGEST_BYTES:,} bytes"
+    return None
 
 
 def check_nesting(graph: _Graph, nested: Callable[[_Graph], Iterable[_Graph]], name: str) -> None:

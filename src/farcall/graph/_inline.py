@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
+import numpy as np
 import onnx_ir as ir
 
 from farcall.graph._onnx_types import is_default_domain
@@ -120,6 +121,28 @@ def discard(graph: ir.Graph, node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
+def add_constant(graph: ir.Graph, name: str, data: ir.TensorProtocol | np.ndarray) -> ir.Value:
+    """Add an initializer to a graph.
+
+    Args:
+        graph: The graph.
+        name: A name that no value of the graph has.
+        data: Its elements.
+
+    Returns:
+        The initializer.
+    """
+    tensor = ir.tensor(data, name=name) if isinstance(data, np.ndarray) else data
+    value = ir.Value(
+        name=name,
+        shape=ir.Shape(tensor.shape.numpy()),
+        type=ir.TensorType(tensor.dtype),
+        const_value=tensor,
+    )
+    graph.register_initializer(value)
+    return value
+
+
 _CONSTANT_DTYPES = {"value_int": ir.DataType.INT64, "value_ints": ir.DataType.INT64}
 _CONSTANT_DTYPES |= {"value_float": ir.DataType.FLOAT, "value_floats": ir.DataType.FLOAT}
 
@@ -140,13 +163,7 @@ def lift_constant(graph: ir.Graph, node: ir.Node) -> bool:
     else:
         return False
     (old,) = node.outputs
-    value = ir.Value(
-        name=old.name,
-        shape=ir.Shape(tensor.shape.numpy()),
-        type=ir.TensorType(tensor.dtype),
-        const_value=tensor,
-    )
-    old.replace_all_uses_with(value, replace_graph_outputs=True)
+    name, old.name = old.name or "", None
+    old.replace_all_uses_with(add_constant(graph, name, tensor), replace_graph_outputs=True)
     graph.remove(node, safe=True)
-    graph.register_initializer(value)
     return True

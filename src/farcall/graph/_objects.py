@@ -6,6 +6,7 @@ nodes that read or make them.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TypeAlias
 
 import msgspec
@@ -24,8 +25,20 @@ def own_dims(value: ir.Value) -> tuple[Dim, ...]:
     return dims(value) if isinstance(value.type, ir.TensorType) else ()
 
 
+OBJECTS = "farcall.objects"  # key in graph.meta: whether any value of the graph is no tensor of numbers
+
+
+def has_objects(graph: ir.Graph) -> bool:
+    """Whether any value of a graph is no tensor of numbers."""
+    made = (value for node in graph for value in node.outputs)
+    return any(map(is_object, chain(graph.inputs, graph.initializers.values(), made)))
+
+
 def objects(node: ir.Node) -> list[ir.Value]:
     """The values that a node reads or makes and that are no tensors of numbers."""
+    graph = node.graph
+    if graph is not None and graph.meta.get(OBJECTS) is False:  # as in most models
+        return []
     return [value for value in (*reads(node), *node.outputs) if is_object(value)]
 
 

@@ -21,7 +21,7 @@ from farcall.graph._bodies import body_of
 from farcall.graph._constants import Folder, is_constant, replace
 from farcall.graph._crossing import Crossing, RefusalError, carry
 from farcall.graph._folding import remove_unused
-from farcall.graph._inline import lift_constant, names_of, splice
+from farcall.graph._inline import add_constant, lift_constant, names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._opset_rules import DOWN, UP
 from farcall.graph._region import subgraphs
@@ -194,15 +194,7 @@ class _Writer:
     def _constant(self, node: ir.Node, array: np.ndarray) -> ir.Value:
         name = next(name for k in self._numbers if (name := f"farcall_constant_{k}") not in self._taken)
         self._taken.add(name)
-        tensor = ir.tensor(array, name=name)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(array.shape),
-            const_value=tensor,
-        )
-        _graph(node).register_initializer(value)
-        return value
+        return add_constant(_graph(node), name, array)
 
     def _refused(self, crossing: Crossing, reason: str) -> str:
         node, since = crossing.node, crossing.newer.since_version

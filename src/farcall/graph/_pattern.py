@@ -160,7 +160,8 @@ class _Search:
             producer = inputs[0].producer() if inputs and inputs[0] is not None else None
             if producer is None or not _is_a(want, producer) or not self._inside(producer):
                 continue
-            if any(True for _ in self._operands(want.operands[1:], inputs[1:], _NOTHING)):
+            is_plain = want.plain and len(inputs) == len(want.operands) and None not in inputs
+            if is_plain or any(True for _ in self._operands(want.operands[1:], inputs[1:], _NOTHING)):
                 yield producer
 
     def _inside(self, node: ir.Node) -> bool:

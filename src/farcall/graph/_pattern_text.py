@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from farcall.errors import UsageError
@@ -43,6 +44,11 @@ class Operator:
     attributes: tuple[tuple[str, Setting], ...] = ()
     repeated: bool = False
     optional: bool = False
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether all operands but the first are ``_``: they match any inputs that are given."""
+        return all(one == Operand("_") for one in self.operands[1:])
 
 
 Part: TypeAlias = "Operator | Operand | Number"

@@ -7,9 +7,12 @@ operator reads dequantized values, and its result is quantized again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from farcall.graph._onnx_types import is_default_domain
+from farcall.graph.dims import try_dims
 
 _COMPUTED = ("Conv", "Gemm", "MatMul", "Add", "Mul", "Concat")
 _BIASED = ("Conv", "Gemm")
@@ -29,20 +32,30 @@ def separate(graph: ir.Graph) -> None:
         taken = value.is_graph_output() or len(uses) < len(value.uses())
         readers = list(dict.fromkeys(user for user, _ in uses))
         for number, reader in enumerate(readers if taken else readers[1:], start=1):
-            copy = ir.Node(
-                node.domain,
-                node.op_type,
-                node.inputs,
-                node.attributes.values(),
-                num_outputs=1,
-                name=f"{node.name}/{number}",
-            )
+            copy = copied(node, node.inputs, f"{node.name}/{number}")
             copy.outputs[0].name = f"{value.name}/{number}"
-            copy.outputs[0].type, copy.outputs[0].shape = value.type, value.shape
+            copy.outputs[0].shape = value.shape
             graph.insert_after(node, copy)
             for user, index in uses:
                 if user is reader:
                     user.replace_input_with(index, copy.outputs[0])
+
+
+def copied(node: ir.Node, inputs: Sequence[ir.Value | None], name: str) -> ir.Node:
+    """A node like this one, of other inputs."""
+    copy = ir.Node(
+        node.domain, node.op_type, inputs, list(node.attributes.values()), num_outputs=1, name=name
+    )
+    copy.outputs[0].type = node.outputs[0].type
+    return copy
+
+
+def with_one_scale(value: ir.Value | None) -> ir.Node | None:
+    """The node that dequantizes all elements of ``value`` by one scale."""
+    node = None if value is None else value.producer()
+    if node is None or not is_dequantize(node) or node.inputs[0] is None or node.inputs[1] is None:
+        return None
+    return node if try_dims(node.inputs[1]) == () else None
 
 
 def feeds_integers(node: ir.Node) -> bool:

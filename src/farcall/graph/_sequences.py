@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.graph._control import substitute
+from farcall.graph._inline import add_constant
 from farcall.graph._region import captured_by, subgraphs
 from farcall.graph._view import NodeView, NotKnownError
 from farcall.graph.dims import Dim, is_object
@@ -283,17 +284,8 @@ class _Rewrite:
         """A constant of int64, or of bool."""
         array: np.ndarray[Any, Any] = np.array(value, dtype=np.bool_ if isinstance(value, bool) else np.int64)
         name = f"{self._node.name}/{'_'.join(map(str, (len(self._nodes), *array.shape, *array.ravel())))}"
-        if name not in self._graph.initializers:
-            tensor = ir.tensor(array, name=name)
-            self._graph.register_initializer(
-                ir.Value(
-                    name=name,
-                    shape=ir.Shape(array.shape),
-                    type=ir.TensorType(tensor.dtype),
-                    const_value=tensor,
-                )
-            )
-        return self._graph.initializers[name]
+        known = self._graph.initializers.get(name)
+        return add_constant(self._graph, name, array) if known is None else known
 
     def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
         """A value with a further axis."""

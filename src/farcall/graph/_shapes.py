@@ -32,6 +32,7 @@ from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
 from farcall.graph._microsoft_calls import DOMAIN
 from farcall.graph._ml_rules import ML, set_ml_dtypes
+from farcall.graph._objects import OBJECTS, has_objects
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
 from farcall.graph._operand_rules import same_late_dim
 from farcall.graph._qdq import feeds_integers
@@ -69,6 +70,7 @@ from farcall.graph.dims import (
     parse,
     product,
     set_dims,
+    shape_of,
     symbol,
     symbols,
     try_dims,
@@ -382,7 +384,7 @@ class _Inference:
 
     def _overrules(self, node: ir.Node) -> bool:
         """Whether farcall's rule replaces the result of ONNX's inference."""
-        if self._overruled and not self._overruled.isdisjoint(node.inputs):
+        if self._overruled and not self._overruled.isdisjoint(reads(node)):
             return True
         return misread_by_onnx(self._view(node))
 
@@ -437,14 +439,15 @@ class _Inference:
     def _apply_rule(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
         where = f"node `{node.name}` ({node.op_type})"
         found = self._by_rule(node)
-        if not found:  # over symbols, ONNX writes 0 for "not known" (Attention); a real 0 is rare
-            reported[:] = [None if said is None else tuple(dim or None for dim in said) for said in reported]
+        if not found:
+            self._forget_zeros(node, reported)
         is_complete = bool(found) and not any(None in dims for dims in found)
         if not is_complete or any(value.dtype is None for value in node.outputs):
             reported[:] = [_both(a, b, where) for a, b in zip(reported, self._ask_onnx(node), strict=True)]
         for index, (value, dims, said) in enumerate(zip(node.outputs, found, reported, strict=False)):
-            if said is not None and len(said) != len(dims):
-                raise ModelError(f"{where}: expected the declared {_text(said)}, got {_text(dims)}")
+            if said is not None and _contradict(said, dims):
+                self._overruled.add(value)  # exporters declare wrong dims, which nobody else believes either
+                said = None  # noqa: PLW2901
             both = [
                 b if a is None else self._equal.equate(a, b, where) if isinstance(b, int) else a
                 for a, b in zip(dims, said or [None] * len(dims), strict=True)
@@ -464,6 +467,13 @@ class _Inference:
         except NotKnownError:
             return []
         return [] if any(dim is not None and is_large(dim) for dims in found for dim in dims) else found
+
+    def _forget_zeros(self, node: ir.Node, reported: list[PartialDims | None]) -> None:
+        """Over symbols, ONNX writes 0 for "not known" (Attention), and reckons with it. A real 0 is rare."""
+        for index, (value, said) in enumerate(zip(node.outputs, reported, strict=True)):
+            if said is not None and 0 in said:
+                reported[index] = tuple(dim or None for dim in said)
+                self._overruled.add(value)
 
     def _ask_onnx(self, node: ir.Node) -> list[PartialDims | None]:
         """The result of ONNX's inference for this node, now that more is known about its inputs."""
@@ -562,18 +572,25 @@ class _Inference:
 
     def _finish(self) -> dict[ir.Value, Data]:
         """Write the results to the model; returns the data."""
+        resolve, changed = self._equal.resolve, self._equal.changed
+        made: dict[Dims, ir.Shape] = {}  # a model has few different shapes: values share each, frozen
         for value, dims in self._shapes.items():
             if value.const_value is None or value.shape is None:
-                set_dims(value, map(self._equal.resolve, dims))
+                found = tuple(map(resolve, dims)) if changed else dims
+                if found not in made:
+                    made[found] = shape_of(found, frozen=True)
+                value.shape = made[found]
         self._model.meta[CONSTRAINTS] = self._equal.constraints()
-        for node in self._model.graph:
+        graph = self._model.graph
+        for node in graph:
             check_sizes(node)
-        found: dict[ir.Value, tuple[str, ...]] = {}
+        late: dict[ir.Value, tuple[str, ...]] = {}
         for (value, _), name in self._late.items():
-            found[value] = (*found.get(value, ()), name)
-        self._model.graph.meta[LATE] = found
+            late[value] = (*late.get(value, ()), name)
+        graph.meta[LATE] = late
+        graph.meta[OBJECTS] = has_objects(graph)
         data = {value: elementwise(self._equal.resolve, items) for value, items in self._data.items()}
-        self._model.graph.meta[DATA] = data
+        graph.meta[DATA] = data
         return data
 
 
@@ -610,12 +627,16 @@ def _both(declared: PartialDims | None, found: PartialDims | None, where: str) -
     """
     if declared is None or found is None:
         return declared if found is None else found
-    is_same = len(declared) == len(found) and not any(
-        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(declared, found, strict=True)
-    )
-    if not is_same:
+    if _contradict(declared, found):
         raise ModelError(f"{where}: expected the declared {_text(declared)}, got {_text(found)}")
     return tuple(b if a is None else a for a, b in zip(declared, found, strict=True))
+
+
+def _contradict(a: PartialDims, b: PartialDims) -> bool:
+    return len(a) != len(b) or any(
+        isinstance(one, int) and isinstance(other, int) and one != other
+        for one, other in zip(a, b, strict=True)
+    )
 
 
 def _text(dims: PartialDims) -> str:

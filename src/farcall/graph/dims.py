@@ -20,10 +20,10 @@ import keyword
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, lru_cache
-from itertools import islice
+from functools import cache, lru_cache, reduce
+from itertools import combinations, islice
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import onnx_ir as ir
 import sympy
@@ -52,6 +52,7 @@ __all__ = [
     "same",
     "set_dims",
     "settled",
+    "shape_of",
     "symbol",
     "symbols",
     "text",
@@ -115,12 +116,13 @@ def floordiv(a: Dim, b: Dim) -> Dim:
 def without_common_factors(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     """``a`` and ``b`` divided by their common factors: 32*n*s and 224*n give s and 7.
 
-    They stay as they are if one is 0, if nothing but numbers would be left, or if they are large.
+    Both stay without fractions, since a call rounds what it divides. They stay as they are if one is 0, if
+    nothing but numbers would be left, or if they are large.
     """
     ratio = sympy.sympify(a) / sympy.sympify(b) if a != 0 and b != 0 else sympy.Integer(0)
     if ratio.is_number or _expanded_terms(sympy.sympify(a)) * _expanded_terms(sympy.sympify(b)) > _MOST_TERMS:
         return a, b
-    top, bottom = sympy.fraction(sympy.cancel(ratio))
+    top, bottom = sympy.fraction(sympy.together(sympy.cancel(ratio)))  # cancel may leave floor(n/2)/5 + 1/5
     return (a, b) if top.is_number and bottom.is_number else (fold(top), fold(bottom))
 
 
@@ -145,20 +147,53 @@ def broadcast(a: Dim, b: Dim) -> Dim | None:
     That is ``Max(a, b)*Min(1, a, b)`` for operands that fit: one of them, if the other is 1, also if it is 0.
 
     Returns:
-        The dim; None for two numbers that do not fit, and for expressions over common symbols, of which one
-        is hardly ever 1.
+        The dim; None for two numbers that do not fit, and for expressions over common symbols that are meant
+        to be equal, because some sizes make them so.
     """
+    if a == 1 or b == 1:
+        return b if a == 1 else a
     parts = _broadcast_parts(a) | _broadcast_parts(b)
     numbers = {item for item in parts if isinstance(item, int)}
     if len(numbers) > 1:
         return None
     if numbers:
         return numbers.pop()
-    rest = sorted(parts, key=str)
-    free = [item.free_symbols for item in rest if not isinstance(item, int)]
-    if sum(map(len, free)) > len(set().union(*free)):
+    least = sorted((item for item in parts if _is_at_most_one(item)), key=str)
+    rest = sorted(parts.difference(least), key=str)
+    if any(_may_be_equal(one, other) for one, other in combinations(rest, 2)):
         return None
-    return _broadcast_of(rest)
+    return reduce(_times_at_most_one, least, _broadcast_of(rest))
+
+
+def _is_at_most_one(dim: Dim) -> TypeGuard[sympy.Expr]:
+    """Whether ``dim`` is one or zero, as that of the slice ``x[:1]`` is: ``Min(1, n)``."""
+    return not isinstance(dim, int) and dim.func == sympy.Min and sympy.Integer(1) in dim.args
+
+
+def _times_at_most_one(dim: Dim, least: sympy.Expr) -> Dim:
+    """The broadcast of ``dim`` and ``Min(1, n)``: ``dim`` itself, if it is 0 where ``n`` is."""
+    for size in least.args:
+        if dim == size or (size.is_Symbol and sympy.sympify(dim).subs(size, 0) == 0):
+            return dim
+    return fold(dim * least)
+
+
+@lru_cache(maxsize=4096)
+def _may_be_equal(a: sympy.Expr, b: sympy.Expr) -> bool:
+    """Whether some large sizes make two expressions over common symbols equal.
+
+    Such are ``2*floor(n/2)`` and ``n``, which the two ways through a U-Net have, but not ``2*n`` and ``n``.
+    """
+    if a.free_symbols.isdisjoint(b.free_symbols):
+        return False
+    if a.free_symbols != b.free_symbols:
+        return True
+    names, difference = sorted(a.free_symbols, key=str), a - b
+    for rest in range(_REMAINDERS):
+        sizes = {name: _MULTIPLE * number + rest for number, name in enumerate(names, 1)}
+        if difference.subs(sizes) == 0:
+            return True
+    return False
 
 
 def _broadcast_of(parts: Sequence[Dim]) -> Dim:
@@ -262,6 +297,8 @@ def identifier(name: str) -> str:
     return f"{clean}_" if keyword.iskeyword(clean) else clean
 
 
+_MULTIPLE = 2**10 * 3**3 * 5 * 7  # of most strides; sizes are tried beyond it, with these remainders
+_REMAINDERS = 64
 _SIZE_BITS = 64
 _LONGEST_TEXT = 1000  # characters; files are not trusted, so the text and its numbers are bounded
 _MOST_TERMS = 1000  # most terms that are compared one by one
@@ -396,7 +433,20 @@ def late(value: ir.Value) -> tuple[str, ...]:
 
 def set_dims(value: ir.Value, dims: Iterable[Dim | None]) -> None:
     """Write dims to ``value.shape``; None stands for an unknown dim."""
-    value.shape = ir.Shape([dim if isinstance(dim, int) or dim is None else str(dim) for dim in dims])
+    value.shape = shape_of(dims)
+
+
+def shape_of(dims: Iterable[Dim | None], *, frozen: bool = False) -> ir.Shape:
+    """The shape of an ``ir.Value``.
+
+    Args:
+        dims: its dims; None stands for one that is unknown.
+        frozen: whether nobody may change it, so that many values may share it.
+
+    Returns:
+        The dims as onnx_ir writes them: ints, texts of formulas, and None.
+    """
+    return ir.Shape([dim if isinstance(dim, int) or dim is None else str(dim) for dim in dims], frozen=frozen)
 
 
 _NUMPY_NAMES = {

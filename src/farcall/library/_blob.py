@@ -10,6 +10,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass
+from mmap import mmap
 from typing import NoReturn
 
 from farcall.errors import ArtifactError, UsageError
@@ -109,7 +110,7 @@ class Blob:
         return found[1] if found else None
 
 
-def is_frame(data: bytes) -> bool:
+def is_frame(data: bytes | mmap) -> bool:
     """Whether bytes claim to be a frame. Those of other kinds, such as TVM's own, do not."""
     return data[: len(MAGIC)] == MAGIC
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from mmap import MAP_POPULATE, MAP_SHARED, PROT_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -18,7 +19,7 @@ from farcall.library import _far as far
 from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
 from farcall.library._blob import Blob, is_frame
-from farcall.library._elf import Elf, Header, parse_header, parse_library
+from farcall.library._elf import Buffer, Elf, Header, parse_header, parse_library
 from farcall.library._libraries import load_libraries
 from farcall.library._manifest import Manifest, may_have_manifest, read_manifest, read_member_manifest
 from farcall.library._places import using
@@ -62,18 +63,18 @@ def _load_module(path: str | os.PathLike[str]) -> Module:
         with _named(path):
             return load_library(path)
     with _open(path) as file:
-        data = file.read()
+        data = _content(file)
         if is_frame(data):
             with _named(path):
-                return load_module_from_bytes(Blob.parse(data).kind, data)
+                return load_module_from_bytes(Blob.parse(frame := bytes(data)).kind, frame)
         manifest = None
         if may_have_manifest(data):
-            elf, manifest = examine(data, str(path))
+            elf, manifest = examine(memoryview(data), str(path))
             check_machine(elf.header, manifest, elf.what)
             if manifest is not None:
                 load_libraries(manifest, elf)
         else:
-            check_machine(parse_library(data, str(path)), None, str(path))
+            check_machine(parse_library(memoryview(data), str(path)), None, str(path))
         module = _load(Path(path), file, manifest)
     for name, signature in signatures_of(manifest).items():
         try:
@@ -106,7 +107,7 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
     return manifest
 
 
-def examine(data: bytes, what: str) -> tuple[Elf, Manifest | None]:
+def examine(data: Buffer, what: str) -> tuple[Elf, Manifest | None]:
     """Read the headers of a library and, if farcall built it, its manifest.
 
     Raises:
@@ -186,6 +187,14 @@ def own_header() -> Header:
         except (OSError, ArtifactError):
             continue
     raise UsageError("cannot tell this machine's architecture: /proc is not there; mount it")
+
+
+def _content(file: BinaryIO) -> bytes | mmap:
+    """The bytes of ``file``, mapped: an artifact's constants are checked without a copy of them in memory."""
+    try:
+        return mmap(file.fileno(), 0, flags=MAP_SHARED | MAP_POPULATE, prot=PROT_READ)
+    except (OSError, ValueError):  # nothing in it, or no file that can be mapped
+        return file.read()
 
 
 def _open(path: str | os.PathLike[str]) -> BinaryIO:

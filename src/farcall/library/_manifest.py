@@ -7,6 +7,7 @@ file, computed with the 32 bytes of the digest as zeros. farcall reads both with
 from __future__ import annotations
 
 import hashlib
+from mmap import mmap
 from typing import Any
 
 import msgspec
@@ -201,9 +202,10 @@ class _OnlyFormat(msgspec.Struct):
     producer: str = "?"
 
 
-def may_have_manifest(data: bytes) -> bool:
+def may_have_manifest(data: bytes | mmap) -> bool:
     """Whether farcall may have built a library as an artifact. A kernel library needs no further checks."""
-    return MANIFEST_SECTION.encode() in data or RUNTIME_SYMBOL.encode() in data
+    # The names of sections are behind all constants.
+    return any(data.rfind(name.encode()) >= 0 for name in (MANIFEST_SECTION, RUNTIME_SYMBOL))
 
 
 def read_manifest(elf: Elf) -> Manifest | None:

@@ -81,8 +81,8 @@ def test_a_build_names_its_phases(digits: Path, heard: Heard) -> None:
     plan.build(progress=heard)
     assert heard.phases == ["read", "partition", "generate", "compile", "link"]
     assert [event.message for event in heard if event.phase == "compile"][:2] == [
-        "compiling 1 of 3",
-        "compiling 2 of 3",
+        "compiling 1 of 4",
+        "compiling 2 of 4",
     ]
     heard.check()
 
@@ -91,7 +91,7 @@ def test_a_second_build_says_that_the_cache_had_its_objects(digits: Path, heard:
     plan = fc.partition(digits)
     plan.build()
     plan.build(progress=heard)
-    assert heard.last("compile").message == "3 files, 3 from the cache"
+    assert heard.last("compile").message == "4 files, 4 from the cache"
 
 
 @pytest.mark.parametrize("phase", ["generate", "compile", "link"])

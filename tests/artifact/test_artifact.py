@@ -18,7 +18,7 @@ import sympy
 from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._entry import main_source, support_source
+from farcall.artifact._entry import call_source, control_source, main_source, support_source
 from farcall.backends.base import RegionCode
 from farcall.errors import (
     ArtifactError,
@@ -402,7 +402,8 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     nodes = [[("Neg", "w", "z")], [("Neg", "x", "z")], [("Neg", "x", "a"), ("Add", "a y", "z")]][inputs]
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
     codes = {r.name: made.backends[r.backend].compile(r, Target.host(), {}) for r in made.regions}
-    texts = {"main": main_source(made.partition, codes, {}).text, "entry": support_source()}
+    texts = {"main": main_source(made.partition, codes, {}).text, "call": call_source()}
+    texts |= {"entry": support_source(), "control": control_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
     compile_sources(
         find_compiler(), Target.host(), [Source(f"{k}{inputs}.c", v, flags) for k, v in texts.items()]

@@ -407,7 +407,7 @@ def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fc.backend(Short(), **options)
     with pytest.raises(UsageError, match="it has no options"):
-        fc.backend("c", level=2)
+        fc.backend("json", level=2)
 
 
 def test_modules_are_in_the_manifest_of_the_file(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_regions_that_differ_in_their_weights_share_one_function(monkeypatch: py
     proto, weights = layers(100)
     names = counted(monkeypatch)
     module = fc.partition(proto, backends=[Stub("npu", ["Neg"]), "c"]).build().load()
-    assert sorted(names) == ["c_0.c", "farcall_entry.c", "farcall_main.c", "npu_0.c"]
+    assert sorted(names) == ["c_0.c", "farcall_call.c", "farcall_entry.c", "farcall_main.c", "npu_0.c"]
     x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
     expected = x
     for w, b in zip(weights[::2], weights[1::2], strict=True):

@@ -12,10 +12,12 @@ import onnx_ir as ir
 import pytest
 
 from farcall.artifact import Artifact
+from farcall.artifact._checked import CheckedText
 from farcall.backends._ctext import c_string
 from farcall.backends.base import RegionCode
 from farcall.errors import ModelError
 from farcall.graph import Region
+from farcall.graph.dims import symbol
 from farcall.toolchain import Target
 
 from .stub_backend import Stub, model, plan
@@ -241,3 +243,11 @@ def test_names_with_any_characters_work(main_of: MainOf) -> None:
     np.testing.assert_array_equal(main(ramp(2, 2)), -ramp(2, 2))
     with pytest.raises(ValueError, match=r"argument 1 `in/x:0` of `main`: expected float32"):
         main(ramp(2, 3))
+
+
+def test_sizes_that_are_divided_have_c() -> None:
+    """sympy writes (2*n - 1)*(2*m + 1) as a half of another product, too."""
+    n, m = symbol("n"), symbol("m")
+    text = CheckedText({"n": "n", "m": "m"})
+    assert text((4 * n - 2) * (2 * m + 1) / 2) == text((2 * n - 1) * (2 * m + 1))
+    assert text(n * (n + 1) / 2).startswith("fc_floordiv(")

@@ -29,15 +29,15 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels o
 LEVELS = ("x86-64", "x86-64-v3", "x86-64-v4")
 # Products with packed and with plain operands, in float and in bytes; convolutions; functions of elements.
 MODEL = """<ir_version: 10, opset_import: ["" : 22]>
-g (float[7, 61] x, float[61, 45] y, float[2, 5, 13, 17] z)
- => (float[7, 37] a, float[7, 45] b, float[2, 9, 13, 17] c, float[2, 5, 11, 15] d, float[7, 37] e,
+g (float[7, 61] x, float[61, 45] y, float[2, 10, 13, 17] z)
+ => (float[7, 37] a, float[7, 45] b, float[2, 9, 13, 17] c, float[2, 10, 11, 15] d, float[7, 37] e,
      float[7, 45] f)
- <float[61, 37] w, float[9, 5, 3, 3] v, float[5, 1, 3, 3] u, float scale = {0.05}, uint8 zero = {120},
+ <float[61, 37] w, float[9, 10, 3, 3] v, float[10, 1, 3, 3] u, float scale = {0.05}, uint8 zero = {120},
   int8 none = {0}>
  { a = MatMul (x, w)
    b = MatMul (x, y)
    c = Conv <pads = [1, 1, 1, 1]> (z, v)
-   d = Conv <group = 5> (z, u)
+   d = Conv <group = 10> (z, u)
    xq = QuantizeLinear (x, scale, zero)
    xd = DequantizeLinear (xq, scale, zero)
    wq = QuantizeLinear (w, scale, none)
@@ -69,7 +69,7 @@ def model() -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def path(model: onnx.ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("levels")
-    shapes = {"x": (7, 61), "y": (61, 45), "z": (2, 5, 13, 17)}
+    shapes = {"x": (7, 61), "y": (61, 45), "z": (2, 10, 13, 17)}
     rng = np.random.default_rng(4)
     np.savez(folder / "given.npz", **{n: rng.standard_normal(s).astype("f4") for n, s in shapes.items()})
     triple = Target.host().triple
@@ -94,8 +94,10 @@ def test_each_level_computes_the_model(model: onnx.ModelProto, path: Path, level
     assert done.returncode == 0, done.stderr
     given = np.load(path.with_name("given.npz"))
     expected = ReferenceEvaluator(model).run(None, dict(given))
-    for one, other in zip(np.load(path.with_name(f"{level}.npz")).values(), expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    found = np.load(path.with_name(f"{level}.npz")).values()
+    for output, one, other in zip(model.graph.output, found, expected, strict=True):
+        bound = 2e-5 if output.name == "c" else 1e-5  # `c` is computed by Winograd's method
+        np.testing.assert_allclose(one, other, rtol=bound, atol=bound)
 
 
 def test_an_unknown_level_is_an_error(path: Path) -> None:

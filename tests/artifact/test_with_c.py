@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,19 @@ def test_large_constants_are_in_the_file_once(tmp_path: Path) -> None:
     assert data.index(w[0, :row].tobytes()) % 64 == 0
     x = np.ones((3, 256), np.float32)
     np.testing.assert_allclose(artifact.load()["main"](x), np.maximum(x @ w, 0) @ w, rtol=1e-3, atol=1e-3)
+
+
+def test_a_load_makes_no_copy_of_the_file(tmp_path: Path) -> None:
+    weights = numpy_helper.from_array(np.ones((1024, 1024), np.float32), "w")
+    proto = text_model("g (float[1,1024] x) => (float[1,1024] y) { y = MatMul(x, w) }")
+    proto.graph.initializer.append(weights)
+    path = fc.partition(proto).build().save(tmp_path / "large.so")
+    assert path.stat().st_size > weights.ByteSize()
+    tracemalloc.start()
+    fc.load_module(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < weights.ByteSize() / 2
 
 
 def test_messages_name_the_file_that_was_asked_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._data_only import DataOnly, is_data_only
-from farcall.artifact._entry import LATE_BYTES, main_source, support_source
+from farcall.artifact._entry import LATE_BYTES, call_source, control_source, main_source, support_source
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
@@ -129,8 +129,11 @@ def _build(
     main = main_source(plan.partition, codes, outputs, late_bytes)
     own = [
         Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
-        Source("farcall_main.c", main.text),
+        Source("farcall_call.c", call_source(), ("-O2",)),
+        Source("farcall_main.c", main.text, ("-O2",)),
     ]
+    if any(plan.partition.bodies()):
+        own.append(Source("farcall_control.c", control_source(), ("-O1",)))
     tools = {"compiler": compiler.version.splitlines()[0]}
     totals = ConstantsInfo(*constants.totals())
     memory = MemoryInfo(*map(_plain, main.memory))

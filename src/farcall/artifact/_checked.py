@@ -49,7 +49,7 @@ class CheckedText:
             return self._fold(f"fc_mul({self._bad}, ", [e.base] * int(e.exp))
         if e.is_Mul and sympy.fraction(e)[1] == 1:
             return self._fold(f"fc_mul({self._bad}, ", e.args)
-        if sympy.fraction(sympy.together(e))[1] != 1:  # divides exactly: otherwise it would be inside a floor
+        if e.is_Mul:  # divides exactly: otherwise it would be inside a floor
             return self._divide(e)
         raise ModelError(f"the size {e} cannot be computed when the model is called")
 

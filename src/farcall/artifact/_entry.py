@@ -42,7 +42,7 @@ Place = tuple[int, int]  # a DLPack device
 
 CPU: Place = (1, 0)
 
-_SUPPORT = ("errors", "memory", "state", "late", "device", "region", "control")
+_SUPPORT = ("errors", "memory", "state", "late", "device", "region")
 
 
 class MainSource(NamedTuple):
@@ -89,10 +89,22 @@ def main_source(
     )
 
 
+def call_source() -> str:
+    """The C text of what every call goes through; it is the same for every artifact."""
+    return "\n".join([support_text("entry.h"), support_text("entry_call.c")])
+
+
 def support_source() -> str:
-    """The C text that all entries share; it is the same for every artifact."""
+    """The C text of the rest that all entries share; it is the same for every artifact, too."""
     parts = (support_text(f"entry_{part}.c") for part in _SUPPORT)
-    return "\n".join([support_text("entry.h"), LATE, support_text("control.h"), *parts])
+    return "\n".join([support_text("entry.h"), LATE, *parts])
+
+
+def control_source() -> str:
+    """The C text of If, Loop and Scan, which is the same for every artifact that has some."""
+    return "\n".join(
+        [support_text("entry.h"), LATE, support_text("control.h"), support_text("entry_control.c")]
+    )
 
 
 def support_text(name: str) -> str:
@@ -466,7 +478,7 @@ class _Driver:
             f"DLTensor like = {{NULL, {{kDLCPU, 0}}, {len(dims(value))}, {{{code}, {bits}, 1}}, "
             f"{shape}, {strides}, 0}};",
             f"void** data = &f->data[{self._first_out + j}];",
-            f"if (!fc_output(about, &like, (size_t)f->bytes[{j}], &results[{j}], data)) goto done;",
+            f"if (!farcall_output(about, &like, (size_t)f->bytes[{j}], &results[{j}], data)) goto done;",
         ]
         return "  {\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
@@ -491,13 +503,13 @@ class _Driver:
         first, last = self._first_step[k : k + 2]
         place = self._first_slot
         return f"""{derive}{allocations}  if (f->need > 0) {{
-    block[{k}] = fc_take_block(about, (size_t)f->need);
+    block[{k}] = farcall_take_block(about, (size_t)f->need);
     if (!block[{k}]) goto done;
     char* memory = fc_block_data(block[{k}]);
     for (int32_t k = {start}; k < {end}; ++k) f->data[{place} + k] = memory + f->offset[k];
     at.workspace = memory + f->offset[{self._slots}];
   }}
-  if (fc_run({self._prefix}steps + {first}, {last - first}, {self._most}, &at) != 0) goto done;
+  if (farcall_run({self._prefix}steps + {first}, {last - first}, {self._most}, &at) != 0) goto done;
 """
 
     def _main(self, runs: Sequence[str], copies: Sequence[str]) -> str:
@@ -534,15 +546,15 @@ class _Driver:
   struct fc_block* block[{stages}] = {{NULL}};
   int status = -1;
   f->left = {left};
-  if (fc_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
+  if (farcall_take(about, args, num_args, f->s, given, numbers) != 0) return -1;
 {begin}  if ({self._prefix}derive_0(f) != 0) return -1;
 {objects}  for (int32_t i = 0; i < {ins}; ++i) {{
-    if ({is_tensor}!fc_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
+    if ({is_tensor}!farcall_input(about, given[i], items[i], &f->data[i], &owned[i])) goto done;
   }}
 {"".join(runs)}{"".join(copies)}{result}  status = 0;
 done:
   for (int32_t k = 0; k < {stages}; ++k) {{
-    if (block[k]) fc_give_block(block[k]);
+    if (block[k]) farcall_give_block(block[k]);
   }}
 {end}  for (int32_t i = 0; i < {ins}; ++i) {{
     if (__builtin_expect(owned[i] != NULL, 0)) free(owned[i]);

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Region
 
-OWN = ("farcall_entry.c", "farcall_main.c", "farcall_table.c", LEVELS_FILE)
+OWN = (
+    "farcall_entry.c",
+    "farcall_call.c",
+    "farcall_control.c",
+    "farcall_main.c",
+    "farcall_table.c",
+    LEVELS_FILE,
+)
 _PREFIX = "__tvm_ffi_"
 _TOGETHER = 24_000  # characters of C in one file; larger sources are compiled alone, side by side
 

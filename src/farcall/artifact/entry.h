@@ -1,8 +1,9 @@
 /*
  * Checks of arguments and sizes, and memory, for the generated entries of an artifact. The generator puts this text in
- * front of the entries; it does not depend on the model. The hot path is inline. The functions that format messages,
- * allocate or are rarely called are in the .c files of this folder. These are one object for all models, so that the
- * cache of objects keeps it.
+ * front of the entries; it does not depend on the model, and neither do the functions in the .c files of this folder.
+ * These are three objects, which the cache keeps for all models: entry_call.c is what every call goes through;
+ * entry_control.c runs If, Loop and Scan, for models that have them; the others format messages, allocate, or are
+ * rarely called.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -174,8 +175,34 @@ struct fc_late {
 
 struct fc_block;
 
-/* ---------------------------------------------------------------------------------------- in the .c files ---- */
+/* ------------------------------------------------------------------------------------- in entry_call.c ---- */
 
+/* Checks the arguments, and binds the symbols. `given` gets the tensors, and NULL for objects; `numbers` holds those
+ * that were passed as numbers. */
+int farcall_take(const struct fc_function* about, const TVMFFIAny* args, int32_t num_args, int64_t* symbols,
+                 const DLTensor** given, struct fc_scalar* numbers);
+/* Returns in `*data` the elements of an argument, row-major and aligned to `item`, the size of an element, a power
+ * of two. The caller must free `*owned`. False: raised. */
+bool farcall_input(const struct fc_function* about, const DLTensor* tensor, int64_t item, void** data, void** owned);
+/* Allocates a result of the shape and dtype of `like`; `*data` points to its elements. False: raised. */
+bool farcall_output(const struct fc_function* about, DLTensor* like, size_t bytes, TVMFFIAny* out, void** data);
+/* A block of at least that size, which the caller gives back; NULL: raised. */
+struct fc_block* farcall_take_block(const struct fc_function* about, size_t size);
+void farcall_give_block(struct fc_block* block);
+/* Calls the regions of these steps. `most` is the largest number of arguments of one. */
+int farcall_run(const struct fc_step* steps, int32_t count, int32_t most, const struct fc_frame* f);
+
+/* ---------------------------------------------------------------------------------------- in the others ---- */
+
+/* A message under construction. Text that does not fit is dropped. */
+struct fc_text {
+  char data[1024];
+  size_t size;
+};
+__attribute__((format(printf, 2, 3))) FC_COLD void farcall_put(struct fc_text* text, const char* format, ...);
+FC_COLD void farcall_put_tensor(struct fc_text* text, const DLTensor* tensor);
+/* Raises the message. Returns -1. */
+FC_COLD int farcall_raise_text(const char* kind, const struct fc_text* text);
 /* Accepts a number for a tensor of rank 0, if the dtype can hold it: an int for any int or float dtype, a float for a
  * float dtype, a bool for bool. */
 FC_COLD bool farcall_scalar(const TVMFFIAny* got, const struct fc_parameter* want, struct fc_scalar* out);
@@ -271,26 +298,6 @@ FC_INLINE bool fc_bind(const struct fc_parameter* want, const DLTensor* got, int
   return empty || got->data != NULL;
 }
 
-/* Checks the arguments, and binds the symbols. `given` gets the tensors, and NULL for objects; `numbers` holds those
- * that were passed as numbers. */
-FC_INLINE int fc_take(const struct fc_function* about, const TVMFFIAny* args, int32_t num_args, int64_t* symbols,
-                      const DLTensor** given, struct fc_scalar* numbers) {
-  if (num_args != about->count) return farcall_refuse_count(about, num_args);
-  for (int32_t k = 0; k < about->num_symbols; ++k) symbols[k] = -1;
-  for (int32_t i = 0; i < about->count; ++i) {
-    given[i] = fc_tensor(&args[i]);
-    if (__builtin_expect(fc_bind(&about->parameters[i], given[i], symbols), 1)) continue;
-    if (about->parameters[i].kind != FC_TENSOR) {
-      given[i] = NULL;
-      if (farcall_object(&args[i], &about->parameters[i], symbols)) continue;
-      return farcall_refuse(about, i, args, symbols);
-    }
-    if (!farcall_scalar(&args[i], &about->parameters[i], &numbers[i])) return farcall_refuse(about, i, args, symbols);
-    given[i] = &numbers[i].tensor;
-  }
-  return 0;
-}
-
 /* --------------------------------------------------------------------- arithmetic that detects overflow --- */
 
 FC_INLINE int64_t fc_add(bool* bad, int64_t a, int64_t b) {
@@ -353,20 +360,6 @@ FC_INLINE bool fc_row_major(const DLTensor* tensor) {
   return plain || empty;
 }
 
-/* Returns in `*data` the elements of an argument, row-major and aligned to `item`, the size of an element, a power
- * of two. The caller must free `*owned`. False: raised. */
-FC_INLINE bool fc_input(const struct fc_function* about, const DLTensor* tensor, int64_t item, void** data,
-                        void** owned) {
-  char* start = (char*)tensor->data + tensor->byte_offset;
-  *data = start;
-  if (__builtin_expect(fc_row_major(tensor) && ((uintptr_t)start & (uintptr_t)(item - 1)) == 0, 1)) return true;
-  for (int32_t i = 0; i < tensor->ndim; ++i) {
-    if (tensor->shape[i] == 0) return true;
-  }
-  *data = *owned = farcall_pack(about, tensor, start, item);
-  return *data != NULL;
-}
-
 /* A block of working memory, reused by later calls. As many blocks are kept as calls ran at once, up to a limit. */
 struct fc_block {
   size_t size;
@@ -375,41 +368,6 @@ struct fc_block {
 extern _Atomic(struct fc_block*) farcall_blocks[FC_BLOCKS];
 
 FC_INLINE char* fc_block_data(struct fc_block* block) { return (char*)block + FC_ALIGNMENT; }
-
-FC_INLINE struct fc_block* fc_take_block(const struct fc_function* about, size_t size) {
-  struct fc_block* block = NULL;
-  for (int i = 0; i < FC_BLOCKS && !block; ++i) {
-    block = atomic_exchange_explicit(&farcall_blocks[i], NULL, memory_order_acquire);
-  }
-  if (__builtin_expect(block && block->size >= size, 1)) return block;
-  return farcall_new_block(about, block, size);
-}
-
-FC_INLINE void fc_give_block(struct fc_block* block) {
-  for (int i = 0; i < FC_BLOCKS; ++i) {
-    struct fc_block* none = NULL;
-    if (atomic_compare_exchange_strong_explicit(&farcall_blocks[i], &none, block, memory_order_release,
-                                                memory_order_relaxed)) {
-      return;
-    }
-  }
-  free(block);
-}
-
-/* ---------------------------------------------------------------------------------------------- traces ---- */
-
-/* The start time of a region's span; 0 if no trace is recorded, or the runtime is older than traces of regions. */
-FC_INLINE int64_t fc_trace_begin(void) {
-  const struct FarcallRuntime* runtime = __farcall_runtime;
-  if (!runtime || runtime->struct_size < offsetof(struct FarcallRuntime, trace_end) + sizeof runtime->trace_end)
-    return 0;
-  if (__builtin_expect(!__atomic_load_n(runtime->tracing, __ATOMIC_RELAXED), 1)) return 0;
-  return runtime->trace_begin();
-}
-
-FC_INLINE void fc_trace_end(const char* region, const TVMFFIAny* args, int32_t count, int64_t begin) {
-  if (__builtin_expect(begin != 0, 0)) __farcall_runtime->trace_end(region, args, count, begin);
-}
 
 /* --------------------------------------------------------------------------------------------- results ---- */
 
@@ -432,26 +390,6 @@ FC_INLINE TVMFFIAny fc_share(const TVMFFIAny* value) {
   return *value;
 }
 
-/* Allocates a result of the shape and dtype of `like`; `*data` points to its elements. False: raised. */
-FC_INLINE bool fc_output(const struct fc_function* about, DLTensor* like, size_t bytes, TVMFFIAny* out, void** data) {
-  TVMFFIObjectHandle made = NULL;
-  int status = 0;
-  if (__builtin_expect(__farcall_runtime != NULL, 1)) {
-    status = __farcall_runtime->env_tensor_alloc(like, &made);
-  } else if (TVMFFIEnvTensorAlloc && TVMFFIEnvGetDLPackManagedTensorAllocator &&
-             TVMFFIEnvGetDLPackManagedTensorAllocator()) {
-    status = TVMFFIEnvTensorAlloc(like, &made);
-  } else {
-    status = farcall_new_tensor(about, like, bytes, &made);
-  }
-  if (status != 0) return false;
-  out->type_index = kTVMFFITensor;
-  out->v_obj = made;
-  DLTensor* tensor = TVMFFITensorGetDLTensorPtr(made);
-  *data = (char*)tensor->data + tensor->byte_offset;
-  return true;
-}
-
 /* --------------------------------------------------------------------------------------------- steps ---- */
 
 /* The pointer that a region's function gets as `self`. */
@@ -465,52 +403,7 @@ FC_INLINE int fc_call_code(const struct fc_code* code, const TVMFFIAny* args, in
 }
 
 FC_INLINE bool fc_is_kept(const struct fc_place* at) { return __builtin_expect(at->device.device_type == 0, 0); }
-FC_INLINE void* fc_kept_data(const struct fc_place* at, const struct fc_frame* f) {
-  return at->device.device_id > 0 ? f->data[at->device.device_id - 1] : NULL;
-}
 /* Whether the value is there, so that a region takes it; otherwise the region makes it. */
 FC_INLINE bool fc_has_kept(const struct fc_place* at, const struct fc_frame* f) {
   return at->device.device_id == FC_OBJECT || f->late[at->data].tensor.type_index != kTVMFFINone;
-}
-
-/* `most` is the largest number of arguments of a step. */
-FC_INLINE int fc_run(const struct fc_step* steps, int32_t count, int32_t most, const struct fc_frame* f) {
-  DLTensor tensors[most + 1];
-  TVMFFIAny args[most + 1];
-  for (const struct fc_step* step = steps; step < steps + count; ++step) {
-    int32_t n = step->num_tensors;
-    for (int32_t i = 0; i < n; ++i) {
-      const struct fc_place* at = &step->tensors[i];
-      int64_t* dims = at->table ? (int64_t*)at->table : f->dims + at->dims;
-      void* data = fc_is_kept(at) ? fc_kept_data(at, f) : f->data[at->data];
-      tensors[i] = (DLTensor){data, at->device, at->ndim, at->dtype, dims, dims + at->ndim, 0};
-      args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
-      if (fc_is_kept(at) && fc_has_kept(at, f)) args[i] = f->late[at->data].tensor;
-    }
-    if (__builtin_expect(!step->code, 0)) {
-      if (farcall_device_step(step, tensors, f) != 0) return -1;
-      continue;
-    }
-    if (step->has_workspace) args[n++] = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_ptr = f->workspace};
-    for (int32_t k = 0; k < step->num_symbols; ++k) {
-      args[n++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = f->symbols[step->symbols[k]]};
-    }
-    if (step->code->bounded) args[n++] = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = *f->left};
-    TVMFFIAny result = {.type_index = kTVMFFINone};
-    const int64_t began = fc_trace_begin();
-    const int status = fc_call_code(step->code, args, n, &result);
-    fc_trace_end(step->code->name, args, step->num_tensors, began);
-    if (status != 0) return -1;
-    if (__builtin_expect(step->num_kept != 0, 0)) {
-      if (farcall_take_kept(step, &result, f) != 0) return -1;
-    } else if (__builtin_expect(step->num_late == 0, 1)) {
-      fc_release(&result);
-    } else if (farcall_take_late(step->code->place, &result, step->late, step->num_late, f->symbols, f->left,
-                                 f->late + step->first_late) != 0) {
-      return -1;
-    } else {
-      for (int32_t k = 0; k < step->num_late; ++k) f->data[step->late_data + k] = f->late[step->first_late + k].data;
-    }
-  }
-  return 0;
 }

@@ -6,26 +6,26 @@
 FC_COLD static int fc_refuse_control(const struct fc_control* c, const char* kind, const char* problem,
                                      const DLTensor* expected, const DLTensor* got) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "%s: %s", c->place, problem);
+  farcall_put(&text, "%s: %s", c->place, problem);
   if (expected) {
-    fc_put(&text, "; expected ");
-    fc_put_tensor(&text, expected);
+    farcall_put(&text, "; expected ");
+    farcall_put_tensor(&text, expected);
   }
   if (got) {
-    fc_put(&text, ", got ");
-    fc_put_tensor(&text, got);
+    farcall_put(&text, ", got ");
+    farcall_put_tensor(&text, got);
   }
-  return fc_raise(kind, &text);
+  return farcall_raise_text(kind, &text);
 }
 
 FC_COLD static int fc_refuse_bytes(const struct fc_control* c, const char* output, int64_t count, int64_t bytes,
                                    int64_t left) {
   struct fc_text text = {.size = 0};
-  fc_put(&text,
-         "%s: its output `%s` would be larger than the call's limit: %" PRId64 " steps of %" PRId64
-         " bytes, and %" PRId64 " bytes are left; run fewer steps",
-         c->place, output, count, bytes, left);
-  return fc_raise("MemoryError", &text);
+  farcall_put(&text,
+              "%s: its output `%s` would be larger than the call's limit: %" PRId64 " steps of %" PRId64
+              " bytes, and %" PRId64 " bytes are left; run fewer steps",
+              c->place, output, count, bytes, left);
+  return farcall_raise_text("MemoryError", &text);
 }
 
 /* --------------------------------------------------------------------------------------------- tensors ---- */
@@ -74,9 +74,9 @@ static char* fc_make(const struct fc_control* c, const struct fc_parameter* like
 static const void* fc_only(const struct fc_control* c, const DLTensor* tensor, const char* what) {
   if (fc_elements(tensor->ndim, tensor->shape) == 1) return fc_data(tensor);
   struct fc_text text = {.size = 0};
-  fc_put(&text, "%s: expected one element as its %s, got ", c->place, what);
-  fc_put_tensor(&text, tensor);
-  (void)fc_raise("ValueError", &text);
+  farcall_put(&text, "%s: expected one element as its %s, got ", c->place, what);
+  farcall_put_tensor(&text, tensor);
+  (void)farcall_raise_text("ValueError", &text);
   return NULL;
 }
 
@@ -117,7 +117,7 @@ static int fc_deliver(const struct fc_control* c, struct fc_targets to, int32_t 
   if (to.into[j]) {
     if (!fc_same_shape(from, to.into[j])) {
       struct fc_text text = {.size = 0};
-      fc_put(&text, "its output `%s` has another shape than the model says", c->outputs[j].name);
+      farcall_put(&text, "its output `%s` has another shape than the model says", c->outputs[j].name);
       return fc_refuse_control(c, "ValueError", text.data, to.into[j], from);
     }
     fc_copy_bytes(fc_data(to.into[j]), fc_data(from), fc_bytes(from));
@@ -201,7 +201,7 @@ FC_COLD static int fc_refuse_item(const struct fc_stack* s, const DLTensor* item
   for (int32_t i = 0; i < item->ndim; ++i) shape[i] = s->shape[i + (i >= s->axis)];
   const DLTensor expected = {.dtype = item->dtype, .ndim = item->ndim, .shape = shape};
   struct fc_text text = {.size = 0};
-  fc_put(&text, "step %" PRId64 " makes another shape for its output `%s`", s->count, s->like->name);
+  farcall_put(&text, "step %" PRId64 " makes another shape for its output `%s`", s->count, s->like->name);
   return fc_refuse_control(s->c, "ValueError", text.data, &expected, item);
 }
 
@@ -275,8 +275,8 @@ static int fc_end_stack(struct fc_stack* s, struct fc_targets to, int32_t j, boo
   if (!s->wanted) return 0;
   if (all && s->total >= 0 && s->count != s->total && s->data) {
     struct fc_text text = {.size = 0};
-    fc_put(&text, "it ran %" PRId64 " steps; expected %" PRId64 ", as the shape of its output `%s` says", s->count,
-           s->total, s->like->name);
+    farcall_put(&text, "it ran %" PRId64 " steps; expected %" PRId64 ", as the shape of its output `%s` says", s->count,
+                s->total, s->like->name);
     return fc_refuse_control(s->c, "ValueError", text.data, NULL, NULL);
   }
   if (to.into[j]) return 0;
@@ -520,8 +520,8 @@ static int fc_scan_batches(const struct fc_control* c, const TVMFFIAny* args, co
     if (lengths) memcpy(&scan.steps, fc_data(lengths) + b * 8, sizeof scan.steps);
     if (scan.steps < 0 || scan.steps > scan.length) {
       struct fc_text text = {.size = 0};
-      fc_put(&text, "sequence %" PRId64 " has the length %" PRId64 "; expected 0 to %" PRId64, b, scan.steps,
-             scan.length);
+      farcall_put(&text, "sequence %" PRId64 " has the length %" PRId64 "; expected 0 to %" PRId64, b, scan.steps,
+                  scan.length);
       return fc_refuse_control(c, "ValueError", text.data, NULL, NULL);
     }
     for (int32_t j = c->num_states; scan.steps < scan.length && j < c->num_outputs; ++j) {

@@ -2,8 +2,8 @@
 
 static int fc_device_error(const char* problem) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "%s; load the artifact with farcall, of this version or a newer one", problem);
-  return fc_raise("RuntimeError", &text);
+  farcall_put(&text, "%s; load the artifact with farcall, of this version or a newer one", problem);
+  return farcall_raise_text("RuntimeError", &text);
 }
 
 FC_COLD static int fc_copy_tensor(const DLTensor* from, const DLTensor* to) {

@@ -5,13 +5,7 @@ FARCALL_VISIBLE const struct FarcallRuntime* __farcall_runtime;
 /* Marks an artifact, so that the loader notices when its manifest was stripped: farcall/library/_manifest.py. */
 __attribute__((used)) static const char fc_mark[] = "farcall: the entry of an artifact";
 
-/* A message under construction. Text that does not fit is dropped. */
-struct fc_text {
-  char data[1024];
-  size_t size;
-};
-
-__attribute__((format(printf, 2, 3))) FC_COLD static void fc_put(struct fc_text* text, const char* format, ...) {
+void farcall_put(struct fc_text* text, const char* format, ...) {
   if (text->size >= sizeof text->data) return;
   va_list values;
   va_start(values, format);
@@ -20,7 +14,7 @@ __attribute__((format(printf, 2, 3))) FC_COLD static void fc_put(struct fc_text*
   if (n > 0) text->size += (size_t)n;
 }
 
-FC_COLD static int fc_raise(const char* kind, const struct fc_text* text) {
+int farcall_raise_text(const char* kind, const struct fc_text* text) {
   if (__farcall_runtime) {
     __farcall_runtime->error_set_raised_from_cstr(kind, text->data);
   } else if (TVMFFIErrorSetRaisedFromCStr) {
@@ -41,7 +35,7 @@ FC_COLD static void fc_name_error(const char* place) {
   if (!error) return;
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
-  fc_put(&text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
+  farcall_put(&text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);
   TVMFFIErrorSetRaisedFromCStr(kind, text.data);
   if (TVMFFIObjectDecRef) (void)TVMFFIObjectDecRef(error);
 }
@@ -58,8 +52,8 @@ int farcall_region_failed(const char* place) {
 
 FC_COLD static int fc_no_memory(const struct fc_function* about, const char* what, size_t bytes) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "`%s`: no memory for %s of %zu bytes; pass smaller arguments", about->name, what, bytes);
-  return fc_raise("MemoryError", &text);
+  farcall_put(&text, "`%s`: no memory for %s of %zu bytes; pass smaller arguments", about->name, what, bytes);
+  return farcall_raise_text("MemoryError", &text);
 }
 
 FC_COLD static void fc_put_dtype(struct fc_text* text, DLDataType dtype) {
@@ -68,26 +62,26 @@ FC_COLD static void fc_put_dtype(struct fc_text* text, DLDataType dtype) {
       [kDLBfloat] = "bfloat", [kDLComplex] = "complex", [kDLBool] = "bool",
   };
   if (dtype.code >= sizeof names / sizeof *names) {
-    fc_put(text, "dtype(code %d, %d bits)", dtype.code, dtype.bits);
+    farcall_put(text, "dtype(code %d, %d bits)", dtype.code, dtype.bits);
   } else if (dtype.code == kDLBool && dtype.bits == 8) {
-    fc_put(text, "bool");
+    farcall_put(text, "bool");
   } else {
-    fc_put(text, "%s%d", names[dtype.code], dtype.bits);
+    farcall_put(text, "%s%d", names[dtype.code], dtype.bits);
   }
-  if (dtype.lanes != 1) fc_put(text, "x%d", dtype.lanes);
+  if (dtype.lanes != 1) farcall_put(text, "x%d", dtype.lanes);
 }
 
-FC_COLD static void fc_put_tensor(struct fc_text* text, const DLTensor* tensor) {
+void farcall_put_tensor(struct fc_text* text, const DLTensor* tensor) {
   fc_put_dtype(text, tensor->dtype);
-  fc_put(text, "[");
+  farcall_put(text, "[");
   for (int32_t i = 0; i < tensor->ndim; ++i) {
     if (i == 16) {
-      fc_put(text, ", ... (rank %" PRId32 ")", tensor->ndim);
+      farcall_put(text, ", ... (rank %" PRId32 ")", tensor->ndim);
       break;
     }
-    fc_put(text, "%s%" PRId64, i ? ", " : "", tensor->shape[i]);
+    farcall_put(text, "%s%" PRId64, i ? ", " : "", tensor->shape[i]);
   }
-  fc_put(text, "]");
+  farcall_put(text, "]");
 }
 
 /* The shape and the number of the elements of strings; false: the value is of another form. */
@@ -140,11 +134,11 @@ FC_COLD static void fc_put_kind(struct fc_text* text, const TVMFFIAny* value) {
                                       "a Python object", "a list",   "a dict"};
   int32_t i = value->type_index;
   if (i >= 0 && (size_t)i < sizeof below / sizeof *below) {
-    fc_put(text, "%s", below[i]);
+    farcall_put(text, "%s", below[i]);
   } else if (i >= 64 && (size_t)(i - 64) < sizeof above / sizeof *above) {
-    fc_put(text, "%s", above[i - 64]);
+    farcall_put(text, "%s", above[i - 64]);
   } else {
-    fc_put(text, "a value of type index %" PRId32, i);
+    farcall_put(text, "a value of type index %" PRId32, i);
   }
 }
 
@@ -189,11 +183,12 @@ FC_COLD static void fc_put_place(struct fc_text* text, DLDevice device) {
                                   [kDLExtDev] = "ext_dev", [kDLHexagon] = "hexagon"};
   uint32_t type = (uint32_t)device.device_type, kind = type % SESSION;
   const char* name = kind < sizeof names / sizeof *names ? names[kind] : "";
-  fc_put(text, " on ");
-  if (type >= SESSION) fc_put(text, "remote[%" PRIu32 "]/", type / SESSION - 1);
-  if (*name) fc_put(text, "%s:%" PRId32, name, device.device_id);
-  if (!*name) fc_put(text, "device%" PRIu32 ":%" PRId32, kind, device.device_id);
-  fc_put(text, type >= SESSION ? ", in the memory of a server; pass its .numpy(), a copy" : "; copy it to the CPU");
+  farcall_put(text, " on ");
+  if (type >= SESSION) farcall_put(text, "remote[%" PRIu32 "]/", type / SESSION - 1);
+  if (*name) farcall_put(text, "%s:%" PRId32, name, device.device_id);
+  if (!*name) farcall_put(text, "device%" PRIu32 ":%" PRId32, kind, device.device_id);
+  farcall_put(text,
+              type >= SESSION ? ", in the memory of a server; pass its .numpy(), a copy" : "; copy it to the CPU");
 }
 
 /* Explains why a tensor of the right dtype and rank was refused: its device, a dim, or its missing memory. */
@@ -208,22 +203,23 @@ FC_COLD static void fc_put_cure(struct fc_text* text, const struct fc_function* 
   for (int32_t i = 0; i < want->ndim; ++i) {
     int64_t dim = want->dims[i] < 0 ? symbols[~want->dims[i]] : want->dims[i];
     if (got->shape[i] < 0) {
-      fc_put(text, "; a size cannot be negative");
+      farcall_put(text, "; a size cannot be negative");
       return;
     }
     if (dim == got->shape[i]) continue;
-    fc_put(text, "; dimension %" PRId32 " must be %" PRId64, i, dim);
+    farcall_put(text, "; dimension %" PRId32 " must be %" PRId64, i, dim);
     if (want->dims[i] >= 0) return;
     for (int32_t j = 0; j <= index; ++j) {
       for (int32_t k = 0; k < fc_rank(&all[j]); ++k) {
         if (all[j].dims[k] != want->dims[i]) continue;
-        fc_put(text, ", the `%s` of argument %" PRId32 " `%s`", about->symbols[~want->dims[i]], j + 1, all[j].name);
+        farcall_put(text, ", the `%s` of argument %" PRId32 " `%s`", about->symbols[~want->dims[i]], j + 1,
+                    all[j].name);
         return;
       }
     }
     return;
   }
-  fc_put(text, " without memory; pass a tensor that holds data");
+  farcall_put(text, " without memory; pass a tensor that holds data");
 }
 
 /* Describes an object that was refused, and says what to pass. */
@@ -231,19 +227,19 @@ FC_COLD static int fc_refuse_object(struct fc_text* text, const struct fc_parame
   const TVMFFISeqCell *shape = NULL, *texts = NULL;
   const DLTensor* tensor = fc_tensor(got);
   if (want->kind == FC_STRINGS && fc_strings_of(got, &shape, &texts)) {
-    fc_put(text, "%" PRId64 " strings of shape [", texts->size);
+    farcall_put(text, "%" PRId64 " strings of shape [", texts->size);
     for (int64_t i = 0; i < shape->size && i < 16; ++i) {
-      fc_put(text, "%s%" PRId64, i ? ", " : "", ((const TVMFFIAny*)shape->data)[i].v_int64);
+      farcall_put(text, "%s%" PRId64, i ? ", " : "", ((const TVMFFIAny*)shape->data)[i].v_int64);
     }
-    fc_put(text, "]; pass as many as the sizes say, of this rank");
-    return fc_raise("ValueError", text);
+    farcall_put(text, "]; pass as many as the sizes say, of this rank");
+    return farcall_raise_text("ValueError", text);
   }
-  if (tensor) fc_put_tensor(text, tensor);
+  if (tensor) farcall_put_tensor(text, tensor);
   else fc_put_kind(text, got);
   if (tensor && tensor->device.device_type != kDLCPU) fc_put_place(text, tensor->device);
-  else if (want->kind == FC_STRINGS) fc_put(text, "; pass an Array of the shape and the strings, each an Array");
-  else fc_put(text, "; pass %s", want->kind == FC_SEQUENCE ? "an Array" : "None, a tensor or an Array");
-  return fc_raise("TypeError", text);
+  else if (want->kind == FC_STRINGS) farcall_put(text, "; pass an Array of the shape and the strings, each an Array");
+  else farcall_put(text, "; pass %s", want->kind == FC_SEQUENCE ? "an Array" : "None, a tensor or an Array");
+  return farcall_raise_text("TypeError", text);
 }
 
 /* Binds the symbols in the shape of an argument that was accepted. */
@@ -257,7 +253,7 @@ int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIA
   const struct fc_parameter* want = &all[index];
   const DLTensor* got = fc_tensor(&args[index]);
   struct fc_text text = {.size = 0};
-  fc_put(&text, "argument %" PRId32 " `%s` of `%s`: expected %s", index + 1, want->name, about->name, want->type);
+  farcall_put(&text, "argument %" PRId32 " `%s` of `%s`: expected %s", index + 1, want->name, about->name, want->type);
   for (int32_t k = 0; k < about->num_symbols; ++k) symbols[k] = -1;
   for (int32_t j = 0; j < index; ++j) fc_bind_again(&all[j], &args[j], symbols);
   const char* separator = " with ";
@@ -265,54 +261,55 @@ int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIA
     bool used = false;
     for (int32_t i = 0; i < fc_rank(want); ++i) used |= want->dims[i] == ~(int64_t)k;
     if (!used || symbols[k] < 0) continue;
-    fc_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
+    farcall_put(&text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
     separator = ", ";
   }
-  fc_put(&text, ", got ");
+  farcall_put(&text, ", got ");
   if (want->kind != FC_TENSOR) return fc_refuse_object(&text, want, &args[index]);
   if (!got) {
     fc_put_kind(&text, &args[index]);
-    fc_put(&text, "; pass an array or a tensor");
-    return fc_raise("TypeError", &text);
+    farcall_put(&text, "; pass an array or a tensor");
+    return farcall_raise_text("TypeError", &text);
   }
-  fc_put_tensor(&text, got);
+  farcall_put_tensor(&text, got);
   if (!fc_same_dtype(got->dtype, want->dtype)) {
-    fc_put(&text, "; convert it to ");
+    farcall_put(&text, "; convert it to ");
     fc_put_dtype(&text, want->dtype);
-    return fc_raise("TypeError", &text);
+    return farcall_raise_text("TypeError", &text);
   }
   if (got->ndim != want->ndim) {
-    fc_put(&text, "; reshape it to rank %" PRId32, want->ndim);
-    return fc_raise("ValueError", &text);
+    farcall_put(&text, "; reshape it to rank %" PRId32, want->ndim);
+    return farcall_raise_text("ValueError", &text);
   }
   (void)fc_bind(want, got, symbols);
   fc_put_cure(&text, about, index, got, symbols);
-  return fc_raise("ValueError", &text);
+  return farcall_raise_text("ValueError", &text);
 }
 
 int farcall_refuse_count(const struct fc_function* about, int32_t got) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "`%s`: expected %" PRId32 " argument%s (", about->name, about->count, about->count == 1 ? "" : "s");
+  farcall_put(&text, "`%s`: expected %" PRId32 " argument%s (", about->name, about->count,
+              about->count == 1 ? "" : "s");
   for (int32_t i = 0; i < about->count; ++i) {
-    fc_put(&text, "%s%s: %s", i ? ", " : "", about->parameters[i].name, about->parameters[i].type);
+    farcall_put(&text, "%s%s: %s", i ? ", " : "", about->parameters[i].name, about->parameters[i].type);
   }
-  fc_put(&text, "), got %" PRId32, got);
-  return fc_raise("TypeError", &text);
+  farcall_put(&text, "), got %" PRId32, got);
+  return farcall_raise_text("TypeError", &text);
 }
 
 FC_COLD static void fc_put_symbols(struct fc_text* text, const struct fc_function* about, const int64_t* symbols) {
   const char* separator = " with ";
   for (int32_t k = 0; k < about->num_symbols; ++k) {
     if (symbols[k] < 0 && k >= about->num_symbols - about->num_late) continue; /* not yet known */
-    fc_put(text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
+    farcall_put(text, "%s%s=%" PRId64, separator, about->symbols[k], symbols[k]);
     separator = ", ";
   }
 }
 
 int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "`%s`: %s", about->name, problem);
+  farcall_put(&text, "`%s`: %s", about->name, problem);
   fc_put_symbols(&text, about, symbols);
-  fc_put(&text, "; pass arguments of other sizes");
-  return fc_raise("ValueError", &text);
+  farcall_put(&text, "; pass arguments of other sizes");
+  return farcall_raise_text("ValueError", &text);
 }

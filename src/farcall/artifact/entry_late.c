@@ -3,15 +3,15 @@
 FC_COLD static int fc_refuse_late(const char* place, const char* expected, const TVMFFIAny* got) {
   struct fc_text text = {.size = 0};
   const DLTensor* tensor = fc_tensor(got);
-  fc_put(&text, "%s: expected that its function returns %s, got ", place, expected);
+  farcall_put(&text, "%s: expected that its function returns %s, got ", place, expected);
   if (tensor) {
-    fc_put_tensor(&text, tensor);
-    if (!fc_row_major(tensor)) fc_put(&text, " that is not row-major");
+    farcall_put_tensor(&text, tensor);
+    if (!fc_row_major(tensor)) farcall_put(&text, " that is not row-major");
   } else {
     fc_put_kind(&text, got);
   }
-  fc_put(&text, "; its backend must allocate the outputs in `region.allocated`");
-  return fc_raise("TypeError", &text);
+  farcall_put(&text, "; its backend must allocate the outputs in `region.allocated`");
+  return farcall_raise_text("TypeError", &text);
 }
 
 #define FC_LATE_CURE "pass other arguments, or build with a larger `late_bytes`"
@@ -62,11 +62,11 @@ static int fc_take_one(const char* place, const TVMFFIAny* value, const struct f
   if (bytes < 0) return fc_refuse_late(place, want->type, value);
   if (bytes > *left) {
     struct fc_text text = {.size = 0};
-    fc_put(&text,
-           "%s: it allocated %" PRId64 " bytes for its output %s; the call may take %" PRId64 " more of %" PRId64
-           "; " FC_LATE_CURE,
-           place, bytes, want->type, *left, farcall_late_bytes);
-    return fc_raise("MemoryError", &text);
+    farcall_put(&text,
+                "%s: it allocated %" PRId64 " bytes for its output %s; the call may take %" PRId64 " more of %" PRId64
+                "; " FC_LATE_CURE,
+                place, bytes, want->type, *left, farcall_late_bytes);
+    return farcall_raise_text("MemoryError", &text);
   }
   *left -= bytes;
   const DLTensor* tensor = want->kind == FC_TENSOR ? fc_tensor(value) : NULL;
@@ -100,25 +100,26 @@ int farcall_spend(const struct fc_function* about, const char* after, int64_t by
     return 0;
   }
   struct fc_text text = {.size = 0};
-  fc_put(&text, "`%s`: after %s, it needs %" PRId64 " bytes", about->name, after, bytes);
+  farcall_put(&text, "`%s`: after %s, it needs %" PRId64 " bytes", about->name, after, bytes);
   fc_put_symbols(&text, about, symbols);
-  fc_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *left, farcall_late_bytes);
-  return fc_raise("MemoryError", &text);
+  farcall_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *left, farcall_late_bytes);
+  return farcall_raise_text("MemoryError", &text);
 }
 
 FC_COLD static void* fc_refuse_shape(const struct farcall_late* late, const int64_t* shape, int64_t bytes) {
   struct fc_text text = {.size = 0};
   const DLTensor like = {.dtype = late->dtype, .ndim = late->ndim, .shape = (int64_t*)shape};
-  fc_put(&text, "%s: its output would be ", late->node);
-  fc_put_tensor(&text, &like);
+  farcall_put(&text, "%s: its output would be ", late->node);
+  farcall_put_tensor(&text, &like);
   if (bytes < 0) {
-    fc_put(&text, "; a size cannot be negative");
-    (void)fc_raise("ValueError", &text);
+    farcall_put(&text, "; a size cannot be negative");
+    (void)farcall_raise_text("ValueError", &text);
     return NULL;
   }
-  if (bytes < INT64_MAX) fc_put(&text, ", %" PRId64 " bytes", bytes);
-  fc_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *late->left, farcall_late_bytes);
-  (void)fc_raise("MemoryError", &text);
+  if (bytes < INT64_MAX) farcall_put(&text, ", %" PRId64 " bytes", bytes);
+  farcall_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *late->left,
+              farcall_late_bytes);
+  (void)farcall_raise_text("MemoryError", &text);
   return NULL;
 }
 
@@ -135,7 +136,7 @@ void* farcall_allocate(const struct farcall_late* late, const int64_t* shape) {
   DLTensor like = {NULL, {kDLCPU, 0}, late->ndim, late->dtype, dims, dims + late->ndim, 0};
   const struct fc_function about = {.name = late->node};
   void* data = NULL;
-  if (!fc_output(&about, &like, (size_t)bytes, late->made, &data)) return NULL;
+  if (!farcall_output(&about, &like, (size_t)bytes, late->made, &data)) return NULL;
   *late->left -= bytes;
   return data ? data : (void*)late; /* an empty tensor may have no memory */
 }
@@ -151,11 +152,11 @@ int farcall_give(TVMFFIAny* made, int32_t count, int status, TVMFFIAny* result) 
 
 FC_COLD static int fc_refuse_kept(const struct fc_step* step, const TVMFFIAny* got) {
   struct fc_text text = {.size = 0};
-  fc_put(&text, "%s: expected that its function returns %s, got ", step->code->place,
-         step->num_kept == 1 ? "an object for the output that its module keeps"
-                             : "an Array with an object for each output that its module keeps");
+  farcall_put(&text, "%s: expected that its function returns %s, got ", step->code->place,
+              step->num_kept == 1 ? "an object for the output that its module keeps"
+                                  : "an Array with an object for each output that its module keeps");
   fc_put_kind(&text, got);
-  return fc_raise("TypeError", &text);
+  return farcall_raise_text("TypeError", &text);
 }
 
 int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struct fc_frame* f) {

@@ -27,9 +27,9 @@ FC_COLD static void fc_gather(char* to, const char* from, int32_t ndim, const in
 void* farcall_pack(const struct fc_function* about, const DLTensor* tensor, const char* data, int64_t item) {
   if (tensor->dtype.bits < 8) { /* not misaligned, so strided */
     struct fc_text text = {.size = 0};
-    fc_put(&text, "`%s`: a strided tensor whose elements share bytes cannot be copied; pass a row-major one",
-           about->name);
-    (void)fc_raise("ValueError", &text);
+    farcall_put(&text, "`%s`: a strided tensor whose elements share bytes cannot be copied; pass a row-major one",
+                about->name);
+    (void)farcall_raise_text("ValueError", &text);
     return NULL;
   }
   int64_t bytes = item;
@@ -161,8 +161,8 @@ int farcall_share(const struct fc_function* about, const TVMFFIAny* value, TVMFF
   if (bad) return fc_no_memory(about, "a result", SIZE_MAX);
   DLTensor like = {NULL, {kDLCPU, 0}, from->ndim, from->dtype, dims, dims + from->ndim, 0};
   void *data = NULL, *source = NULL, *owned = NULL;
-  if (!fc_input(about, from, fc_item(from->dtype), &source, &owned)) return -1;
-  const bool made = fc_output(about, &like, (size_t)bytes, result, &data);
+  if (!farcall_input(about, from, fc_item(from->dtype), &source, &owned)) return -1;
+  const bool made = farcall_output(about, &like, (size_t)bytes, result, &data);
   if (made && bytes > 0) memcpy(data, source, (size_t)bytes);
   free(owned);
   return made ? 0 : -1;

@@ -27,7 +27,7 @@ static bool fc_make_outputs(const struct fc_region* r, const int64_t* symbols, D
     out[j] = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->ndim, .dtype = like->dtype};
     int64_t bytes = fc_shape(&bad, &out[j], like->dims, symbols, &dims);
     if (bad) return farcall_refuse_sizes(r->about, "the sizes are too large", symbols) == 0;
-    if (!fc_output(r->about, &out[j], (size_t)bytes, &results[j], &out[j].data)) return false;
+    if (!farcall_output(r->about, &out[j], (size_t)bytes, &results[j], &out[j].data)) return false;
   }
   return true;
 }
@@ -41,7 +41,7 @@ static bool fc_make_inputs(const struct fc_region* r, const DLTensor* const* giv
     in[i] = *given[i];
     in[i].byte_offset = 0;
     (void)fc_shape(&bad, &in[i], given[i]->shape, NULL, &dims);
-    if (!fc_input(r->about, given[i], fc_item(in[i].dtype), &in[i].data, &owned[i])) return false;
+    if (!farcall_input(r->about, given[i], fc_item(in[i].dtype), &in[i].data, &owned[i])) return false;
   }
   return true;
 }
@@ -55,7 +55,7 @@ static int fc_run_region(const struct fc_region* r, const TVMFFIAny* given, cons
     args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = (void*)&tensors[i]};
     if (i < r->num_inputs && r->about->parameters[i].kind != FC_TENSOR) args[i] = given[i];
   }
-  struct fc_block* block = workspace > 0 ? fc_take_block(r->about, (size_t)workspace) : NULL;
+  struct fc_block* block = workspace > 0 ? farcall_take_block(r->about, (size_t)workspace) : NULL;
   if (workspace > 0 && !block) return -1;
   if (r->workspace != 0) {
     void* space = block ? fc_block_data(block) : NULL;
@@ -72,7 +72,7 @@ static int fc_run_region(const struct fc_region* r, const TVMFFIAny* given, cons
   } else if (status == 0) {
     fc_release(&none);
   }
-  if (block) fc_give_block(block);
+  if (block) farcall_give_block(block);
   return status;
 }
 
@@ -130,7 +130,7 @@ int farcall_call_region(const struct fc_region* r, const TVMFFIAny* args, int32_
   int status = -1;
   memset(symbols, 0, sizeof symbols);
   memset(late, 0, sizeof late);
-  if (fc_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
+  if (farcall_take(r->about, args, num_args, symbols, given, numbers) != 0) return -1;
   for (int32_t i = ins; i < taken; ++i) symbols[r->first_size + i - ins] = fc_size(given[i]);
   if (r->derive && r->derive(symbols, &workspace) != 0) return -1;
   for (int32_t i = 0; i < ins; ++i) owned[i] = NULL;

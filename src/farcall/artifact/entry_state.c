@@ -5,9 +5,9 @@
 
 FC_COLD static int fc_state_error(const struct fc_state* state, const char* problem) {
   struct fc_text text = {.size = 0};
-  if (state->kind) fc_put(&text, "its module of kind `%s` ", state->kind);
-  fc_put(&text, "%s", problem);
-  return fc_raise("RuntimeError", &text);
+  if (state->kind) farcall_put(&text, "its module of kind `%s` ", state->kind);
+  farcall_put(&text, "%s", problem);
+  return farcall_raise_text("RuntimeError", &text);
 }
 
 static int fc_init_own(struct fc_state* state) {
@@ -61,7 +61,7 @@ static int fc_find_function(struct fc_state* state) {
   TVMFFIObjectHandle function = NULL;
   if (state->lookup(state->function, &function) != 0) {
     struct fc_text text = {.size = 0};
-    fc_put(&text, "has no function `%s`; its backend promised one: build the artifact again", state->function);
+    farcall_put(&text, "has no function `%s`; its backend promised one: build the artifact again", state->function);
     return fc_state_error(state, text.data);
   }
   if (state->num_constants > 0 && fc_give_constants(state) != 0) return -1;

@@ -83,3 +83,14 @@ VALUE_BINDINGS = sorted(
 def test_value_bindings_include_nothing_of_a_session(file: Path) -> None:
     """They reach sessions through python/session_hooks.h; only init.c, the module's start, knows both."""
     assert not re.findall(r'#include "(?:session|python/rpc)/.*', file.read_text())
+
+
+def test_a_function_of_the_c_backend_has_a_name_of_its_own() -> None:
+    """The texts of any two operators may meet in one file of C. ``{kind}`` and ``KIND`` stand for a type."""
+    function = re.compile(r"static (?:[^;{}=]|\{+\w+\}+)*?\b(farcall_(?:\w|\{\w+\})+)\(")
+    rooms: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "src/farcall/backends/c").glob("*.py")):
+        for name in function.findall(file.read_text()):
+            rooms.setdefault(re.sub(r"\{\w+\}|[A-Z]{2,}", "*", name), set()).add(file.name)
+    assert len(rooms) > 100
+    assert {name: files for name, files in rooms.items() if len(files) > 1} == {}

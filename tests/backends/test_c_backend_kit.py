@@ -181,7 +181,8 @@ def test_dims_as_c(tmp_path: Path) -> None:
     exprs = [
         h, h + 1, 3 * h * w, (h - 1) // 2 + 1, ceildiv(h, 3), ceildiv(h, 3) // 2, h**2 - w, minimum(h, w),
         maximum(h - 5, 0), sympy.Mod(h, 4), sympy.floor((h + w) / 2) * 3, product((h, (w - 3) // 2 + 1, 7)),
-        -h // 2, sympy.ceiling(h / w), 2**40 * w, sympy.floor(h / 2 + sympy.floor(w / 3) / 5),
+        -h // 2, sympy.ceiling(h / w), 2**40 * w,
+        h * (h + 1) / 2, (2 * (h // 2) + 2) * w / 2, sympy.floor(h / 2 + sympy.floor(w / 3) / 5),
     ]  # fmt: skip
     library = run_c(tmp_path, [c_expr(item) for item in exprs], ", int64_t s_h, int64_t s_w", "int64_t")
     for height in (0, 1, 2, 5, 8, 100):

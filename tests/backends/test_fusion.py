@@ -169,7 +169,7 @@ def test_equal_layers_share_one_function() -> None:
     body = " ".join(layer.format(i, "x" if i == 0 else f"b{i - 1}") for i in range(6)) + " y = Identity(b5)"
     model = parse(body, "float[n, 4, 8, 8] x, float[4, 4, 3, 3] w", "float[n, 4, 8, 8] y")
     code = generate(whole_region(model))
-    assert code.texts["c_0.c"].count("static __attribute__((noinline)) void c_0_f") == 2
+    assert code.texts["c_0.c"].count("static __attribute__((noinline)) void c_0_f") == 1
     region = compile_model(model)
     x, w = (
         np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in [(2, 4, 8, 8), (4, 4, 3, 3)]

@@ -20,6 +20,7 @@ from farcall.graph import Region
 from farcall.graph.dims import dims, evaluate
 from farcall.toolchain import Target
 
+from ..exact_bytes import exact_options
 from .cases import Case
 from .harness import ROOT, whole_region
 
@@ -165,6 +166,6 @@ def test_the_quantised_digits_are_as_accurate_as_the_model_in_floats() -> None:
     plan = fc.partition(path, backends=[hvx.HvxBackend(), "c"])
     assert sum(len(region.nodes) for region in plan.regions if region.backend == "hvx") == 5
     logits = fc.partition(path, backends=["c"]).build().load()["main"](images)
-    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(path, exact_options(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(logits, session.run(None, {"image": images})[0], rtol=1e-5, atol=1e-5)
     assert (np.asarray(logits).argmax(1) == data["labels"]).mean() >= 0.99

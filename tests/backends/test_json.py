@@ -108,6 +108,20 @@ def test_symbolic_dims_and_empty_tensors() -> None:
         run(np.ones((2, 3), np.float32), np.ones(2, np.float32))
 
 
+def test_dims_that_a_call_may_stretch() -> None:
+    """Of what is stretched to other sizes, no element is left out, and none beyond the last is read."""
+    run = interpreted(
+        f"{HEAD} g (float[n, m] x) => (float[3, 4] y)"
+        " { s = Constant<value_ints = [3, 4]>() y = Expand(x, s) }"
+    )
+    for shape in ((3, 4), (1, 4), (3, 1), (1, 1)):
+        x = np.random.default_rng(0).random(shape, np.float32)
+        np.testing.assert_array_equal(run(x)[0], np.broadcast_to(x, (3, 4)))
+    for shape in ((2, 4), (4, 4), (3, 5), (3, 0), (6, 2)):
+        with pytest.raises(ValueError, match="expected two sizes to be equal"):
+            run(np.ones(shape, np.float32))
+
+
 @pytest.mark.parametrize(
     ("dtype", "lowest", "highest"),
     [

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from farcall.errors import UnsupportedOperatorError
 
+from ..exact_bytes import seven_bits
 from .harness import compile_regions, whole_region
 
 ort = pytest.importorskip("onnxruntime")
@@ -113,6 +114,18 @@ def test_sums_and_products(dtype: np.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [U8, I8])
+def test_operands_that_repeat_are_added_first(dtype: np.dtype) -> None:
+    """As onnxruntime does: the order of a sum decides how results near halves are rounded."""
+    shapes = [((7, 1), (7, 300)), ((), (2, 300)), ((5, 1, 60), (1, 7, 60)), ((1, 3, 1), (50, 3, 1))]
+    cases = []
+    for a, b in [*shapes, *((b, a) for a, b in shapes)]:
+        left, right = narrow(*a, dtype=dtype), narrow(*b, dtype=dtype, seed=1)
+        operands = [*quantized(left, 0.166, 3), *quantized(right, 0.252, 1)]
+        cases.append(Case("QLinearAdd", [*operands, *result(dtype, 0.124, 1)]))
+    check(cases)
+
+
+@pytest.mark.parametrize("dtype", [U8, I8])
 def test_functions_of_one_element(dtype: np.dtype) -> None:
     x, low = quantized(narrow(300, dtype=dtype), 0.05, 3), np.iinfo(dtype).min
     check(
@@ -150,7 +163,7 @@ def test_pools(dtype: np.dtype) -> None:
 
 
 def test_gemm() -> None:
-    a, b, scales = narrow(9, 16), narrow(16, 33, dtype=I8, seed=1), narrow(33, seed=2).astype(np.float32) / 4
+    a, b, scales = narrow(9, 16), seven_bits(16, 33, seed=1), narrow(33, seed=2).astype(np.float32) / 4
     left, bias = quantized(a, 0.75, 7), narrow(33, seed=3).astype(np.int32) * 16 - 2000
     right, out = [b, scales, np.zeros(33, I8)], result(U8, 50000, 100)
     turned = [b.T.copy(), scale(0.5), np.array(3, I8)]
@@ -167,7 +180,7 @@ def test_gemm() -> None:
 
 
 def test_products_of_dynamic_and_float_results() -> None:
-    a, b = narrow(4, 9), narrow(9, 6, dtype=I8, seed=1)
+    a, b = narrow(4, 9), seven_bits(9, 6, seed=1)
     to_float = [a, b, scale(0.25), scale(0.5), np.array(9, U8), np.array(3, I8), floats(6)]
     columns = [a, b, scale(0.25), np.abs(floats(6, seed=3)), np.array(9, U8), np.zeros(6, I8)]
     dynamic = [floats(2, 4, 9), b, scale(0.25), np.array(3, I8), floats(6)]
@@ -241,7 +254,7 @@ def test_attention() -> None:
     cache = floats(2, batch, heads, past, each, seed=3)
     parts = [floats(batch, length, width, seed=seed) for seed in (4, 5, 6)]
     wide = floats(width, 4 * width, seed=7), floats(4 * width, seed=8)
-    small = narrow(batch, length, width, dtype=U8), narrow(width, 3 * width, dtype=I8)
+    small = narrow(batch, length, width, dtype=U8), seven_bits(width, 3 * width)
     zeros = np.array(120, np.uint8), np.array(0, np.int8)
     one, names = {"num_heads": heads}, ("y", "keys", "values")
     cases = [
@@ -328,7 +341,7 @@ def test_weights_of_few_bits() -> None:
         ],
         1e-5,
     )
-    weights = [narrow(1, 6, 16, dtype=I8), narrow(1, 4, 16, dtype=I8, seed=1)]
+    weights = [seven_bits(1, 6, 16), seven_bits(1, 4, 16, seed=1)]
     scales_of = [np.float32([0.01]), np.int8([0]), np.float32([0.01]), np.int8([3])]
     operands = [floats(5, 2, 6), *weights, floats(1, 32), *[None] * 4, *scales_of]
     check(

@@ -422,6 +422,19 @@ def test_pipelines_of_scikit_learn(flowers: tuple[np.ndarray, np.ndarray]) -> No
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+def test_wrong_dims_that_skl2onnx_declares_are_not_believed(flowers: tuple[np.ndarray, np.ndarray]) -> None:
+    """It declares two columns of scores, and its nodes make one."""
+    from skl2onnx import to_onnx
+    from sklearn.linear_model import RidgeClassifier
+
+    x, y = flowers
+    learned = RidgeClassifier().fit(x, y > 0)
+    model = to_onnx(learned, x[:1], options={"zipmap": False})
+    labels, scores = map(np.asarray, fc.partition(model, backends=["c"]).build().load()["main"](x))
+    np.testing.assert_array_equal(labels, learned.predict(x))
+    np.testing.assert_allclose(scores[:, 0], learned.decision_function(x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_classifiers_with_maps_give_their_probabilities(flowers: tuple[np.ndarray, np.ndarray]) -> None:
     from skl2onnx import to_onnx

@@ -41,6 +41,15 @@ def test_convolutions(x: str, w: tuple[int, ...], attributes: str) -> None:
     same_as_c(made, "onednn", *([numbers(*shape)] for shape in shapes))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (2, 3)])
+def test_sizes_of_zero_and_operators_of_constants(shape: tuple[int, ...]) -> None:
+    """An operator of a constant without elements is not folded, and oneDNN has no memory for it."""
+    text = (
+        f"g (float[{shape[0]}, {shape[1]}] x) => (float[1] y, float[1] z) {{ y = Softmax(x) z = Softmax(k) }}"
+    )
+    same_as_c(model(text, k=numbers(*shape)), "onednn", [numbers(*shape, seed=1)])
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
+from farcall.toolchain._target import host_cpu_flags
+
+from ..exact_bytes import seven_bits
 from .cases import Case, check, refusal
 from .harness import NATIVE, compile_regions, whole_region
 
@@ -42,6 +45,25 @@ def test_matmul_integer() -> None:
         ]
     ]
     check(cases, flags=["-O0"])
+
+
+AVX2 = ["-mavx2"] if "avx2" in host_cpu_flags() else []
+
+
+@pytest.mark.parametrize("flags", [["-O2"], ["-O3", *AVX2], ["-O3", *NATIVE]])
+def test_products_of_the_largest_bytes(flags: list[str]) -> None:
+    """No pair of products saturates: in vectors of 16, 32 and 64 bytes, rows and columns that fill none."""
+    cases = []
+    for dtype, other in ((U8, I8), (I8, U8), (U8, U8), (I8, I8)):
+        for m, k, n in ((1, 3, 5), (6, 514, 37), (9, 64, 16)):
+            low = np.iinfo(other).min if other == I8 else 255
+            a = np.full((m, k), 255 if dtype == U8 else -128, dtype)
+            b = np.full((k, n), low, other)
+            a[0], b[:, 0] = narrow(k, dtype=dtype), narrow(k, dtype=other)
+            cases.append(Case("MatMulInteger", [a, b], {}, [1]))
+            image, weights = a.T.reshape(1, k, m, 1), b.T.reshape(n, k, 1, 1)
+            cases.append(Case("ConvInteger", [image, weights], {}, [1]))
+    check([case for case in cases if case.op == "MatMulInteger" or case.operands[1].dtype == I8], flags=flags)
 
 
 def test_matmul_integer_with_a_zero_point_for_each_row_and_column() -> None:
@@ -117,7 +139,8 @@ def test_qlinear_matmul() -> None:
             continue  # onnxruntime has no such kernel
         each = b[-1] if number % 2 and len(b) == 2 else 1
         left = [narrow(*a, dtype=x), scales(1, number)[0], np.array(3, x)]
-        right = [narrow(*b, dtype=y, seed=1), scales(each, 1), np.full(each, -7 % 100, y)]
+        weights = seven_bits(*b, seed=1) if y == I8 else narrow(*b, seed=1)
+        right = [weights, scales(each, 1), np.full(each, -7 % 100, y)]
         out = [scales(1, 2)[0] * np.float32(1 << a[-1].bit_length() + 6), np.array(5, x)]
         cases += [
             Case("QLinearMatMul", list(map(np.asarray, (*left, *right, *out))), constants=constants)
@@ -152,7 +175,7 @@ def test_qlinear_conv() -> None:
         outs = w[0]
         for number, (dtype, each, bias) in enumerate([(U8, 1, True), (I8, outs, False), (U8, outs, True)]):
             left = [narrow(*x, dtype=dtype), scales(1, number)[0], np.array(9, dtype)]
-            right = [narrow(*w, dtype=I8, seed=1), scales(each, 1), np.zeros(each, I8)]
+            right = [seven_bits(*w, seed=1), scales(each, 1), np.zeros(each, I8)]
             out = [scales(1, 2)[0] * np.float32(256), np.array(-5 % 100, dtype)]
             offsets = [narrow(outs, dtype=np.dtype(np.int16)).astype(np.int32) >> 3] if bias else []
             operands = list(map(np.asarray, (*left, *right, *out, *offsets)))

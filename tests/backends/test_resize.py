@@ -236,6 +236,20 @@ def test_upsample_and_the_first_resize() -> None:
         compare(new, region(x), new.expected())
 
 
+@pytest.mark.parametrize("place", ["asymmetric", "half_pixel"])
+def test_the_nearest_element_is_that_of_a_place_in_float32(place: str) -> None:
+    """``3 / 0.6f`` is 5 in float32, as torch and onnxruntime compute it, and less than 5 in double."""
+    x, shift = np.arange(40, dtype=np.float32), np.float32(0.5 if place == "half_pixel" else 0)
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": place, "nearest_mode": "floor"}
+    scales = [np.float32([scale]) for scale in (0.6, 0.7, 1.3, 2.4)]
+    cases = [Case("Resize", [x, None, scale], attributes, [2]) for scale in scales]
+    regions = compile_regions([whole_region(case.model(), name=f"c_{i}") for i, case in enumerate(cases)])
+    for scale, region in zip(scales, regions, strict=True):
+        (got,) = region(x)
+        places = (np.arange(len(got), dtype=np.float32) + shift) / scale - shift
+        np.testing.assert_array_equal(got, x[np.floor(places).clip(0, 39).astype(int)])
+
+
 def test_elements_that_are_not_mixed() -> None:
     """Nearest copies any type, and reads no neighbour that is not a number."""
     x = normal(1, 3, 4)

@@ -87,9 +87,11 @@ def _expr(e: sympy.Expr) -> str:
         return c_expr(int(e))
     if e.is_Symbol:
         return c_symbol(e.name)
+    if _has_fraction(e):
+        return _floor(e)  # (n + 1)*n/2 is an integer, and none of its parts need be
     if e.is_Add:
         return f"({' + '.join(map(_expr, e.args))})"
-    if e.is_Mul and all(not a.is_Rational or a.is_Integer for a in e.args):
+    if e.is_Mul:
         return f"({' * '.join(map(_expr, e.args))})"
     if e.is_Pow and e.exp.is_Integer and e.exp > 0:
         return f"({' * '.join([_expr(e.base)] * int(e.exp))})"
@@ -103,6 +105,15 @@ def _expr(e: sympy.Expr) -> str:
         a, b = e.args
         return f"({_expr(a)} - {_expr(b)} * farcall_floordiv({_expr(a)}, {_expr(b)}))"
     raise ValueError(f"no C for the dim {e}")
+
+
+def _has_fraction(e: sympy.Expr) -> bool:
+    """Whether a part of a sum or product is divided."""
+    if e.is_Rational:
+        return not e.is_Integer
+    if e.is_Pow:
+        return bool(e.exp.is_negative) or _has_fraction(e.base)
+    return bool(e.is_Add or e.is_Mul) and any(map(_has_fraction, e.args))
 
 
 def _floor(e: sympy.Expr) -> str:

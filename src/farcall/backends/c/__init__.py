@@ -18,9 +18,13 @@ __dir__ = __all__.copy
 
 
 class CBackend(Backend):
-    """Takes the operators that it implements, in float32, float64, integers, bool, and narrow floats."""
+    """Takes the operators that it implements, in float32, float64, integers, bool, and narrow floats.
+
+    The option ``winograd`` says whether 3x3 convolutions may be computed by Winograd's method.
+    """
 
     name = "c"
+    options: Mapping[str, Any] = {"winograd": True}
     color = "#4c9f70"
     allocates = True
     ends_at_late = True  # the plan of a region's memory needs all sizes
@@ -39,4 +43,5 @@ class CBackend(Backend):
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         from farcall.backends.c._region import generate
 
-        return generate(region, profile=bool(options.get("profile")))
+        fast_conv = bool(options.get("winograd", True))
+        return generate(region, profile=bool(options.get("profile")), fast_conv=fast_conv)

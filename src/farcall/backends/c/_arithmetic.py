@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import ALL, FLOATS, INTEGERS, SIGNED, STORED, c_literal, c_type
@@ -204,14 +205,14 @@ def _softsign(node: ir.Node, x: str) -> str:
 def _hard_sigmoid(node: ir.Node, x: str) -> str:
     line = f"{_float(node, 'alpha', 0.2)} * {x} + {_float(node, 'beta', 0.5)}"
     tag = _tag(_dtype(node))
-    return f"farcall_larger_{tag}(farcall_smaller_{tag}({line}, {_one(node)}), {_zero(node)})"
+    return f"farcall_at_least_{tag}(farcall_at_most_{tag}({line}, {_one(node)}), {_zero(node)})"
 
 
 @elementwise("HardSwish", check=_check_floats)
 def _hard_swish(node: ir.Node, x: str) -> str:
     dtype, tag = _dtype(node), _tag(_dtype(node))
     line = f"{x} * {c_literal(1 / 6, dtype)} + {c_literal(0.5, dtype)}"
-    return f"{x} * farcall_larger_{tag}(farcall_smaller_{tag}({line}, {_one(node)}), {_zero(node)})"
+    return f"{x} * farcall_at_least_{tag}(farcall_at_most_{tag}({line}, {_one(node)}), {_zero(node)})"
 
 
 @elementwise("Gelu", check=_check_floats)
@@ -306,14 +307,21 @@ def _clip_operands(node: ir.Node) -> Operands:
 def _clip(node: ir.Node, x: str, *bounds: str) -> str:
     tag = _tag(_dtype(node))
     given = list(bounds)
-    if opset(node) < 11:
-        low = _float(node, "min", 0.0) if "min" in node.attributes else ""
-        high = _float(node, "max", 0.0) if "max" in node.attributes else ""
-    else:
-        low = given.pop(0) if has_input(node, 1) else ""
-        high = given.pop(0) if has_input(node, 2) else ""
-    text = f"farcall_larger_{tag}({x}, {low})" if low else x
-    return f"farcall_smaller_{tag}({text}, {high})" if high else text
+    text = x
+    for index, name, function, other in (
+        (1, "min", "at_least", "larger"),
+        (2, "max", "at_most", "smaller"),
+    ):
+        if opset(node) < 11:
+            bound = _float(node, name, 0.0) if name in node.attributes else ""
+            is_number = bool(bound) and not np.isnan(float_attr(node, name, 0.0))
+        else:
+            bound = given.pop(0) if has_input(node, index) else ""
+            data = constant(operand(node, index)) if bound else None
+            is_number = data is not None and not np.isnan(data.astype(np.float64)).any()
+        if bound:
+            text = f"farcall_{function if is_number else other}_{tag}({text}, {bound})"
+    return text
 
 
 _COMPARISONS = {"Equal": "==", "Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">="}

@@ -2,7 +2,8 @@
 
 One operand holds unsigned bytes, the other signed ones. Four neighbouring bytes along K are multiplied and
 added together: this is one instruction of x86 (VNNI), which is asked for at run time, since no level of the
-psABI has it. All other processors multiply 32-bit lanes.
+psABI has it. Other x86 multiply pairs of 16-bit lanes, the even and the odd bytes of four, which is exact.
+All other processors multiply 32-bit lanes.
 
 A is rows of bytes, K padded with zeros to a multiple of 4. B has for each four of K the four bytes of column
 0, of column 1, and so on; 16 columns are a vector.
@@ -19,7 +20,8 @@ def bytes_source(signed_left: bool) -> str:
     """C source of ``farcall_bytes_su`` (A is signed, B unsigned) or ``farcall_bytes_us``."""
     tiles = "".join(_vnni_tile(rows, signed_left) for rows in (_TALL, _LOW, 1))
     plain = "".join(_plain_tile(rows, signed_left) for rows in (_LOW, 1))
-    text = f"#if FARCALL_VNNI\n{tiles}#endif\n{plain}{_DRIVER}"
+    pairs = "".join(_pair_tile(rows, signed_left) for rows in (_LOW, 1))
+    text = f"#if FARCALL_VNNI\n{tiles}#endif\n#if FARCALL_PAIRS\n{pairs}#else\n{plain}#endif\n{_DRIVER}"
     return (
         text.replace("KIND", "su" if signed_left else "us")
         .replace("TALL", str(_TALL))
@@ -47,6 +49,26 @@ static int farcall_has_vnni(void) {
 }
 #else
 #define FARCALL_VNNI 0
+#endif
+#if defined(__AVX2__)
+#define FARCALL_PAIRS 32
+#define FARCALL_MULTIPLY_PAIRS(z, x, y) __asm__("vpmaddwd %2, %1, %0" : "=x"(z) : "x"(x), "x"(y))
+#elif defined(__SSE2__)
+#define FARCALL_PAIRS 16
+#define FARCALL_MULTIPLY_PAIRS(z, x, y) __asm__("pmaddwd %2, %0" : "=x"(z) : "0"(x), "x"(y))
+#else
+#define FARCALL_PAIRS 0
+#endif
+#if FARCALL_PAIRS
+typedef uint32_t farcall_words __attribute__((vector_size(FARCALL_PAIRS)));
+typedef uint32_t farcall_words_at __attribute__((vector_size(FARCALL_PAIRS), aligned(1), may_alias));
+typedef int16_t farcall_shorts __attribute__((vector_size(FARCALL_PAIRS)));
+typedef uint16_t farcall_unsigned_shorts __attribute__((vector_size(FARCALL_PAIRS)));
+/* The even and the odd bytes of vectors, as 16-bit lanes. */
+#define FARCALL_EVEN_U(x) ((farcall_words)((farcall_unsigned_shorts)(x) & 255))
+#define FARCALL_ODD_U(x) ((farcall_words)((farcall_unsigned_shorts)(x) >> 8))
+#define FARCALL_EVEN_S(x) ((farcall_words)((farcall_shorts)((farcall_unsigned_shorts)(x) << 8) >> 8))
+#define FARCALL_ODD_S(x) ((farcall_words)((farcall_shorts)(x) >> 8))
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 #define FARCALL_BYTE(word, i) ((word) << (8 * (i)))
@@ -101,6 +123,47 @@ def _vnni_tile(rows: int, signed_left: bool) -> str:
 {steps}
   }}
 {stores}
+}}
+"""
+
+
+def _pair_tile(rows: int, signed_left: bool) -> str:
+    """Rows of A times two vectors of columns of B, by pairs of 16-bit lanes, two registers at a time."""
+    left, right = "SU" if signed_left else "US"
+    zero = ", ".join(f"r{r}_{v} = {{0}}" for r in range(rows) for v in (0, 1))
+    loads = "\n".join(
+        f"      const farcall_words b{v} = *(const farcall_words_at*)(b + {v} * FARCALL_PAIRS);\n"
+        f"      const farcall_words e{v} = FARCALL_EVEN_{right}(b{v}), o{v} = FARCALL_ODD_{right}(b{v});"
+        for v in (0, 1)
+    )
+    steps = "\n".join(
+        f"      {{ memcpy(&word, at + {r} * a_row, 4); const farcall_words x = (farcall_words){{0}} + word;\n"
+        f"        const farcall_words e = FARCALL_EVEN_{left}(x), o = FARCALL_ODD_{left}(x);\n"
+        "        farcall_words z;\n        "
+        + " ".join(
+            f"FARCALL_MULTIPLY_PAIRS(z, {name}, {name}{v}); r{r}_{v} += z;" for v in (0, 1) for name in "eo"
+        )
+        + " }"
+        for r in range(rows)
+    )
+    stores = " ".join(
+        f"memcpy((char*)(made + {2 * r} + v) + part + {v} * FARCALL_PAIRS, &r{r}_{v}, FARCALL_PAIRS);"
+        for r in range(rows)
+        for v in (0, 1)
+    )
+    return f"""static __attribute__((noinline)) void farcall_plain{rows}_KIND(int64_t k, const uint8_t* a,
+    int64_t a_row, const uint8_t* first, const uint8_t* second, int64_t b_step, farcall_lanes* made) {{
+  for (int v = 0; v < 2; ++v)
+  for (int64_t part = 0; part < 64; part += 2 * FARCALL_PAIRS) {{
+    const uint8_t *at = a, *b = (v ? second : first) + part;
+    uint32_t word;
+    farcall_words {zero};
+    for (int64_t i = 0; i < k; ++i, at += 4, b += b_step) {{
+{loads}
+{steps}
+    }}
+    {stores}
+  }}
 }}
 """
 

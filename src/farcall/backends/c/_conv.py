@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, itemsize
+from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._gemm import (
     ZERO,
     Left,
@@ -27,7 +28,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP, taps_source, vector_source
+from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, taps_source, vector_source
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -41,7 +42,7 @@ from farcall.backends.c._node import (
 )
 from farcall.backends.c._parallel import ELEMENT
 from farcall.backends.c._planes import Planes
-from farcall.backends.c._registry import loops
+from farcall.backends.c._registry import finishing, loops
 from farcall.backends.c._window import (
     Axis,
     axes_of,
@@ -51,6 +52,7 @@ from farcall.backends.c._window import (
     tap_number,
     taps_of_row,
 )
+from farcall.backends.c._winograd import Winograd
 from farcall.graph.dims import Dim, dims, product
 
 _FEW_CHANNELS = 4  # fewer output channels in a group than this do not fill a tile of the matrix product
@@ -58,6 +60,7 @@ _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
 _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
+_HOT = 1 << 16  # elements of the result of a product that are in the caches when the product ends
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -93,16 +96,41 @@ def _check_channels(node: ir.Node, channels: Sequence[Dim]) -> None:
 
 @loops("Conv", check=_check)
 def _conv(node: ir.Node) -> Iterator[Step]:
+    return _steps(node, None)
+
+
+@finishing("Conv")
+def _finished_conv(node: ir.Node, epilogue: Epilogue) -> Iterator[Step]:
+    return _steps(node, epilogue)
+
+
+def _steps(node: ir.Node, epilogue: Epilogue | None) -> Iterator[Step]:
+    conv = _of_floats(node, epilogue)
+    fast = Winograd.of(conv)
+    if fast is None:
+        conv.write()
+    else:
+        way, images = fast
+        if images > 1:
+            few = _of_floats(node, epilogue)
+            few.when = f"{few.batch} < {images}"
+            few.write()
+            yield few.kernel.step()
+            conv.when = f"{conv.batch} >= {images}"
+        way.write()
+    yield conv.kernel.step()
+
+
+def _of_floats(node: ir.Node, epilogue: Epilogue | None = None) -> Convolution:
     conv = Convolution(node, node.outputs[0].dtype)
-    conv.splits = True
+    conv.splits, conv.epilogue = True, epilogue
     kernel = conv.kernel
     conv.x = kernel.read(operand(node, 0))
     conv.packed = constant(operand(node, 1)) if conv.by_matrix else None
     conv.w = kernel.read(operand(node, 1)) if conv.packed is None else ""
     conv.b = kernel.read(operand(node, 2)) if has_input(node, 2) else ""
-    conv.y = kernel.write(node.outputs[0])
-    conv.write()
-    yield conv.kernel.step()
+    conv.y = kernel.write(node.outputs[0] if epilogue is None else epilogue.output)
+    return conv
 
 
 class Convolution:
@@ -113,6 +141,8 @@ class Convolution:
     b: str = ""
     y: str
     packed: np.ndarray | None = None  # the weights, if they are a constant
+    when = ""  # C: whether this kernel computes it, where there are two; empty: always
+    epilogue: Epilogue | None = None  # what becomes of each element of the result
     splits = False  # whether the kernel does nothing else, so that threads may share its loops
 
     def __init__(self, node: ir.Node, dtype: ir.DataType | None, weight: int = 1) -> None:
@@ -142,6 +172,11 @@ class Convolution:
         else:
             self._direct()
 
+    def finish(self, first: str, count: str) -> None:
+        """Write what becomes of ``count`` results from ``first`` on, if there is anything."""
+        if self.epilogue is not None:
+            self.epilogue.write(self.kernel, first, count)
+
     def _start(self) -> None:
         """Initialize one output plane with its bias."""
         value = f"{self.b}[m]" if self.b else "0"
@@ -168,6 +203,7 @@ class Convolution:
                     )
                     with kernel.loop("o", "hi", start="lo"):
                         kernel.line(f"line[o] += factor * from[{_strided('o', axes[-1])}];")
+            self.finish(f"(n * {channels} + m) * {out_plane}", out_plane)
 
     def _planes(self, name: str, count: Dim, cost: Dim) -> AbstractContextManager[None]:
         """The loop over planes, which threads share if they may."""
@@ -195,7 +231,14 @@ class Convolution:
                     f"farcall_taps_{kind}({self.taps}, offsets, {weights}, {bias}, {copy}, length, {made});"
                 )
                 target = f"({self.y} + (g * {self.outs} + m) * {kernel.dim(self.out_plane)})"
-                planes.store(kernel, made, target)
+                if self.epilogue is None:
+                    planes.store(kernel, made, target)
+                    return
+                width = int(self.axes[-1].out)
+                place = f"(g * {self.outs} + m) * {kernel.dim(self.out_plane)} + r0 * {width}"
+                with kernel.loop("r", "count"), kernel.loop("x", str(width)):
+                    kernel.line(f"const int64_t at = {place} + r * {width} + x;")
+                    self.epilogue.element(kernel, "at", f"{made}[r * {planes.pitch} + x]")
 
     def _by_matrix(self) -> None:
         with ExitStack() as stack:
@@ -212,7 +255,25 @@ class Convolution:
                     stack.enter_context(self.kernel.loop(name, count))
             self._declare_group()
             width, out_plane = self.kernel.dim(self.plane), self.kernel.dim(self.out_plane)
-            self._multiply("in", width, ("group", out_plane), parts=parts)
+            if parts is None or self.epilogue is None:
+                self._multiply("in", width, ("group", out_plane), parts=parts)
+            else:
+                self._finished_parts(parts)
+
+    def _finished_parts(self, parts: tuple[str, str]) -> None:
+        """Write the parts of a product, each followed by what becomes of its elements."""
+        kernel = self.kernel
+        plane = kernel.dim(self.out_plane)
+        step = max(1, _HOT // (PART_COLUMNS * self.outs))
+        with kernel.loop("i0", parts[1], start=parts[0], step=step):
+            kernel.line(f"const int64_t i1 = {parts[1]} - i0 < {step} ? {parts[1]} : i0 + {step};")
+            self._multiply("in", plane, ("group", plane), parts=("i0", "i1"))
+            word = gemm_type(self.dtype)
+            kernel.line("struct farcall_range done;")
+            kernel.line(f"farcall_gemm_range_{word}({self.outs}, {plane}, i0, i1, &done);")
+            with kernel.loop("m", "done.row_end", start="done.row"):
+                place = f"((n * {self.group} + g) * {self.outs} + m) * {plane} + done.column"
+                self.finish(place, "done.column_end - done.column")
 
     def _declare_group(self) -> None:
         """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""
@@ -257,7 +318,8 @@ class Convolution:
         if not isinstance(width, int):
             block = f"({long} > 0 && {long} < {_COLUMNS} ? {_COLUMNS} / {long} : 1)"
         blocks = (f"(({last} + {block} - 1) / {block})", f"(({long} + {_LONG - 1}) / {_LONG})")
-        channels = self._open_blocks(stack, groups, blocks)
+        places: list[tuple[str, Dim | str]] = [*groups, ("row_block", blocks[0]), ("part_of_row", blocks[1])]
+        channels = self.open_blocks(stack, places)
         kernel.line(f"const int64_t block = {block}, r0 = row_block * block, o0 = part_of_row * {_LONG};")
         kernel.line(f"const int64_t r1 = {last} - r0 < block ? {last} : r0 + block;")
         kernel.line(f"const int64_t o1 = {long} - o0 < {_LONG} ? {long} : o0 + {_LONG};")
@@ -266,23 +328,32 @@ class Convolution:
         plane, out_plane = kernel.dim(self.plane), kernel.dim(self.out_plane)
         self._fill(kind, matrix, plane)
         self._multiply(matrix, "columns", (f"group + r0 * {long} + o0", out_plane), rows=channels)
+        if self.epilogue is not None:
+            first, end = channels or ("0", str(self.outs))
+            with kernel.loop("m", end, start=first):
+                row = f"((n * {self.group} + g) * {self.outs} + m) * {out_plane}"
+                self.finish(f"{row} + r0 * {long} + o0", "columns")
 
-    def _open_blocks(
-        self, stack: ExitStack, groups: Sequence[tuple[str, Dim]], blocks: tuple[str, str]
+    def open_blocks(
+        self, stack: ExitStack, places: Sequence[tuple[str, Dim | str]]
     ) -> tuple[str, str] | None:
-        """Open the loop over all blocks; returns the first and the end of the output channels; None: all.
+        """Open the loop over all blocks, and declare the variables that number them, given with their counts.
 
         A thread makes the matrix of a block once for all of its channels.
+
+        Returns:
+            C of the first and the end of the output channels; None: all.
         """
         kernel = self.kernel
         parts = -(-self.outs // _CHANNELS) if self.splits else 1
-        places = [*groups, ("row_block", blocks[0]), ("part_of_row", blocks[1])]
-        total = " * ".join([self.batch, str(self.group), *blocks, str(parts)])
+        blocks = " * ".join(count if isinstance(count, str) else kernel.dim(count) for _, count in places)
+        total = f"({self.when} ? {blocks} * {parts} : 0)" if self.when else f"{blocks} * {parts}"
         begin, end = "0", total
         if self.splits:
             work = product((self.images, self.group, self.outs, self.depth, self.out_plane))
+            images = f"{self.batch} * {self.group}"
             each = f"{min(self.outs, _CHANNELS)}. * {self.depth} * {kernel.dim(self.out_plane)}"
-            cost = f"{each} / (double)(1 + {blocks[0]} * {blocks[1]})"
+            cost = f"{each} * (double)({images}) / (double)(1 + {blocks})"
             begin, end = kernel.split(total, cost, work)
         stack.enter_context(kernel.block(f"for (int64_t part = {begin}, next; part < {end}; part = next)"))
         kernel.line(f"const int64_t first = part % {parts};")

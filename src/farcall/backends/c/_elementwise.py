@@ -33,21 +33,46 @@ def emit_group(
     return _GroupWriter(nodes, root, needed).write()
 
 
+def loaded(nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value]) -> list[Operand]:
+    """What a group of elementwise nodes reads from memory, with the dims by which it broadcasts."""
+    writer = _GroupWriter(nodes, root, ())
+    writer.find_loads()
+    return list(writer.loads)
+
+
+def emit_element(
+    kernel: Kernel,
+    nodes: Sequence[ir.Node],
+    root: Mapping[ir.Value, ir.Value],
+    given: tuple[ir.Value, str],
+    out: ir.Value,
+    at: str,
+) -> None:
+    """Write what ``nodes`` compute for element ``at`` of ``out`` into ``kernel``.
+
+    ``given`` is an operand, and C of its element. No operand broadcasts.
+    """
+    _GroupWriter(nodes, root, (out,), kernel).write_element(given, at)
+
+
 class _GroupWriter:
     def __init__(
-        self, nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value], needed: Collection[ir.Value]
+        self,
+        nodes: Sequence[ir.Node],
+        root: Mapping[ir.Value, ir.Value],
+        needed: Collection[ir.Value],
+        kernel: Kernel | None = None,
     ) -> None:
         self.nodes = nodes
         self.root = root
         self.needed = needed
-        self.kernel = Kernel()
+        self.kernel = kernel or Kernel()
         self.domain = dims(nodes[0].outputs[0])
         self.registers: dict[Operand, str] = {}
         self.loads: dict[Operand, None] = {}  # operands that the loop reads from memory
 
     def write(self) -> Step:
-        operands = [self._operands(node) for node in self.nodes]
-        self._find_loads(operands)
+        operands = self.find_loads()
         views = [view for _, view in self.loads]
         nest = coalesce(self.domain, [*views, self.domain])
         with ExitStack() as stack:
@@ -59,12 +84,24 @@ class _GroupWriter:
                 self._compute(node, inputs, offsets[-1])
         return self.kernel.step()
 
+    def write_element(self, given: tuple[ir.Value, str], at: str) -> None:
+        source, text = given
+        self.kernel.line(f"const {c_type(source.dtype)} made = {text};")
+        self.registers[source, self.domain] = "made"
+        operands = self.find_loads()
+        for number, (value, view) in enumerate(self.loads):
+            self._load(value, view, at, number)
+        for node, inputs in zip(self.nodes, operands, strict=True):
+            self._compute(node, inputs, at)
+
     def _operands(self, node: ir.Node) -> list[Operand]:
         entry = operator(node)
         assert isinstance(entry, Elementwise)  # noqa: S101 - groups are made of these
         return [(self.root.get(value, value), view) for value, view in entry.operands(node)]
 
-    def _find_loads(self, operands: Sequence[Sequence[Operand]]) -> None:
+    def find_loads(self) -> list[list[Operand]]:
+        """Find what the loop reads from memory; returns the operands of each node."""
+        operands = [self._operands(node) for node in self.nodes]
         made: set[Operand] = set()
         for node, inputs in zip(self.nodes, operands, strict=True):
             for item in inputs:
@@ -75,6 +112,7 @@ class _GroupWriter:
                 else:
                     self.loads[item] = None
             made.add((node.outputs[0], self.domain))
+        return operands
 
     def _open_loops(self, nest: Nest, stack: ExitStack) -> None:
         for axis, dim in enumerate(nest.dims):

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type, itemsize
-from farcall.backends.c._gemm_text import GROUP, gemm_source, panel_width, vector_source
+from farcall.backends.c._gemm_text import GROUP, RANGE, gemm_source, panel_width, vector_source
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
 from farcall.graph.dims import Dim, product
@@ -109,6 +109,7 @@ def call_gemm(
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
     kernel.file_scope(vector_source(word, itemsize(dtype)))
+    kernel.file_scope(RANGE)
     kernel.file_scope(gemm_source(word, itemsize(dtype)))
     left = f"(const {word}*)({a.pointer}), {a.row}, {a.column}, {a.group}"
     right = f"(const {word}*)({b.pointer}), {b.row}, {b.panel}"
@@ -142,6 +143,7 @@ def open_parts(
     """
     word = gemm_type(dtype)
     kernel.file_scope(vector_source(word, itemsize(dtype)))
+    kernel.file_scope(RANGE)
     kernel.file_scope(gemm_source(word, itemsize(dtype)))
     m, n, k = map(kernel.dim, shape)
     counts = [count for _, count in batch]

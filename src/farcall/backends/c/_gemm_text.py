@@ -18,7 +18,7 @@ _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
 _BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _STREAMS = 8  # rows of B that are then read together
-_PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
+PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 _PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
 
@@ -43,12 +43,14 @@ def vector_source(kind: str, itemsize: int) -> str:
 def _with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
-        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS, "COLUMNS": _PART_COLUMNS, "ROWS": _PART_ROWS,
+        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": _PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
     return text
 
+
+RANGE = "struct farcall_range { int64_t row, row_end, column, column_end; };"
 
 _TYPES = """\
 #if defined(__AVX512F__)
@@ -270,12 +272,22 @@ static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
   }
 }
 
+/* Up to two groups of rows whose last rows or columns are not C's: `kept` rows of them are. A function of
+ * its own, so that the compiler does not generate the tiles again wherever a block ends. */
+static __attribute__((noinline)) void farcall_edge_tiles_KIND(int64_t rows, int64_t kept, int64_t columns,
+    int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add) {
+  KIND rim[2 * GROUP * farcall_wide_KIND];
+  farcall_tiles_KIND(rows, columns, k, a, a_row, a_column, a_group, b0, b1, b_row, rim, farcall_wide_KIND, 0);
+  farcall_rim_KIND(kept, columns, rim, c, c_row, add);
+}
+
 static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
   int add = start != 0;
-  KIND panels[DEPTH * farcall_wide_KIND], rim[2 * GROUP * farcall_wide_KIND];
+  KIND panels[DEPTH * farcall_wide_KIND];
   KIND group[DEPTH * GROUP];  /* the last rows */
   const int64_t odd = m % GROUP, whole = m - odd;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1) {
@@ -310,14 +322,13 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
         } else {
           for (int64_t i = i0, i2; i < i1; i = i2) {
             i2 = i + 2 * GROUP < i1 ? i + 2 * GROUP : i1;
-            farcall_tiles_KIND(i2 - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column, a_group,
-                b0, b1, row, rim, farcall_wide_KIND, 0);
-            farcall_rim_KIND(i2 - i, n1, rim, c + i * c_row + j, c_row, add);
+            farcall_edge_tiles_KIND(i2 - i, i2 - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column,
+                a_group, b0, b1, row, c + i * c_row + j, c_row, add);
           }
         }
         if (odd && i0 + BAND >= m) {
-          farcall_tiles_KIND(GROUP, n1, k1, group, 1, GROUP, 0, b0, b1, row, rim, farcall_wide_KIND, 0);
-          farcall_rim_KIND(odd, n1, rim, c + whole * c_row + j, c_row, add);
+          farcall_edge_tiles_KIND(GROUP, odd, n1, k1, group, 1, GROUP, 0,
+              b0, b1, row, c + whole * c_row + j, c_row, add);
         }
       }
     }
@@ -362,18 +373,25 @@ static __attribute__((noinline)) void farcall_gemm_part_KIND(int64_t m, int64_t 
   }
 }
 
+/* The rows and columns of the parts from `first` to `last`, exclusive. */
+static inline void farcall_gemm_range_KIND(int64_t m, int64_t n, int64_t first, int64_t last,
+    struct farcall_range* range) {
+  *range = (struct farcall_range){0, m, 0, n};
+  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m))
+    range->column = first * COLUMNS, range->column_end = last * COLUMNS < n ? last * COLUMNS : n;
+  else
+    range->row = first * ROWS, range->row_end = last * ROWS < m ? last * ROWS : m;
+}
+
 /* The parts from `first` to `last`, exclusive. */
 static inline void farcall_gemm_parts_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t first, int64_t last) {
-  int64_t i = 0, i_end = m, j = 0, j_end = n;
-  if (farcall_column_parts_KIND(n) >= farcall_row_parts_KIND(m))
-    j = first * COLUMNS, j_end = last * COLUMNS < n ? last * COLUMNS : n;
-  else
-    i = first * ROWS, i_end = last * ROWS < m ? last * ROWS : m;
+  struct farcall_range at;
+  farcall_gemm_range_KIND(m, n, first, last, &at);
   farcall_gemm_part_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
-      start_column, i, i_end, j, j_end);
+      start_column, at.row, at.row_end, at.column, at.column_end);
 }
 
 static inline void farcall_gemm_KIND(int64_t m, int64_t n, int64_t k,

@@ -46,6 +46,13 @@ def _larger(dtype: ir.DataType) -> str:
 }}
 static inline {kind} farcall_smaller_{tag}({kind} a, {kind} b) {{
   return {smaller(dtype, "a", "b")};
+}}
+/* The same, for a bound that is not NaN: one instruction of a vector. */
+static inline {kind} farcall_at_least_{tag}({kind} x, {kind} bound) {{
+  return x < bound ? bound : x;
+}}
+static inline {kind} farcall_at_most_{tag}({kind} x, {kind} bound) {{
+  return x > bound ? bound : x;
 }}"""
 
 

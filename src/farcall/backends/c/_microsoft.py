@@ -8,6 +8,7 @@ one in double and one in float they do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 
 import onnx_ir as ir
 
@@ -63,7 +64,22 @@ def _check_binary(node: ir.Node) -> None:
 def _binary(node: ir.Node, *elements: str) -> str:
     name = "add" if node.op_type == "QLinearAdd" else "mul"
     kind = c_type(node.outputs[0].dtype)
+    if _repeats_left(node):
+        elements = (*elements[3:6], *elements[:3], *elements[6:])
     return f"({kind})farcall_qlinear_{name}({', '.join(elements)}, {bounds(node)})"
+
+
+def _repeats_left(node: ir.Node) -> bool:
+    """Whether a row of the result repeats one element of the first operand.
+
+    onnxruntime's kernel for a row takes the repeated element as its second operand, and the order of a sum
+    decides how near halves are rounded.
+    """
+    left, right = (reversed(dims(operand(node, index))) for index in (0, 3))
+    for mine, other in zip_longest(left, right, fillvalue=1):
+        if mine != 1 or other != 1:
+            return mine == 1
+    return False
 
 
 # ---- mean ----

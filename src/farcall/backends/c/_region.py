@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from farcall.backends.base import RegionCode
 from farcall.backends.c._elementwise import emit_group
+from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
 from farcall.backends.c._helpers import HELPERS
@@ -18,6 +19,7 @@ from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._narrow import narrowed
 from farcall.backends.c._qdq import fused
 from farcall.backends.c._registry import Loops, View
+from farcall.backends.c._winograd import winograd
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
 from farcall.graph import Region
 from farcall.graph.dims import dims, product
@@ -27,13 +29,20 @@ from farcall.graph.dims import dims, product
 COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 
-def generate(region: Region, *, profile: bool = False) -> RegionCode:
-    """The code of ``region``, whose nodes the C backend has accepted. ``profile``: it counts its time."""
+def generate(region: Region, *, profile: bool = False, fast_conv: bool = True) -> RegionCode:
+    """The code of ``region``, whose nodes the C backend has accepted.
+
+    Args:
+        region: The region.
+        profile: Whether the code counts its time.
+        fast_conv: Whether convolutions may use Winograd's method.
+    """
     region = narrowed(fused(region))
     root = roots(region.nodes)
     nodes = [node for node in region.nodes if _has_steps(node)]
     groups = group(nodes, root)
-    steps = _resolve(_steps(groups, root, region), root)
+    with winograd(fast_conv):
+        steps = _resolve(_steps(groups, root, region), root)
     home = _homes(region, root)
     memory = plan(lives(steps, region, home))
     code = _write(region, steps, home, memory, root, profile)
@@ -48,18 +57,69 @@ def _has_steps(node: ir.Node) -> bool:
 def _steps(groups: Sequence[Group], root: Mapping[ir.Value, ir.Value], region: Region) -> list[Step]:
     readers = _readers(groups, root)
     kept = {root.get(value, value) for value in region.outputs}
+    ends = {
+        number: _needed(item, number, readers, kept) for number, item in enumerate(groups) if item.elementwise
+    }
+    epilogues = _epilogues(groups, root, readers, kept, ends)
+    makers = {maker for maker, _ in epilogues.values()}
     steps: list[Step] = []
     for number, item in enumerate(groups):
-        if item.elementwise:
-            outs = (node.outputs[0] for node in item.nodes)
-            needed = {out for out in outs if out in kept or readers.get(out, set()) - {number}}
-            made: Iterable[Step] = [emit_group(item.nodes, root, needed or {item.nodes[-1].outputs[0]})]
+        nodes = item.nodes
+        if number in makers:
+            continue
+        if number in epilogues:
+            maker, epilogue = epilogues[number]
+            made = _finished(groups[maker].nodes[0], epilogue)
+            nodes = (*groups[maker].nodes, *nodes)
+        elif item.elementwise:
+            made = [emit_group(nodes, root, ends[number])]
         else:
-            made = _own_steps(item.nodes[0])
+            made = _own_steps(nodes[0])
         for step in made:
-            step.nodes = item.nodes
+            step.nodes = nodes
             steps.append(step)
     return steps
+
+
+def _needed(
+    item: Group, number: int, readers: Mapping[ir.Value, set[int]], kept: Container[ir.Value]
+) -> set[ir.Value]:
+    """The values that an elementwise group must store."""
+    outs = (node.outputs[0] for node in item.nodes)
+    found = {out for out in outs if out in kept or readers.get(out, set()) - {number}}
+    return found or {item.nodes[-1].outputs[0]}
+
+
+def _epilogues(
+    groups: Sequence[Group],
+    root: Mapping[ir.Value, ir.Value],
+    readers: Mapping[ir.Value, set[int]],
+    kept: Container[ir.Value],
+    ends: Mapping[int, set[ir.Value]],
+) -> dict[int, tuple[int, Epilogue]]:
+    """The elementwise groups that the kernel of another group computes, with the number of that group.
+
+    It is the only one that reads the kernel's result, and the kernel runs in its place.
+    """
+    found: dict[int, tuple[int, Epilogue]] = {}
+    for number, item in enumerate(groups):
+        entry = operator(item.nodes[0])
+        source = item.nodes[0].outputs[0]
+        followers = readers.get(source, set())
+        if not isinstance(entry, Loops) or entry.finish is None or source in kept or len(followers) != 1:
+            continue
+        (follower,) = followers
+        if follower in ends:
+            epilogue = Epilogue.of(source, groups[follower].nodes, root, ends[follower])
+            if epilogue is not None:
+                found[follower] = number, epilogue
+    return found
+
+
+def _finished(node: ir.Node, epilogue: Epilogue) -> Iterable[Step]:
+    entry = operator(node)
+    assert isinstance(entry, Loops) and entry.finish is not None  # noqa: S101 - `_epilogues` has asked
+    return entry.finish(node, epilogue)
 
 
 def _own_steps(node: ir.Node) -> Iterable[Step]:

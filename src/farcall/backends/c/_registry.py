@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -11,9 +12,13 @@ from farcall.backends.c._kernel import Step
 from farcall.backends.c._node import Check, constant, int_attr
 from farcall.graph.dims import Dim, dims, late
 
+if TYPE_CHECKING:
+    from farcall.backends.c._epilogue import Epilogue
+
 Operands = Sequence[tuple[ir.Value, tuple[Dim, ...]]]
 Expression = Callable[..., str]
 Emit = Callable[[ir.Node], Iterable[Step]]
+Finish = Callable[[ir.Node, "Epilogue"], Iterable[Step]]
 When = Callable[[ir.Node], bool]
 
 
@@ -46,11 +51,13 @@ class Loops:
     """Any other operator: ``emit`` makes the kernels.
 
     ``allocates``: by :meth:`Kernel.allocate`, so that the dims of outputs need not be known before.
+    ``finish``: makes kernels that compute an epilogue, too.
     """
 
     check: Check
     emit: Emit
     allocates: bool = False
+    finish: Finish | None = None
 
 
 Operator = Elementwise | View | Loops
@@ -87,6 +94,18 @@ def loops(*names: str, check: Check, training: bool = False) -> Callable[[Emit],
         for name in names:
             table[name] = Loops(check, emit)
         return emit
+
+    return register
+
+
+def finishing(name: str) -> Callable[[Finish], Finish]:
+    """Register ``finish(node, epilogue)`` for the operator ``name``, which :func:`loops` has registered."""
+
+    def register(finish: Finish) -> Finish:
+        entry = OPERATORS[name]
+        assert isinstance(entry, Loops)  # noqa: S101 - registered by `loops`
+        OPERATORS[name] = replace(entry, finish=finish)
+        return finish
 
     return register
 

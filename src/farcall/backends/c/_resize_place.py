@@ -33,16 +33,16 @@ CROP = "tf_crop_and_resize"
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 
-# The place on the input of element `o`: `size` and `count` are the lengths of the axis, `width` that of the
-# output before it is rounded down.
+# The place on the input of element `at`: `size` and `count` are the lengths of the axis, `width` that of the
+# output before it is rounded down. `at`, `scale` and `width` are floats or doubles.
 _PLACES = {
-    "half_pixel": "(o + 0.5) / scale - 0.5",
-    "half_pixel_symmetric": "size / 2.0 * (1 - count / width) + (o + 0.5) / scale - 0.5",
-    "pytorch_half_pixel": "count > 1 ? (o + 0.5) / scale - 0.5 : 0.0",
-    "align_corners": "width == 1 ? 0.0 : o * (size - 1.0) / (width - 1)",
-    "asymmetric": "o / scale",
-    CROP: "(width == 1 ? (stop - start) / 2 * (size - 1.0) "
-    ": o * (stop - start) * (size - 1.0) / (width - 1)) + start * (size - 1.0)",
+    "half_pixel": "(at + 0.5f) / scale - 0.5f",
+    "half_pixel_symmetric": "size / 2.0 * (1 - count / width) + (at + 0.5f) / scale - 0.5f",
+    "pytorch_half_pixel": "count > 1 ? (at + 0.5f) / scale - 0.5f : 0",
+    "align_corners": "width == 1 ? 0 : at * (size - 1) / (width - 1)",
+    "asymmetric": "at / scale",
+    CROP: "(width == 1 ? (stop - start) / 2 * (size - 1) "
+    ": at * (stop - start) * (size - 1) / (width - 1)) + start * (size - 1)",
 }
 _NEAREST = {
     "round_prefer_floor": "ceil(x - 0.5)",
@@ -200,6 +200,9 @@ class Places:
         self.node, self.way, self.kernel = node, Way.of(node), Kernel()
         self.dtype = operand(node, 0).dtype
         self.wide = _computes_in(self.dtype)
+        # The nearest element is that of a place in float32, as scales are: 3 / 0.6f is 5, and in double less.
+        is_exact = self.way.mode != "nearest" or self.way.place == CROP  # crops are products of many factors
+        self.real = "double" if is_exact else "float"
         groups = _groups(node, self.way)
         self.planes = groups.pop(0).size if groups and groups[0].is_kept and len(groups) > 1 else 1
         self.axes = groups
@@ -259,7 +262,7 @@ class Places:
         empty = kernel.fail("ValueError", f"{label(self.node)}: an axis without elements to resize")
         kernel.line(f"if ({size} == 0) {empty}")
         kernel.line(f"const int64_t size = {size}, count = {kernel.dim(item.count)};")
-        kernel.line(f"const double scale = {self._scale(item)}, width = scale * size;\n(void)width;")
+        kernel.line(f"const {self.real} scale = {self._scale(item)}, width = scale * size;\n(void)width;")
         if self.way.place == CROP:
             roi = kernel.read(operand(self.node, 1))
             end = item.number + len(_axes(self.node))
@@ -268,7 +271,7 @@ class Places:
 
     def find(self) -> None:
         """Declare ``x``, the place of element ``o`` on the input."""
-        self.kernel.line(f"const double x = {_PLACES[self.way.place]};")
+        self.kernel.line(f"const {self.real} at = o, x = {_PLACES[self.way.place]};")
 
     def choose(self, index: str) -> None:
         """Set ``index`` to the element that is nearest to ``x``, or to -1 outside of the input."""

@@ -24,7 +24,7 @@ from farcall.backends.c._shaping import permutation
 from farcall.backends.json._graph import GraphFunction, dtype_of
 from farcall.backends.json._registry import lowers
 from farcall.graph._operand_rules import slice_first
-from farcall.graph.dims import Dim, dims, product
+from farcall.graph.dims import Dim, dims, fold, minimum, product, same
 
 
 def _strides(shape: Sequence[Dim]) -> list[Dim]:
@@ -74,10 +74,15 @@ def _slice(f: GraphFunction, node: ir.Node) -> None:
 def _expand(f: GraphFunction, node: ir.Node) -> None:
     if constant(operand(node, 1)) is None:
         raise Unsupported(f"input 1 (`{operand(node, 1).name}`) must be constant")
-    x = f.of(operand(node, 0))
+    x, made = f.of(operand(node, 0)), dims(node.outputs[0])
     own = f.shape(x)
-    strides = [0 if dim == 1 else stride for dim, stride in zip(own, _strides(own), strict=True)]
-    _copied(f, node, x, [0] * (len(dims(node.outputs[0])) - len(own)) + strides)
+    more = len(made) - len(own)
+    strides = [0] * more + _strides(own)
+    for axis, dim in enumerate(own, start=more):
+        if not same(dim, made[axis]):
+            f.require_equal(fold((dim - 1) * (dim - made[axis])), 0)  # 1 fits, too, and is repeated
+            strides[axis] = product((strides[axis], minimum(dim - 1, 1)))
+    _copied(f, node, x, strides)
 
 
 @lowers("Concat")

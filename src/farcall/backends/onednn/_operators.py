@@ -57,6 +57,8 @@ def _root_refusal(node: ir.Node) -> str | None:
             return "only constant weights and bias"
         if not all(all(dims(value)) for value in constants):
             return "weights without elements"
+    if node.inputs[0].const_value is not None:  # type: ignore[union-attr]
+        return "a constant that is not folded"
     x = dims(node.inputs[0])  # type: ignore[arg-type]
     match node.op_type:
         case "MatMul":

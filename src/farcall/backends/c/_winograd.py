@@ -1,0 +1,231 @@
+"""Convolutions of 3x3 windows by Winograd's method, which has a fourth to a half of the products.
+
+The inputs of some rows of tiles, perhaps of several images, are transformed, then multiplied by the weights,
+which are transformed when the model is built: a product of matrices for each input of a tile. The results
+are transformed back.
+
+Each output differs from the exact one by at most ``(channels + 32) * 2**-24 * amplification * 9 * channels
+* max|x| * max|w|``, and usually by ``(10 + sqrt(channels)) * 2**-24`` of their standard deviation.
+An infinity or NaN spreads over the tiles that read it. The backend's option ``winograd=False`` turns it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from farcall.backends.c._gemm import ZERO, Left, Right, call_gemm, packed_left
+from farcall.backends.c._winograd_text import PANEL, Tile, transforms, vectors
+from farcall.graph.dims import Dim, ceildiv
+
+if TYPE_CHECKING:
+    from farcall.backends.c._conv import Convolution
+
+_TILES = (Tile(4), Tile(2))
+_FEWEST = 8  # channels, in and out: with fewer, the transforms take the time
+_MOST_TILES = 64  # of a block
+_ELEMENTS = 1 << 19  # of the transformed inputs and outputs of a block: 2 MB stay in a cache
+_ENABLED: ContextVar[bool] = ContextVar("winograd", default=True)
+
+# What things cost, in multiply-adds of the product of matrices.
+_WEIGHT = 12  # reading a transformed weight
+_IN, _OUT = {2: 70, 4: 300}, {2: 50, 4: 200}  # transforming the inputs or outputs of a tile
+_WINDOW = 6  # copying an element of a window
+_GAIN = 0.9  # the part of the cost of windows from which it pays
+_LARGE = 0.85  # the part of the cost of small tiles from which large ones pay, which need more weights
+_COLUMNS = 8  # that the product of matrices computes at once
+_MANY = 64  # images, where their number is not known
+
+
+@contextmanager
+def winograd(enabled: bool) -> Iterator[None]:
+    """Whether convolutions that are written meanwhile may use Winograd's method."""
+    token = _ENABLED.set(enabled)
+    try:
+        yield
+    finally:
+        _ENABLED.reset(token)
+
+
+class Winograd:
+    """Writes the loops of one convolution by tiles."""
+
+    def __init__(self, conv: Convolution, tile: Tile) -> None:
+        self.conv, self.kernel, self.tile = conv, conv.kernel, tile
+        self.height, self.width = (int(axis.size) for axis in conv.axes)
+        self.out_height, self.out_width = (int(axis.out) for axis in conv.axes)
+        self.down, self.across = (-(-size // tile.outputs) for size in (self.out_height, self.out_width))
+        self.total: Dim = conv.images * self.down  # rows of tiles
+        self.rows = self._rows()
+        self.wide = -(-self.rows * self.across // PANEL) * PANEL  # tiles of a block, in whole panels
+
+    @staticmethod
+    def of(conv: Convolution) -> tuple[Winograd, int] | None:
+        """The best tiles for ``conv``, and from how many images on they are worth it; None: never."""
+        if not (_ENABLED.get() and _is_possible(conv)):
+            return None
+        images = int(conv.images) if isinstance(conv.images, int) else _MANY
+        large, small = (Winograd(conv, tile) for tile in _TILES)
+        best = large if large.cost(images) < _LARGE * small.cost(images) else small
+        first = images if isinstance(conv.images, int) else 1
+        for count in range(first, images + 1):
+            if best.cost(count) < _GAIN * count * _cost_of_windows(conv):
+                return best, 1 if count == first else count
+        return None
+
+    def cost(self, images: int) -> float:
+        """Of so many images, in multiply-adds."""
+        conv, tile = self.conv, self.tile
+        blocks, rest = divmod(images * self.down, self.rows)
+        filled = blocks * _filled(self.rows * self.across) + _filled(rest * self.across)
+        moved = conv.ins * _IN[tile.outputs] + conv.outs * _OUT[tile.outputs]
+        each = tile.products * conv.ins * conv.outs
+        read = (blocks + (rest > 0)) * _WEIGHT
+        return conv.group * (each * (filled + read) + images * self.down * self.across * moved)
+
+    def _rows(self) -> int:
+        """The rows of tiles in a block."""
+        channels = self.conv.ins + self.conv.outs
+        most = min(_MOST_TILES, _ELEMENTS // (self.tile.products * channels)) // self.across
+        if isinstance(self.total, int):
+            most = min(most, self.total)
+        return min(range(1, max(1, most) + 1), key=self._waste)
+
+    def _waste(self, rows: int) -> float:
+        """What a tile costs in blocks of so many rows."""
+        tiles = rows * self.across
+        return (-(-tiles // PANEL) * PANEL + _WEIGHT) / tiles
+
+    def write(self) -> None:
+        """Write the loops."""
+        conv, kernel, tile = self.conv, self.kernel, self.tile
+        kernel.file_scope(vectors())
+        kernel.file_scope(transforms(tile))
+        # The matrices begin at different places of the caches.
+        v_step, m_step = (count * self.wide + PANEL for count in (conv.ins, conv.outs))
+        made = kernel.scratch(ir.DataType.FLOAT, tile.products * v_step)
+        sums = kernel.scratch(ir.DataType.FLOAT, tile.products * m_step)
+        window = kernel.scratch(ir.DataType.FLOAT, tile.products * self.wide)
+        line = kernel.scratch(ir.DataType.FLOAT, self._line)
+        weights = self._weights()
+        kernel.line(f"memset({window}, 0, {tile.products * self.wide} * sizeof *{window});")
+        kernel.line(f"memset({line}, 0, {self._line} * sizeof *{line});")
+        rows = kernel.dim(self.total)
+        places: list[tuple[str, Dim | str]] = [
+            ("g", conv.group),
+            ("block", kernel.dim(ceildiv(self.total, self.rows))),
+        ]
+        with ExitStack() as stack:
+            channels = conv.open_blocks(stack, places) or ("0", str(conv.outs))
+            kernel.line(f"const int64_t r0 = block * {self.rows};")
+            kernel.line(f"const int64_t r1 = {rows} - r0 < {self.rows} ? {rows} : r0 + {self.rows};")
+            kernel.line(f"const int64_t tiles = (r1 - r0) * {self.across};")
+            with kernel.loop("c", str(conv.ins)):
+                self._gather(window, line)
+                kernel.line(
+                    f"farcall_winograd{tile.outputs}_in(tiles, {window}, {self.wide}, "
+                    f"{made} + c * {PANEL}, {v_step}, {conv.ins * PANEL});"
+                )
+            with kernel.loop("p", str(tile.products)):
+                b = Right(f"{made} + p * {v_step}", str(PANEL), str(PANEL * conv.ins))
+                c = (f"{sums} + p * {m_step}", str(self.wide))
+                sizes = [str(conv.outs), "tiles", str(conv.ins)]
+                call_gemm(kernel, conv.dtype, sizes, weights, b, c, ZERO, rows=channels)
+            with kernel.loop("m", channels[1], start=channels[0]):
+                bias = f"{conv.b}[g * {conv.outs} + m]" if conv.b else "0"
+                kernel.line(
+                    f"farcall_winograd{tile.outputs}_out(tiles, {sums} + m * {self.wide}, {m_step}, {bias}, "
+                    f"{window}, {self.wide});"
+                )
+                self._scatter(window)
+
+    @property
+    def _line(self) -> int:
+        """Elements of a row of the input with its padding, as far as tiles read it."""
+        return self.across * self.tile.outputs + 2
+
+    def _weights(self) -> Left:
+        """The transformed weights of product ``p`` of group ``g``."""
+        conv, tile = self.conv, self.tile
+        assert conv.packed is not None  # noqa: S101 - _is_possible
+        groups = conv.packed.reshape(conv.group, conv.outs, conv.ins, 3, 3)
+        matrices = np.concatenate([tile.weights(data) for data in groups])
+        return packed_left(self.kernel, matrices, f"g * {tile.products} + p")
+
+    @contextmanager
+    def _each_row(self) -> Iterator[None]:
+        """Open the loop over rows of tiles: ``b`` is the number of the first tile in the block."""
+        kernel = self.kernel
+        with kernel.block(f"for (int64_t r = r0, b = 0; r < r1; ++r, b += {self.across})"):
+            kernel.line(f"const int64_t n = r / {self.down}, y0 = r % {self.down} * {self.tile.outputs};")
+            yield
+
+    def _gather(self, window: str, line: str) -> None:
+        """Write what tiles read of channel ``c``: elements that have one place in a tile are together."""
+        kernel, conv, tile = self.kernel, self.conv, self.tile
+        outs, side, across = tile.outputs, tile.inputs, self.across
+        top, left = (int(axis.begin) for axis in conv.axes)
+        image = f"{conv.x} + ((n * {conv.group} + g) * {conv.ins} + c) * {self.height * self.width}"
+        with self._each_row():
+            kernel.line(f"const float* const plane = {image};")
+            with kernel.loop("i", str(side)):
+                kernel.line(f"const int64_t y = y0 + i - {top};")
+                kernel.line(f"float* restrict to = {window} + i * {side * self.wide} + b;")
+                with kernel.block(f"if (y < 0 || y >= {self.height})"):
+                    kernel.line(f"for (int64_t j = 0; j < {side}; ++j)")
+                    kernel.line(f"  memset(to + j * {self.wide}, 0, {across} * sizeof *to);")
+                    kernel.line("continue;")
+                kernel.line(f"memcpy({line} + {left}, plane + y * {self.width}, {self.width} * sizeof *to);")
+                for first, end in ((0, outs), (outs, side)):
+                    moves = " ".join(
+                        f"to[{j * self.wide} + t] = {line}[t * {outs} + {j}];" for j in range(first, end)
+                    )
+                    kernel.line(f"for (int64_t t = 0; t < {across}; ++t) {{ {moves} }}")
+
+    def _scatter(self, window: str) -> None:
+        """Write the outputs of channel ``m``; the last tiles may reach beyond the plane."""
+        kernel, conv, tile = self.kernel, self.conv, self.tile
+        outs, whole = tile.outputs, self.out_width // tile.outputs
+        channel = f"((n * {conv.group} + g) * {conv.outs} + m)"
+        image = f"{conv.y} + {channel} * {self.out_height * self.out_width}"
+        with self._each_row():
+            kernel.line(f"float* const plane = {image};")
+            kernel.line(f"const int64_t left = {self.out_height} - y0;")
+            with kernel.loop("i", f"(left < {outs} ? left : {outs})"):
+                kernel.line(f"float* restrict to = plane + (y0 + i) * {self.out_width};")
+                kernel.line(f"const float* restrict from = {window} + i * {outs * self.wide} + b;")
+                moves = " ".join(f"to[t * {outs} + {j}] = from[{j * self.wide} + t];" for j in range(outs))
+                kernel.line(f"for (int64_t t = 0; t < {whole}; ++t) {{ {moves} }}")
+                for j in range(self.out_width - whole * outs):
+                    kernel.line(f"to[{whole * outs + j}] = from[{j * self.wide + whole}];")
+            place = f"{channel} * {self.out_height * self.out_width} + y0 * {self.out_width}"
+            conv.finish(place, f"(left < {outs} ? left : {outs}) * {self.out_width}")
+
+
+def _is_possible(conv: Convolution) -> bool:
+    """Whether it is a 3x3 convolution of planes of fixed size, by constant weights, step by step."""
+    if conv.packed is None or conv.dtype != ir.DataType.FLOAT or not conv.splits or len(conv.axes) != 2:
+        return False
+    numbers = [n for axis in conv.axes for n in (axis.size, axis.out, axis.begin, axis.end)]
+    return (
+        min(conv.ins, conv.outs) >= _FEWEST
+        and all(axis.taps == 3 and axis.stride == axis.dilation == 1 for axis in conv.axes)
+        and all(isinstance(number, int) and number >= 0 for number in numbers)
+        and all(axis.size != 0 and axis.out != 0 for axis in conv.axes)
+    )
+
+
+def _cost_of_windows(conv: Convolution) -> float:
+    """What an image costs as a product of a matrix of windows."""
+    outputs = int(conv.out_plane)
+    return conv.group * conv.depth * (_filled(outputs) * conv.outs + outputs * _WINDOW + conv.outs * _WEIGHT)
+
+
+def _filled(columns: int) -> int:
+    """The columns that the product of matrices computes."""
+    return -(-columns // _COLUMNS) * _COLUMNS

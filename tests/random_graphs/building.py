@@ -28,7 +28,7 @@ class Skip(Exception):  # noqa: N818 - no error
 
 
 class Refused(Skip):
-    """onnxruntime refuses the operands."""
+    """onnxruntime refuses the operands, or takes them though ONNX does not allow them."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Step:
         """Raises: Skip, if ONNX does not allow the node for these types; onnxruntime allows more."""
         if self.node.op_type in _ROUGH and arrays[0].dtype == np.float64:
             raise Skip("nothing to compare with")
-        if self.node.domain == "com.microsoft":
+        if self._is_of_microsoft():
             return  # ONNX's inference does not know it
         model = self.model(arrays, shaped=True)
         try:
@@ -98,6 +98,27 @@ class Step:
             limited = self.node.op_type == "Resize"  # onnxruntime lacks some forms of it
             kind = Skip if self._made is None or self._by_reference or limited else Refused
             raise kind(f"{self.node.op_type}: {error}") from error
+        return self._checked(found)
+
+    def stretched(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The outputs for operands that onnxruntime refuses, where numpy's broadcasting gives them a meaning.
+
+        Raises:
+            Refused: it does not.
+        """
+        try:
+            if self._is_of_microsoft():
+                return self(*stretch(self.node, arrays))
+            feeds = dict(zip(self.reads, arrays, strict=True))
+            return self._checked(ReferenceEvaluator(self.model(arrays)).run(None, feeds))
+        except Exception as error:  # whatever the packages raise
+            kind = Skip if "not implemented" in str(error) else Refused
+            raise kind(f"{self.node.op_type}: {error}") from error
+
+    def _is_of_microsoft(self) -> bool:
+        return self.node.domain == "com.microsoft" or self.node.op_type == "SimplifiedLayerNormalization"
+
+    def _checked(self, found: Sequence[Any]) -> list[np.ndarray]:
         if not all(isinstance(array, np.ndarray | np.generic) for array in found):
             raise Skip("a sequence, or nothing")
         if any(kind not in (None, array.dtype) for kind, array in zip(self.dtypes, found, strict=False)):
@@ -113,7 +134,7 @@ class Step:
                 )
                 self._made = lambda feeds: session.run(None, feeds)
             except Exception:  # it has not this type
-                if self.node.op_type in _WRONG_IN_REFERENCE:
+                if _is_wrong_in_reference(self.node):
                     raise
                 evaluator, self._by_reference = ReferenceEvaluator(model), True
                 self._made = lambda feeds: evaluator.run(None, feeds)
@@ -177,9 +198,14 @@ class Graph:
         return _model(graph, self.opset)
 
     def compute(
-        self, inputs: dict[str, np.ndarray], blur: np.random.Generator | None = None
+        self,
+        inputs: dict[str, np.ndarray],
+        blur: np.random.Generator | None = None,
+        stretching: bool = False,
     ) -> dict[str, np.ndarray]:
         """All values. With ``blur``, every one is moved by a rounding error or two.
+
+        With ``stretching``, operands that onnxruntime refuses may broadcast.
 
         Raises:
             Skip: a node cannot be computed, or gives what nobody defines.
@@ -189,11 +215,19 @@ class Graph:
             values = {name: blurred(array, blur) for name, array in values.items()}
         for step in self.steps:
             arrays = [values[name] for name in step.reads]
-            found = step(*arrays)
+            try:
+                found = step(*arrays)
+            except Refused:
+                if not stretching:
+                    raise
+                found = step.stretched(*arrays)
             if blur is None:
                 check(step.node, arrays, found)
             else:
-                found = [blurred(array, blur) for array in found]
+                longest = np.float32 if step.node.op_type in _SINGLE else np.float64
+                found = [blurred(array, blur, longest) for array in found]
+                if step.node.op_type == "Sigmoid":  # onnxruntime has none between 0 and a rounding error of 1
+                    found = [one + blurred(np.spacing(np.ones_like(one)), blur) for one in found]
             values.update(zip(filter(None, step.node.output), found, strict=True))
         return values
 
@@ -220,16 +254,40 @@ class Graph:
 # Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack, and the
 # softmax family before opset 13.
 _WRONG_IN_REFERENCE = {"GlobalMaxPool", "GlobalAveragePool", "If", "Loop", "Hardmax", "Softmax", "LogSoftmax"}
+
+
+def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
+    given = {item.name: item for item in node.attribute}
+    match node.op_type:
+        case "ConvTranspose":  # each group gets the first ones' weights and biases
+            return "group" in given and given["group"].i > 1
+        case "LSTM" | "GRU" | "RNN":  # lengths and clips do nothing
+            return "clip" in given or any(node.input[4:5])
+        case "AveragePool" | "LpPool":  # a half of what a last window lacks is put in front
+            return "ceil_mode" in given
+        case "Resize":  # to one element, from half an element before the first
+            modes = given.get("coordinate_transformation_mode")
+            return modes is not None and modes.s == b"pytorch_half_pixel"
+        case op:
+            return op in _WRONG_IN_REFERENCE
+
+
 # Operators that onnxruntime or the reference computes in float32 for float64, or almost.
 _ROUGH = {"Erf", "Gelu", "LRN", "Shrink"}
+# Operators whose results in float64 are no better than float32. The reference has the scales of Resize in
+# float32; ONNX's definitions have the variance of GroupNormalization, and factors of the others.
+_SINGLE = {"Resize", "GroupNormalization", "Attention", "HardSwish"}
 
 
-def blurred(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Floats moved by at most two units of the last place."""
+def blurred(
+    array: np.ndarray, rng: np.random.Generator, longest: type[np.floating] = np.float64
+) -> np.ndarray:
+    """Floats moved by at most two units of the last place, or of that of ``longest`` if they are longer."""
     if array.dtype.kind != "f":
         return array
+    eps = max(np.finfo(array.dtype).eps, np.finfo(longest).eps)
     with np.errstate(all="ignore"):
-        moved = array * (1 + rng.uniform(-2, 2, array.shape) * np.finfo(array.dtype).eps)
+        moved = array * (1 + rng.uniform(-2, 2, array.shape) * float(eps))
         return np.asarray(moved.astype(array.dtype)).reshape(array.shape)
 
 
@@ -238,6 +296,9 @@ _FRAGILE = {
     *("LSTM", "GRU", "RNN", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize"),
     *("RoiAlign", "MaxRoiPool", "GridSample"),
 }
+_LOSSES = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
+_SKIPS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
+_BY_LAST_AXIS = {"BiasGelu", "FastGelu", "SimplifiedLayerNormalization"}
 _WINDOWS = {"Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool"}
 
 
@@ -259,8 +320,46 @@ def guard(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> None:
         raise Skip("onnxruntime leaves out what is empty, and need not fit")
     if node.op_type == "InstanceNormalization" and np.prod(inputs[0].shape[2:]) < 2:
         raise Skip("of one element, onnxruntime gives rounding errors of its mean")
+    if node.op_type == "Gemm" and not inputs[0].size and inputs[0].ndim == 2:
+        raise Skip("of products without terms, onnxruntime forgets beta")
+    if node.op_type.startswith("Arg") and not inputs[0].size:
+        raise Skip("of no elements, none is the largest")
+    if (
+        node.op_type == "Mod"
+        and inputs[0].dtype.kind in "iu"
+        and (abs(inputs[0].astype(float)) > 2**53).any()
+    ):
+        raise Skip("onnxruntime has the remainder of float64")
+    if node.op_type == "Resize" and _has_fractions(node, inputs):
+        raise Skip("of a length with a fraction, ONNX's tests take the fraction, and onnxruntime does not")
+    if node.op_type == "DFT" and not inputs[0].size:
+        raise Skip("a transform of no elements, which numpy refuses")
+    if node.op_type in _LOSSES and inputs[1].shape != (*inputs[0].shape[:1], *inputs[0].shape[2:]):
+        raise Refused("packages differ in what they check")
+    if node.op_type == "Compress" and _is_longer(node, inputs[1].size, inputs[0].shape):
+        raise Refused("onnxruntime leaves out conditions beyond the last element, whether or not they hold")
+    if node.op_type == "Attention" and not _fits_attention(*(array.shape for array in inputs[:3])):
+        raise Refused("of other sizes, onnxruntime computes float64 alone")
+    if node.op_type in _SKIPS and not _fits_skip(*(array.shape for array in inputs[:2])):
+        raise Refused("onnxruntime takes skips of any number of rows, and leaves some out")
     if node.op_type in _WINDOWS and _is_small(node, inputs):
-        raise Skip("smaller than its window: onnxruntime rounds towards zero, and makes one window")
+        raise Skip("smaller than its window: onnxruntime rounds towards zero; or with negative pads")
+
+
+def stretch(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The operands of an operator of ``com.microsoft``, broadcast to each other as its definition would.
+
+    Raises:
+        Refused: they do not broadcast.
+    """
+    x, *rest = inputs
+    if node.op_type in _BY_LAST_AXIS or node.op_type in _SKIPS:
+        if node.op_type in _SKIPS:
+            x, rest[0] = (np.array(array) for array in np.broadcast_arrays(x, rest[0]))
+        shape = np.broadcast_shapes(x.shape[-1:], *(array.shape[-1:] for array in rest))
+        rest = [np.broadcast_to(array, (*array.shape[:-1], *shape)) for array in rest]
+        return [np.array(array) for array in (np.broadcast_to(x, (*x.shape[:-1], *shape)), *rest)]
+    raise Refused(f"{node.op_type}: its operands do not broadcast")
 
 
 def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -280,14 +379,44 @@ def check(node: onnx.NodeProto, inputs: Sequence[np.ndarray], outputs: Sequence[
                 raise Skip("a cast that ONNX does not define")
 
 
+def _has_fractions(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether positions depend on lengths that scales give, which are no integers."""
+    modes = [item.s for item in node.attribute if item.name == "coordinate_transformation_mode"]
+    scales = [array for array in inputs[1:] if array.dtype == np.float32 and array.shape == (inputs[0].ndim,)]
+    lengths = scales[-1] * inputs[0].shape if scales else np.zeros(1)
+    return bool(set(modes) & {b"align_corners", b"tf_crop_and_resize"}) and not np.all(lengths % 1 == 0)
+
+
+def _is_longer(node: onnx.NodeProto, length: int, shape: Sequence[int]) -> bool:
+    axis = next((item.i for item in node.attribute if item.name == "axis"), None)
+    return length > (int(np.prod(shape)) if axis is None else shape[axis])
+
+
+def _fits_attention(q: Sequence[int], k: Sequence[int], v: Sequence[int]) -> bool:
+    if not len(q) == len(k) == len(v) == 4:
+        return True
+    return q[0] == k[0] and tuple(k[:3]) == tuple(v[:3]) and q[3] == k[3] and bool(k[1]) and not q[1] % k[1]
+
+
+def _fits_skip(x: Sequence[int], skip: Sequence[int]) -> bool:
+    return tuple(skip) in (tuple(x), tuple(x[1:]), (1, *x[1:]))
+
+
 def _is_small(node: onnx.NodeProto, inputs: Sequence[np.ndarray]) -> bool:
-    """Whether an axis of an image, with its pads, has less elements than a window takes."""
+    """Whether an axis of an image, with its pads, is smaller than a window, or pads are negative."""
     given = {item.name: helper.get_attribute_value(item) for item in node.attribute}
     weight = next((array for array in inputs[1:] if array.ndim == inputs[0].ndim), inputs[0])
     taps = given.get("kernel_shape", weight.shape[2:])
     pads, dilations = given.get("pads", [0] * 2 * len(taps)), given.get("dilations", [1] * len(taps))
     if given.get("auto_pad", b"").startswith(b"SAME"):
-        return False
+        strides = given.get("strides", [1] * len(taps))
+        return (
+            "Pool" in node.op_type
+            and any(  # negative pads, which packages take or leave
+                (-(-size // strides[i]) - 1) * strides[i] + (taps[i] - 1) * dilations[i] + 1 < size
+                for i, size in enumerate(inputs[0].shape[2:])
+            )
+        )
     return any(
         size + pads[i] + pads[i + len(taps)] < (taps[i] - 1) * dilations[i] + 1
         for i, size in enumerate(inputs[0].shape[2:])

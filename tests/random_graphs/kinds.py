@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from . import control, images, operators, others, quantized, signals
+from . import control, images, larger, operators, others, quantized, signals
 from .building import Builder, Graph, Skip
 from .registry import MAKERS
 
-__all__ = ["control", "images", "operators", "others", "quantized", "random_graph", "signals"]
+__all__ = ["control", "images", "larger", "operators", "others", "quantized", "random_graph", "signals"]
 
 
 def random_graph(seed: int, opset: int) -> Graph:

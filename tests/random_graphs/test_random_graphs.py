@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ import pytest
 pytest.importorskip("onnxruntime")
 
 from .building import Graph, Step
-from .comparing import BATCH, compare, fault, minimized, random_graph, save
+from .comparing import BATCH, Case, compare, fault, minimized, random_graph, save
 
 
 @pytest.mark.parametrize("batch", [0, 3, 7, 11])
@@ -53,3 +55,36 @@ def test_a_failure_is_minimized_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
     path = save(small, tmp_path)  # type: ignore[arg-type]
     assert onnx.load(path).graph.input[0].name == "a"
     assert np.load(path.with_suffix(".npz"))["expected z"].tolist() == [0, 0]
+
+
+def test_results_that_are_no_better_than_float32_may_move_as_far() -> None:
+    x = np.float64([[[1, 2, 3, 5]]])
+    node = onnx.helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=1)
+    one = Graph(1, 21, {"x": x, "s": np.ones(1), "b": np.zeros(1)}, steps=[Step(node, 21)], outputs=["y"])
+    one.steps[0].validate(list(one.inputs.values()))
+    case = Case.of(one, one.inputs)
+    assert case.fault([case.values["y"] * (1 + 1e-7)]) is None
+    assert case.fault([case.values["y"] * (1 + 1e-3)])
+
+
+def misfits(op: str, *shapes: tuple[int, ...], domain: str = "com.microsoft") -> Case:
+    inputs = {f"x{i}": np.ones(shape, np.float32) for i, shape in enumerate(shapes)}
+    step = Step(onnx.helper.make_node(op, list(inputs), ["y"], domain=domain), 23)
+    return Case.of_misfits(Graph(1, 23, inputs, steps=[step], outputs=["y"]), inputs)
+
+
+def test_what_onnxruntime_refuses_may_be_stretched() -> None:
+    case = misfits("BiasGelu", (2, 3), (1,))
+    assert "BiasGelu" in case.refused
+    assert case.fault([case.values["y"]]) is None
+    assert case.fault([case.values["y"][:1]])
+    assert "refuses these inputs" in str(misfits("BiasGelu", (2, 3), (2,)).fault([np.ones(1)]))
+
+
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 4), (3, 3, 4), (4,)), ((2, 3, 4), (2, 1, 4), (4,)), ((2, 3, 4), (1, 3, 4), (4,))]
+)
+def test_skips_of_other_shapes_than_onnxruntime_tells_are_misfits(shapes: Sequence[tuple[int, ...]]) -> None:
+    case = misfits("SkipLayerNormalization", *shapes)
+    assert bool(case.refused) == (shapes[1][:2] != (1, 3))
+    assert bool(case.values) == (shapes[1][0] != 3)

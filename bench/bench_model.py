@@ -100,7 +100,7 @@ def _chain(n: int, fused: Mapping[str, Callable[..., object]]) -> list[Row]:
 def _build(folder: Path) -> list[Row]:
     """The demo model from ONNX to a saved artifact, with an empty object cache every time."""
     return [
-        _build_row(folder, "c", "digits CNN, build (cold cache)", 2.0),
+        _build_row(folder, "c", "digits CNN, build (cold cache)", 0.5),
         _build_row(folder, "json", "digits CNN, build, only json", 0.1),
     ]
 

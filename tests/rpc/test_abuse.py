@@ -293,11 +293,12 @@ print(peak() - before)
 
 
 def test_a_lie_about_a_length_costs_no_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", LIE], capture_output=True, text=True, check=False)
+    plain = {**os.environ, "PYTHONMALLOC": "malloc"}  # Python's own arenas grow by a MiB, at any moment
+    done = subprocess.run([sys.executable, "-c", LIE], capture_output=True, text=True, check=False, env=plain)
     assert done.returncode == 0, done.stderr
     *errors, growth = done.stdout.split()
     assert set(errors) <= {"ConnectionLostError", "ProtocolError"}
-    assert int(growth) <= 128  # KiB, of virtual memory
+    assert int(growth) <= 512  # KiB of virtual memory: malloc's heap grows by 132 at a time
 
 
 # ---- handles and bounds

@@ -174,9 +174,9 @@ def test_a_file_that_becomes_shorter_ends_no_server(program: list[str], tmp_path
 
 
 def again(path: Path) -> Session:
-    """A session, once the server has made its file whole again."""
+    """A session, once the server has made its file whole again. The server ends one that begins meanwhile."""
     while True:
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(UsageError, ConnectError):
             return opened(path)
 
 

@@ -564,7 +564,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- sizes
 
 
-@pytest.mark.parametrize("name", ["armv7", "hexagon"])
+@pytest.mark.parametrize("name", [pytest.param("armv7", marks=pytest.mark.long), "hexagon"])
 def test_a_program_is_small(name: str) -> None:
     pytest.importorskip("ziglang")
     assert build_server(named(name).target).stat().st_size <= 300 << 10

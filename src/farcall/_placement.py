@@ -12,9 +12,9 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from farcall.artifact import Plan
     from farcall.artifact._plan import Propose
-    from farcall.graph import Region
+    from farcall.graph import Match, Region
     from farcall.graph._annotate import Answer
     from farcall.rpc import Session
 
@@ -36,6 +36,7 @@ __dir__ = __all__.copy
 Meter: TypeAlias = (
     "Callable[[Plan], Mapping[str, float]]"  # seconds by name: each region of a plan, and `main`
 )
+_T = TypeVar("_T")
 _Moves: TypeAlias = "dict[ir.Node, list[Answer]]"
 
 
@@ -93,40 +94,81 @@ class Measured:
         end = self._clock() + self._budget_s
         kept: _Moves = {}
         best = propose(kept)
-        cost = self._cost(best)
+        self._cost(best)
         improved = True
         while improved:
             improved = False
-            for move in list(_moves(best)):
+            for move in list(self._moves(best)):
                 if self._clock() >= end:
                     break
-                moves = {**kept, **_joined(kept, move)}
-                tried = self._tried(propose, moves)
-                if tried is not None and tried[1] < cost:
-                    kept, (best, cost), improved = moves, tried, True
-        best.figures = {"main": cost, **{name: self._figures[key] for name, key in self._keys(best).items()}}
+                for moves in _added(kept, move):
+                    tried = self._faster(propose, moves, best)
+                    if tried is not None:
+                        kept, best, improved = moves, tried, True
+        best.figures = {
+            "main": self._cost(best),
+            **{name: self._figures[key] for name, key in self._keys(best).items()},
+        }
         return best
 
-    def _tried(self, propose: Propose, moves: _Moves) -> tuple[Plan, float] | None:
-        """A plan and its cost; None if no other backend takes the nodes, or its code cannot be built."""
+    def _faster(self, propose: Propose, moves: _Moves, best: Plan) -> Plan | None:
+        """The plan of these moves, if it is faster than the best one.
+
+        None also if no other backend takes the nodes, or its code cannot be built. Other work on the machine
+        may have slowed the best one when it was measured: it is measured once more beside a new one.
+        """
         try:
             plan = propose(moves)
-            return plan, self._cost(plan)
+            if not self._is_measured(plan) and self._cost(plan) < self._cost(best):
+                self._measure(best)
+            return plan if self._cost(plan) < self._cost(best) else None
         except (UnsupportedOperatorError, BackendError):
             return None
 
-    def _cost(self, plan: Plan) -> float:
-        keys = self._keys(plan)
-        whole = _digest("\n".join(keys.values()))
-        if not {whole, *keys.values()} <= set(self._figures):
-            found = self._meter(plan)
-            for name, key in keys.items():  # the first figure stays, so that costs can be compared
-                self._figures.setdefault(key, float(found[name]))
-            self._figures.setdefault(whole, float(found.get("main", sum(found.values()))))
-            self._write()
-        return self._figures[whole]
+    def _moves(self, plan: Plan) -> Iterator[_Moves]:
+        """What can be kept from a backend; what may change most comes first.
+
+        All nodes; regions that compute the same, together; matches that do; then each region by itself.
+        """
+        if len(plan.backends) < 2:
+            return
+        regions = plan.partition.regions
+        for backend in plan.backends:
+            yield _without(backend, list(plan.partition.model.graph))
+        alike = _grouped(regions, lambda region: self._key(plan, region))
+        for same in sorted(alike, key=lambda same: -self._seconds(plan, same)):
+            yield _without(same[0].backend, [node for region in same for node in region.nodes])
+        parts = [(region, match) for region in regions if len(region.matches) > 1 for match in region.matches]
+        for equal in _grouped(parts, lambda part: (part[0].backend, *_lines([part[1]]))):
+            yield _without(equal[0][0].backend, [node for _, match in equal for node in match.nodes])
+        for same in alike:
+            for region in same if len(same) > 1 else ():
+                yield _without(region.backend, region.nodes)
+
+    def _seconds(self, plan: Plan, regions: Sequence[Region]) -> float:
+        return sum(self._figures[self._key(plan, region)] for region in regions)
 
     # ---- measuring
+
+    def _cost(self, plan: Plan) -> float:
+        if not self._is_measured(plan):
+            self._measure(plan)
+        return self._figures[self._whole(plan)]
+
+    def _is_measured(self, plan: Plan) -> bool:
+        return {self._whole(plan), *self._keys(plan).values()} <= set(self._figures)
+
+    def _measure(self, plan: Plan) -> None:
+        """Measure a plan. The least of all its measurements counts: other work only adds to them."""
+        found = self._meter(plan)
+        main = float(found.get("main", sum(found.values())))
+        took = {self._whole(plan): main} | {key: float(found[name]) for name, key in self._keys(plan).items()}
+        for key, seconds in took.items():
+            self._figures[key] = min(seconds, self._figures.get(key, seconds))
+        self._write()
+
+    def _whole(self, plan: Plan) -> str:
+        return _digest("\n".join(self._keys(plan).values()))
 
     def _profiled(self, plan: Plan) -> Mapping[str, float]:
         from farcall.rpc import profile
@@ -189,31 +231,34 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _moves(plan: Plan) -> Iterator[_Moves]:
-    """What can be kept from a backend: the nodes of a region, those of a match, all of them."""
+def _without(backend: str, nodes: Sequence[ir.Node]) -> _Moves:
     from farcall.graph._annotate import Answer
 
-    def without(backend: str, nodes: Sequence[ir.Node]) -> _Moves:
-        text = "another backend is faster here"
-        return {node: [Answer(backend, "measured", text)] for node in nodes}
-
-    if len(plan.backends) < 2:
-        return
-    for region in plan.partition.regions:
-        yield without(region.backend, region.nodes)
-    for region in plan.partition.regions:
-        for match in region.matches if len(region.matches) > 1 else ():
-            yield without(region.backend, match.nodes)
-    for backend in plan.backends:
-        yield without(backend, list(plan.partition.model.graph))
+    return {node: [Answer(backend, "measured", "another backend is faster here")] for node in nodes}
 
 
-def _joined(kept: _Moves, move: _Moves) -> _Moves:
-    return {node: [*kept.get(node, ()), *answers] for node, answers in move.items()}
+def _grouped(items: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
+    """Items with equal keys together, in the order of the first one of each group."""
+    groups: dict[Hashable, list[_T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
 
 
-def _content(region: Region) -> Iterator[str]:
-    """The graph of a region as lines, without the model's names."""
+def _added(kept: _Moves, move: _Moves) -> list[_Moves]:
+    """A move beside the earlier ones of its nodes; and instead of them, which gives nodes back."""
+    beside = {node: [*kept.get(node, ()), *answers] for node, answers in move.items()}
+    ways = [{**kept, **beside}]
+    return [*ways, {**kept, **move}] if beside != move else ways
+
+
+def _content(region: Region) -> list[str]:
+    """What a region computes, as lines without the model's names."""
+    return _lines(region.matches, region.outputs)
+
+
+def _lines(matches: Iterable[Match], outputs: Sequence[ir.Value] = ()) -> list[str]:
+    """The graph of some matches as lines, without the model's names."""
     numbers: dict[Any, int] = {}
 
     def shown(value: ir.Value | None) -> str:
@@ -222,14 +267,15 @@ def _content(region: Region) -> Iterator[str]:
         constant = " constant" if value.const_value is not None else ""
         return f"{numbers.setdefault(value, len(numbers))}:{value.dtype}{value.shape}{constant}"
 
-    for match in region.matches:
-        yield match.pattern
+    lines = []
+    for match in matches:
+        lines.append(match.pattern)
         for node in match.nodes:
             given = ", ".join(map(shown, node.inputs))
             made = ", ".join(map(shown, node.outputs))
             attributes = sorted(f"{name}={one.value!r}" for name, one in node.attributes.items())
-            yield f"{node.domain}::{node.op_type} {attributes} ({given}) -> ({made})"
-    yield ", ".join(map(shown, region.outputs))
+            lines.append(f"{node.domain}::{node.op_type} {attributes} ({given}) -> ({made})")
+    return [*lines, ", ".join(map(shown, outputs))]
 
 
 def _random(spec: Any, chance: np.random.Generator) -> np.ndarray:

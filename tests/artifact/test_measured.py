@@ -74,6 +74,27 @@ def test_each_part_goes_where_it_is_faster(tmp_path: Path) -> None:
     assert "far \u00b7 1e+04 s" in plan.svg()
 
 
+def test_equal_parts_are_moved_together(tmp_path: Path) -> None:
+    """Forty times the same two operators: a plan for each part would be hundreds of builds."""
+    steps = "".join(f"a{i} = Exp(y{i}) y{i + 1} = Conv(a{i}, w) " for i in range(40))
+    model = text_model(
+        f"g (float[1,1,8,8] y0) => (float[1,1,8,8] y40) <float[1,1,1,1] w = {{0.5}}> {{ {steps} }}"
+    )
+    meter = Meter()
+    place(model, tmp_path, meter)
+    assert meter.plans < 12
+
+
+def test_a_plan_that_other_work_slowed_is_measured_again(tmp_path: Path) -> None:
+    class Disturbed(Meter):
+        def __call__(self, plan: Plan) -> Mapping[str, float]:
+            found = super().__call__(plan)
+            return {name: seconds * (50 if self.plans == 1 else 1) for name, seconds in found.items()}
+
+    plan = place(step(90_000), tmp_path, Disturbed())
+    assert [region.backend for region in plan.regions] == ["far"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_never_worse_than_the_order(kind: str, tmp_path: Path) -> None:
     model = KINDS[kind](24)

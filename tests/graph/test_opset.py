@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from farcall.errors import ModelError, UsageError
 from farcall.graph import convert_opset, save_model
-from farcall.graph._opset_rules import DOWN, UP
+from farcall.graph._opset_table import DOWN, UP
 
 from ..backends.harness import compile_regions, whole_region
 from ..backends.onnx_nodes import cases_of, check_case, model_of

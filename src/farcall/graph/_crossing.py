@@ -1,7 +1,7 @@
 """One node that crosses from one version of its operator to the next, up or down.
 
 What holds for all operators is here: attributes and operands that only one of the versions has, other
-defaults, and dtypes. :mod:`farcall.graph._opset_rules` has what is particular to an operator.
+defaults, and dtypes. :mod:`farcall.graph._opset_table` has the rules that are particular to an operator.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+import farcall.graph._opset_operands
+import farcall.graph._opset_rules  # noqa: F401 - registers its rules, as the line above
 from farcall.errors import ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._constants import Folder, is_constant, replace
@@ -23,7 +25,7 @@ from farcall.graph._crossing import Crossing, RefusalError, carry
 from farcall.graph._folding import remove_unused
 from farcall.graph._inline import add_constant, lift_constant, names_of, splice
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
-from farcall.graph._opset_rules import DOWN, UP
+from farcall.graph._opset_table import DOWN, UP
 from farcall.graph._region import subgraphs
 
 if TYPE_CHECKING:

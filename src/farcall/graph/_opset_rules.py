@@ -1,354 +1,21 @@
-"""What is particular to an operator between two of its versions, as attributes that became inputs.
-
-A rule changes the node, which is then carried over as any other; or it returns the body of an ONNX function
-as text, which replaces the node. The function's inputs are ``i0, i1, ...`` and its outputs ``o0, o1, ...``,
-as those of the node, and its operators are those of the opset to which the node crosses.
-"""
+"""What crosses from one opset to the next where an operator's meaning changed."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from farcall.graph._crossing import Crossing, RefusalError
+from farcall.graph._opset_table import REDUCTIONS, cast, down, int64, ints, up
 
-Rule = Callable[[Crossing], str | None]
-
-UP: dict[tuple[str, int], Rule] = {}
-DOWN: dict[tuple[str, int], Rule] = {}
-
-_Adder = Callable[[Rule], Rule]
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
-_AXES = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13} | {f"Reduce{name}": 18 for name in _REDUCTIONS}
 _NEGATIVE = 11  # since this opset, axes and indices may be negative
-_LARGEST = 3.402823466e38
-
-
-def _up(version: int, *operators: str) -> _Adder:
-    return _adder(UP, version, operators)
-
-
-def _down(version: int, *operators: str) -> _Adder:
-    return _adder(DOWN, version, operators)
-
-
-def _adder(table: dict[tuple[str, int], Rule], version: int, operators: Iterable[str]) -> _Adder:
-    def add(rule: Rule) -> Rule:
-        table.update({(operator, version): rule for operator in operators})
-        return rule
-
-    return add
-
-
-def _ints(values: Iterable[int]) -> str:
-    return "[" + ", ".join(str(int(value)) for value in values) + "]"
-
-
-def _int64(name: str, values: Sequence[int]) -> str:
-    numbers = ", ".join(map(str, values))
-    return f"{name} = Constant <value = int64[{len(values)}] {{{numbers}}}> ()\n"
-
-
-# Attributes that became inputs.
-
-
-def _axes_to_input(c: Crossing) -> None:
-    axes = c.pop("axes")
-    if axes is not None:
-        c.put(1, np.array(axes, np.int64))
-
-
-def _axes_to_attribute(c: Crossing) -> str | None:
-    keeps = c.pop("noop_with_empty_axes", 0)
-    axes = c.fixed(1, "the axes").reshape(-1).tolist() if c.has(1) else []
-    c.cut(1)
-    if axes:
-        c.set("axes", axes)
-    elif c.node.op_type == "Unsqueeze":
-        return "o0 = Identity(i0)"
-    elif keeps:
-        return _alone(c)
-    return None
-
-
-def _alone(c: Crossing) -> str:
-    """A reduction over no axis."""
-    kind = c.node.op_type.removeprefix("Reduce")
-    if kind in ("L1", "L2"):
-        return "o0 = Abs(i0)"
-    if kind == "SumSquare":
-        return "o0 = Mul(i0, i0)"
-    return "o0 = Log(i0)" if kind == "LogSum" else "o0 = Identity(i0)"
-
-
-for _operator, _since in _AXES.items():
-    UP[_operator, _since] = _axes_to_input
-    DOWN[_operator, _since] = _axes_to_attribute
-
-
-@_up(13, "Split")
-def _split_to_input(c: Crossing) -> None:
-    sizes = c.pop("split")
-    if sizes is not None:
-        c.put(1, np.array(sizes, np.int64))
-
-
-@_down(13, "Split")
-def _split_to_attribute(c: Crossing) -> None:
-    if c.has(1):
-        c.set("split", c.fixed(1, "the sizes").tolist())
-    c.cut(1)
-
-
-@_up(2, "Split")
-def _split_2(c: Crossing) -> None:
-    if c.has(1):
-        c.set("split", c.fixed(1, "the sizes").tolist())
-    c.cut(1)
-
-
-@_up(18, "Split")
-def _split_in_equals(c: Crossing) -> None:
-    if not c.has(1):
-        c.set("num_outputs", len(c.node.outputs))
-
-
-@_down(18, "Split")
-def _split_in_sizes(c: Crossing) -> None:
-    count = c.pop("num_outputs")
-    if c.has(1) or count is None:
-        return
-    size = c.dims()[c.axis("axis", 0)]
-    if size is None:
-        raise RefusalError("the size that is split is known only when the model runs")
-    step = -(-size // count)
-    c.put(1, np.array([max(min(step, size - step * k), 0) for k in range(count)], np.int64))
-
-
-@_up(5, "Reshape")
-def _reshape_5(c: Crossing) -> None:
-    c.put(1, np.array(c.pop("shape", ()), np.int64))
-
-
-@_down(14, "Reshape")
-def _reshape_14(c: Crossing) -> None:
-    if c.pop("allowzero", 0) and 0 in c.fixed(1, "the dims, of which one may be 0,"):
-        raise RefusalError("a dim of 0 with allowzero has no counterpart there")
-
-
-@_up(6, "Tile")
-def _tile_6(c: Crossing) -> None:
-    counts = np.ones(c.rank(), np.int64)
-    counts[int(c.fixed(2, "the axis").item())] = int(c.fixed(1, "the tiles").item())
-    c.cut(1)
-    c.put(1, counts)
-
-
-@_up(10, "Slice")
-def _slice_to_inputs(c: Crossing) -> None:
-    starts, ends, axes = c.pop("starts"), c.pop("ends"), c.pop("axes")
-    c.put(1, np.array(starts, np.int64))
-    c.put(2, np.array(ends, np.int64))
-    if axes is not None:
-        c.put(3, np.array(axes, np.int64))
-
-
-@_down(10, "Slice")
-def _slice_to_attributes(c: Crossing) -> None:
-    if c.has(4) and any(c.fixed(4, "the steps") != 1):
-        raise RefusalError("steps other than 1 have no counterpart there")
-    for index, name in enumerate(("starts", "ends", "axes"), 1):
-        if c.has(index):
-            c.set(name, c.fixed(index, f"the {name}").tolist())
-    c.cut(1)
-
-
-@_down(11, "Slice")
-def _slice_forward(c: Crossing) -> None:
-    """Negative axes, and steps backward, came with opset 11."""
-    if c.has(4) and any(c.fixed(4, "the steps, of which one may be negative,") < 0):
-        raise RefusalError("negative steps have no counterpart there")
-    if c.has(3):
-        axes = c.fixed(3, "the axes, of which one may be negative,")
-        if any(axes < 0):
-            c.put(3, np.where(axes < 0, axes + c.rank(), axes))
-
-
-@_up(10, "TopK")
-def _topk_to_input(c: Crossing) -> None:
-    c.put(1, np.array([c.pop("k")], np.int64))
-
-
-@_down(10, "TopK")
-def _topk_to_attribute(c: Crossing) -> None:
-    c.set("k", int(c.fixed(1, "the number of elements").item()))
-    c.cut(1)
-
-
-@_down(11, "TopK")
-def _topk_largest(c: Crossing) -> None:
-    c.pop("sorted")  # elements in any order may come in descending order
-    _not_negative(c)
-
-
-def _no_mask(c: Crossing) -> None:
-    if c.made(1):
-        raise RefusalError("the mask without training is all true since opset 12, and was left open before")
-
-
-@_up(12, "Dropout")
-def _dropout_to_input(c: Crossing) -> None:
-    _no_mask(c)
-    ratio = c.pop("ratio")
-    if ratio is not None:
-        c.put(1, np.array(ratio, np.float32))
-
-
-@_down(12, "Dropout")
-def _dropout_to_attribute(c: Crossing) -> None:
-    _no_mask(c)
-    if c.has(2) and c.fixed(2, "the mode").any():
-        raise RefusalError("training_mode has no counterpart there")
-    c.pop("seed")  # without training, nothing is random
-    if c.has(1):
-        c.set("ratio", float(c.fixed(1, "the ratio").item()))
-    c.cut(1)
-
-
-@_up(10, "Dropout")
-def _dropout_mask(c: Crossing) -> str | None:
-    """The mask was of the dtype of the data, and is bool since."""
-    if not c.made(1):
-        return None
-    return f"o0, kept = Dropout <ratio = {c.attr('ratio', 0.5)!r}> (i0)\n{_cast('o1', 'kept', c.dtype())}"
-
-
-@_down(10, "Dropout")
-def _dropout_numbers(c: Crossing) -> str | None:
-    if not c.made(1):
-        return None
-    made = f"o0, kept = Dropout <ratio = {c.attr('ratio', 0.5)!r}> (i0)\n"
-    return made + _cast("o1", "kept", ir.DataType.BOOL)
-
-
-def _cast(result: str, value: str, dtype: ir.DataType) -> str:
-    return f"{result} = Cast <to = {dtype.value}> ({value})\n"
-
-
-@_up(7, "Dropout", "BatchNormalization")
-def _inference_only(c: Crossing) -> None:
-    if not c.pop("is_test", 0):
-        raise RefusalError("is_test = 0 is training, and has no counterpart there")
-
-
-@_up(9, "BatchNormalization")
-def _spatial(c: Crossing) -> None:
-    if not c.pop("spatial", 1) and c.rank() > 2:
-        raise RefusalError("spatial = 0 has no counterpart there")
-
-
-@_up(14, "BatchNormalization")
-def _one_output(c: Crossing) -> None:
-    if any(map(c.made, range(1, len(c.node.outputs)))):
-        raise RefusalError("the outputs of training have no counterpart there")
-
-
-@_down(14, "BatchNormalization")
-def _no_training(c: Crossing) -> None:
-    _one_output(c)
-
-
-@_up(6, "Clip")
-def _clip_6(c: Crossing) -> None:
-    """A limit that was left out was none; since then it is the largest finite number."""
-    c.set("min", float(c.attr("min", -np.inf)))
-    c.set("max", float(c.attr("max", np.inf)))
-
-
-@_up(11, "Clip")
-def _clip_to_inputs(c: Crossing) -> None:
-    dtype = c.dtype().numpy()
-    for index, name, default in ((1, "min", -_LARGEST), (2, "max", _LARGEST)):
-        limit = c.pop(name, default)
-        with np.errstate(over="ignore"):
-            c.put(index, np.array(limit, np.float32).astype(dtype))
-
-
-@_down(11, "Clip")
-def _clip_to_attributes(c: Crossing) -> str | None:
-    limits = [(i, name) for i, name in ((1, "min"), (2, "max")) if c.has(i)]
-    if any(c.array(index) is None for index, _ in limits):
-        low = "Max(i0, i1)" if c.has(1) else "Identity(i0)"
-        return f"low = {low}\no0 = " + ("Min(low, i2)" if c.has(2) else "Identity(low)")
-    found = {name: np.asarray(c.array(index)).item() for index, name in limits}
-    c.set("min", float(np.float32(found.get("min", -np.inf))))
-    c.set("max", float(np.float32(found.get("max", np.inf))))
-    if any(np.isfinite(v) and float(np.float32(v)) != v for v in found.values()):
-        raise RefusalError("a limit is no float32, as attributes are")
-    c.cut(1)
-    return None
-
-
-@_up(2, "Pad")
-def _pad_2(c: Crossing) -> None:
-    c.set("pads", c.pop("paddings"))
-
-
-@_up(11, "Pad")
-def _pad_to_inputs(c: Crossing) -> None:
-    c.put(1, np.array(c.pop("pads"), np.int64))
-    value = c.pop("value")
-    if value is not None:
-        c.put(2, np.array(value, np.float32).astype(c.dtype().numpy()))
-
-
-@_down(11, "Pad")
-def _pad_to_attributes(c: Crossing) -> None:
-    c.set("pads", c.fixed(1, "the pads").tolist())
-    if c.has(2):
-        value = float(c.fixed(2, "the number to pad with").item())
-        if np.isfinite(value) and float(np.float32(value)) != value:
-            raise RefusalError("the number to pad with is no float32, as attributes are")
-        c.set("value", value)
-    c.cut(1)
-
-
-@_down(18, "Pad")
-def _pad_every_axis(c: Crossing) -> None:
-    if not c.has(3):
-        return
-    axes, given = c.fixed(3, "the axes"), c.fixed(1, "the pads").reshape(2, -1)
-    pads = np.zeros((2, c.rank()), np.int64)
-    pads[:, axes] = given
-    c.cut(3)
-    c.put(1, pads.reshape(-1))
-
-
-@_down(19, "Pad")
-def _pad_modes(c: Crossing) -> None:
-    if c.attr("mode", "constant") == "wrap":
-        raise RefusalError("the mode wrap has no counterpart there")
-
-
-@_up(20, "DFT")
-def _dft_to_input(c: Crossing) -> None:
-    c.put(2, np.array(c.pop("axis", 1), np.int64))
-
-
-@_down(20, "DFT")
-def _dft_to_attribute(c: Crossing) -> None:
-    axis = int(c.fixed(2, "the axis").item()) if c.has(2) else -2
-    c.cut(2)
-    c.set("axis", axis if axis >= 0 else axis + c.rank())
 
 
 # Broadcasting, which was an attribute.
 
 
-@_up(7, *_ARITHMETIC)
+@up(7, *_ARITHMETIC)
 def _broadcasting(c: Crossing) -> str | None:
     axis, is_on = c.pop("axis"), c.pop("broadcast", 0)
     if axis is None or not is_on:
@@ -356,30 +23,30 @@ def _broadcasting(c: Crossing) -> str | None:
     tail = c.rank(0) - (axis + c.rank(0) if axis < 0 else axis) - c.rank(1)
     if tail <= 0:
         return None
-    axes = _ints(range(c.rank(1), c.rank(1) + tail))
+    axes = ints(range(c.rank(1), c.rank(1) + tail))
     return f"other = Unsqueeze <axes = {axes}> (i1)\no0 = {c.node.op_type}(i0, other)"
 
 
-@_up(7, "PRelu")
+@up(7, "PRelu")
 def _slope_of_channels(c: Crossing) -> str | None:
     if c.dims(1) in ((), (1,)) or c.rank(0) <= 2:
         return None
-    return f"slope = Unsqueeze <axes = {_ints(range(1, c.rank(0) - 1))}> (i1)\no0 = PRelu(i0, slope)"
+    return f"slope = Unsqueeze <axes = {ints(range(1, c.rank(0) - 1))}> (i1)\no0 = PRelu(i0, slope)"
 
 
-@_up(7, "Gemm")
+@up(7, "Gemm")
 def _gemm_7(c: Crossing) -> None:
     c.pop("broadcast")
 
 
-@_down(11, "Gemm")
+@down(11, "Gemm")
 def _gemm_bias(c: Crossing) -> None:
     if not c.has(2):
         c.put(2, np.zeros(1, c.dtype().numpy()))
     _not_negative(c)
 
 
-@_down(8, "Max", "Min", "Mean", "Sum")
+@down(8, "Max", "Min", "Mean", "Sum")
 def _equal_shapes(c: Crossing) -> None:
     shapes = {c.dims(index) for index in range(len(c.node.inputs))}
     if len(c.node.inputs) > 1 and (len(shapes) > 1 or None in next(iter(shapes))):
@@ -389,10 +56,10 @@ def _equal_shapes(c: Crossing) -> None:
 # Axes and indices, which may be negative since opset 11.
 
 
-@_down(
+@down(
     _NEGATIVE,
     *("ArgMax", "ArgMin", "Compress", "Concat", "Flatten", "Hardmax", "LogSoftmax", "Softmax", "Split"),
-    *("Squeeze", "Unsqueeze", "ReduceSum", *(f"Reduce{name}" for name in _REDUCTIONS)),
+    *("Squeeze", "Unsqueeze", "ReduceSum", *(f"Reduce{name}" for name in REDUCTIONS)),
 )
 def _not_negative(c: Crossing) -> None:
     given = c.attr("axes") or ()
@@ -410,29 +77,35 @@ def _may_be_negative(c: Crossing, index: int) -> bool:
     return known is None or bool((known < 0).any())
 
 
+@down(11, "TopK")
+def _topk_largest(c: Crossing) -> None:
+    c.pop("sorted")  # elements in any order may come in descending order
+    _not_negative(c)
+
+
 def _from_zero(c: Crossing, index: int, size: str) -> str:
     """Lines that bring negative indices into 0 ... size."""
     dtype = c.dtype(index)
     return (
         "zero64 = Constant <value = int64 {0}> ()\n"
-        + _cast("zero", "zero64", dtype)
-        + _cast("size", size, dtype)
+        + cast("zero", "zero64", dtype)
+        + cast("size", size, dtype)
         + f"is_back = Less(i{index}, zero)\nback = Add(i{index}, size)\n"
         + f"index = Where(is_back, back, i{index})\n"
     )
 
 
-@_down(_NEGATIVE, "Gather")
+@down(_NEGATIVE, "Gather")
 def _gather_from_front(c: Crossing) -> str | None:
     _not_negative(c)
     if not _may_be_negative(c, 1):
         return None
     axis = c.attr("axis", 0)
-    lines = "dims = Shape(i0)\n" + _int64("axis", [axis]) + "length = Gather(dims, axis)\n"
+    lines = "dims = Shape(i0)\n" + int64("axis", [axis]) + "length = Gather(dims, axis)\n"
     return lines + _from_zero(c, 1, "length") + f"o0 = Gather <axis = {axis}> (i0, index)"
 
 
-@_up(_NEGATIVE, "OneHot")
+@up(_NEGATIVE, "OneHot")
 def _one_hot_up(c: Crossing) -> str | None:
     """A negative index was outside; the depth is outside before and since."""
     if not _may_be_negative(c, 0):
@@ -440,14 +113,14 @@ def _one_hot_up(c: Crossing) -> str | None:
     dtype = c.dtype(0)
     return (
         "zero64 = Constant <value = int64 {0}> ()\n"
-        + _cast("zero", "zero64", dtype)
-        + _cast("size", "i1", dtype)
+        + cast("zero", "zero64", dtype)
+        + cast("size", "i1", dtype)
         + "is_out = Less(i0, zero)\nindex = Where(is_out, size, i0)\n"
         + f"o0 = OneHot <axis = {c.attr('axis', -1)}> (index, i1, i2)"
     )
 
 
-@_down(_NEGATIVE, "OneHot")
+@down(_NEGATIVE, "OneHot")
 def _one_hot_down(c: Crossing) -> str | None:
     if not _may_be_negative(c, 0):
         return None
@@ -458,42 +131,42 @@ def _one_hot_down(c: Crossing) -> str | None:
     )
 
 
-@_up(_NEGATIVE, "Scatter")
+@up(_NEGATIVE, "Scatter")
 def _scatter_up(c: Crossing) -> str:
     return f"o0 = ScatterElements <axis = {c.attr('axis', 0)}> (i0, i1, i2)"
 
 
-@_down(_NEGATIVE, "ScatterElements")
+@down(_NEGATIVE, "ScatterElements")
 def _scatter_down(c: Crossing) -> str:
     axis = c.axis("axis", 0)
     if not _may_be_negative(c, 1):
         return f"o0 = Scatter <axis = {axis}> (i0, i1, i2)"
-    lines = "dims = Shape(i0)\n" + _int64("axis", [axis]) + "length = Gather(dims, axis)\n"
+    lines = "dims = Shape(i0)\n" + int64("axis", [axis]) + "length = Gather(dims, axis)\n"
     return lines + _from_zero(c, 1, "length") + f"o0 = Scatter <axis = {axis}> (i0, index, i2)"
 
 
-@_up(_NEGATIVE, "ConvTranspose")
-@_down(_NEGATIVE, "ConvTranspose")
+@up(_NEGATIVE, "ConvTranspose")
+@down(_NEGATIVE, "ConvTranspose")
 def _explicit_pads(c: Crossing) -> None:
     """The uneven pad of SAME_UPPER and SAME_LOWER changed sides."""
     if c.attr("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER") or c.attr("output_shape") is not None:
         raise RefusalError("auto_pad and output_shape mean other pads there: give pads")
 
 
-@_up(19, "AveragePool")
-@_down(19, "AveragePool")
+@up(19, "AveragePool")
+@down(19, "AveragePool")
 def _last_windows(c: Crossing) -> None:
     """The text says the same, but onnxruntime divides by another number of elements."""
     if c.attr("ceil_mode", 0) and c.attr("count_include_pad", 0):
         raise RefusalError("the last windows of ceil_mode with count_include_pad have no counterpart there")
 
 
-@_up(9, "Scan")
+@up(9, "Scan")
 def _scan_9(_: Crossing) -> None:
     raise RefusalError("it scans each sequence of a batch, and has no counterpart there")
 
 
-@_down(11, "Scan")
+@down(11, "Scan")
 def _scan_11(c: Crossing) -> None:
     for name in ("scan_input_axes", "scan_output_axes"):
         if any(item < 0 for item in c.attr(name) or ()):
@@ -503,7 +176,7 @@ def _scan_11(c: Crossing) -> None:
 # Softmax and its relatives, which took all axes from one on as one.
 
 
-@_up(13, "Softmax", "LogSoftmax", "Hardmax")
+@up(13, "Softmax", "LogSoftmax", "Hardmax")
 def _softmax_up(c: Crossing) -> str | None:
     axis, rank = c.axis("axis", 1), c.rank()
     if axis == rank - 1:
@@ -515,7 +188,7 @@ def _softmax_up(c: Crossing) -> str | None:
     )
 
 
-@_down(13, "Softmax", "LogSoftmax", "Hardmax")
+@down(13, "Softmax", "LogSoftmax", "Hardmax")
 def _softmax_down(c: Crossing) -> str | None:
     axis, rank = c.axis("axis", -1), c.rank()
     if axis == rank - 1:
@@ -524,44 +197,44 @@ def _softmax_down(c: Crossing) -> str | None:
     order = list(range(rank))
     order[axis], order[-1] = order[-1], order[axis]
     return (
-        f"last = Transpose <perm = {_ints(order)}> (i0)\n"
+        f"last = Transpose <perm = {ints(order)}> (i0)\n"
         f"made = {c.node.op_type} <axis = {rank - 1}> (last)\n"
-        f"o0 = Transpose <perm = {_ints(order)}> (made)"
+        f"o0 = Transpose <perm = {ints(order)}> (made)"
     )
 
 
 # Resize and Upsample.
 
 
-@_up(7, "Upsample")
+@up(7, "Upsample")
 def _upsample_7(c: Crossing) -> None:
     c.set("scales", [1.0, 1.0, float(c.pop("height_scale")), float(c.pop("width_scale"))])
 
 
-@_up(9, "Upsample")
+@up(9, "Upsample")
 def _upsample_9(c: Crossing) -> None:
     c.put(1, np.array(c.pop("scales"), np.float32))
 
 
-@_down(9, "Upsample")
+@down(9, "Upsample")
 def _upsample_to_attribute(c: Crossing) -> None:
     c.set("scales", c.fixed(1, "the scales").tolist())
     c.cut(1)
 
 
-@_up(10, "Upsample")
+@up(10, "Upsample")
 def _upsample_to_resize(c: Crossing) -> str:
     return f'o0 = Resize <mode = "{c.attr("mode", "nearest")}"> (i0, i1)'
 
 
-@_down(10, "Resize")
+@down(10, "Resize")
 def _resize_to_upsample(c: Crossing) -> str:
     if any(c.fixed(1, "the scales") < 1):
         raise RefusalError("a scale below 1 has no counterpart there")
     return f'o0 = Upsample <mode = "{c.attr("mode", "nearest")}"> (i0, i1)'
 
 
-@_up(11, "Resize")
+@up(11, "Resize")
 def _resize_11(c: Crossing) -> None:
     """Before opset 11, positions are multiplied; the nearest is above when the size shrinks, else below."""
     c.set("coordinate_transformation_mode", "asymmetric")
@@ -576,7 +249,7 @@ def _resize_11(c: Crossing) -> None:
     c.put(1, np.zeros(0, np.float32))
 
 
-@_down(11, "Resize")
+@down(11, "Resize")
 def _resize_10(c: Crossing) -> None:
     for name, value, default in (
         ("coordinate_transformation_mode", "asymmetric", "half_pixel"),
@@ -598,7 +271,7 @@ def _resize_10(c: Crossing) -> None:
     c.cut(2)
 
 
-@_up(13, "Resize")
+@up(13, "Resize")
 def _resize_13(c: Crossing) -> None:
     if c.attr("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         raise RefusalError("the coordinates tf_half_pixel_for_nn have no counterpart there")
@@ -607,14 +280,14 @@ def _resize_13(c: Crossing) -> None:
             c.node.replace_input_with(index, None)
 
 
-@_down(13, "Resize")
+@down(13, "Resize")
 def _resize_12(c: Crossing) -> None:
     for index in (1, 2):
         if not c.has(index):
             c.put(index, np.zeros(0, np.float32))
 
 
-@_down(18, "Resize")
+@down(18, "Resize")
 def _resize_17(c: Crossing) -> None:
     axes = c.pop("axes")
     if axes is None:
@@ -630,7 +303,7 @@ def _resize_17(c: Crossing) -> None:
         raise RefusalError("axes with a roi have no counterpart there")
 
 
-@_down(19, "Resize")
+@down(19, "Resize")
 def _resize_18(c: Crossing) -> None:
     if c.attr("coordinate_transformation_mode") == "half_pixel_symmetric":
         raise RefusalError("the coordinates half_pixel_symmetric have no counterpart there")
@@ -639,22 +312,22 @@ def _resize_18(c: Crossing) -> None:
 # Names, numbers and defaults.
 
 
-@_up(6, "Cast")
+@up(6, "Cast")
 def _cast_6(c: Crossing) -> None:
     c.set("to", ir.DataType[str(c.attr("to")).upper()].value)
 
 
-@_down(15, "CastLike")
+@down(15, "CastLike")
 def _cast_like(c: Crossing) -> str:
-    return _cast("o0", "i0", c.dtype(1))
+    return cast("o0", "i0", c.dtype(1))
 
 
-@_up(4, "Concat")
+@up(4, "Concat")
 def _concat_4(c: Crossing) -> None:
     c.set("axis", c.attr("axis", 1))
 
 
-@_up(2, "LpPool", "GlobalLpPool")
+@up(2, "LpPool", "GlobalLpPool")
 def _whole_p(c: Crossing) -> None:
     p = float(c.attr("p", 2.0))
     if p != int(p):
@@ -662,12 +335,12 @@ def _whole_p(c: Crossing) -> None:
     c.set("p", int(p))
 
 
-@_up(3, "GRU")
+@up(3, "GRU")
 def _gru_3(c: Crossing) -> None:
     c.set("direction", c.attr("direction", "forward"))
 
 
-@_up(7, "RNN", "GRU", "LSTM")
+@up(7, "RNN", "GRU", "LSTM")
 def _every_step(c: Crossing) -> None:
     """An output is computed if it is given a name."""
     c.pop("output_sequence")
@@ -676,13 +349,13 @@ def _every_step(c: Crossing) -> None:
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
-@_up(20, "GridSample")
+@up(20, "GridSample")
 def _grid_up(c: Crossing) -> None:
     mode = c.attr("mode", "bilinear")
     c.set("mode", _MODES.get(mode, mode))
 
 
-@_down(20, "GridSample")
+@down(20, "GridSample")
 def _grid_down(c: Crossing) -> None:
     mode = c.attr("mode", "linear")
     c.set("mode", {new: old for old, new in _MODES.items()}.get(mode, mode))
@@ -690,18 +363,18 @@ def _grid_down(c: Crossing) -> None:
         raise RefusalError("images of other than two dimensions have no counterpart there")
 
 
-@_up(16, "RoiAlign")
+@up(16, "RoiAlign")
 def _roi_up(c: Crossing) -> None:
     c.set("coordinate_transformation_mode", "output_half_pixel")
 
 
-@_down(16, "RoiAlign")
+@down(16, "RoiAlign")
 def _roi_down(c: Crossing) -> None:
     if (mode := c.pop("coordinate_transformation_mode", "half_pixel")) != "output_half_pixel":
         raise RefusalError(f"coordinate_transformation_mode = {mode} has no counterpart there")
 
 
-@_up(21, "GroupNormalization")
+@up(21, "GroupNormalization")
 def _scales_of_channels(c: Crossing) -> None:
     """Scale and bias were of the groups, and are of the channels since."""
     groups, channels = int(c.attr("num_groups")), c.dims()[1]
@@ -711,14 +384,14 @@ def _scales_of_channels(c: Crossing) -> None:
         c.put(index, np.repeat(c.fixed(index, "scale and bias"), channels // groups))
 
 
-@_down(13, "QuantizeLinear", "DequantizeLinear")
+@down(13, "QuantizeLinear", "DequantizeLinear")
 def _one_scale(c: Crossing) -> None:
     if c.rank(1) and c.dims(1) != (1,):
         raise RefusalError("a scale for each channel has no counterpart there")
     c.pop("axis")
 
 
-@_down(21, "QuantizeLinear")
+@down(21, "QuantizeLinear")
 def _quantized_dtype(c: Crossing) -> None:
     wanted = c.pop("output_dtype", 0)
     if wanted and not c.has(2):
@@ -732,31 +405,29 @@ def _known(dims: tuple[int | None, ...]) -> list[int]:
     return [dim for dim in dims if dim is not None]
 
 
-@_down(23, "QuantizeLinear", "DequantizeLinear")
+@down(23, "QuantizeLinear", "DequantizeLinear")
 def _own_dtype(c: Crossing) -> None:
     if c.node.op_type == "DequantizeLinear" and c.attr("output_dtype", 0) == c.dtype(1).value:
         c.pop("output_dtype")
 
 
-@_down(28, "Mod")
+@down(28, "Mod")
 def _whole_remainder(c: Crossing) -> str | None:
     if c.dtype().is_floating_point() and not c.attr("fmod", 0):
         raise RefusalError("floating-point operands with fmod = 0 have no counterpart there")
     return None
 
 
-@_down(15, "Shape")
+@down(15, "Shape")
 def _shape_15(c: Crossing) -> str | None:
     start, end = c.pop("start", 0), c.pop("end")
     if not start and end is None:
         return None
     last = np.iinfo(np.int64).max if end is None else end
-    return (
-        "dims = Shape(i0)\n" + _int64("from", [start]) + _int64("to", [last]) + "o0 = Slice(dims, from, to)"
-    )
+    return "dims = Shape(i0)\n" + int64("from", [start]) + int64("to", [last]) + "o0 = Slice(dims, from, to)"
 
 
-@_down(12, "Constant")
+@down(12, "Constant")
 def _constant_11(c: Crossing) -> None:
     tensor = ir.convenience.get_const_tensor(c.node.outputs[0])
     if tensor is None:

@@ -25,6 +25,7 @@ from farcall.backends.c._gemm import (
     gemm_type,
     open_parts,
     packed_left,
+    packed_right,
     plain_left,
     plain_right,
 )
@@ -165,7 +166,9 @@ class Convolution:
         """Write the loops of the whole convolution."""
         if self.outs == 0:
             return
-        if self.by_matrix:
+        if self._sees_whole_images():
+            self._by_rows()
+        elif self.by_matrix:
             self._by_matrix()
         elif self.ins == 1 and Planes.possible(self.axes):
             self._by_planes()
@@ -240,6 +243,30 @@ class Convolution:
                     kernel.line(f"const int64_t at = {place} + r * {width} + x;")
                     self.epilogue.element(kernel, "at", f"{made}[r * {planes.pitch} + x]")
 
+    def _sees_whole_images(self) -> bool:
+        """Whether the weights are constant, and one window is the whole image."""
+        return (
+            self.packed is not None
+            and self.splits
+            and self.group == 1
+            and all(axis.size == axis.taps and axis.out == axis.dilation == 1 for axis in self.axes)
+            and all(axis.begin == axis.end == 0 for axis in self.axes)
+        )
+
+    def _by_rows(self) -> None:
+        """Images are rows, output channels columns: weights are read once, in order, for a few images."""
+        kernel, depth = self.kernel, str(self.depth)
+        assert self.packed is not None  # noqa: S101 - _sees_whole_images
+        right = packed_right(kernel, self.packed.reshape(self.outs, self.depth).T)
+        start = Start(self.b, "0", "1") if self.b else ZERO
+        with ExitStack() as stack:
+            parts = open_parts(kernel, stack, self.dtype, (self.images, self.outs, self.depth))
+            sizes = [self.batch, str(self.outs), depth]
+            left, target = plain_left(self.x, depth), (self.y, str(self.outs))
+            call_gemm(kernel, self.dtype, sizes, left, right, target, start, parts)
+            if self.epilogue is not None:
+                self._finish_parts(self.batch, str(self.outs), parts, "0")
+
     def _by_matrix(self) -> None:
         with ExitStack() as stack:
             groups = [("n", self.images), ("g", self.group)]
@@ -268,12 +295,17 @@ class Convolution:
         with kernel.loop("i0", parts[1], start=parts[0], step=step):
             kernel.line(f"const int64_t i1 = {parts[1]} - i0 < {step} ? {parts[1]} : i0 + {step};")
             self._multiply("in", plane, ("group", plane), parts=("i0", "i1"))
-            word = gemm_type(self.dtype)
-            kernel.line("struct farcall_range done;")
-            kernel.line(f"farcall_gemm_range_{word}({self.outs}, {plane}, i0, i1, &done);")
-            with kernel.loop("m", "done.row_end", start="done.row"):
-                place = f"((n * {self.group} + g) * {self.outs} + m) * {plane} + done.column"
-                self.finish(place, "done.column_end - done.column")
+            first = f"(n * {self.group} + g) * {self.outs}"
+            self._finish_parts(str(self.outs), plane, ("i0", "i1"), first)
+
+    def _finish_parts(self, rows: str, columns: str, parts: tuple[str, str], first: str) -> None:
+        """Write what becomes of some parts of a product; ``first`` rows of the output are before it."""
+        kernel, word = self.kernel, gemm_type(self.dtype)
+        kernel.line("struct farcall_range done;")
+        kernel.line(f"farcall_gemm_range_{word}({rows}, {columns}, {parts[0]}, {parts[1]}, &done);")
+        with kernel.loop("m", "done.row_end", start="done.row"):
+            place = f"({first} + m) * {columns} + done.column"
+            self.finish(place, "done.column_end - done.column")
 
     def _declare_group(self) -> None:
         """Declare pointers to the planes of group ``g`` of image ``n``, in the output and in the input."""

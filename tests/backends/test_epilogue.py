@@ -16,11 +16,14 @@ from farcall.toolchain import Target
 from .harness import NATIVE, Compiled, compile_model, whole_region
 from .test_threads import with_weights
 
-# One Conv of each kind: windows, a product without windows, tiles, planes, rows; its x, w and attributes.
+# One Conv of each kind: windows, a product without windows, one window, tiles, planes, rows; its x, w and attributes.
 KINDS = {
     "windows": ("[2, 5, 9, 11]", "[13, 5, 3, 2]", "<strides = [2, 1]>", "[2, 13, 4, 10]"),
     "product": ("[2, 30, 9, 40]", "[70, 30, 1, 1]", "", "[2, 70, 9, 40]"),
     "rows of a product": ("[1, 30, 3, 3]", "[200, 30, 1, 1]", "", "[1, 200, 3, 3]"),
+    "columns behind vectors": ("[2, 300, 7, 7]", "[29, 300, 1, 1]", "", "[2, 29, 7, 7]"),
+    "one window": ("[3, 20, 2, 3]", "[90, 20, 2, 3]", "", "[3, 90, 1, 1]"),
+    "one element": ("[1, 300, 1, 1]", "[70, 300, 1, 1]", "", "[1, 70, 1, 1]"),
     "tiles": ("[2, 16, 14, 15]", "[24, 16, 3, 3]", "<pads = [1, 1, 1, 1]>", "[2, 24, 14, 15]"),
     "planes": ("[2, 6, 9, 11]", "[6, 1, 3, 3]", "<group = 6, strides = [2, 2]>", "[2, 6, 4, 5]"),
     "large planes": ("[1, 2, 130, 120]", "[4, 1, 3, 3]", "<group = 2>", "[1, 4, 128, 118]"),

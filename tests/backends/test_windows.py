@@ -65,6 +65,34 @@ def test_depthwise_conv_at_the_flags_of_builds() -> None:
     check(cases, flags=("-O3", *NATIVE))
 
 
+def test_products_by_packed_rows_of_all_widths() -> None:
+    """Up to 4 columns behind the last vector have vectors of rows; an infinity or NaN stays in its column."""
+    cases = []
+    for number, n in enumerate((1, 2, 3, 4, 5, 16, 17, 20, 33, 49, 52, 65)):
+        m, k = (5, 6, 13, 101)[number % 4], (1, 5, 259)[number % 3]
+        dtype = np.float64 if number % 5 == 0 else np.float32
+        x = normal(2, k, n, dtype=dtype)
+        x[0, k // 2, n - 1], x[1, k - 1, 0] = np.inf, np.nan
+        operands = [x, normal(m, k, 1, seed=1, dtype=dtype), normal(m, seed=2, dtype=dtype)]
+        cases.append(Case("Conv", operands[: 2 + number % 2], {}, [1, 2][: 1 + number % 2], rtol=1e-3, atol=1e-3))
+    check(cases, flags=("-O3", *NATIVE))
+    check(cases)
+
+
+def test_a_window_that_is_the_image() -> None:
+    """Images are rows of a product, whose number may be known at the call only."""
+    for images in (1, 2, 7):
+        operands = [normal(images, 3, 4, 2), normal(50, 3, 4, 2, seed=1), normal(50, seed=2)]
+        check([Case("Conv", operands, {}, [1, 2], rtol=1e-4, atol=1e-4)])
+    operands = [normal(2, 3, 1, 1), normal(50, 3, 1, 1, seed=1)]
+    case = Case("Conv", operands, {}, [1], symbolic={0: ["n", 3, 1, 1]}, rtol=1e-4, atol=1e-4)
+    (conv,) = check([case])
+    for images in (0, 1, 5):
+        x = normal(images, 3, 1, 1)
+        expected = x[:, :, 0, 0] @ operands[1][:, :, 0, 0].T
+        np.testing.assert_allclose(conv(x)[0][:, :, 0, 0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_conv_without_elements() -> None:
     regions = compile_regions(
         [

@@ -29,7 +29,7 @@ from farcall.backends.c._gemm import (
     plain_left,
     plain_right,
 )
-from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, taps_source, vector_source
+from farcall.backends.c._gemm_text import GROUP, PART_COLUMNS, PART_ROWS, taps_source, vector_source
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -61,7 +61,7 @@ _COLUMNS = 128  # fewest columns of the matrix, unless the output has fewer
 _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
-_HOT = 1 << 16  # elements of the result of a product that are in the caches when the product ends
+_HOT = 1 << 14  # elements of the result of a product that are in the caches when the product ends
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -291,12 +291,19 @@ class Convolution:
         """Write the parts of a product, each followed by what becomes of its elements."""
         kernel = self.kernel
         plane = kernel.dim(self.out_plane)
-        step = max(1, _HOT // (PART_COLUMNS * self.outs))
+        step = max(1, _HOT // self._part())
         with kernel.loop("i0", parts[1], start=parts[0], step=step):
             kernel.line(f"const int64_t i1 = {parts[1]} - i0 < {step} ? {parts[1]} : i0 + {step};")
             self._multiply("in", plane, ("group", plane), parts=("i0", "i1"))
             first = f"(n * {self.group} + g) * {self.outs}"
             self._finish_parts(str(self.outs), plane, ("i0", "i1"), first)
+
+    def _part(self) -> int:
+        """The elements of a part of the product, which are rows or columns of it."""
+        by_columns, plane = PART_COLUMNS * self.outs, self.out_plane
+        if not isinstance(plane, int) or -(-plane // PART_COLUMNS) >= -(-self.outs // PART_ROWS):
+            return by_columns
+        return PART_ROWS * max(plane, 1)
 
     def _finish_parts(self, rows: str, columns: str, parts: tuple[str, str], first: str) -> None:
         """Write what becomes of some parts of a product; ``first`` rows of the output are before it."""

@@ -7,7 +7,8 @@ extension of gcc and clang, which lower them to what the target has.
 
 *Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
 order, so that a tile reads them from beginning to end. A panel that is not packed is copied to the stack,
-where all rows of A meet it in the L1 cache.
+where all rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector are computed by
+vectors of the rows of a packed group instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _BAND = 96  # rows of A in a block: with a block of K, half of a small L2 cache
 _FEW = 3  # with so few rows of A, B is read in order, since that is what takes the time
 _STREAMS = 8  # rows of B that are then read together
 PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
-_PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
+PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
+_NARROW = 4  # columns at the end that rows of A are the vectors for
 _SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
 
 
@@ -31,7 +33,8 @@ def panel_width(itemsize: int) -> int:
 def gemm_source(kind: str, itemsize: int) -> str:
     """C source of ``farcall_gemm_KIND``, which :func:`farcall.backends.c._gemm.call_gemm` calls."""
     small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
-    text = f"{small}#if defined(__AVX512F__)\n{large}#endif\n{_tiles()}{_thin()}{_row()}{_DRIVER}"
+    text = f"{small}#if defined(__AVX512F__)\n{large}#endif\n{_tiles()}{_thin()}{_row()}"
+    text += f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER}"
     return _with_numbers(text, kind, itemsize)
 
 
@@ -43,7 +46,7 @@ def vector_source(kind: str, itemsize: int) -> str:
 def _with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
-        "FEW": _FEW, "SPAN": _SPAN, "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": _PART_ROWS,
+        "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW, "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
@@ -62,6 +65,8 @@ _TYPES = """\
 #endif
 typedef KIND farcall_v_KIND __attribute__((vector_size(FARCALL_VECTOR)));
 typedef KIND farcall_u_KIND __attribute__((vector_size(FARCALL_VECTOR), aligned(1), may_alias));
+typedef KIND farcall_rows_KIND __attribute__((vector_size(8 * sizeof(KIND))));
+typedef KIND farcall_rows_at_KIND __attribute__((vector_size(8 * sizeof(KIND)), aligned(1), may_alias));
 enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2 * farcall_lanes_KIND };
 """
 
@@ -105,8 +110,11 @@ def _tile(rows: int, vectors: int) -> str:
     """Rows of A, in one or two groups, times one or two vectors of columns."""
     places = [f"a[{row} * a_row]" if row < GROUP else f"a2[{row - GROUP} * a_row]" for row in range(rows)]
     columns = range(vectors)
-    zero = "\n".join(
-        "  farcall_v_KIND " + ", ".join(f"r{row}_{v} = {{0}}" for v in columns) + ";" for row in range(rows)
+    starts = "\n".join(
+        "  farcall_v_KIND "
+        + ", ".join(f"r{row}_{v} = start[{row} * start_row] - (farcall_v_KIND){{0}}" for v in columns)
+        + ";"
+        for row in range(rows)
     )
     loads = " ".join(f"const farcall_v_KIND x{v} = *(const farcall_u_KIND*)b{v};" for v in columns)
     steps = "\n".join(
@@ -123,8 +131,8 @@ def _tile(rows: int, vectors: int) -> str:
     )
     return f"""static inline void farcall_tile{rows}x{vectors}_KIND(int64_t k, const KIND* a, const KIND* a2,
     int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
-    int add, int64_t ahead) {{
-{zero}
+    int add, const KIND* start, int64_t start_row, int64_t ahead) {{
+{starts}
   (void)a2;
   (void)ahead;
   for (int64_t i = 0; i < k; ++i, a += a_column, a2 += a_column, b0 += b_row, b1 += b_row) {{
@@ -166,6 +174,45 @@ def _thin() -> str:
 """
 
 
+def _narrow(columns: int, steps: int) -> str:
+    """Two packed groups of A times a few columns: vectors of 8 rows, of which the last 2 are not used.
+
+    ``steps`` of K are computed at once, since each must wait for its sums.
+    """
+    sums = [f"r{g}{u}{v}" for g in range(2) for u in range(steps) for v in range(columns)]
+    step = "\n".join(
+        f"    {{ const KIND x = b[{u * columns + v}]; "
+        + " ".join(f"r{g}{u}{v} += x * *(const farcall_rows_at_KIND*)(a{g} + {u} * GROUP);" for g in range(2))
+        + " }"
+        for u in range(steps)
+        for v in range(columns)
+    )
+    last = " ".join(f"r{g}0{v} += b[{v}] * last{g};" for g in range(2) for v in range(columns))
+    stores = " ".join(
+        f"*(farcall_rows_at_KIND*)(made + {8 * (2 * v + g)}) = "
+        + " + ".join(f"r{g}{u}{v}" for u in range(steps))
+        + ";"
+        for v in range(columns)
+        for g in range(2)
+    )
+    return f"""static inline void farcall_narrow{columns}_KIND(int64_t k, const KIND* a0, const KIND* a1,
+    const KIND* b, KIND* made) {{
+  farcall_rows_KIND {", ".join(f"{name} = {{0}}" for name in sums)};
+  farcall_rows_KIND last0 = {{0}}, last1 = {{0}};
+  int64_t i = 0;
+  for (; i + {steps} < k; i += {steps}, a0 += {steps} * GROUP, a1 += {steps} * GROUP, b += {steps * columns}) {{
+{step}
+  }}
+  for (; i < k; ++i, a0 += GROUP, a1 += GROUP, b += {columns}) {{
+    memcpy(&last0, a0, GROUP * sizeof(KIND));
+    memcpy(&last1, a1, GROUP * sizeof(KIND));
+    {last}
+  }}
+  {stores}
+}}
+"""
+
+
 def _row() -> str:
     """One row of A times rows of B, which are read in order."""
     steps = range(_STREAMS)
@@ -195,7 +242,8 @@ def _row() -> str:
 
 def _tiles() -> str:
     """The rows of a block, times one or two vectors of columns."""
-    arguments = "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, 2 * a_group"
+    arguments = "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, " \
+        "start + i * start_row, start_row, 2 * a_group"
     loops = {
         vectors: f"""#if defined(__AVX512F__)
     for (; i + 2 * GROUP <= rows; i += 2 * GROUP, a += 2 * a_group)
@@ -207,7 +255,8 @@ def _tiles() -> str:
     }
     return f"""static inline void farcall_tiles_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
-    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add) {{
+    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
+    const KIND* start, int64_t start_row) {{
   int64_t i = 0;
   if (columns <= farcall_lanes_KIND) {{
 {loops[1]}
@@ -221,13 +270,14 @@ def _tiles() -> str:
 
 _DRIVER = """\
 static void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim, KIND* c, int64_t c_row,
-    int add) {
-  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND)
-    for (int64_t j = 0; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
+    int add, const KIND* start, int64_t start_row) {
+  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND, start += start_row)
+    for (int64_t j = 0; j < columns; ++j) c[j] = rim[j] + (add ? c[j] : *start);
 }
 
 static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
+  const KIND none = 0;
   if (b_row == PANEL && b_panel != PANEL) {
     for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
       const KIND* b0 = b + j / PANEL * b_panel + j % PANEL;
@@ -236,7 +286,7 @@ static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int
       for (int64_t i = 0; i < m; ++i) {
         KIND rim[farcall_wide_KIND];
         farcall_thin_KIND(k, a + i * a_row, a_column, b0, b1, rim);
-        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add);
+        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add, &none, 0);
       }
     }
     return;
@@ -261,7 +311,7 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
         panel[i * farcall_wide_KIND + j] = j < n ? b[i * b_row + j] : 0;
 }
 
-/* Writes the block of C that the product is added to: a value for each row, or for each column. */
+/* Writes the block of C that the product is added to. */
 static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start, int64_t start_row,
     int64_t start_column, KIND* c, int64_t c_row) {
   for (int64_t r = 0; r < rows; ++r, start += start_row, c += c_row) {
@@ -276,21 +326,50 @@ static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
  * its own, so that the compiler does not generate the tiles again wherever a block ends. */
 static __attribute__((noinline)) void farcall_edge_tiles_KIND(int64_t rows, int64_t kept, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
-    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add) {
+    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start,
+    int64_t start_row) {
+  const KIND none = 0;
   KIND rim[2 * GROUP * farcall_wide_KIND];
-  farcall_tiles_KIND(rows, columns, k, a, a_row, a_column, a_group, b0, b1, b_row, rim, farcall_wide_KIND, 0);
-  farcall_rim_KIND(kept, columns, rim, c, c_row, add);
+  farcall_tiles_KIND(rows, columns, k, a, a_row, a_column, a_group, b0, b1, b_row, rim, farcall_wide_KIND, 0,
+      &none, 0);
+  farcall_rim_KIND(kept, columns, rim, c, c_row, add, start, start_row);
+}
+
+/* The last columns, fewer than a vector, of rows whose groups are packed. */
+static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, int64_t columns, int64_t k,
+    const KIND* a, int64_t a_group, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add,
+    const KIND* start, int64_t start_row) {
+  KIND few[DEPTH * NARROW], made[16 * NARROW];
+  const int64_t width = columns == 1 ? 1 : NARROW;
+  for (int64_t i = 0; i < k; ++i)
+    for (int64_t j = 0; j < width; ++j) few[i * width + j] = j < columns ? b[i * b_row + j] : 0;
+  for (int64_t i = 0; i < rows; i += 2 * GROUP, a += 2 * a_group) {
+    const KIND* a1 = i + GROUP < rows ? a + a_group : a;
+    if (width == 1) farcall_narrow1_KIND(k, a, a1, few, made);
+    else farcall_narrowNARROW_KIND(k, a, a1, few, made);
+    for (int64_t r = i; r < i + 2 * GROUP && r < rows; ++r)
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t at = r - i < GROUP ? r - i : 8 + r - i - GROUP;
+        c[r * c_row + j] = made[16 * j + at] + (add ? c[r * c_row + j] : start[r * start_row]);
+      }
+  }
 }
 
 static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column) {
-  int add = start != 0;
+  /* A value for each row is what the sums begin with; others are written to C, and added to. */
+  const KIND none = 0;
+  const KIND* first = start && !start_column ? start : &none;
+  int64_t first_row = first == start ? start_row : 0;
+  int add = start && start_column;
   KIND panels[DEPTH * farcall_wide_KIND];
   KIND group[DEPTH * GROUP];  /* the last rows */
-  const int64_t odd = m % GROUP, whole = m - odd;
-  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1) {
+  const int64_t odd = m % GROUP, whole = m - odd, rest = n % farcall_lanes_KIND;
+  const int64_t narrow = a_row == 1 && a_column == GROUP && rest <= NARROW ? rest : 0;
+  n -= narrow;
+  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
     const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
     const KIND* a0 = a + k0 * a_column;
     const KIND* last = a0 + whole / GROUP * a_group;
@@ -298,6 +377,14 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
       for (int64_t i = 0; i < k1; ++i) group[i * GROUP + r] = r < odd ? last[i * a_column] : 0;
     for (int64_t i0 = 0; i0 < m; i0 += BAND) {
       const int64_t i1 = i0 + BAND < whole ? i0 + BAND : whole;
+      const int64_t i2 = i0 + BAND < m ? i0 + BAND : m;
+      if (narrow && k0 == 0 && add && start != c)
+        farcall_start_KIND(i2 - i0, narrow, start + i0 * start_row + n * start_column, start_row, start_column,
+            c + i0 * c_row + n, c_row);
+      if (narrow)
+        farcall_last_columns_KIND(i2 - i0, narrow, k1, a0 + i0 / GROUP * a_group, a_group,
+            b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, add,
+            first + i0 * first_row, first_row);
       for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
         const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
         const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL;
@@ -312,23 +399,22 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
           row = farcall_wide_KIND;
         }
         if (k0 == 0 && add && start != c) {
-          const int64_t i2 = i0 + BAND < m ? i0 + BAND : m;
           farcall_start_KIND(i2 - i0, n1, start + i0 * start_row + j * start_column, start_row, start_column,
               c + i0 * c_row + j, c_row);
         }
         if (n1 == farcall_wide_KIND || n1 == farcall_lanes_KIND) {
           farcall_tiles_KIND(i1 - i0, n1, k1, a0 + i0 / GROUP * a_group, a_row, a_column, a_group,
-              b0, b1, row, c + i0 * c_row + j, c_row, add);
+              b0, b1, row, c + i0 * c_row + j, c_row, add, first + i0 * first_row, first_row);
         } else {
-          for (int64_t i = i0, i2; i < i1; i = i2) {
-            i2 = i + 2 * GROUP < i1 ? i + 2 * GROUP : i1;
-            farcall_edge_tiles_KIND(i2 - i, i2 - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column,
-                a_group, b0, b1, row, c + i * c_row + j, c_row, add);
+          for (int64_t i = i0, next; i < i1; i = next) {
+            next = i + 2 * GROUP < i1 ? i + 2 * GROUP : i1;
+            farcall_edge_tiles_KIND(next - i, next - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column,
+                a_group, b0, b1, row, c + i * c_row + j, c_row, add, first + i * first_row, first_row);
           }
         }
         if (odd && i0 + BAND >= m) {
           farcall_edge_tiles_KIND(GROUP, odd, n1, k1, group, 1, GROUP, 0,
-              b0, b1, row, c + whole * c_row + j, c_row, add);
+              b0, b1, row, c + whole * c_row + j, c_row, add, first + whole * first_row, first_row);
         }
       }
     }

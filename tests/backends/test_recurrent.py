@@ -6,8 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
+
+import farcall as fc
 
 from .cases import Case, check, compare
 from .harness import Compiled, compile_regions, whole_region
@@ -129,3 +133,20 @@ def test_lengths_are_checked() -> None:
     for wrong in (-1, STEPS + 1):
         with pytest.raises(RuntimeError):
             run(one, item, [*one.operands[:4], np.int32([1, wrong, 1])])
+
+
+def test_a_width_that_only_the_call_knows_is_that_of_the_weights() -> None:
+    """The data is as wide as every second element of an axis."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[2, 1, n] x, float[1, 4, 3] w, float[1, 4, 4] r) => (float[?, ?, ?, ?] y)
+    <int64[1] first = {0}, int64[1] last = {1000}, int64[1] axis = {2}, int64[1] step = {2}> {
+      every = Slice (x, first, last, axis, step)
+      y = RNN <hidden_size = 4> (every, w, r)
+    }""")
+    rng = np.random.default_rng(3)
+    x, w, r = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 1, 5), (1, 4, 3), (1, 4, 4)))
+    main = fc.partition(model).build().load()["main"]
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x, "w": w, "r": r})
+    np.testing.assert_allclose(np.from_dlpack(main(x, w, r)), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="pass arguments of other sizes"):
+        main(np.zeros((2, 1, 9), np.float32), w, r)

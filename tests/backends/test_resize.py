@@ -80,6 +80,27 @@ def test_one_element_is_the_first_one() -> None:
     np.testing.assert_allclose(expected, normal(1, 1, 5, 5)[:, :, :1, :1])
 
 
+@pytest.mark.parametrize("place", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+def test_nearest_elements_are_those_of_onnxruntime(place: str) -> None:
+    """At all of these sizes, also where a rounding error moves a place from the middle of two elements."""
+    import onnxruntime as ort
+
+    cases = [
+        Case("Resize", [np.arange(14, dtype=np.float32), None, None, np.int64([8])],
+             {"coordinate_transformation_mode": place, "nearest_mode": nearest},
+             opset=18, symbolic={0: ["n"]}, shapes={0: ["m"]})
+        for nearest in NEAREST
+    ]  # fmt: skip
+    sizes = [(n, m) for n in (7, 11, 13, 14, 18, 22, 23, 38) for m in (1, 2, 7, 8, 13, 27, 29, 39)]
+    for case in cases:
+        main = fc.partition(case.model()).build().load()["main"]
+        session = ort.InferenceSession(case.model().SerializeToString(), providers=["CPUExecutionProvider"])
+        for n, m in sizes:
+            feeds = {"x0": np.arange(n, dtype=np.float32), "x3": np.int64([m])}
+            (expected,) = session.run(None, feeds)
+            np.testing.assert_array_equal(np.from_dlpack(main(*feeds.values())), expected)
+
+
 def test_negative_axes() -> None:
     x = normal(2, 5, 4)
     halves = np.float32([2, 0.5])

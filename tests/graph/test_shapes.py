@@ -16,9 +16,9 @@ from farcall.graph.dims import broadcast, dims, evaluate, late, parse, settled, 
 from .graphs import OpBackend, text_model, value
 
 
-def loaded(source: str) -> dict[str, tuple[int | str, ...]]:
+def loaded(source: str, **more: int) -> dict[str, tuple[int | str, ...]]:
     """The dims of all inputs and outputs."""
-    model = load_model(text_model(source))
+    model = load_model(text_model(source, **more))
     return {item.name or "": text(dims(item)) for item in (*model.graph.inputs, *model.graph.outputs)}
 
 
@@ -285,6 +285,16 @@ def test_caches_and_states_fit_the_data() -> None:
     assert found["lengths"] == (2,) and found["h"] == (1, 2, 3)
 
 
+def test_keys_are_as_many_as_values_and_as_wide_as_queries() -> None:
+    """ONNX's definition of Attention would stretch a key of one element."""
+    found = loaded(
+        """g (float[a, 1, b, c] q, float[d, 1, e, f] k, float[g, 1, h, i] v) => (float[?, ?, ?, ?] y)
+    { y = Attention (q, k, v) }""",
+        opset=23,
+    )
+    assert [str(dim) for name in "qkv" for dim in found[name]] == [*"a1bc", *"a1ec", *"a1ei"]
+
+
 def test_a_loss_has_a_target_for_each_row() -> None:
     found = loaded(
         """g (float[n, 5, d] x, int64[2, 3] target, float[c] w) => (float y)
@@ -507,3 +517,15 @@ def node_of(value: ir.Value | None) -> ir.Node:
     node = value.producer()
     assert node is not None
     return node
+
+
+def test_types_of_a_training_operator_whose_operand_onnx_does_not_know() -> None:
+    proto = text_model("""g (float r, int64 t, float[3] x, float[3] grad, float[3] state) => (float[?] y)
+    { p = com.microsoft.Gelu (x)
+      trained, kept = ai.onnx.preview.training.Momentum
+        <alpha = 0.9, beta = 0.8, mode = "standard", norm_coefficient = 0.1> (r, t, p, grad, state)
+      y = Abs (kept) }""")
+    for domain in ("ai.onnx.preview.training", "com.microsoft"):
+        proto.opset_import.append(helper.make_opsetid(domain, 1))
+    made = {value.name: value for node in load_model(proto).graph for value in node.outputs}
+    assert made["kept"].dtype == made["trained"].dtype == ir.DataType.FLOAT

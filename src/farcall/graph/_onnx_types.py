@@ -48,7 +48,8 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     """
     import onnx
 
-    opset = model.opset_imports.get("", 1)
+    domain = "" if is_default_domain(node.domain) else node.domain
+    opset = model.opset_imports.get(domain, 1)
     if any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()):
         return _infer_alone(node, model, data)
     given = [value for value in node.inputs if value is not None]
@@ -56,11 +57,11 @@ def infer_node(node: ir.Node, model: ir.Model, data: dict[ir.Value, Data]) -> di
     for version in (opset, onnx.defs.onnx_opset_version()):
         try:
             types = onnx.shape_inference.infer_node_outputs(
-                onnx.defs.get_schema(node.op_type, version, ""),
+                onnx.defs.get_schema(node.op_type, version, domain),
                 ir.serde.serialize_node(node),
                 {value.name: type_proto(value, is_shaped=value is not hidden) for value in given},
                 {value.name: tensor for value in given if (tensor := _operand(value, data)) is not None},
-                opset_imports=[onnx.helper.make_opsetid("", version)],
+                opset_imports=[onnx.helper.make_opsetid(domain, version)],
                 ir_version=model.ir_version,
             )
         except onnx.checker.ValidationError:  # a dtype that only later versions allow

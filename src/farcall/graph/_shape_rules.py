@@ -302,6 +302,19 @@ def _recurrent(op: NodeView) -> list[Dims]:
     return [(steps, directions, batch, hidden), state, state]
 
 
+@rule("Attention")
+def _attention(op: NodeView) -> list[Dims]:
+    """ONNX infers the outputs; its definition would stretch keys whose heads are smaller than those of Q."""
+    q, k, v = op.shape(0), op.shape(1), op.shape(2)
+    for dim in (k[0], v[0]):
+        op.equate(dim, q[0])
+    op.equate(v[-2], k[-2])
+    if len(q) == len(k) == 4:
+        op.equate(v[1], k[1])
+        op.equate(k[-1], q[-1])
+    return []
+
+
 def right_operand(node: ir.Node) -> int:
     """The index of the right operand: scales and zero points are between it and the left one."""
     return 3 if node.op_type.startswith("QLinear") else 1

@@ -297,4 +297,6 @@ def _declare_frames(kernel: Kernel, node: ir.Node, length: Dim) -> None:
             " elements",
         )
         kernel.line(f"if (n != {kernel.dim(frame)}) {kernel.fail_with('ValueError', *wide)}")
-    kernel.line(f"const int64_t frames = n <= {total} ? ({total} - n) / step + 1 : 0;")
+    short = (f"{label(node)}: the signal has ", total, " elements; a frame has ", "n", "")
+    kernel.line(f"if (n > {total}) {kernel.fail_with('ValueError', *short)}")
+    kernel.line(f"const int64_t frames = ({total} - n) / step + 1;")

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from farcall.backends._ctext import FLOATS, c_literal, c_type, itemsize
 from farcall.backends.c._activation import Activation, activations
+from farcall.backends.c._elements import verify_same, want_same
 from farcall.backends.c._gemm import call_gemm, plain_left, plain_right
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
@@ -29,7 +30,7 @@ from farcall.backends.c._node import (
     want_dtypes,
 )
 from farcall.backends.c._registry import loops
-from farcall.graph.dims import Dim, dims, product, same
+from farcall.graph.dims import Dim, dims, product
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,22 @@ def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS, *given)
     cell, count = _CELLS[node.op_type], len(_directions(node))
     activations(node, cell.functions, count)
-    hidden = dims(operand(node, 2))[-1]
     if int_attr(node, "layout", 0) not in (0, 1):
         raise Unsupported(f"layout {int_attr(node, 'layout', 0)}")
+    for index, shape in _weight_dims(node, cell, count).items():
+        want_same(f"input {index}", dims(operand(node, index)), shape)
+
+
+def _weight_dims(node: ir.Node, cell: _Cell, directions: int) -> dict[int, tuple[Dim, ...]]:
+    """The dims of the weights that are given."""
+    hidden = dims(operand(node, 2))[-1]
     expected: dict[int, tuple[Dim, ...]] = {
-        1: (count, cell.gates * hidden, dims(operand(node, 0))[-1]),
-        2: (count, cell.gates * hidden, hidden),
-        3: (count, 2 * cell.gates * hidden),
-        7: (count, 3 * hidden),
+        1: (directions, cell.gates * hidden, dims(operand(node, 0))[-1]),
+        2: (directions, cell.gates * hidden, hidden),
+        3: (directions, 2 * cell.gates * hidden),
+        7: (directions, 3 * hidden),
     }
-    for index, shape in expected.items():
-        if has_input(node, index) and not all(map(same, dims(operand(node, index)), shape)):
-            raise Unsupported(f"input {index} is {list(dims(operand(node, index)))}, not {list(shape)}")
+    return {index: shape for index, shape in expected.items() if has_input(node, index)}
 
 
 @loops(*_CELLS, check=_check)
@@ -109,6 +114,8 @@ class _Direction:
 
     def write(self) -> Step:
         kernel, node = self.kernel, self.node
+        for index, shape in _weight_dims(node, _CELLS[node.op_type], self.count).items():
+            verify_same(kernel, node, f"input {index}", dims(operand(node, index)), shape)
         self.r = self._columns(2, self.hidden_dim)
         self.turn = kernel.scratch(self.dtype, product((self.batch_dim, self.width_dim)))
         self.state = self._state(5)

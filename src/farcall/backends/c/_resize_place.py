@@ -44,9 +44,10 @@ _PLACES = {
     CROP: "(width == 1 ? (stop - start) / 2 * (size - 1) "
     ": at * (stop - start) * (size - 1) / (width - 1)) + start * (size - 1)",
 }
+# SLACK is how far a rounding error may have moved a place from the middle of two elements.
 _NEAREST = {
-    "round_prefer_floor": "ceil(x - 0.5)",
-    "round_prefer_ceil": "floor(x + 0.5)",
+    "round_prefer_floor": "ceil(x - (0.5 + SLACK))",
+    "round_prefer_ceil": "floor(x + (0.5 + SLACK))",
     "floor": "floor(x)",
     "ceil": "ceil(x)",
     "simple": "scale < 1 ? ceil(x) : floor(x)",  # of Resize in opset 10
@@ -262,7 +263,9 @@ class Places:
         empty = kernel.fail("ValueError", f"{label(self.node)}: an axis without elements to resize")
         kernel.line(f"if ({size} == 0) {empty}")
         kernel.line(f"const int64_t size = {size}, count = {kernel.dim(item.count)};")
-        kernel.line(f"const {self.real} scale = {self._scale(item)}, width = scale * size;\n(void)width;")
+        is_whole = self.way.sizes is not None and self.way.policy == "stretch"
+        width = "count" if is_whole else "scale * size"
+        kernel.line(f"const {self.real} scale = {self._scale(item)}, width = {width};\n(void)width;")
         if self.way.place == CROP:
             roi = kernel.read(operand(self.node, 1))
             end = item.number + len(_axes(self.node))
@@ -275,7 +278,8 @@ class Places:
 
     def choose(self, index: str) -> None:
         """Set ``index`` to the element that is nearest to ``x``, or to -1 outside of the input."""
-        self.kernel.line(f"const double near = {_NEAREST[self.way.nearest]};")
+        slack = "1e-6" if self.real == "float" else "0"
+        self.kernel.line(f"const double near = {_NEAREST[self.way.nearest].replace('SLACK', slack)};")
         self.kernel.line(f"{index} = near > 0 ? near < size - 1 ? (int64_t)near : size - 1 : 0;")
         self._mark_outside(index)
 

@@ -82,7 +82,7 @@ def test_equal_parts_are_moved_together(tmp_path: Path) -> None:
     )
     meter = Meter()
     place(model, tmp_path, meter)
-    assert meter.plans < 12
+    assert meter.plans < 18
 
 
 def test_a_plan_that_other_work_slowed_is_measured_again(tmp_path: Path) -> None:

@@ -296,11 +296,23 @@ def test_an_index_out_of_bounds() -> None:
         run(x, np.array([0, 3]))
 
 
-def test_what_it_lacks_it_refuses_with_a_reason() -> None:
-    model = parser.parse_model(
-        f"{HEAD} g (float[1, 1, 4, 4, 4] x) => (float[1, 1, 2, 2, 2] y)"
-        " { y = MaxPool<kernel_shape = [2, 2, 2], strides = [2, 2, 2]>(x) }"
-    )
-    with pytest.raises(ModelError, match="json: 3 spatial axes"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "g (float[1, 1, 4, 4, 4] x) => (float[1, 1, 2, 2, 2] y)"
+            " { y = MaxPool<kernel_shape = [2, 2, 2], strides = [2, 2, 2]>(x) }",
+            "3 spatial axes",
+        ),
+        (
+            "g (float[1, 1, 5, 5] x) => (float[1, 1, 1, 2] y)"
+            " { y = MaxPool<kernel_shape = [2, 2], strides = [2147483647, 2]>(x) }",
+            "windows that reach farther than 268435456 elements",
+        ),
+    ],
+)
+def test_what_it_lacks_it_refuses_with_a_reason(text: str, reason: str) -> None:
+    model = parser.parse_model(f"{HEAD} {text}")
+    with pytest.raises(ModelError, match=f"json: {reason}"):
         fc.partition(model, backends=["json"])
     assert [region.backend for region in fc.partition(model, backends=["json", "c"]).regions] == ["c"]

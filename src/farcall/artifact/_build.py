@@ -119,7 +119,7 @@ def _build(
     profile: bool,
 ) -> Artifact:
     generated = generate(plan, target, progress, profile=profile)
-    if static is None and is_data_only(generated):
+    if static is None and is_data_only(generated, plan.partition):
         return _build_data_only(plan, target, generated)
     codes = share(plan.regions, generated)
     compiler = find_compiler(target)

@@ -16,7 +16,7 @@ import numpy as np
 
 from farcall import __version__
 from farcall.backends.base import RegionModule
-from farcall.backends.json._graph import GraphFunction, dtype_of
+from farcall.backends.json._graph import GraphFunction, dtype_of, has_dtype
 from farcall.backends.json._region import KIND, VERSION
 from farcall.graph.dims import dims, symbol
 from farcall.library._blob import Blob
@@ -39,11 +39,19 @@ _POINTER = 8  # bytes; enough for every machine
 _UNLOADS = "__farcall_unloads"  # the loader of images may free it: no object refers to code of it
 
 
-def is_data_only(codes: Mapping[str, Code]) -> TypeGuard[Mapping[str, RegionModule]]:
-    """Whether all regions are modules of kind ``farcall.json``, so that a graph can call them."""
-    return bool(codes) and all(
-        isinstance(code, RegionModule) and (code.kind, code.version) == (KIND, VERSION)
-        for code in codes.values()
+def is_data_only(codes: Mapping[str, Code], partition: Partition) -> TypeGuard[Mapping[str, RegionModule]]:
+    """Whether a graph can call all regions: they are modules of kind ``farcall.json``, and it has the dtypes.
+
+    An input that no region reads may have any dtype.
+    """
+    graph = partition.model.graph
+    return (
+        bool(codes)
+        and all(
+            isinstance(code, RegionModule) and (code.kind, code.version) == (KIND, VERSION)
+            for code in codes.values()
+        )
+        and all(map(has_dtype, (*graph.inputs, *graph.outputs)))
     )
 
 

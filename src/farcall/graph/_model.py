@@ -37,6 +37,7 @@ from farcall.graph._guards import (
     without_long_shapes,
 )
 from farcall.graph._inline import lift_constant
+from farcall.graph._malformed import check_wellformed
 from farcall.graph._microsoft_calls import in_own_domain
 from farcall.graph._opset import OLDEST, write_in
 from farcall.graph._qdq import separate
@@ -145,6 +146,7 @@ def _check(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> None:
     _check_inputs(proto, name)
     _check_maps(proto, name)
     check_external_data(proto, name, folders)
+    check_wellformed(proto, name)
 
 
 def _in_one_opset(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> onnx.ModelProto:
@@ -334,6 +336,8 @@ def _check_and_infer(proto: onnx.ModelProto, name: str) -> dict[str, onnx.TypePr
             inferred = _infer(_without_declared_dims(proto), strict)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as error:
         raise ModelError(f"{name} is not valid ONNX: {_one_line(error)}") from error
+    except MemoryError:
+        raise ModelError(f"{name} needs more memory than there is, only to infer its shapes") from None
     graph = inferred.graph
     return {info.name: info.type for infos in (graph.value_info, graph.output) for info in infos}
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 import farcall.graph._index_rules
 import farcall.graph._signal_rules  # noqa: F401 - registers its rules
-from farcall.errors import ModelError
+from farcall.errors import FarcallError, ModelError
 from farcall.graph._bodies import body_of
 from farcall.graph._broadcasts import spell_out
 from farcall.graph._constants import Folder, is_constant, replace
@@ -234,7 +234,7 @@ class _Inference:
             self._start()
             for node in list(self._model.graph):
                 if not self._take_static(node):
-                    self._visit(node)
+                    self._try(node)
             data = self._finish()
             if self._equal.found > before or self._look_back() or self._start_naming():
                 continue
@@ -306,6 +306,22 @@ class _Inference:
             self._shapes[value] = dims  # type: ignore[assignment]  # no name is among them
             self._seen.add(value)
         return True
+
+    def _try(self, node: ir.Node) -> None:
+        """Visit a node. Rules read operands as ONNX defines them, and fail in any way at others.
+
+        Raises:
+            ModelError: The operands or attributes are not those of the operator.
+        """
+        try:
+            self._visit(node)
+        except FarcallError:
+            raise
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            where = f"node `{node.name}` ({node.op_type})"
+            raise ModelError(
+                f"{where} has inputs or attributes that the operator has not: {error}"
+            ) from error
 
     def _visit(self, node: ir.Node) -> None:
         """Find the dims, dtypes and data of a node's outputs; if they are constants, remove the node."""

@@ -337,9 +337,14 @@ class GraphFunction:
         return len(slots) - 1
 
 
+def has_dtype(value: ir.Value) -> bool:
+    """Whether the interpreter has the dtype of a value."""
+    return value.dtype is not None and dtype_name(value.dtype) in DTYPES
+
+
 def dtype_of(value: ir.Value) -> str:
     """The dtype of a value, if the interpreter has it."""
     name = dtype_name(value.dtype) if value.dtype is not None else "no known dtype"
-    if name not in DTYPES:
+    if not has_dtype(value):
         raise Unsupported(f"`{value.name}` is {name}, which the interpreter lacks")
     return name

@@ -80,6 +80,8 @@ def _gemm(f: GraphFunction, node: ir.Node) -> None:
 
 # ---- windows ----
 
+_MOST_STEP = 1 << 28  # as in native/runtime/graph/linear.c
+
 
 def _window(f: GraphFunction, node: ir.Node, taps: Sequence[Dim]) -> list[Axis]:
     """Two spatial axes: rows of one element are put before a single one."""
@@ -91,6 +93,10 @@ def _window(f: GraphFunction, node: ir.Node, taps: Sequence[Dim]) -> list[Axis]:
     for axis in axes:
         if any(isinstance(pad, int) and pad < 0 for pad in (axis.begin, axis.end)):
             raise Unsupported("negative pads")
+    for axis in axes:
+        reaches = (axis.begin, axis.end, axis.stride * axis.out, axis.taps * axis.dilation)
+        if any(isinstance(reach, int) and reach > _MOST_STEP for reach in reaches):
+            raise Unsupported(f"windows that reach farther than {_MOST_STEP} elements")
     return [Axis(1, 1, 1, 1, 1, 0, 0)] * (2 - len(axes)) + axes
 
 

@@ -1,0 +1,109 @@
+"""Models that ONNX's checker passes although they are malformed: refused before its inference reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from farcall.errors import ModelError
+from farcall.graph import load_model
+
+from .graphs import text_model
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "g (float[7] x) => (float[] a, float[] b) { a, b = Split<num_outputs = 1>(x) }",
+            r"node `a` \(Split\) has 1 in num_outputs; expected 2, the number of its outputs",
+        ),
+        (
+            "g (float[7] x) => (float[] a) { a = Split<num_outputs = 1099511627776>(x) }",
+            "has 1099511627776 in num_outputs; expected 1, the number",
+        ),
+        (
+            "g (float[2,3] x, int64[1,1] i) => (float[] y) { y = GatherND<batch_dims = -7>(x, i) }",
+            r"\(GatherND\) has -7 in batch_dims; expected numbers from 0",
+        ),
+        (
+            "g (float[2,3] x, float[3] s) => (float[] y, float[] m) "
+            "{ y, m = LayerNormalization<axis = 2147483648>(x, s) }",
+            r"\(LayerNormalization\) has 2147483648 in axis; expected numbers from -2147483648 to 2147483647",
+        ),
+        (
+            "g (float[1,1,9] x) => (float[] y) { y = AveragePool<kernel_shape=[2], dilations=[0]>(x) }",
+            r"\(AveragePool\) has 0 in dilations; expected numbers from 1",
+        ),
+        (
+            "g (float[1,1,9] x, float[1,1,2] w) => (float[] y) { y = Conv<strides=[-1]>(x, w) }",
+            r"\(Conv\) has -1 in strides",
+        ),
+        (
+            "g (float[7] x, int64[0] a) => (float[] y) { y = ReduceSum<noop_with_empty_axes = 3>(x, a) }",
+            "has 3 in noop_with_empty_axes; expected numbers from 0 to 1",
+        ),
+        (
+            "g (bool c, float[7] x) => (float[] y) { y = If(c) <"
+            "then_branch = t () => (float[] u) { u, v = Split<num_outputs = 1>(x) },"
+            "else_branch = e () => (float[] w) { w = Exp(x) }> }",
+            r"node `u` \(Split\)",
+        ),
+        ("g (float[2,3] x) => (float[] y) { y = Transpose<perm = [7, 0]>(x) }", "Transpose"),
+        ("g (float[2,3] x, int64[1] k) => (float[] y) { y = Expand(x, k) z = Range(k, x, x) }", "Range"),
+    ],
+)
+def test_attributes_out_of_range_are_refused(source: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_model(text_model(source))
+
+
+def test_attributes_that_a_function_gets_from_its_call_are_checked() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 22, "mine" : 1]>
+        g (float[2,3] x, float[3] s) => (float[] y) { y = mine.Outer<where = 99999999999>(x, s) }
+        <domain: "mine", opset_import: ["" : 22, "mine" : 1]>
+        Outer <where> (x, s) => (y) { y = mine.Inner<place: int = @where>(x, s) }
+        <domain: "mine", opset_import: ["" : 22]>
+        Inner <place> (x, s) => (y) { y, m = LayerNormalization<axis: int = @place>(x, s) }
+    """)
+    with pytest.raises(ModelError, match=r"\(LayerNormalization\) has 99999999999 in axis"):
+        load_model(model)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (TensorProto(data_type=1, dims=[3], float_data=[1, 2]), r"FLOAT\[3\], has 2 numbers; expected 3"),
+        (TensorProto(data_type=1, dims=[3], raw_data=bytes(8)), r"has 8 bytes; expected 12"),
+        (TensorProto(data_type=22, dims=[3], raw_data=bytes(3)), r"INT4\[3\], has 3 bytes; expected 2"),
+        (TensorProto(data_type=14, dims=[2], float_data=[1, 2]), r"has 2 numbers; expected 4"),
+        (TensorProto(data_type=1, dims=[-1], float_data=[1]), r"the shape \[-1\]; expected no negative dims"),
+        (TensorProto(data_type=99, dims=[1], raw_data=bytes(4)), "the dtype 99, which ONNX does not define"),
+        (TensorProto(dims=[1], raw_data=bytes(4)), "the dtype 0, which ONNX does not define"),
+    ],
+)
+def test_constants_have_the_data_of_their_shape(tensor: TensorProto, message: str) -> None:
+    tensor.name = "k"
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    as_initializer = helper.make_graph(
+        [helper.make_node("Identity", ["k"], ["y"])], "g", [], [output], [tensor]
+    )
+    as_node = helper.make_graph([helper.make_node("Constant", [], ["y"], value=tensor)], "g", [], [output])
+    for graph in (as_initializer, as_node):
+        with pytest.raises(ModelError, match=message):
+            load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10))
+
+
+@pytest.mark.parametrize(
+    "kind", ["FLOAT", "INT4", "UINT2", "FLOAT8E5M2", "FLOAT16", "COMPLEX64", "STRING", "BOOL"]
+)
+def test_constants_of_every_way_to_store_them_are_taken(kind: str) -> None:
+    dtype = TensorProto.DataType.Value(kind)
+    values = [b"a", b"b", b"c"] if kind == "STRING" else np.array([1, 0, 1])
+    tensor = helper.make_tensor("k", dtype, [3], values)
+    output = helper.make_tensor_value_info("y", dtype, [3])
+    graph = helper.make_graph([helper.make_node("Identity", ["k"], ["y"])], "g", [], [output], [tensor])
+    load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 26)], ir_version=13))

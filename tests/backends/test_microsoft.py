@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
+import farcall as fc
 from farcall.errors import UnsupportedOperatorError
 
 from ..exact_bytes import seven_bits
@@ -396,3 +398,20 @@ def test_channels_that_are_last() -> None:
 def test_an_operator_without_a_definition_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"com\.microsoft::Nonsense"):
         whole_region(Case("Nonsense", [floats(3)]).model([floats(3)]))
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+def test_quantised_operands_broadcast_in_some_calls(op: str) -> None:
+    """A shorter operand was read behind its end."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]>
+    g (int8[a, b, 1] x, int8[c, 1, 1] y) => (int8[?, ?, ?] z) <float s = {{0.2}}, int8 o = {{1}}>
+    {{ z = com.microsoft.{op} (x, s, o, y, s, o, s, o) }}""")
+    main = fc.partition(model).build().load()["main"]
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for left, right in (((8, 7, 1), (1, 1, 1)), ((1, 7, 1), (8, 1, 1)), ((8, 7, 1), (8, 1, 1))):
+        x, y = (rng.integers(-9, 9, shape).astype(np.int8) for shape in (left, right))
+        (expected,) = session.run(None, {"x": x, "y": y})
+        np.testing.assert_array_equal(np.from_dlpack(main(x, y)), expected)
+    with pytest.raises(ValueError, match="Expand"):
+        main(np.zeros((8, 7, 1), np.int8), np.zeros((7, 1, 1), np.int8))

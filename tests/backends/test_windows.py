@@ -74,7 +74,9 @@ def test_products_by_packed_rows_of_all_widths() -> None:
         x = normal(2, k, n, dtype=dtype)
         x[0, k // 2, n - 1], x[1, k - 1, 0] = np.inf, np.nan
         operands = [x, normal(m, k, 1, seed=1, dtype=dtype), normal(m, seed=2, dtype=dtype)]
-        cases.append(Case("Conv", operands[: 2 + number % 2], {}, [1, 2][: 1 + number % 2], rtol=1e-3, atol=1e-3))
+        cases.append(
+            Case("Conv", operands[: 2 + number % 2], {}, [1, 2][: 1 + number % 2], rtol=1e-3, atol=1e-3)
+        )
     check(cases, flags=("-O3", *NATIVE))
     check(cases)
 

@@ -248,10 +248,7 @@ class Graph:
                 if step.node.op_type == "Sigmoid":  # onnxruntime has none between 0 and a rounding error of 1
                     found = [one + blurred(np.spacing(np.ones_like(one)), blur) for one in found]
                 if _cancels(step.node):
-                    found = [
-                        one + (np.finfo(one.dtype).eps * blur.uniform(-1, 1, one.shape)).astype(one.dtype)
-                        for one in found
-                    ]
+                    found = [cancelled(one, blur) for one in found]
             values.update(zip(filter(None, step.node.output), found, strict=True))
         return values
 
@@ -328,6 +325,13 @@ def blurred(
     with np.errstate(all="ignore"):
         moved = array * (1 + rng.uniform(-2, 2, array.shape) * float(eps))
         return np.asarray(moved.astype(array.dtype)).reshape(array.shape)
+
+
+def cancelled(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Floats moved by at most the rounding error of 1; of those that are no larger, some become 0."""
+    eps = np.finfo(array.dtype).eps
+    moved = array + (eps * rng.uniform(-1, 1, array.shape)).astype(array.dtype)
+    return np.where((np.abs(moved) < 4 * eps) & (rng.random(array.shape) < 0.5), array.dtype.type(0), moved)
 
 
 # Operators for which onnxruntime ends or holds its process if an operand has no elements.

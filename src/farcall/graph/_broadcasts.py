@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.graph._inline import add_constant, unique
+from farcall.graph._microsoft_calls import DOMAIN
 from farcall.graph._onnx_types import is_default_domain
 from farcall.graph._qdq import copied, with_one_scale
 from farcall.graph._shape_rules import BROADCAST, right_operand
@@ -20,6 +21,7 @@ from farcall.graph.dims import Dim, broadcast, same
 
 _PRODUCTS = frozenset({"MatMul", "MatMulInteger", "QLinearMatMul"})
 _BROADCAST = frozenset(BROADCAST.split())
+_QUANTIZED = frozenset({"QLinearAdd", "QLinearMul"})
 
 
 def spell_out(
@@ -53,9 +55,11 @@ def _unequal(
     node: ir.Node, shapes: Mapping[ir.Value, Dims]
 ) -> list[tuple[int, list[tuple[ir.Value, list[bool]]]]]:
     """The inputs that need an Expand, each with the values whose dims it takes, and which of their axes."""
-    if not is_default_domain(node.domain):
+    if node.domain == DOMAIN and node.op_type in _QUANTIZED:
+        operands, kept = [0, 3], 0
+    elif not is_default_domain(node.domain):
         return []
-    if node.op_type in _PRODUCTS:
+    elif node.op_type in _PRODUCTS:
         operands, kept = [0, right_operand(node)], 2
     elif node.op_type in _BROADCAST:
         operands, kept = list(range(len(node.inputs))), 0

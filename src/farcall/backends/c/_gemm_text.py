@@ -242,8 +242,10 @@ def _row() -> str:
 
 def _tiles() -> str:
     """The rows of a block, times one or two vectors of columns."""
-    arguments = "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, " \
+    arguments = (
+        "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, "
         "start + i * start_row, start_row, 2 * a_group"
+    )
     loops = {
         vectors: f"""#if defined(__AVX512F__)
     for (; i + 2 * GROUP <= rows; i += 2 * GROUP, a += 2 * a_group)

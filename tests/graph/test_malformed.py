@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 from farcall.errors import ModelError
 from farcall.graph import load_model
+from farcall.graph.dims import dims
 
 from .graphs import text_model
 
@@ -107,3 +108,14 @@ def test_constants_of_every_way_to_store_them_are_taken(kind: str) -> None:
     output = helper.make_tensor_value_info("y", dtype, [3])
     graph = helper.make_graph([helper.make_node("Identity", ["k"], ["y"])], "g", [], [output], [tensor])
     load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 26)], ir_version=13))
+
+
+def test_axes_that_are_an_empty_input_are_known() -> None:
+    """The declared shape is wrong: kernels would write 60 elements to a result of one."""
+    model = load_model(
+        text_model(
+            "g (float[3,4,5] x, int64[0] axes) => (float[1,1,1] y) "
+            "{ a = ReduceSum<noop_with_empty_axes = 1>(x, axes) y = Log(a) }"
+        )
+    )
+    assert [dims(node.outputs[0]) for node in model.graph] == [(3, 4, 5), (3, 4, 5)]

@@ -85,7 +85,8 @@ class NodeView:
         value = self._input(index)
         known = self._data.get(value)
         if known is None:
-            known = self._data[value] = constant_data(value)
+            is_empty = self._shapes.get(value) == (0,) and value.dtype in DATA_DTYPES
+            known = self._data[value] = np.empty(0, object) if is_empty else constant_data(value)
         if self._equal.changed:
             known = elementwise(self._equal.resolve, known)
         return known

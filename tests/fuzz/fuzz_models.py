@@ -220,7 +220,7 @@ def _arguments(plan: fc.Plan) -> list[np.ndarray] | None:
         if not is_numeric(spec) or spec.shape is None:
             return None
         dims = [dim if isinstance(dim, int) else 2 for dim in spec.shape]
-        if math.prod(dims) > MOST:
+        if math.prod(dim or 1 for dim in dims) > MOST:
             return None
         found.append(np.zeros(dims, np.dtype(str(spec.dtype))))
     return found

@@ -62,6 +62,7 @@ _MOST_COLUMNS = 256  # most columns, if they are of several output rows
 _LONG = 512  # most columns of one output row
 _CHANNELS = 4 * GROUP  # output channels of a part that one thread may compute: whole tiles of the product
 _HOT = 1 << 14  # elements of the result of a product that are in the caches when the product ends
+_EVEN = 8  # elements of which rows are loops without a rest
 _TILE = 32  # columns that the matrix product computes at once
 
 
@@ -233,15 +234,21 @@ class Convolution:
                 kernel.line(
                     f"farcall_taps_{kind}({self.taps}, offsets, {weights}, {bias}, {copy}, length, {made});"
                 )
-                target = f"({self.y} + (g * {self.outs} + m) * {kernel.dim(self.out_plane)})"
-                if self.epilogue is None:
-                    planes.store(kernel, made, target)
-                    return
-                width = int(self.axes[-1].out)
-                place = f"(g * {self.outs} + m) * {kernel.dim(self.out_plane)} + r0 * {width}"
-                with kernel.loop("r", "count"), kernel.loop("x", str(width)):
-                    kernel.line(f"const int64_t at = {place} + r * {width} + x;")
-                    self.epilogue.element(kernel, "at", f"{made}[r * {planes.pitch} + x]")
+                self._store_rows(planes, made)
+
+    def _store_rows(self, planes: Planes, made: str) -> None:
+        """Write rows of outputs. Costly functions would not be vectorized at the end of each row of an odd
+        length: such rows are first written without gaps.
+        """
+        kernel, width = self.kernel, int(self.axes[-1].out)
+        place = f"(g * {self.outs} + m) * {kernel.dim(self.out_plane)} + r0 * {width}"
+        if self.epilogue is None or (self.epilogue.is_costly and width % _EVEN):
+            planes.store(kernel, made, f"({self.y} + {place})")
+            self.finish(place, f"count * {width}")
+            return
+        with kernel.loop("r", "count"), kernel.loop("x", str(width)):
+            kernel.line(f"const int64_t at = {place} + r * {width} + x;")
+            self.epilogue.element(kernel, "at", f"{made}[r * {planes.pitch} + x]")
 
     def _sees_whole_images(self) -> bool:
         """Whether the weights are constant, and one window is the whole image."""

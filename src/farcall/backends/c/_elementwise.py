@@ -40,6 +40,11 @@ def loaded(nodes: Sequence[ir.Node], root: Mapping[ir.Value, ir.Value]) -> list[
     return list(writer.loads)
 
 
+def has_functions(nodes: Sequence[ir.Node]) -> bool:
+    """Whether an element costs an exponential or more."""
+    return any(node.op_type in _FUNCTIONS for node in nodes)
+
+
 def emit_element(
     kernel: Kernel,
     nodes: Sequence[ir.Node],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from farcall.backends.c._elementwise import emit_element, loaded
+from farcall.backends.c._elementwise import emit_element, has_functions, loaded
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._packed import is_packed
 from farcall.graph.dims import dims
@@ -39,6 +39,11 @@ class Epilogue:
         if any(view != shape or is_packed(value) for value, view in loaded(nodes, root)):
             return None
         return Epilogue(source, output, nodes, root)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether an element costs an exponential or more."""
+        return has_functions(self.nodes)
 
     def write(self, kernel: Kernel, first: str, count: str) -> None:
         """Write the loop over ``count`` elements of the output, in which those of the source are."""

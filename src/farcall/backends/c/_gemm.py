@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type, itemsize
-from farcall.backends.c._gemm_text import GROUP, RANGE, gemm_source, panel_width, vector_source
+from farcall.backends.c._gemm_text import GROUP, GROUP_SLACK, RANGE, gemm_source, panel_width, vector_source
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
 from farcall.graph.dims import Dim, product
@@ -73,7 +73,7 @@ def packed_left(kernel: Kernel, matrices: np.ndarray, index: str = "0") -> Left:
     data = np.zeros((count, groups * GROUP, k), matrices.dtype)
     data[:, :m] = matrices
     data = np.ascontiguousarray(data.reshape(count, groups, GROUP, k).swapaxes(2, 3))
-    table = kernel.table(data)
+    table = kernel.table(np.append(data, np.zeros(GROUP_SLACK, data.dtype)))
     return Left(f"{table} + ({index}) * {groups * GROUP * k}", "1", str(GROUP), str(GROUP * k))
 
 

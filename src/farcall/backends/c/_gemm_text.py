@@ -7,8 +7,8 @@ extension of gcc and clang, which lower them to what the target has.
 
 *Panels* of B are 64 bytes wide, *groups* of A are 6 rows high: both operands may be given packed in such an
 order, so that a tile reads them from beginning to end. A panel that is not packed is copied to the stack,
-where all rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector are computed by
-vectors of the rows of a packed group instead.
+where all rows of A meet it in the L1 cache. Up to 4 columns behind the last whole vector, as in planes of
+7x7 and 14x14, are computed by vectors of the rows of packed groups instead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _STREAMS = 8  # rows of B that are then read together
 PART_COLUMNS = 64  # of a part that one thread may compute: whole panels and tiles
 PART_ROWS = 4 * GROUP * 2  # likewise: whole tiles
 _NARROW = 4  # columns at the end that rows of A are the vectors for
+GROUP_SLACK = 2  # elements behind the last packed group, so that 8 rows can be read of one
 _SPAN = 2048  # elements of a row of C that stay in the L1 cache meanwhile
 
 
@@ -74,7 +75,8 @@ enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2
 def taps_source(kind: str) -> str:
     """C source of ``farcall_taps_KIND``: each output is ``start`` plus elements at offsets, times weights.
 
-    It computes up to 128 values behind the last output.
+    It computes up to 128 values behind the last output. Its vectors have at most 32 bytes: most taps are not
+    aligned, and every such load of 64 bytes would cross a border of the cache's lines.
     """
     return _taps().replace("KIND", kind)
 
@@ -82,13 +84,13 @@ def taps_source(kind: str) -> str:
 def _taps() -> str:
     def loop(vectors: int, more: str) -> str:
         columns = range(vectors)
-        zero = ", ".join(f"r{v} = start + (farcall_v_KIND){{0}}" for v in columns)
+        zero = ", ".join(f"r{v} = start + (farcall_half_KIND){{0}}" for v in columns)
         steps = " ".join(
-            f"r{v} += x * *(const farcall_u_KIND*)(from + {v} * farcall_lanes_KIND);" for v in columns
+            f"r{v} += x * *(const farcall_half_at_KIND*)(from + {v} * farcall_half_lanes_KIND);" for v in columns
         )
-        stores = " ".join(f"*(farcall_u_KIND*)(to + i + {v} * farcall_lanes_KIND) = r{v};" for v in columns)
-        return f"""  for (; {more}; i += {vectors} * farcall_lanes_KIND) {{
-    farcall_v_KIND {zero};
+        stores = " ".join(f"*(farcall_half_at_KIND*)(to + i + {v} * farcall_half_lanes_KIND) = r{v};" for v in columns)
+        return f"""  for (; {more}; i += {vectors} * farcall_half_lanes_KIND) {{
+    farcall_half_KIND {zero};
     for (int64_t t = 0; t < taps; ++t) {{
       const KIND x = w[t];
       const KIND* from = source + offsets[t] + i;
@@ -98,10 +100,14 @@ def _taps() -> str:
   }}
 """
 
-    return f"""static __attribute__((noinline)) void farcall_taps_KIND(int64_t taps, const int32_t* offsets,
+    return f"""#define FARCALL_HALF (FARCALL_VECTOR < 32 ? FARCALL_VECTOR : 32)
+typedef KIND farcall_half_KIND __attribute__((vector_size(FARCALL_HALF)));
+typedef KIND farcall_half_at_KIND __attribute__((vector_size(FARCALL_HALF), aligned(1), may_alias));
+enum {{ farcall_half_lanes_KIND = FARCALL_HALF / sizeof(KIND) }};
+static __attribute__((noinline)) void farcall_taps_KIND(int64_t taps, const int32_t* offsets,
     const KIND* w, KIND start, const KIND* source, int64_t length, KIND* to) {{
   int64_t i = 0;
-{loop(8, "i + 4 * farcall_lanes_KIND < length")}{loop(4, "i + 2 * farcall_lanes_KIND < length")}\
+{loop(8, "i + 4 * farcall_half_lanes_KIND < length")}{loop(4, "i + 2 * farcall_half_lanes_KIND < length")}\
 {loop(2, "i < length")}}}
 """
 
@@ -175,40 +181,39 @@ def _thin() -> str:
 
 
 def _narrow(columns: int, steps: int) -> str:
-    """Two packed groups of A times a few columns: vectors of 8 rows, of which the last 2 are not used.
+    """Two packed groups of A times a few columns, by vectors of 8 rows, of which the last 2 are not used.
 
     ``steps`` of K are computed at once, since each must wait for its sums.
     """
-    sums = [f"r{g}{u}{v}" for g in range(2) for u in range(steps) for v in range(columns)]
-    step = "\n".join(
-        f"    {{ const KIND x = b[{u * columns + v}]; "
-        + " ".join(f"r{g}{u}{v} += x * *(const farcall_rows_at_KIND*)(a{g} + {u} * GROUP);" for g in range(2))
-        + " }"
-        for u in range(steps)
-        for v in range(columns)
+
+    def step(u: int) -> str:
+        return "\n".join(
+            f"    {{ const KIND x = b[{u * columns + v}]; "
+            + " ".join(f"r{g}{u}{v} += x * *(const farcall_rows_at_KIND*)(a{g} + {u} * GROUP);" for g in (0, 1))
+            + " }"
+            for v in range(columns)
+        )
+
+    def loop(count: int) -> str:
+        body = "\n".join(step(u) for u in range(count))
+        moves = f"i += {count}, a0 += {count} * GROUP, a1 += {count} * GROUP, b += {count * columns}"
+        return f"  for (; i + {count} <= k; {moves}) {{\n{body}\n  }}\n"
+
+    sums = ", ".join(
+        f"r{g}{u}{v} = {{0}}" for g in (0, 1) for u in range(steps) for v in range(columns)
     )
-    last = " ".join(f"r{g}0{v} += b[{v}] * last{g};" for g in range(2) for v in range(columns))
-    stores = " ".join(
-        f"*(farcall_rows_at_KIND*)(made + {8 * (2 * v + g)}) = "
+    totals = "\n".join(
+        f"  *(farcall_rows_at_KIND*)(made + {8 * (2 * v + g)}) = "
         + " + ".join(f"r{g}{u}{v}" for u in range(steps))
         + ";"
         for v in range(columns)
-        for g in range(2)
+        for g in (0, 1)
     )
     return f"""static inline void farcall_narrow{columns}_KIND(int64_t k, const KIND* a0, const KIND* a1,
     const KIND* b, KIND* made) {{
-  farcall_rows_KIND {", ".join(f"{name} = {{0}}" for name in sums)};
-  farcall_rows_KIND last0 = {{0}}, last1 = {{0}};
+  farcall_rows_KIND {sums};
   int64_t i = 0;
-  for (; i + {steps} < k; i += {steps}, a0 += {steps} * GROUP, a1 += {steps} * GROUP, b += {steps * columns}) {{
-{step}
-  }}
-  for (; i < k; ++i, a0 += GROUP, a1 += GROUP, b += {columns}) {{
-    memcpy(&last0, a0, GROUP * sizeof(KIND));
-    memcpy(&last1, a1, GROUP * sizeof(KIND));
-    {last}
-  }}
-  {stores}
+{loop(steps)}{loop(1) if steps > 1 else ""}{totals}
 }}
 """
 
@@ -255,7 +260,7 @@ def _tiles() -> str:
       farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     }
-    return f"""static inline void farcall_tiles_KIND(int64_t rows, int64_t columns, int64_t k,
+    return f"""static __attribute__((noinline)) void farcall_tiles_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
     const KIND* start, int64_t start_row) {{
@@ -272,14 +277,13 @@ def _tiles() -> str:
 
 _DRIVER = """\
 static void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim, KIND* c, int64_t c_row,
-    int add, const KIND* start, int64_t start_row) {
-  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND, start += start_row)
-    for (int64_t j = 0; j < columns; ++j) c[j] = rim[j] + (add ? c[j] : *start);
+    int add) {
+  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND)
+    for (int64_t j = 0; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
 }
 
 static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
-  const KIND none = 0;
   if (b_row == PANEL && b_panel != PANEL) {
     for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
       const KIND* b0 = b + j / PANEL * b_panel + j % PANEL;
@@ -288,7 +292,7 @@ static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int
       for (int64_t i = 0; i < m; ++i) {
         KIND rim[farcall_wide_KIND];
         farcall_thin_KIND(k, a + i * a_row, a_column, b0, b1, rim);
-        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add, &none, 0);
+        farcall_rim_KIND(1, n1, rim, c + i * c_row + j, c_row, add);
       }
     }
     return;
@@ -330,30 +334,32 @@ static __attribute__((noinline)) void farcall_edge_tiles_KIND(int64_t rows, int6
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start,
     int64_t start_row) {
-  const KIND none = 0;
   KIND rim[2 * GROUP * farcall_wide_KIND];
   farcall_tiles_KIND(rows, columns, k, a, a_row, a_column, a_group, b0, b1, b_row, rim, farcall_wide_KIND, 0,
-      &none, 0);
-  farcall_rim_KIND(kept, columns, rim, c, c_row, add, start, start_row);
+      start, start_row);
+  farcall_rim_KIND(kept, columns, rim, c, c_row, add);
 }
 
 /* The last columns, fewer than a vector, of rows whose groups are packed. */
 static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, int64_t columns, int64_t k,
     const KIND* a, int64_t a_group, const KIND* b, int64_t b_row, KIND* c, int64_t c_row, int add,
-    const KIND* start, int64_t start_row) {
+    const KIND* start, int64_t start_row, int64_t start_column) {
   KIND few[DEPTH * NARROW], made[16 * NARROW];
   const int64_t width = columns == 1 ? 1 : NARROW;
-  for (int64_t i = 0; i < k; ++i)
-    for (int64_t j = 0; j < width; ++j) few[i * width + j] = j < columns ? b[i * b_row + j] : 0;
-  for (int64_t i = 0; i < rows; i += 2 * GROUP, a += 2 * a_group) {
-    const KIND* a1 = i + GROUP < rows ? a + a_group : a;
-    if (width == 1) farcall_narrow1_KIND(k, a, a1, few, made);
-    else farcall_narrowNARROW_KIND(k, a, a1, few, made);
-    for (int64_t r = i; r < i + 2 * GROUP && r < rows; ++r)
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t at = r - i < GROUP ? r - i : 8 + r - i - GROUP;
-        c[r * c_row + j] = made[16 * j + at] + (add ? c[r * c_row + j] : start[r * start_row]);
-      }
+  for (int64_t i = 0; i < k; ++i, b += b_row) {
+    few[i * width] = b[0];
+    for (int64_t j = 1; j < width; ++j) few[i * NARROW + j] = b[j < columns ? j : 0];
+  }
+  for (int64_t i = 0; i < rows; ++i, c += c_row, start += start_row) {
+    const int64_t r = i % (2 * GROUP);
+    if (r == 0) {
+      const KIND* a1 = i + GROUP < rows ? a + a_group : a;
+      if (width == 1) farcall_narrow1_KIND(k, a, a1, few, made);
+      else farcall_narrowNARROW_KIND(k, a, a1, few, made);
+      a += 2 * a_group;
+    }
+    for (int64_t j = 0; j < columns; ++j)
+      c[j] = made[16 * j + (r < GROUP ? r : 8 - GROUP + r)] + (add ? c[j] : start[j * start_column]);
   }
 }
 
@@ -367,10 +373,12 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
   int64_t first_row = first == start ? start_row : 0;
   int add = start && start_column;
   KIND panels[DEPTH * farcall_wide_KIND];
-  KIND group[DEPTH * GROUP];  /* the last rows */
+  KIND group[DEPTH * GROUP], odd_first[GROUP];  /* the last rows, and what their sums begin with */
   const int64_t odd = m % GROUP, whole = m - odd, rest = n % farcall_lanes_KIND;
-  const int64_t narrow = a_row == 1 && a_column == GROUP && rest <= NARROW ? rest : 0;
+  const int packed = a_row == 1 && a_column == GROUP && a_group != GROUP;
+  const int64_t narrow = packed && rest <= NARROW ? rest : 0;
   n -= narrow;
+  for (int64_t r = 0; r < GROUP; ++r) odd_first[r] = r < odd ? first[(whole + r) * first_row] : 0;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
     const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
     const KIND* a0 = a + k0 * a_column;
@@ -380,13 +388,12 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
     for (int64_t i0 = 0; i0 < m; i0 += BAND) {
       const int64_t i1 = i0 + BAND < whole ? i0 + BAND : whole;
       const int64_t i2 = i0 + BAND < m ? i0 + BAND : m;
-      if (narrow && k0 == 0 && add && start != c)
-        farcall_start_KIND(i2 - i0, narrow, start + i0 * start_row + n * start_column, start_row, start_column,
-            c + i0 * c_row + n, c_row);
-      if (narrow)
+      if (narrow) {
         farcall_last_columns_KIND(i2 - i0, narrow, k1, a0 + i0 / GROUP * a_group, a_group,
-            b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, add,
-            first + i0 * first_row, first_row);
+            b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, k0 != 0,
+            start ? start + i0 * start_row + n * start_column : &none, start ? start_row : 0,
+            start ? start_column : 0);
+      }
       for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
         const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
         const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL;
@@ -416,7 +423,7 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
         }
         if (odd && i0 + BAND >= m) {
           farcall_edge_tiles_KIND(GROUP, odd, n1, k1, group, 1, GROUP, 0,
-              b0, b1, row, c + whole * c_row + j, c_row, add, first + whole * first_row, first_row);
+              b0, b1, row, c + whole * c_row + j, c_row, add, k0 ? &none : odd_first, k0 == 0);
         }
       }
     }

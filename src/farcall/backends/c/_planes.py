@@ -138,9 +138,10 @@ class Planes:
                 kernel.line(f"for (int64_t x = {start}; x < {end}; ++x) to[x] = {value};")
 
     def store(self, kernel: Kernel, outputs: str, target: str) -> None:
-        """Copy the rows of the block to the output plane that ``target`` points to."""
-        with kernel.loop("r", "count"), kernel.loop("x", str(self.x.out)):
-            kernel.line(f"{target}[(r0 + r) * {self.x.out} + x] = {outputs}[r * {self.pitch} + x];")
+        """Copy the rows of the block to ``target``, without gaps."""
+        with kernel.loop("r", "count"):
+            row = f"{target} + r * {self.x.out}, {outputs} + r * {self.pitch}"
+            kernel.line(f"memcpy({row}, {self.x.out} * sizeof *{outputs});")
 
 
 def _fixed(axis: Axis) -> _Axis:

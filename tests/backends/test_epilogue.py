@@ -16,7 +16,8 @@ from farcall.toolchain import Target
 from .harness import NATIVE, Compiled, compile_model, whole_region
 from .test_threads import with_weights
 
-# One Conv of each kind: windows, a product without windows, one window, tiles, planes, rows; its x, w and attributes.
+# One Conv of each kind: windows, a product without windows, one window, tiles, planes, rows; its x, w and
+# attributes.
 KINDS = {
     "windows": ("[2, 5, 9, 11]", "[13, 5, 3, 2]", "<strides = [2, 1]>", "[2, 13, 4, 10]"),
     "product": ("[2, 30, 9, 40]", "[70, 30, 1, 1]", "", "[2, 70, 9, 40]"),

@@ -47,7 +47,8 @@ def vector_source(kind: str, itemsize: int) -> str:
 def _with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
         "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
-        "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW, "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
+        "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW, "STREAMS": _STREAMS,
+        "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
@@ -86,9 +87,12 @@ def _taps() -> str:
         columns = range(vectors)
         zero = ", ".join(f"r{v} = start + (farcall_half_KIND){{0}}" for v in columns)
         steps = " ".join(
-            f"r{v} += x * *(const farcall_half_at_KIND*)(from + {v} * farcall_half_lanes_KIND);" for v in columns
+            f"r{v} += x * *(const farcall_half_at_KIND*)(from + {v} * farcall_half_lanes_KIND);"
+            for v in columns
         )
-        stores = " ".join(f"*(farcall_half_at_KIND*)(to + i + {v} * farcall_half_lanes_KIND) = r{v};" for v in columns)
+        stores = " ".join(
+            f"*(farcall_half_at_KIND*)(to + i + {v} * farcall_half_lanes_KIND) = r{v};" for v in columns
+        )
         return f"""  for (; {more}; i += {vectors} * farcall_half_lanes_KIND) {{
     farcall_half_KIND {zero};
     for (int64_t t = 0; t < taps; ++t) {{
@@ -122,6 +126,9 @@ def _tile(rows: int, vectors: int) -> str:
         + ";"
         for row in range(rows)
     )
+    # A plane's rows are on pages of their own, so that the processor does not see which lines are next.
+    lines = [f"c + {row} * c_row + {v} * farcall_lanes_KIND" for row in range(rows) for v in columns]
+    touch = " ".join(f"__builtin_prefetch({line}, 1);" for line in lines) if rows > GROUP else ""
     loads = " ".join(f"const farcall_v_KIND x{v} = *(const farcall_u_KIND*)b{v};" for v in columns)
     steps = "\n".join(
         f"    {{ const KIND x = {place}; " + " ".join(f"r{row}_{v} += x * x{v};" for v in columns) + " }"
@@ -141,6 +148,7 @@ def _tile(rows: int, vectors: int) -> str:
 {starts}
   (void)a2;
   (void)ahead;
+  {touch}
   for (int64_t i = 0; i < k; ++i, a += a_column, a2 += a_column, b0 += b_row, b1 += b_row) {{
     {loads}
     {"__builtin_prefetch(a + ahead); __builtin_prefetch(a2 + ahead);" if rows > GROUP else ""}
@@ -189,7 +197,9 @@ def _narrow(columns: int, steps: int) -> str:
     def step(u: int) -> str:
         return "\n".join(
             f"    {{ const KIND x = b[{u * columns + v}]; "
-            + " ".join(f"r{g}{u}{v} += x * *(const farcall_rows_at_KIND*)(a{g} + {u} * GROUP);" for g in (0, 1))
+            + " ".join(
+                f"r{g}{u}{v} += x * *(const farcall_rows_at_KIND*)(a{g} + {u} * GROUP);" for g in (0, 1)
+            )
             + " }"
             for v in range(columns)
         )
@@ -199,9 +209,7 @@ def _narrow(columns: int, steps: int) -> str:
         moves = f"i += {count}, a0 += {count} * GROUP, a1 += {count} * GROUP, b += {count * columns}"
         return f"  for (; i + {count} <= k; {moves}) {{\n{body}\n  }}\n"
 
-    sums = ", ".join(
-        f"r{g}{u}{v} = {{0}}" for g in (0, 1) for u in range(steps) for v in range(columns)
-    )
+    sums = ", ".join(f"r{g}{u}{v} = {{0}}" for g in (0, 1) for u in range(steps) for v in range(columns))
     totals = "\n".join(
         f"  *(farcall_rows_at_KIND*)(made + {8 * (2 * v + g)}) = "
         + " + ".join(f"r{g}{u}{v}" for u in range(steps))
@@ -260,8 +268,8 @@ def _tiles() -> str:
       farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
     }
-    return f"""static __attribute__((noinline)) void farcall_tiles_KIND(int64_t rows, int64_t columns, int64_t k,
-    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    return f"""static __attribute__((noinline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
+    int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
     const KIND* start, int64_t start_row) {{
   int64_t i = 0;

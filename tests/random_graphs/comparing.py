@@ -115,7 +115,7 @@ def fault(ours: np.ndarray, theirs: np.ndarray, blurs: Sequence[np.ndarray]) -> 
         moved = np.where(np.isnan(moved), np.inf, moved)
         usual = np.median(moved) if moved.size else 0.0  # three errors may all be small by chance
         close = 32 * eps * np.abs(theirs) + 8 * eps * np.abs(theirs).max(initial=0) + 64 * moved + 16 * usual
-        bad = ~(np.abs(ours - theirs) <= close)
+        bad = ~(np.abs(ours - theirs) <= close) & (close < np.inf)
     else:
         stable = np.all([blur == theirs for blur in blurs], axis=0)
         bad = (ours != theirs) & stable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -70,6 +71,7 @@ class Worker:
 
 
 def _serve(line: Connection) -> None:
+    gc.set_threshold(200_000)  # plans are many objects, which live as long as their batch
     with suppress(EOFError):
         while True:
             line.send(quietly(line.recv()))

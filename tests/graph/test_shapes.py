@@ -529,3 +529,20 @@ def test_types_of_a_training_operator_whose_operand_onnx_does_not_know() -> None
         proto.opset_import.append(helper.make_opsetid(domain, 1))
     made = {value.name: value for node in load_model(proto).graph for value in node.outputs}
     assert made["kept"].dtype == made["trained"].dtype == ir.DataType.FLOAT
+
+
+def test_weights_and_caches_fix_the_features_that_a_name_stands_for() -> None:
+    """What was refused, since loops need their number."""
+    proto = text_model("""g (float[n, a] x, float[n, b] y, float[n, c] z, float[1, 2, 5, d] q, float[1, e] m,
+     int64[1, 5] at, float[9, 2] cosine, float[9, 2] sine, uint8[3, 1, 8] w, float[3] k)
+    => (float[?, ?] s, float[?, ?] l, float[?, ?] v, float[?, ?, ?, ?] r, float[?, ?] p)
+    { s = ai.onnx.ml.Scaler <offset = [1.0, 2.0, 3.0], scale = [1.0, 2.0, 3.0]> (x)
+      l = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0, 3.0, 4.0], targets = 2> (y)
+      v = ai.onnx.ml.SVMRegressor <kernel_type = "LINEAR", coefficients = [1.0, 2.0], n_supports = 2,
+        support_vectors = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], rho = [0.5]> (z)
+      r = com.microsoft.RotaryEmbedding (q, at, cosine, sine)
+      p = com.microsoft.MatMulNBits <K = 16, N = 3, bits = 4, block_size = 16> (m, w, k) }""")
+    for domain in ("ai.onnx.ml", "com.microsoft"):
+        proto.opset_import.append(helper.make_opsetid(domain, 1))
+    found = {item.name: text(dims(item)) for item in load_model(proto).graph.inputs}
+    assert [found[name][-1] for name in "xyzqm"] == [3, 2, 3, 4, 16]

@@ -55,8 +55,28 @@ def class_count(node: ir.Node) -> int:
     return max((len(node.attributes[name].value) for name in names if name in node.attributes), default=0)
 
 
+def _fix_features(op: NodeView, count: int) -> None:
+    """A number of features that has a name is that of the attributes."""
+    data = op.shape(0)
+    if data and not isinstance(data[-1], int):
+        op.equate(data[-1], count)
+
+
+def _length(op: NodeView, *names: str) -> int:
+    """The number of elements of an attribute, of which others may not be given."""
+    lengths: list[list[float]] = [op.attr(name, []) for name in names]
+    return max(map(len, lengths))
+
+
+# Attributes that have one element, or one for each feature.
+_EACH = {"Scaler": ("offset", "scale"), "Imputer": ("imputed_value_floats", "imputed_value_int64s")}
+
+
 @rule("Scaler", "Normalizer", "Binarizer", "Imputer", "LabelEncoder")
 def _like_first(op: NodeView) -> list[Dims]:
+    count = _length(op, *_EACH[op.node.op_type]) if op.node.op_type in _EACH else 0
+    if count > 1:
+        _fix_features(op, count)
     return [op.shape(0)]
 
 
@@ -85,12 +105,15 @@ def _rows(op: NodeView) -> PartialDims:
 
 @rule("LinearRegressor")
 def _linear_regressor(op: NodeView) -> list[PartialDims]:
+    _fix_features(op, _length(op, "coefficients") // max(op.attr("targets", 1), 1))
     return [(*_rows(op), op.attr("targets", 1))]
 
 
 @rule("LinearClassifier")
 def _linear_classifier(op: NodeView) -> list[PartialDims]:
     weights: list[float] = op.attr("coefficients", [])
+    if rows := _length(op, "intercepts"):
+        _fix_features(op, len(weights) // rows)
     scores = floordiv(len(weights), op.shape(0)[-1]) if op.shape(0)[-1] != 0 else 0
     classes = class_count(op.node)
     return [_rows(op), (*_rows(op), classes if scores == 1 and classes == 2 else scores)]
@@ -108,11 +131,18 @@ def _tree_regressor(op: NodeView) -> list[PartialDims]:
 
 @rule("SVMRegressor")
 def _svm_regressor(op: NodeView) -> list[PartialDims]:
+    vectors = op.attr("n_supports", 0)
+    _fix_features(
+        op, _length(op, "support_vectors") // vectors if vectors > 0 else _length(op, "coefficients")
+    )
     return [(*_rows(op), 1)]
 
 
 @rule("SVMClassifier")
 def _svm_classifier(op: NodeView) -> list[PartialDims]:
+    per_class: list[int] = op.attr("vectors_per_class", [])
+    if sum(per_class):
+        _fix_features(op, _length(op, "support_vectors") // sum(per_class))
     classes = class_count(op.node)
     pairs = classes * (classes - 1) // 2
     by_class = classes == 2 or bool(op.attr("prob_a", []))

@@ -31,6 +31,7 @@ from farcall.graph._folding import fold_shapes
 from farcall.graph._guards import check_sizes
 from farcall.graph._inline import names_of, splice
 from farcall.graph._microsoft_calls import DOMAIN
+from farcall.graph._microsoft_dims import fix_dims
 from farcall.graph._ml_rules import ML, set_ml_dtypes
 from farcall.graph._objects import OBJECTS, has_objects
 from farcall.graph._onnx_types import Found, infer_node, is_default_domain, read_type
@@ -343,6 +344,7 @@ class _Inference:
             elif not self._is_known(node, reported):
                 self._apply_rule(node, reported)
         elif node.domain == DOMAIN:
+            fix_dims(self._view(node))
             where, told = f"node `{node.name}` ({node.op_type})", self._ask_definition(node)
             reported[:] = [_both(a, b, where) for a, b in zip(reported, told, strict=True)]
         for value, found in zip(node.outputs, reported, strict=True):

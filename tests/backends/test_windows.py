@@ -223,6 +223,15 @@ def test_pools_of_long_rows_and_wide_windows() -> None:
     assert np.isnan(largest).any()
 
 
+def test_pools_of_few_windows_far_apart() -> None:
+    """The text and the working memory depend on the taps and the image, and not on the stride."""
+    x = normal(2, 3, 7, 31)
+    far = [{"kernel_shape": [2, 3], "strides": [1, stride]} for stride in (8, 29, 30, 31, 2**31 - 1)]
+    rows = {"kernel_shape": [3, 2], "strides": [2**40, 2], "pads": [1, 1, 1, 1]}
+    dilated = {"kernel_shape": [1, 4], "strides": [1, 5], "dilations": [1, 3]}
+    check([Case("MaxPool", [x], attributes) for attributes in (*far, rows, dilated)])
+
+
 def test_global_lp_pool() -> None:
     x = normal(2, 3, 4, 5)
     cases = [

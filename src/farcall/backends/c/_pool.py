@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from math import prod
 
@@ -76,18 +76,19 @@ class _Pool:
         kernel, last = self.kernel, self.axes[-1]
         kernel.file_scope(join.source())
         assert self.dtype is not None  # noqa: S101 - checked before
-        span = last.out * last.stride + (last.taps - 1) * last.dilation + 1
+        span = (last.out - 1) * last.stride + (last.taps - 1) * last.dilation + 1
         line = kernel.scratch(self.dtype, span)
         self._pad_line(line, kernel.dim(span), join.start)
         name = f"farcall_join_{join.name}"
         with ExitStack() as stack:
             self.rows(stack)
             self._join_rows(join, f"{line} + left")
-            if last.stride > 1:
-                line = self._phases(line, span)
-            room = kernel.dim(ceildiv(span, last.stride))
             moves = [divmod(k * last.dilation, last.stride) for k in range(last.taps)]
-            places = (f"{line} + {phase} * {room} + {move}" for move, phase in moves)
+            used = sorted({phase for _, phase in moves})
+            if last.stride > 1:
+                line = self._phases(line, span, used)
+            room = kernel.dim(ceildiv(span, last.stride))
+            places = (f"{line} + {used.index(phase)} * {room} + {move}" for move, phase in moves)
             kernel.line(f"const {self.kind}* const taps[] = {{{', '.join(places)}}};")
             kernel.line(f"{name}(taps, {last.taps}, {last.taps}, {self.width}, line);")
             kernel.line(finish)
@@ -128,18 +129,21 @@ class _Pool:
         with kernel.block("if (!count)"), kernel.loop("x", "width"):
             kernel.line(f"({target})[x] = {join.start};")
 
-    def _phases(self, line: str, span: Dim) -> str:
-        """Put the elements of a line together that are equal modulo the stride."""
+    def _phases(self, line: str, span: Dim, used: Sequence[int]) -> str:
+        """Put the elements of a line together that are equal modulo the stride: those that taps use."""
         kernel, stride = self.kernel, self.axes[-1].stride
         assert self.dtype is not None  # noqa: S101 - checked before
         room = ceildiv(span, stride)
-        phases = kernel.scratch(self.dtype, room * stride)
+        phases = kernel.scratch(self.dtype, room * len(used))
         whole, size = kernel.dim(floordiv(span, stride)), kernel.dim(room)
         with kernel.loop("x", whole):
-            for phase in range(stride):
-                kernel.line(f"{phases}[x + {phase} * {size}] = {line}[x * {stride} + {phase}];")
-        with kernel.loop("x", kernel.dim(span), start=f"{whole} * {stride}"):
-            kernel.line(f"{phases}[x / {stride} + x % {stride} * {size}] = {line}[x];")
+            for place, phase in enumerate(used):
+                kernel.line(f"{phases}[x + {place} * {size}] = {line}[x * {stride} + {phase}];")
+        for place, phase in enumerate(used):
+            at = f"{whole} * {stride} + {phase}"
+            kernel.line(
+                f"if ({at} < {kernel.dim(span)}) {phases}[{whole} + {place} * {size}] = {line}[{at}];"
+            )
         return phases
 
 

@@ -295,6 +295,18 @@ def test_keys_are_as_many_as_values_and_as_wide_as_queries() -> None:
     assert [str(dim) for name in "qkv" for dim in found[name]] == [*"a1bc", *"a1ec", *"a1ei"]
 
 
+def test_a_wrong_dim_is_not_believed_behind_operands_that_are_expanded() -> None:
+    """Over symbols, ONNX infers 0 for the width of Attention in three dims."""
+    found = loaded(
+        """g (float[1, 1, a] q, float[1, 1, b] k, float[1, 1, b] v, float[c] x, bool[c] t) => (float[?] y)
+    <int64[2] axes = {0, 1}>
+    { z = Attention <kv_num_heads = 2, q_num_heads = 4> (q, k, v)
+      w = ReduceL2 <keepdims = 0> (z, axes)  y = Where (t, w, x) }""",
+        opset=23,
+    )
+    assert found["y"] != (0,)
+
+
 def test_a_loss_has_a_target_for_each_row() -> None:
     found = loaded(
         """g (float[n, 5, d] x, int64[2, 3] target, float[c] w) => (float y)

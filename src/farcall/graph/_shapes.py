@@ -411,7 +411,7 @@ class _Inference:
         reported[:] = [None] * len(reported)
         self._apply_rule(node, reported)
         for value, dims in zip(node.outputs, said, strict=True):
-            if dims is not None and dims != self._shapes.get(value):
+            if dims != self._shapes.get(value):  # also a new node's, whose readers ONNX knew with others
                 self._overruled.add(value)
 
     def _reported(self, value: ir.Value) -> PartialDims | None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
+
+import farcall as fc
+from farcall.errors import UnsupportedOperatorError
 
 from .cases import Case, check, refusal
 from .harness import NATIVE, compile_regions, whole_region
@@ -230,6 +234,14 @@ def test_pools_of_few_windows_far_apart() -> None:
     rows = {"kernel_shape": [3, 2], "strides": [2**40, 2], "pads": [1, 1, 1, 1]}
     dilated = {"kernel_shape": [1, 4], "strides": [1, 5], "dilations": [1, 3]}
     check([Case("MaxPool", [x], attributes) for attributes in (*far, rows, dilated)])
+
+
+def test_a_window_of_more_elements_than_can_be_written_is_refused() -> None:
+    far = 2**31 - 1
+    model = f"""<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,4] x) => (float[1,1,m] y)
+        {{ y = MaxPool<kernel_shape=[{far}], pads=[{far - 1},{far - 1}], strides=[{far}]>(x) }}"""
+    with pytest.raises(UnsupportedOperatorError, match="windows of 2147483647 elements in a row"):
+        fc.partition(onnx.parser.parse_model(model))
 
 
 def test_global_lp_pool() -> None:

@@ -30,6 +30,7 @@ from farcall.graph.dims import Dim, ceildiv, dims, floordiv, product
 _D = ir.DataType
 _TILE = 64
 _LARGEST_POWER = 64  # of LpPool: no float but 1 has a larger one that is a float
+_MOST_TAPS = 1 << 16  # of the last axis, each of which is an address in the text
 _ROWS = 8  # most rows that are joined at once
 
 
@@ -38,7 +39,9 @@ def _check(node: ir.Node) -> None:
     want_dtypes(node, FLOATS | extra)
     if rank(operand(node, 0)) < 3:
         raise Unsupported(f"rank {rank(operand(node, 0))}; a batch, channels and spatial axes are needed")
-    axes_of(node, ints_attr(node, "kernel_shape", []))
+    taps = axes_of(node, ints_attr(node, "kernel_shape", []))[-1].taps
+    if taps > _MOST_TAPS:
+        raise Unsupported(f"windows of {taps} elements in a row; at most {_MOST_TAPS} are compiled")
 
 
 class _Pool:

@@ -272,9 +272,18 @@ class Graph:
         return self
 
 
-# Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack, and the
-# softmax family before opset 13.
-_WRONG_IN_REFERENCE = {"GlobalMaxPool", "GlobalAveragePool", "If", "Loop", "Hardmax", "Softmax", "LogSoftmax"}
+# Operators that the reference computes wrongly: global pools of fewer axes, results that loops stack, the
+# softmax family before opset 13, and OneHot, whose "on" value is a sum of differences there.
+_WRONG_IN_REFERENCE = {
+    "OneHot",
+    "GlobalMaxPool",
+    "GlobalAveragePool",
+    "If",
+    "Loop",
+    "Hardmax",
+    "Softmax",
+    "LogSoftmax",
+}
 
 
 def _is_wrong_in_reference(node: onnx.NodeProto) -> bool:
@@ -337,7 +346,7 @@ def cancelled(array: np.ndarray, rng: np.random.Generator, longest: type[np.floa
 # Operators for which onnxruntime ends or holds its process if an operand has no elements.
 _FRAGILE = {
     *("LSTM", "GRU", "RNN", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "Resize"),
-    *("RoiAlign", "MaxRoiPool", "GridSample"),
+    *("RoiAlign", "MaxRoiPool", "GridSample", "Unique"),
 }
 _LOSSES = {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}
 _SKIPS = {"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}

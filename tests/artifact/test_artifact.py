@@ -18,8 +18,8 @@ import sympy
 from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._entry import call_source, control_source, main_source, support_source
-from farcall.backends.base import RegionCode
+from farcall.artifact._entry import call_source, control_source, late_source, main_source, support_source
+from farcall.backends.base import Kernels, RegionCode
 from farcall.errors import (
     ArtifactError,
     BackendError,
@@ -235,6 +235,15 @@ def test_equal_constants_are_kept_once_and_all_are_aligned(tmp_path: Path) -> No
             assert text[: text.index(line)].rstrip().splitlines()[-1].strip() in (".balign 64", "one_a:")
 
 
+def test_constants_that_are_equal_at_their_ends_are_two() -> None:
+    long = np.zeros(5000, np.float32)
+    other, same = long.copy(), long.copy()
+    other[2500] = 1
+    constants = Constants(False)
+    constants.add_region("one", {"long": long, "other": other, "same": same})
+    assert [names for names, _, _ in constants.places()] == [["long", "same"], ["other"]]
+
+
 class Broken(Stub):
     """Whatever a backend can do wrong, one at a time."""
 
@@ -281,6 +290,9 @@ def hidden(code: RegionCode) -> dict[str, str]:
         ({"workspace": "64"}, "workspace: expected .*, got '64'"),
         ({"sources": {}}, r"expected sources .* or objects, got none"),
         ({"sources": {"stub_0.c": b"int x;"}}, "source file 'stub_0.c': expected C as text, got bytes"),
+        ({"kernels": [3]}, r"kernels: expected a list of Kernels, got \[3\]"),
+        ({"kernels": [Kernels("farcall_k", "", ["f"])]}, "kernels: expected C .* `farcall_`, got 'f'"),
+        ({"kernels": [Kernels("../k", "", [])]}, r"kernels: expected C .* `farcall_`, got '\.\./k'"),
         ({"symbols": "n"}, "symbols: expected a list of texts, got 'n'"),
         ({"compile_flags": "-O2"}, "compile_flags: expected a list of texts, got '-O2'"),
         ({"link_flags": [3]}, r"link_flags: expected a list of texts, got \[3\]"),
@@ -403,7 +415,7 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
     codes = {r.name: made.backends[r.backend].compile(r, Target.host(), {}) for r in made.regions}
     texts = {"main": main_source(made.partition, codes, {}).text, "call": call_source()}
-    texts |= {"entry": support_source(), "control": control_source()}
+    texts |= {"entry": support_source(), "late": late_source(), "control": control_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
     compile_sources(
         find_compiler(), Target.host(), [Source(f"{k}{inputs}.c", v, flags) for k, v in texts.items()]

@@ -16,7 +16,7 @@ import pytest
 
 import farcall as fc
 from farcall.artifact import inspect
-from farcall.backends.base import Backend, Code, RegionCode, RegionModule
+from farcall.backends.base import Backend, Code, Kernels, RegionCode, RegionModule
 from farcall.errors import BackendError, UsageError
 from farcall.graph import Region
 from farcall.library._archive import archive
@@ -551,7 +551,8 @@ def test_regions_that_differ_in_their_weights_share_one_function(monkeypatch: py
     proto, weights = layers(100)
     names = counted(monkeypatch)
     module = fc.partition(proto, backends=[Stub("npu", ["Neg"]), "c"]).build().load()
-    assert sorted(names) == ["c_0.c", "farcall_call.c", "farcall_entry.c", "farcall_main.c", "npu_0.c"]
+    own = ["farcall_call.c", "farcall_entry.c", "farcall_gemm_float.c", "farcall_main.c"]
+    assert sorted(names) == ["c_0.c", *own, "npu_0.c"]
     x = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
     expected = x
     for w, b in zip(weights[::2], weights[1::2], strict=True):
@@ -586,6 +587,45 @@ class Clashing(Stub):
 def test_definitions_that_contradict_each_other_are_compiled_apart() -> None:
     artifact = plan(chain("Abs", "Neg", "Abs"), Clashing("clash", ["Abs"]), Stub("cpu", ["Neg"])).build()
     np.testing.assert_array_equal(artifact.load()["main"](X), 2 * -(2 * X) + 1)
+
+
+class WithKernels(Stub):
+    """Regions call a function of a file that does not depend on the model, or of two by one name."""
+
+    def __init__(self, *, clash: bool = False) -> None:
+        super().__init__("shared", ["Abs"])
+        self._clash = clash
+
+    def compile(self, region: Region, target: Target, options: Options) -> RegionCode:
+        more = f"/* {region.name} */" if self._clash else ""
+        text = f"float farcall_helper(float x) {{ return x * TWO; }}{more}"
+        declared = '__attribute__((visibility("hidden"))) float farcall_helper(float x);\n'
+        own = KERNEL.replace("float helper(float x);\n", declared).replace(" helper(", " farcall_helper(")
+        return RegionCode(
+            {f"{region.name}.c": own.format(name=region.name) + f"/* {region.name[-1]} */"},
+            kernels=[Kernels("farcall_shared", text, ["farcall_helper"], ["-DTWO=2"], vectors=True)],
+            levels=True,
+        )
+
+
+def test_kernels_are_compiled_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = counted(monkeypatch)
+    parts = chain("Abs", "Neg", "Abs"), WithKernels(), Stub("cpu", ["Neg"])
+    module = plan(*parts).build().load()
+    assert [name for name in names if "shared" in name] == ["shared_0.c", "shared_1.c", "farcall_shared.c"]
+    np.testing.assert_array_equal(module["main"](X), 2 * -(2 * X))
+    with pytest.raises(BackendError, match="two regions have different kernels `farcall_shared`"):
+        plan(parts[0], WithKernels(clash=True), parts[2]).build()
+
+
+@pytest.mark.skipif(not Target.host().triple.startswith("x86_64-"), reason="levels of x86-64")
+def test_kernels_have_every_level_that_regions_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = counted(monkeypatch)
+    parts = chain("Abs", "Neg"), WithKernels(), Stub("cpu", ["Neg"])
+    module = plan(*parts).build(Target.host().triple).load()
+    levels = sorted(name.removesuffix(".farcall_shared.c") for name in names if "farcall_shared" in name)
+    assert levels == ["x86-64", "x86-64-v3", "x86-64-v4"]
+    np.testing.assert_array_equal(module["main"](X), -(2 * X))
 
 
 # ---- memory of devices ----

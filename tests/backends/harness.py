@@ -152,10 +152,14 @@ def compile_regions(
             for file, text in item.code.texts.items():
                 (folder / file).write_text(text)
                 files.append(file)
+        kernels = {f"{one.name}.c": one.text for item in compiled for one in item.code.kernels}
+        for file, text in kernels.items():
+            (folder / file).write_text(text)
         halves = [files[i::2] for i in range(2) if files[i::2]]
         jobs = [
             subprocess.Popen(
-                [*COMPILE, *flags, *item.code.compile_flags, *half, "-o", f"lib{i}.so", "-lm"], cwd=folder
+                [*COMPILE, *flags, *item.code.compile_flags, *half, *kernels, "-o", f"lib{i}.so", "-lm"],
+                cwd=folder,
             )
             for i, half in enumerate(halves)
         ]

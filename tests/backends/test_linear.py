@@ -101,7 +101,8 @@ def test_products_of_known_sizes_compile_without_warnings(rows: int) -> None:
     )
     flags = ("-Wall", "-Wextra", "-Werror", *code.compile_flags)
     target = Target.host()
-    compile_sources(find_compiler(), target, [Source(*item, flags) for item in code.texts.items()])
+    texts = {**code.texts, **{f"{kernels.name}.c": kernels.text for kernels in code.kernels}}
+    compile_sources(find_compiler(), target, [Source(*item, flags) for item in texts.items()])
 
 
 def test_gemm() -> None:

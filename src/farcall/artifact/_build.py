@@ -19,7 +19,15 @@ from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._data_only import DataOnly, is_data_only
-from farcall.artifact._entry import LATE_BYTES, call_source, control_source, main_source, support_source
+from farcall.artifact._entry import (
+    LATE_BYTES,
+    call_source,
+    control_source,
+    has_late,
+    late_source,
+    main_source,
+    support_source,
+)
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
@@ -128,10 +136,12 @@ def _build(
     libraries = Libraries(plan.regions, codes, target)
     main = main_source(plan.partition, codes, outputs, late_bytes)
     own = [
-        Source("farcall_entry.c", support_source(), ("-O1",)),  # no hot code: compiles in half the time
+        Source("farcall_entry.c", support_source(), compiler.flags_for_cold_code),
         Source("farcall_call.c", call_source(), ("-O2",)),
         Source("farcall_main.c", main.text, ("-O2",)),
     ]
+    if has_late(plan.partition, codes):
+        own.append(Source("farcall_late.c", late_source(), ("-O1",)))
     if any(plan.partition.bodies()):
         own.append(Source("farcall_control.c", control_source(), ("-O1",)))
     tools = {"compiler": compiler.version.splitlines()[0]}
@@ -170,8 +180,9 @@ def _build(
         else:
             others = [*map(str, given.libraries), *libraries.stubs(compiler, folder), *flags]
             link_shared(compiler, target, objects, library, others, progress)
-            _check_library(library, plan.regions, target, compiler)
-            _seal(library)
+            content = library.read_bytes()
+            _check_library(content, plan.regions, target, compiler)
+            _seal(library, content)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
@@ -184,8 +195,9 @@ def _build_data_only(plan: Plan, target: Target, codes: Mapping[str, RegionModul
     manifest = _manifest(plan, target, {}, content.constants, codes)
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         library = Path(name) / "library"
-        library.write_bytes(content.write(encode(manifest)))
-        _seal(library)
+        data = content.write(encode(manifest))
+        library.write_bytes(data)
+        _seal(library, data)
         artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s without a compiler", plan.model.name, target)
@@ -261,9 +273,9 @@ def _refuse_in_static(regions: Iterable[Region], codes: Mapping[str, Code]) -> N
             )
 
 
-def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
+def _check_library(content: bytes, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
     """Check the machine and the exported symbols now, so that a bad library fails to build, not to load."""
-    elf = Elf(library.read_bytes(), library.name)
+    elf = Elf(content, "library")
     made = elf.header.architecture
     if target.arch in {*MACHINES.values(), "riscv32", "riscv64"} and made != target.arch:
         raise ToolchainError(
@@ -284,14 +296,14 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
             raise BackendError(f"the linked library does not export `{name}`; look at the link flags")
 
 
-def _seal(library: Path) -> None:
-    """Write the digest of the file into the file's digest section."""
-    data = bytearray(library.read_bytes())
-    section = Elf(bytes(data), library.name).section(DIGEST_SECTION)
+def _seal(library: Path, content: bytes) -> None:
+    """Write the digest of the file, which has this content, into the file's digest section."""
+    section = Elf(content, library.name).section(DIGEST_SECTION)
     if section is None or section.size != DIGEST_SIZE:
         raise BackendError(f"the linked library lost its section {DIGEST_SECTION}; look at the link flags")
-    data[section.offset : section.offset + DIGEST_SIZE] = compute_digest(bytes(data), section.offset)
-    library.write_bytes(data)
+    with library.open("r+b") as file:
+        file.seek(section.offset)
+        file.write(compute_digest(content, section.offset))
 
 
 def _manifest(

@@ -6,7 +6,6 @@ copies gigabytes.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farcall.backends._ctext import stored
+from farcall.backends._ctext import Content, stored
 from farcall.errors import BackendError
 from farcall.graph.dims import is_object
 from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, LIBRARIES_SECTION, MANIFEST_SECTION
@@ -36,8 +35,8 @@ class Constants:
     def __init__(self, big_endian: bool) -> None:
         self._big_endian = big_endian
         self._owners: dict[str, str] = {}  # name -> region
-        self._data: dict[bytes, np.ndarray[Any, Any]] = {}  # hash -> data, row-major, target's byte order
-        self._names: dict[bytes, list[str]] = {}
+        self._data: dict[Content, np.ndarray[Any, Any]] = {}  # row-major, in the target's byte order
+        self._names: dict[Content, list[str]] = {}
 
     def add_region(self, region: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Add the constants that the code of ``region`` refers to.
@@ -72,7 +71,7 @@ class Constants:
         array = np.ascontiguousarray(data)
         if self._big_endian != (sys.byteorder == "big"):
             array = array.byteswap()
-        key = hashlib.sha256(_bytes(array)).digest()
+        key = Content(array)
         self._data.setdefault(key, array)
         self._names.setdefault(key, []).append(name)
 

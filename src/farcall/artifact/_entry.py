@@ -23,9 +23,10 @@ from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._modules import keeper
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._stages import Shapes, Stage, stages_of
-from farcall.artifact._states import HIDDEN, KERNEL, declarations, device
+from farcall.artifact._states import KERNEL, declarations, device
 from farcall.backends._ctext import c_string
-from farcall.backends._function import LATE
+from farcall.backends._function import HIDDEN, LATE
+from farcall.backends.base import RegionModule
 from farcall.backends.c_backend_kit import align
 from farcall.errors import ModelError
 from farcall.graph import Region
@@ -42,7 +43,7 @@ Place = tuple[int, int]  # a DLPack device
 
 CPU: Place = (1, 0)
 
-_SUPPORT = ("errors", "memory", "state", "late", "device", "region")
+_SUPPORT = ("errors", "memory", "state", "device", "region")
 
 
 class MainSource(NamedTuple):
@@ -82,6 +83,8 @@ def main_source(
     main = _Driver(partition, codes, constants)
     drivers = [_Driver(body.partition, codes, constants, body).text() for body in bodies]
     drivers.append(main.text())
+    if not has_late(partition, codes):
+        drivers.append(_NO_LATE)
     limit = f"const int64_t farcall_late_bytes = {integer(late_bytes)};\n"
     declared = declarations(partition.all_regions, codes)
     return MainSource(
@@ -97,7 +100,21 @@ def call_source() -> str:
 def support_source() -> str:
     """The C text of the rest that all entries share; it is the same for every artifact, too."""
     parts = (support_text(f"entry_{part}.c") for part in _SUPPORT)
-    return "\n".join([support_text("entry.h"), LATE, *parts])
+    return "\n".join([support_text("entry.h"), *parts])
+
+
+def late_source() -> str:
+    """The C text of outputs that regions allocate or keep, for artifacts that have some: :func:`has_late`."""
+    return "\n".join([support_text("entry.h"), LATE, support_text("entry_late.c")])
+
+
+def has_late(partition: Partition, codes: Mapping[str, Code]) -> bool:
+    """Whether regions allocate outputs, or modules keep some, or there are other graphs, which may do so."""
+    return (
+        any(region.allocated for region in partition.all_regions)
+        or any(isinstance(code, RegionModule) and code.keeps for code in codes.values())
+        or any(partition.bodies())
+    )
 
 
 def control_source() -> str:
@@ -110,6 +127,21 @@ def control_source() -> str:
 def support_text(name: str) -> str:
     """The C text in a file of this folder."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+# What the other files refer to, where no output is late.
+_NO_LATE = """
+int farcall_take_late(const char* place, TVMFFIAny* result, const struct fc_parameter* want, int32_t count,
+                      int64_t* symbols, int64_t* left, struct fc_late* out) {
+  (void)place, (void)result, (void)want, (void)count, (void)symbols, (void)left, (void)out;
+  return -1;
+}
+
+int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struct fc_frame* f) {
+  (void)step, (void)result, (void)f;
+  return -1;
+}
+"""
 
 
 class _Kept:

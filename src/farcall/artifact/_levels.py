@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from farcall.artifact._states import HIDDEN, KERNEL
-from farcall.backends._function import RAISE
+from farcall.artifact._states import KERNEL
+from farcall.backends._function import HIDDEN, RAISE
 from farcall.toolchain import Source
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import sympy
 
-from farcall.backends.base import Code, Library, RegionCode, RegionModule
+from farcall.backends.base import Code, Kernels, Library, RegionCode, RegionModule
 from farcall.errors import BackendError
 from farcall.ffi import Device
 
@@ -38,6 +38,7 @@ def check_code(code: object, where: str) -> Code:
         _check_function(code.function, where)
         _check_link_flags(code.link_flags, where)
         _check_libraries(code.libraries, where)
+        _check_kernels(code.kernels, where)
     elif isinstance(code, RegionModule):
         _check_module(code, where)
     else:
@@ -111,6 +112,18 @@ def _check_libraries(libraries: object, where: str) -> None:
                 raise BackendError(f"{at}: {name}: expected a text, got {getattr(library, name)!r}")
         if not isinstance(library.data, bytes):
             raise BackendError(f"{at}: data: expected bytes, got {type(library.data).__name__}")
+
+
+def _check_kernels(kernels: object, where: str) -> None:
+    if not isinstance(kernels, Sequence) or not all(isinstance(one, Kernels) for one in kernels):
+        raise BackendError(f"{where}: kernels: expected a list of Kernels, got {kernels!r}")
+    for one in kernels:
+        at = f"{where}: kernels"
+        for name in (one.name, *one.functions):
+            if not (isinstance(name, str) and _SYMBOL.fullmatch(name) and name.startswith("farcall_")):
+                raise BackendError(f"{at}: expected C identifiers that begin with `farcall_`, got {name!r}")
+        _check_texts([one.text], f"{at} `{one.name}`: text")
+        _check_texts(one.compile_flags, f"{at} `{one.name}`: compile_flags")
 
 
 def _check_function(name: object, where: str) -> None:

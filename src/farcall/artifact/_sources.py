@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from farcall.artifact._levels import FILE as LEVELS_FILE
 from farcall.artifact._levels import at_level, level_source, levels_of
 from farcall.artifact._objects import renamings
-from farcall.backends.base import RegionCode
+from farcall.backends.base import Kernels, RegionCode
 from farcall.errors import BackendError, ToolchainError
 from farcall.toolchain import Compiler, Source, Target, compile_sources
 
@@ -29,6 +29,7 @@ OWN = (
     "farcall_entry.c",
     "farcall_call.c",
     "farcall_control.c",
+    "farcall_late.c",
     "farcall_main.c",
     "farcall_table.c",
     LEVELS_FILE,
@@ -74,7 +75,7 @@ def compile_regions(
     """Compile the sources of all regions, and farcall's ``own``, and return their objects.
 
     Raises:
-        BackendError: two regions have different sources of the same name.
+        BackendError: two regions have different sources, or kernels, of the same name.
         ToolchainError: the compiler refused a source; the message has its output.
     """
     levels = levels_of(target)
@@ -83,8 +84,16 @@ def compile_regions(
     if functions := dict.fromkeys(name for unit in units if unit.level for name in unit.renamed.values()):
         own = [*own, level_source(list(functions), levels)]
 
+    kernels = [
+        _kernels_source(one, level, compiler, target)
+        for one in _kernels(codes.values())
+        for level in sorted(
+            {unit.level for unit in units if not unit.called.keys().isdisjoint(one.functions)}
+        )
+    ]
+
     def sources(of: Iterable[_Unit]) -> list[Source]:
-        return [*(unit.source(compiler, target) for unit in of), *own]
+        return [*(unit.source(compiler, target) for unit in of), *kernels, *own]
 
     try:
         return compile_sources(compiler, target, sources(together), progress)
@@ -105,6 +114,30 @@ def _has_levels(code: RegionCode) -> bool:
     return code.levels and not (code.state or code.objects)
 
 
+def _kernels(codes: Iterable[Code]) -> list[Kernels]:
+    """All kernels, once."""
+    found: dict[str, Kernels] = {}
+    for code in codes:
+        for one in code.kernels if isinstance(code, RegionCode) else ():
+            if found.setdefault(one.name, one) != one:
+                raise BackendError(f"two regions have different kernels `{one.name}`; give them another name")
+    return list(found.values())
+
+
+def _kernels_source(one: Kernels, level: str, compiler: Compiler, target: Target) -> Source:
+    """The file of ``one`` for a CPU level; empty: the target's."""
+    flags = (*one.compile_flags, *(compiler.flags_for_vectors(target) if one.vectors else ()))
+    if not level:
+        return Source(f"{one.name}.c", one.text, flags)
+    cpu = compiler.cpu_flags(replace(target, cpu=level))
+    return Source(f"{level}.{one.name}.c", one.text, (*cpu, *flags, *_names(one.functions, level)))
+
+
+def _names(functions: Iterable[str], level: str) -> list[str]:
+    """Flags that name kernels' functions for a level."""
+    return [f"-D{name}={at_level(name, level)}" for name in functions]
+
+
 @dataclass
 class _Unit:
     """What is compiled as one file."""
@@ -115,6 +148,7 @@ class _Unit:
     preamble: dict[str, None]
     texts: list[str]
     renamed: dict[str, str] = field(default_factory=dict)  # functions without their prefix -> new names
+    called: dict[str, None] = field(default_factory=dict)  # functions of kernels
     level: str = ""  # of the CPU; empty: the target's
 
     def source(self, compiler: Compiler, target: Target) -> Source:
@@ -124,6 +158,7 @@ class _Unit:
             return Source(self.name, text, (*self.flags, *names))
         names = [f"-D{_PREFIX}{name}={at_level(new, self.level)}" for name, new in self.renamed.items()]
         cpu = compiler.cpu_flags(replace(target, cpu=self.level))
+        names += _names(self.called, self.level)
         return Source(f"{self.level}.{self.name}", text, (*cpu, *self.flags, *names))
 
     @property
@@ -153,9 +188,12 @@ def _units(regions: Iterable[Region], codes: Mapping[str, Code], levels: Sequenc
                     f"file {name!r}; put the region's name into it"
                 )
             owners[name] = region
-            flags, preamble = tuple(code.compile_flags), dict.fromkeys(code.preamble)
+            called = dict.fromkeys(name for one in code.kernels for name in one.functions)
             for level in chosen or ("",):
-                unit = _Unit(name, region.backend, flags, dict(preamble), [text], dict(renamed), level)
+                unit = _Unit(
+                    name, region.backend, tuple(code.compile_flags), dict.fromkeys(code.preamble), [text],
+                    dict(renamed), dict(called), level,
+                )  # fmt: skip
                 units.append(unit)
     return units
 
@@ -172,10 +210,15 @@ def _together(units: Iterable[_Unit]) -> Iterable[_Unit]:
             if into is not None:
                 yield into
             open_units[key] = replace(
-                unit, preamble=dict(unit.preamble), texts=list(unit.texts), renamed=dict(unit.renamed)
+                unit,
+                preamble=dict(unit.preamble),
+                texts=list(unit.texts),
+                renamed=dict(unit.renamed),
+                called=dict(unit.called),
             )
         else:
             into.preamble |= unit.preamble
             into.texts += unit.texts
             into.renamed |= unit.renamed
+            into.called |= unit.called
     yield from open_units.values()

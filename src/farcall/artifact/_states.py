@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from farcall import _core
 from farcall.backends._ctext import c_string
+from farcall.backends._function import HIDDEN
 from farcall.backends.base import RegionModule
 from farcall.ffi import Device
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Region
 
-HIDDEN = '__attribute__((visibility("hidden")))'
 KERNEL = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
 
 _LOOKUP = f"""

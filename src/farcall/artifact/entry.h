@@ -1,9 +1,9 @@
 /*
  * Checks of arguments and sizes, and memory, for the generated entries of an artifact. The generator puts this text in
  * front of the entries; it does not depend on the model, and neither do the functions in the .c files of this folder.
- * These are three objects, which the cache keeps for all models: entry_call.c is what every call goes through;
- * entry_control.c runs If, Loop and Scan, for models that have them; the others format messages, allocate, or are
- * rarely called.
+ * These are four objects, which the cache keeps for all models: entry_call.c is what every call goes through;
+ * entry_late.c and entry_control.c are for models that have such outputs, or If, Loop and Scan; the others format
+ * messages, allocate, or are rarely called.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -201,6 +201,8 @@ struct fc_text {
 };
 __attribute__((format(printf, 2, 3))) FC_COLD void farcall_put(struct fc_text* text, const char* format, ...);
 FC_COLD void farcall_put_tensor(struct fc_text* text, const DLTensor* tensor);
+FC_COLD void farcall_put_kind(struct fc_text* text, const TVMFFIAny* value);
+FC_COLD void farcall_put_symbols(struct fc_text* text, const struct fc_function* about, const int64_t* symbols);
 /* Raises the message. Returns -1. */
 FC_COLD int farcall_raise_text(const char* kind, const struct fc_text* text);
 /* Accepts a number for a tensor of rank 0, if the dtype can hold it: an int for any int or float dtype, a float for a

@@ -126,7 +126,7 @@ bool farcall_object(const TVMFFIAny* got, const struct fc_parameter* want, int64
   return tensor ? tensor->device.device_type == kDLCPU : got->type_index == kTVMFFINone;
 }
 
-FC_COLD static void fc_put_kind(struct fc_text* text, const TVMFFIAny* value) {
+void farcall_put_kind(struct fc_text* text, const TVMFFIAny* value) {
   static const char* const below[] = {"None",     "int", "bool",  "float",     "a pointer", "a dtype", "a device",
                                       "a tensor", "str", "bytes", "an object", "str",       "bytes"};
   static const char* const above[] = {"an object",       "str",      "bytes",    "an error", "a function",
@@ -235,7 +235,7 @@ FC_COLD static int fc_refuse_object(struct fc_text* text, const struct fc_parame
     return farcall_raise_text("ValueError", text);
   }
   if (tensor) farcall_put_tensor(text, tensor);
-  else fc_put_kind(text, got);
+  else farcall_put_kind(text, got);
   if (tensor && tensor->device.device_type != kDLCPU) fc_put_place(text, tensor->device);
   else if (want->kind == FC_STRINGS) farcall_put(text, "; pass an Array of the shape and the strings, each an Array");
   else farcall_put(text, "; pass %s", want->kind == FC_SEQUENCE ? "an Array" : "None, a tensor or an Array");
@@ -267,7 +267,7 @@ int farcall_refuse(const struct fc_function* about, int32_t index, const TVMFFIA
   farcall_put(&text, ", got ");
   if (want->kind != FC_TENSOR) return fc_refuse_object(&text, want, &args[index]);
   if (!got) {
-    fc_put_kind(&text, &args[index]);
+    farcall_put_kind(&text, &args[index]);
     farcall_put(&text, "; pass an array or a tensor");
     return farcall_raise_text("TypeError", &text);
   }
@@ -297,7 +297,7 @@ int farcall_refuse_count(const struct fc_function* about, int32_t got) {
   return farcall_raise_text("TypeError", &text);
 }
 
-FC_COLD static void fc_put_symbols(struct fc_text* text, const struct fc_function* about, const int64_t* symbols) {
+void farcall_put_symbols(struct fc_text* text, const struct fc_function* about, const int64_t* symbols) {
   const char* separator = " with ";
   for (int32_t k = 0; k < about->num_symbols; ++k) {
     if (symbols[k] < 0 && k >= about->num_symbols - about->num_late) continue; /* not yet known */
@@ -309,7 +309,7 @@ FC_COLD static void fc_put_symbols(struct fc_text* text, const struct fc_functio
 int farcall_refuse_sizes(const struct fc_function* about, const char* problem, const int64_t* symbols) {
   struct fc_text text = {.size = 0};
   farcall_put(&text, "`%s`: %s", about->name, problem);
-  fc_put_symbols(&text, about, symbols);
+  farcall_put_symbols(&text, about, symbols);
   farcall_put(&text, "; pass arguments of other sizes");
   return farcall_raise_text("ValueError", &text);
 }

@@ -8,7 +8,7 @@ FC_COLD static int fc_refuse_late(const char* place, const char* expected, const
     farcall_put_tensor(&text, tensor);
     if (!fc_row_major(tensor)) farcall_put(&text, " that is not row-major");
   } else {
-    fc_put_kind(&text, got);
+    farcall_put_kind(&text, got);
   }
   farcall_put(&text, "; its backend must allocate the outputs in `region.allocated`");
   return farcall_raise_text("TypeError", &text);
@@ -101,7 +101,7 @@ int farcall_spend(const struct fc_function* about, const char* after, int64_t by
   }
   struct fc_text text = {.size = 0};
   farcall_put(&text, "`%s`: after %s, it needs %" PRId64 " bytes", about->name, after, bytes);
-  fc_put_symbols(&text, about, symbols);
+  farcall_put_symbols(&text, about, symbols);
   farcall_put(&text, "; the call may take %" PRId64 " more of %" PRId64 "; " FC_LATE_CURE, *left, farcall_late_bytes);
   return farcall_raise_text("MemoryError", &text);
 }
@@ -155,7 +155,7 @@ FC_COLD static int fc_refuse_kept(const struct fc_step* step, const TVMFFIAny* g
   farcall_put(&text, "%s: expected that its function returns %s, got ", step->code->place,
               step->num_kept == 1 ? "an object for the output that its module keeps"
                                   : "an Array with an object for each output that its module keeps");
-  fc_put_kind(&text, got);
+  farcall_put_kind(&text, got);
   return farcall_raise_text("TypeError", &text);
 }
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backend",
     "Code",
+    "Kernels",
     "Library",
     "RegionCode",
     "RegionModule",
@@ -101,6 +102,25 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """A C file with functions that the sources of regions call. It does not depend on the model.
+
+    An artifact has one such file of each ``name``, which is compiled beside the sources of the regions, and
+    kept for the next model. The name and those of its functions, which are hidden, begin with ``farcall_``.
+    The sources declare the functions.
+
+    With ``vectors``, the loops that take the time are written with vector types, so that a compiler which
+    then optimizes less makes equally fast code in a fraction of the time.
+    """
+
+    name: str  # of the file, without .c: a C identifier
+    text: str
+    functions: Sequence[str]
+    compile_flags: Sequence[str] = ()
+    vectors: bool = False
+
+
+@dataclass(frozen=True)
 class RegionCode:
     """The code of one region, as C sources, object files or static libraries.
 
@@ -117,6 +137,8 @@ class RegionCode:
 
     ``preamble`` is C in front of every source: definitions that other regions of the backend may have, too.
     Several small regions are compiled as one file, in which a text that more than one gives is written once.
+
+    ``kernels`` are further files, which other regions may have, too.
 
     With ``state``, the code also defines ``__tvm_ffi_<region.name>_init``, which takes no arguments and
     returns an opaque pointer, and ``__tvm_ffi_<region.name>_destroy``. farcall calls the first once, when it
@@ -144,6 +166,7 @@ class RegionCode:
     libraries: Sequence[Library] = ()
     table: bool = False
     preamble: Sequence[str] = ()
+    kernels: Sequence[Kernels] = ()
     function: str = ""  # that the code defines, without its prefix; empty: the region's name
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate

@@ -40,7 +40,7 @@ from farcall import _core
 from farcall._blame import blame
 from farcall.backends._ctext import c_array, c_expr, c_literal, c_symbol, c_type, itemsize, stored
 from farcall.backends._function import FLOORDIV, LATE, RAISE, UNPACK, Function, Pointer, raise_statement
-from farcall.backends.base import Backend, Library, RegionCode
+from farcall.backends.base import Backend, Kernels, Library, RegionCode
 from farcall.graph import Match, Region
 from farcall.graph.dims import Dim, dims, product, symbols
 
@@ -113,6 +113,7 @@ class FunctionWriter(Code, ABC):
     def __init__(self) -> None:
         super().__init__()
         self._file_scope: dict[str, None] = {}
+        self._kernels: dict[str, Kernels] = {}
 
     @abstractmethod
     def dim(self, dim: Dim) -> str:
@@ -133,6 +134,10 @@ class FunctionWriter(Code, ABC):
     def file_scope(self, text: str) -> None:
         """Put ``text`` (a static function, a table) before the function; the same text is written once."""
         self._file_scope[text.rstrip("\n")] = None
+
+    def uses(self, kernels: Kernels) -> None:
+        """Let the function call those of ``kernels``, which :meth:`file_scope` declares."""
+        self._kernels[kernels.name] = kernels
 
     def fail(self, kind: str, message: str) -> str:
         """A C statement that ends the call with an error of ``kind`` ("ValueError", ...)."""
@@ -275,6 +280,7 @@ class RegionWriter(FunctionWriter):
                 *([LATE] if self._late else []),
                 *(item for item in self._file_scope if name not in item),
             ],
+            kernels=list(self._kernels.values()),
             bounded=bool(self._late),
         )
 

@@ -1,4 +1,4 @@
-/* Outputs that a region allocates. This text is a part of the code of such regions, and of every artifact. */
+/* Outputs that a region allocates. This text is a part of the code of such regions, and of their artifacts. */
 
 /* An output whose sizes are known only when the region runs. */
 struct farcall_late {

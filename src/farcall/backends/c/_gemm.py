@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import c_type, itemsize
-from farcall.backends.c._gemm_text import GROUP, GROUP_SLACK, RANGE, gemm_source, panel_width, vector_source
+from farcall.backends.c._gemm_text import GROUP, GROUP_SLACK, RANGE, gemm_calls, gemm_kernels, panel_width
 from farcall.backends.c._kernel import Kernel
 from farcall.backends.c._scalar import unsigned
 from farcall.graph.dims import Dim, product
@@ -108,9 +108,7 @@ def call_gemm(
     """
     start = start or Start(*c, "1")
     word = gemm_type(dtype)
-    kernel.file_scope(vector_source(word, itemsize(dtype)))
-    kernel.file_scope(RANGE)
-    kernel.file_scope(gemm_source(word, itemsize(dtype)))
+    _use_gemm(kernel, dtype)
     left = f"(const {word}*)({a.pointer}), {a.row}, {a.column}, {a.group}"
     right = f"(const {word}*)({b.pointer}), {b.row}, {b.panel}"
     target = f"({word}*)({c[0]}), {c[1]}, (const {word}*)({start.pointer}), {start.row}, {start.column}"
@@ -120,6 +118,13 @@ def call_gemm(
     elif rows:
         name, more = f"farcall_gemm_part_{word}", [*rows, "0", sizes[1]]
     kernel.line(f"{name}({', '.join([*sizes, left, right, target, *more])});")
+
+
+def _use_gemm(kernel: Kernel, dtype: ir.DataType | None) -> None:
+    word, size = gemm_type(dtype), itemsize(dtype)
+    kernel.file_scope(RANGE)
+    kernel.file_scope(gemm_calls(word, size))
+    kernel.uses(gemm_kernels(word, size))
 
 
 def open_parts(
@@ -142,9 +147,7 @@ def open_parts(
         C of the first part, and of the end of the parts, of one product.
     """
     word = gemm_type(dtype)
-    kernel.file_scope(vector_source(word, itemsize(dtype)))
-    kernel.file_scope(RANGE)
-    kernel.file_scope(gemm_source(word, itemsize(dtype)))
+    _use_gemm(kernel, dtype)
     m, n, k = map(kernel.dim, shape)
     counts = [count for _, count in batch]
     total = " * ".join([f"farcall_parts_{word}({m}, {n})", *map(kernel.dim, counts)])

@@ -13,6 +13,13 @@ where all rows of A meet it in the L1 cache. Up to 4 columns behind the last who
 
 from __future__ import annotations
 
+from farcall.backends._function import HIDDEN
+from farcall.backends.base import Kernels
+
+# Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
+# doubles the speed of a matrix product. gcc before 14 treats ISO C's setting ("on") as off.
+COMPILE_FLAGS = ("-ffp-contract=fast",)
+
 PANEL_BYTES = 64
 GROUP = 6  # rows of A
 _DEPTH = 256  # rows of B in a block of K: 16 KB of a panel, 32 KB of two
@@ -31,24 +38,35 @@ def panel_width(itemsize: int) -> int:
     return PANEL_BYTES // itemsize
 
 
-def gemm_source(kind: str, itemsize: int) -> str:
-    """C source of ``farcall_gemm_KIND``, which :func:`farcall.backends.c._gemm.call_gemm` calls."""
+def gemm_kernels(kind: str, itemsize: int) -> Kernels:
+    """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
     small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
-    text = f"{small}#if defined(__AVX512F__)\n{large}#endif\n{_tiles()}{_thin()}{_row()}"
-    text += f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER}"
-    return _with_numbers(text, kind, itemsize)
+    text = (
+        f"{_TYPES}{small}#if defined(__AVX512F__)\n{large}#endif\n{_RIM}{_tiles()}{_thin()}{_row()}"
+        f"{_narrow(1, 4)}{_narrow(_NARROW, 1)}{_DRIVER}"
+    )
+    text = "#include <stdint.h>\n#include <string.h>\n\n" + _with_numbers(text, kind, itemsize)
+    return Kernels(f"farcall_gemm_{kind}", text, (f"farcall_gemm_part_{kind}",), COMPILE_FLAGS, vectors=True)
+
+
+def gemm_calls(kind: str, itemsize: int) -> str:
+    """C source of ``farcall_gemm_KIND``, which :func:`farcall.backends.c._gemm.call_gemm` calls.
+
+    It needs :data:`RANGE` before it.
+    """
+    return _with_numbers(_CALLS, kind, itemsize)
 
 
 def vector_source(kind: str, itemsize: int) -> str:
-    """C source of the vector types that :func:`gemm_source` and :func:`taps_source` need before them."""
+    """C source of the vector types that :func:`taps_source` needs before it."""
     return _with_numbers(_TYPES, kind, itemsize)
 
 
 def _with_numbers(text: str, kind: str, itemsize: int) -> str:
     numbers = {
-        "KIND": kind, "PANEL": panel_width(itemsize), "GROUP": GROUP, "DEPTH": _DEPTH, "BAND": _BAND,
-        "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW, "STREAMS": _STREAMS,
-        "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
+        "HIDDEN": HIDDEN, "KIND": kind, "PANEL": panel_width(itemsize), "SLACK": GROUP_SLACK, "GROUP": GROUP,
+        "DEPTH": _DEPTH, "BAND": _BAND, "FEW": _FEW, "SPAN": _SPAN, "NARROW": _NARROW,
+        "STREAMS": _STREAMS, "COLUMNS": PART_COLUMNS, "ROWS": PART_ROWS,
     }  # fmt: skip
     for name, value in numbers.items():
         text = text.replace(name, str(value))
@@ -67,9 +85,35 @@ _TYPES = """\
 #endif
 typedef KIND farcall_v_KIND __attribute__((vector_size(FARCALL_VECTOR)));
 typedef KIND farcall_u_KIND __attribute__((vector_size(FARCALL_VECTOR), aligned(1), may_alias));
+typedef KIND farcall_short_KIND __attribute__((vector_size(16)));
+typedef KIND farcall_short_at_KIND __attribute__((vector_size(16), aligned(1), may_alias));
 typedef KIND farcall_rows_KIND __attribute__((vector_size(8 * sizeof(KIND))));
 typedef KIND farcall_rows_at_KIND __attribute__((vector_size(8 * sizeof(KIND)), aligned(1), may_alias));
-enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2 * farcall_lanes_KIND };
+enum { farcall_lanes_KIND = FARCALL_VECTOR / sizeof(KIND), farcall_wide_KIND = 2 * farcall_lanes_KIND,
+  farcall_high_KIND = FARCALL_VECTOR == 64 ? 2 * GROUP : GROUP };
+"""
+
+
+_RIM = """\
+static __attribute__((noinline)) void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim,
+    KIND* c, int64_t c_row, int add) {
+  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND) {
+    const int64_t few = 16 / sizeof(KIND);
+    int64_t j = 0;
+    for (; j + farcall_lanes_KIND <= columns; j += farcall_lanes_KIND) {
+      const farcall_v_KIND x = *(const farcall_u_KIND*)(rim + j);
+      if (add) *(farcall_u_KIND*)(c + j) += x;
+      else *(farcall_u_KIND*)(c + j) = x;
+    }
+    for (; j + few <= columns; j += few) {
+      const farcall_short_KIND x = *(const farcall_short_at_KIND*)(rim + j);
+      if (add) *(farcall_short_at_KIND*)(c + j) += x;
+      else *(farcall_short_at_KIND*)(c + j) = x;
+    }
+    for (; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
+  }
+}
+
 """
 
 
@@ -142,9 +186,9 @@ def _tile(rows: int, vectors: int) -> str:
         )
         for sign in ("=", "+=")
     )
-    return f"""static inline void farcall_tile{rows}x{vectors}_KIND(int64_t k, const KIND* a, const KIND* a2,
-    int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row,
-    int add, const KIND* start, int64_t start_row, int64_t ahead) {{
+    return f"""static inline __attribute__((always_inline)) void farcall_tile{rows}x{vectors}_KIND(int64_t k,
+    const KIND* a, const KIND* a2, int64_t a_row, int64_t a_column, const KIND* b0, const KIND* b1,
+    int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start, int64_t start_row, int64_t ahead) {{
 {starts}
   (void)a2;
   (void)ahead;
@@ -256,27 +300,43 @@ def _row() -> str:
 def _tiles() -> str:
     """The rows of a block, times one or two vectors of columns."""
     arguments = (
-        "k, a, a + {}, a_row, a_column, b0, b1, b_row, c + i * c_row, c_row, add, "
-        "start + i * start_row, start_row, 2 * a_group"
+        "k, from, from + {}, a_row, a_column, b0, b1, b_row, to, to_row, add && whole, "
+        "kept ? first : start, kept ? 1 : start_row, 2 * a_group"
     )
-    loops = {
-        vectors: f"""#if defined(__AVX512F__)
-    for (; i + 2 * GROUP <= rows; i += 2 * GROUP, a += 2 * a_group)
-      farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
+    narrow, wide = (
+        f"""#if defined(__AVX512F__)
+      if (high > GROUP) farcall_tile12x{vectors}_KIND({arguments.format("a_group")});
+      else
 #endif
-    for (; i < rows; i += GROUP, a += a_group)
-      farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
+        farcall_tile6x{vectors}_KIND({arguments.format("0")});"""
         for vectors in (1, 2)
-    }
-    return f"""static __attribute__((noinline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
+    )
+    return f"""/* Tiles that are not C's alone go to a rim. Packed rows end with a whole group; other ones
+ * end with the last six rows, of which the first ones have been written before. */
+static inline __attribute__((always_inline)) void farcall_tiles_KIND(int64_t rows, int64_t columns,
     int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add,
-    const KIND* start, int64_t start_row) {{
-  int64_t i = 0;
-  if (columns <= farcall_lanes_KIND) {{
-{loops[1]}
-  }} else {{
-{loops[2]}
+    const KIND* start, int64_t start_row, int packed) {{
+  KIND rim[farcall_high_KIND * farcall_wide_KIND], first[farcall_high_KIND];
+  const int full = columns == farcall_wide_KIND || columns == farcall_lanes_KIND;
+  for (int64_t high; rows > 0; rows -= high, c += high * c_row, start += high * start_row) {{
+    high = rows > (packed ? GROUP : farcall_high_KIND - 1) ? farcall_high_KIND : GROUP;
+    const int64_t back = packed || rows >= GROUP ? 0 : GROUP - rows;
+    const KIND* const from = a - back * a_row;
+    const int whole = full && rows >= high;
+    a += high / GROUP * a_group;
+    const int kept = !whole && start_row; /* there may be no start behind that of the last row */
+    for (int64_t r = 0; kept && r < high; ++r)
+      first[r] = r >= back && r - back < rows ? start[(r - back) * start_row] : 0;
+    KIND* const to = whole ? c : rim;
+    const int64_t to_row = whole ? c_row : farcall_wide_KIND;
+    if (columns <= farcall_lanes_KIND) {{
+{narrow}
+    }} else {{
+{wide}
+    }}
+    if (!whole)
+      farcall_rim_KIND(rows < high ? rows : high, columns, rim + back * farcall_wide_KIND, c, c_row, add);
   }}
 }}
 
@@ -284,12 +344,6 @@ def _tiles() -> str:
 
 
 _DRIVER = """\
-static void farcall_rim_KIND(int64_t rows, int64_t columns, const KIND* rim, KIND* c, int64_t c_row,
-    int add) {
-  for (; rows > 0; --rows, c += c_row, rim += farcall_wide_KIND)
-    for (int64_t j = 0; j < columns; ++j) c[j] = add ? c[j] + rim[j] : rim[j];
-}
-
 static void farcall_few_KIND(int64_t m, int64_t n, int64_t k, const KIND* a, int64_t a_row, int64_t a_column,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row, int add) {
   if (b_row == PANEL && b_panel != PANEL) {
@@ -320,32 +374,30 @@ static inline void farcall_copy_KIND(int64_t k, int64_t n, const KIND* b, int64_
     for (int64_t i = 0; i < k; ++i)
       memcpy(panel + i * farcall_wide_KIND, b + i * b_row, farcall_wide_KIND * sizeof(KIND));
   else
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t j = 0; j < farcall_wide_KIND; ++j)
-        panel[i * farcall_wide_KIND + j] = j < n ? b[i * b_row + j] : 0;
+    for (int64_t i = 0; i < k; ++i, b += b_row, panel += farcall_wide_KIND) {
+      const farcall_v_KIND zero = {0};
+      *(farcall_u_KIND*)panel = *(farcall_u_KIND*)(panel + farcall_lanes_KIND) = zero;
+      if (n >= farcall_lanes_KIND) {
+        *(farcall_u_KIND*)panel = *(const farcall_u_KIND*)b;
+        *(farcall_u_KIND*)(panel + n - farcall_lanes_KIND) =
+            *(const farcall_u_KIND*)(b + n - farcall_lanes_KIND);
+      } else {
+        for (int64_t j = 0; j < n; ++j) panel[j] = b[j];
+      }
+    }
 }
 
 /* Writes the block of C that the product is added to. */
-static void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start, int64_t start_row,
-    int64_t start_column, KIND* c, int64_t c_row) {
+static __attribute__((noinline)) void farcall_start_KIND(int64_t rows, int64_t columns, const KIND* start,
+    int64_t start_row, int64_t start_column, KIND* c, int64_t c_row) {
   for (int64_t r = 0; r < rows; ++r, start += start_row, c += c_row) {
-    if (start_column)
-      for (int64_t j = 0; j < columns; ++j) c[j] = start[j * start_column];
-    else
-      for (int64_t j = 0; j < columns; ++j) c[j] = *start;
+    const farcall_v_KIND all = *start + (farcall_v_KIND){0};
+    int64_t j = 0;
+    if (start_column <= 1)
+      for (; j + farcall_lanes_KIND <= columns; j += farcall_lanes_KIND)
+        *(farcall_u_KIND*)(c + j) = start_column ? (farcall_v_KIND)*(const farcall_u_KIND*)(start + j) : all;
+    for (; j < columns; ++j) c[j] = start[j * start_column];
   }
-}
-
-/* Up to two groups of rows whose last rows or columns are not C's: `kept` rows of them are. A function of
- * its own, so that the compiler does not generate the tiles again wherever a block ends. */
-static __attribute__((noinline)) void farcall_edge_tiles_KIND(int64_t rows, int64_t kept, int64_t columns,
-    int64_t k, const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
-    const KIND* b0, const KIND* b1, int64_t b_row, KIND* c, int64_t c_row, int add, const KIND* start,
-    int64_t start_row) {
-  KIND rim[2 * GROUP * farcall_wide_KIND];
-  farcall_tiles_KIND(rows, columns, k, a, a_row, a_column, a_group, b0, b1, b_row, rim, farcall_wide_KIND, 0,
-      start, start_row);
-  farcall_rim_KIND(kept, columns, rim, c, c_row, add);
 }
 
 /* The last columns, fewer than a vector, of rows whose groups are packed. */
@@ -371,37 +423,28 @@ static __attribute__((noinline)) void farcall_last_columns_KIND(int64_t rows, in
   }
 }
 
-static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, int64_t k,
+static inline __attribute__((always_inline)) void farcall_blocks_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
-    const KIND* start, int64_t start_row, int64_t start_column) {
+    const KIND* start, int64_t start_row, int64_t start_column, int packed) {
   /* A value for each row is what the sums begin with; others are written to C, and added to. */
   const KIND none = 0;
   const KIND* first = start && !start_column ? start : &none;
   int64_t first_row = first == start ? start_row : 0;
   int add = start && start_column;
   KIND panels[DEPTH * farcall_wide_KIND];
-  KIND group[DEPTH * GROUP], odd_first[GROUP];  /* the last rows, and what their sums begin with */
-  const int64_t odd = m % GROUP, whole = m - odd, rest = n % farcall_lanes_KIND;
-  const int packed = a_row == 1 && a_column == GROUP && a_group != GROUP;
-  const int64_t narrow = packed && rest <= NARROW ? rest : 0;
+  const int64_t rest = n % farcall_lanes_KIND, narrow = packed && rest <= NARROW ? rest : 0;
   n -= narrow;
-  for (int64_t r = 0; r < GROUP; ++r) odd_first[r] = r < odd ? first[(whole + r) * first_row] : 0;
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH, add = 1, first = &none, first_row = 0) {
     const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
-    const KIND* a0 = a + k0 * a_column;
-    const KIND* last = a0 + whole / GROUP * a_group;
-    for (int64_t r = 0; odd && r < GROUP; ++r, last += a_row)
-      for (int64_t i = 0; i < k1; ++i) group[i * GROUP + r] = r < odd ? last[i * a_column] : 0;
     for (int64_t i0 = 0; i0 < m; i0 += BAND) {
-      const int64_t i1 = i0 + BAND < whole ? i0 + BAND : whole;
-      const int64_t i2 = i0 + BAND < m ? i0 + BAND : m;
-      if (narrow) {
-        farcall_last_columns_KIND(i2 - i0, narrow, k1, a0 + i0 / GROUP * a_group, a_group,
+      const int64_t rows = m - i0 < BAND ? m - i0 : BAND;
+      const KIND* const from = a + k0 * a_column + i0 / GROUP * a_group;
+      if (narrow)
+        farcall_last_columns_KIND(rows, narrow, k1, from, a_group,
             b + k0 * b_row + n / PANEL * b_panel + n % PANEL, b_row, c + i0 * c_row + n, c_row, k0 != 0,
             start ? start + i0 * start_row + n * start_column : &none, start ? start_row : 0,
             start ? start_column : 0);
-      }
       for (int64_t j = 0; j < n; j += farcall_wide_KIND) {
         const int64_t n1 = n - j < farcall_wide_KIND ? n - j : farcall_wide_KIND;
         const KIND* b0 = b + k0 * b_row + j / PANEL * b_panel + j % PANEL;
@@ -409,53 +452,65 @@ static __attribute__((noinline)) void farcall_many_KIND(int64_t m, int64_t n, in
         int64_t row = b_row;
         if (b_panel != PANEL) {
           if (farcall_lanes_KIND == PANEL) b1 = n1 > PANEL ? b0 + b_panel : b0;
-        } else if (n1 < farcall_wide_KIND || i1 - i0 >= 4 * GROUP) {
+        } else if (n1 < farcall_wide_KIND || rows >= 4 * GROUP) {
           farcall_copy_KIND(k1, n1, b0, b_row, panels);
           b0 = panels;
           b1 = panels + farcall_lanes_KIND;
           row = farcall_wide_KIND;
         }
-        if (k0 == 0 && add && start != c) {
-          farcall_start_KIND(i2 - i0, n1, start + i0 * start_row + j * start_column, start_row, start_column,
-              c + i0 * c_row + j, c_row);
-        }
-        if (n1 == farcall_wide_KIND || n1 == farcall_lanes_KIND) {
-          farcall_tiles_KIND(i1 - i0, n1, k1, a0 + i0 / GROUP * a_group, a_row, a_column, a_group,
-              b0, b1, row, c + i0 * c_row + j, c_row, add, first + i0 * first_row, first_row);
-        } else {
-          for (int64_t i = i0, next; i < i1; i = next) {
-            next = i + 2 * GROUP < i1 ? i + 2 * GROUP : i1;
-            farcall_edge_tiles_KIND(next - i, next - i, n1, k1, a0 + i / GROUP * a_group, a_row, a_column,
-                a_group, b0, b1, row, c + i * c_row + j, c_row, add, first + i * first_row, first_row);
-          }
-        }
-        if (odd && i0 + BAND >= m) {
-          farcall_edge_tiles_KIND(GROUP, odd, n1, k1, group, 1, GROUP, 0,
-              b0, b1, row, c + whole * c_row + j, c_row, add, k0 ? &none : odd_first, k0 == 0);
-        }
+        KIND* const to = c + i0 * c_row + j;
+        if (k0 == 0 && add && start != c)
+          farcall_start_KIND(rows, n1, start + i0 * start_row + j * start_column, start_row, start_column,
+              to, c_row);
+        farcall_tiles_KIND(rows, n1, k1, from, a_row, a_column, a_group, b0, b1, row, to, c_row, add,
+            first + i0 * first_row, first_row, packed);
       }
     }
   }
 }
 
-/* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
- * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
- * few rows. */
-static inline int64_t farcall_column_parts_KIND(int64_t n) { return n / COLUMNS + (n % COLUMNS != 0); }
-static inline int64_t farcall_row_parts_KIND(int64_t m) { return m <= FEW ? 0 : m / ROWS + (m % ROWS != 0); }
-static inline int64_t farcall_parts_KIND(int64_t m, int64_t n) {
-  const int64_t columns = farcall_column_parts_KIND(n), rows = farcall_row_parts_KIND(m);
-  return m == 0 || n == 0 ? 0 : columns >= rows ? columns : rows;
+/* The body of a tile takes long to compile: there are those for packed rows and for contiguous ones, whose
+ * strides are constants. Other rows are packed first. */
+static __attribute__((noinline)) void farcall_packed_KIND(int64_t m, int64_t n, int64_t k, const KIND* a,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column) {
+  farcall_blocks_KIND(m, n, k, a, 1, GROUP, GROUP * k, b, b_row, b_panel, c, c_row, start, start_row,
+      start_column, 1);
 }
-/* What a part costs; with few rows of A, reading B takes the time. */
-static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
-  const double all = (double)m * (double)n * (double)k * (m <= FEW ? 2 : 1);
-  return all > 0 ? all / (double)farcall_parts_KIND(m, n) : 0;
+static __attribute__((noinline)) void farcall_plain_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column) {
+  farcall_blocks_KIND(m, n, k, a, a_row, 1, GROUP * a_row, b, b_row, b_panel, c, c_row, start, start_row,
+      start_column, 0);
+}
+static __attribute__((noinline)) void farcall_strided_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, const KIND* b, int64_t b_row, int64_t b_panel,
+    KIND* c, int64_t c_row, const KIND* start, int64_t start_row, int64_t start_column) {
+  KIND groups[4 * GROUP * DEPTH + SLACK];
+  for (int64_t i0 = 0; i0 < m; i0 += 4 * GROUP, a += 4 * GROUP * a_row, c += 4 * GROUP * c_row) {
+    const int64_t rows = m - i0 < 4 * GROUP ? m - i0 : 4 * GROUP;
+    for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += DEPTH) {
+      const int64_t k1 = k - k0 < DEPTH ? k - k0 : DEPTH;
+      for (int64_t r = 0; r < rows || r % GROUP; ++r) {
+        const KIND* from = a + r * a_row + k0 * a_column;
+        KIND* to = groups + r / GROUP * GROUP * k1 + r % GROUP;
+        if (r < rows)
+          for (int64_t i = 0; i < k1; ++i) to[i * GROUP] = from[i * a_column];
+        else
+          for (int64_t i = 0; i < k1; ++i) to[i * GROUP] = 0;
+      }
+      if (k0 == 0)
+        farcall_packed_KIND(rows, n, k1, groups, b, b_row, b_panel, c, c_row,
+            start ? start + i0 * start_row : 0, start_row, start_column);
+      else
+        farcall_packed_KIND(rows, n, k1, groups, b + k0 * b_row, b_row, b_panel, c, c_row, c, c_row, 1);
+    }
+  }
 }
 
 /* Rows `i` to `i_end` and columns `j` to `j_end` of a product: a whole number of groups and panels, or up to
  * the end. */
-static __attribute__((noinline)) void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
+HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
     const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
     const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
     const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
@@ -470,10 +525,39 @@ static __attribute__((noinline)) void farcall_gemm_part_KIND(int64_t m, int64_t 
   if (few) {
     if (start && start != c) farcall_start_KIND(m, n, start, start_row, start_column, c, c_row);
     farcall_few_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start != 0);
+  } else if (a_row == 1 && a_column == GROUP && a_group == GROUP * k && k > 1) {
+    farcall_packed_KIND(m, n, k, a, b, b_row, b_panel, c, c_row, start, start_row, start_column);
+  } else if (a_column == 1 && m >= GROUP) {
+    farcall_plain_KIND(m, n, k, a, a_row, b, b_row, b_panel, c, c_row, start, start_row, start_column);
   } else {
-    farcall_many_KIND(m, n, k, a, a_row, a_column, a_group, b, b_row, b_panel, c, c_row, start, start_row,
+    farcall_strided_KIND(m, n, k, a, a_row, a_column, b, b_row, b_panel, c, c_row, start, start_row,
         start_column);
   }
+}
+"""
+
+_CALLS = """\
+/* Rows `i` to `i_end` and columns `j` to `j_end` of a product: a whole number of groups and panels, or up to
+ * the end. */
+HIDDEN void farcall_gemm_part_KIND(int64_t m, int64_t n, int64_t k,
+    const KIND* a, int64_t a_row, int64_t a_column, int64_t a_group,
+    const KIND* b, int64_t b_row, int64_t b_panel, KIND* c, int64_t c_row,
+    const KIND* start, int64_t start_row, int64_t start_column, int64_t i, int64_t i_end, int64_t j,
+    int64_t j_end);
+
+/* How many parts a product has that threads can compute: blocks of columns, or of rows if these are more.
+ * Where the borders are changes no result: each element is the same sum in the same order, and few rows stay
+ * few rows. */
+static inline int64_t farcall_column_parts_KIND(int64_t n) { return n / COLUMNS + (n % COLUMNS != 0); }
+static inline int64_t farcall_row_parts_KIND(int64_t m) { return m <= FEW ? 0 : m / ROWS + (m % ROWS != 0); }
+static inline int64_t farcall_parts_KIND(int64_t m, int64_t n) {
+  const int64_t columns = farcall_column_parts_KIND(n), rows = farcall_row_parts_KIND(m);
+  return m == 0 || n == 0 ? 0 : columns >= rows ? columns : rows;
+}
+/* What a part costs; with few rows of A, reading B takes the time. */
+static inline double farcall_part_cost_KIND(int64_t m, int64_t n, int64_t k) {
+  const double all = (double)m * (double)n * (double)k * (m <= FEW ? 2 : 1);
+  return all > 0 ? all / (double)farcall_parts_KIND(m, n) : 0;
 }
 
 /* The rows and columns of the parts from `first` to `last`, exclusive. */

@@ -5,7 +5,6 @@ Two nodes of one operator with the same attributes and dims have the same source
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends._ctext import c_string
+from farcall.backends._ctext import Content, c_string
+from farcall.backends.base import Kernels
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
 from farcall.backends.c._parallel import HELPER, UNITS, Split
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_symbol, c_type, itemsize
@@ -34,11 +34,10 @@ class Table:
     """Constant data in the layout that a kernel needs. Kernels share it if dtype and bytes are equal."""
 
     data: np.ndarray = field(compare=False)
-    key: tuple[str, bytes] = field(init=False)
+    key: tuple[str, Content] = field(init=False)
 
     def __post_init__(self) -> None:
-        content = np.ascontiguousarray(self.data).reshape(-1).view(np.uint8)
-        object.__setattr__(self, "key", (self.data.dtype.str, hashlib.blake2b(content.data).digest()))
+        object.__setattr__(self, "key", (self.data.dtype.str, Content(self.data)))
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,7 @@ class Step:
     can_fail: bool = False
     split: str = ""
     nodes: Sequence[ir.Node] = ()
+    kernels: Sequence[Kernels] = ()
 
     @property
     def source(self) -> tuple[str, str]:
@@ -270,6 +270,7 @@ class Kernel(FunctionWriter):
             list(self._file_scope),
             self._can_fail or bool(split),
             split,
+            kernels=list(self._kernels.values()),
         )
 
     def _splitter(self) -> str:

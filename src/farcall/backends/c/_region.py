@@ -12,6 +12,7 @@ from farcall.backends.c._elementwise import emit_group
 from farcall.backends.c._epilogue import Epilogue
 from farcall.backends.c._families import operator
 from farcall.backends.c._fusion import Group, group, roots
+from farcall.backends.c._gemm_text import COMPILE_FLAGS
 from farcall.backends.c._helpers import HELPERS
 from farcall.backends.c._hooks import CLOCK, counted, counters, work_of
 from farcall.backends.c._kernel import Argument, Late, Scratch, Step, Table
@@ -23,10 +24,6 @@ from farcall.backends.c._winograd import winograd
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
 from farcall.graph import Region
 from farcall.graph.dims import dims, product
-
-# Contraction: a multiply and an add become one fused operation, rounded once, if the processor has it, which
-# doubles the speed of a matrix product. gcc before 14 treats ISO C's setting ("on") as off.
-COMPILE_FLAGS = ("-ffp-contract=fast",)
 
 
 def generate(region: Region, *, profile: bool = False, fast_conv: bool = True) -> RegionCode:
@@ -204,6 +201,8 @@ def _write(
             out.split()
         for text in step.file_scope:
             out.file_scope(text)
+        for kernels in step.kernels:
+            out.uses(kernels)
         if step.source not in names:
             names[step.source] = f"{region.name}_f{len(names)}"
             out.file_scope(step.function(names[step.source]))

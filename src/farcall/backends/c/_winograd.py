@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._gemm import ZERO, Left, Right, call_gemm, packed_left
-from farcall.backends.c._winograd_text import PANEL, Tile, transforms, vectors
+from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ class Winograd:
     def write(self) -> None:
         """Write the loops."""
         conv, kernel, tile = self.conv, self.kernel, self.tile
-        kernel.file_scope(vectors())
-        kernel.file_scope(transforms(tile))
+        kernel.file_scope(transform_calls(tile))
+        kernel.uses(transform_kernels(tile))
         # The matrices begin at different places of the caches.
         v_step, m_step = (count * self.wide + PANEL for count in (conv.ins, conv.outs))
         made = kernel.scratch(ir.DataType.FLOAT, tile.products * v_step)

@@ -16,7 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from farcall.backends.c._gemm_text import panel_width, vector_source
+from farcall.backends._function import HIDDEN
+from farcall.backends.base import Kernels
+from farcall.backends.c._gemm_text import COMPILE_FLAGS, panel_width, vector_source
 
 KIND = "float"
 PANEL = panel_width(4)  # tiles in a panel of the transformed inputs
@@ -72,11 +74,6 @@ class Tile:
         return made.reshape(self.products, *data.shape[:2])
 
 
-def vectors() -> str:
-    """C source that :func:`transforms` needs before it."""
-    return vector_source(KIND, 4)
-
-
 def _indented(lines: str) -> str:
     return "\n".join(f"      {line}" for line in lines.strip().splitlines())
 
@@ -122,8 +119,23 @@ def _axis(count: int, results: int, load: str, store: str, lines: str) -> str:
     return f"const farcall_v_float {names};\nfarcall_v_float {made};\n{lines.strip()}\n{stores}"
 
 
-def transforms(tile: Tile) -> str:
-    """C source of the transforms of tiles, whose elements with one index are contiguous.
+def transform_calls(tile: Tile) -> str:
+    """C declarations of the functions of :func:`transform_kernels`."""
+    return f"{_head_in(tile)};\n{_head_out(tile)};"
+
+
+def _head_in(tile: Tile) -> str:
+    return f"""{HIDDEN} void farcall_winograd{tile.outputs}_in(int64_t tiles, const float* d,
+    int64_t d_row, float* v, int64_t v_step, int64_t v_panel)"""
+
+
+def _head_out(tile: Tile) -> str:
+    return f"""{HIDDEN} void farcall_winograd{tile.outputs}_out(int64_t tiles, const float* m,
+    int64_t step, float bias, float* y, int64_t y_row)"""
+
+
+def transform_kernels(tile: Tile) -> Kernels:
+    """The transforms of tiles, whose elements with one index are contiguous.
 
     ``farcall_winogradM_in`` reads ``d[i * d_row + tile]``, where i numbers the inputs of a tile, and writes
     products of matrices ``v_step`` apart, in panels. ``farcall_winogradM_out`` reads the products of one
@@ -151,8 +163,10 @@ def transforms(tile: Tile) -> str:
         f"*(farcall_u_float*)(y + (i * {outs} + @) * y_row + b) = z@ + bias",
         _OUT[outs],
     )
-    return f"""static __attribute__((noinline)) void farcall_winograd{outs}_in(int64_t tiles, const float* d,
-    int64_t d_row, float* v, int64_t v_step, int64_t v_panel) {{
+    text = f"""#include <stdint.h>
+
+{vector_source(KIND, 4)}
+{_head_in(tile)} {{
   for (int64_t b = 0; b < tiles; b += farcall_lanes_float) {{
     farcall_v_float t[{side * side}];
     float* to = v + b / {PANEL} * v_panel + b % {PANEL};
@@ -164,8 +178,7 @@ def transforms(tile: Tile) -> str:
     }}
   }}
 }}
-static __attribute__((noinline)) void farcall_winograd{outs}_out(int64_t tiles, const float* m, int64_t step,
-    float bias, float* y, int64_t y_row) {{
+{_head_out(tile)} {{
   for (int64_t b = 0; b < tiles; b += farcall_lanes_float) {{
     farcall_v_float t[{outs * side}];
     for (int64_t j = 0; j < {side}; ++j) {{
@@ -175,4 +188,7 @@ static __attribute__((noinline)) void farcall_winograd{outs}_out(int64_t tiles, 
 {_indented(last_out)}
     }}
   }}
-}}"""
+}}
+"""
+    name = f"farcall_winograd{outs}"
+    return Kernels(name, text, (f"{name}_in", f"{name}_out"), COMPILE_FLAGS, vectors=True)

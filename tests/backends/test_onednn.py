@@ -148,3 +148,11 @@ def test_what_it_does_not_take_goes_to_c() -> None:
     made = model("g (float[n, 8] x, float[8, 4] w) => (float[1] y) { y = MatMul(x, w) }")
     plan = fc.partition(made, backends=["onednn", "c"])
     assert [region.backend for region in plan.regions] == ["c"]
+
+
+@pytest.mark.parametrize("axis", [-1, 1, 3])
+def test_softmax_before_opset_13_took_all_axes_from_one_on(axis: int) -> None:
+    made = model(f"g (float[n, 6, 5, 9] x) => (float[1] y) {{ y = Softmax <axis = {axis}> (x) }}")
+    made.opset_import[0].version = 12
+    plan = fc.partition(made, backends=["onednn", "c"])
+    assert [region.backend for region in plan.regions] == ["c"]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends.c._check import reason
-from farcall.backends.c._node import float_attr, has_input, int_attr, ints_attr
+from farcall.backends.c._node import float_attr, has_input, int_attr, ints_attr, opset
 from farcall.backends.c._window import Axis, axes_of
 from farcall.graph import Match
 from farcall.graph.dims import Dim, dims, same
@@ -74,7 +74,7 @@ def _root_refusal(node: ir.Node) -> str | None:
             if len(node.outputs) > 1 or int_attr(node, "ceil_mode", 0):
                 return "only pools without indices and ceil_mode"
         case "Softmax":
-            if (node.version or 13) < 13:
+            if opset(node) < 13:
                 return "only softmax over one axis"
     return None
 

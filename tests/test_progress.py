@@ -80,10 +80,10 @@ def test_a_build_names_its_phases(digits: Path, heard: Heard) -> None:
     assert heard.last("partition").message == "1 region: c 1"  # known before anything is compiled
     plan.build(progress=heard)
     assert heard.phases == ["read", "partition", "generate", "compile", "link"]
-    assert [event.message for event in heard if event.phase == "compile"][:2] == [
-        "compiling 1 of 4",
-        "compiling 2 of 4",
-    ]
+    compiling = [event.message for event in heard if event.phase == "compile"]
+    files = int(compiling[0].removeprefix("compiling 1 of "))  # kernels and support have files of their own
+    assert compiling[1] == f"compiling 2 of {files}"
+    assert heard.last("compile").message.startswith(f"{files} files")
     heard.check()
 
 
@@ -91,7 +91,8 @@ def test_a_second_build_says_that_the_cache_had_its_objects(digits: Path, heard:
     plan = fc.partition(digits)
     plan.build()
     plan.build(progress=heard)
-    assert heard.last("compile").message == "4 files, 4 from the cache"
+    files, found = heard.last("compile").message.split(" files, ")
+    assert found == f"{files} from the cache"
 
 
 @pytest.mark.parametrize("phase", ["generate", "compile", "link"])

@@ -80,6 +80,8 @@ def compile_sources(
 ) -> list[Path]:
     """Compile ``sources`` for ``target``, several at once.
 
+    Those with the longest texts are the first to start: the last ones to end are then short.
+
     Returns their objects, files in the cache, in order.
 
     ``progress`` is told about the phase ``compile``.
@@ -88,9 +90,10 @@ def compile_sources(
         ToolchainError: the compiler refused a source; the message has its output.
     """
     headers = _header_key()
-    return run_jobs(
-        [functools.partial(_compile, compiler, target, source, headers) for source in sources], progress
-    )
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index].text))
+    jobs = [functools.partial(_compile, compiler, target, sources[index], headers) for index in order]
+    objects = dict(zip(order, run_jobs(jobs, progress), strict=True))
+    return [objects[index] for index in range(len(sources))]
 
 
 def run_jobs(jobs: Sequence[Callable[[], tuple[Path, bool]]], progress: Report | None) -> list[Path]:

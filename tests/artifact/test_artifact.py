@@ -18,7 +18,14 @@ import sympy
 from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._entry import call_source, control_source, late_source, main_source, support_source
+from farcall.artifact._entry import (
+    call_source,
+    control_source,
+    late_source,
+    main_source,
+    regions_source,
+    support_source,
+)
 from farcall.backends.base import Kernels, RegionCode
 from farcall.errors import (
     ArtifactError,
@@ -415,6 +422,7 @@ def test_the_entry_compiles_without_warnings(monkeypatch: pytest.MonkeyPatch, cc
     made = plan(model(nodes, shapes, {"z": ["n" if inputs == 2 else 2, 3]}, w), Stub("a", ["Neg"]), Stub("b"))
     codes = {r.name: made.backends[r.backend].compile(r, Target.host(), {}) for r in made.regions}
     texts = {"main": main_source(made.partition, codes, {}).text, "call": call_source()}
+    texts["regions"] = regions_source(made.partition, codes)
     texts |= {"entry": support_source(), "late": late_source(), "control": control_source()}
     flags = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
     compile_sources(

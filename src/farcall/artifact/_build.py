@@ -26,6 +26,7 @@ from farcall.artifact._entry import (
     has_late,
     late_source,
     main_source,
+    regions_source,
     support_source,
 )
 from farcall.artifact._generate import generate
@@ -139,6 +140,7 @@ def _build(
         Source("farcall_entry.c", support_source(), compiler.flags_for_cold_code),
         Source("farcall_call.c", call_source(), ("-O2",)),
         Source("farcall_main.c", main.text, ("-O2",)),
+        Source("farcall_regions.c", regions_source(plan.partition, codes), compiler.flags_for_cold_code),
     ]
     if has_late(plan.partition, codes):
         own.append(Source("farcall_late.c", late_source(), ("-O1",)))

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
+from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize, nbytes
 from farcall.artifact._entry_parameters import NO_DTYPE, Parameters, negative_dims, tensor_table
 from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._modules import keeper
-from farcall.artifact._region_entry import RegionEntry
+from farcall.artifact._region_entry import regions_text
 from farcall.artifact._stages import Shapes, Stage, stages_of
-from farcall.artifact._states import KERNEL, declarations, device
+from farcall.artifact._states import KERNEL, code_places, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import HIDDEN, LATE
 from farcall.backends.base import RegionModule
@@ -66,7 +67,7 @@ def main_source(
     constants: Mapping[ir.Value, str],
     late_bytes: int = LATE_BYTES,
 ) -> MainSource:
-    """The C source of the entry, and of the entries of the regions; and the memory that a call takes.
+    """The C source of the entry, and the memory that a call takes.
 
     Args:
         partition: the regions, in the order in which they run.
@@ -75,21 +76,26 @@ def main_source(
         late_bytes: how many bytes a call may allocate for tensors whose sizes are known only in the call.
 
     Raises:
-        ModelError: a size cannot be computed from the inputs, or a dtype cannot cross a region's border.
+        ModelError: a size cannot be computed from the inputs.
     """
-    bodies = list(partition.bodies())
-    parts = [partition, *(body.partition for body in bodies)]
-    entries = [RegionEntry(r, codes[r.name], part.constraints).text() for part in parts for r in part.regions]
-    main = _Driver(partition, codes, constants)
-    drivers = [_Driver(body.partition, codes, constants, body).text() for body in bodies]
+    places = code_places(partition.all_regions)
+    main = _Driver(partition, codes, constants, places)
+    drivers = [_Driver(body.partition, codes, constants, places, body).text() for body in partition.bodies()]
     drivers.append(main.text())
     if not has_late(partition, codes):
         drivers.append(_NO_LATE)
     limit = f"const int64_t farcall_late_bytes = {integer(late_bytes)};\n"
     declared = declarations(partition.all_regions, codes)
-    return MainSource(
-        "\n".join([support_text("entry.h"), declared, limit, *drivers, *entries]), main.memory()
-    )
+    return MainSource("\n".join([support_text("entry.h"), declared, limit, *drivers]), main.memory())
+
+
+def regions_source(partition: Partition, codes: Mapping[str, Code]) -> str:
+    """The C source of the entries of the regions.
+
+    Raises:
+        ModelError: a dtype cannot cross a region's border.
+    """
+    return "\n".join([support_text("entry.h"), regions_text(partition, codes)])
 
 
 def call_source() -> str:
@@ -187,12 +193,14 @@ class _Driver:
         partition: Partition,
         codes: Mapping[str, Code],
         constants: Mapping[ir.Value, str],
+        code_places: Mapping[str, str],
         body: Body | None = None,
     ) -> None:
         graph = partition.model.graph
         self._body = body
         self._name = body.name if body else "main"
         self._prefix = f"{body.name}_" if body else ""
+        self._code_places, self._tables = code_places, Tables(self._prefix)
         self.inputs, self.outputs = list(graph.inputs), list(graph.outputs)
         self.regions: Sequence[Region] = partition.regions
         self.constraints = partition.constraints
@@ -226,16 +234,15 @@ class _Driver:
 
     def text(self) -> str:
         """The generated source of the entry alone."""
-        parts = [self.parameters.tables(), *self._constant_declarations()]
-        if self.late:
-            parts.append(tensor_table(f"{self._name}_late", self.late, self.parameters.names))
+        function = self.parameters.function(self._tables)
+        self._late_table = tensor_table(self._tables, self.late, self.parameters.names)
         steps = self._steps()
         runs = [self._run(stage) for stage in self.stages]
         copies = [*map(self._copy, self._copied), *map(self._share, self._shared)]
         copies += map(self._give, self._given)  # these leave the frame
         derives = [self._derive(stage) for stage in self.stages]
-        parts += [*self.shapes.tables, self._frame(), *derives, steps]
-        return "\n".join([*parts, self._main(runs, copies)])
+        tables = [*self.shapes.tables, self._tables.text(), function, *self._constant_declarations()]
+        return "\n".join([*tables, self._frame(), *derives, steps, self._main(runs, copies)])
 
     @property
     def _kept(self) -> int:
@@ -435,7 +442,7 @@ class _Driver:
 
     def _steps(self) -> str:
         """The table of all steps, in order."""
-        self._text, self._rows = "", list[str]()
+        self._rows = list[str]()
         self._first_step: list[int] = []  # of each stage
         for stage in self.stages:
             self._first_step.append(len(self._rows))
@@ -443,29 +450,27 @@ class _Driver:
                 self._step(region)
         self._first_step.append(len(self._rows))
         rows = "".join(f"  {{{row}}},\n" for row in self._rows) or "  {0},"
-        return f"{self._text}static const struct fc_step {self._prefix}steps[] = {{\n{rows}}};\n"
+        return f"static const struct fc_step {self._prefix}steps[] = {{\n{rows}}};\n"
 
     def _step(self, region: Region) -> None:
         """The steps of one region: copies to its device, its call, and copies from there."""
-        name, code = region.name, self.codes[region.name]
+        code = self.codes[region.name]
         where = device(code)
         made = [value for value in region.outputs if value not in region.allocated]
         if where != CPU:
             for value in (*region.inputs, *made):
                 self._bring(value, where, copied=value in region.inputs)
         names = [str(self._symbol(item)) for item in code.symbols]
-        if names:
-            self._text += f"static const int32_t {name}_sizes[] = {{{', '.join(names)}}};\n"
         kept = [self._in_module.number(value, region) for value in (*region.inputs, *made)]
         places = zip((*region.inputs, *made), kept, strict=True)
         tensors = self._tensors([self._place(value, where, number) for value, number in places])
         fields = [
-            *(f"&code_{name}", *tensors, int(code.workspace != 0)),
-            *(f"{name}_sizes" if names else "NULL", len(names)),
+            *(self._code_places[region.name], *tensors, int(code.workspace != 0)),
+            *(self._tables.add("int32_t", names), len(names)),
         ]
         if region.allocated:
             first, count = self.late.index(region.allocated[0]), len(region.allocated)
-            fields += [f"{self._name}_late + {first}", count, first, self._first_late + first]
+            fields += [f"{self._late_table} + {first}", count, first, self._first_late + first]
         else:
             fields += ["NULL", 0, 0, 0]
         fields.append(sum(number is not None for number in kept[len(region.inputs) :]))
@@ -477,9 +482,7 @@ class _Driver:
 
     def _tensors(self, places: Sequence[str]) -> tuple[str, int]:
         """The C name of a table of places, and their number."""
-        name = f"{self._prefix}tensors_{len(self._rows)}"
-        self._text += f"static const struct fc_place {name}[] = {{{', '.join(places) or '{0}'}}};\n"
-        return name, len(places)
+        return self._tables.add("struct fc_place", places), len(places)
 
     def _bring(self, value: ir.Value, where: Place, *, copied: bool) -> None:
         """Make a tensor on a device, once, and copy the elements of ``value`` to it."""

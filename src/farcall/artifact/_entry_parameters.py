@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from farcall import _core
 from farcall.abi import Leaf, TensorSpec
+from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import CheckedText, integer
 from farcall.artifact._dtypes import dlpack
 from farcall.backends._ctext import c_string
@@ -121,38 +122,33 @@ class Parameters:
     def _refuse(self, problem: str) -> str:
         return f"return farcall_refuse_sizes(&{self.name}_function, {c_string(problem)}, {self._array});"
 
-    def tables(self) -> str:
-        """The C tables of the parameters and of the names of symbols, and the ``fc_function`` of both."""
-        name, specs = self.name, self.specs
+    def function(self, tables: Tables) -> str:
+        """The C text of the ``fc_function``; ``tables`` get the parameters and the names of symbols."""
+        specs = self.specs
         about = f"{{{_SIZE.code}, {_SIZE.bits}, 1}}, 0, NULL, 0"
         sizes = [_row(spec, about) for spec in specs[len(self.inputs) :]]
-        names = ", ".join(map(c_string, self.names)) or "NULL"
-        tabled = f"{name}_parameters, {len(specs)}, {name}_symbols, {len(self.names)}, {len(self.late)}"
-        return (
-            f"{tensor_table(f'{name}_parameters', self.inputs, self.names, sizes)}"
-            f"static const char* const {name}_symbols[] = {{{names}}};\n"
-            f"static const struct fc_function {name}_function = {{{c_string(self._title)}, {tabled}}};\n"
-        )
+        parameters = tensor_table(tables, self.inputs, self.names, sizes)
+        names = tables.add("char* const", map(c_string, self.names))
+        fields = (c_string(self._title), parameters, len(specs), names, len(self.names), len(self.late))
+        return f"static const struct fc_function {self.name}_function = {{{', '.join(map(str, fields))}}};\n"
 
 
 def tensor_table(
-    name: str, values: Sequence[ir.Value], symbols: Sequence[str], more: Sequence[str] = ()
+    tables: Tables, values: Sequence[ir.Value], symbols: Sequence[str], more: Sequence[str] = ()
 ) -> str:
-    """The C table of ``fc_parameter`` rows for tensors.
+    """The name of a C table of ``fc_parameter`` rows for tensors, which ``tables`` gets.
 
     Args:
-        name: The name of the table, and the prefix of the tables of dims.
+        tables: The tables of the file.
         values: The tensors.
         symbols: The texts of symbolic dims; a table of dims refers to their indexes.
         more: Further rows, for parameters that are not tensors.
     """
-    lines, rows = [], []
-    for i, value in enumerate(values):
+    rows = []
+    for value in values:
         shape = [dim if isinstance(dim, int) else ~symbols.index(str(dim)) for dim in own_dims(value)]
-        lines.append(f"static const int64_t {name}_{i}[] = {{{', '.join(map(integer, shape)) or '0'}}};\n")
-        rows.append(_row(leaf_of(value), _about(value, f"{name}_{i}")))
-    table = "".join(f"  {row},\n" for row in [*rows, *more] or ['{"", "", {0, 0, 1}, 0, NULL, 0}'])
-    return f"{''.join(lines)}static const struct fc_parameter {name}[] = {{\n{table}}};\n"
+        rows.append(_row(leaf_of(value), _about(value, tables.add("int64_t", map(integer, shape)))))
+    return tables.add("struct fc_parameter", [*rows, *more])
 
 
 def _row(spec: Leaf, about: str) -> str:

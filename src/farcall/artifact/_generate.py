@@ -33,8 +33,9 @@ def generate(
     regions = plan.regions
     phase = Phase(progress, "generate", len(regions), "regions", "generating code")
     codes: dict[str, Code] = {}
+    compiles = {name: _compile_of(backend, target, profile) for name, backend in plan.backends.items()}
     for region in regions:
-        codes[region.name] = _compile(plan.backends[region.backend], region, target, profile)
+        codes[region.name] = _compile(plan.backends[region.backend], compiles[region.backend], region)
         phase.step(f"{len(codes)} of {len(regions)} regions")
     for backend in plan.backends.values():
         own = [region for region in regions if region.backend == backend.name]
@@ -43,12 +44,19 @@ def generate(
     return codes
 
 
-def _compile(backend: Backend, region: Region, target: Target, profile: bool) -> Code:
-    where = f"backend `{backend.name}`, region `{region.name}`"
+def _compile_of(backend: Backend, target: Target, profile: bool) -> Callable[[Region], Code]:
+    """The backend's ``compile`` of a region, which gets the target and options if it takes them."""
     options = {**backend.options, "profile": True} if profile and backend.profiles else backend.options
-    arguments = (region, target, options) if _takes_target(backend.compile) else (region,)
+    compile_: Callable[..., Any] = backend.compile
+    if not _takes_target(compile_):
+        return compile_
+    return lambda region: compile_(region, target, options)
+
+
+def _compile(backend: Backend, compile_: Callable[[Region], Code], region: Region) -> Code:
+    where = f"backend `{backend.name}`, region `{region.name}`"
     with blame(lambda: f"{where}, nodes {_names(region)}: its compile()"):
-        code: Any = backend.compile(*arguments)
+        code: Any = compile_(region)
     return check_code(code, where)
 
 

@@ -1,24 +1,28 @@
-"""Generates the entry of a region, ``__tvm_ffi_<region>`` in C, with which users call a region alone.
+"""Generates the entries of regions, ``__tvm_ffi_<region>`` in C, with which users call a region alone.
 
-The entry checks its arguments as ``main`` does, and allocates the results and the working memory. One C
+An entry checks its arguments as ``main`` does, and allocates the results and the working memory. One C
 function does this for all regions (``entry_region.c``); this module generates its tables. The function that
 the backend generated checks nothing. It has another name in the artifact; this entry and ``main`` call it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from farcall.abi import Signature
+from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import integer
 from farcall.artifact._entry_parameters import Parameters, negative_dims, tensor_table
+from farcall.artifact._states import code_places
 from farcall.graph import Region
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, symbol
 
 if TYPE_CHECKING:
     from farcall.backends.base import Code
+    from farcall.graph import Partition
 
 
 class RegionEntry:
@@ -46,58 +50,40 @@ class RegionEntry:
         """The inputs are those of the region, then the sizes that these do not show."""
         return Signature(self._parameters.specs, tuple(map(leaf_of, self._region.outputs)))
 
-    def text(self) -> str:
-        """The C source of its tables and functions.
+    def function(self, tables: Tables) -> str:
+        """The C text of its ``fc_function`` and of what computes its sizes; ``tables`` get the rest."""
+        return self._parameters.function(tables) + self._derive
+
+    def row(self, tables: Tables, code: str) -> str:
+        """Its ``fc_region``; ``code`` is the C expression of its ``fc_code``.
 
         Raises:
             ModelError: a dtype cannot cross the region's border.
         """
         name, parameters = self._region.name, self._parameters
-        derive = self._derive()
         places = [*parameters.names, *map(str, self._computed)]
-        wanted = ", ".join(str(places.index(name)) for name in self._code.symbols) or "0"
+        wanted = tables.add("int32_t", (places.index(size) for size in self._code.symbols))
         workspace = self._code.workspace if isinstance(self._code.workspace, int) else 1
         fields = [
-            f".code = &code_{name}",
-            f".about = &{name}_function",
-            f".num_inputs = {len(parameters.inputs)}",
-            f".first_size = {parameters.first_size}",
-            f".num_derived = {len(self._computed)}",
-            f".outputs = {name}_outputs",
-            f".num_outputs = {len(self._made)}",
-            *self._late_fields(),
-            f".wanted = {name}_wanted",
-            f".num_wanted = {len(self._code.symbols)}",
-            f".workspace = {integer(workspace)}",
-            f".derive = {f'{name}_derive' if derive else 'NULL'}",
+            *(code, f"&{name}_function", len(parameters.inputs), parameters.first_size, len(self._computed)),
+            *(tensor_table(tables, self._made, places), len(self._made)),
+            *(tensor_table(tables, self._late, parameters.names), len(self._late), self._order(tables)),
+            *(wanted, len(self._code.symbols), integer(workspace)),
+            f"{name}_derive" if self._derive else "NULL",
         ]
-        table = "".join(f"  {field},\n" for field in fields)
-        return (
-            f"{parameters.tables()}{derive}{tensor_table(f'{name}_outputs', self._made, places)}"
-            f"{self._late_tables()}"
-            f"static const int32_t {name}_wanted[] = {{{wanted}}};\n"
-            f"static const struct fc_region {name}_region = {{\n{table}}};\n"
-            f"FARCALL_KERNEL({name}) {{\n"
-            f"  return farcall_call_region(&{name}_region, args, num_args, result);\n}}\n"
+        return f"{{{', '.join(map(str, fields))}}}"
+
+    def _order(self, tables: Tables) -> str:
+        """The table of where each result is, if the function allocates some."""
+        late = list(self._late)
+        if not late:
+            return "NULL"
+        outputs = self._region.outputs
+        return tables.add(
+            "int32_t", (~late.index(one) if one in late else self._made.index(one) for one in outputs)
         )
 
-    def _late_tables(self) -> str:
-        """The C tables of the outputs that the function allocates; empty if there are none."""
-        if not self._late:
-            return ""
-        name, late = self._region.name, list(self._late)
-        order = [
-            ~late.index(value) if value in late else self._made.index(value) for value in self._region.outputs
-        ]
-        table = tensor_table(f"{name}_late", late, self._parameters.names)
-        return f"{table}static const int32_t {name}_order[] = {{{', '.join(map(str, order))}}};\n"
-
-    def _late_fields(self) -> list[str]:
-        name = self._region.name
-        if not self._late:
-            return []
-        return [f".late = {name}_late", f".num_late = {len(self._late)}", f".order = {name}_order"]
-
+    @functools.cached_property
     def _derive(self) -> str:
         """The C function that computes and checks sizes; empty if there is nothing to do."""
         parameters, workspace = self._parameters, self._code.workspace
@@ -117,3 +103,27 @@ class RegionEntry:
         lines = ["bool bad = false;", "(void)workspace;", *steps, *parameters.refusals(checks), "return 0;"]
         body = "".join(f"  {line}\n" for line in lines)
         return f"static int {self._region.name}_derive(int64_t* s, int64_t* workspace) {{\n{body}}}\n"
+
+
+def regions_text(partition: Partition, codes: Mapping[str, Code]) -> str:
+    """The C text of the entries of all regions, behind that of ``entry.h``.
+
+    Raises:
+        ModelError: a dtype cannot cross a region's border.
+    """
+    parts = [partition, *(body.partition for body in partition.bodies())]
+    entries = {
+        region.name: RegionEntry(region, codes[region.name], part.constraints)
+        for part in parts
+        for region in part.regions
+    }
+    places = code_places(partition.all_regions)
+    tables = Tables()
+    functions = [entry.function(tables) for entry in entries.values()]
+    rows = "".join(f"  {entry.row(tables, places[name])},\n" for name, entry in entries.items())
+    calls = (
+        f"FARCALL_KERNEL({name}) {{ return farcall_call_region(regions + {k}, args, num_args, result); }}\n"
+        for k, name in enumerate(entries)
+    )
+    table = f"static const struct fc_region regions[] = {{\n{rows}}};\n" if entries else ""
+    return "".join([tables.text(), *functions, table, *calls])

@@ -31,6 +31,7 @@ OWN = (
     "farcall_control.c",
     "farcall_late.c",
     "farcall_main.c",
+    "farcall_regions.c",
     "farcall_table.c",
     LEVELS_FILE,
 )

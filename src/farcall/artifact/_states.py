@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farcall import _core
@@ -84,14 +84,20 @@ def declarations(regions: Sequence[Region], codes: Mapping[str, Code]) -> str:
     parts = [_LOOKUP if modules else _UNLOADS]
     declared = {region_function(region, codes[region.name]): None for region in regions}
     parts += [f"{HIDDEN} int {name}({KERNEL});\n" for name in declared if name != "call_module"]
-    parts += [_region(region, codes[region.name]) for region in regions]
+    tables, rows = zip(*(_region(region, codes[region.name]) for region in regions), strict=True)
+    parts += [*tables, f"const struct fc_code farcall_codes[] = {{\n{''.join(rows)}}};\n"]
     states = "".join(f"&state_{region.name}, " for region in regions if has_state(codes[region.name]))
     parts.append(f"struct fc_state* const farcall_states[] = {{{states}NULL}};\n")
     return "".join(parts)
 
 
-def _region(region: Region, code: Code) -> str:
-    """The tables of one region: what it keeps, and its ``fc_code``."""
+def code_places(regions: Iterable[Region]) -> dict[str, str]:
+    """The C expression of the ``fc_code`` of each region, by its name."""
+    return {region.name: f"farcall_codes + {k}" for k, region in enumerate(regions)}
+
+
+def _region(region: Region, code: Code) -> tuple[str, str]:
+    """The tables of what one region keeps, and its row in the table of ``fc_code``."""
     text, table = "", "NULL"
     if isinstance(code, RegionModule):
         text = _module_state(region, code)
@@ -107,7 +113,7 @@ def _region(region: Region, code: Code) -> str:
     fields = [c_string(region.name), place(region), region_function(region, code), state, table]
     kind, index = device(code)
     fields += [f"{{{kind}, {index}}}", "true" if code.bounded else "false"]
-    return f"{text}static const struct fc_code code_{region.name} = {{{', '.join(fields)}}};\n"
+    return text, f"  {{{', '.join(fields)}}},\n"
 
 
 def _module_state(region: Region, code: RegionModule) -> str:

@@ -102,6 +102,9 @@ struct fc_code {
   bool bounded;             /* whether its last argument is the number of bytes that it may allocate */
 };
 
+/* Of all regions. The generated text defines it. */
+extern const struct fc_code farcall_codes[];
+
 struct fc_region {
   const struct fc_code* code;
   const struct fc_function* about; /* the parameters are tensors, then sizes */

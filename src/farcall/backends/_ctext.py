@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import onnx_ir as ir
@@ -158,8 +159,13 @@ def _plain(number: np.floating) -> str:
     return np.format_float_positional(number, unique=True, trim="0")
 
 
+_PLAIN = re.compile(r"[ !#->@-\[\]-~]*")  # printable ASCII without quote, question mark and backslash
+
+
 def c_string(text: str) -> str:
     """A C string literal whose bytes are the UTF-8 of ``text``."""
+    if _PLAIN.fullmatch(text):
+        return f'"{text}"'
     return '"' + "".join(map(_c_char, text.encode())) + '"'
 
 

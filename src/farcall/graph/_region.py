@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -63,7 +64,7 @@ class Region:
             if is_object(value) or (found and not found.isdisjoint(symbols(*dims(value))))
         )
 
-    @property
+    @functools.cached_property
     def nodes(self) -> tuple[ir.Node, ...]:
         """All nodes, in topological order."""
         return tuple(node for match in self.matches for node in match.nodes)

@@ -64,7 +64,12 @@ def test_sessions_at_the_same_time(server: str) -> None:
         assert len(pids) == 2
 
 
-MARKS = {"armv7": [pytest.mark.long], "riscv64": [pytest.mark.slow], "s390x": [pytest.mark.slow]}
+MARKS = {
+    "armv7": [pytest.mark.long],
+    "hexagon": [pytest.mark.long],
+    "riscv64": [pytest.mark.slow],
+    "s390x": [pytest.mark.slow],
+}
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,12 @@ from farcall import ffi
 from farcall.artifact import Artifact, Plan, inspect, load_module, partition
 from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._entry import (
-    call_source,
     control_source,
     late_source,
     main_source,
     regions_source,
-    support_source,
 )
+from farcall.artifact._fixed import call_source, support_source
 from farcall.backends.base import Kernels, RegionCode
 from farcall.errors import (
     ArtifactError,

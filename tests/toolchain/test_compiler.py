@@ -8,12 +8,17 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import farcall
+from farcall.artifact._fixed import fixed_sources
 from farcall.errors import ToolchainError
 from farcall.toolchain import (
+    Compiler,
     Source,
     Target,
     assemble,
@@ -25,7 +30,10 @@ from farcall.toolchain import (
     link_shared,
 )
 from farcall.toolchain import _cache as cache_module
+from farcall.toolchain._build import _fixed_name, _header_key, install_fixed
 from farcall.toolchain._compiler import compiler_identity, shorten
+
+from ..tree import ROOT
 
 HOST = Target.host()
 needs_zig = pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="ziglang is not installed")
@@ -224,3 +232,52 @@ def test_a_cpp_compiler_is_found_and_identified(monkeypatch: pytest.MonkeyPatch,
     assert compiler_identity("c++") != chosen  # another file under the same name
     with pytest.raises(ToolchainError, match="environment variable CXX"):
         find_compiler(language="c++")
+
+
+class TestObjectsOfAnInstallation:
+    """What every artifact has is not compiled where the installation brings its object."""
+
+    @pytest.fixture
+    def counted(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+        """The jobs that the compiler gets; the cache is empty."""
+        jobs: list[str] = []
+        run = Compiler.run
+        monkeypatch.setenv("FARCALL_CACHE_DIR", str(tmp_path / "cache"))
+        monkeypatch.setattr(Compiler, "run", lambda *given: (jobs.append(given[3]), run(*given))[1])
+        return jobs
+
+    @pytest.fixture
+    def installed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Source:
+        """A source whose object a second folder of the package has."""
+        source = Source("fixed.c", "int fixed(void) { return 7; }", fixed=True)
+        install_fixed(find_compiler(), Target(Target.host().triple), [source], tmp_path / "_objects")
+        monkeypatch.setattr(farcall, "__path__", [*farcall.__path__, str(tmp_path)])
+        return source
+
+    @pytest.mark.parametrize("target", [Target.host(), Target(Target.host().triple)])
+    def test_it_is_taken_for_every_level(self, installed: Source, counted: list[str], target: Target) -> None:
+        (path,) = compile_sources(find_compiler(), target, [installed])
+        assert path.parent.name == "_objects"
+        assert counted == []
+
+    @pytest.mark.parametrize("change", [{"text": "int fixed(void) { return 8; }"}, {"fixed": False}])
+    def test_another_source_is_compiled(
+        self, installed: Source, counted: list[str], change: dict[str, Any]
+    ) -> None:
+        compile_sources(find_compiler(), Target.host(), [replace(installed, **change)])
+        assert counted == [f"compile fixed.c for {Target.host()}"]
+
+    def test_it_is_not_taken_for_another_machine(self, installed: Source, counted: list[str]) -> None:
+        pytest.importorskip("ziglang")
+        target = Target("riscv64-linux-musl")
+        compile_sources(find_compiler(target), target, [installed])
+        assert counted == ["compile fixed.c for riscv64-linux-musl"]
+
+    def test_the_script_needs_no_packages(self, tmp_path: Path) -> None:
+        script = ROOT / "scripts" / "fixed_objects.py"
+        compiler = find_compiler()
+        folder = tmp_path / "made"
+        subprocess.run([sys.executable, "-I", "-S", script, folder, *compiler.command], check=True)
+        target = Target(Target.host().triple)
+        names = {_fixed_name(target, source, _header_key()) for source in fixed_sources(compiler)}
+        assert {path.name for path in folder.iterdir()} == names

@@ -21,14 +21,13 @@ from farcall.artifact._constants import Constants, data_assembly
 from farcall.artifact._data_only import DataOnly, is_data_only
 from farcall.artifact._entry import (
     LATE_BYTES,
-    call_source,
     control_source,
     has_late,
     late_source,
     main_source,
     regions_source,
-    support_source,
 )
+from farcall.artifact._fixed import fixed_sources
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._modules import embedded, module_infos
@@ -137,10 +136,9 @@ def _build(
     libraries = Libraries(plan.regions, codes, target)
     main = main_source(plan.partition, codes, outputs, late_bytes)
     own = [
-        Source("farcall_entry.c", support_source(), compiler.flags_for_cold_code),
-        Source("farcall_call.c", call_source(), ("-O2",)),
+        *fixed_sources(compiler),
         Source("farcall_main.c", main.text, ("-O2",)),
-        Source("farcall_regions.c", regions_source(plan.partition, codes), compiler.flags_for_cold_code),
+        Source("farcall_regions.c", regions_source(plan.partition, codes), compiler.flags_for_tables),
     ]
     if has_late(plan.partition, codes):
         own.append(Source("farcall_late.c", late_source(), ("-O1",)))

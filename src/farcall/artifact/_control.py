@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from farcall.artifact._checked import CheckedText
 from farcall.artifact._dtypes import dlpack, is_packed
-from farcall.artifact._entry import support_text
+from farcall.artifact._fixed import support_text
 from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph._control import CONTROL, scan_axes

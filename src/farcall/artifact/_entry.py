@@ -11,7 +11,6 @@ beside it. Each region has an entry of its own: :mod:`farcall.artifact._region_e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
@@ -20,6 +19,7 @@ from farcall.artifact._c_tables import Tables
 from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize, nbytes
 from farcall.artifact._entry_parameters import NO_DTYPE, Parameters, negative_dims, tensor_table
+from farcall.artifact._fixed import support_text
 from farcall.artifact._memory import Buffer, plan_slots
 from farcall.artifact._modules import keeper
 from farcall.artifact._region_entry import regions_text
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 Place = tuple[int, int]  # a DLPack device
 
 CPU: Place = (1, 0)
-
-_SUPPORT = ("errors", "memory", "state", "device", "region")
 
 
 class MainSource(NamedTuple):
@@ -98,17 +96,6 @@ def regions_source(partition: Partition, codes: Mapping[str, Code]) -> str:
     return "\n".join([support_text("entry.h"), regions_text(partition, codes)])
 
 
-def call_source() -> str:
-    """The C text of what every call goes through; it is the same for every artifact."""
-    return "\n".join([support_text("entry.h"), support_text("entry_call.c")])
-
-
-def support_source() -> str:
-    """The C text of the rest that all entries share; it is the same for every artifact, too."""
-    parts = (support_text(f"entry_{part}.c") for part in _SUPPORT)
-    return "\n".join([support_text("entry.h"), *parts])
-
-
 def late_source() -> str:
     """The C text of outputs that regions allocate or keep, for artifacts that have some: :func:`has_late`."""
     return "\n".join([support_text("entry.h"), LATE, support_text("entry_late.c")])
@@ -128,11 +115,6 @@ def control_source() -> str:
     return "\n".join(
         [support_text("entry.h"), LATE, support_text("control.h"), support_text("entry_control.c")]
     )
-
-
-def support_text(name: str) -> str:
-    """The C text in a file of this folder."""
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 # What the other files refer to, where no output is late.

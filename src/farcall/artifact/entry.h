@@ -3,7 +3,7 @@
  * front of the entries; it does not depend on the model, and neither do the functions in the .c files of this folder.
  * These are four objects, which the cache keeps for all models: entry_call.c is what every call goes through;
  * entry_late.c and entry_control.c are for models that have such outputs, or If, Loop and Scan; the others format
- * messages, allocate, or are rarely called.
+ * messages, allocate, or are rarely called. An installation brings the objects that every model has (_fixed.py).
  */
 #include <inttypes.h>
 #include <stdarg.h>

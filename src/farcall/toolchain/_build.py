@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -42,11 +43,15 @@ LINK_FLAGS = ("-shared", "-s", "-Wl,-Bsymbolic", "-Wl,--build-id=none", "-Wl,-z,
 
 @dataclass(frozen=True)
 class Source:
-    """One C file: its name (for messages), its text, and additional flags, which come last."""
+    """One C file: its name (for messages), its text, and additional flags, which come last.
+
+    ``fixed``: every artifact has the file, and so an installation may bring its object.
+    """
 
     name: str
     text: str
     flags: tuple[str, ...] = ()
+    fixed: bool = False
 
 
 def include_dir() -> Path:
@@ -145,19 +150,57 @@ def _header_key() -> str:
 
 
 def _compile(compiler: Compiler, target: Target, source: Source, headers: str) -> tuple[Path, bool]:
-    """The object, and whether it was in the cache."""
+    """The object, and whether it was there: in the installation, or in the cache."""
+    if source.fixed and (installed := _installed(_fixed_name(target, source, headers))):
+        return installed, True
     was_there = True
-    flags = [*compiler.target_flags(target), *C_FLAGS, *compiler.cautions, *source.flags]
+    flags = _flags(compiler, target, source)
     key = content_key([*compiler.command, compiler.version, *flags, "--", source.name, source.text, headers])
 
     def make(place: Path) -> None:
         nonlocal was_there
         was_there = False
-        place.with_name(source.name).write_text(source.text, encoding="utf-8")
-        arguments = [*flags, f"-I{include_dir()}", "-c", source.name, "-o", place.name]
-        compiler.run(arguments, place.parent, f"compile {source.name} for {target}")
+        _run(compiler, target, source, place)
 
     return cached(key, ".o", make), was_there
+
+
+def _flags(compiler: Compiler, target: Target, source: Source) -> list[str]:
+    return [*compiler.target_flags(target), *C_FLAGS, *compiler.cautions, *source.flags]
+
+
+def _run(compiler: Compiler, target: Target, source: Source, place: Path) -> None:
+    """Compile one source to the object ``place``, in whose folder the source is written."""
+    place.with_name(source.name).write_text(source.text, encoding="utf-8")
+    arguments = [*_flags(compiler, target, source), f"-I{include_dir()}", "-c", source.name, "-o", place.name]
+    compiler.run(arguments, place.parent, f"compile {source.name} for {target}")
+
+
+def install_fixed(compiler: Compiler, target: Target, sources: Iterable[Source], folder: Path) -> None:
+    """Compile sources that every artifact has to objects in ``folder``, which an installation brings.
+
+    ``target`` has no CPU level: a build takes the objects for every level.
+    """
+    headers = _header_key()
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        with tempfile.TemporaryDirectory(dir=folder) as beside:
+            place = Path(beside) / _fixed_name(target, source, headers)
+            _run(compiler, target, source, place)
+            place.replace(folder / place.name)
+
+
+def _fixed_name(target: Target, source: Source, headers: str) -> str:
+    """The name of an object that an installation brings. It changes with all that the object is made of,
+    but not with the compiler: its objects fit those of others.
+    """
+    return content_key([target.triple, source.name, source.text, headers])[:32] + ".o"
+
+
+def _installed(name: str) -> Path | None:
+    """An object of the installation, which may have several folders (an editable one does)."""
+    places = (Path(folder) / "_objects" / name for folder in sys.modules["farcall"].__path__)
+    return next(filter(Path.is_file, places), None)
 
 
 def assemble(compiler: Compiler, target: Target, text: str, folder: Path, name: str) -> Path:

@@ -68,6 +68,14 @@ class Compiler:
         """
         return ("-Og",) if self.family == "gcc" else ("-O1",)
 
+    @property
+    def flags_for_tables(self) -> tuple[str, ...]:
+        """Flags, after the others, for tables and functions of one call each, of which there may be hundreds.
+
+        gcc's -Og takes twice as long for them as -O0.
+        """
+        return ("-O0",) if self.family == "gcc" else ("-O1",)
+
     def flags_for_vectors(self, target: Target) -> tuple[str, ...]:
         """Flags, after the others, for code for ``target`` whose loops are written with vector types.
 
@@ -221,6 +229,17 @@ def _probe_chosen(text: str, where: _Language) -> Compiler:
             f"environment variable {where.variable} is {text!r}, which does not start or does not support "
             f"--version; set it to a {where.title} compiler, or unset it"
         )
+    return compiler
+
+
+def compiler_of(command: tuple[str, ...]) -> Compiler:
+    """The compiler that a command starts.
+
+    Raises:
+        ToolchainError: it does not start.
+    """
+    if not (compiler := _probe(command)):
+        raise ToolchainError(f"the compiler {shlex.join(command)} does not start")
     return compiler
 
 

@@ -40,6 +40,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_pytest_plugin, "farcall")
 
 
+EMULATED = ("hexagon", "armv7", "thumb")  # machines for which zig takes a minute to make a C library, once
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on these machines belong to `make long`. In `make test`, aarch64 stands for emulated machines."""
+    for item in items:
+        names = getattr(getattr(item, "callspec", None), "id", "")
+        if any(machine in names for machine in EMULATED):
+            item.add_marker(pytest.mark.long)
+
+
 MOST_WORKERS = 8  # each has torch, jax and onnxruntime in its memory
 
 

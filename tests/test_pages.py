@@ -32,7 +32,8 @@ PROSE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES = [ROOT / "README.md", *(DOCS / f"{name}.md" for name in NAMES), *sorted((DOCS / "paths").glob("*.md"))]
 
 
-LONG = ("backends", "devices", "launchers", "pytorch", "torch_compile")  # half a minute and more each
+# Half a minute and more each.
+LONG = ("backends", "commands", "devices", "fastrpc", "launchers", "pytorch", "torch_compile")
 
 
 def marked(page: Path) -> object:

@@ -14,6 +14,8 @@ from farcall.launch._server_build import server_sources
 from ..wire.conftest import compiler
 from .small_server import FLAGS, NATIVE
 
+pytestmark = pytest.mark.long  # compiles the server
+
 # What a server on one socket needs. One file more has to say why: each has to run on boards and DSPs.
 CORE = ("session/server/serve.c", "session/posix/channel_fd.c")
 FILES = 31  # with farcall.rpc.compute, which a phone needs of its DSP

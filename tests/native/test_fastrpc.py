@@ -38,7 +38,7 @@ def built(machine: Machine, folder: Path) -> Path:
     return build_dsp(machine.target, output=folder / f"dsp-{machine.name}", sources=FUNCTIONS)
 
 
-@pytest.fixture(scope="module", params=["x86_64", pytest.param("hexagon", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["x86_64", "hexagon"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     machine = named(request.param)
     emulator = [] if machine.name == "x86_64" else machine.emulate()

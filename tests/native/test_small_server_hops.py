@@ -32,6 +32,8 @@ from ..rpc.peers import Peer, integer, packet, pointer, sequence, text
 from ..waiting import SECONDS
 from .small_server import build_kernel, named, place, running, small_server
 
+pytestmark = pytest.mark.long  # a DSP behind it is an emulated Hexagon
+
 
 def test_two_emulated_machines_one_behind_the_other(tmp_path_factory: pytest.TempPathFactory) -> None:
     """This machine -> aarch64 -> Hexagon: both emulated, both small servers, with a mailbox between them."""

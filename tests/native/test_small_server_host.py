@@ -65,8 +65,6 @@ def test_sessions_at_the_same_time(server: str) -> None:
 
 
 MARKS = {
-    "armv7": [pytest.mark.long],
-    "hexagon": [pytest.mark.long],
     "riscv64": [pytest.mark.slow],
     "s390x": [pytest.mark.slow],
 }
@@ -569,7 +567,7 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- sizes
 
 
-@pytest.mark.parametrize("name", [pytest.param("armv7", marks=pytest.mark.long), "hexagon"])
+@pytest.mark.parametrize("name", ["armv7", "hexagon"])
 def test_a_program_is_small(name: str) -> None:
     pytest.importorskip("ziglang")
     assert build_server(named(name).target).stat().st_size <= 300 << 10

@@ -138,6 +138,7 @@ def test_a_call_that_fails_leaves_no_value_on_the_device(small: list[str], tmp_p
         np.testing.assert_array_equal(main(p, i).numpy(), np.maximum(2 * p, 0) + 2 * p)
 
 
+@pytest.mark.long
 def test_digits_on_two_emulated_machines(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A phone of aarch64 with a DSP of Hexagon, both small servers: one artifact with code for both."""
     phone, dsp = named("aarch64"), named("hexagon")

@@ -31,6 +31,8 @@ from ..waiting import SECONDS
 from .servers import COMMAND, INIT, works
 from .tvm_processes import needs_tvm, seen_by
 
+pytestmark = pytest.mark.long  # a DSP behind it is an emulated Hexagon
+
 
 @pytest.fixture(scope="module")
 def dsp(tmp_path_factory: pytest.TempPathFactory) -> str:

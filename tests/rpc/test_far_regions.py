@@ -47,6 +47,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return planned("dsp0", ["Conv", "Relu"]).build().save(folder / "digits.so")
 
 
+@pytest.mark.long
 def test_regions_for_two_instruction_sets_in_one_artifact(
     images: Any, expected: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -74,7 +74,8 @@ def _loader(folder: Path, engine: str) -> Callable[[], Callable[..., Any]]:
     if engine == "farcall":
         import farcall as fc
 
-        return lambda: fc.load_module(folder / "model.so")["main"]  # type: ignore[no-any-return]
+        load = fc.load_module  # imported here: the package imports its parts when they are first used
+        return lambda: load(folder / "model.so")["main"]  # type: ignore[no-any-return]
     import onnxruntime  # noqa: F401
 
     from bench.rivals import RIVALS

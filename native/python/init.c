@@ -46,7 +46,7 @@ static void start_runtime(void) {
 static int fill(PyObject* module) {
   PyMethodDef* const functions[] = {fc_module_functions,        fc_registry_functions, fc_error_functions,
                                     fc_tensor_functions,        fc_stream_functions,   fc_timing_functions,
-                                    fc_device_memory_functions, fc_threads_functions};
+                                    fc_device_memory_functions, fc_threads_functions,  fc_checksum_functions};
   start_runtime();
   for (size_t i = 0; i < sizeof functions / sizeof *functions; ++i) {
     if (PyModule_AddFunctions(module, functions[i]) != 0) return -1;

@@ -6,7 +6,7 @@
 
 extern PyMethodDef fc_registry_functions[], fc_module_functions[], fc_error_functions[], fc_tensor_functions[],
     fc_stream_functions[], fc_timing_functions[], fc_file_functions[], fc_trace_functions[],
-    fc_device_memory_functions[], fc_handshake_functions[], fc_threads_functions[];
+    fc_device_memory_functions[], fc_handshake_functions[], fc_threads_functions[], fc_checksum_functions[];
 int fc_errors_init(void);
 int fc_dlpack_init(void);
 int fc_callbacks_init(void);

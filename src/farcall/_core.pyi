@@ -578,6 +578,9 @@ def synchronize_device(device: DeviceLike, /) -> None:
         ValueError: there is no such device.
     """
 
+def checksum(*pieces: bytes | memoryview | mmap) -> bytes:
+    """The checksum of an artifact (docs/spec/artifact.md), 16 bytes, of buffers as if they were one."""
+
 def set_threads(count: int | None, /) -> int | None:
     """Set this thread's number of threads to compute on; returns the one before. Use farcall.use_threads."""
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Callable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import BinaryIO
 
 from farcall.errors import MissingFileError, UsageError
+
+_PIECE = 8 << 20
 
 
 def check_folder(path: str | os.PathLike[str]) -> None:
@@ -34,12 +40,28 @@ def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -
     Raises:
         UsageError: the file cannot be written; no partial file is left behind.
     """
-    target = Path(path)
+    _fill_beside(Path(path), lambda file: file.write(data), mode)
+
+
+def copy_beside(path: str | os.PathLike[str], source: Path, mode: int = 0o644) -> None:
+    """The same with the contents of the file ``source``.
+
+    Large pieces of memory make large pages of the system's cache, by which a mapped file is read faster:
+    copies that the system makes by itself have small ones.
+
+    Raises:
+        UsageError: the file cannot be written; no partial file is left behind.
+    """
+    with source.open("rb") as content:
+        _fill_beside(Path(path), lambda file: shutil.copyfileobj(content, file, _PIECE), mode)
+
+
+def _fill_beside(target: Path, fill: Callable[[BinaryIO], object], mode: int) -> None:
     temporary: str | None = None
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            fill(file)
             os.fchmod(file.fileno(), mode)
         Path(temporary).replace(target)
     except OSError as error:
@@ -49,6 +71,12 @@ def write_beside(path: str | os.PathLike[str], data: bytes, mode: int = 0o644) -
             f"cannot write {str(target)!r}: {error.strerror or error}; "
             "name a file in an existing folder that you may write to"
         ) from None
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file that is not empty; they show what is written to it later."""
+    with path.open("rb") as file:
+        return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
 
 
 def unusable(error: OSError, message: str) -> UsageError:

@@ -241,6 +241,20 @@ def test_equal_constants_are_kept_once_and_all_are_aligned(tmp_path: Path) -> No
             assert text[: text.index(line)].rstrip().splitlines()[-1].strip() in (".balign 64", "one_a:")
 
 
+def test_a_linker_that_leaves_no_room_gets_the_constants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    weights = np.arange(8, dtype=np.float32)
+    shape = {"x": weights.shape}
+    made = plan(model([("Add", "x w", "y")], shape, {"y": weights.shape}, {"w": weights}), Stub())
+    one = made.build().save(tmp_path / "one.so")
+    monkeypatch.setattr(Elf, "place_of", lambda elf, name: None)
+    other = made.build().save(tmp_path / "other.so")
+    for path in (one, other):
+        assert path.read_bytes().count(weights.tobytes()) == 1
+        np.testing.assert_array_equal(load_module(path)["main"](weights), 2 * weights)
+
+
 def test_constants_that_are_equal_at_their_ends_are_two() -> None:
     long = np.zeros(5000, np.float32)
     other, same = long.copy(), long.copy()
@@ -433,7 +447,7 @@ def test_little_is_exported(tmp_path: Path) -> None:
     path = small().build().save(tmp_path / "m.so")
     elf = Elf(path.read_bytes())
     exported = {symbol.name for symbol in elf.dynamic_symbols() if symbol.defined}
-    ours = {"__farcall_runtime", "__farcall_start", "__farcall_unloads"}
+    ours = {"__farcall_runtime", "__farcall_start", "__farcall_unloads", "__farcall_constants"}
     assert exported == {"__tvm_ffi_main", "__tvm_ffi_stub_0", *ours}
     check_machine(elf.header, inspect(path), elf.what)
 

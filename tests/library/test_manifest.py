@@ -17,7 +17,16 @@ from farcall.errors import ArtifactError, UsageError
 from farcall.library import _loading as loading
 from farcall.library._elf import Elf
 from farcall.library._loading import check_machine, examine, inspect, load_module
-from farcall.library._manifest import DIGEST_SECTION, FORMAT, MANIFEST_SECTION, compute_digest, decode, encode
+from farcall.library._manifest import (
+    CHECKSUM_SECTION,
+    DIGEST_SECTION,
+    FORMAT,
+    MANIFEST_SECTION,
+    compute_checksum,
+    compute_digest,
+    decode,
+    encode,
+)
 from farcall.toolchain import Source, Target, compile_shared
 
 from ..artifact.stub_backend import Stub, model, plan
@@ -44,14 +53,16 @@ def saved(artifact: Artifact, tmp_path: Path) -> Path:
 
 
 def change(path: Path, edit: Change, seal: bool = True) -> None:
-    """Edit the library at ``path``; with ``seal``, its digest is made to hold again."""
+    """Edit the library at ``path``; with ``seal``, its checksum and digest are made to hold again."""
     data = bytearray(path.read_bytes())
     elf = Elf(bytes(data))
     edit(data, elf)
     if seal:
-        section = elf.section(DIGEST_SECTION)
-        assert section is not None
-        data[section.offset : section.offset + 32] = compute_digest(bytes(data), section.offset)
+        digest, checksum = elf.section(DIGEST_SECTION), elf.section(CHECKSUM_SECTION)
+        assert digest is not None
+        assert checksum is not None
+        data[checksum.offset : checksum.offset + 16] = compute_checksum(bytes(data), checksum, digest)
+        data[digest.offset : digest.offset + 32] = compute_digest(bytes(data), digest.offset)
     path.write_bytes(data)
 
 
@@ -102,7 +113,8 @@ def test_any_truncation_is_refused(saved: Path) -> None:
             load_module(saved)
 
 
-def test_any_flipped_bit_is_refused(saved: Path) -> None:
+@pytest.mark.parametrize("quickly", [True, False])
+def test_any_flipped_bit_is_refused(saved: Path, quickly: bool) -> None:
     data = saved.read_bytes()
     rng = random.Random(7)  # noqa: S311 - which bits, not a secret
     bits = [*range(64 * 8), *(rng.randrange(len(data) * 8) for _ in range(1500))]
@@ -111,7 +123,35 @@ def test_any_flipped_bit_is_refused(saved: Path) -> None:
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ArtifactError):
-            examine(bytes(changed), "tiny.so")
+            examine(bytes(changed), "tiny.so", quickly=quickly)
+
+
+def test_a_load_reads_the_checksum_and_an_inspection_the_digest(saved: Path) -> None:
+    data = saved.read_bytes()
+    for name, reader, other in (
+        (CHECKSUM_SECTION, load_module, "checksum"),
+        (DIGEST_SECTION, inspect, "SHA-256 digest"),
+    ):
+        section = Elf(data).section(name)
+        assert section is not None
+        changed = bytearray(data)
+        changed[section.offset] ^= 1
+        saved.write_bytes(changed)
+        with pytest.raises(ArtifactError, match=f"does not match its {other}"):
+            reader(saved)
+    load_module(saved)  # whose digest is wrong now, and whose checksum counts it as zeros
+
+
+def test_an_artifact_without_a_checksum_is_checked_by_its_digest(saved: Path) -> None:
+    def rename(data: bytearray, _: Elf) -> None:
+        start = data.index(CHECKSUM_SECTION.encode())
+        data[start : start + 4] = b".not"
+
+    change(saved, rename)
+    load_module(saved)
+    change(saved, replace(b"cpu_0", b"cpu_1"), seal=False)
+    with pytest.raises(ArtifactError, match="does not match its SHA-256 digest"):
+        load_module(saved)
 
 
 @pytest.mark.parametrize("name", [MANIFEST_SECTION, DIGEST_SECTION])

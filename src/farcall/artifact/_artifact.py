@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farcall._files import write_beside
+from farcall._files import copy_beside, write_beside
 from farcall.errors import ArtifactError, UsageError
 from farcall.library import Manifest, load_module
 
@@ -64,7 +64,7 @@ class Artifact:
         if self._header is not None:
             _check_static(Path(path))
             write_beside(Path(path).with_suffix(".h"), self._header.encode())
-        write_beside(path, self.read(), mode=0o755 if self._header is None else 0o644)
+        copy_beside(path, self._path, mode=0o755 if self._header is None else 0o644)
         return Path(path)
 
     def read(self) -> bytes:

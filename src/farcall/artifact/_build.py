@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import msgspec
 
 from farcall import __version__
+from farcall._files import mapped
 from farcall._logs import Log
 from farcall._progress import Report
 from farcall._texts import count
@@ -30,6 +32,7 @@ from farcall.artifact._entry import (
 from farcall.artifact._fixed import fixed_sources
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
+from farcall.artifact._link import link_with_constants, seal
 from farcall.artifact._modules import embedded, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
@@ -42,8 +45,6 @@ from farcall.graph.dims import text
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
 from farcall.library._manifest import (
-    DIGEST_SECTION,
-    DIGEST_SIZE,
     FORMAT,
     RUNTIME_SYMBOL,
     AnswersInfo,
@@ -55,7 +56,6 @@ from farcall.library._manifest import (
     RegionInfo,
     StepInfo,
     TargetInfo,
-    compute_digest,
     encode,
 )
 from farcall.library._static import Contents, check_name, header, identifier, static_library, table_source
@@ -65,7 +65,6 @@ from farcall.toolchain import (
     Target,
     assemble,
     find_compiler,
-    link_shared,
 )
 from farcall.toolchain._room import room_to
 
@@ -161,28 +160,22 @@ def _build(
         for region in plan.regions:
             objects += given.add(region, codes[region.name])
         flags = _check_objects(plan.regions, codes, objects)
-        constants.write(folder / "constants.bin")
         (folder / "manifest.json").write_bytes(encode(manifest))
         modules = embedded(plan.regions, codes, plan.backends)
         (folder / "modules.bin").write_bytes(modules)
         (folder / "libraries.bin").write_bytes(libraries.data)
-        data = data_assembly(
-            constants,
-            modules=len(modules),
-            libraries=bool(libraries.data),
-            in_memory=table is not None,
-        )
-        objects.append(assemble(compiler, target, data, folder, "farcall_data"))
+        data = partial(data_assembly, constants, modules=len(modules), libraries=bool(libraries.data))
         library = folder / "library"
         if table:
+            constants.write(folder / "constants.bin")
+            objects.append(assemble(compiler, target, data(in_memory=True), folder, "farcall_data"))
             library.write_bytes(static_library(table.name, objects, target))
             artifact = Artifact.temporary(f"{table.name}.a", manifest, header(table))
         else:
             others = [*map(str, given.libraries), *libraries.stubs(compiler, folder), *flags]
-            link_shared(compiler, target, objects, library, others, progress)
-            content = library.read_bytes()
-            _check_library(content, plan.regions, target, compiler)
-            _seal(library, content)
+            link_with_constants(compiler, target, objects, constants, data, library, others, progress)
+            _check_library(library, plan.regions, target, compiler)
+            seal(library)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s: %s", plan.model.name, target, count(len(codes), "region"))
@@ -195,9 +188,8 @@ def _build_data_only(plan: Plan, target: Target, codes: Mapping[str, RegionModul
     manifest = _manifest(plan, target, {}, content.constants, codes)
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         library = Path(name) / "library"
-        data = content.write(encode(manifest))
-        library.write_bytes(data)
-        _seal(library, data)
+        library.write_bytes(content.write(encode(manifest)))
+        seal(library)
         artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
     Log("build").info("built %s for %s without a compiler", plan.model.name, target)
@@ -273,9 +265,9 @@ def _refuse_in_static(regions: Iterable[Region], codes: Mapping[str, Code]) -> N
             )
 
 
-def _check_library(content: bytes, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
+def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
     """Check the machine and the exported symbols now, so that a bad library fails to build, not to load."""
-    elf = Elf(content, "library")
+    elf = Elf(mapped(library), "library")
     made = elf.header.architecture
     if target.arch in {*MACHINES.values(), "riscv32", "riscv64"} and made != target.arch:
         raise ToolchainError(
@@ -294,16 +286,6 @@ def _check_library(content: bytes, regions: Iterable[Region], target: Target, co
     for name in (_PREFIX + "main", RUNTIME_SYMBOL):
         if name not in exported:
             raise BackendError(f"the linked library does not export `{name}`; look at the link flags")
-
-
-def _seal(library: Path, content: bytes) -> None:
-    """Write the digest of the file, which has this content, into the file's digest section."""
-    section = Elf(content, library.name).section(DIGEST_SECTION)
-    if section is None or section.size != DIGEST_SIZE:
-        raise BackendError(f"the linked library lost its section {DIGEST_SECTION}; look at the link flags")
-    with library.open("r+b") as file:
-        file.seek(section.offset)
-        file.write(compute_digest(content, section.offset))
 
 
 def _manifest(

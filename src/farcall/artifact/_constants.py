@@ -1,7 +1,7 @@
 """The constants of an artifact: each stored once, aligned, and included in the library by the assembler.
 
 Large data never passes through C source: a compiler reads a few megabytes of it per second, an assembler
-copies gigabytes.
+copies gigabytes. A shared library gets it after it was linked, so that it is written once.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from farcall.backends._ctext import Content, stored
 from farcall.errors import BackendError
 from farcall.graph.dims import is_object
-from farcall.library._manifest import DIGEST_SECTION, DIGEST_SIZE, LIBRARIES_SECTION, MANIFEST_SECTION
+from farcall.library._manifest import (
+    CHECKSUM_SECTION,
+    CHECKSUM_SIZE,
+    DIGEST_SECTION,
+    DIGEST_SIZE,
+    LIBRARIES_SECTION,
+    MANIFEST_SECTION,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64  # bytes; backends may rely on it
 LIBRARY_BIN = "__tvm_ffi__library_bin"
+CONSTANTS = "__farcall_constants"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -82,16 +90,26 @@ class Constants:
     def write(self, path: Path) -> None:
         """Write all data to one file, in the order and with the offsets of :meth:`places`."""
         with path.open("wb") as file:
-            for data in self._data.values():
-                file.write(_bytes(data))
+            self.write_at(file, 0)
+
+    def write_at(self, file: BinaryIO, start: int) -> None:
+        """Write all data to an open file, from ``start`` on. Bytes between constants stay as they are."""
+        for (_, offset, _), data in zip(self.places(), self._data.values(), strict=True):
+            file.seek(start + offset)
+            file.write(_bytes(data))
 
     def places(self) -> list[tuple[list[str], int, int]]:
         """Names, offset and size of each constant in the file that :meth:`write` makes."""
         found, offset = [], 0
         for key, data in self._data.items():
             found.append((self._names[key], offset, data.nbytes))
-            offset += data.nbytes
+            offset += data.nbytes + -data.nbytes % ALIGNMENT
         return found
+
+    @property
+    def room(self) -> int:
+        """The bytes that all of them take, with those between them."""
+        return max((offset + size for _, offset, size in self.places()), default=0)
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
@@ -99,27 +117,41 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def data_assembly(
-    constants: Constants, *, modules: int = 0, libraries: bool = False, in_memory: bool = False
+    constants: Constants,
+    *,
+    hollow: bool = False,
+    modules: int = 0,
+    libraries: bool = False,
+    in_memory: bool = False,
 ) -> str:
     """The assembly source that includes ``constants.bin``, ``manifest.json`` and ``modules.bin``.
 
     Args:
         constants: what ``constants.bin`` holds.
+        hollow: the object has room for the constants only, and exports :data:`CONSTANTS` as its place.
         modules: the size of ``modules.bin``, the modules that the library embeds; 0: there is none.
         libraries: whether there is ``libraries.bin``, the libraries that the artifact brings.
         in_memory: a program finds the manifest and the digest in its memory, by symbols.
 
     It says ``%progbits``, because ``@`` starts a comment in the assembly of some machines.
     """
-    lines = ['.section .rodata.farcall,"a",%progbits']
+    lines = [f'.section .rodata.farcall,"a",%{"nobits" if hollow else "progbits"}']
+    if hollow:
+        lines += [
+            f".balign {ALIGNMENT}",
+            f".globl {CONSTANTS}",
+            f".type {CONSTANTS}, %object",
+            f"{CONSTANTS}:",
+        ]
     for names, offset, size in constants.places():
         lines.append(f".balign {ALIGNMENT}")
         for name in names:
             lines += _label(name)
         if size:
-            lines.append(f'.incbin "constants.bin",{offset},{size}')
+            lines.append(f".skip {size}" if hollow else f'.incbin "constants.bin",{offset},{size}')
     if modules:
         lines += [
+            '.section .rodata.farcall_modules,"a",%progbits',
             f".balign {ALIGNMENT}",
             f".globl {LIBRARY_BIN}",
             f".type {LIBRARY_BIN}, %object",
@@ -137,6 +169,8 @@ def data_assembly(
         f'.section {DIGEST_SECTION},"{flags}",%progbits',
         *(_label("farcall_digest") if in_memory else ()),
         f".fill {DIGEST_SIZE},1,0",
+        f'.section {CHECKSUM_SECTION},"{flags}",%progbits',
+        f".fill {CHECKSUM_SIZE},1,0",
         '.section .note.GNU-stack,"",%progbits',
     ]
     return "\n".join(f"\t{line}" if line[0] == "." else line for line in lines) + "\n"

@@ -22,6 +22,8 @@ from farcall.graph.dims import dims, symbol
 from farcall.library._blob import Blob
 from farcall.library._elf_writer import ALIGNMENT, write_library
 from farcall.library._manifest import (
+    CHECKSUM_SECTION,
+    CHECKSUM_SIZE,
     DIGEST_SECTION,
     DIGEST_SIZE,
     MANIFEST_SECTION,
@@ -88,7 +90,11 @@ class DataOnly:
             self._target,
             {SYMBOL: embedded, _UNLOADS: b"\1"},
             {RUNTIME_SYMBOL: _POINTER},
-            {MANIFEST_SECTION: manifest, DIGEST_SECTION: bytes(DIGEST_SIZE)},
+            {
+                MANIFEST_SECTION: manifest,
+                DIGEST_SECTION: bytes(DIGEST_SIZE),
+                CHECKSUM_SECTION: bytes(CHECKSUM_SIZE),
+            },
         )
 
     def _with_constants(

@@ -73,6 +73,7 @@ class Section(NamedTuple):
     size: int
     link: int
     entry_size: int
+    address: int
 
 
 class Symbol(NamedTuple):
@@ -81,6 +82,8 @@ class Symbol(NamedTuple):
     name: str
     defined: bool
     weak: bool
+    section: int
+    value: int
 
 
 class Elf:
@@ -121,6 +124,18 @@ class Elf:
         """The symbols that the linker sees in an object file, in order of the file."""
         return self._global_symbols(_SYMBOLS)
 
+    def place_of(self, name: str) -> range | None:
+        """The bytes of the file from the exported symbol ``name`` to the end of its section.
+
+        None: the library does not export it, or its section has no bytes in the file.
+        """
+        for symbol in self.dynamic_symbols():
+            if symbol.name == name and 0 < symbol.section < len(self.sections):
+                section = self.sections[symbol.section]
+                start, end = section.offset + symbol.value - section.address, section.offset + section.size
+                return range(start, end) if section.offset <= start <= end else None
+        return None
+
     def dynamic_texts(self, tag: int) -> tuple[str, ...]:
         """What a library's dynamic section says under ``tag``, such as the sonames that it needs."""
         section, texts = self.section(".dynamic"), self.section(".dynstr")
@@ -160,7 +175,7 @@ class Elf:
             size = 0
         elif offset + size > len(self.data):
             self._bounded(offset, size, f"section {name!r}")
-        return Section(name, kind, offset, size, fields[6], fields[9])
+        return Section(name, kind, offset, size, fields[6], fields[9], fields[3])
 
     def _symbols(self, section: Section) -> Iterator[Symbol]:
         layout = _SYMBOL[self.header.bits]
@@ -174,9 +189,10 @@ class Elf:
         names = bytes(self.content(self.sections[section.link]))
         for i in range(1, count):  # the first entry is reserved
             fields = self._unpack(layout, section.offset + i * size)
-            info, index = (fields[1], fields[3]) if self.header.bits == 64 else (fields[3], fields[5])
+            wide = self.header.bits == 64
+            info, index, value = [fields[i] for i in ((1, 3, 4) if wide else (3, 5, 1))]
             if binding := info >> 4:  # 0 is a local symbol
-                yield Symbol(self._name(names, fields[0]), defined=index != 0, weak=binding == 2)
+                yield Symbol(self._name(names, fields[0]), index != 0, binding == 2, index, value)
 
     def _name(self, names: bytes, start: int) -> str:
         end = names.find(b"\0", start, start + _NAME_LIMIT)

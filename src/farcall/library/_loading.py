@@ -69,7 +69,7 @@ def _load_module(path: str | os.PathLike[str]) -> Module:
                 return load_module_from_bytes(Blob.parse(frame := bytes(data)).kind, frame)
         manifest = None
         if may_have_manifest(data):
-            elf, manifest = examine(memoryview(data), str(path))
+            elf, manifest = examine(memoryview(data), str(path), quickly=True)
             check_machine(elf.header, manifest, elf.what)
             if manifest is not None:
                 load_libraries(manifest, elf)
@@ -107,15 +107,17 @@ def inspect(path: str | os.PathLike[str]) -> Manifest:
     return manifest
 
 
-def examine(data: Buffer, what: str) -> tuple[Elf, Manifest | None]:
+def examine(data: Buffer, what: str, *, quickly: bool = False) -> tuple[Elf, Manifest | None]:
     """Read the headers of a library and, if farcall built it, its manifest.
+
+    ``quickly``: an artifact with a checksum is checked by that, and not by its digest.
 
     Raises:
         ArtifactError: the bytes are not a complete shared library, or do not match their digest.
     """
     parse_library(data, what)
     elf = Elf(data, what)
-    return elf, read_manifest(elf)
+    return elf, read_manifest(elf, quickly=quickly)
 
 
 def examine_static(data: bytes, what: str) -> tuple[Elf, Manifest | None]:

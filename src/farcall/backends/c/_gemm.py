@@ -68,13 +68,22 @@ def plain_right(dtype: ir.DataType | None, pointer: str, row: str) -> Right:
 
 def packed_left(kernel: Kernel, matrices: np.ndarray, index: str = "0") -> Left:
     """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``."""
-    count, m, k = matrices.shape
-    groups = -(-m // GROUP)
-    data = np.zeros((count, groups * GROUP, k), matrices.dtype)
-    data[:, :m] = matrices
-    data = np.ascontiguousarray(data.reshape(count, groups, GROUP, k).swapaxes(2, 3))
+    return grouped_left(kernel, in_groups(matrices), index)
+
+
+def in_groups(matrices: np.ndarray) -> np.ndarray:
+    """Matrices (count, m, k, ...) as (count, groups, k, 6, ...): rows in groups, the last one with zeros."""
+    count, m, k, *others = matrices.shape
+    if missing := -m % GROUP:
+        matrices = np.pad(matrices, [(0, 0), (0, missing), *[(0, 0)] * (1 + len(others))])
+    return np.ascontiguousarray(matrices.reshape(count, -1, GROUP, k, *others).swapaxes(2, 3))
+
+
+def grouped_left(kernel: Kernel, data: np.ndarray, index: str) -> Left:
+    """Constant matrices as :func:`in_groups` makes them, of which the product takes number ``index``."""
+    k = data.shape[2]
     table = kernel.table(np.append(data, np.zeros(GROUP_SLACK, data.dtype)))
-    return Left(f"{table} + ({index}) * {groups * GROUP * k}", "1", str(GROUP), str(GROUP * k))
+    return Left(f"{table} + ({index}) * {data[0].size}", "1", str(GROUP), str(GROUP * k))
 
 
 def packed_right(kernel: Kernel, matrix: np.ndarray) -> Right:

@@ -13,6 +13,8 @@ where all rows of A meet it in the L1 cache. Up to 4 columns behind the last who
 
 from __future__ import annotations
 
+from functools import cache
+
 from farcall.backends._function import HIDDEN
 from farcall.backends.base import Kernels
 
@@ -38,6 +40,7 @@ def panel_width(itemsize: int) -> int:
     return PANEL_BYTES // itemsize
 
 
+@cache
 def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     """The file with ``farcall_gemm_part_KIND``, which all products of a dtype call."""
     small, large = ("".join(_tile(rows, vectors) for vectors in (1, 2)) for rows in (GROUP, 2 * GROUP))
@@ -49,6 +52,7 @@ def gemm_kernels(kind: str, itemsize: int) -> Kernels:
     return Kernels(f"farcall_gemm_{kind}", text, (f"farcall_gemm_part_{kind}",), COMPILE_FLAGS, vectors=True)
 
 
+@cache
 def gemm_calls(kind: str, itemsize: int) -> str:
     """C source of ``farcall_gemm_KIND``, which :func:`farcall.backends.c._gemm.call_gemm` calls.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._gemm import ZERO, Left, Right, call_gemm, packed_left
+from farcall.backends.c._gemm import ZERO, Left, Right, call_gemm, grouped_left, in_groups
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
 
@@ -153,9 +153,9 @@ class Winograd:
         """The transformed weights of product ``p`` of group ``g``."""
         conv, tile = self.conv, self.tile
         assert conv.packed is not None  # noqa: S101 - _is_possible
-        groups = conv.packed.reshape(conv.group, conv.outs, conv.ins, 3, 3)
+        groups = in_groups(conv.packed.reshape(conv.group, conv.outs, conv.ins, 9))
         matrices = np.concatenate([tile.weights(data) for data in groups])
-        return packed_left(self.kernel, matrices, f"g * {tile.products} + p")
+        return grouped_left(self.kernel, matrices, f"g * {tile.products} + p")
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:

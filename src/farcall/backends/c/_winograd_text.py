@@ -68,10 +68,10 @@ class Tile:
         return float((back @ np.multiply(*ones) @ back.T).max()) / 9
 
     def weights(self, data: np.ndarray) -> np.ndarray:
-        """Weights (outs, ins, 3, 3) as matrices (products, outs, ins), computed in float64."""
+        """Weights (..., 9) transformed, as (products, ...), computed in float64."""
         both = np.kron(self.matrices[1], self.matrices[1])
         made = (both @ data.reshape(-1, 9).T.astype(np.float64)).astype(np.float32)
-        return made.reshape(self.products, *data.shape[:2])
+        return made.reshape(self.products, *data.shape[:-1])
 
 
 def _indented(lines: str) -> str:

@@ -39,12 +39,14 @@ static int set_context(void* library, FcSymbolFinder own, TVMFFIObject* module) 
   return 0;
 }
 
-/* An artifact makes the states of its regions, once it has its imports. */
-static int start(void* library, FcSymbolFinder own) {
+/* An artifact makes the states of its regions, once it has its imports: its code does, or its root. */
+static int start(void* library, FcSymbolFinder own, TVMFFIObject* root) {
   int (*function)(void) = NULL;
+  FcModuleObj* object = fc_module_of(root);
   void* symbol = own(library, FARCALL_START_SYMBOL);
   memcpy(&function, &symbol, sizeof function);
-  return function ? function() : 0;
+  if (function && function() != 0) return -1;
+  return object && object->start ? object->start(object) : 0;
 }
 
 TVMFFIObject* fc_module_root(TVMFFIObject* module, FcSymbolFinder own, size_t (*size_of)(void*, const char*)) {
@@ -58,7 +60,7 @@ TVMFFIObject* fc_module_root(TVMFFIObject* module, FcSymbolFinder own, size_t (*
     fc_incref(module);
     root = module;
   }
-  if (root && start(object->library, own) != 0) {
+  if (root && start(object->library, own, root) != 0) {
     fc_decref(root);
     root = NULL;
   }

@@ -32,6 +32,7 @@ typedef struct FcModuleObj {
   TVMFFIObject* functions; /* for other modules: Map, name -> Function */
   /* Makes the function of a name in `functions`, which keeps the module; NULL: the Map has the functions themselves. */
   int (*make)(struct FcModuleObj* module, const TVMFFIAny* entry, TVMFFIObject** out);
+  int (*start)(struct FcModuleObj* module); /* of the root of a library, once it has its imports; NULL: nothing to do */
   TVMFFIObject* save; /* a Function that returns the Bytes from which the module can be loaded again; or NULL */
   TVMFFIObject* source; /* a Function that returns the source; or NULL */
   void* python; /* the Python object that wraps the module, borrowed; or NULL */

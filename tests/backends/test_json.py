@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import warnings
 from typing import Any
@@ -284,8 +285,8 @@ def test_places_that_do_not_fit(place: dict[str, int]) -> None:
 
 
 def test_a_newer_version_is_refused() -> None:
-    with pytest.raises(ArtifactError, match=r"version 2.*reads version 1"):
-        load_module_from_bytes(KIND, bytes(Blob(KIND, 2, b"{}")))
+    with pytest.raises(ArtifactError, match=r"version 3.*reads versions 1 to 2"):
+        load_module_from_bytes(KIND, bytes(Blob(KIND, 3, b"{}")))
 
 
 def test_an_index_out_of_bounds() -> None:
@@ -316,3 +317,34 @@ def test_what_it_lacks_it_refuses_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(ModelError, match=f"json: {reason}"):
         fc.partition(model, backends=["json"])
     assert [region.backend for region in fc.partition(model, backends=["json", "c"]).regions] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "what"),
+    [
+        ({}, "`imports`"),
+        ([7], "the name of import 0"),
+        ([{"function": "f", "constants": 1}], "`constants`"),
+        ([{"function": "f", "constants": [["floaty", [], {"offset": 0}]]}], "constant 0"),
+        ([{"function": "f", "constants": [["int8", [-1], {"offset": 0}]]}], "the shape of constant 0"),
+        ([{"function": "f", "constants": [["int8", [65], {"offset": 0}]]}], "the offset of constant 0"),
+        ([{"function": "f", "constants": [["int8", [1], {"offset": -64}]]}], "the offset of constant 0"),
+        ([{"function": "f", "constants": [["int8", [1], {"offset": 1}]]}], "the offset of constant 0"),
+    ],
+)
+def test_malformed_imports(imports: object, what: str) -> None:
+    text = json.dumps({"byteorder": sys.byteorder, "imports": imports, "functions": {}}).encode()
+    data = text + bytes(64 - len(text) % 64) + bytes(64)
+    with pytest.raises(ValueError, match=what):
+        load_module_from_bytes(KIND, bytes(Blob(KIND, 2, data)))
+
+
+def test_operators_take_no_carried_values() -> None:
+    values = [["float16", [2]], ["float16", [2]]]
+    function = {"inputs": [0], "outputs": [1], "values": values, "nodes": [["neg", [0], [1], []]]}
+    with pytest.raises(ValueError, match="its operands do not fit together"):
+        load_module_from_bytes(KIND, json.dumps({"functions": {"f": function}}).encode())
+    function["nodes"] = [["move", [0], [1], [2, 0, 1, 0, 1]]]
+    module = load_module_from_bytes(KIND, json.dumps({"functions": {"f": function}}).encode())
+    half = np.float16([1, 2])
+    assert module["f"](half).tolist() == [1, 2]

@@ -3,6 +3,7 @@
 
 #include "runtime/graph/graph.h"
 #include "runtime/text.h"
+#include "runtime/trace.h"
 
 enum { STACK = 2048, ALIGNMENT = 64, FEW = 12 };
 
@@ -151,76 +152,72 @@ static int make_results(Call* call, TVMFFIAny* results) {
 
 /* ---- calls of other functions ---- */
 
-/* Searches the imports, and not the graph's own functions, of which one may have the same name. New reference. */
-static int search_imports(TVMFFIObject* module, const char* name, TVMFFIObject** found) {
-  TVMFFIObject* imports = fc_module_imports(module);
-  if (!imports) return -1;
-  const TVMFFISeqCell* cell = TVMFFISeqGetCellPtr(imports);
-  int rc = 0;
-  for (int64_t i = 0; rc == 0 && !*found && i < cell->size; ++i) {
-    rc = fc_module_get(((TVMFFIAny*)cell->data)[i].v_obj, name, strlen(name), true, found);
-  }
-  fc_decref(imports);
-  return rc;
-}
-
-/* The function of an import, borrowed; found once. NULL when there is none, or with an error. */
-static TVMFFIObject* find_import(FcGraph* graph, FcGraphCallee* callee) {
-  TVMFFIObject *found = __atomic_load_n(&callee->import, __ATOMIC_ACQUIRE), *other = NULL;
-  if (found) return found;
-  if (search_imports(graph->module, callee->name, &found) != 0 || !found) return NULL;
-  if (__atomic_compare_exchange_n(&callee->import, &other, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-    return found;
-  }
-  fc_decref(found); /* another thread was first */
-  return other;
-}
-
-static int call_tensors(FcGraph* graph, FcGraphCallee* callee, const TVMFFIAny* args, int32_t n) {
+static int call_import(FcGraph* graph, FcGraphCallee* callee, const TVMFFIAny* args, int32_t n) {
   TVMFFIAny result = fc_any_none();
-  if (callee->function) return fc_graph_call(callee->function, args, n, &result);
-  TVMFFIObject* import = find_import(graph, callee);
-  if (!import) {
-    fc_error_format("RuntimeError",
-                    "a graph calls the function `%s`, which no imported module has; load the module that has it",
-                    callee->name);
-    return -1;
-  }
-  const int rc = TVMFFIFunctionGetCellPtr(import)->safe_call(import, args, n, &result);
+  TVMFFIObject* import = fc_graph_import(graph, callee);
+  const int rc = import ? TVMFFIFunctionGetCellPtr(import)->safe_call(import, args, n, &result) : -1;
   if (rc == 0) fc_any_clear(&result);
+  if (FC_UNLIKELY(rc != 0) && import && callee->place) fc_error_add_place(callee->place);
   return rc;
 }
 
+static int call_tensors(FcGraph* graph, FcGraphCallee* callee, const TVMFFIAny* args, int32_t n, int32_t tensors) {
+  const int64_t begin = fc_trace_region_begin();
+  TVMFFIAny result;
+  const int rc =
+      callee->function ? fc_graph_call(callee->function, args, n, &result) : call_import(graph, callee, args, n);
+  if (FC_UNLIKELY(begin != 0))
+    fc_trace_region_end(callee->region ? callee->region : callee->name, args, tensors, begin);
+  return rc;
+}
+
+/* The memory of a node's arguments, with strides for each, as DLPack has them. */
 typedef struct {
   DLTensor tensors[FEW];
   TVMFFIAny args[FEW];
+  int64_t strides[FEW * FC_GRAPH_RANK];
 } FewArguments;
 
-static void fill_arguments(const FcGraphFunction* f, const FcGraphNode* node, const Call* call, const int64_t* numbers,
-                           DLTensor* tensors, TVMFFIAny* args) {
+typedef struct {
+  DLTensor* tensors;
+  TVMFFIAny* args;
+  int64_t* strides;
+} Arguments;
+
+static void fill_tensor(const Arguments* to, int32_t i, const FcGraphValue* value) {
+  int64_t* strides = to->strides + (size_t)i * FC_GRAPH_RANK;
+  fc_row_major(value->rank, value->dims, strides);
+  to->tensors[i] = (DLTensor){.data = value->data,
+                              .device = {kDLCPU, 0},
+                              .ndim = value->rank,
+                              .dtype = fc_graph_dtypes[value->dtype].dlpack,
+                              .shape = (int64_t*)value->dims,
+                              .strides = strides};
+  to->args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &to->tensors[i]};
+}
+
+/* Returns the number of arguments that are tensors. */
+static int32_t fill_arguments(const Call* call, const FcGraphNode* node, const int64_t* numbers, const Arguments* to) {
+  const FcGraphFunction* f = call->function;
   const int32_t n = node->num_inputs + node->num_outputs;
-  for (int32_t i = 0; i < n; ++i) {
-    const FcGraphValue* value = &call->values[f->operands[node->values + i]];
-    tensors[i] = (DLTensor){.data = value->data,
-                            .device = {kDLCPU, 0},
-                            .ndim = value->rank,
-                            .dtype = fc_graph_dtypes[value->dtype].dlpack,
-                            .shape = (int64_t*)value->dims};
-    args[i] = (TVMFFIAny){.type_index = kTVMFFIDLTensorPtr, .v_ptr = &tensors[i]};
-  }
-  for (int32_t i = 0; i < node->num_numbers; ++i) args[n + i] = fc_any_int(numbers[node->numbers + i]);
+  const bool workspace = f->graph->callees[node->callee].workspace;
+  for (int32_t i = 0; i < n; ++i) fill_tensor(to, i, &call->values[f->operands[node->values + i]]);
+  if (workspace) to->args[n - 1] = (TVMFFIAny){.type_index = kTVMFFIOpaquePtr, .v_ptr = to->tensors[n - 1].data};
+  for (int32_t i = 0; i < node->num_numbers; ++i) to->args[n + i] = fc_any_int(numbers[node->numbers + i]);
+  return n - workspace;
 }
 
 static int call_node(const Call* call, const FcGraphNode* node, const int64_t* numbers) {
-  const FcGraphFunction* f = call->function;
-  const int32_t n = node->num_inputs + node->num_outputs, all = n + node->num_numbers;
+  FcGraph* graph = call->function->graph;
+  const size_t n = (size_t)node->num_inputs + node->num_outputs, all = n + (size_t)node->num_numbers;
+  const size_t each = sizeof(DLTensor) + FC_GRAPH_RANK * sizeof(int64_t);
   FewArguments few;
-  char* many = all > FEW ? malloc((size_t)n * sizeof(DLTensor) + (size_t)all * sizeof(TVMFFIAny)) : NULL;
+  char* many = all > FEW ? malloc(n * each + all * sizeof(TVMFFIAny)) : NULL;
   if (all > FEW && !many) return fc_error_no_memory(), -1;
-  DLTensor* tensors = many ? (DLTensor*)many : few.tensors;
-  TVMFFIAny* args = many ? (TVMFFIAny*)(tensors + n) : few.args;
-  fill_arguments(f, node, call, numbers, tensors, args);
-  const int rc = call_tensors(f->graph, &f->graph->callees[node->callee], args, all);
+  Arguments to = {few.tensors, few.args, few.strides};
+  if (many) to = (Arguments){(DLTensor*)many, (TVMFFIAny*)(many + n * each), (int64_t*)(many + n * sizeof(DLTensor))};
+  const int32_t tensors = fill_arguments(call, node, numbers, &to);
+  const int rc = call_tensors(graph, &graph->callees[node->callee], to.args, (int32_t)all, tensors);
   free(many);
   return rc;
 }

@@ -1,15 +1,21 @@
-/* Elements of all dtypes, widened for computing: float32 and float64 as they are, integers and bool to int64. */
+/*
+ * Elements of all dtypes, widened for computing: float32 and float64 as they are, integers and bool to int64. Those of
+ * the last dtypes are only carried, from one call to another.
+ */
 #include "runtime/graph/graph.h"
 
 /* The names are numpy's; the order is that of the enum. */
-enum { F32, F64, I8, I16, I32, I64, U8, U16, U32, BOOL, DTYPES };
-static const char* const names[] = {"float32", "float64", "int8",   "int16",  "int32",
-                                    "int64",   "uint8",   "uint16", "uint32", "bool"};
-const FcGraphDtype fc_graph_dtypes[] = {{{kDLFloat, 32, 1}, 4, FC_GRAPH_F32}, {{kDLFloat, 64, 1}, 8, FC_GRAPH_F64},
-                                        {{kDLInt, 8, 1}, 1, FC_GRAPH_I64},    {{kDLInt, 16, 1}, 2, FC_GRAPH_I64},
-                                        {{kDLInt, 32, 1}, 4, FC_GRAPH_I64},   {{kDLInt, 64, 1}, 8, FC_GRAPH_I64},
-                                        {{kDLUInt, 8, 1}, 1, FC_GRAPH_I64},   {{kDLUInt, 16, 1}, 2, FC_GRAPH_I64},
-                                        {{kDLUInt, 32, 1}, 4, FC_GRAPH_I64},  {{kDLBool, 8, 1}, 1, FC_GRAPH_I64}};
+enum { F32, F64, I8, I16, I32, I64, U8, U16, U32, BOOL, F16, BF16, U64, C64, DTYPES };
+static const char* const names[] = {"float32", "float64", "int8", "int16",   "int32",    "int64",  "uint8",
+                                    "uint16",  "uint32",  "bool", "float16", "bfloat16", "uint64", "complex64"};
+const FcGraphDtype fc_graph_dtypes[] = {
+    {{kDLFloat, 32, 1}, 4, FC_GRAPH_F32},     {{kDLFloat, 64, 1}, 8, FC_GRAPH_F64},
+    {{kDLInt, 8, 1}, 1, FC_GRAPH_I64},        {{kDLInt, 16, 1}, 2, FC_GRAPH_I64},
+    {{kDLInt, 32, 1}, 4, FC_GRAPH_I64},       {{kDLInt, 64, 1}, 8, FC_GRAPH_I64},
+    {{kDLUInt, 8, 1}, 1, FC_GRAPH_I64},       {{kDLUInt, 16, 1}, 2, FC_GRAPH_I64},
+    {{kDLUInt, 32, 1}, 4, FC_GRAPH_I64},      {{kDLBool, 8, 1}, 1, FC_GRAPH_I64},
+    {{kDLFloat, 16, 1}, 2, FC_GRAPH_CARRIED}, {{kDLBfloat, 16, 1}, 2, FC_GRAPH_CARRIED},
+    {{kDLUInt, 64, 1}, 8, FC_GRAPH_CARRIED},  {{kDLComplex, 64, 1}, 8, FC_GRAPH_CARRIED}};
 
 int fc_graph_dtype(const char* name, size_t size) {
   for (int i = 0; i < DTYPES; ++i) {

@@ -13,8 +13,8 @@
 
 enum { FC_GRAPH_RANK = 8, FC_GRAPH_OPERANDS = 3 };
 
-/* What a value computes with. Small integers and bool are widened to 64 bits. */
-typedef enum { FC_GRAPH_F32, FC_GRAPH_F64, FC_GRAPH_I64 } FcGraphWide;
+/* What a value computes with. Small integers and bool are widened to 64 bits. Operators take no carried values. */
+typedef enum { FC_GRAPH_F32, FC_GRAPH_F64, FC_GRAPH_I64, FC_GRAPH_CARRIED } FcGraphWide;
 
 typedef struct {
   DLDataType dlpack;
@@ -87,10 +87,17 @@ typedef struct FcGraphFunction {
   bool ready;             /* all constants are known */
 } FcGraphFunction;
 
+/* A function that nodes call: of this graph, or of an import of its module. */
 typedef struct {
   const char* name;
   FcGraphFunction* function; /* of this graph; else NULL */
-  TVMFFIObject* import;      /* of an import of the module, found by the first call */
+  TVMFFIObject* import;      /* of an import: found once, and given its constants */
+  const char* region;        /* what it computes, for errors and traces; or NULL */
+  const char* place;         /* the same, with its backend; or NULL */
+  const char* kind;          /* of its module; or NULL */
+  bool workspace;            /* the last tensor of a call is working memory: it gets a pointer */
+  DLTensor* constants;       /* their shapes and data are the graph's */
+  int32_t num_constants;
 } FcGraphCallee;
 
 typedef struct FcGraph {
@@ -101,9 +108,10 @@ typedef struct FcGraph {
   const char* payload;
   size_t size, payload_size, text; /* bytes of the module, of the payload, and of the payload's text */
   void* blocks;      /* all memory of the graph */
-  int32_t num_functions, num_callees;
+  int32_t num_functions, num_callees, num_imports;
   FcGraphFunction* functions;
-  FcGraphCallee* callees;
+  FcGraphCallee* callees; /* the imports that the payload declares come first */
+  FcMutex lock;           /* while an import is found; recursive */
   TVMFFIObject** held; /* Arrays of constants, one a function; or NULL */
 } FcGraph;
 
@@ -157,6 +165,13 @@ enum { FC_GRAPH_CALL = 0 }; /* the index of the operator that calls a function *
 int fc_graph_call(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result);
 /* Gets the constants of a function: an Array of Tensors, which it keeps. */
 int fc_graph_init(FcGraphFunction* function, const TVMFFIAny* constants);
+
+/* ---- imports.c ---- */
+
+/* The function of an import, borrowed: found once, and given its constants. NULL with an error. */
+TVMFFIObject* fc_graph_import(FcGraph* graph, FcGraphCallee* callee);
+/* Finds all imports that the payload declares; -1 with an error. */
+int fc_graph_start(FcGraph* graph);
 
 /* ---- kernels ---- */
 

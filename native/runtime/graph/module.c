@@ -7,7 +7,7 @@
 #include "runtime/graph/functions.h"
 #include "runtime/graph/graph.h"
 
-enum { ALIGNMENT = 64, VERSION = 1 }; /* of the kind */
+enum { ALIGNMENT = 64, VERSION = 2 }; /* of the kind; version 1 has no imports */
 
 /* ---- the graph ---- */
 
@@ -23,6 +23,7 @@ static void free_graph(FcGraph* graph) {
     next = *(void**)block;
     free(block);
   }
+  fc_mutex_destroy(&graph->lock);
   free(graph);
   if (keeper) fc_decref(keeper);
 }
@@ -41,11 +42,11 @@ static int find_payload(FcGraph* graph) {
   if (fc_frame_read(kind, graph->bytes, graph->size, &frame) != 0) return -1;
   graph->payload = frame.data.data;
   graph->payload_size = frame.data.size;
-  if (frame.version == VERSION && frame.feature_count == 0) return 0;
+  if (frame.version >= 1 && frame.version <= VERSION && frame.feature_count == 0) return 0;
   fc_error_format(
       "ArtifactError",
-      "a module of kind `farcall.json` has version %u and needs %u features, and this farcall reads version "
-      "%d without any; install a newer farcall, or build it again with this one",
+      "a module of kind `farcall.json` has version %u and needs %u features, and this farcall reads versions 1 "
+      "to %d without any; install a newer farcall, or build it again with this one",
       frame.version, frame.feature_count, VERSION);
   return -1;
 }
@@ -75,6 +76,7 @@ static int take_bytes(FcGraph* graph) {
 static FcGraph* new_graph(TVMFFIByteArray bytes) {
   FcGraph* graph = calloc(1, sizeof *graph);
   if (!graph) return fc_error_no_memory(), NULL;
+  fc_mutex_init_recursive(&graph->lock);
   graph->references = 1;
   graph->bytes = bytes.data;
   graph->size = bytes.size;
@@ -152,11 +154,14 @@ static int add_teller(FcGraph* graph, TVMFFISafeCallType call, TVMFFIObject** ou
 
 /* ---- the module ---- */
 
+static int start(FcModuleObj* module) { return fc_graph_start(((FcFunctionObj*)module->source)->self); }
+
 static TVMFFIObject* module_of(FcGraph* graph) {
   TVMFFIObject* handle = fc_module_new("farcall.json", FC_MODULE_TO_BYTES | FC_MODULE_RUNNABLE);
   if (!handle) return NULL;
   FcModuleObj* module = fc_module_of(handle);
   graph->module = handle;
+  module->start = start;
   if (add_names(graph, module) == 0 && add_teller(graph, tell_source, &module->source) == 0 &&
       add_teller(graph, tell_bytes, &module->save) == 0) {
     return handle;

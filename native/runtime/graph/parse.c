@@ -5,7 +5,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/text.h"
 
-enum { MOST_TEXT = 64 << 20, ALIGNMENT = 64, MOST_DATA = 64 };
+enum { MOST_TEXT = 64 << 20, ALIGNMENT = 64, MOST_DATA = 64, MOST_DIMS = 64 };
 
 void* fc_graph_room(FcGraph* graph, size_t count, size_t size) {
   void** block = NULL;
@@ -123,6 +123,7 @@ static int read_data(Reading* r, const TVMFFIAny* list, int32_t i, FcGraphValueI
   const TVMFFIAny* all = items(list, &n);
   const uint8_t size = fc_graph_dtypes[info->dtype].size;
   if (!all || n != count) return wrong(r, "the number of elements of value", i);
+  if (fc_graph_dtypes[info->dtype].wide == FC_GRAPH_CARRIED) return wrong(r, "elements of this dtype: value", i);
   if (!(info->data = fc_graph_room(r->graph, (size_t)n, size))) return -1;
   for (int32_t k = 0; k < n; ++k) {
     const bool is_float = all[k].type_index == kTVMFFIFloat;
@@ -146,16 +147,16 @@ static int64_t constant_count(const FcGraphFunction* f, const FcGraphValueInfo* 
   return count;
 }
 
-/* Elements behind the payload's text: the offset counts from the first aligned byte there. */
-static int find_bytes(Reading* r, int32_t i, FcGraphValueInfo* info, int64_t count) {
-  const FcGraph* graph = r->graph;
-  const int64_t bytes = count * fc_graph_dtypes[info->dtype].size;
+/* Elements behind the payload's text: the offset counts from the first aligned byte there. NULL: it has none there. */
+static char* bytes_at(const FcGraph* graph, int64_t offset, int64_t bytes) {
   const int64_t start = (int64_t)(graph->text / ALIGNMENT + 1) * ALIGNMENT, room = (int64_t)graph->payload_size - start;
-  if (info->from < 0 || info->from % ALIGNMENT || info->from > room || bytes > room - info->from) {
-    return wrong(r, "the offset of value", i);
-  }
-  info->data = (char*)graph->payload + start + info->from;
-  return 0;
+  if (offset < 0 || offset % ALIGNMENT || offset > room || bytes < 0 || bytes > room - offset) return NULL;
+  return (char*)graph->payload + start + offset;
+}
+
+static int find_bytes(Reading* r, int32_t i, FcGraphValueInfo* info, int64_t count) {
+  info->data = bytes_at(r->graph, info->from, count * fc_graph_dtypes[info->dtype].size);
+  return info->data ? 0 : wrong(r, "the offset of value", i);
 }
 
 static int read_place(Reading* r, const TVMFFIAny* map, int32_t i, FcGraphValueInfo* info) {
@@ -348,9 +349,17 @@ static char* copy_text(FcGraph* graph, const TVMFFIAny* value) {
   return copy;
 }
 
-/* Of its own functions, a graph calls only those before: there is no recursion. Other names are imports'. */
+/*
+ * The index of a declared import, or a name. Of its own functions, a graph calls only those before: there is no
+ * recursion. Other names are imports'.
+ */
 static int read_callee(Reading* r, const TVMFFIAny* name, int32_t i, FcGraphNode* node) {
   FcGraph* graph = r->graph;
+  if (is_index(name, graph->num_imports)) {
+    node->callee = (int32_t)name->v_int64;
+    const bool fits = node->num_outputs > 0 || !graph->callees[node->callee].workspace;
+    return fits ? 0 : wrong(r, "no working memory for the callee of node", i);
+  }
   FcGraphCallee* callee = &graph->callees[graph->num_callees];
   if (!(callee->name = copy_text(graph, name))) return wrong(r, "the callee of node", i);
   callee->function = find_function(r, name);
@@ -411,6 +420,69 @@ static int read_nodes(Reading* r, const TVMFFIAny* map) {
   return 0;
 }
 
+/* ---- imports ---- */
+
+/* Frees with the graph; NULL: the member is not there, or no text. */
+static char* text_member(FcGraph* graph, const TVMFFIAny* map, const char* name) {
+  const TVMFFIAny* value = member(map, name);
+  return value ? copy_text(graph, value) : NULL;
+}
+
+/* [dtype, shape, {"offset": n}]: a constant of an import, of any dtype. */
+static int read_constant(Reading* r, const TVMFFIAny* value, int32_t i, DLTensor* out) {
+  TVMFFIByteArray text;
+  int32_t n;
+  const TVMFFIAny* parts = items(value, &n);
+  const TVMFFIAny *dims = n == 3 ? items(&parts[1], &out->ndim) : NULL,
+                  *at = n == 3 ? member(&parts[2], "offset") : NULL;
+  if (!dims || !at || out->ndim > MOST_DIMS || !fc_any_text(&parts[0], &text) ||
+      !fc_dtype_parse(text.data, text.size, &out->dtype) || fc_is_scalable(out->dtype))
+    return wrong(r, "constant", i);
+  if (!(out->shape = fc_graph_room(r->graph, 2 * (size_t)out->ndim, sizeof *out->shape))) return -1;
+  for (int32_t k = 0; k < out->ndim; ++k) {
+    if (!is_index(&dims[k], INT64_MAX)) return wrong(r, "the shape of constant", i);
+    out->shape[k] = dims[k].v_int64;
+  }
+  const int64_t bytes = fc_nbytes(out);
+  if (bytes < 0) return -1;
+  fc_row_major(out->ndim, out->shape, out->strides = out->shape + out->ndim);
+  out->device = (DLDevice){kDLCPU, 0};
+  out->data = at->type_index == kTVMFFIInt ? bytes_at(r->graph, at->v_int64, bytes) : NULL;
+  return out->data ? 0 : wrong(r, "the offset of constant", i);
+}
+
+static int read_constants(Reading* r, const TVMFFIAny* map, FcGraphCallee* import) {
+  const TVMFFIAny* list = member(map, "constants");
+  const TVMFFIAny* all = items(list, &import->num_constants);
+  if (!all) return list ? wrong(r, "`constants`", -1) : 0;
+  if (!(import->constants = fc_graph_room(r->graph, (size_t)import->num_constants, sizeof(DLTensor)))) return -1;
+  for (int32_t i = 0; i < import->num_constants; ++i) {
+    if (read_constant(r, &all[i], i, &import->constants[i]) != 0) return -1;
+  }
+  return 0;
+}
+
+static int read_import(FcGraph* graph, const TVMFFIAny* map, int32_t i) {
+  FcGraphCallee* import = &graph->callees[i];
+  Reading r = {graph, NULL, "?", NULL};
+  if (!(import->name = text_member(graph, map, "function"))) return wrong(&r, "the name of import", i);
+  r.name = import->name;
+  import->region = text_member(graph, map, "region");
+  import->place = text_member(graph, map, "place");
+  import->kind = text_member(graph, map, "kind");
+  const TVMFFIAny* workspace = member(map, "workspace");
+  import->workspace = workspace && workspace->type_index == kTVMFFIBool && workspace->v_int64;
+  return read_constants(&r, map, import);
+}
+
+static int read_imports(FcGraph* graph, const TVMFFIAny* all) {
+  for (int32_t i = 0; i < graph->num_imports; ++i) {
+    if (read_import(graph, &all[i], i) != 0) return -1;
+  }
+  graph->num_callees = graph->num_imports;
+  return 0;
+}
+
 /* ---- functions ---- */
 
 /* A function whose shapes are numbers is resolved once, here. */
@@ -468,11 +540,13 @@ static int read_functions(FcGraph* graph, const TVMFFIAny* root) {
     return wrong(&r, "its constants are in another byte order", -1);
   }
   if (!functions || functions->type_index != kTVMFFIMap) return wrong(&r, "no `functions`", -1);
+  const TVMFFIAny *list = member(root, "imports"), *imports = items(list, &graph->num_imports);
+  if (list && !imports) return wrong(&r, "`imports`", -1);
   const size_t n = count_functions(functions, &calls);
   graph->functions = fc_graph_room(graph, n, sizeof *graph->functions);
   graph->held = fc_graph_room(graph, n, sizeof(TVMFFIObject*));
-  graph->callees = fc_graph_room(graph, calls, sizeof *graph->callees);
-  if (!graph->functions || !graph->callees || !graph->held) return -1;
+  graph->callees = fc_graph_room(graph, calls + (size_t)graph->num_imports, sizeof *graph->callees);
+  if (!graph->functions || !graph->callees || !graph->held || read_imports(graph, imports) != 0) return -1;
   TVMFFIObjectHandle indexes;
   if (fc_map_new(kTVMFFIMap, &indexes) != 0) return -1;
   const int rc = read_each(graph, indexes, functions);

@@ -91,6 +91,15 @@ static int check_equal(const FcGraphFunction* function, const int64_t* pairs) {
   return 0;
 }
 
+/* Whether an operator that is not `call` or `move` has a value that is only carried. */
+static bool is_carried(const FcGraphFunction* function, const FcGraphNode* node, const FcGraphValue* values) {
+  const int32_t* operands = function->operands + node->values;
+  for (int i = 0; fc_graph_ops[node->op].run != fc_graph_move && i < node->num_inputs + node->num_outputs; ++i) {
+    if (fc_graph_wide(&values[operands[i]]) == FC_GRAPH_CARRIED) return true;
+  }
+  return false;
+}
+
 int fc_graph_resolve(const FcGraphFunction* function, const int64_t* sizes, int64_t* numbers, FcGraphValue* values) {
   for (int32_t i = 0; i < function->num_numbers; ++i) numbers[i] = fc_graph_number(function->numbers[i], sizes);
   if (fc_graph_number(function->workspace, sizes) < 0)
@@ -100,9 +109,10 @@ int fc_graph_resolve(const FcGraphFunction* function, const int64_t* sizes, int6
     if (resolve_value(function, i, sizes, numbers, values) != 0) return -1;
   }
   for (int32_t i = 0; i < function->num_nodes; ++i) {
-    const FcGraphOp* op = &fc_graph_ops[function->nodes[i].op];
-    const FcGraphStep step = fc_graph_step(function, &function->nodes[i], values, numbers);
-    if (function->nodes[i].op == FC_GRAPH_CALL || op->fits(&step)) continue;
+    const FcGraphNode* node = &function->nodes[i];
+    const FcGraphOp* op = &fc_graph_ops[node->op];
+    const FcGraphStep step = fc_graph_step(function, node, values, numbers);
+    if (node->op == FC_GRAPH_CALL || (!is_carried(function, node, values) && op->fits(&step))) continue;
     fc_error_format("ValueError",
                     "`%s`: node %d, `%s`: its operands do not fit together; pass arguments of other sizes",
                     function->name, (int)i, op->name);

@@ -20,7 +20,7 @@ from farcall._progress import Report
 from farcall._texts import count
 from farcall.artifact._artifact import Artifact
 from farcall.artifact._constants import Constants, data_assembly
-from farcall.artifact._data_only import DataOnly, is_data_only
+from farcall.artifact._data_only import DataOnly, all_graphs, data_only
 from farcall.artifact._entry import (
     LATE_BYTES,
     control_source,
@@ -33,7 +33,7 @@ from farcall.artifact._fixed import fixed_sources
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._link import link_with_constants, seal
-from farcall.artifact._modules import embedded, module_infos
+from farcall.artifact._modules import check_functions, embedded, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._sources import compile_regions, compiled_levels, share
@@ -126,10 +126,11 @@ def _build(
     profile: bool,
 ) -> Artifact:
     generated = generate(plan, target, progress, profile=profile)
-    if static is None and is_data_only(generated, plan.partition):
-        return _build_data_only(plan, target, generated)
-    codes = share(plan.regions, generated)
-    compiler = find_compiler(target)
+    check_functions(plan.regions, generated)
+    means = find_compiler(target) if static is not None else _means(plan, target, generated)
+    if isinstance(means, DataOnly):
+        return _build_data_only(plan, target, generated, means)
+    compiler, codes = means, share(plan.regions, generated)
     constants = _constants(plan.regions, codes, target)
     outputs = constants.add_outputs(plan.partition)
     libraries = Libraries(plan.regions, codes, target)
@@ -182,9 +183,27 @@ def _build(
     return artifact
 
 
-def _build_data_only(plan: Plan, target: Target, codes: Mapping[str, RegionModule]) -> Artifact:
+def _means(plan: Plan, target: Target, codes: Mapping[str, Code]) -> Compiler | DataOnly:
+    """What makes an artifact: a compiler. Graphs need none; other modules do without, if there is none.
+
+    What a compiler makes runs under other runtimes, too.
+    """
+    if all_graphs(codes):
+        content = data_only(plan.partition, codes, target, plan.backends)
+        if isinstance(content, DataOnly):
+            return content
+    try:
+        return find_compiler(target)
+    except ToolchainError as error:
+        content = data_only(plan.partition, codes, target, plan.backends)
+        if isinstance(content, DataOnly):
+            return content
+        because = f"; all regions are modules, which need none, but `main` needs one: {content}"
+        raise ToolchainError(f"{error.args[0]}{because if content else ''}") from None
+
+
+def _build_data_only(plan: Plan, target: Target, codes: Mapping[str, Code], content: DataOnly) -> Artifact:
     """An artifact without code, which needs no compiler."""
-    content = DataOnly(plan.partition, codes, target)
     manifest = _manifest(plan, target, {}, content.constants, codes)
     with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
         library = Path(name) / "library"

@@ -1,7 +1,7 @@
-"""Builds an artifact without a compiler, from a plan all of whose regions are graphs as data.
+"""Builds an artifact without a compiler, from a plan all of whose regions are modules.
 
-Its function ``main`` is a graph of calls, in one module with all regions (docs/spec/graph.md). The file is a
-library without code, which every loader maps.
+Its function ``main`` is a graph of calls (docs/spec/graph.md). Regions that are graphs themselves are in the
+same module; the others are functions of imports. The file is a library without code, which every loader maps.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farcall import __version__
+from farcall import __version__, _core
+from farcall.artifact._kept import Kept
+from farcall.artifact._modules import distinct
+from farcall.artifact._region_entry import RegionEntry
+from farcall.artifact._states import CPU, device, module_function, place_text
+from farcall.backends._ctext import stored
 from farcall.backends.base import RegionModule
-from farcall.backends.json._graph import GraphFunction, dtype_of, has_dtype
+from farcall.backends.c._node import Unsupported
+from farcall.backends.json._graph import GraphFunction
 from farcall.backends.json._region import KIND, VERSION
-from farcall.graph.dims import dims, symbol
+from farcall.graph.dims import dims, is_object, symbol, symbols
 from farcall.library._blob import Blob
 from farcall.library._elf_writer import ALIGNMENT, write_library
 from farcall.library._manifest import (
@@ -33,50 +39,97 @@ from farcall.library._manifest import (
 from farcall.library._module_bin import SYMBOL, module_bin
 
 if TYPE_CHECKING:
-    from farcall.backends.base import Code
+    from farcall.backends.base import Backend, Code
     from farcall.graph import Partition, Region
+    from farcall.graph.dims import Dim
     from farcall.toolchain import Target
 
 _POINTER = 8  # bytes; enough for every machine
 _UNLOADS = "__farcall_unloads"  # the loader of images may free it: no object refers to code of it
+_WITH_IMPORTS = 2  # version of the payload
 
 
-def is_data_only(codes: Mapping[str, Code], partition: Partition) -> TypeGuard[Mapping[str, RegionModule]]:
-    """Whether a graph can call all regions: they are modules of kind ``farcall.json``, and it has the dtypes.
-
-    An input that no region reads may have any dtype.
-    """
-    graph = partition.model.graph
-    return (
-        bool(codes)
-        and all(
-            isinstance(code, RegionModule) and (code.kind, code.version) == (KIND, VERSION)
-            for code in codes.values()
-        )
-        and all(map(has_dtype, (*graph.inputs, *graph.outputs)))
-    )
+def all_graphs(codes: Mapping[str, Code]) -> bool:
+    """Whether all regions are graphs as data themselves."""
+    return bool(codes) and all(isinstance(code, RegionModule) and _is_graph(code) for code in codes.values())
 
 
-class DataOnly:
-    """The content of an artifact without code.
+def data_only(
+    partition: Partition, codes: Mapping[str, Code], target: Target, backends: Mapping[str, Backend]
+) -> DataOnly | str:
+    """The content of the plan's artifact, or why it needs a compiler. The text is empty if a region is code.
 
     Args:
         partition: the model, cut into regions.
-        codes: the module of each region, by the region's name.
+        codes: the code of each region, by the region's name.
         target: the machine that it is for: its byte order is that of the constants.
+        backends: the backends, by name.
+    """
+    modules = {name: code for name, code in codes.items() if isinstance(code, RegionModule)}
+    if not modules or len(modules) < len(codes):
+        return ""
+    if reason := _needs_code(partition, modules):
+        return reason
+    try:
+        return DataOnly(partition, modules, target, backends)
+    except Unsupported as error:
+        return str(error)
+
+
+def _needs_code(partition: Partition, codes: Mapping[str, RegionModule]) -> str:
+    """Why `main` cannot be a graph of calls; empty: it can, if the interpreter has its sizes and dtypes."""
+    if body := next(iter(partition.bodies()), None):
+        return f"`{body.name}` is a graph inside of a node"
+    for region in partition.regions:
+        what = f"region `{region.name}`"
+        if region.allocated:
+            return f"{what} allocates `{region.allocated[0].name}`, whose shape the data decides"
+        if odd := next(filter(is_object, (*region.inputs, *region.outputs)), None):
+            return f"{what} takes or makes `{odd.name}`, which is no tensor of numbers"
+        if device(codes[region.name]) != CPU:
+            return f"{what} computes in the memory of {codes[region.name].device}"
+    if Kept(partition.regions, codes, partition.model.graph.outputs).makers:
+        return "a module keeps values between its regions"
+    return ""
+
+
+class DataOnly:
+    """The content of an artifact without code. See :func:`data_only`.
+
+    Raises:
+        Unsupported: the interpreter lacks a dtype or a size of the function `main`.
     """
 
-    def __init__(self, partition: Partition, codes: Mapping[str, RegionModule], target: Target) -> None:
-        self._target = target
+    def __init__(
+        self,
+        partition: Partition,
+        codes: Mapping[str, RegionModule],
+        target: Target,
+        backends: Mapping[str, Backend],
+    ) -> None:
+        self._target, self._codes = target, codes
         self._data = bytearray()
         self._places: dict[bytes, int] = {}
+        others = [region for region in partition.regions if not _is_graph(codes[region.name])]
+        imports = {region.name: i for i, region in enumerate(others)}
         functions: dict[str, Any] = {}
-        for code in codes.values():
-            for name, function in json.loads(code.data)["functions"].items():
-                functions[name] = self._with_constants(function, list(code.constants.values()))
-        main, constants = _main(partition, codes)
-        functions["main"] = self._with_constants(main, constants)
-        self._blob = Blob(KIND, VERSION, self._payload(functions), producer=f"farcall {__version__}")
+        for region in partition.regions:
+            if region.name in imports:
+                made = _region_function(
+                    region, codes[region.name], imports[region.name], partition.constraints
+                )
+                functions[region.name] = made.payload()
+            else:
+                functions |= self._graph(codes[region.name])
+        main = _main(partition, codes, imports)
+        functions["main"] = self._with_constants(main.payload(), [data for _, data in main.constants])
+        whole: dict[str, Any] = {"byteorder": "big" if target.big_endian else "little"}
+        if others:
+            whole["imports"] = [self._import(region) for region in others]
+        whole["functions"] = functions
+        self._modules = distinct(others, codes, backends)
+        version = _WITH_IMPORTS if others else VERSION
+        self._blob = Blob(KIND, version, self._payload(whole), producer=f"farcall {__version__}")
 
     @property
     def constants(self) -> ConstantsInfo:
@@ -85,10 +138,14 @@ class DataOnly:
 
     def write(self, manifest: bytes) -> bytes:
         """The library, with a digest that is still zeros."""
-        embedded = module_bin([self._blob, None], [[1], []])
+        count = 1 + len(self._modules)
+        embedded = module_bin([self._blob, None, *self._modules], [range(1, count + 1), *([()] * count)])
+        symbols = {SYMBOL: embedded}
+        if not self._modules:  # modules of other kinds may point into the library
+            symbols[_UNLOADS] = b"\1"
         return write_library(
             self._target,
-            {SYMBOL: embedded, _UNLOADS: b"\1"},
+            symbols,
             {RUNTIME_SYMBOL: _POINTER},
             {
                 MANIFEST_SECTION: manifest,
@@ -96,6 +153,26 @@ class DataOnly:
                 CHECKSUM_SECTION: bytes(CHECKSUM_SIZE),
             },
         )
+
+    def _graph(self, code: RegionModule) -> dict[str, Any]:
+        """The functions of a region that is a graph itself."""
+        functions: dict[str, Any] = json.loads(code.data)["functions"]
+        constants = list(code.constants.values())
+        return {name: self._with_constants(function, constants) for name, function in functions.items()}
+
+    def _import(self, region: Region) -> dict[str, Any]:
+        """What the payload says of a region of another kind."""
+        code = self._codes[region.name]
+        found: dict[str, Any] = {"function": module_function(region, code), "kind": code.kind}
+        found |= {"region": region.name, "place": place_text(region)}
+        if code.workspace != 0:
+            found["workspace"] = True
+        if code.constants:
+            found["constants"] = [
+                [str(_core.dtype(data.dtype)), list(data.shape), {"offset": self._add(data)}]
+                for data in code.constants.values()
+            ]
+        return found
 
     def _with_constants(
         self, function: dict[str, Any], constants: Sequence[np.ndarray[Any, Any]]
@@ -106,7 +183,7 @@ class DataOnly:
         return function
 
     def _add(self, data: np.ndarray[Any, Any]) -> int:
-        array = np.ascontiguousarray(data)
+        array = np.ascontiguousarray(stored(data))
         if self._target.big_endian != (sys.byteorder == "big"):
             array = array.byteswap()
         content = array.tobytes()
@@ -117,34 +194,65 @@ class DataOnly:
             self._data += content
         return self._places[key]
 
-    def _payload(self, functions: Mapping[str, Any]) -> bytes:
-        order = "big" if self._target.big_endian else "little"
-        whole = {"byteorder": order, "functions": functions}
+    def _payload(self, whole: Mapping[str, Any]) -> bytes:
         text = json.dumps(whole, separators=(",", ":")).encode()
         return text + bytes(ALIGNMENT - len(text) % ALIGNMENT) + self._data
 
 
+def _is_graph(code: RegionModule) -> bool:
+    return (code.kind, code.version) == (KIND, VERSION)
+
+
 def _main(
-    partition: Partition, codes: Mapping[str, RegionModule]
-) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
-    """The function that calls the regions in their order, and its constants."""
+    partition: Partition, codes: Mapping[str, RegionModule], imports: Mapping[str, int]
+) -> GraphFunction:
+    """The function that calls the regions in their order."""
     graph = partition.model.graph
-    main = GraphFunction(graph.inputs, dict.fromkeys(graph.outputs))
+    main = GraphFunction(graph.inputs, dict.fromkeys(graph.outputs), carries=True)
     for a, b in partition.constraints:
         main.require_equal(a, b)
     for region in partition.regions:
-        _call(main, region, codes[region.name])
+        code = codes[region.name]
+        callee = imports.get(region.name, code.function or region.name)
+        _call(main, region, code, callee)
     for value in _never_made(graph.outputs, partition.regions):
         main.define(value, main.of(value))
-    return main.payload(), [data for _, data in main.constants]
+    if hidden := main.hidden_symbols():
+        raise Unsupported(f"the size `{hidden[0]}` is no dim of an input of its own")
+    return main
 
 
-def _call(main: GraphFunction, region: Region, code: RegionModule) -> None:
-    inputs = [main.of(value) for value in region.inputs]
-    outputs = [main.temporary(dtype_of(value), dims(value)) for value in region.outputs]
-    main.call(code.function or region.name, inputs, outputs, map(symbol, code.symbols))
+def _region_function(
+    region: Region, code: RegionModule, number: int, constraints: Iterable[tuple[Dim, Dim]]
+) -> GraphFunction:
+    """The function with which users call a region that is an import."""
+    entry = RegionEntry(region, code, constraints)
+    function = GraphFunction(region.inputs, region.outputs, carries=True)
+    function.used.update(dict.fromkeys(entry.sizes))  # the order in which the Signature has them
+    known = {dim.name for dim in _plain_dims(region.inputs)}.union(entry.sizes)
+    for a, b in constraints:
+        if known.issuperset(symbols(a, b)):
+            function.require_equal(a, b)
+    _call(function, region, code, number)
+    if function.hidden_symbols() != entry.sizes:
+        raise Unsupported(f"region `{region.name}` has sizes that its arguments do not show")
+    return function
+
+
+def _plain_dims(values: Iterable[Any]) -> list[Any]:
+    every = [dim for value in values for dim in dims(value)]
+    return [dim for dim in every if not isinstance(dim, int) and dim.is_Symbol]
+
+
+def _call(function: GraphFunction, region: Region, code: RegionModule, callee: str | int) -> None:
+    inputs = [function.of(value) for value in region.inputs]
+    outputs = [function.temporary(function.dtype_of(value), dims(value)) for value in region.outputs]
+    given = list(outputs)
+    if isinstance(callee, int) and code.workspace != 0:
+        given.append(function.temporary("uint8", (code.workspace,)))
+    function.call(callee, inputs, given, map(symbol, code.symbols))
     for value, index in zip(region.outputs, outputs, strict=True):
-        main.define(value, index)
+        function.define(value, index)
 
 
 def _never_made(outputs: Iterable[Any], regions: Iterable[Region]) -> list[Any]:

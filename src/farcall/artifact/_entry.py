@@ -20,11 +20,11 @@ from farcall.artifact._checked import integer
 from farcall.artifact._dtypes import dlpack, itemsize, nbytes
 from farcall.artifact._entry_parameters import NO_DTYPE, Parameters, negative_dims, tensor_table
 from farcall.artifact._fixed import support_text
+from farcall.artifact._kept import Kept
 from farcall.artifact._memory import Buffer, plan_slots
-from farcall.artifact._modules import keeper
 from farcall.artifact._region_entry import regions_text
 from farcall.artifact._stages import Shapes, Stage, stages_of
-from farcall.artifact._states import KERNEL, code_places, declarations, device
+from farcall.artifact._states import CPU, KERNEL, Place, code_places, declarations, device
 from farcall.backends._ctext import c_string
 from farcall.backends._function import HIDDEN, LATE
 from farcall.backends.base import RegionModule
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Partition
     from farcall.graph._partition import Body
-
-Place = tuple[int, int]  # a DLPack device
-
-CPU: Place = (1, 0)
 
 
 class MainSource(NamedTuple):
@@ -132,41 +128,6 @@ int farcall_take_kept(const struct fc_step* step, TVMFFIAny* result, const struc
 """
 
 
-class _Kept:
-    """The values that a module keeps between its regions.
-
-    Attributes:
-        makers: each value that a region of the module takes that makes it, and that module.
-        alone: those of them that nobody else takes.
-    """
-
-    def __init__(
-        self, regions: Iterable[Region], codes: Mapping[str, Code], outputs: Iterable[ir.Value]
-    ) -> None:
-        self._modules = {one.name: self._module(codes[one.name]) for one in regions}
-        makers, takers = dict[ir.Value, object](), dict[ir.Value, set[object]]()
-        for region in regions:
-            module = self._modules[region.name]
-            for value in region.inputs:
-                takers.setdefault(value, set()).add(module)
-            if module and not region.allocated:
-                makers.update(dict.fromkeys(region.outputs, module))
-        for value in outputs:
-            takers.setdefault(value, set()).add(None)
-        self.makers = {v: module for v, module in makers.items() if module in takers.get(v, ())}
-        self.alone = {v for v in self.makers if len(takers[v]) == 1}
-        self._numbers = {value: i for i, value in enumerate(self.makers)}
-
-    @staticmethod
-    def _module(code: Code) -> object:
-        return keeper(code) if device(code) == CPU else None
-
-    def number(self, value: ir.Value, region: Region) -> int | None:
-        """The number of a value that the region's module keeps; None: it keeps it not."""
-        kept = value in self.makers and self.makers[value] == self._modules[region.name]
-        return self._numbers[value] if kept else None
-
-
 class _Driver:
     """The function that runs a model, or a body: the graph inside of a node."""
 
@@ -192,7 +153,7 @@ class _Driver:
         self._on_device: dict[tuple[ir.Value, Place], int] = {}  # tensors on devices
         self.late = [value for stage in self.stages for value in stage.told]
         self._given_objects = list(filter(is_object, self.inputs))
-        self._in_module = _Kept(self.regions, codes, self.outputs)
+        self._in_module = Kept(self.regions, codes, self.outputs)
         sizes = map(symbol, body.sizes if body else ())
         title = graph.name or "" if body else ""
         self.parameters = Parameters(self._name, self.inputs, "f->s", sizes, self.late, title)

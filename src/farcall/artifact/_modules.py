@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from farcall.backends._ctext import Content
 from farcall.backends.base import RegionModule
+from farcall.errors import BackendError
 from farcall.library._blob import Blob
 from farcall.library._manifest import ModuleInfo
 from farcall.library._module_bin import module_bin
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from farcall.backends.base import Backend, Code
     from farcall.graph import Region
 
@@ -38,12 +42,55 @@ def _shared(regions: Sequence[Region], codes: Mapping[str, Code]) -> dict[_Key, 
     return found
 
 
-def embedded(regions: Sequence[Region], codes: Mapping[str, Code], backends: Mapping[str, Backend]) -> bytes:
-    """The bytes of ``__tvm_ffi__library_bin``: the library, which imports the modules. Empty: none."""
-    blobs = [
+def distinct(
+    regions: Sequence[Region], codes: Mapping[str, Code], backends: Mapping[str, Backend]
+) -> list[Blob]:
+    """The modules, each once, in order of first use."""
+    return [
         Blob(kind, version, data, features, producer=_producer(backends[users[0].backend]))
         for (kind, version, data, features), users in _shared(regions, codes).items()
     ]
+
+
+def check_functions(regions: Sequence[Region], codes: Mapping[str, Code]) -> None:
+    """Check that each function of a module is found by its name alone, and gets its constants once.
+
+    Raises:
+        BackendError: two modules promise one name, or two regions share a function, but not its constants.
+    """
+    owners: dict[str, tuple[Region, RegionModule]] = {}
+    for region in regions:
+        code = codes[region.name]
+        if not isinstance(code, RegionModule):
+            continue
+        name = code.function or region.name
+        other, first = owners.setdefault(name, (region, code))
+        both = (
+            f"regions `{other.name}` and `{region.name}` of backends `{other.backend}` and `{region.backend}`"
+        )
+        if module_key(first) != module_key(code):
+            raise BackendError(
+                f"{both}: their modules are different, and both have the function `{name}`, so a search by "
+                "its name finds one of them; put the region's name into it (RegionModule.function)"
+            )
+        if not _equal(first.constants, code.constants):
+            raise BackendError(
+                f"{both}: they share the function `{name}` of one module, which gets its constants once, and "
+                "theirs differ; give each region a function of its own (RegionModule.function)"
+            )
+
+
+def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    pairs = zip(a.values(), b.values(), strict=False)
+    return len(a) == len(b) and all(
+        one.dtype == two.dtype and one.shape == two.shape and Content(one) == Content(two)
+        for one, two in pairs
+    )
+
+
+def embedded(regions: Sequence[Region], codes: Mapping[str, Code], backends: Mapping[str, Backend]) -> bytes:
+    """The bytes of ``__tvm_ffi__library_bin``: the library, which imports the modules. Empty: none."""
+    blobs = distinct(regions, codes, backends)
     return module_bin([None, *blobs], [range(1, len(blobs) + 1), *([()] * len(blobs))]) if blobs else b""
 
 

@@ -8,7 +8,7 @@ the backend generated checks nothing. It has another name in the artifact; this 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from farcall.abi import Signature
@@ -34,7 +34,7 @@ class RegionEntry:
         constraints: pairs of dims that must be equal in the model.
     """
 
-    def __init__(self, region: Region, code: Code, constraints: Sequence[tuple[Dim, Dim]]) -> None:
+    def __init__(self, region: Region, code: Code, constraints: Iterable[tuple[Dim, Dim]]) -> None:
         self._region, self._code = region, code
         self._late = region.allocated
         self._made = [value for value in region.outputs if value not in self._late]
@@ -44,6 +44,11 @@ class RegionEntry:
         computed = (dim for dim in shapes if not isinstance(dim, int) and not self._parameters.shows(dim))
         self._computed = list(dict.fromkeys(computed))
         self._constraints = [pair for pair in constraints if all(map(self._parameters.knows, pair))]
+
+    @property
+    def sizes(self) -> list[str]:
+        """The symbols whose sizes are arguments behind the tensors."""
+        return list(self._parameters.sizes)
 
     @property
     def signature(self) -> Signature:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farcall import _core
 from farcall.backends._ctext import c_string
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code
     from farcall.graph import Region
 
+Place: TypeAlias = tuple[int, int]  # a DLPack device
+CPU: Place = (1, 0)
 KERNEL = "void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result"
 
 _LOOKUP = f"""
@@ -47,7 +49,7 @@ def place(region: Region) -> str:
     return c_string(place_text(region))
 
 
-def device(code: Code) -> tuple[int, int]:
+def device(code: Code) -> Place:
     """The DLPack device of a region: its type, and its number."""
     found = Device(code.device)
     return found.dlpack_device_type(), found.index

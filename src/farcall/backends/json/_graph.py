@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ Number: TypeAlias = "int | str"  # a literal, or "s3": size 3
 DTYPES = frozenset(
     {"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool"}
 )
+CARRIED = frozenset({"float16", "bfloat16", "uint64", "complex64"})  # only from one call to another
 MOST_RANK = 8
 ALIGNMENT = 64
 _INLINE = 16  # elements; larger constants are data of the artifact
@@ -46,7 +47,7 @@ class Step:
     inputs: list[int]
     outputs: list[int]
     numbers: list[Number] = field(default_factory=list)
-    callee: str = ""
+    callee: str | int = ""  # a name, or the index of an import
 
 
 class GraphFunction:
@@ -55,9 +56,13 @@ class GraphFunction:
     Args:
         inputs: the values that a call passes.
         outputs: the values that a call gets.
+        carries: whether values may have dtypes that operators do not take.
     """
 
-    def __init__(self, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]) -> None:
+    def __init__(
+        self, inputs: Iterable[ir.Value], outputs: Iterable[ir.Value], *, carries: bool = False
+    ) -> None:
+        self._carries = carries
         self.items: list[Item] = []
         self.steps: list[Step] = []
         self.constants: list[tuple[int, np.ndarray[Any, Any]]] = []
@@ -117,8 +122,12 @@ class GraphFunction:
     # ---- values ----
 
     def _add(self, value: ir.Value) -> int:
-        self._of[value] = self._new(dtype_of(value), dims(value))
+        self._of[value] = self._new(self.dtype_of(value), dims(value))
         return self._of[value]
+
+    def dtype_of(self, value: ir.Value) -> str:
+        """The dtype of a value of the model, if the function may have it."""
+        return dtype_of(value, DTYPES | CARRIED if self._carries else DTYPES)
 
     def _new(self, dtype: str, shape: Sequence[Dim], place: str = "", at: Any = None) -> int:
         if len(shape) > MOST_RANK:
@@ -132,12 +141,12 @@ class GraphFunction:
             data = constant(value)
             if data is None:
                 raise Unsupported(f"`{value.name}` is neither given nor computed")
-            self._of[value] = self.constant(data, dtype_of(value))
+            self._of[value] = self.constant(data, self.dtype_of(value))
         return self._of[value]
 
     def constant(self, data: np.ndarray[Any, Any], dtype: str) -> int:
         """A constant: in the payload if it is tiny, else data of the artifact."""
-        if data.size <= _INLINE:
+        if data.size <= _INLINE and dtype not in CARRIED:
             return self._new(dtype, data.shape, "data", data.ravel().tolist())
         index = self._new(dtype, data.shape, "constant")
         self.constants.append((index, data))
@@ -179,10 +188,12 @@ class GraphFunction:
         self.steps.append(Step(op, list(inputs), [output], [self.number(number) for number in numbers]))
         return output
 
-    def call(self, name: str, inputs: Sequence[int], outputs: Sequence[int], sizes: Iterable[Dim]) -> None:
-        """Add a call of a function of this module or of an import."""
+    def call(
+        self, callee: str | int, inputs: Sequence[int], outputs: Sequence[int], sizes: Iterable[Dim]
+    ) -> None:
+        """Add a call of a function of this module, by name, or of an import, by its index."""
         numbers = [self.number(size) for size in sizes]
-        self.steps.append(Step("call", list(inputs), list(outputs), numbers, name))
+        self.steps.append(Step("call", list(inputs), list(outputs), numbers, callee))
 
     def map(self, op: str, *inputs: int) -> int:
         """Add an operator that works element by element, with broadcasting."""
@@ -270,7 +281,7 @@ class GraphFunction:
     @staticmethod
     def _node(step: Step, final: Any) -> list[Any]:
         node = [step.op, step.inputs, step.outputs, [final(number) for number in step.numbers]]
-        return [*node, step.callee] if step.callee else node
+        return [*node, step.callee] if step.op == "call" else node
 
     def symbol_names(self) -> list[str]:
         """The symbols of the function, in order of appearance."""
@@ -337,14 +348,9 @@ class GraphFunction:
         return len(slots) - 1
 
 
-def has_dtype(value: ir.Value) -> bool:
-    """Whether the interpreter has the dtype of a value."""
-    return value.dtype is not None and dtype_name(value.dtype) in DTYPES
-
-
-def dtype_of(value: ir.Value) -> str:
-    """The dtype of a value, if the interpreter has it."""
+def dtype_of(value: ir.Value, known: Collection[str] = DTYPES) -> str:
+    """The dtype of a value, if it is one of those that the interpreter has."""
     name = dtype_name(value.dtype) if value.dtype is not None else "no known dtype"
-    if not has_dtype(value):
+    if name not in known:
         raise Unsupported(f"`{value.name}` is {name}, which the interpreter lacks")
     return name

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from farcall.testing import NullDevice
 
 _failed = pytest.StashKey[bool]()
+_checks = pytest.StashKey[Any]()  # BackendChecks
 _NEEDS = ("device", "function", "target")
 
 
@@ -35,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         type=int,
         help="with --farcall-backend: at most N of ONNX's node tests for each operator",
+    )
+    group.addoption(
+        "--farcall-backend-report",
+        metavar="FILE",
+        help="with --farcall-backend: write the tables of the checks that ran to this file, as Markdown (or "
+        "as JSON, if it ends in .json)",
     )
     group.addoption(
         "--farcall-on",
@@ -65,7 +72,14 @@ def pytest_collection_modifyitems(
         from farcall.testing._pytest_backend import BackendChecks
 
         sample = config.getoption("--farcall-backend-sample")
-        items.extend(BackendChecks.of(session, backend, sample).collect())
+        config.stash[_checks] = BackendChecks.of(session, backend, sample)
+        items.extend(config.stash[_checks].collect())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("--farcall-backend-report", None)
+    if path and (checks := session.config.stash.get(_checks, None)):
+        checks.write(path)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks for marks to skip

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 import farcall as fc
 from farcall.backends.base import Backend, RegionCode, RegionModule
+from farcall.backends.c import CBackend
 from farcall.errors import UsageError
-from farcall.graph import Region
+from farcall.graph import Region, Why
 from farcall.library import inspect
 
 from ..terminal import Cli
+from ..tree import ROOT
 
 NPU = ("--backends", "examples.backends.npu:NpuBackend,c")
 MODEL = """<ir_version: 10, opset_import: ["": 20]>
@@ -64,6 +69,73 @@ def test_build_takes_pins_and_emits_code_and_the_artifact_knows_why(cli: Cli, mo
     answers = inspect("m.so").answers
     said = [answers.texts[index] for index in answers.nodes["Conv_0"]]
     assert said[0] == "npu pinned: the node is pinned to `c`"
+
+
+EXPANDED = """<ir_version: 10, opset_import: ["": 22]>
+net (float[n, 8] x, float[8] w, bool go) => (float[n, 8] y, float[n, 8] z) {
+  [norm] y = LayerNormalization(x, w)
+  [choose] z = If(go) <then_branch = left () => (float[n, 8] a) { [inner] a = Exp(y) },
+                       else_branch = right () => (float[n, 8] b) { b = Neg(y) }>
+}"""
+
+
+class Plain(CBackend):
+    name = "plain"
+
+    def check(self, node: Any) -> str | None:
+        return "no unit for it" if node.op_type == "LayerNormalization" else super().check(node)
+
+
+def told(whys: Iterable[Why]) -> dict[str, Why]:
+    """The answers by node, without the types of operands, which a manifest leaves out."""
+    return {why.node: replace(why, about="") for why in whys}
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "target"),
+    [
+        (MODEL, {}, None),
+        (MODEL, {"pin": {"Conv_0": "plain"}}, None),
+        (MODEL, {"exclude": {"npu": ["*"]}}, None),
+        (EXPANDED, {}, "s390x-linux-musl"),
+    ],
+)
+def test_an_artifact_tells_what_its_plan_does(
+    text: str, rules: dict[str, Any], target: str | None, tmp_path: Path
+) -> None:
+    from examples.backends.npu import NpuBackend
+
+    plan = fc.partition(onnx.parser.parse_model(text), [NpuBackend(), Plain()], **rules)
+    manifest = inspect(plan.build(target).save(tmp_path / "m.so"))
+    whys = told(plan.partition.whys)
+    assert told(manifest.whys) == whys
+    name = next(name for name, why in whys.items() if why.verdicts)
+    assert replace(manifest.why(name), about="") == whys[name]
+    with pytest.raises(UsageError, match="no node is called `Convv_0`"):
+        manifest.why("Convv_0")
+
+
+def test_explain_reads_artifacts(cli: Cli, model: Path) -> None:
+    assert cli("build", model, "-o", "m.so", *NPU, "--target", "aarch64-linux-musl").code == 0
+    listed = cli("explain", "m.so")
+    lines = [line.split() for line in listed.out.splitlines()]
+    assert ["Conv_0", "Conv", "npu_0", "pattern", "conv_relu", "(`Conv_0`,", "`Relu_1`)"] in lines
+    assert "net for aarch64-linux-musl, built by farcall" in listed.err
+    text = cli("explain", "m.so", "Abs_2").out
+    assert "  in region `c_0` of backend `c`\n  npu  refused: npu takes no single Abs\n  c    takes: " in text
+    of_model, of_file = (
+        json.loads(cli("explain", *words, "--json").out)["nodes"] for words in ((model, *NPU), ("m.so",))
+    )
+    assert [one | {"about": ""} for one in of_file] == [one | {"about": ""} for one in of_model]
+    assert "no node is called `Abs_3`; did you mean `Abs_2`?" in cli("explain", "m.so", "Abs_3").err
+    assert (
+        "m.so is an artifact, which was cut when it was built" in cli("explain", "m.so", "--pin", "a=c").err
+    )
+
+
+def test_an_artifact_of_an_earlier_version_does_not_tell(cli: Cli) -> None:
+    (old,) = (ROOT / "tests/data/format1").glob("*.so")
+    assert "did not write why nodes are where they are; build it again" in cli("explain", old).err
 
 
 class Module(Backend):

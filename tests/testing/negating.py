@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ import onnx_ir as ir
 import farcall as fc
 from farcall.backends.base import Backend, Code, RegionCode, RegionModule
 from farcall.graph import Region
+from farcall.graph.dims import dims
 from farcall.toolchain import Target
 
 TEXT = """#include <sched.h>
@@ -119,3 +122,39 @@ class AlwaysAnother(Negating):
 
 class Wrong(Negating):
     body = LOOP + " if (n > 2) to[2] = 0;"
+
+
+class Crashes(Negating):
+    """Its code writes where nothing is, for tensors of three dims."""
+
+    body = "if (x->ndim == 3) *(volatile int*)8 = 1;" + LOOP
+
+
+class Aborts(Negating):
+    body = 'if (x->ndim == 3) { fputs("unit: out of tiles\\n", stderr); abort(); }' + LOOP
+    before = "#include <stdio.h>"
+
+
+class Hangs(Negating):
+    body = "for (volatile int on = 1; x->ndim == 3 && on;) {}" + LOOP
+
+
+class CrashesWhenAsked(Negating):
+    def check(self, node: ir.Node) -> str | None:
+        if node.op_type == "Neg" and node.inputs[0] is not None and len(node.inputs[0].shape or ()) == 3:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().check(node)
+
+
+class Exits(Negating):
+    def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> Code:
+        if len(region.inputs[0].shape or ()) == 3:
+            os._exit(3)
+        return super().compile(region, target, options)
+
+
+class CrashesIfSymbolic(Negating):
+    def check(self, node: ir.Node) -> str | None:
+        if node.op_type == "Neg" and not isinstance(dims(node.outputs[0])[0], int):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().check(node)

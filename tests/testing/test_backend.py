@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,44 @@ def test_a_wrong_backend_breaks_its_rule_alone(backend: Any, rules: list[str], m
         check_backend(backend, operators=["Neg"], rules=without_session())
     failed = [line.split(": ")[0] for line in str(caught.value).splitlines() if ": Neg, " in line]
     assert failed == rules
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (negating.Crashes(), r"test_neg: the process crashed \(SIGSEGV, Segmentation fault\)"),
+        (negating.Aborts(), r"test_neg: the process crashed \(SIGABRT, Aborted\): unit: out of tiles"),
+        (negating.Hangs(), "test_neg: no answer in 3 s"),
+        (negating.CrashesWhenAsked(), r"test_neg: the process crashed \(SIGSEGV"),
+        (negating.Exits(), "test_neg: the process ended with exit status 3"),
+    ],
+)
+def test_a_case_whose_code_ends_the_process_has_failed(backend: Any, message: str) -> None:
+    """The other case of the operator, which is in the same bundle, passes."""
+    with pytest.raises(AssertionError, match=message) as caught:
+        check_backend(backend, operators=["Neg"], rules=["results are ONNX's"], seconds=3)
+    assert "backend neg: 1 passed, 1 failed, 0 refused" in str(caught.value)
+
+
+def test_a_variant_that_ends_the_process_has_failed() -> None:
+    with pytest.raises(AssertionError, match=r"several sizes: Neg, .*the process crashed") as caught:
+        check_backend(negating.CrashesIfSymbolic(), operators=["Neg"], rules=BACKEND_RULES[:2])
+    assert "backend neg: 2 passed, 1 failed, 0 refused" in str(caught.value)
+
+
+def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
+    from farcall.testing._isolated import EndedError, in_child
+
+    def work(item: int) -> int:
+        with (tmp_path / "pid").open("w") as file:
+            file.write(str(subprocess.Popen(["sleep", "600"]).pid))
+        return os.abort() if item == 1 else item
+
+    answers = [answer for _, answer in in_child(work, [0, 1, 2], 60)]
+    assert (answers[0], answers[2]) == (0, 2)
+    assert isinstance(answers[1], EndedError)
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"  # nobody has asked for its status yet
 
 
 def test_a_wrong_result_is_counted_by_its_operator() -> None:
@@ -129,7 +170,7 @@ def test_models_of_the_author_and_the_forms_of_the_report() -> None:
     assert found["passed"]
     assert found["operators"] == [{"name": "mine", "passed": 1, "failed": 0, "refused": 0, "failure": ""}]
     assert "| mine | 1 | 0 | 0 |" in report.markdown()
-    assert set(events) == {"choose", "check"}
+    assert set(events) == {"choose", "vary", "check"}
 
 
 def test_a_refusal_is_counted_and_is_no_failure() -> None:

@@ -140,7 +140,8 @@ def test_pip_tells_pytest_of_the_plugin() -> None:
 def test_the_checks_of_a_backend(project: pytest.Pytester) -> None:
     (project.path / "acme.py").write_text((ROOT / "tests/testing/negating.py").read_text())
     words = ["--farcall-backend=acme:WantsAlignment", "--farcall-backend-sample=2"]
-    lines = run(project, "-v", *words, "-k", "not session").stdout
+    words += ["--farcall-backend-report=acme.md", "-k", "not session"]
+    lines = run(project, "-v", *words).stdout
     lines.fnmatch_lines_random(
         [
             "acme:WantsAlignment::Neg PASSED*",
@@ -149,6 +150,9 @@ def test_the_checks_of_a_backend(project: pytest.Pytester) -> None:
             "inputs are strided or not aligned: Neg, *",
         ]
     )
+    report = (project.path / "acme.md").read_text()
+    assert "| inputs are strided or not aligned | 0 | 2 | 0 |" in report
+    assert "\n| Neg | 2 | 0 | 0 |\n" in report
 
 
 def test_a_backend_that_cannot_be_checked_is_told(project: pytest.Pytester) -> None:

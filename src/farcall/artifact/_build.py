@@ -40,7 +40,7 @@ from farcall.artifact._sources import compile_regions, compiled_levels, share
 from farcall.artifact._states import constant_names
 from farcall.backends.base import RegionCode, RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
-from farcall.graph._why import interned
+from farcall.graph._why import interned, replaced
 from farcall.graph.dims import text
 from farcall.library._elf import MACHINES, Elf
 from farcall.library._image import check_image
@@ -49,9 +49,11 @@ from farcall.library._manifest import (
     RUNTIME_SYMBOL,
     AnswersInfo,
     ConstantsInfo,
+    ExpansionInfo,
     FunctionInfo,
     LibraryInfo,
     Manifest,
+    MatchInfo,
     MemoryInfo,
     RegionInfo,
     StepInfo,
@@ -71,7 +73,7 @@ from farcall.toolchain._room import room_to
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
     from farcall.backends.base import Code
-    from farcall.graph import Region
+    from farcall.graph import Match, Region
     from farcall.graph.dims import Dim
 
 Link: TypeAlias = Literal["shared", "static"]
@@ -335,13 +337,14 @@ def _manifest(
                 RegionEntry(region, codes[region.name], ()).signature,
                 inside.get(region.name, ""),
                 _steps(codes[region.name]),
+                tuple(map(_match, region.matches)),
             )
             for region in plan.regions
         ),
         modules=module_infos(plan.regions, codes),
         libraries=tuple(libraries),
         constants=constants,
-        answers=AnswersInfo(*interned(plan.partition.all_answers, plan.partition.all_expansions.values())),
+        answers=_answers(plan),
         model=plan.model,
         versions={
             "farcall": __version__,
@@ -351,6 +354,20 @@ def _manifest(
         },
         diagram=msgspec.Raw(msgspec.json.encode(plan.diagram().brief(), order="deterministic")),
         memory=memory,
+    )
+
+
+def _match(match: Match) -> MatchInfo:
+    operators = tuple(node.op_type for node in match.nodes)
+    names = tuple(node.name or "" for node in match.nodes)
+    return MatchInfo(names, operators, "" if operators == (match.pattern,) else match.pattern)
+
+
+def _answers(plan: Plan) -> AnswersInfo:
+    return AnswersInfo(
+        *interned(plan.partition.all_answers, plan.partition.all_expansions.values()),
+        tuple(plan.partition.colors),
+        {one.node: ExpansionInfo(one.operator, one.others, one.origin) for one in replaced(plan.partition)},
     )
 
 

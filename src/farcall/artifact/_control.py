@@ -17,10 +17,11 @@ from farcall.artifact._dtypes import dlpack, is_packed
 from farcall.artifact._fixed import support_text
 from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
-from farcall.graph._control import CONTROL, scan_axes
+from farcall.graph._control import scan_axes
 from farcall.graph._inside import Inside, Part
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, late, symbols
+from farcall.library._why import CONTROL
 
 if TYPE_CHECKING:
     from farcall.graph import Partition, Region

@@ -15,8 +15,8 @@ from farcall.graph._partition import Body, Partition, cut
 from farcall.graph._pattern import Pattern
 from farcall.graph._region import Match, Region
 from farcall.graph._rules import Rules
-from farcall.graph._why import Verdict, Why
 from farcall.graph.dims import Dim, UnknownShapeError
+from farcall.library._why import Verdict, Why
 
 __all__ = [
     "Body",

@@ -10,12 +10,13 @@ import onnx_ir as ir
 
 from farcall._blame import blame
 from farcall.errors import BackendError, UsageError
-from farcall.graph._control import CONTROL, is_control
+from farcall.graph._control import is_control
 from farcall.graph._objects import objects
 from farcall.graph._pattern import Pattern
 from farcall.graph._pattern_text import Operator
 from farcall.graph._region import Match, Region
 from farcall.graph.dims import LATE, UnknownShapeError, dtype_name, is_identifier, late
+from farcall.library._why import CONTROL
 
 
 class Claims(Protocol):

@@ -21,7 +21,6 @@ from farcall.graph._region import captured_by, reads, subgraphs
 from farcall.graph._view import Data, NotKnownError, PartialDims, constant_data
 from farcall.graph.dims import Dim, identifier, maximum, same, set_dims, symbol, symbols, try_dims
 
-CONTROL = "control"  # the name of the backend that computes them by drivers of their bodies
 OPERATORS = frozenset(("If", "Loop", "Scan"))
 
 _IR_VERSION = 10  # of ONNX; the versions of the operators are those of the model

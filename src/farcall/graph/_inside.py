@@ -10,12 +10,13 @@ import onnx_ir as ir
 
 from farcall.errors import ModelError, UnsupportedOperatorError
 from farcall.graph._annotate import Claims
-from farcall.graph._control import CONTROL, Inner
+from farcall.graph._control import Inner
 from farcall.graph._partition import Body, Partition, settled
 from farcall.graph._rules import Rules
 from farcall.graph._settle import Settling
 from farcall.graph._shapes import control_of
 from farcall.graph.dims import dims, late, symbols, try_dims
+from farcall.library._why import CONTROL
 
 
 @dataclass(frozen=True)

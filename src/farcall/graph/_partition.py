@@ -16,16 +16,17 @@ from farcall.graph._expand import Expansion
 from farcall.graph._model import ModelLike, is_loaded, load_model
 from farcall.graph._objects import leaf_of
 from farcall.graph._region import Region
-from farcall.graph._rules import Rules, matching
+from farcall.graph._rules import Rules
 from farcall.graph._settle import Settling
 from farcall.graph._shapes import constraints
 from farcall.graph.dims import Dim
+from farcall.library._why import matching
 
 if TYPE_CHECKING:
     import os
 
     from farcall.drawing._diagram import Diagram
-    from farcall.graph._why import Why
+    from farcall.library._why import Why
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
-from typing import TypeVar
 
 import onnx_ir as ir
 
 from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 from farcall.graph._annotate import Answer, Claims
-
-_T = TypeVar("_T")
+from farcall.library._why import matching
 
 
 @dataclass(frozen=True)
@@ -98,20 +94,3 @@ class _Finder:
         for text in texts:
             found = matching(text, self._by_name, f"{what}: ")
             yield from dict.fromkeys(node for nodes in found for node in nodes)
-
-
-def matching(text: str, named: Mapping[str, _T], where: str = "") -> list[_T]:
-    """The items whose name is ``text``, or matches it as a pattern.
-
-    Raises:
-        UsageError: There are none; the message has a name that resembles ``text``.
-    """
-    if text in named:
-        return [named[text]]
-    expression = re.compile(translate(text))
-    found = [item for name, item in named.items() if expression.match(name)]
-    if not found:
-        some = ", ".join(f"`{name}`" for name in list(named)[:3])
-        hint = did_you_mean(text, named) or f"; the model's nodes are {some}{', ...' * (len(named) > 3)}"
-        raise UsageError(f"{where}no node is called `{text}`{hint}")
-    return found

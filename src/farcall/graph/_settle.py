@@ -28,13 +28,14 @@ from farcall.graph._annotate import (
     annotate,
     check_names,
 )
-from farcall.graph._control import CONTROL, is_control
+from farcall.graph._control import is_control
 from farcall.graph._expand import Expansion, expand, origin
 from farcall.graph._merge import merge
 from farcall.graph._region import Match, Region, is_constant, reads
 from farcall.graph._rules import Rules, resolve
 from farcall.graph._unsupported import unsupported
 from farcall.graph.dims import late
+from farcall.library._why import CONTROL
 
 _CUTS = 8  # rounds in which a backend may cut regions; later it takes or refuses them whole
 _ROUNDS = 64

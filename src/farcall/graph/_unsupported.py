@@ -9,8 +9,8 @@ import onnx_ir as ir
 from farcall._texts import count
 from farcall.errors import UnsupportedOperatorError
 from farcall.graph._annotate import Answer, Answers, Claims, describe_node
-from farcall.graph._control import CONTROL
 from farcall.graph._expand import Expansion, origin
+from farcall.library._why import CONTROL
 
 _LISTED = 5  # nodes that an error lists
 _KINDS = 10  # operators that it names for the other nodes

@@ -8,6 +8,7 @@ which takes a tenth of the digest's time. farcall reads all without loading the 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from mmap import mmap
 from typing import Any
 
@@ -17,6 +18,7 @@ from farcall._core import checksum
 from farcall.abi import Signature
 from farcall.errors import ArtifactError
 from farcall.library._elf import Buffer, Elf, Section
+from farcall.library._why import Taken, Verdict, Why, matching, why
 
 FORMAT = 1  # raise it only if a reader of the old format would misunderstand the new one
 MANIFEST_SECTION = ".farcall.manifest"
@@ -63,12 +65,24 @@ class StepInfo(msgspec.Struct, frozen=True):
     bytes: int | str = 0
 
 
+class MatchInfo(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Nodes that a backend took together: their names, their operators, and the pattern that they match.
+
+    ``pattern`` is empty for a single node that no pattern matched.
+    """
+
+    nodes: tuple[str, ...]
+    operators: tuple[str, ...]
+    pattern: str = ""
+
+
 class RegionInfo(msgspec.Struct, frozen=True):
     """One region: its backend, its number of nodes, and each operator with its count.
 
     ``signature`` is that of the region's function; None in artifacts of earlier versions of farcall.
     ``inside`` names the graph inside of a node (If, Loop, Scan) that the region is a part of; empty for one
-    of the model itself. ``steps`` are those of a profiled build, and left out of any other.
+    of the model itself. ``steps`` are those of a profiled build, and left out of any other. ``matches`` are
+    its nodes; artifacts of earlier versions have none.
     """
 
     name: str
@@ -78,6 +92,7 @@ class RegionInfo(msgspec.Struct, frozen=True):
     signature: Signature | None = None
     inside: str = ""
     steps: tuple[StepInfo, ...] | msgspec.UnsetType = msgspec.UNSET
+    matches: tuple[MatchInfo, ...] = ()
 
 
 class ModuleInfo(msgspec.Struct, frozen=True):
@@ -116,11 +131,28 @@ class LibraryInfo(msgspec.Struct, frozen=True):
         return f"backend `{self.backend}`, region{several} {names}{more},"
 
 
+class ExpansionInfo(msgspec.Struct, frozen=True):
+    """A node that no backend took, and the nodes of its definition, which replaced it.
+
+    ``origin`` is the node from whose own definition it is, if it is from one.
+    """
+
+    operator: str
+    nodes: tuple[str, ...]
+    origin: str = ""
+
+
 class AnswersInfo(msgspec.Struct, frozen=True):
-    """What kept backends from nodes: each text once; and for nodes, by name, the indices of their texts."""
+    """What kept backends from nodes: each text once; and for nodes, by name, the indices of their texts.
+
+    ``backends`` are all that were asked, in order of priority. ``expansions`` are the nodes that were
+    replaced by their definitions, by name.
+    """
 
     texts: tuple[str, ...] = ()
     nodes: dict[str, tuple[int, ...]] = {}
+    backends: tuple[str, ...] = ()
+    expansions: dict[str, ExpansionInfo] = {}
 
 
 class ConstantsInfo(msgspec.Struct, frozen=True):
@@ -175,6 +207,56 @@ class Manifest(msgspec.Struct, frozen=True):
     modules: tuple[ModuleInfo, ...] = ()
     libraries: tuple[LibraryInfo, ...] = ()
     memory: MemoryInfo | None = None
+
+    @property
+    def whys(self) -> tuple[Why, ...]:
+        """For each node: who was asked, what each said, and who got it; region by region.
+
+        Raises:
+            ArtifactError: the artifact is of an earlier version of farcall, and does not tell.
+        """
+        return tuple(_whys(self))
+
+    def why(self, name: str) -> Why:
+        """Who was asked about a node, what each said, and who got it.
+
+        Raises:
+            UsageError: no node has this name; the message has a similar one.
+            ArtifactError: the artifact is of an earlier version of farcall, and does not tell.
+        """
+        return matching(name, {one.node: one for one in self.whys})[0]
+
+
+def _whys(manifest: Manifest) -> Iterator[Why]:
+    answers = manifest.answers
+    if not answers.backends:
+        raise ArtifactError(
+            f"the artifact was built by {manifest.producer}, which did not write why nodes are where they "
+            "are; build it again"
+        )
+    origins = {part: node for node, one in answers.expansions.items() for part in one.nodes}
+    for region in manifest.regions:
+        for match in region.matches:
+            nodes = dict(zip(match.nodes, match.operators, strict=True))
+            taken = Taken(region.name, region.backend, match.pattern or match.operators[0], nodes)
+            for name, operator in nodes.items():
+                about, said = f"node `{name}`: {operator}", _said(answers, name)
+                yield why(name, about, taken, answers.backends, said, origins.get(name, ""))
+    for name, one in answers.expansions.items():
+        about, said = f"node `{name}`: {one.operator}", _said(answers, name)
+        verdicts = sorted(said, key=lambda verdict: answers.backends.index(verdict.backend))
+        yield Why(name, one.operator, about, "", "", "", one.nodes, tuple(verdicts), one.origin)
+
+
+def _said(answers: AnswersInfo, node: str) -> list[Verdict]:
+    """The answers to a node; behind those to one that was replaced, a text names its parts."""
+    texts = [answers.texts[index] for index in answers.nodes.get(node, ())]
+    found = []
+    for each in texts[:-1] if node in answers.expansions else texts:
+        head, _, text = each.partition(": ")
+        backend, _, said = head.partition(" ")
+        found.append(Verdict(backend, said, text))
+    return found
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from farcall._progress import Phase
 from farcall.testing._backend_report import RESULTS, BackendReport, Outcome
+from farcall.testing._isolated import EndedError, in_child
 
 if TYPE_CHECKING:
     import onnx
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from farcall._progress import Report
     from farcall.artifact import Plan
     from farcall.backends.base import Backend
+    from farcall.testing._backend_report import State
     from farcall.testing._bundles import Drive, MakeSession
     from farcall.testing._cases import Case
 
@@ -33,6 +36,7 @@ def check_backend(
     rules: Iterable[str] | None = None,
     sample: int | None = None,
     connect: MakeSession | None = None,
+    seconds: float = 120.0,
     progress: Report | None = None,
 ) -> BackendReport:
     """Check that a backend keeps its contract, on ONNX's node tests and on variants of them.
@@ -43,7 +47,8 @@ def check_backend(
             print(check_backend(MyBackend()))
 
     A case counts where the backend takes at least one node. Cases of the same operators that it does not take
-    are counted as refused, which is no failure. A backend that crashes ends the process.
+    are counted as refused, which is no failure. The backend's code runs in child processes of this one: a
+    case whose code crashes or hangs is one that failed.
 
     Args:
         backend: the backend, its name, or ``"pkg.mod:Class"``.
@@ -55,7 +60,8 @@ def check_backend(
         sample: at most so many node tests of each operator.
         connect: opens a session, as a context manager, for the rule on sessions; by default with a server
             on this machine, whose processes find the loaders of modules by their entry points.
-        progress: called with each :class:`farcall.Progress` of the phases ``choose`` and ``check``.
+        seconds: how long a child process may take, for a case or for some 30 at once.
+        progress: called with each :class:`farcall.Progress` of the phases ``choose``, ``vary`` and ``check``.
 
     Returns:
         The report: ``str(report)``, ``report.markdown()``, ``report.json()``.
@@ -64,17 +70,29 @@ def check_backend(
         AssertionError: a case failed; the message is the report. Also if the backend takes no case.
         UsageError: there is no such rule.
     """
-    kit = BackendKit(backend, beside, models or {}, operators, sample, connect)
+    kit = BackendKit(backend, beside, models or {}, operators, sample, connect, seconds)
     chosen = list(BACKEND_RULES if rules is None else rules)
     kit.choose(progress)
-    work = Phase(progress, "check", len(chosen), "rules", f"checking {len(chosen)} rules")
+    total = kit.vary(chosen, progress=progress)
+    work = Phase(progress, "check", total, "cases", f"checking {total} cases")
     found: list[Outcome] = []
     for rule in chosen:
-        found += kit.check(rule)
-        work.step(rule)
+        for outcome in kit.check(rule):
+            found.append(outcome)
+            if outcome.state != "refused":
+                work.step(f"{rule}: {outcome.case}")
     report = BackendReport(kit.backend.name, found)
     assert report.passed, str(report)
     return report
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of the question whether the backend takes a case."""
+
+    kind: Literal["taken", "taken with weights", "in vain", "refused", "passed over", "failed"]
+    operator: str = ""
+    reason: str = ""
 
 
 class BackendKit:
@@ -88,6 +106,7 @@ class BackendKit:
         operators: Iterable[str] | None = None,
         sample: int | None = None,
         connect: MakeSession | None = None,
+        seconds: float = 120.0,
     ) -> None:
         from farcall.backends import resolve
 
@@ -97,8 +116,10 @@ class BackendKit:
         self._operators = None if operators is None else set(operators)
         self._sample = sample
         self._connect = connect or _local_session
-        self._refused: dict[str, list[Outcome]] = {}
+        self._seconds = seconds
+        self._settled: dict[str, list[Outcome]] = {}  # cases that were refused, or ended the process
         self._taken: dict[str, list[Case]] = {}
+        self._cases: dict[tuple[str, str], list[Case] | EndedError] = {}  # by rule and operator
         self._vain: Counter[str] = Counter()  # cases of an operator that constant weights did not make fit
 
     @property
@@ -114,10 +135,40 @@ class BackendKit:
         """
         cases = list(self._candidates)
         work = Phase(progress, "choose", len(cases), "cases", f"asking about {len(cases)} cases")
-        for case in cases:
-            self._ask(case)
+        for case, answer in in_child(self._ask, cases, self._seconds):
+            if isinstance(answer, EndedError):
+                self._enter(case, _Answer("failed", case.operator or case.name, str(answer)))
+            else:
+                self._enter(case, answer)
             work.step(case.name)
         assert self._taken, f"the backend `{self.backend.name}` takes no case: name operators, or give models"
+
+    def vary(
+        self, rules: Sequence[str], operators: Iterable[str] | None = None, progress: Report | None = None
+    ) -> int:
+        """Make the cases of rules, for all operators or for some, and return how many there are.
+
+        Raises:
+            UsageError: there is no such rule.
+        """
+        from farcall._suggest import did_you_mean
+        from farcall.errors import UsageError
+
+        for rule in rules:
+            if rule not in BACKEND_RULES:
+                raise UsageError(f"no rule `{rule}`{did_you_mean(rule, BACKEND_RULES)}; see BACKEND_RULES")
+        names = list(self._taken if operators is None else operators)
+        self._cases.update(((RESULTS, name), self._taken[name]) for name in names)
+        wanted = [(rule, name) for rule in rules for name in names]
+        missing = [one for one in wanted if one not in self._cases]
+        work = Phase(progress, "vary", len(missing), "cases", f"making variants for {len(rules)} rules")
+        for one, found in in_child(self._of, missing, self._seconds):
+            self._cases[one] = found
+            work.step(": ".join(one))
+        failed = sum(one.state == "failed" for name in names for one in self._settled.get(name, ()))
+        made = [self._cases[one] for one in wanted]
+        counts = [1 if isinstance(found, EndedError) else len(found) for found in made]
+        return sum(counts) + (failed if RESULTS in rules else 0)
 
     def check(self, rule: str, operators: Iterable[str] | None = None) -> Iterator[Outcome]:
         """The outcomes of a rule, for all operators or for some.
@@ -125,18 +176,21 @@ class BackendKit:
         Raises:
             UsageError: there is no such rule.
         """
-        from farcall._suggest import did_you_mean
-        from farcall.errors import UsageError
         from farcall.testing._bundles import outcomes
 
-        if rule not in BACKEND_RULES:
-            raise UsageError(f"no rule `{rule}`{did_you_mean(rule, BACKEND_RULES)}; see BACKEND_RULES")
         names = list(self._taken if operators is None else operators)
-        cases = [case for name in names for case in self._of(rule, self._taken[name])]
-        for case, wrong in outcomes(cases, self._plan, self._drive(rule)):
+        self.vary([rule], names)
+        cases: list[Case] = []
+        for name in names:
+            found = self._cases[rule, name]
+            if isinstance(found, EndedError):
+                yield Outcome(rule, name, "a variant", "failed", str(found))
+            else:
+                cases += found
+        for case, wrong in outcomes(cases, self._plan, self._drive(rule), self._seconds):
             yield Outcome(rule, case.operator, case.name, "failed" if wrong else "passed", wrong)
         if rule == RESULTS:
-            yield from (one for name in names for one in self._refused.get(name, ()))
+            yield from (one for name in names for one in self._settled.get(name, ()))
 
     @cached_property
     def _candidates(self) -> list[Case]:
@@ -158,25 +212,45 @@ class BackendKit:
     def _wants(self, case: Case) -> bool:
         return self._operators is None or case.operator in self._operators
 
-    def _ask(self, case: Case) -> None:
-        """Enter the case where it belongs: under what the backend takes of it, or as refused."""
-        from dataclasses import replace
+    def _ask(self, case: Case) -> _Answer:
+        """Ask about a case, in a child process, which enters the answer as this one does."""
+        answer = self._answer(case)
+        self._enter(case, answer)
+        return answer
 
+    def _answer(self, case: Case) -> _Answer:
         from farcall.testing._cases import with_weights
 
         if self._sample is not None and len(self._taken.get(case.operator, ())) >= self._sample:
-            return
+            return _Answer("passed over")
         label, reason = self._claim(case)
         operator = case.operator or label
-        if not label and self._vain[operator] < _VAIN and (weights := with_weights(case)) is not None:
-            label, _ = self._claim(weights)
-            self._vain[operator] += not label
-            case = weights if label else case
         if label:
+            return _Answer("taken", operator)
+        if self._vain[operator] < _VAIN and (weights := with_weights(case)) is not None:
+            label, _ = self._claim(weights)
+            return _Answer("taken with weights" if label else "in vain", operator or label, reason)
+        return _Answer("refused", operator, reason)
+
+    def _enter(self, case: Case, answer: _Answer) -> None:
+        """Enter a case where it belongs: under what the backend takes of it, or as refused."""
+        from farcall.testing._cases import with_weights
+
+        operator = answer.operator
+        self._vain[operator] += answer.kind == "in vain"
+        if answer.kind == "taken with weights":
+            case = with_weights(case) or case
+        if answer.kind in ("taken", "taken with weights"):
             self._taken.setdefault(operator, []).append(replace(case, operator=operator))
-        elif operator:
-            refusal = Outcome(RESULTS, operator, case.name, "refused", reason)
-            self._refused.setdefault(operator, []).append(refusal)
+        elif answer.kind == "failed":
+            self._taken.setdefault(operator, [])
+            self._settle(case, answer, "failed")
+        elif operator and answer.kind != "passed over":
+            self._settle(case, answer, "refused")
+
+    def _settle(self, case: Case, answer: _Answer, state: State) -> None:
+        outcome = Outcome(RESULTS, answer.operator, case.name, state, answer.reason)
+        self._settled.setdefault(answer.operator, []).append(outcome)
 
     def _claim(self, case: Case) -> tuple[str, str]:
         """The first operator or pattern of the model that the backend takes, or why it takes none."""
@@ -213,15 +287,14 @@ class BackendKit:
 
         return fc.partition(model, backends=[self.backend, *self._beside])
 
-    def _of(self, rule: str, cases: Sequence[Case]) -> list[Case]:
+    def _of(self, which: tuple[str, str]) -> list[Case]:
         """The cases of an operator for a rule. Of the variants of a case, the first is used that is taken."""
         from farcall.testing import _cases
 
-        if rule == RESULTS:
-            return list(cases)
+        rule, operator = which
         variants = [getattr(_cases, name) for name in _RULES[rule][0]]
         found: list[Case] = []
-        for case in cases:
+        for case in self._taken[operator]:
             if len(found) == _EACH:
                 break
             tried = (variant(case) for variant in variants)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Literal
 
+from farcall import __version__
 from farcall._table import plain_table
+from farcall.toolchain._target import host_triple
 
 _SHOWN = 300  # characters of a failure
 
@@ -71,7 +74,9 @@ class BackendReport:
 
     def markdown(self) -> str:
         """The tables in Markdown, to publish them."""
-        parts = [f"# Backend `{self.backend}`", self._verdict]
+        tests = f"ONNX {metadata.version('onnx')}'s node tests"
+        about = f"Checked by {tests}, with farcall {__version__}, on {host_triple()}."
+        parts = [f"# Backend `{self.backend}`", about, self._verdict]
         for head, rows in (("operator", self.operators), ("rule", self.rules)):
             lines = [f"| {head} | passed | failed | refused |", "|---|--:|--:|--:|"]
             lines += [f"| {row.name} | {row.passed} | {row.failed} | {row.refused} |" for row in rows]

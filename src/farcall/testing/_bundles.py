@@ -17,6 +17,7 @@ from onnx import compose
 
 import farcall as fc
 from farcall.testing._cases import Arrays, Case
+from farcall.testing._isolated import EndedError, in_child
 
 if TYPE_CHECKING:
     from farcall.artifact import Plan
@@ -33,9 +34,12 @@ _THREADS = 4
 
 
 def outcomes(
-    cases: Sequence[Case], plan: Callable[[onnx.ModelProto], Plan], drive: Drive
+    cases: Sequence[Case], plan: Callable[[onnx.ModelProto], Plan], drive: Drive, seconds: float
 ) -> Iterator[tuple[Case, str]]:
-    """Each case, and what is wrong with it; the text is empty if nothing is."""
+    """Each case, and what is wrong with it; the text is empty if nothing is.
+
+    The code of the backend runs in child processes, each of which may take so many ``seconds``.
+    """
     groups: dict[object, list[Case]] = defaultdict(list)
     for case in cases:
         opsets = sorted((one.domain, one.version) for one in case.model.opset_import)
@@ -43,34 +47,49 @@ def outcomes(
         groups[case.model.ir_version, tuple(opsets), alone].append(case)
     for group in groups.values():
         for start in range(0, len(group), _SIZE):
-            yield from _outcomes(group[start : start + _SIZE], plan, drive)
+            yield from _outcomes(group[start : start + _SIZE], plan, drive, seconds)
 
 
 def _outcomes(
-    cases: Sequence[Case], plan: Callable[[onnx.ModelProto], Plan], drive: Drive
+    cases: Sequence[Case], plan: Callable[[onnx.ModelProto], Plan], drive: Drive, seconds: float
 ) -> Iterator[tuple[Case, str]]:
-    """A bundle that fails as a whole is halved until the case is found that is at fault."""
+    """A bundle that fails as a whole is halved until the case is found that is at fault.
+
+    One that hangs is taken apart at once: each half with the case would take all of the time again.
+    """
+    work = [(cases, plan, drive)]
+    ((_, wrong),) = in_child(_attempt, work, seconds)
+    if isinstance(wrong, list):
+        yield from zip(cases, wrong, strict=True)
+    elif len(cases) == 1:
+        yield cases[0], str(wrong)
+    else:
+        size = 1 if isinstance(wrong, EndedError) and wrong.late else -(-len(cases) // 2)
+        for start in range(0, len(cases), size):
+            yield from _outcomes(cases[start : start + size], plan, drive, seconds)
+
+
+def _attempt(work: tuple[Sequence[Case], Callable[[onnx.ModelProto], Plan], Drive]) -> list[str] | str:
+    """What is wrong with each case of a bundle; or with the bundle, if it does not run as a whole."""
+    try:
+        return _wrong(*work)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _wrong(cases: Sequence[Case], plan: Callable[[onnx.ModelProto], Plan], drive: Drive) -> list[str]:
     model = _merged([case.model for case in cases])
     runs = max(len(case.runs) for case in cases)
     feeds = [[x for case in cases for x in case.runs[min(i, len(case.runs) - 1)][0]] for i in range(runs)]
-    wrong = dict.fromkeys((case.name for case in cases), "")
-    try:
-        for run, outputs in drive(lambda: plan(model), feeds):
-            start = 0
-            for case in cases:
-                i = min(run, len(case.runs) - 1)
-                end = start + len(case.runs[i][1])
-                wrong[case.name] = wrong[case.name] or _difference(case, i, outputs[start:end])
-                start = end
-    except Exception as error:
-        if len(cases) == 1:
-            yield cases[0], f"{type(error).__name__}: {error}"
-            return
-        middle = len(cases) // 2
-        yield from _outcomes(cases[:middle], plan, drive)
-        yield from _outcomes(cases[middle:], plan, drive)
-        return
-    yield from ((case, wrong[case.name]) for case in cases)
+    wrong = [""] * len(cases)
+    for run, outputs in drive(lambda: plan(model), feeds):
+        start = 0
+        for number, case in enumerate(cases):
+            i = min(run, len(case.runs) - 1)
+            end = start + len(case.runs[i][1])
+            wrong[number] = wrong[number] or _difference(case, i, outputs[start:end])
+            start = end
+    return wrong
 
 
 def _difference(case: Case, run: int, outputs: Arrays) -> str:

@@ -221,6 +221,16 @@ def test_why_a_plan_of_modules_needs_a_compiler(no_compiler: None) -> None:
         fc.partition(parser.parse_model(MODEL), backends=[Wide(), "c"]).build()
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_model_without_nodes(compiled: bool, request: pytest.FixtureRequest) -> None:
+    if not compiled:
+        request.getfixturevalue("no_compiler")
+    text = """<ir_version: 10, opset_import: ["" : 22]> g (float[n, 3] x) => (float[n, 3] x) {}"""
+    module = fc.partition(parser.parse_model(text)).build().load()
+    assert (module.kind == "farcall.json") == (not compiled)
+    np.testing.assert_array_equal(module["main"](X), X)
+
+
 # ---- one name, one function; with a compiler, too ----
 
 

@@ -66,7 +66,7 @@ def data_only(
         backends: the backends, by name.
     """
     modules = {name: code for name, code in codes.items() if isinstance(code, RegionModule)}
-    if not modules or len(modules) < len(codes):
+    if len(modules) < len(codes):
         return ""
     if reason := _needs_code(partition, modules):
         return reason

@@ -86,8 +86,9 @@ def declarations(regions: Sequence[Region], codes: Mapping[str, Code]) -> str:
     parts = [_LOOKUP if modules else _UNLOADS]
     declared = {region_function(region, codes[region.name]): None for region in regions}
     parts += [f"{HIDDEN} int {name}({KERNEL});\n" for name in declared if name != "call_module"]
-    tables, rows = zip(*(_region(region, codes[region.name]) for region in regions), strict=True)
-    parts += [*tables, f"const struct fc_code farcall_codes[] = {{\n{''.join(rows)}}};\n"]
+    made = [_region(region, codes[region.name]) for region in regions]
+    rows = "".join(row for _, row in made) or "{0}"
+    parts += [*(text for text, _ in made), f"const struct fc_code farcall_codes[] = {{\n{rows}}};\n"]
     states = "".join(f"&state_{region.name}, " for region in regions if has_state(codes[region.name]))
     parts.append(f"struct fc_state* const farcall_states[] = {{{states}NULL}};\n")
     return "".join(parts)

@@ -16,8 +16,8 @@ import pytest
 
 import farcall as fc
 from farcall.artifact import inspect
-from farcall.backends.base import Backend, Code, Kernels, RegionCode, RegionModule
-from farcall.errors import BackendError, UsageError
+from farcall.backends.base import Backend, Code, Kernels, RegionCode, RegionModule, run_tool
+from farcall.errors import ArtifactError, BackendError, UsageError
 from farcall.graph import Region
 from farcall.library._archive import archive
 from farcall.library._blob import Blob
@@ -257,10 +257,29 @@ def test_a_module_without_the_function_that_was_promised() -> None:
     fc.register_loader("toy", lambda data: fc.ffi.new_module("toy", {"other": abs}), override=True)
     artifact = plan(chain("Neg"), Scale(-1)).build()
     with pytest.raises(
-        RuntimeError,
-        match=r"region `toy_0` of backend `toy`: its module of kind `toy` has no function `scale`",
+        ArtifactError,
+        match=r"\.so: region `toy_0` of backend `toy`: its module of kind `toy` has no function `scale`",
     ):
         artifact.load()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "int4", "uint4", "float4_e2m1fn", "complex128"])
+def test_a_module_gets_constants_of_any_dtype(dtype: str) -> None:
+    want = np.array([[1, 2, 3], [0, 1, 2]]).astype(fc.ffi.dtype(dtype).dtype)
+    got: list[Any] = []
+
+    class Narrow(Scale):
+        def compile(self, region: Region, target: Target, options: Options) -> Code:
+            return RegionModule("toy", 1, b"", {"w": want}, function="f")
+
+    def load(data: bytes) -> Any:
+        init = lambda constants: got.extend(one.numpy() for one in constants)  # noqa: E731
+        return fc.ffi.new_module("toy", {"f": lambda x, y: None, "__init_f": init})
+
+    fc.register_loader("toy", load, override=True)
+    plan(chain("Neg"), Narrow()).build().load()
+    (array,) = got
+    np.testing.assert_array_equal(array.astype(np.complex128), want.astype(np.complex128))
 
 
 def test_a_loader_that_raises_is_named() -> None:
@@ -315,6 +334,31 @@ def test_the_loader_of_tvm_ffi_reads_the_modules(tmp_path: Path) -> None:
 def test_modules_do_not_fit_into_a_static_library() -> None:
     with pytest.raises(BackendError, match="is a module of kind `toy`, which a static library cannot load"):
         plan(chain("Neg"), Scale(-1)).build(link="static")
+
+
+# ---- tools ----
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("sleep 600 & sleep 600", "raised TimeoutError: the tool `sh -c .*` has not ended after 0.2 s"),
+        (
+            "echo no tiles left >&2; exit 3",
+            "raised RuntimeError: the tool .* failed with status 3:\nno tiles left",
+        ),
+        (None, "raised RuntimeError: the tool `no-such-npucc` cannot be started: No such file"),
+    ],
+)
+def test_a_tool_that_hangs_or_fails_is_told_with_the_region(script: str | None, message: str) -> None:
+    class Tooled(Scale):
+        def compile(self, region: Region, target: Target, options: Options) -> Code:
+            command = ["sh", "-c", script] if script else ["no-such-npucc"]
+            return RegionModule("toy", 1, run_tool(command, seconds=0.2 if "sleep" in command[-1] else 60))
+
+    with pytest.raises(BackendError, match=rf"backend `toy`, region `toy_0`, .*: its compile\(\) {message}"):
+        plan(chain("Neg"), Tooled()).build()
+    assert run_tool(["echo", "-1"]) == b"-1\n"
 
 
 # ---- the last word, the short form, options ----

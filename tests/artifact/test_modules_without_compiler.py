@@ -157,7 +157,7 @@ def test_what_a_module_lacks_is_told_at_load(
 ) -> None:
     fc.module_kind("wide", override=True)(lambda blob: fc.ffi.new_module("wide", functions))
     artifact = build("json")
-    with pytest.raises((RuntimeError, IndexError), match=message):
+    with pytest.raises((ArtifactError, IndexError), match=message):
         artifact.load()
 
 

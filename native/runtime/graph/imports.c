@@ -22,7 +22,7 @@ static TVMFFIObject* find(const FcGraph* graph, const FcGraphCallee* callee, con
   if (search_imports(graph->module, name, &found) != 0 || found) return found;
   if (callee->kind) {
     fc_error_format(
-        "RuntimeError",
+        "ArtifactError",
         "its module of kind `%s` has no function `%s`%s; its backend promised one: build the artifact again",
         callee->kind, name, what);
   } else {

@@ -38,6 +38,7 @@ from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._sources import compile_regions, compiled_levels, share
 from farcall.artifact._states import constant_names
+from farcall.backends._ctext import stored
 from farcall.backends.base import RegionCode, RegionModule
 from farcall.errors import BackendError, ToolchainError, UsageError
 from farcall.graph._why import interned, replaced
@@ -235,7 +236,8 @@ def _constants(regions: Iterable[Region], codes: Mapping[str, Code], target: Tar
         code = codes[region.name]
         named = code.constants
         if isinstance(code, RegionModule):
-            named = dict(zip(constant_names(region, code), code.constants.values(), strict=True))
+            data = map(stored, code.constants.values())
+            named = dict(zip(constant_names(region, code), data, strict=True))
         constants.add_region(region.name, named)
     return constants
 

@@ -7,7 +7,7 @@ FC_COLD static int fc_state_error(const struct fc_state* state, const char* prob
   struct fc_text text = {.size = 0};
   if (state->kind) farcall_put(&text, "its module of kind `%s` ", state->kind);
   farcall_put(&text, "%s", problem);
-  return farcall_raise_text("RuntimeError", &text);
+  return farcall_raise_text(state->kind ? "ArtifactError" : "RuntimeError", &text);
 }
 
 static int fc_init_own(struct fc_state* state) {

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from farcall.backends._tools import run_tool
 from farcall.graph import Match, Pattern, Region
 from farcall.graph.dims import Dim
 
@@ -60,6 +61,7 @@ __all__ = [
     "RegionCode",
     "RegionModule",
     "Work",
+    "run_tool",
 ]
 __dir__ = __all__.copy
 

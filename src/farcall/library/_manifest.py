@@ -65,7 +65,7 @@ class StepInfo(msgspec.Struct, frozen=True):
     bytes: int | str = 0
 
 
-class MatchInfo(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class MatchInfo(msgspec.Struct, frozen=True, array_like=True):
     """Nodes that a backend took together: their names, their operators, and the pattern that they match.
 
     ``pattern`` is empty for a single node that no pattern matched.

@@ -33,7 +33,7 @@ from farcall.artifact._fixed import fixed_sources
 from farcall.artifact._generate import generate
 from farcall.artifact._libraries import Libraries, check_needs
 from farcall.artifact._link import link_with_constants, seal
-from farcall.artifact._modules import check_functions, embedded, module_infos
+from farcall.artifact._modules import check_functions, embedded, loader_symbol, loaders, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
 from farcall.artifact._sources import compile_regions, compiled_levels, share
@@ -147,6 +147,8 @@ def _build(
         own.append(Source("farcall_late.c", late_source(), ("-O1",)))
     if any(plan.partition.bodies()):
         own.append(Source("farcall_control.c", control_source(), ("-O1",)))
+    brought = loaders(plan.regions, codes)
+    own += [Source(f"{loader_symbol(kind)}.c", text) for kind, (_, text) in brought.items()]
     tools = {"compiler": compiler.version.splitlines()[0]}
     totals = ConstantsInfo(*constants.totals())
     memory = MemoryInfo(*map(_plain, main.memory))
@@ -178,7 +180,7 @@ def _build(
         else:
             others = [*map(str, given.libraries), *libraries.stubs(compiler, folder), *flags]
             link_with_constants(compiler, target, objects, constants, data, library, others, progress)
-            _check_library(library, plan.regions, target, compiler)
+            _check_library(library, plan.regions, brought, target, compiler)
             seal(library)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)
         artifact.adopt(library)
@@ -288,7 +290,13 @@ def _refuse_in_static(regions: Iterable[Region], codes: Mapping[str, Code]) -> N
             )
 
 
-def _check_library(library: Path, regions: Iterable[Region], target: Target, compiler: Compiler) -> None:
+def _check_library(
+    library: Path,
+    regions: Iterable[Region],
+    brought: Mapping[str, tuple[Region, str]],
+    target: Target,
+    compiler: Compiler,
+) -> None:
     """Check the machine and the exported symbols now, so that a bad library fails to build, not to load."""
     elf = Elf(mapped(library), "library")
     made = elf.header.architecture
@@ -305,6 +313,12 @@ def _check_library(library: Path, regions: Iterable[Region], target: Target, com
             raise BackendError(
                 f"backend `{region.backend}`: the linked library does not export `{_PREFIX}{region.name}`; "
                 "look at the link flags"
+            )
+    for kind, (region, _) in brought.items():
+        if loader_symbol(kind) not in exported:
+            raise BackendError(
+                f"backend `{region.backend}`: the loader that its region `{region.name}` brings does not "
+                f"export `{loader_symbol(kind)}`; begin its function with FARCALL_MODULE_LOADER(...)"
             )
     for name in (_PREFIX + "main", RUNTIME_SYMBOL):
         if name not in exported:

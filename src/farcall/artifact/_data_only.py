@@ -82,6 +82,8 @@ def _needs_code(partition: Partition, codes: Mapping[str, RegionModule]) -> str:
         return f"`{body.name}` is a graph inside of a node"
     for region in partition.regions:
         what = f"region `{region.name}`"
+        if codes[region.name].loader:
+            return f"{what} brings the loader of its module"
         if region.allocated:
             return f"{what} allocates `{region.allocated[0].name}`, whose shape the data decides"
         if odd := next(filter(is_object, (*region.inputs, *region.outputs)), None):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,31 @@ def check_functions(regions: Sequence[Region], codes: Mapping[str, Code]) -> Non
                 f"{both}: they share the function `{name}` of one module, which gets its constants once, and "
                 "theirs differ; give each region a function of its own (RegionModule.function)"
             )
+
+
+def loader_symbol(kind: str) -> str:
+    """What a library exports that brings the loader of a kind."""
+    return "__farcall_load_" + re.sub(r"[.-]", "_", kind)
+
+
+def loaders(regions: Iterable[Region], codes: Mapping[str, Code]) -> dict[str, tuple[Region, str]]:
+    """The loaders that an artifact brings: of each kind, the C text and a region that gave it.
+
+    Raises:
+        BackendError: two regions bring different loaders of a kind.
+    """
+    found: dict[str, tuple[Region, str]] = {}
+    for region in regions:
+        code = codes[region.name]
+        if not isinstance(code, RegionModule) or not code.loader:
+            continue
+        first, text = found.setdefault(code.kind, (region, code.loader))
+        if text != code.loader:
+            raise BackendError(
+                f"regions `{first.name}` and `{region.name}`: they bring different loaders of kind "
+                f"`{code.kind}`, of which an artifact has one; give both the same text (RegionModule.loader)"
+            )
+    return found
 
 
 def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:

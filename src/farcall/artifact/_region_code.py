@@ -83,6 +83,7 @@ def _check_module(code: RegionModule, where: str) -> None:
         raise BackendError(f"{where}: data: expected bytes, got {type(code.data).__name__}")
     _check_function(code.function, where)
     _check_texts(code.features, f"{where}: features")
+    _check_texts([code.loader], f"{where}: loader")
 
 
 def _check_link_flags(flags: Sequence[str], where: str) -> None:

@@ -200,6 +200,10 @@ class RegionModule:
     Opaque; of several, an Array. Without data in the DLTensor, nobody else takes the value; otherwise the
     function fills it, as any output. The function that takes the value gets the object, which ends with the
     call of the model. Users who call a region alone pass and get tensors.
+
+    ``loader`` is C that exports the loader of the kind, ``FARCALL_MODULE_LOADER(kind)`` of
+    ``farcall/module.h``: the artifact brings it, and needs no other, also on a machine without Python. It is
+    one text for all modules of the kind, and declares ``__farcall_runtime`` as ``extern``.
     """
 
     kind: str
@@ -214,6 +218,7 @@ class RegionModule:
     device: str = "cpu"  # of the inputs, and of the outputs that the caller allocates
     bounded: bool = False  # whether the function takes the number of bytes that it may allocate
     keeps: bool = False  # values between its regions
+    loader: str = ""  # C, if the artifact brings the loader of the kind
 
 
 Code: TypeAlias = RegionCode | RegionModule

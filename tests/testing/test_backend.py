@@ -19,6 +19,7 @@ from farcall.errors import UsageError
 from farcall.rpc import Server
 from farcall.testing import BACKEND_RULES, check_backend
 from farcall.testing._backend import BackendKit
+from farcall.testing._cases import node_cases
 
 from ..backends.libraries import need
 from ..tree import ROOT
@@ -177,6 +178,17 @@ def test_a_refusal_is_counted_and_is_no_failure() -> None:
     report = check_backend("c", operators=["Cast"], rules=["results are ONNX's"], sample=2)
     (row,) = report.operators
     assert row.passed == 2
+
+
+def test_a_bfloat16_may_be_rounded_to_its_neighbour() -> None:
+    (case,) = [one for one in node_cases() if one.name == "test_attention_4d_causal_padded_kv_bf16_expanded"]
+    wanted = case.runs[0][1][0]
+    near, far = (
+        (wanted.view(np.uint16) + steps).view(wanted.dtype) for steps in (np.uint16(1), np.uint16(4))
+    )
+    case.compare(0, [near])
+    with pytest.raises(AssertionError, match="output 0"):
+        case.compare(0, [far])
 
 
 def test_what_cannot_be_checked() -> None:

@@ -16,6 +16,7 @@ from farcall.errors import BackendError, ToolchainError
 from farcall.graph import Region
 from farcall.toolchain import Target
 
+from ..native.small_server import named, small_server
 from .stub_backend import Stub, model, plan
 
 LOADER = """
@@ -74,6 +75,16 @@ def test_a_server_that_does_not_know_the_kind(tmp_path: Path) -> None:
     path = build().save(tmp_path / "m.so")
     with fc.connect(f"pipe:{sys.executable} -m farcall serve --stdio") as session:
         np.testing.assert_array_equal(session.load_module(path)["main"](X).numpy(), -np.abs(X))
+
+
+def test_a_board_without_python(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    machine = named("x86_64")
+    program = " ".join(small_server(machine, tmp_path_factory))
+    artifact = plan(MODEL, Bringing(), Stub("cpu", ["Abs"])).build(str(machine.target))
+    path = artifact.save(tmp_path / "m.so")
+    with fc.connect(f"pipe:{program} --stdio --workpath {tmp_path}", timeout=60) as session:
+        main = session.load_module(path)["main"]
+        np.testing.assert_array_equal(main(session.tensor(X)).numpy(), -np.abs(X))
 
 
 @pytest.mark.parametrize(

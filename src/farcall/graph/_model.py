@@ -40,6 +40,7 @@ from farcall.graph._inline import lift_constant
 from farcall.graph._malformed import check_wellformed
 from farcall.graph._microsoft_calls import in_own_domain
 from farcall.graph._opset import OLDEST, write_in
+from farcall.graph._order import in_order
 from farcall.graph._qdq import separate
 from farcall.graph._region import nested_graphs
 from farcall.graph._shapes import CONSTRAINTS, infer_shapes
@@ -83,6 +84,18 @@ def _load(source: ModelLike) -> ir.Model:
     proto = in_own_domain(_without_maps(proto, name))
     with _reading(name):
         _check(proto, name, folders)
+    try:
+        return _made_of(proto, name, folders)
+    except ModelError:
+        ordered = in_order(proto)
+        if ordered is None:
+            raise
+    return _made_of(ordered, name, folders)
+
+
+def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.Model:
+    """The model in farcall's form, if ONNX's checker finds nothing wrong."""
+    with _reading(name):
         proto = _in_one_opset(proto, name, folders)
         types = _check_and_infer(_without_weights(proto), name)
         _check_texts(proto)
@@ -124,7 +137,7 @@ def convert_opset(source: ModelLike, opset: int) -> ir.Model:
     proto, name, folders = _proto_of(source)
     with paused_collector(), _reading(name):
         _check(proto, name, folders)
-        model = _written_in(opset, proto, name, folders)
+        model = _written_in(opset, in_order(proto) or proto, name, folders)
         _check_and_infer(_without_weights(ir.to_proto(model)), f"{name} in opset {opset}")
     return model
 

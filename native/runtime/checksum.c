@@ -26,7 +26,7 @@ static void add_blocks(FcChecksum* sum, const unsigned char* data, size_t count)
   uint64_t lanes[FC_CHECKSUM_LANES];
   memcpy(lanes, sum->lanes, sizeof lanes);
   for (; count > 0; --count, data += FC_CHECKSUM_BLOCK) {
-    for (int i = 0; i < FC_CHECKSUM_LANES; ++i) lanes[i] = mix(lanes[i], read_word(data + 8 * i));
+    for (size_t i = 0; i < FC_CHECKSUM_LANES; ++i) lanes[i] = mix(lanes[i], read_word(data + 8 * i));
   }
   memcpy(sum->lanes, lanes, sizeof lanes);
 }

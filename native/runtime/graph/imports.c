@@ -98,8 +98,10 @@ TVMFFIObject* fc_graph_import(FcGraph* graph, FcGraphCallee* callee) {
   if (FC_LIKELY(found)) return found;
   fc_mutex_lock(&graph->lock);
   found = callee->import;
-  if (!found && (found = find_with_constants(graph, callee)))
-    __atomic_store_n(&callee->import, found, __ATOMIC_RELEASE);
+  if (!found) {
+    found = find_with_constants(graph, callee);
+    if (found) __atomic_store_n(&callee->import, found, __ATOMIC_RELEASE);
+  }
   fc_mutex_unlock(&graph->lock);
   return found;
 }

@@ -18,8 +18,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from farcall._logs import Log
 from farcall.abi._leaves import is_numeric
-from farcall.errors import BackendError, UnsupportedOperatorError, UsageError
+from farcall.errors import (
+    ConnectError,
+    ConnectionLostError,
+    ProtocolError,
+    UnsupportedOperatorError,
+    UsageError,
+    WorkerCrashedError,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -37,6 +45,8 @@ Meter: TypeAlias = (
     "Callable[[Plan], Mapping[str, float]]"  # seconds by name: each region of a plan, and `main`
 )
 _ROUNDS = 3
+_OF_SESSIONS = (ConnectError, ConnectionLostError, ProtocolError, WorkerCrashedError)
+_LOG = Log("placement")
 _T = TypeVar("_T")
 _Moves: TypeAlias = "dict[ir.Node, list[Answer]]"
 
@@ -55,9 +65,11 @@ def measured(
 
     Args:
         on: the session on whose server to measure; default: this process.
-        budget_s: seconds after which no further cut is built. The first one always is.
+        budget_s: seconds for all measurements. None begins that is not likely to end within them, by the
+            longest one so far; but the first cut is always measured.
         inputs: arrays for the model's inputs; default: random ones, with 1 for every symbolic dim.
-        target: for which to build, as ``plan.build`` takes it.
+        target: for which to build, as ``plan.build`` takes it; default: that of a device which
+            :func:`farcall.launch` started a server on, else this machine.
         meter: measures a plan instead: gives the seconds of each region by name, and those of the whole model
             as ``main``; without ``main``, the sum of the regions counts.
         figures: the file that keeps the times; default: one in the user's cache.
@@ -79,20 +91,22 @@ class Measured:
         figures: Path | str | None,
         clock: Callable[[], float],
     ) -> None:
+        from farcall.toolchain import Target
         from farcall.toolchain._cache import user_cache
 
-        self._on, self._inputs, self._target, self._clock = on, inputs, target, clock
-        self._budget_s = budget_s
-        self._meter = meter or self._profiled
+        self._on, self._inputs, self._clock = on, inputs, clock
+        self._target = target or (on.target if on is not None else None)
+        self._budget_s, self._end, self._longest = budget_s, 0.0, 0.0
+        self._meter, self._profiles = meter or self._profiled, meter is None
         self._path = Path(figures) if figures else user_cache("farcall") / "figures.json"
-        where = on.url if on is not None else "here"
+        where = "here" if on is None else on.device_url or " ".join(on.route)
         sizes = {name: list(np.shape(value)) for name, value in (inputs or {}).items()}
-        self._context = f"{where} {target} {json.dumps(sizes, sort_keys=True)}"
+        self._context = f"{where} {Target.parse(self._target)} {json.dumps(sizes, sort_keys=True)}"
         self._figures = self._read()
 
     def __call__(self, propose: Propose) -> Plan:
         """The fastest plan of those that ``propose`` makes of nodes that backends cannot get."""
-        end = self._clock() + self._budget_s
+        self._end = self._clock() + self._budget_s
         kept: _Moves = {}
         first = best = propose(kept)
         known = len(self._figures)
@@ -101,7 +115,7 @@ class Measured:
         while improved:
             improved = False
             for move in list(self._moves(best)):
-                if self._clock() >= end:
+                if self._clock() >= self._end:
                     break
                 for moves in _added(kept, move):
                     tried = self._faster(propose, moves, best)
@@ -118,21 +132,32 @@ class Measured:
     def _confirmed(self, first: Plan, best: Plan) -> Plan:
         """The faster of two plans, measured in turn: the load of the machine may have changed meanwhile."""
         for plan in (first, best) * _ROUNDS:
-            self._measure(plan)
+            if self._has_time():
+                self._measure(plan)
         return min(best, first, key=self._cost)
 
     def _faster(self, propose: Propose, moves: _Moves, best: Plan) -> Plan | None:
         """The plan of these moves, if it is faster than the best one.
 
-        None also if no other backend takes the nodes, or its code cannot be built. Other work on the machine
-        may have slowed the best one when it was measured: it is measured once more beside a new one.
+        None also if no other backend takes the nodes, if its code cannot be built, loaded or run where the
+        first cut can, or if there is no time to measure it. Other work on the machine may have slowed the
+        best one when it was measured: it is measured once more beside a new one.
         """
         try:
             plan = propose(moves)
-            if not self._is_measured(plan) and self._cost(plan) < self._cost(best):
+            is_new = not self._is_measured(plan)
+            if is_new and not self._has_time():
+                return None
+            if is_new and self._cost(plan) < self._cost(best) and self._has_time():
                 self._measure(best)
             return plan if self._cost(plan) < self._cost(best) else None
-        except (UnsupportedOperatorError, BackendError):
+        except UnsupportedOperatorError:
+            return None
+        except Exception as error:  # a backend's code may raise anything when it runs
+            of_a_region = self._profiles or isinstance(error, UsageError)
+            if isinstance(error, _OF_SESSIONS) or not of_a_region:
+                raise
+            _LOG.info("a cut cannot be measured: %s", error)
             return None
 
     def _moves(self, plan: Plan) -> Iterator[_Moves]:
@@ -168,9 +193,14 @@ class Measured:
     def _is_measured(self, plan: Plan) -> bool:
         return {self._whole(plan), *self._keys(plan).values()} <= set(self._figures)
 
+    def _has_time(self) -> bool:
+        return self._clock() + self._longest < self._end
+
     def _measure(self, plan: Plan) -> None:
         """Measure a plan. The least of all its measurements counts: other work only adds to them."""
+        start = self._clock()
         found = self._meter(plan)
+        self._longest = max(self._longest, self._clock() - start)
         main = float(found.get("main", sum(found.values())))
         took = {self._whole(plan): main} | {key: float(found[name]) for name, key in self._keys(plan).items()}
         for key, seconds in took.items():
@@ -178,7 +208,12 @@ class Measured:
         self._write()
 
     def _whole(self, plan: Plan) -> str:
-        return _digest("\n".join(self._keys(plan).values()))
+        """What the model computes: its regions, and which values go from one to the other."""
+        graph, numbers = plan.partition.model.graph, _Numbers()
+        lines = [f"{numbers(graph.inputs)} -> {numbers(graph.outputs)}"]
+        for region in plan.partition.regions:
+            lines.append(f"{self._key(plan, region)} {numbers(region.inputs)} -> {numbers(region.outputs)}")
+        return _digest("\n".join(lines))
 
     def _profiled(self, plan: Plan) -> Mapping[str, float]:
         from farcall.rpc import profile
@@ -213,9 +248,8 @@ class Measured:
         backend = plan.backends[region.backend]
         kind = type(backend)
         options = sorted(backend.options.items())
-        who = (
-            f"{__version__} {kind.__module__}.{kind.__qualname__} {getattr(backend, 'version', '')} {options}"
-        )
+        who = f"{__version__} {kind.__module__}.{kind.__qualname__} {backend.name}"
+        who += f" {getattr(backend, 'version', '')} {options}"
         text = "\n".join([self._context, who, *_content(region)])
         return _digest(text)
 
@@ -231,10 +265,30 @@ class Measured:
         }
 
     def _write(self) -> None:
-        from farcall._files import write_beside
+        """Write the figures, and those that other processes have written meanwhile.
 
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_beside(self._path, json.dumps(self._figures, sort_keys=True).encode())
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        from farcall._files import unusable, write_beside
+
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unusable(
+                error, f"cannot make the folder {str(self._path.parent)!r}: {error.strerror}"
+            ) from None
+        write_beside(self._path, json.dumps(self._read() | self._figures, sort_keys=True).encode())
+
+
+class _Numbers:
+    """Numbers of values in place of their names."""
+
+    def __init__(self) -> None:
+        self._found: dict[ir.Value, int] = {}
+
+    def __call__(self, values: Iterable[ir.Value]) -> list[int]:
+        return [self._found.setdefault(value, len(self._found)) for value in values]
 
 
 def _digest(text: str) -> str:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import farcall as fc
 from farcall.artifact import Plan
+from farcall.backends.base import Backend, Code, RegionCode, RegionModule
 from farcall.backends.c import CBackend
-from farcall.errors import UsageError
+from farcall.errors import ConnectionLostError, RemoteError, UsageError
+from farcall.graph import Region
 from farcall.graph.dims import dims
 from farcall.rpc import Session
 
@@ -157,3 +161,170 @@ def test_with_real_times_the_results_are_those_of_the_model(tmp_path: Path) -> N
     assert all(seconds > 0 for seconds in plan.figures.values())
     with pytest.raises(UsageError, match="inputs: the model has no input `q`; it has x"):
         fc.partition(step(4), ["c"], choose=fc.measured(inputs={"q": x}, figures=tmp_path / "g.json"))
+
+
+class Spin(Backend):
+    """Counts down in a region: so often a call, and so often an element."""
+
+    SOURCE = """#include <farcall/c_api.h>
+FARCALL_KERNEL(%s) {
+  (void)self; (void)num_args; (void)result;
+  const DLTensor *x = args[0].v_ptr, *y = args[1].v_ptr;
+  volatile int64_t left = %d + %d * x->shape[0];
+  while (left > 0) left = left - 1;
+  for (int64_t k = 0; k < x->shape[0]; ++k) ((float*)y->data)[k] = -((const float*)x->data)[k];
+  return 0;
+}"""
+
+    def __init__(self, name: str, call: int, element: int) -> None:
+        self.name, self._counts = name, (call, element)
+
+    def check(self, node: ir.Node) -> str | None:
+        return None if node.op_type == "Neg" else "no Neg"
+
+    def compile(self, region: Region) -> RegionCode:  # type: ignore[override]
+        return RegionCode({f"{region.name}.c": self.SOURCE % (region.name, *self._counts)})
+
+
+@pytest.mark.parametrize(("size", "best"), [(10, "slow"), (3000, "late")])
+def test_real_times_find_where_two_backends_cross_over(size: int, best: str, tmp_path: Path) -> None:
+    """Both are of one class: the figures of the one are not those of the other."""
+    model = text_model(f"g (float[{size}] x) => (float[{size}] y) {{ y = Neg(x) }}")
+    for order in (1, -1):
+        backends = [Spin("late", 100_000, 0), Spin("slow", 0, 100)][::order]
+        plan = fc.partition(model, backends, choose=fc.measured(figures=tmp_path / "f.json"))
+        assert [region.backend for region in plan.regions] == [best]
+
+
+class Exps(CBackend):
+    """Takes Exp alone."""
+
+    name = "exps"
+
+    def check(self, node: ir.Node) -> str | None:
+        return None if node.op_type == "Exp" else "no Exp"
+
+
+def test_regions_that_are_connected_in_another_way_are_measured(tmp_path: Path) -> None:
+    """One after the other, a value stays on its device; beside each other, each region moves its own."""
+    plans = []
+    for read, count in (("b", 1), ("y", 2), ("b", 2)):
+        source = f"g (float[4] a, float[4] b) => (float[4] y, float[4] z) {{ y = Exp(a) z = Neg({read}) }}"
+
+        def meter(plan: Plan) -> Mapping[str, float]:
+            plans.append(plan)
+            return {region.name: 1.0 for region in plan.regions}
+
+        choose = fc.measured(meter=meter, budget_s=0, figures=tmp_path / "f.json")
+        fc.partition(text_model(source), [Exps(), "c"], choose=choose)
+        assert len(plans) == count
+
+
+class Faulty(CBackend):
+    """Takes all, but its code cannot be built, loaded or run."""
+
+    name = "faulty"
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+
+    def compile(self, region: Region) -> Code:  # type: ignore[override]
+        return self._code
+
+
+RAISES = """#include <farcall/c_api.h>
+FARCALL_KERNEL(faulty_0) {
+  (void)self; (void)args; (void)num_args; (void)result;
+  TVMFFIErrorSetRaisedFromCStr("ValueError", "no unit");
+  return -1;
+}"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RegionCode({"faulty_0.c": "int broken("}),
+        RegionModule("test.nobody", 1, b""),
+        RegionCode({"faulty_0.c": RAISES}),
+    ],
+    ids=["build", "load", "run"],
+)
+def test_a_backend_whose_code_fails_is_no_choice(code: Code, tmp_path: Path) -> None:
+    plan = fc.partition(step(4), ["c", Faulty(code)], choose=fc.measured(figures=tmp_path / "f.json"))
+    assert [region.backend for region in plan.regions] == ["c"]
+    with pytest.raises((UsageError, ValueError)):
+        fc.partition(step(4), [Faulty(code), "c"], choose=fc.measured(figures=tmp_path / "f.json"))
+
+
+def test_errors_of_a_meter_and_of_a_session_end_the_search(tmp_path: Path) -> None:
+    for error in (KeyError("meter"), ConnectionLostError("gone")):
+        plans = []
+
+        def meter(plan: Plan, error: Exception = error, plans: list[Plan] = plans) -> Mapping[str, float]:
+            plans.append(plan)
+            if len(plans) == 2:
+                raise error
+            return {region.name: 1.0 for region in plan.regions}
+
+        with pytest.raises(type(error)):
+            place_by(meter, tmp_path / f"{type(error).__name__}.json")
+
+
+def test_no_measurement_begins_that_would_end_after_the_budget(tmp_path: Path) -> None:
+    """Each takes 10 s, so four fit into 45; the last would be comparisons of the first cut and the best."""
+    now = [0.0]
+
+    def meter(plan: Plan) -> Mapping[str, float]:
+        now[0] += 10
+        return Meter()(plan)
+
+    place_by(meter, tmp_path / "f.json", budget_s=45, clock=lambda: now[0])
+    assert now[0] == 40
+
+
+def place_by(meter: Any, figures: Path, **options: Any) -> Plan:
+    choose = fc.measured(meter=meter, figures=figures, **options)
+    return fc.partition(text_model(BOTH), [Far(), "c"], choose=choose)
+
+
+def test_processes_share_a_file_of_figures(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "figures.json"
+    first = fc.measured(meter=Meter(), figures=path)
+    place_by(Meter(), path)
+    fc.partition(step(4), ["c"], choose=first)  # it had read the file before the other wrote it
+    meter = Meter()
+    place_by(meter, path)
+    assert meter.plans == 0
+
+
+def test_figures_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot make the folder .*/file/in"):
+        place_by(Meter(), tmp_path / "file" / "in" / "f.json")
+
+
+def test_the_figures_of_a_launched_device_are_kept(tmp_path: Path) -> None:
+    """Each launch has another URL of the server; the device is the same."""
+    found = []
+    for _ in range(2):
+        with fc.launch("local") as device, device.connect() as session:
+            assert (session.device_url, session.target) == ("local", str(device.target))
+            choose = fc.measured(on=session, figures=tmp_path / "f.json")
+            found.append(fc.partition(step(4), ["c"], choose=choose).figures)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("first", "left"), [(True, []), (False, ["f.json"])])
+def test_a_session_that_ends_meanwhile(first: bool, left: list[str], tmp_path: Path) -> None:
+    """What was measured before is kept; nothing else is."""
+    with fc.launch("local") as device, device.connect() as session:
+
+        class Ends(Exps):
+            def compile(self, region: Region, *more: Any) -> Code:
+                device.stop()
+                return super().compile(region, *more)
+
+        choose = fc.measured(on=session, figures=tmp_path / "f.json")
+        with pytest.raises(RemoteError):
+            fc.partition(step(4), [Ends(), "c"] if first else ["c", Ends()], choose=choose)
+    assert [path.name for path in tmp_path.iterdir()] == left

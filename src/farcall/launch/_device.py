@@ -62,9 +62,12 @@ class LaunchedDevice:
         self._check()
         options.setdefault("timeout", self._timeout)
         try:
-            return connect(self.server_url, **options)
+            session = connect(self.server_url, **options)
         except ConnectError as error:
             raise type(error)(with_log(str(error), self.logs(8))) from None
+        if len(session.route) == 1:  # further servers are on other machines
+            session.device_url, session.target = self.url, str(self.target)
+        return session
 
     def logs(self, lines: int = 100) -> str:
         """The last lines of the server's log; empty if it wrote none."""

@@ -64,6 +64,8 @@ class Session:
         route: the URLs of all servers of the chain, the nearest first.
         features: abilities beyond TVM's protocol that the server offers, such as ``"callbacks"``.
         server_limits: the server's limits (see :class:`~farcall.rpc.Limits`); empty for a TVM server.
+        device_url: the URL of the device, if :func:`farcall.launch` started the server there; else None.
+        target: what to build for there, if :func:`farcall.launch` started the server; else None.
     """
 
     def __init__(
@@ -77,6 +79,8 @@ class Session:
         self.route = (self.url, *(str(parse_address(hop.url)) for hop in onward))
         self.features: frozenset[str] = frozenset()
         self.server_limits: dict[str, Any] = {}
+        self.device_url: str | None = None
+        self.target: str | None = None
         self._connection = connection
         self._over: threading.Event | None = None
         self._log: Log | None = None  # while the session is open

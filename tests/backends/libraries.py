@@ -71,7 +71,7 @@ def onnx_cases(operators: set[str]) -> Iterator[TestCase]:
                 yield case
 
 
-def check_onnx_case(case: TestCase, backend: str) -> bool:
+def check_onnx_case(case: TestCase, backend: str | Backend) -> bool:
     """Run a case over ``backend,c``; whether the backend took a part of it."""
     try:
         plan = fc.partition(model_of(case), backends=[backend, "c"])

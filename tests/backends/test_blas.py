@@ -16,10 +16,12 @@ from .libraries import check_onnx_case, model, need, numbers, onnx_cases, same_a
 
 need("libscipy_openblas.so", "scipy-openblas32")
 
+ALL = fc.backend("blas", products="all", convolutions=True)
+
 
 @pytest.mark.slow
 def test_onnx_node_tests() -> None:
-    taken = [check_onnx_case(case, "blas") for case in onnx_cases({"MatMul", "Gemm", "Conv"})]
+    taken = [check_onnx_case(case, ALL) for case in onnx_cases({"MatMul", "Gemm", "Conv"})]
     assert sum(taken) >= 20
 
 
@@ -47,7 +49,7 @@ def test_products_broadcast(a: str, b: str, sizes: list[tuple[int, ...]]) -> Non
         bound = dict(zip(names, values, strict=True))
         shapes = [[bound.get(d, 0) or (0 if d in bound else int(d)) for d in t.split(", ")] for t in (a, b)]
         calls.append([numbers(*shape, seed=i, dtype=kind) for i, shape in enumerate(shapes)])
-    same_as_c(made, "blas", *calls)
+    same_as_c(made, ALL, *calls)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_gemm(attributes: str, bias: str) -> None:
     arrays = [numbers(*a), numbers(*b, seed=1)]
     if bias:
         arrays.append(numbers(*map(int, bias.split(", ")), seed=2))
-    same_as_c(made, "blas", arrays)
+    same_as_c(made, ALL, arrays)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_convolutions(x: str, w: tuple[int, ...], attributes: str) -> None:
     text = text.replace(" <>", "")
     made = model(text, w=numbers(*w, seed=1, dtype=kind), b=numbers(w[0], seed=2, dtype=kind))
     shapes = [[n if d == "n" else 37 if d == "h" else int(d) for d in x.split(", ")] for n in (2, 1, 0)]
-    same_as_c(made, "blas", *([numbers(*shape, dtype=kind)] for shape in shapes))
+    same_as_c(made, ALL, *([numbers(*shape, dtype=kind)] for shape in shapes))
 
 
 def test_a_model_of_both_backends_in_several_threads() -> None:
@@ -100,8 +102,8 @@ def test_a_model_of_both_backends_in_several_threads() -> None:
         v=numbers(8, 10, seed=1),
         b=numbers(10, seed=2),
     )
-    same_as_c(made, "blas", [numbers(2, 3, 32, 32)])
-    main = fc.partition(made, backends=["blas", "c"]).build().load()["main"]
+    same_as_c(made, ALL, [numbers(2, 3, 32, 32)])
+    main = fc.partition(made, backends=[ALL, "c"]).build().load()["main"]
     x = numbers(3, 3, 32, 32)
     expected = main(x)
     with ThreadPoolExecutor(4) as pool:
@@ -113,7 +115,7 @@ def test_threads_are_an_option() -> None:
     made = model("g (float[n, 8] x) => (float[n, 4] y) { y = MatMul(x, w) }", w=numbers(8, 4))
     library = open_library(LibraryInfo("libscipy_openblas.so", "blas", (), (), "scipy-openblas32"))
     for threads in (1, 2):
-        same_as_c(made, fc.backend("blas", threads=threads), [numbers(3, 8)])
+        same_as_c(made, fc.backend(ALL, threads=threads), [numbers(3, 8)])
         assert library.scipy_openblas_get_num_threads() == min(
             threads, library.scipy_openblas_get_num_procs()
         )
@@ -121,13 +123,54 @@ def test_threads_are_an_option() -> None:
 
 def test_the_library_is_an_option() -> None:
     made = model("g (float[n, 8] x) => (float[n, 4] y) { y = MatMul(x, w) }", w=numbers(8, 4))
-    artifact = fc.partition(made, backends=[fc.backend("blas", library="system"), "c"]).build()
+    artifact = fc.partition(made, backends=[fc.backend(ALL, library="system"), "c"]).build()
     assert [info.soname for info in artifact.manifest.libraries] == ["libopenblas.so.0"]
     with pytest.raises(UsageError, match="expected scipy-openblas32 or system, got 'mkl'"):
-        fc.partition(made, backends=[fc.backend("blas", library="mkl"), "c"]).build()
+        fc.partition(made, backends=[fc.backend(ALL, library="mkl"), "c"]).build()
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "body", "takes"),
+    [
+        ("n, 512", "512, 1", "MatMul(x, w)", True),  # one column: the product with a vector
+        ("512, 64", "64", "MatMul(x, w)", True),
+        ("n, 8, 64", "n, 64, 4", "MatMul(x, w)", True),
+        ("n, 64", "64, 8", "MatMul(x, w)", False),
+        ("1, 4096", "4096, 4096", "MatMul(x, w)", False),  # one row
+        ("64, 1024", "1024, 512", "MatMul(x, w)", True),  # a long inner sum
+        ("2, 16, 1024", "1024, 512", "MatMul(x, w)", True),
+        ("2, 16, 1024", "2, 1024, 512", "MatMul(x, w)", False),
+        ("n, 1024", "1024, 512", "MatMul(x, w)", False),  # n may be 1
+        ("64, 512", "512, 512", "MatMul(x, w)", False),
+        ("64, 512", "512, 512", "Gemm(x, w)", False),
+        ("64, 512", "512, 512", "Gemm <transA = 1> (z, w)", True),
+        ("64, 512", "512, 512", "Gemm <transB = 1> (x, w)", True),
+        ("64, 512", "512, 512", "Gemm <transB = 1> (x, k)", False),  # `c` turns constants at the build
+    ],
+)
+def test_products_that_c_computes_faster_are_left_to_it(x: str, w: str, body: str, takes: bool) -> None:
+    text = f"g (float[{x}] x, float[{w}] w, float[512, 64] z) => (float[1] y) {{ y = {body} }}"
+    plan = fc.partition(model(text, k=numbers(512, 512)), backends=["blas", "c"])
+    assert [region.backend for region in plan.regions] == (["blas"] if takes else ["c"])
+    if not takes:
+        assert 'products="all" takes it' in str(plan.partition.whys[0])
+
+
+def test_options_are_checked_and_convolutions_are_one() -> None:
+    text = "g (float[n, 3, 9, 8] x) => (float[1] y, float[1] z) { y = Conv(x, w) z = MatMul(x, v) }"
+    made = model(text, w=numbers(4, 3, 3, 3), v=numbers(8, 2))
+    plan = fc.partition(made, backends=["blas", "c"])
+    assert {region.backend: [match.pattern for match in region.matches] for region in plan.regions} == {
+        "blas": ["MatMul"],
+        "c": ["Conv"],
+    }
+    plan = fc.partition(made, backends=[fc.backend("blas", convolutions=True), "c"])
+    assert {region.backend for region in plan.regions} == {"blas"}
+    with pytest.raises(UsageError, match="option `products`: expected fast or all, got 'some'"):
+        fc.partition(made, backends=[fc.backend("blas", products="some"), "c"])
 
 
 def test_what_it_does_not_take_is_told() -> None:
     made = model("g (int32[n, 8] x, int32[8, 4] w) => (int32[n, 4] y) { y = MatMul(x, w) }")
-    plan = fc.partition(made, backends=["blas", "c"])
+    plan = fc.partition(made, backends=[ALL, "c"])
     assert [region.backend for region in plan.regions] == ["c"]

@@ -138,15 +138,17 @@ LIBRARIES = {
     "blas": ("libscipy_openblas.so", "scipy-openblas32"),
     "onednn": ("libdnnl.so.3", "onednn-cpu-gomp"),
 }
+OPTIONS = {"blas": {"products": "all", "convolutions": True}}
 # With a single 0, the scale is 1 in onnxruntime and in farcall, and 1/255 in onnx's reference.
 UNSETTLED = {"DynamicQuantizeLinear"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["c", "json", "blas", "onednn"])
-def test_our_backends_whole(backend: str) -> None:
-    if backend in LIBRARIES:
-        need(*LIBRARIES[backend])
+@pytest.mark.parametrize("name", ["c", "json", "blas", "onednn"])
+def test_our_backends_whole(name: str) -> None:
+    if name in LIBRARIES:
+        need(*LIBRARIES[name])
+    backend = fc.backend(name, **OPTIONS.get(name, {}))
     kit = BackendKit(backend)
     kit.choose()
     report = check_backend(backend, operators=set(kit.operators) - UNSETTLED)

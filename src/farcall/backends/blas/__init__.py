@@ -1,4 +1,4 @@
-"""The BLAS backend: MatMul, Gemm and Conv by the matrix product of a CBLAS library.
+"""The BLAS backend: MatMul, Gemm and, if wanted, Conv by the matrix product of a CBLAS library.
 
 It is the example of a backend that calls a shared library (:class:`farcall.backends.base.Library`).
 """
@@ -23,6 +23,7 @@ __all__ = ["BlasBackend"]
 __dir__ = __all__.copy
 
 _OPERATORS = ("MatMul", "Gemm", "Conv")
+_PRODUCTS = ("fast", "all")
 _FLOATS = {ir.DataType.FLOAT: "s", ir.DataType.DOUBLE: "d"}
 # option `library` -> soname, the prefix of its symbols, package, its least version, cure
 _LIBRARIES = {
@@ -44,15 +45,22 @@ _LIBRARIES = {
 
 
 class BlasBackend(CBackendKit):
-    """Takes matrix products and convolutions of float32 and float64.
+    """Takes matrix products of float32 and float64, where the library is faster than the backend ``c``.
 
-    Options: ``threads``, the number of threads of one product (a setting of the library, for the whole
-    process); ``library``, ``scipy-openblas32`` (a Python package) or ``system`` (OpenBLAS).
+    Options: ``products`` is ``fast``, or ``all`` for those that ``c`` computes faster, too; ``convolutions``
+    takes those (``c`` computes them faster); ``threads``, the number of threads of one product (a setting of
+    the library, for the whole process); ``library``, ``scipy-openblas32`` (a Python package) or ``system``
+    (OpenBLAS).
     """
 
     name = "blas"
     color = "#5b7fbf"
-    options: Mapping[str, Any] = {"threads": 1, "library": "scipy-openblas32"}
+    options: Mapping[str, Any] = {
+        "products": "fast",
+        "convolutions": False,
+        "threads": 1,
+        "library": "scipy-openblas32",
+    }
 
     def check(self, node: ir.Node) -> str | None:
         from farcall.backends.c._check import reason
@@ -63,13 +71,28 @@ class BlasBackend(CBackendKit):
             return "only float32 and float64"
         if problem := reason(node):  # what the C backend asks of shapes and attributes
             return problem
-        if node.op_type == "Conv":
-            filters, group = dims(node.inputs[1])[0], node.attributes.get_int("group", 1)  # type: ignore[arg-type]
-            if filters == group > 1:
-                return "one filter a group: no matrix product"
-            if len(dims(node.outputs[0])) > 5:
-                return "only up to three spatial dims"
+        if node.op_type != "Conv":
+            return self._product_refusal(node)
+        if not self.options["convolutions"]:
+            return "`c` computes convolutions faster; the option convolutions=True takes them"
+        filters, group = dims(node.inputs[1])[0], node.attributes.get_int("group", 1)  # type: ignore[arg-type]
+        if filters == group > 1:
+            return "one filter a group: no matrix product"
+        if len(dims(node.outputs[0])) > 5:
+            return "only up to three spatial dims"
         return None
+
+    def _product_refusal(self, node: ir.Node) -> str | None:
+        from farcall.backends.blas._speed import is_faster
+
+        wanted = self.options["products"]
+        if wanted not in _PRODUCTS:
+            raise UsageError(
+                f"backend `blas`, option `products`: expected {' or '.join(_PRODUCTS)}, got {wanted!r}"
+            )
+        if wanted == "all" or is_faster(node):
+            return None
+        return '`c` computes this product as fast or faster; the option products="all" takes it'
 
     def emit(self, match: Match, out: RegionWriter) -> None:
         from farcall.backends.blas._emit import EMITTERS, support

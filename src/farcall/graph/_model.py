@@ -104,7 +104,7 @@ def _made_of(proto: onnx.ModelProto, name: str, folders: Sequence[Path]) -> ir.M
         _normalize(model)
         separate(model.graph)
         check_nesting(model.graph, nested_graphs, name)  # of functions inside of each other, too
-    fold_shapes(model, infer_shapes(model, types))
+    fold_shapes(model, infer_shapes(model, types, _declaring_numbers(proto)))
     return model
 
 
@@ -372,6 +372,15 @@ def _without_declared_dims(proto: onnx.ModelProto) -> onnx.ModelProto:
         if info.name in made and info.type.HasField("tensor_type"):
             info.type.tensor_type.ClearField("shape")
     return bare
+
+
+def _declaring_numbers(proto: onnx.ModelProto) -> frozenset[str]:
+    """The values for some of whose dims a model declares numbers; names are not unique before inlining."""
+    infos = (*proto.graph.value_info, *proto.graph.output)
+    shaped = (info for info in infos if info.type.HasField("tensor_type"))
+    return frozenset(
+        info.name for info in shaped if any(d.dim_value for d in info.type.tensor_type.shape.dim)
+    )
 
 
 def _makes_maps(node: onnx.NodeProto) -> bool:

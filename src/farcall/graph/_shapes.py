@@ -4,14 +4,15 @@ ONNX's inference gives dtypes, and all dims of a static model. It does no arithm
 few dims after a strided Conv over ``[batch, 1, h, w]`` or a Reshape to a computed shape. This walk over the
 nodes infers those dims by the rules of :mod:`farcall.graph._shape_rules`.
 
-If ONNX's inference finds an int for a dim, or the model declares one, and a rule gives an expression, then
-both hold: they become an equality (:mod:`farcall.graph._constraints`). Declared names of dims in the graph
-are used only if nothing else is known and they are names of the inputs' dims.
+If ONNX's inference finds an int for a dim, and a rule gives an expression, then both hold: they become an
+equality (:mod:`farcall.graph._constraints`). An int that the model only declares for a result is not believed
+then: exporters write sizes of the example inputs there, and other runtimes compute what the inputs give.
+Declared ints and names of dims are used if nothing else is known, the names if the inputs' dims have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -87,7 +88,9 @@ DATA = "farcall.data"  # key in graph.meta: the elements of small integer tensor
 CONSTRAINTS = "farcall.constraints"  # key in model.meta: tuple[tuple[Dim, Dim], ...]
 
 
-def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[ir.Value, Data]:
+def infer_shapes(
+    model: ir.Model, types: Mapping[str, onnx.TypeProto], declared: Collection[str] = ()
+) -> dict[ir.Value, Data]:
     """Write the inferred dtypes and dims to the values of ``model``, and fold its constants.
 
     A node of constants is computed during the walk, because later nodes may take their shapes from it. If an
@@ -98,6 +101,7 @@ def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[i
         model: With inlined functions and nodes in topological order. Changed in place; ``meta`` gets the
             constraints.
         types: Value name -> the type that ONNX's inference found.
+        declared: Names of the values for which the model itself declares numbers, which ``types`` repeats.
 
     Returns:
         The elements, as dims, of small integer tensors that nodes compute from shapes.
@@ -105,7 +109,7 @@ def infer_shapes(model: ir.Model, types: Mapping[str, onnx.TypeProto]) -> dict[i
     Raises:
         ModelError: An operator needs dims to be equal that are not.
     """
-    return _Inference(model, types).run()
+    return _Inference(model, types, declared=declared).run()
 
 
 def infer_again(model: ir.Model) -> dict[ir.Value, Data]:
@@ -206,9 +210,11 @@ class _Inference:
         types: Mapping[str, onnx.TypeProto] | None,
         facts: Mapping[ir.Value, Data] | None = None,  # of a body: what is known of its inputs
         budget: _Budget | None = None,
+        declared: Collection[str] = (),
     ) -> None:
         names = tuple(map(symbol, name_inputs(model.graph) if facts is None else _names(model.graph, facts)))
         self._given, self._budget = facts or {}, budget or _Budget()
+        self._declared = declared
         self._controls: dict[tuple[ir.Node, object], Control | None] = {}
         self._defined: dict[tuple[ir.Node, object], list[Defined] | None] = {}
         self._model = model
@@ -463,7 +469,7 @@ class _Inference:
         if not is_complete or any(value.dtype is None for value in node.outputs):
             reported[:] = [_both(a, b, where) for a, b in zip(reported, self._ask_onnx(node), strict=True)]
         for index, (value, dims, said) in enumerate(zip(node.outputs, found, reported, strict=False)):
-            if said is not None and _contradict(said, dims):
+            if said is not None and (_contradict(said, dims) or self._only_declares(value, said, dims)):
                 self._overruled.add(value)  # exporters declare wrong dims, which nobody else believes either
                 said = None  # noqa: PLW2901
             both = [
@@ -475,6 +481,13 @@ class _Inference:
                 self._shapes[value] = tuple(known)
             else:
                 reported[index] = tuple(both)
+
+    def _only_declares(self, value: ir.Value, said: PartialDims, dims: PartialDims) -> bool:
+        """Whether the model declares a number for a dim of which a rule says that it varies."""
+        return value.name in self._declared and any(
+            isinstance(number, int) and dim is not None and not isinstance(self._equal.resolve(dim), int)
+            for number, dim in zip(said, dims, strict=True)
+        )
 
     def _by_rule(self, node: ir.Node) -> Sequence[PartialDims]:
         rule = RULES.get(node.op_type)

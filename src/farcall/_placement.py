@@ -28,14 +28,17 @@ from farcall.errors import (
     UsageError,
     WorkerCrashedError,
 )
+from farcall.library._why import CONTROL
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from farcall.artifact import Plan
     from farcall.artifact._plan import Propose
-    from farcall.graph import Match, Region
+    from farcall.backends.base import Backend
+    from farcall.graph import Match, Partition, Region
     from farcall.graph._annotate import Answer
+    from farcall.graph._partition import Body
     from farcall.rpc import Session
 
 __all__ = ["Measured", "measured"]
@@ -167,11 +170,13 @@ class Measured:
         """
         if len(plan.backends) < 2:
             return
-        regions = plan.partition.regions
+        regions = [region for region in plan.regions if region.backend != CONTROL]
+        nodes = [node for region in plan.regions for node in region.nodes]
         for backend in plan.backends:
-            yield _without(backend, list(plan.partition.model.graph))
-        alike = _grouped(regions, lambda region: self._key(plan, region))
-        for same in sorted(alike, key=lambda same: -self._seconds(plan, same)):
+            yield _without(backend, nodes)
+        seconds = dict(self._seconds(plan.partition, self._keys(plan)))
+        alike = _grouped(regions, lambda region: self._key(plan.backends, region, ()))
+        for same in sorted(alike, key=lambda same: -sum(seconds[one.name] for one in same)):
             yield _without(same[0].backend, [node for region in same for node in region.nodes])
         parts = [(region, match) for region in regions if len(region.matches) > 1 for match in region.matches]
         for equal in _grouped(parts, lambda part: (part[0].backend, *_lines([part[1]]))):
@@ -180,8 +185,15 @@ class Measured:
             for region in same if len(same) > 1 else ():
                 yield _without(region.backend, region.nodes)
 
-    def _seconds(self, plan: Plan, regions: Sequence[Region]) -> float:
-        return sum(self._figures[self._key(plan, region)] for region in regions)
+    def _seconds(
+        self, part: Partition, keys: Mapping[str, str], around: float = 0.0
+    ) -> Iterator[tuple[str, float]]:
+        """The time of each region; that of the node around it, if it is inside of one."""
+        for region in part.regions:
+            seconds = self._figures[keys[region.name]] if region.name in keys else around
+            yield region.name, seconds
+            for body in part.inside.get(region.name, ()):
+                yield from self._seconds(body.partition, keys, seconds)
 
     # ---- measuring
 
@@ -208,11 +220,15 @@ class Measured:
         self._write()
 
     def _whole(self, plan: Plan) -> str:
-        """What the model computes: its regions, and which values go from one to the other."""
-        graph, numbers = plan.partition.model.graph, _Numbers()
+        return self._wired(plan.backends, plan.partition)
+
+    def _wired(self, backends: Mapping[str, Backend], part: Partition) -> str:
+        """What a graph computes: its regions, and which values go from one to the other."""
+        graph, numbers = part.model.graph, _Numbers()
         lines = [f"{numbers(graph.inputs)} -> {numbers(graph.outputs)}"]
-        for region in plan.partition.regions:
-            lines.append(f"{self._key(plan, region)} {numbers(region.inputs)} -> {numbers(region.outputs)}")
+        for region in part.regions:
+            key = self._key(backends, region, part.inside.get(region.name, ()))
+            lines.append(f"{key} {numbers(region.inputs)} -> {numbers(region.outputs)}")
         return _digest("\n".join(lines))
 
     def _profiled(self, plan: Plan) -> Mapping[str, float]:
@@ -239,19 +255,24 @@ class Measured:
     # ---- figures
 
     def _keys(self, plan: Plan) -> dict[str, str]:
-        return {region.name: self._key(plan, region) for region in plan.partition.regions}
+        """The keys of the regions that are measured; what is inside of a node is measured with it."""
+        part = plan.partition
+        return {
+            region.name: self._key(plan.backends, region, part.inside.get(region.name, ()))
+            for region in part.regions
+        }
 
-    def _key(self, plan: Plan, region: Region) -> str:
+    def _key(self, backends: Mapping[str, Backend], region: Region, inside: Sequence[Body]) -> str:
         """What a region computes, and by whom and where: equal keys take equal times."""
         from farcall import __version__
 
-        backend = plan.backends[region.backend]
+        backend = backends[region.backend]
         kind = type(backend)
         options = sorted(backend.options.items())
         who = f"{__version__} {kind.__module__}.{kind.__qualname__} {backend.name}"
         who += f" {getattr(backend, 'version', '')} {options}"
-        text = "\n".join([self._context, who, *_content(region)])
-        return _digest(text)
+        bodies = [f"{body.attribute} {self._wired(backends, body.partition)}" for body in inside]
+        return _digest("\n".join([self._context, who, *_content(region), *bodies]))
 
     def _read(self) -> dict[str, float]:
         try:
@@ -337,7 +358,11 @@ def _lines(matches: Iterable[Match], outputs: Sequence[ir.Value] = ()) -> list[s
         for node in match.nodes:
             given = ", ".join(map(shown, node.inputs))
             made = ", ".join(map(shown, node.outputs))
-            attributes = sorted(f"{name}={one.value!r}" for name, one in node.attributes.items())
+            attributes = sorted(
+                f"{name}={one.value!r}"
+                for name, one in node.attributes.items()
+                if one.type.name not in ("GRAPH", "GRAPHS")
+            )
             lines.append(f"{node.domain}::{node.op_type} {attributes} ({given}) -> ({made})")
     return [*lines, ", ".join(map(shown, outputs))]
 

@@ -6,6 +6,7 @@ is in ``entry_control.c``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,14 @@ from farcall.artifact._fixed import support_text
 from farcall.backends._ctext import c_string, stored
 from farcall.backends.base import Backend, RegionCode
 from farcall.graph._control import scan_axes
-from farcall.graph._inside import Inside, Part
+from farcall.graph._inside import Inside
 from farcall.graph._objects import leaf_of
 from farcall.graph.dims import Dim, dims, late, symbols
 from farcall.library._why import CONTROL
 
 if TYPE_CHECKING:
     from farcall.graph import Partition, Region
+    from farcall.graph._partition import Body
     from farcall.toolchain import Target
 
 _ABSENT = "FC_ABSENT"
@@ -39,10 +41,9 @@ def with_control(backends: Sequence[Backend]) -> list[Backend]:
     return result
 
 
-def completed(partition: Partition, backends: Sequence[Backend]) -> Partition:
-    """A partition with the graphs inside of its nodes."""
-    control = next(one for one in backends if isinstance(one, ControlBackend))
-    return control.inside.completed(partition)
+def control_of(backends: Sequence[Backend]) -> ControlBackend:
+    """This backend, among those of a plan."""
+    return next(one for one in backends if isinstance(one, ControlBackend))
 
 
 class ControlBackend(Backend):
@@ -59,6 +60,14 @@ class ControlBackend(Backend):
 
     def __init__(self, backends: Any) -> None:
         self.inside = Inside(backends)
+        self._bodies: Mapping[str, Sequence[Body]] = {}
+
+    def of(self, partition: Partition) -> ControlBackend:
+        """The same for the nodes of one partition, whose graphs are cut."""
+        parts = [partition, *(body.partition for body in partition.bodies())]
+        result = copy.copy(self)
+        result._bodies = {name: bodies for part in parts for name, bodies in part.inside.items()}
+        return result
 
     def check(self, node: ir.Node) -> str | None:
         packed = next((v for v in (*node.inputs, *node.outputs) if v is not None and is_packed(v)), None)
@@ -70,7 +79,7 @@ class ControlBackend(Backend):
         return reason
 
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
-        return _Step(region, self.inside.parts(region.nodes[0])).code()
+        return _Step(region, self._bodies[region.name]).code()
 
 
 def _is_batched(node: ir.Node) -> bool:
@@ -81,7 +90,7 @@ def _is_batched(node: ir.Node) -> bool:
 class _Step:
     """Writes the code of one node."""
 
-    def __init__(self, region: Region, parts: Sequence[Part]) -> None:
+    def __init__(self, region: Region, parts: Sequence[Body]) -> None:
         (self._node,) = region.nodes
         self._region, self._parts = region, parts
         self._constants: dict[ir.Value, int] = {}
@@ -149,7 +158,7 @@ class _Step:
             return f"~{self._region.allocated.index(value)}"
         return str(self._into.get(value, _ABSENT))
 
-    def _body(self, part: Part) -> str:
+    def _body(self, part: Body) -> str:
         name = f"{self._region.name}_{part.attribute}"
         sizes = [self._first_size + self._symbols.index(size) for size in part.sizes]
         return (
@@ -158,7 +167,7 @@ class _Step:
             f"{_array('int32_t', f'{name}_sizes', sizes)}"
         )
 
-    def _row(self, part: Part) -> str:
+    def _row(self, part: Body) -> str:
         name = f"{self._region.name}_{part.attribute}"
         outputs = len(part.partition.model.graph.outputs)
         return (

@@ -50,7 +50,8 @@ def partition(
         model: an ONNX file, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
         backends: names of installed backends, ``"pkg.mod:Class"``, or Backend objects, in order of priority.
         pin: nodes and the backend that must take them: ``{"/layer1/*": "c"}``. Here and in ``exclude``, nodes
-            are given by name, or by a pattern of names as a shell has them.
+            are given by name, or by a pattern of names as a shell has them; also those of graphs inside of
+            nodes: ``"/loop/body/*"``.
         exclude: backends and nodes that they do not get: ``{"npu": ["conv1", "/head/*"]}``.
         min_nodes: backends and the least number of nodes of their regions: ``{"npu": 3}``. The next backends
             get smaller ones, unless a node of them is pinned, or no other backend takes it.
@@ -69,11 +70,12 @@ def partition(
         MissingExtraError: the packages that read models are not installed.
     """
     require_compile()
-    from farcall.artifact._control import completed, with_control
+    from farcall.artifact._control import control_of, with_control
     from farcall.backends import resolve
     from farcall.graph import Rules, load_model
     from farcall.graph._collector import paused_collector
     from farcall.graph._partition import settled
+    from farcall.graph._rules import check_names
     from farcall.graph._settle import Settling
 
     chosen = with_control(resolve(backends))
@@ -86,11 +88,16 @@ def partition(
     rules = Rules(pin or {}, exclude or {}, min_nodes or {})
     about = _describe(model, loaded)
 
+    control = control_of(chosen)
+
     def propose(banned: Mapping[ir.Node, Sequence[Answer]]) -> Plan:
         with paused_collector():
-            parts = completed(settled(settling, *settling.settle(rules, banned)), chosen)
+            control.inside.restrict(rules, banned)
+            parts = control.inside.completed(settled(settling, *settling.settle(rules, banned)))
+            check_names(rules, parts)
         used = {one.name for one in settling.backends}
-        return Plan(parts, {backend.name: backend for backend in chosen if backend.name in used}, about)
+        taking = [control.of(parts) if one is control else one for one in chosen]
+        return Plan(parts, {one.name: one for one in taking if one.name in used}, about)
 
     plan = choose(propose) if choose else propose({})
     cutting.end(_summary(plan.regions))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from farcall.errors import ModelError, UnsupportedOperatorError
-from farcall.graph._annotate import Claims
+from farcall.graph._annotate import Answer, Claims
 from farcall.graph._control import Inner
 from farcall.graph._partition import Body, Partition, settled
 from farcall.graph._rules import Rules
@@ -29,8 +29,17 @@ class Part:
     sizes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Scope:
+    """A graph inside of a node, and its cuts."""
+
+    attribute: str
+    inner: Inner
+    settling: Settling
+
+
 class Inside:
-    """The graphs inside of nodes. Each node is cut once.
+    """The graphs inside of nodes. Each node is cut once for the same restrictions.
 
     Args:
         backends: In order of priority.
@@ -38,7 +47,15 @@ class Inside:
 
     def __init__(self, backends: Callable[[], Sequence[Claims]]) -> None:
         self._backends = backends
+        self._scopes: dict[ir.Node, tuple[_Scope, ...] | str] = {}
         self._found: dict[ir.Node, tuple[Part, ...] | str] = {}
+        self._rules = Rules()
+        self._banned: Mapping[ir.Node, Sequence[Answer]] = {}
+
+    def restrict(self, rules: Rules, banned: Mapping[ir.Node, Sequence[Answer]]) -> None:
+        """Cut all graphs anew, by these rules, and without giving some nodes to some backends."""
+        self._rules, self._banned = rules, banned
+        self._found.clear()
 
     def reason(self, node: ir.Node) -> str | None:
         """Why a node cannot be computed by drivers of the graphs inside of it; None if it can."""
@@ -46,9 +63,15 @@ class Inside:
         return found if isinstance(found, str) else None
 
     def parts(self, node: ir.Node) -> tuple[Part, ...]:
-        """The graphs inside of a node for which there is no :meth:`reason`."""
+        """The graphs inside of a node.
+
+        Raises:
+            UnsupportedOperatorError: There is a :meth:`reason` why they cannot be cut.
+        """
         found = self._parts(node)
-        return () if isinstance(found, str) else found
+        if isinstance(found, str):
+            raise UnsupportedOperatorError(f"node `{node.name}` ({node.op_type}): {found}")
+        return found
 
     def completed(self, partition: Partition) -> Partition:
         """A partition with the graphs inside of its nodes. No two regions have the same name."""
@@ -81,6 +104,21 @@ class Inside:
         return self._found[node]
 
     def _cut(self, node: ir.Node) -> tuple[Part, ...] | str:
+        if node not in self._scopes:
+            self._scopes[node] = self._look(node)
+        scopes = self._scopes[node]
+        if isinstance(scopes, str):
+            return scopes
+        parts = []
+        for scope in scopes:
+            try:
+                parts.append(self._part(scope))
+            except (ModelError, UnsupportedOperatorError) as error:
+                return f"its `{scope.attribute}` cannot be built: {_shortened(str(error))}"
+        return tuple(parts)
+
+    def _look(self, node: ir.Node) -> tuple[_Scope, ...] | str:
+        """The graphs of a node; or why they cannot be cut."""
         graph = node.graph
         if not isinstance(graph, ir.Graph):
             return "the node is in no graph"
@@ -91,20 +129,15 @@ class Inside:
         for value in node.outputs:
             if value.shape is None and (value.uses() or value.is_graph_output()):
                 return f"the number of dims of its output `{value.name}` is not the same in each run"
-        parts = []
-        for attribute, inner in found.bodies.items():
-            try:
-                parts.append(self._part(attribute, inner))
-            except (ModelError, UnsupportedOperatorError) as error:
-                lines = [line.strip() for line in str(error).splitlines()]
-                return f"its `{attribute}` cannot be built: {'; '.join(lines[:_LINES])}"
-        return tuple(parts)
+        return tuple(
+            _Scope(attribute, inner, Settling(inner.model, self._backends(), inner=True))
+            for attribute, inner in found.bodies.items()
+        )
 
-    def _part(self, attribute: str, inner: Inner) -> Part:
-        settling = Settling(inner.model, self._backends())
-        partition = settled(settling, *settling.settle(Rules()))
-        captured = inner.captured
-        return Part(attribute, partition, captured, tuple(self._sizes(partition)))
+    def _part(self, scope: _Scope) -> Part:
+        settling = scope.settling
+        partition = settled(settling, *settling.settle(self._rules, self._banned))
+        return Part(scope.attribute, partition, scope.inner.captured, tuple(self._sizes(partition)))
 
     def _sizes(self, partition: Partition) -> list[str]:
         """The symbols that a driver needs, and that neither its inputs show nor its regions bind."""
@@ -125,3 +158,10 @@ class Inside:
 
 
 _LINES = 4  # of the error of a graph inside that a reason repeats
+
+
+def _shortened(error: str) -> str:
+    """The first lines of an error; if its node has graphs inside, what is wrong with these."""
+    lines = [line.strip() for line in error.splitlines()]
+    deeper = next((line for line in lines[2:] if line.startswith(f"{CONTROL}: ")), None)
+    return "; ".join([*lines[:2], deeper] if deeper else lines[:_LINES])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from farcall._suggest import did_you_mean
 from farcall.errors import UsageError
 from farcall.graph._annotate import Answer, Claims
-from farcall.library._why import matching
+from farcall.library._why import CONTROL, matching
+
+if TYPE_CHECKING:
+    from farcall.graph._partition import Partition
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,21 @@ def resolve(
     nodes: Sequence[ir.Node],
     backends: Sequence[Claims],
     expanded: Mapping[str, Sequence[ir.Node]],
+    *,
+    part: bool = False,
 ) -> tuple[list[dict[ir.Node, Answer]], list[int], set[ir.Node]]:
     """For each backend, the nodes that it cannot get, and its least size; and the nodes that are pinned.
 
-    ``expanded`` has the names of nodes that were replaced by several, which a rule means then.
+    ``expanded`` has the names of nodes that were replaced by several, which a rule means then. ``part``: the
+    model has more nodes, in graphs inside of nodes or around them, of which rules may speak, too.
 
     Raises:
         UsageError: A rule names a backend or a node that is not there, or two pins are at odds.
     """
     names = [backend.name for backend in backends]
-    find = _Finder(nodes, expanded)
+    if part and CONTROL not in names:  # whatever is said of it, there is nothing for it in this graph
+        rules = _without(rules, CONTROL)
+    find = _Finder(nodes, expanded, part)
     bans: list[dict[ir.Node, Answer]] = [{} for _ in backends]
     for backend, wanted in rules.exclude.items():
         index = _index(names, backend, "exclude")
@@ -62,6 +71,33 @@ def resolve(
                 if name != backend:
                     bans[index][node] = Answer(name, "pinned", f"the node is pinned to `{backend}`")
     return bans, _least(rules, names, backends), set(pinned)
+
+
+def check_names(rules: Rules, partition: Partition) -> None:
+    """Check that each rule means a node, here or in a graph inside of a node.
+
+    Raises:
+        UsageError: A rule names a node that is not there.
+    """
+    parts = [partition, *(body.partition for body in partition.bodies())]
+    names = {name: name for part in parts for name in _names(part)}
+    for what, texts in (("pin", [list(rules.pin)]), ("exclude", rules.exclude.values())):
+        for wanted in texts:
+            for text in [wanted] if isinstance(wanted, str) else wanted:
+                matching(text, names, f"{what}: ")
+
+
+def _names(part: Partition) -> Iterator[str]:
+    yield from (node.name or "" for node in part.model.graph)
+    yield from part.expansions
+
+
+def _without(rules: Rules, name: str) -> Rules:
+    return Rules(
+        {node: one for node, one in rules.pin.items() if one != name},
+        {one: nodes for one, nodes in rules.exclude.items() if one != name},
+        {one: number for one, number in rules.min_nodes.items() if one != name},
+    )
 
 
 def _least(rules: Rules, names: Sequence[str], backends: Sequence[Claims]) -> list[int]:
@@ -84,13 +120,21 @@ def _index(names: Sequence[str], name: str, what: str) -> int:
 
 
 class _Finder:
-    def __init__(self, nodes: Sequence[ir.Node], expanded: Mapping[str, Sequence[ir.Node]]) -> None:
+    def __init__(
+        self, nodes: Sequence[ir.Node], expanded: Mapping[str, Sequence[ir.Node]], part: bool
+    ) -> None:
+        self._part = part
         self._by_name = {node.name or "": (node,) for node in nodes} | {
             name: tuple(parts) for name, parts in expanded.items()
         }
 
     def each(self, texts: Sequence[str], what: str) -> Iterator[ir.Node]:
-        """The nodes of names and patterns of names, each of which must match one."""
+        """The nodes of names and patterns of names, each of which must match one, unless there are more."""
         for text in texts:
-            found = matching(text, self._by_name, f"{what}: ")
+            try:
+                found = matching(text, self._by_name, f"{what}: ")
+            except UsageError:
+                if not self._part:
+                    raise
+                continue
             yield from dict.fromkeys(node for nodes in found for node in nodes)

@@ -48,13 +48,15 @@ class Settling:
     """The cuts of one model. Backends' answers are kept between them.
 
     ``model`` is another one as soon as nodes were expanded, which ``expansions`` has by name. The backend
-    ``control`` takes part only if the model has nodes for it.
+    ``control`` takes part only if the model has nodes for it. ``inner``: the model is a graph inside of a
+    node of another one, whose rules mean nodes of both.
     """
 
     model: ir.Model
     backends: Sequence[Claims]
     memory: Memory = field(default_factory=Memory)
     expansions: dict[str, Expansion] = field(default_factory=dict)
+    inner: bool = False
 
     def __post_init__(self) -> None:
         check_names(self.backends)
@@ -82,16 +84,18 @@ class Settling:
             BackendError: A backend's code is at fault.
             UsageError: A rule names what is not there.
         """
-        bans, least, free_of_least = resolve(rules, self._nodes, self.backends, self._expanded())
-        for node, answers in (more or {}).items():
-            for answer in answers:
+        part = self.inner or CONTROL in self._names
+        bans, least, free_of_least = resolve(rules, self._nodes, self.backends, self._expanded(), part=part)
+        own = set(self._nodes) & more.keys() if more else set()
+        for node in own:
+            for answer in (more or {})[node]:
                 bans[self._names.index(answer.backend)].setdefault(node, answer)
         for number in range(_ROUNDS):
             found = annotate(self._nodes, self.backends, bans, self.memory)
             if found.missing:
                 if self._waive(found, bans, free_of_least):
                     continue
-                if more or not self._expand(found):
+                if own or not self._expand(found):
                     raise unsupported(found.missing, found.answers, self.backends, self.expansions)
                 return self.settle(rules)
             regions = self._regions(found.claims)
@@ -113,12 +117,17 @@ class Settling:
     def _waive(
         self, found: Assignment, bans: Sequence[dict[ir.Node, Answer]], free_of_least: set[ir.Node]
     ) -> bool:
-        """Give nodes that nobody else takes back to a backend for whose regions they were too few."""
+        """Give nodes that nobody else takes back to a backend for whose regions they were too few.
+
+        And give a node with graphs inside, which is pinned to a backend that does not take it as a whole, to
+        ``control``: the pin may be a pattern, which means the nodes inside, too.
+        """
+        may_return = [("too small", name) for name in self._names] + [("pinned", CONTROL)]
         waived = [
             (node, ban)
             for node in found.missing
             for ban in bans
-            if node in ban and ban[node].said == "too small"
+            if node in ban and (ban[node].said, ban[node].backend) in may_return
         ]
         for node, ban in waived:
             del ban[node]

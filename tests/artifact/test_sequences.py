@@ -83,3 +83,46 @@ def test_what_is_not_known_is_left_to_others() -> None:
     main = fc.partition(text_model(source), backends=["c", "reference"]).build().load()["main"]
     x, y = np.ones(2, np.float32), np.zeros(3, np.float32)
     assert main(x, y, np.array(1)).tolist() == [0, 0, 0]
+
+
+UNEVEN = """
+g (float[n, 4] x) => (float[a, 4] first, float[b, 4] second, float[c, 4] last, float[n, 4] same) {
+  e = SequenceEmpty()
+  two = Constant<value = int64 {2}> ()
+  yes = Constant<value = bool {1}> ()
+  given = SequenceConstruct(x)
+  ends = Constant<value = int64[3] {0, 1, 3}> ()
+  zero = Constant<value = int64[1] {0}> ()
+  s, kept = Loop (two, yes, e, given) <
+    body = step (int64 i, bool ci, seq(float[p, q]) si, seq(float[p1, q1]) ki)
+        => (bool co, seq(float[p2, q2]) so, seq(float[p3, q3]) ko) {
+      one = Constant<value = int64 {1}> ()
+      next = Add(i, one)
+      from = Gather(ends, i)
+      to = Gather(ends, next)
+      axes = Constant<value = int64[1] {0}> ()
+      from1 = Unsqueeze(from, axes)
+      to1 = Unsqueeze(to, axes)
+      part = Slice(x, from1, to1, axes)
+      so = SequenceInsert(si, part)
+      ko = Identity(ki)
+      co = Identity(yes)
+    }>
+  three = Constant<value = int64[1] {3}> ()
+  most = Constant<value = int64[1] {1000}> ()
+  rest = Slice(x, three, most, zero)
+  all = SequenceInsert(s, rest)
+  i0 = Constant<value = int64 {0}> ()
+  i1 = Constant<value = int64 {1}> ()
+  first = SequenceAt(all, i0)
+  second = SequenceAt(all, i1)
+  last = SequenceAt(all, two)
+  same = SequenceAt(kept, i0)
+}
+"""
+
+
+def test_a_loop_of_known_steps_may_make_tensors_of_several_shapes() -> None:
+    """As TorchScript's exporter writes ``tensor_split``."""
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    compared(UNEVEN, [(x,), (x[:3],)])

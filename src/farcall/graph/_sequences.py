@@ -19,6 +19,7 @@ import onnx_ir as ir
 from farcall.graph._control import substitute
 from farcall.graph._inline import add_constant
 from farcall.graph._region import captured_by, subgraphs
+from farcall.graph._unroll import unrolled
 from farcall.graph._view import NodeView, NotKnownError
 from farcall.graph.dims import Dim, is_object
 
@@ -73,14 +74,20 @@ class Sequences:
                     graph.insert_before(graph[0], [maker])
                     substitute(graph, {value: maker.outputs[0]})
 
-    def append_in_loop(self, node: ir.Node) -> list[ir.Node] | None:
-        """Rewrite a Loop that appends a tensor to an empty sequence in each step, so that it stacks them.
+    def without_loop(self, node: ir.Node, taken: set[str]) -> list[ir.Node] | None:
+        """Rewrite a Loop that carries a known sequence: its few steps become nodes, or stack their tensors.
+
+        A Loop of an unknown number of steps appends a tensor to an empty sequence in each, and stacks these.
 
         A Loop that reads sequences of unknown tensors stays: only a package can compute it, and it may append
         tensors of several shapes.
         """
         if any(map(is_object, captured_by(node.attributes["body"].as_graph(), self._graph))):
             return None
+        if any(value in self._known for value in node.inputs):
+            found = unrolled(self._graph, node, taken)
+            if found is not None:
+                return found
         for index, value in enumerate(node.inputs):
             if value is not None and self._known.get(value) == ():
                 found = _stacked(self._graph, node, index)
@@ -112,6 +119,9 @@ class Sequences:
 
     def _SequenceConstruct(self, rewrite: _Rewrite, view: NodeView) -> None:  # noqa: N802
         self._note(view, tuple(value for value in view.node.inputs if value is not None))
+
+    def _Identity(self, rewrite: _Rewrite, view: NodeView) -> None:  # noqa: N802 - of a sequence
+        self._note(view, self._list(view))
 
     def _SequenceInsert(self, rewrite: _Rewrite, view: NodeView) -> None:  # noqa: N802
         items, new = self._items(view), view.node.inputs[1]

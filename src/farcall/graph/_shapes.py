@@ -388,8 +388,9 @@ class _Inference:
         if is_control(node):
             self._sequences.bring_inside(node)
         if node.op_type == "Loop":
-            return self._sequences.append_in_loop(node)
-        return self._sequences.resolve(self._view(node)) if node.op_type in SEQUENCE_OPERATORS else None
+            return self._sequences.without_loop(node, self._names)
+        is_read = node.op_type in SEQUENCE_OPERATORS or node.op_type == "Identity"
+        return self._sequences.resolve(self._view(node)) if is_read else None
 
     def _take_branch(self, nodes: Sequence[ir.Node]) -> None:
         for node in nodes:

@@ -8,7 +8,6 @@ would move it. Times are kept in a file, by what is computed, the backends, the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 import time
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from farcall._logs import Log
-from farcall.abi._leaves import is_numeric
+from farcall.artifact._arguments import made_up
+from farcall.artifact._figures import Figures, identity, key_of, place_of
 from farcall.errors import (
     ConnectError,
     ConnectionLostError,
@@ -95,17 +95,15 @@ class Measured:
         clock: Callable[[], float],
     ) -> None:
         from farcall.toolchain import Target
-        from farcall.toolchain._cache import user_cache
 
         self._on, self._inputs, self._clock = on, inputs, clock
         self._target = target or (on.target if on is not None else None)
         self._budget_s, self._end, self._longest = budget_s, 0.0, 0.0
         self._meter, self._profiles = meter or self._profiled, meter is None
-        self._path = Path(figures) if figures else user_cache("farcall") / "figures.json"
-        where = "here" if on is None else on.device_url or " ".join(on.route)
         sizes = {name: list(np.shape(value)) for name, value in (inputs or {}).items()}
-        self._context = f"{where} {Target.parse(self._target)} {json.dumps(sizes, sort_keys=True)}"
-        self._figures = self._read()
+        where = f"{place_of(on)} {Target.parse(self._target)}"
+        self._context = f"{where} {json.dumps(sizes, sort_keys=True)}"
+        self._figures = Figures(figures)
 
     def __call__(self, propose: Propose) -> Plan:
         """The fastest plan of those that ``propose`` makes of nodes that backends cannot get."""
@@ -203,7 +201,7 @@ class Measured:
         return self._figures[self._whole(plan)]
 
     def _is_measured(self, plan: Plan) -> bool:
-        return {self._whole(plan), *self._keys(plan).values()} <= set(self._figures)
+        return all(key in self._figures for key in (self._whole(plan), *self._keys(plan).values()))
 
     def _has_time(self) -> bool:
         return self._clock() + self._longest < self._end
@@ -216,8 +214,8 @@ class Measured:
         main = float(found.get("main", sum(found.values())))
         took = {self._whole(plan): main} | {key: float(found[name]) for name, key in self._keys(plan).items()}
         for key, seconds in took.items():
-            self._figures[key] = min(seconds, self._figures.get(key, seconds))
-        self._write()
+            self._figures.add(key, seconds)
+        self._figures.write()
 
     def _whole(self, plan: Plan) -> str:
         return self._wired(plan.backends, plan.partition)
@@ -229,7 +227,7 @@ class Measured:
         for region in part.regions:
             key = self._key(backends, region, part.inside.get(region.name, ()))
             lines.append(f"{key} {numbers(region.inputs)} -> {numbers(region.outputs)}")
-        return _digest("\n".join(lines))
+        return key_of(*lines)
 
     def _profiled(self, plan: Plan) -> Mapping[str, float]:
         from farcall.rpc import profile
@@ -237,20 +235,9 @@ class Measured:
         with tempfile.TemporaryDirectory(prefix="farcall-measured-") as folder:
             path = Path(folder) / "model.so"
             plan.build(self._target).save(path)
-            arguments = self._arguments(plan)
+            arguments = made_up(plan.signature, self._inputs or {})
             found = profile(path, on=self._on, **arguments)
         return {"main": found.main.min} | {row.name: row.timing.min for row in found.rows}
-
-    def _arguments(self, plan: Plan) -> dict[str, Any]:
-        chance = np.random.default_rng(0)
-        specs, given = {spec.name: spec for spec in plan.signature.inputs}, self._inputs or {}
-        unknown = set(given) - set(specs)
-        if unknown:
-            raise UsageError(f"inputs: the model has no input `{min(unknown)}`; it has {', '.join(specs)}")
-        missing = next((s for s in specs.values() if s.name not in given and not is_numeric(s)), None)
-        if missing is not None:
-            raise UsageError(f"inputs: expected a value of `{missing}`, of which none is made up")
-        return {**{name: _random(spec, chance) for name, spec in specs.items() if name not in given}, **given}
 
     # ---- figures
 
@@ -264,42 +251,8 @@ class Measured:
 
     def _key(self, backends: Mapping[str, Backend], region: Region, inside: Sequence[Body]) -> str:
         """What a region computes, and by whom and where: equal keys take equal times."""
-        from farcall import __version__
-
-        backend = backends[region.backend]
-        kind = type(backend)
-        options = sorted(backend.options.items())
-        who = f"{__version__} {kind.__module__}.{kind.__qualname__} {backend.name}"
-        who += f" {getattr(backend, 'version', '')} {options}"
         bodies = [f"{body.attribute} {self._wired(backends, body.partition)}" for body in inside]
-        return _digest("\n".join([self._context, who, *_content(region), *bodies]))
-
-    def _read(self) -> dict[str, float]:
-        try:
-            found = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return {
-            key: float(value)
-            for key, value in (found.items() if isinstance(found, dict) else ())
-            if isinstance(value, (int, float)) and value >= 0
-        }
-
-    def _write(self) -> None:
-        """Write the figures, and those that other processes have written meanwhile.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        from farcall._files import unusable, write_beside
-
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unusable(
-                error, f"cannot make the folder {str(self._path.parent)!r}: {error.strerror}"
-            ) from None
-        write_beside(self._path, json.dumps(self._read() | self._figures, sort_keys=True).encode())
+        return key_of(self._context, identity(backends[region.backend]), *_content(region), *bodies)
 
 
 class _Numbers:
@@ -310,10 +263,6 @@ class _Numbers:
 
     def __call__(self, values: Iterable[ir.Value]) -> list[int]:
         return [self._found.setdefault(value, len(self._found)) for value in values]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _without(backend: str, nodes: Sequence[ir.Node]) -> _Moves:
@@ -365,12 +314,3 @@ def _lines(matches: Iterable[Match], outputs: Sequence[ir.Value] = ()) -> list[s
             )
             lines.append(f"{node.domain}::{node.op_type} {attributes} ({given}) -> ({made})")
     return [*lines, ", ".join(map(shown, outputs))]
-
-
-def _random(spec: Any, chance: np.random.Generator) -> np.ndarray:
-    """An array for an input: values around 0; whole numbers are 0, since they may be indices."""
-    shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape or ()]
-    dtype = np.dtype(str(spec.dtype))
-    if dtype.kind == "f":
-        return chance.standard_normal(shape).astype(dtype)
-    return np.zeros(shape, dtype)

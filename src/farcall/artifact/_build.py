@@ -73,7 +73,7 @@ from farcall.toolchain._room import room_to
 
 if TYPE_CHECKING:
     from farcall.artifact._plan import Plan
-    from farcall.backends.base import Code
+    from farcall.backends.base import Code, Work
     from farcall.graph import Match, Region
     from farcall.graph.dims import Dim
 
@@ -390,10 +390,15 @@ def _answers(plan: Plan) -> AnswersInfo:
 def _steps(code: Code) -> tuple[StepInfo, ...] | msgspec.UnsetType:
     if not isinstance(code, RegionCode) or not code.work:
         return msgspec.UNSET
-    return tuple(
-        StepInfo(tuple(one.nodes), one.operator, _plain(one.operations), _plain(one.bytes))
-        for one in code.work
-    )
+    return tuple(map(_step, code.work))
+
+
+def _step(work: Work) -> StepInfo:
+    choice = work.choice
+    return StepInfo(
+        tuple(work.nodes), work.operator, _plain(work.operations), _plain(work.bytes),
+        choice.problem if choice else "", choice.way if choice else "",
+    )  # fmt: skip
 
 
 def _plain(dim: Dim) -> int | str:

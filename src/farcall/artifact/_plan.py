@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from farcall._extras import require_compile
 from farcall._progress import Phase
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from farcall.graph import Partition, Region, Why
     from farcall.graph._annotate import Answer
     from farcall.graph._model import ModelLike
+    from farcall.rpc import Session
     from farcall.toolchain import Target
 
 
@@ -157,6 +158,11 @@ class Plan:
         devices: Mapping[str, str | Target] | None = None,
         late_bytes: int | None = None,
         profile: bool = False,
+        tune: bool = False,
+        on: Session | None = None,
+        budget_s: float = 60.0,
+        inputs: Mapping[str, Any] | None = None,
+        figures: str | os.PathLike[str] | None = None,
         progress: Report | None = None,
     ) -> Artifact:
         """Compile every region and link one library.
@@ -176,6 +182,16 @@ class Plan:
                 that needs more raises MemoryError before it allocates.
             profile: put clocks around the operators of regions, for :func:`farcall.profile`
                 (docs/speed.md). They take some 50 ns for each operator.
+            tune: measure in which way each operator is the fastest, and take that one. Only backends that
+                know several ways have a choice, such as ``c`` for convolutions.
+            on: with ``tune``, the session on whose server to measure; default: this process. The target of a
+                device that :func:`farcall.launch` started a server on is the default target.
+            budget_s: with ``tune``, seconds for all measurements. None begins that is not likely to end
+                within them, by the longest one so far.
+            inputs: with ``tune``, arrays for the model's inputs, by name; default: random ones, with 1 for
+                every symbolic dim.
+            figures: with ``tune``, the file that keeps the times; default: one in the user's cache. What is
+                in it is not measured again.
             progress: called with each :class:`farcall.Progress` of the phases ``generate``, ``compile`` and
                 ``link``.
 
@@ -184,14 +200,20 @@ class Plan:
             BackendError: the code that a backend generated breaks its contract.
             ModelError: a size cannot be computed from the inputs before the model runs.
             UsageError: ``link`` is neither, ``name`` is no part of a C name, no backend names a device,
-                ``late_bytes`` is negative, or a temporary file cannot be written.
+                ``late_bytes`` is negative, or a temporary file cannot be written. With ``tune``: the target
+                is another machine, and there is no session; ``inputs`` does not fit the model.
         """
         from farcall.artifact._build import build
         from farcall.artifact._places import for_devices, sessions
         from farcall.toolchain import Target
 
+        there = Target.parse(target or (on.target if on is not None else None))
         plan = Plan(self._partition, for_devices(self._backends, devices or {}), self._model)
-        artifact = build(plan, Target.parse(target), link, progress, name, late_bytes, profile)
+        if tune:
+            from farcall.artifact._tune import Tuning, tuned
+
+            plan = tuned(plan, there, Tuning(on, budget_s, inputs, figures), progress)
+        artifact = build(plan, there, link, progress, name, late_bytes, profile)
         artifact.sessions = sessions(self._backends)
         return artifact
 

@@ -28,7 +28,9 @@ backend also sets ``ends_at_late``, no node reads such an output in the region t
 are known when the region's function is called.
 
 ``Plan.build(profile=True)`` gives a backend that sets ``profiles`` the option ``profile``: its regions then
-count the time of their steps (``RegionCode.work``).
+count the time of their steps (``RegionCode.work``). ``Plan.build(tune=True)`` measures the ways of steps
+that have a ``Choice``, and gives the backend the fastest ones as the option ``ways``: a mapping of problems
+to ways.
 
 Tensors of strings, sequences and optionals are objects: two Arrays (shape and strings), an Array of Tensors,
 and None or the value. Only backends that set ``in_process`` are asked for nodes that read or make them. They
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backend",
+    "Choice",
     "Code",
     "Kernels",
     "Library",
@@ -90,17 +93,33 @@ class Library:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """The way that code takes, of several that compute the same in other times.
+
+    ``problem`` is a text that says what is computed, with shapes and attributes, and does not depend on the
+    way: equal problems take equal times, in any model. ``ways`` are short names; the first is the one that is
+    taken if nothing was measured.
+    """
+
+    problem: str
+    way: str
+    ways: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Work:
     """What a step of a region computes, if the region counts its time (see ``RegionCode.work``).
 
     ``nodes`` are the names of its nodes, and ``operator`` tells what they are. ``operations`` are additions
-    and multiplications of elements (0: they are not counted), ``bytes`` what it reads and writes.
+    and multiplications of elements (0: they are not counted), ``bytes`` what it reads and writes. ``choice``
+    is there if the backend could compute the step in other ways; a problem may take several steps.
     """
 
     nodes: Sequence[str]
     operator: str
     operations: Dim = 0
     bytes: Dim = 0
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from farcall.cli import _show
+from farcall.cli._access import Access, access_options
 from farcall.cli._backends import backend_options, chosen, device_option
 from farcall.cli._models import source
 from farcall.cli._progress import shown
@@ -47,6 +49,25 @@ if TYPE_CHECKING:
 @click.option(
     "--profile", is_flag=True, help="Put clocks around operators, whose times farcall run --profile tells."
 )
+@click.option(
+    "--tune",
+    is_flag=True,
+    help="Measure in which way each operator is the fastest, and take that one.",
+)
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="With --tune: the seconds after which nothing more is measured.",
+)
+@setting(
+    "on",
+    metavar="URL",
+    help="With --tune: measure on the server at this address, or on a device, such as emulator:aarch64; "
+    "its target is the default one.",
+)
+@access_options
 @click.option("--dry-run", is_flag=True, help="Only say what each part would run on, and what would be slow.")
 @setting("json")
 def command(
@@ -64,6 +85,10 @@ def command(
     svg: Path | None,
     emit: Path | None,
     profile: bool,
+    tune: bool,
+    budget_s: float,
+    url: str | None,
+    access: Access,
     dry_run: bool,
     json_: bool,
 ) -> None:
@@ -77,6 +102,7 @@ def command(
     farcall build model.onnx --target aarch64-linux-musl --device dsp0=hexagon-linux-musl \\
         --backend-option dsp0.operators=Conv,Relu
     farcall build model.onnx --link static -o model.a       writes model.a and model.h
+    farcall build model.onnx --tune --on emulator:aarch64   builds for the device the ways that are fast there
     farcall build model.onnx --dry-run                      builds nothing: who would compute what, sizes
     """
     import farcall as fc
@@ -88,7 +114,8 @@ def command(
     output = output or Path(f"{model.stem}.{'a' if link == 'static' else 'so'}")
     for file in filter(None, (output, svg)):
         check_folder(file)
-    with shown() as progress:
+    with ExitStack() as stack:
+        progress = stack.enter_context(shown())
         plan = fc.partition(
             source(model),
             backends=chosen(backends, backend_options, devices),
@@ -99,9 +126,13 @@ def command(
             show_forecast(plan, target, json_)
             return
         there = {device: text for device, text in devices.items() if text}
+        place = stack.enter_context(access.server(url)) if tune and url else None
+        session = stack.enter_context(access.session(place)) if place else None
+        target = target or (str(place.target) if place and place.target else None)
         artifact = plan.build(
-            target=target, link=link, name=name, devices=there, profile=profile, progress=progress
-        )
+            target=target, link=link, name=name, devices=there, profile=profile, progress=progress,
+            tune=tune, on=session, budget_s=budget_s,
+        )  # fmt: skip
     artifact.save(output)
     if svg:
         write_beside(svg, plan.svg().encode())

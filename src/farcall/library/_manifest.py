@@ -57,12 +57,15 @@ class StepInfo(msgspec.Struct, frozen=True):
     """One step of a region that counts its time.
 
     ``operations`` and ``bytes`` are numbers, or expressions of the sizes that main's dims name; 0: not known.
+    If the backend had a choice, ``way`` tells how it is computed, and ``problem`` what is.
     """
 
     nodes: tuple[str, ...]
     operator: str
     operations: int | str = 0
     bytes: int | str = 0
+    problem: str = ""
+    way: str = ""
 
 
 class MatchInfo(msgspec.Struct, frozen=True, array_like=True):

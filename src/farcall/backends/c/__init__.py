@@ -44,4 +44,5 @@ class CBackend(Backend):
         from farcall.backends.c._region import generate
 
         fast_conv = bool(options.get("winograd", True))
-        return generate(region, profile=bool(options.get("profile")), fast_conv=fast_conv)
+        profile, ways = bool(options.get("profile")), options.get("ways")
+        return generate(region, profile=profile, fast_conv=fast_conv, ways=ways)

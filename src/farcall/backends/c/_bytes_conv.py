@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from farcall.backends.c._bytes import TOGGLE, words
 from farcall.backends.c._bytes_text import COLUMNS, COMMON, STEP, bytes_source
-from farcall.backends.c._conv import Convolution
+from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._gemm import declare_indices
 from farcall.backends.c._node import constant
 from farcall.backends.c._parallel import ELEMENT

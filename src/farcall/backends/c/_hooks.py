@@ -58,6 +58,7 @@ def work_of(step: Step) -> Work:
         "+".join(names[:_SHOWN]) + more,
         _sum(map(_operations, step.nodes)),
         _bytes(step),
+        step.choice,
     )
 
 

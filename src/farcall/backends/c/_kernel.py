@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from farcall.backends._ctext import Content, c_string
-from farcall.backends.base import Kernels
+from farcall.backends.base import Choice, Kernels
 from farcall.backends.c._helpers import MOST_CHARACTERS, RAISE_VALUES
 from farcall.backends.c._parallel import HELPER, UNITS, Split
 from farcall.backends.c_backend_kit import FunctionWriter, c_expr, c_symbol, c_type, itemsize
@@ -68,6 +68,7 @@ class Step:
     split: str = ""
     nodes: Sequence[ir.Node] = ()
     kernels: Sequence[Kernels] = ()
+    choice: Choice | None = None  # among the ways to compute it
 
     @property
     def source(self) -> tuple[str, str]:

@@ -17,7 +17,8 @@ import onnx_ir as ir
 from farcall.backends._ctext import c_literal, c_type
 from farcall.backends.c._bytes import is_fixed, multiply_bytes
 from farcall.backends.c._bytes_conv import ByteConvolution, has_byte_weights
-from farcall.backends.c._conv import Convolution, check_shapes
+from farcall.backends.c._conv import check_shapes
+from farcall.backends.c._convolution import Convolution
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._matmul import broadcast, product_of
 from farcall.backends.c._nest import nested

@@ -20,25 +20,29 @@ from farcall.backends.c._memory_plan import Life, MemoryPlan, plan
 from farcall.backends.c._narrow import narrowed
 from farcall.backends.c._qdq import fused
 from farcall.backends.c._registry import Loops, View
+from farcall.backends.c._ways import fastest
 from farcall.backends.c._winograd import winograd
 from farcall.backends.c_backend_kit import PART, RegionWriter, itemsize
 from farcall.graph import Region
 from farcall.graph.dims import dims, product
 
 
-def generate(region: Region, *, profile: bool = False, fast_conv: bool = True) -> RegionCode:
+def generate(
+    region: Region, *, profile: bool = False, fast_conv: bool = True, ways: Mapping[str, str] | None = None
+) -> RegionCode:
     """The code of ``region``, whose nodes the C backend has accepted.
 
     Args:
         region: The region.
         profile: Whether the code counts its time.
         fast_conv: Whether convolutions may use Winograd's method.
+        ways: The fastest ways that were measured, by problem.
     """
     region = narrowed(fused(region))
     root = roots(region.nodes)
     nodes = [node for node in region.nodes if _has_steps(node)]
     groups = group(nodes, root)
-    with winograd(fast_conv):
+    with winograd(fast_conv), fastest(ways or {}):
         steps = _resolve(_steps(groups, root, region), root)
     home = _homes(region, root)
     memory = plan(lives(steps, region, home))

@@ -24,7 +24,7 @@ from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, tran
 from farcall.graph.dims import Dim, ceildiv
 
 if TYPE_CHECKING:
-    from farcall.backends.c._conv import Convolution
+    from farcall.backends.c._convolution import Convolution
 
 _TILES = (Tile(4), Tile(2))
 _FEWEST = 8  # channels, in and out: with fewer, the transforms take the time
@@ -65,18 +65,29 @@ class Winograd:
         self.wide = -(-self.rows * self.across // PANEL) * PANEL  # tiles of a block, in whole panels
 
     @staticmethod
-    def of(conv: Convolution) -> tuple[Winograd, int] | None:
-        """The best tiles for ``conv``, and from how many images on they are worth it; None: never."""
+    def ways(conv: Convolution) -> list[tuple[Winograd, int | None]]:
+        """Each size of tiles, the better one first, with the number of images from which on it is worth it.
+
+        None: never. Empty: Winograd's method cannot compute ``conv``.
+        """
         if not (_ENABLED.get() and _is_possible(conv)):
-            return None
+            return []
         images = int(conv.images) if isinstance(conv.images, int) else _MANY
         large, small = (Winograd(conv, tile) for tile in _TILES)
-        best = large if large.cost(images) < _LARGE * small.cost(images) else small
-        first = images if isinstance(conv.images, int) else 1
-        for count in range(first, images + 1):
-            if best.cost(count) < _GAIN * count * _cost_of_windows(conv):
-                return best, 1 if count == first else count
-        return None
+        is_large = large.cost(images) < _LARGE * small.cost(images)
+        return [(way, way._first(images)) for way in ((large, small) if is_large else (small, large))]
+
+    @property
+    def name(self) -> str:
+        """Of the way, for choices."""
+        return f"winograd {self.tile.outputs}"
+
+    def _first(self, images: int) -> int | None:
+        """From how many images on, up to ``images``, it is worth it."""
+        counts = range(images if isinstance(self.conv.images, int) else 1, images + 1)
+        windows = _GAIN * _cost_of_windows(self.conv)
+        found = next((count for count in counts if self.cost(count) < count * windows), None)
+        return 1 if found == counts.start else found
 
     def cost(self, images: int) -> float:
         """Of so many images, in multiply-adds."""

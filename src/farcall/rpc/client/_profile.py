@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,18 +19,18 @@ from farcall.drawing._diagram import Diagram
 from farcall.errors import ArtifactError, UsageError
 from farcall.ffi._dims import evaluate
 from farcall.library import inspect, load_module
+from farcall.library._step_times import step_times, steps_of
 from farcall.rpc.client._roof import Roof, roof
 from farcall.rpc.client._timing import Timing, TimingOptions
 
 if TYPE_CHECKING:
-    from farcall.library._manifest import Manifest, RegionInfo, StepInfo
+    from farcall.library._manifest import Manifest, RegionInfo
     from farcall.rpc.client._session import Session
 
 _OPTIONS = {"repeat": 5, "min_repeat_ms": 2}
 _COLUMNS = ("region", "backend", "nodes", "time", "share")
 _RATES = ("GFLOP/s", "GB/s", "roof")
 STEP_COLUMNS = ("operator", "node", "region", "time", "share", *_RATES)
-_LEAST_CALLS, _MOST_CALLS, _SECONDS = 7, 51, 0.5  # of main, for the times of steps
 _HERE = "this process"
 
 
@@ -299,24 +298,16 @@ class _Runner:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], seconds: float, sizes: Mapping[str, int]
     ) -> tuple[ProfiledStep, ...]:
         """The time of each step, in calls of ``main``, which takes about so many ``seconds``."""
-        infos = [(region.name, i, step) for region in self._manifest.regions for i, step in _steps_of(region)]
-        if not infos:
-            return ()
-        readers = [(self.module[f"{region}_steps"], number) for region, number, _ in infos]
-        best = [math.inf] * len(infos)
-        for _ in range(max(_LEAST_CALLS, min(_MOST_CALLS, round(_SECONDS / max(seconds, 1e-9))))):
-            for reader, number in readers:
-                reader(number)  # sets it back
-            self.module["main"](*args, **kwargs)
-            took = (reader(number) / 1e9 for reader, number in readers)
-            best = list(map(min, best, took))
+        regions = self._manifest.regions
+        infos = [(region.name, step) for region in regions for step in steps_of(region)]
+        best = step_times(self.module, regions, lambda: self.module["main"](*args, **kwargs), seconds)
         total = max(sum(best), 1e-12)
         return tuple(
             ProfiledStep(
                 region, step.operator, step.nodes, one, one / total,
                 _amount(step.operations, sizes), _amount(step.bytes, sizes),
             )
-            for (region, _, step), one in zip(infos, best, strict=True)
+            for (region, step), one in zip(infos, best, strict=True)
         )  # fmt: skip
 
     def roof(self) -> Roof | None:
@@ -413,10 +404,6 @@ def _rows(
         )
         for one, timing in zip(regions, timings, strict=True)
     )  # fmt: skip
-
-
-def _steps_of(region: RegionInfo) -> Iterable[tuple[int, StepInfo]]:
-    return () if region.steps is msgspec.UNSET else enumerate(region.steps)
 
 
 def _amount(amount: int | str, sizes: Mapping[str, int]) -> int:

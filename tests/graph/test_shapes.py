@@ -560,3 +560,12 @@ def test_weights_and_caches_fix_the_features_that_a_name_stands_for() -> None:
         proto.opset_import.append(helper.make_opsetid(domain, 1))
     found = {item.name: text(dims(item)) for item in load_model(proto).graph.inputs}
     assert [found[name][-1] for name in "xyzqm"] == [3, 2, 3, 4, 16]
+
+
+def test_queries_are_of_as_many_samples_as_keys() -> None:
+    """Their definition would stretch one sample, and onnxruntime refuses it."""
+    proto = text_model("""g (float[a, s, 8] q, float[b, c, 8] k, float[d, e, 8] v) => (float[?, ?, ?] y)
+    { y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) }""")
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    found = [text(dims(value)) for value in load_model(proto).graph.inputs]
+    assert found == [("a", "s", 8), ("a", "c", 8), ("a", "c", 8)]

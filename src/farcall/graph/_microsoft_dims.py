@@ -38,4 +38,18 @@ def _rotary(op: NodeView) -> None:
         _last(op, heads * 2 * half)
 
 
-_FIXED: dict[str, Callable[[NodeView], None]] = {"MatMulNBits": _product, "RotaryEmbedding": _rotary}
+def _attention(op: NodeView) -> None:
+    """Queries, keys and values are of as many samples, and keys of as many rows as values."""
+    for index in (1, 2):
+        if op.has(index):
+            op.equate(op.shape(0)[0], op.shape(index)[0])
+    if op.has(1) and op.has(2) and len(op.shape(1)) == len(op.shape(2)):
+        op.equate(op.shape(1)[-2], op.shape(2)[-2])
+
+
+_FIXED: dict[str, Callable[[NodeView], None]] = {
+    "MatMulNBits": _product,
+    "RotaryEmbedding": _rotary,
+    "MultiHeadAttention": _attention,
+    "GroupQueryAttention": _attention,
+}

@@ -305,3 +305,20 @@ def test_random_chains_of_such_operators(seed: int) -> None:
 @pytest.mark.slow
 def test_many_random_chains() -> None:
     assert sum(check_random(seed, 18) for seed in range(1000, 1300)) > 1000
+
+
+def test_bounds_of_a_slice_may_be_of_any_number() -> None:
+    """As torch's embedding bags slice rows, by bounds that are slices."""
+    graph = model("g (float[n, 4] x, int64[a] from, int64[b] to) => (float[] y) { y = Slice (x, from, to) }")
+    main = fc.partition(graph).build().load()["main"]
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for bounds in (([], []), ([1], [3]), ([0, -3], [2, 9])):
+        start, stop = (np.array(one, np.int64) for one in bounds)
+        expected = x[tuple(map(slice, start, stop))]
+        np.testing.assert_array_equal(results(main, [x, start, stop])[0], expected)
+    for bounds, message in (
+        (([0], [1, 1]), "input 2 is 2 instead of 1"),
+        (([0] * 3, [1] * 3), "3 axes; .* most 2"),
+    ):
+        with pytest.raises(ValueError, match=f"Slice .*: .*{message}"):
+            main(x, *(np.array(one, np.int64) for one in bounds))

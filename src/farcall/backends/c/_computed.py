@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import onnx_ir as ir
 
 from farcall.backends._ctext import ALL, itemsize
+from farcall.backends.c._elements import verify_same
 from farcall.backends.c._kernel import Kernel, Step
 from farcall.backends.c._node import (
     Unsupported,
@@ -26,7 +27,7 @@ from farcall.backends.c._node import (
     want_dtypes,
 )
 from farcall.backends.c._registry import allocating, computed, is_late
-from farcall.graph.dims import dims, product, same
+from farcall.graph.dims import Dim, dims, product, same
 
 _INT64 = {ir.DataType.INT64}
 _INDICES = {ir.DataType.INT64, ir.DataType.INT32}
@@ -130,16 +131,28 @@ def _squeeze(node: ir.Node) -> Iterator[Step]:
     yield kernel.step()
 
 
-def _check_slice(node: ir.Node) -> None:
-    want_dtypes(node, ALL, 0)
-    count = _count(node, 1)
+def _lengths(node: ir.Node) -> dict[int, Dim]:
+    """How many elements the bounds, axes and steps of a Slice have, some perhaps only when it runs."""
+    found = {}
     for index in range(1, 5):
         if has_input(node, index):
-            want_dtypes(node, _INDICES, index)
-            if _count(node, index) != count:
-                raise Unsupported(f"input {index} has {_count(node, index)} elements, and input 1 {count}")
-    if not has_input(node, 3) and count > rank(operand(node, 0)):
-        raise Unsupported(f"slices of {count} axes, of rank {rank(operand(node, 0))}")
+            shape = known_dims(operand(node, index))
+            if len(shape) != 1:
+                raise Unsupported(f"input {index} of rank {len(shape)}; expected 1")
+            found[index] = shape[0]
+    return found
+
+
+def _check_slice(node: ir.Node) -> None:
+    want_dtypes(node, ALL, 0)
+    lengths = _lengths(node)
+    for index in lengths:
+        want_dtypes(node, _INDICES, index)
+    numbers = [size for size in lengths.values() if isinstance(size, int)]
+    if len(set(numbers)) > 1:
+        raise Unsupported(f"bounds, axes and steps of {', '.join(map(str, numbers))} elements")
+    if not has_input(node, 3) and numbers and numbers[0] > rank(operand(node, 0)):
+        raise Unsupported(f"slices of {numbers[0]} axes, of rank {rank(operand(node, 0))}")
 
 
 @allocating("Slice", check=_check_slice, when=computed(1, 2, 3, 4))
@@ -156,11 +169,25 @@ def _slice(node: ir.Node) -> Iterator[Step]:
     kernel.line(f"for (int64_t d = {count - 2}; d >= 0; --d) pitch[d] = pitch[d + 1] * size[d + 1];")
     with kernel.loop("d", str(count)):
         kernel.line("step[d] = 1, want[d] = size[d];")
-    with kernel.loop("i", str(_count(node, 1))):
+    with kernel.loop("i", _verified_length(kernel, node, count)):
         _read_slice(kernel, node, count)
     q = kernel.allocate(node.outputs[0], [f"want[{i}]" for i in range(count)], label(node))
     _write_slice(kernel, count, p, q)
     yield kernel.step()
+
+
+def _verified_length(kernel: Kernel, node: ir.Node, most: int) -> Dim:
+    """Write the checks that the bounds of a Slice are as many as its axes; returns how many they are."""
+    lengths = _lengths(node)
+    count = min(lengths.values(), key=lambda size: not isinstance(size, int))
+    for index, size in lengths.items():
+        if not isinstance(size, int):
+            verify_same(kernel, node, f"input {index}", [size], [count])
+    if not isinstance(count, int) and not has_input(node, 3):
+        n = kernel.dim(count)
+        parts = (f"{label(node)}: bounds of ", n, f" axes; expected at most {most}")
+        kernel.line(f"if ({n} > {most}) {kernel.fail_with('ValueError', *parts)}")
+    return count
 
 
 def _read_slice(kernel: Kernel, node: ir.Node, count: int) -> None:

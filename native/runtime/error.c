@@ -162,8 +162,10 @@ static void trace_place(TVMFFIObject* error, const char* place) {
 void fc_error_add_place(const char* place) {
   TVMFFIObject* error = fc_error_take();
   const TVMFFIErrorCell* cell = error ? TVMFFIErrorGetCellPtr(error) : NULL;
-  if (!error || fc_error_says_already_set(cell->kind) || error == &no_memory.header) {
-    if (error) fc_error_raise(error);
+  if (!error) {
+    fc_error_format("RuntimeError", "%s: it failed without an error; let it set one", place);
+  } else if (fc_error_says_already_set(cell->kind) || error == &no_memory.header) {
+    fc_error_raise(error);
   } else if (cell->extra_context) {
     trace_place(error, place);
   } else {

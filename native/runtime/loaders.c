@@ -13,11 +13,32 @@ enum { MOST_KINDS = 24 }; /* that an error lists */
 
 int (*fc_module_plugins)(TVMFFIByteArray kind, FcText* kinds);
 
+/* An ArtifactError says already which module it is about. */
+static bool names_module(TVMFFIObject* error) {
+  static const char typed[] = "ArtifactError";
+  TVMFFIByteArray kind = error ? TVMFFIErrorGetCellPtr(error)->kind : (TVMFFIByteArray){"", 0};
+  return kind.size == sizeof typed - 1 && memcmp(kind.data, typed, kind.size) == 0;
+}
+
+/* Adds the name of a loader to its error. */
+static void name_loader(const char* name) {
+  char place[sizeof LOADER + FC_FRAME_NAME + 16];
+  TVMFFIObject* error = fc_error_take();
+  bool named = names_module(error);
+  if (error) fc_error_raise(error);
+  if (named) return;
+  snprintf(place, sizeof place, "the loader `%s`", name);
+  fc_error_add_place(place);
+}
+
 TVMFFIObject* fc_module_call_loader(TVMFFIObject* loader, const TVMFFIAny* args, int32_t n, const char* name) {
   TVMFFIAny result = fc_any_none();
   int rc = TVMFFIFunctionGetCellPtr(loader)->safe_call(loader, args, n, &result);
   fc_decref(loader);
-  if (rc != 0) return NULL;
+  if (rc != 0) {
+    name_loader(name);
+    return NULL;
+  }
   if (result.type_index == kTVMFFIModule) return result.v_obj;
   fc_error_format("TypeError", "the loader `%s` returned a `%s`, not a module", name, fc_type_name(result.type_index));
   fc_any_clear(&result);

@@ -102,7 +102,9 @@ class Failing(Stateful):
 
 def test_a_state_that_cannot_be_made_fails_the_load_and_names_the_region() -> None:
     artifact = plan(chain("Neg"), Failing()).build()
-    with pytest.raises(RuntimeError, match=r"region `packer_0` of backend `packer`: it is asleep"):
+    with pytest.raises(
+        ArtifactError, match=r"RuntimeError: region `packer_0` of backend `packer`: it is asleep; see"
+    ):
         artifact.load()
 
 
@@ -282,13 +284,46 @@ def test_a_module_gets_constants_of_any_dtype(dtype: str) -> None:
     np.testing.assert_array_equal(array.astype(np.complex128), want.astype(np.complex128))
 
 
-def test_a_loader_that_raises_is_named() -> None:
+class Weighted(Scale):
+    """A module with a constant."""
+
+    def compile(self, region: Region, target: Target, options: Options) -> Code:
+        return RegionModule("toy", 1, b"", {"w": np.ones(2, np.float64)}, function="f")
+
+
+@pytest.mark.parametrize("fault", ["loader", "no module", "constants"])
+def test_what_raises_at_load_is_named_and_a_load_after_it_works(fault: str) -> None:
+    faults = {fault}
+
+    def init(constants: Any) -> None:
+        if "constants" in faults and str(constants[0].dtype) != "float32":
+            raise TypeError(f"expected float32, got {constants[0].dtype}")
+
     def load(data: bytes) -> Any:
-        raise ValueError("the microcode is too new")
+        if "loader" in faults:
+            raise ValueError("the microcode is too new")
+        return (
+            fc.ffi.new_module("toy", {"f": lambda x, y: None, "__init_f": init})
+            if "no module" not in faults
+            else 3
+        )
 
     fc.register_loader("toy", load, override=True)
-    with pytest.raises(ValueError, match="the microcode is too new"):
-        plan(chain("Neg"), Scale(-1)).build().load()
+    artifact = plan(chain("Neg"), Weighted(-1)).build()
+    said = {
+        "loader": "the loader `ffi.Module.load_from_bytes.toy`: ValueError: the microcode is too new",
+        "no module": "TypeError: the loader `ffi.Module.load_from_bytes.toy` returned a `int`, not a module",
+        "constants": "region `toy_0` of backend `toy`: TypeError: expected float32, got float64",
+    }
+    for _ in range(2):
+        with pytest.raises(ArtifactError) as caught:
+            artifact.load()
+        assert f"{said[fault]} (a module of kind `toy` computes the regions toy_0); install" in str(
+            caught.value
+        )
+        assert fault == "no module" or caught.value.__cause__ is not None
+    faults.clear()
+    artifact.load()["main"](X)
 
 
 def test_a_kind_that_nobody_loads() -> None:

@@ -36,7 +36,7 @@ from farcall.artifact._link import link_with_constants, seal
 from farcall.artifact._modules import check_functions, embedded, loader_symbol, loaders, module_infos
 from farcall.artifact._objects import Objects, renamings
 from farcall.artifact._region_entry import RegionEntry
-from farcall.artifact._sources import compile_regions, compiled_levels, share
+from farcall.artifact._sources import compile_regions, compiled_levels, named_regions, share
 from farcall.artifact._states import constant_names
 from farcall.backends._ctext import stored
 from farcall.backends.base import RegionCode, RegionModule
@@ -159,7 +159,7 @@ def _build(
         _refuse_in_static(plan.regions, codes)
         own.append(table_source(table))
 
-    with tempfile.TemporaryDirectory(prefix="farcall-build-") as name:
+    with tempfile.TemporaryDirectory(prefix="farcall-build-") as name, named_regions(plan.regions, codes):
         folder = Path(name)
         objects = compile_regions(compiler, target, plan.regions, codes, own, progress)
         given = Objects(folder, target)
@@ -265,7 +265,7 @@ def _check_objects(
 
 
 def _missing(region: Region, name: str, defined: Iterable[str]) -> BackendError:
-    near = sorted(name for name in defined if region.name in name)
+    near = sorted(one for one in defined if region.name in one and not one.endswith(f"_ffi_{name}"))
     others = " but " + ", ".join(near) if near else ""
     return BackendError(
         f"backend `{region.backend}`: its code for region `{region.name}` does not define "

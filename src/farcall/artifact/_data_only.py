@@ -24,6 +24,7 @@ from farcall.backends.base import RegionModule
 from farcall.backends.c._node import Unsupported
 from farcall.backends.json._graph import GraphFunction
 from farcall.backends.json._region import KIND, VERSION
+from farcall.errors import BackendError
 from farcall.graph.dims import dims, is_object, symbol, symbols
 from farcall.library._blob import Blob
 from farcall.library._elf_writer import ALIGNMENT, write_library
@@ -122,9 +123,10 @@ class DataOnly:
                 )
                 functions[region.name] = made.payload()
             else:
-                functions |= self._graph(codes[region.name])
+                functions |= self._graph(region)
         main = _main(partition, codes, imports)
-        functions["main"] = self._with_constants(main.payload(), [data for _, data in main.constants])
+        arrays = [data for _, data in main.constants]
+        functions["main"] = self._with_constants(main.payload(), arrays, "`main`")
         whole: dict[str, Any] = {"byteorder": "big" if target.big_endian else "little"}
         if others:
             whole["imports"] = [self._import(region) for region in others]
@@ -156,11 +158,14 @@ class DataOnly:
             },
         )
 
-    def _graph(self, code: RegionModule) -> dict[str, Any]:
+    def _graph(self, region: Region) -> dict[str, Any]:
         """The functions of a region that is a graph itself."""
+        code = self._codes[region.name]
         functions: dict[str, Any] = json.loads(code.data)["functions"]
-        constants = list(code.constants.values())
-        return {name: self._with_constants(function, constants) for name, function in functions.items()}
+        constants, where = list(code.constants.values()), place_text(region)
+        return {
+            name: self._with_constants(function, constants, where) for name, function in functions.items()
+        }
 
     def _import(self, region: Region) -> dict[str, Any]:
         """What the payload says of a region of another kind."""
@@ -177,11 +182,26 @@ class DataOnly:
         return found
 
     def _with_constants(
-        self, function: dict[str, Any], constants: Sequence[np.ndarray[Any, Any]]
+        self, function: dict[str, Any], constants: Sequence[np.ndarray[Any, Any]], where: str
     ) -> dict[str, Any]:
-        """The function with its constants behind the payload's text, instead of given at load."""
-        for index, data in zip(function.pop("constants", ()), constants, strict=True):
-            function["values"][index].append({"offset": self._add(data)})
+        """The function with its constants behind the payload's text, instead of given at load.
+
+        Raises:
+            BackendError: they are not those that the function states.
+        """
+        indexes = function.pop("constants", ())
+        if len(indexes) != len(constants):
+            raise BackendError(
+                f"{where}: its module of kind `{KIND}` takes {len(indexes)} constants, got {len(constants)}"
+            )
+        for index, data in zip(indexes, constants, strict=True):
+            value = function["values"][index]
+            if (dtype := str(_core.dtype(data.dtype))) != value[0] or list(data.shape) != value[1]:
+                raise BackendError(
+                    f"{where}: its module of kind `{KIND}` takes {value[0]}{value[1]} as constant "
+                    f"{indexes.index(index)}, got {dtype}{list(data.shape)}"
+                )
+            value.append({"offset": self._add(data)})
         return function
 
     def _add(self, data: np.ndarray[Any, Any]) -> int:

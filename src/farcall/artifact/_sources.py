@@ -7,13 +7,15 @@ their names and weights, as the layers of a transformer are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from farcall.artifact._levels import FILE as LEVELS_FILE
 from farcall.artifact._levels import at_level, level_source, levels_of
 from farcall.artifact._objects import renamings
+from farcall.artifact._states import place_text, region_function
 from farcall.backends.base import Kernels, RegionCode
 from farcall.errors import BackendError, ToolchainError
 from farcall.toolchain import Compiler, Source, Target, compile_sources
@@ -36,6 +38,7 @@ OWN = (
     LEVELS_FILE,
 )
 _PREFIX = "__tvm_ffi_"
+_LISTED = 3  # regions that an error names
 _TOGETHER = 24_000  # characters of C in one file; larger sources are compiled alone, side by side
 
 
@@ -103,6 +106,33 @@ def compile_regions(
             raise
     # Definitions of two regions may contradict each other. Alone, each compiles, or its error names it.
     return compile_sources(compiler, target, sources(units), progress)
+
+
+@contextmanager
+def named_regions(regions: Iterable[Region], codes: Mapping[str, Code]) -> Iterator[None]:
+    """Errors of compilers and linkers about the code of regions name them, and their backends.
+
+    Raises:
+        ToolchainError: the block's, with these names.
+    """
+    try:
+        yield
+    except ToolchainError as error:
+        text = str(error)
+        words = set(re.findall(r"[\w.-]+", text))
+        found = [region for region in regions if not words.isdisjoint(_files(region, codes[region.name]))]
+        if not found:
+            raise
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        places = ", ".join(map(place_text, found[:_LISTED]))
+        raise ToolchainError(f"{places}{more}: {text}") from error.__cause__
+
+
+def _files(region: Region, code: Code) -> Iterator[str]:
+    """The files of a region's code, and its function, as compilers and linkers name them."""
+    if isinstance(code, RegionCode):
+        yield from (*code.sources, *code.objects)
+        yield region_function(region, code)
 
 
 def compiled_levels(codes: Iterable[Code], target: Target) -> tuple[str, ...]:

@@ -32,7 +32,11 @@ FC_COLD static void fc_name_error(const char* place) {
   char kind[64];
   if (!TVMFFIErrorMoveFromRaised || !TVMFFIErrorSetRaisedFromCStr) return;
   TVMFFIErrorMoveFromRaised(&error);
-  if (!error) return;
+  if (!error) {
+    farcall_put(&text, "%s: it failed without an error; let it set one", place);
+    TVMFFIErrorSetRaisedFromCStr("RuntimeError", text.data);
+    return;
+  }
   const TVMFFIErrorCell* cell = TVMFFIErrorGetCellPtr(error);
   snprintf(kind, sizeof kind, "%.*s", (int)cell->kind.size, cell->kind.data);
   farcall_put(&text, "%s: %.*s", place, (int)cell->message.size, cell->message.data);

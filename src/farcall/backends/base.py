@@ -212,7 +212,8 @@ class RegionModule:
 
     If there are ``constants``, the module's function ``__init_<function>`` is called once, at load, with one
     Array: a Tensor for each of them, in their order. The Tensors are views of the artifact's memory, aligned
-    to 64 bytes.
+    to 64 bytes. If they are not those that the module needs, it raises: the load ends with an ArtifactError
+    that names the region and the kind.
 
     With ``keeps``, the module keeps a value that regions of it take. The function that makes it gets a
     ``DLTensor*`` of device type 0, and returns an object that stands for the value, such as a Tensor or an

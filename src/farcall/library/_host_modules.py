@@ -21,6 +21,7 @@ from farcall.library._kinds import module_kind
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     from farcall._core import Module, Tensor
     from farcall.library._blob import Blob
@@ -141,6 +142,7 @@ class Reference:
 
         proto = onnx.ModelProto.FromString(model)
         self._constants = {name: tensor.numpy() for name, tensor in constants.items()}
+        _check_constants(proto, self._constants)
         left = [one for one in proto.graph.initializer if one.name not in self._constants]
         for one in proto.graph.initializer:
             if one.name in self._constants:
@@ -162,6 +164,24 @@ class Reference:
             return [_unpacked(ports[name], one) for name, one in zip(names, found, strict=True)]
 
         return _run_by_arrays(self._head, run, inputs, outputs)
+
+
+def _check_constants(proto: onnx.ModelProto, given: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Refuse constants that are not those of the model. onnxruntime does that itself.
+
+    Raises:
+        ArtifactError: one has another dtype or shape.
+    """
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    for one in proto.graph.initializer:
+        array = given.get(one.name)
+        wanted = tensor_dtype_to_np_dtype(one.data_type), tuple(one.dims)
+        if array is not None and (array.dtype, array.shape) != wanted:
+            raise ArtifactError(
+                f"its constant `{one.name}`: expected {wanted[0]}{list(wanted[1])}, "
+                f"got {array.dtype}{list(array.shape)}; build it again"
+            )
 
 
 def _unpacked(port: Port, value: Any) -> Any:
@@ -268,7 +288,15 @@ class _Function:
             self.start(())
 
     def start(self, constants: Sequence[Tensor]) -> None:
-        """Take the constants, which are views of the artifact's memory."""
+        """Take the constants, which are views of the artifact's memory.
+
+        Raises:
+            ArtifactError: they are not those of the model.
+        """
+        if len(constants) != len(self._head.constants):
+            raise ArtifactError(
+                f"expected {len(self._head.constants)} constants, got {len(constants)}; build it again"
+            )
         self._constants = tuple(constants)
         self._computer = self._make(
             self._head, self._model, dict(zip(self._head.constants, constants, strict=True))
@@ -277,7 +305,9 @@ class _Function:
 
     def __call__(self, *args: Any) -> Any:
         count = len(self._head.inputs)
-        if self._computer is None or len(args) != count + len(self._head.outputs):
+        if self._computer is None:
+            raise RuntimeError(f"it got none of its {len(self._head.constants)} constants; build it again")
+        if len(args) != count + len(self._head.outputs):
             raise TypeError(f"expected {count + len(self._head.outputs)} arguments, got {len(args)}")
         inputs: Sequence[Any] = args[:count]
         if self._computer.by_arrays:

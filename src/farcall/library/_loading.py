@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from farcall._core import get_global_func, load_library, load_module_from_bytes, load_plain
-from farcall.errors import ArtifactError, MissingFileError, UsageError
+from farcall.errors import ArtifactError, FarcallError, MissingFileError, UsageError
 from farcall.library import _far as far
 from farcall.library._archive import members_of
 from farcall.library._attaching import signatures_of
@@ -27,6 +27,8 @@ from farcall.toolchain._target import Target, host_cpu_flags, host_triple, missi
 
 if TYPE_CHECKING:
     from farcall._core import Module
+
+_LOADER = "ffi.Module.load_from_bytes."
 
 
 def load_module(path: str | os.PathLike[str], devices: Mapping[str, Any] | None = None) -> Module:
@@ -228,15 +230,57 @@ def _load(path: Path, file: BinaryIO, manifest: Manifest | None) -> Module:
 
 @contextmanager
 def _named(path: str | os.PathLike[str], manifest: Manifest | None = None) -> Iterator[None]:
-    """The core knows a module by its kind only: its errors get the names of the file and of the regions."""
+    """The core knows a module by its kind only: its errors get the names of the file and of the regions.
+
+    Loaders, and functions that take the constants of a region, may raise anything: of an artifact, that is an
+    ArtifactError.
+    """
     try:
         yield
     except ArtifactError as error:
-        text = str(error)
-        infos = manifest.modules if manifest else ()
-        names = [name for info in infos if f"kind `{info.kind}`" in text for name in info.regions]
-        computes = f" (it computes the regions {', '.join(sorted(names))})" if names else ""
-        raise ArtifactError(f"{path}: {text}{computes}") from error.__cause__
+        place = _place(error)
+        text = f"{place}: {error}" if place.startswith("region ") else str(error)
+        raise ArtifactError(f"{path}: {text}{_about(text, manifest)}") from error.__cause__
+    except Exception as error:
+        if manifest is None or isinstance(error, (FarcallError, MemoryError)):
+            raise
+        raise ArtifactError(f"{path}: {_foreign(error, manifest)}") from error
+
+
+def _foreign(error: Exception, manifest: Manifest) -> str:
+    """An error of a package's code: where it is from, which module it is about, and the cure."""
+    place = _place(error)
+    text = f"{place}: " * bool(place) + f"{type(error).__name__}: {error}"
+    about = _about(text, manifest)
+    cure = "see that what it needs is there, or build it again"
+    if about:
+        cure = "install the version of the backend's package that made it, or build it again"
+    return f"{text}{about}; {cure}"
+
+
+def _about(text: str, manifest: Manifest | None) -> str:
+    """What an error does not say of the modules that it names by their kind, or by a region."""
+    found = ""
+    by_kind: dict[str, list[str]] = {}
+    for info in manifest.modules if manifest else ():
+        by_kind.setdefault(info.kind, []).extend(info.regions)
+    for kind, names in by_kind.items():
+        regions = f"computes the regions {', '.join(sorted(names))}"
+        if f"kind `{kind}`" in text:
+            found += f" (it {regions})"
+        elif f"{_LOADER}{kind}`" in text or any(f"region `{name}`" in text for name in names):
+            found += f" (a module of kind `{kind}` {regions})"
+    return found
+
+
+def _place(error: Exception) -> str:
+    """The loader or the region in which an exception was raised, which the core noted in its traceback."""
+    trace = error.__traceback__
+    names = []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_filename)
+        trace = trace.tb_next
+    return next((name[1:-1] for name in names if name.startswith(("<region `", "<the loader `"))), "")
 
 
 @contextmanager

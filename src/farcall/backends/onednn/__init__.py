@@ -1,4 +1,4 @@
-"""The oneDNN backend: convolutions, products, pooling and softmax by oneDNN's primitives.
+"""The oneDNN backend: convolutions, products, pools and normalizations by oneDNN's primitives.
 
 It is the example of a backend whose regions keep state: primitives for each set of sizes, and weights in the
 layouts that these want.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from farcall.backends.base import Backend, Library, RegionCode
 from farcall.errors import UsageError
-from farcall.graph import Match, Pattern, Region
+from farcall.graph import Match, Region
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -21,41 +21,30 @@ if TYPE_CHECKING:
 __all__ = ["OneDnnBackend"]
 __dir__ = __all__.copy
 
-_SINGLE = ("Conv", "MatMul", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "Softmax")
-_ROOTS = {"conv": "Conv(x, w, b?)", "matmul": "MatMul(x, w)", "gemm": "Gemm(x, w, b?)"}
-_ACTIVATIONS = {"act": "Relu|LeakyRelu|Sigmoid|Tanh({})", "clip": "Clip({}, lo?, hi?)"}
-
 
 class OneDnnBackend(Backend):
-    """Takes float32 convolutions and products with constant weights, pooling, and softmax.
+    """Takes float32 convolutions, products, pools, softmax, normalizations, and what is computed with them.
 
-    Bias, a residual sum and the activation behind a convolution or product are computed with it. The option
-    ``threads`` is the number of threads of one call; it needs oneDNN built with OpenMP.
+    Bias, sums and activations behind a convolution or product are computed with it. The option ``threads`` is
+    the number of threads of one call; it needs oneDNN built with OpenMP.
     """
 
     name = "onednn"
     color = "#7b5ea7"
     options: Mapping[str, Any] = {"threads": 1}
 
-    def patterns(self) -> Sequence[Pattern]:
-        from farcall.backends.onednn._operators import refusal
-
-        found = []
-        for name, root in _ROOTS.items():
-            added = f"Add({root}, r)"
-            for way, text in _ACTIVATIONS.items():
-                found.append(Pattern(f"{name}_add_{way}", text.format(added), refusal))
-            found.append(Pattern(f"{name}_add", added, refusal))
-            for way, text in _ACTIVATIONS.items():
-                found.append(Pattern(f"{name}_{way}", text.format(root), refusal))
-        return found
-
     def check(self, node: ir.Node) -> str | None:
-        from farcall.backends.onednn._operators import refusal
+        from farcall.backends.onednn._check import refusal
 
-        if node.domain not in ("", "ai.onnx") or node.op_type not in _SINGLE:
-            return f"only {', '.join(_SINGLE)}"
-        return refusal(Match(node.op_type, (node,)))
+        return refusal(node)
+
+    def accept(self, region: Region) -> str | Sequence[Match] | None:
+        from farcall.backends.onednn._fusion import needless
+
+        left = needless(region.nodes, set(region.outputs))
+        if left is None:
+            return "only elementwise operators, which `c` computes in one loop"
+        return [match for match in region.matches if match.root not in left] if left else None
 
     def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
         from farcall.backends.onednn._region import generate

@@ -14,11 +14,12 @@ import onnx_ir as ir
 
 from farcall.backends.base import Library, RegionCode
 from farcall.backends.c_backend_kit import RegionWriter
-from farcall.backends.onednn._operators import Operator, operator, window
+from farcall.backends.onednn._fusion import operators
+from farcall.backends.onednn._table import Operand, Operator
 from farcall.graph import Region
 from farcall.graph.dims import Dim, dims, product
 
-_RUNTIME = ("onednn.h", "build.c", "calls.c")
+_RUNTIME = ("onednn.h", "build.c", "operators.c", "calls.c")
 _ALWAYS = 1 << 30  # the last use of a result of the region
 
 
@@ -36,12 +37,13 @@ def called(prefix: str) -> list[str]:
 
 
 class _Tables:
-    """The values, operators and sizes of a region."""
+    """The values, operands, operators and sizes of a region."""
 
-    def __init__(self, region: Region, out: RegionWriter) -> None:
-        self.out = out
+    def __init__(self, region: Region) -> None:
         self.sizes: list[Dim] = []
         self.values: list[list[str]] = []
+        self.operands: list[str] = []
+        self.afters: list[str] = []
         self.operators: list[str] = []
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         self._numbers: dict[ir.Value, int] = {}
@@ -49,57 +51,75 @@ class _Tables:
         self._arguments = {value: i for i, value in enumerate((*region.inputs, *region.outputs))}
         for value in region.inputs:
             self._number(value)
-        for place, match in enumerate(region.matches):
-            self._add(operator(match), place)
+        for place, (made, _) in enumerate(operators(region.nodes, set(region.outputs))):
+            self._add(made, place)
 
     def _sizes(self, sizes: Sequence[Dim]) -> int:
         """Where these sizes are among all."""
         self.sizes += sizes
         return len(self.sizes) - len(sizes)
 
-    def _number(self, value: ir.Value, use: int = 0) -> int:
+    def _number(self, value: ir.Value | np.ndarray[Any, Any], use: int = 0) -> int:
+        if isinstance(value, np.ndarray):
+            return self._constant(value)
         if value not in self._numbers:
             self._numbers[value] = len(self.values)
             is_output = value in self._region.outputs
-            fields = [str(len(dims(value))), str(self._sizes(dims(value))), "NULL"]
+            shape = dims(value) or (1,)
+            fields = [str(len(shape)), str(self._sizes(shape)), "NULL"]
             fields += [str(self._arguments.get(value, -1)), str(int(is_output)), "0"]
             self.values.append(fields)
         fields = self.values[self._numbers[value]]
         fields[-1] = str(_ALWAYS if value in self._region.outputs else max(int(fields[-1]), use))
         return self._numbers[value]
 
-    def _constant(self, data: np.ndarray[Any, Any] | None) -> tuple[int, int]:
-        """The number of a constant, and where its sizes are."""
-        if data is None:
-            return -1, 0
+    def _constant(self, data: np.ndarray[Any, Any]) -> int:
         name = f"{self._region.name}_w{len(self.constants)}"
         self.constants[name] = np.ascontiguousarray(data, np.float32)
-        at = self._sizes(data.shape)
         text = f"(const float*)(const void*){name}"
-        self.values.append([str(data.ndim), str(at), text, "-1", "0", "0"])
-        return len(self.values) - 1, at
+        self.values.append([str(data.ndim), str(self._sizes(data.shape)), text, "-1", "0", "0"])
+        return len(self.values) - 1
+
+    def _operand(self, operand: Operand, place: int) -> None:
+        at = self._sizes((*operand.sizes, *operand.strides))
+        numbers: list[str | float] = [
+            operand.what,
+            self._number(operand.value, place),
+            operand.layout,
+            int(operand.viewed),
+        ]
+        self.operands.append(_row(*numbers, len(operand.sizes), at))
 
     def _add(self, made: Operator, place: int) -> None:
-        source = self._number(made.source, place)
-        weights, weights_at = self._constant(made.weights)
-        bias, _ = self._constant(made.bias)
-        residual = -1 if made.residual is None else self._number(made.residual, place)
-        target = self._number(made.target)
-        rank = made.weights.ndim if made.weights is not None else 0
-        numbers = [source, weights, bias, residual, target, weights_at, rank, made.algorithm, made.axis]
-        numbers += [self._sizes(window(made.axes)), len(made.axes), made.activation]
-        parameters = [np.format_float_scientific(np.float32(x)) + "f" for x in (made.alpha, made.beta)]
-        self.operators.append("{" + ", ".join([made.kind, *map(str, numbers), *parameters]) + "}")
+        first, first_after = len(self.operands), len(self.afters)
+        for operand in made.operands:
+            self._operand(operand, place)
+        self._operand(made.target, 0)
+        for after in made.afters:
+            own = [i for i, operand in enumerate(made.operands) if operand is after.operand]
+            self.afters.append(_row(after.algorithm, after.alpha, after.beta, *(own or [-1])))
+        numbers: list[str | float] = [made.kind, first, len(made.operands) + 1, first_after, len(made.afters)]
+        numbers += [made.algorithm, made.axis, self._sizes(made.window), len(made.window) // 5]
+        self.operators.append(_row(*numbers, float(made.alpha), float(made.beta)))
+
+
+def _row(*fields: str | float) -> str:
+    """The initializer of a struct."""
+    texts = (
+        np.format_float_scientific(np.float32(one)) + "f" if isinstance(one, float) else str(one)
+        for one in fields
+    )
+    return "{" + ", ".join(texts) + "}"
 
 
 def generate(region: Region, threads: int, libraries: Sequence[Library]) -> RegionCode:
-    """The code of a region, which runs its matches in their order."""
+    """The code of a region, which runs its operators in their order."""
     out = RegionWriter(region, libraries=libraries)
-    tables = _Tables(region, out)
+    tables = _Tables(region)
     name = region.name
     arguments = [out.pointer(value) for value in (*region.inputs, *region.outputs)]
     sizes = ", ".join(map(out.dim, tables.sizes))
-    empty = " || ".join(f"{out.dim(product(dims(value)))} == 0" for value in region.outputs)
+    empty = " && ".join(f"{out.dim(product(dims(value)))} == 0" for value in region.outputs)
     out.line(f"if ({empty}) return 0;")
     out.line(f"const int64_t sizes[] = {{{sizes}}};")
     out.line(f"void* const data[] = {{{', '.join(f'(void*){pointer}' for pointer in arguments)}}};")
@@ -122,14 +142,17 @@ def generate(region: Region, threads: int, libraries: Sequence[Library]) -> Regi
 
 def _tables_text(name: str, tables: _Tables, threads: int) -> str:
     constants = "".join(f"extern const unsigned char {constant}[];\n" for constant in tables.constants)
-    values = "".join(f"  {{{', '.join(fields)}}},\n" for fields in tables.values)
-    operators = "".join(f"  {row},\n" for row in tables.operators)
-    counts = f"{len(tables.values)}, {len(tables.operators)}, {len(tables.sizes)}, {threads}"
-    return (
-        f"{constants}static const struct value {name}_values[] = {{\n{values}}};\n"
-        f"static const struct operator {name}_operators[] = {{\n{operators}}};\n"
-        f"static const struct region {name}_region = {{{name}_values, {name}_operators, {counts}}};\n\n"
+    values = ["{" + ", ".join(fields) + "}" for fields in tables.values]
+    rows = {"values": values, "operands": tables.operands, "afters": tables.afters or ["{0}"]}
+    rows["operators"] = tables.operators
+    kinds = {"values": "value", "operands": "operand", "afters": "after", "operators": "operator"}
+    arrays = "".join(
+        f"static const struct {kinds[part]} {name}_{part}[] = {{\n  {text}\n}};\n"
+        for part, text in ((part, ",\n  ".join(lines)) for part, lines in rows.items())
     )
+    counts = [len(tables.values), len(tables.operands), len(tables.operators), len(tables.sizes), threads]
+    pointers = [f"{name}_{part}" for part in rows]
+    return f"{constants}{arrays}static const struct region {name}_region = {_row(*pointers, *counts)};\n\n"
 
 
 def _life(name: str, fixed: str) -> str:

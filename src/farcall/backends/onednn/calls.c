@@ -14,7 +14,7 @@ static void drop_plan(const struct region* region, struct plan* plan) {
 }
 
 static int fill_plan(struct state* state, const struct region* region, struct plan* plan, const int64_t* sizes) {
-  size_t most = (size_t)region->num_operators * 6 + (size_t)region->num_values * 2;
+  size_t most = (size_t)region->num_operands * 4 + (size_t)region->num_operators * 4 + (size_t)region->num_values * 2;
   plan->sizes = calloc((size_t)region->num_sizes + 1, sizeof *plan->sizes);
   plan->steps = calloc(most, sizeof *plan->steps);
   plan->bounds = calloc(most, sizeof *plan->bounds);

@@ -68,22 +68,37 @@ def plain_right(dtype: ir.DataType | None, pointer: str, row: str) -> Right:
 
 def packed_left(kernel: Kernel, matrices: np.ndarray, index: str = "0") -> Left:
     """Constant matrices (count, m, k) in groups of rows, of which the product takes number ``index``."""
-    return grouped_left(kernel, in_groups(matrices), index)
+    packed = Groups(matrices.shape, matrices.dtype)
+    fill_groups(packed.data, matrices)
+    return packed.left(kernel, index)
 
 
-def in_groups(matrices: np.ndarray) -> np.ndarray:
-    """Matrices (count, m, k, ...) as (count, groups, k, 6, ...): rows in groups, the last one with zeros."""
-    count, m, k, *others = matrices.shape
-    if missing := -m % GROUP:
-        matrices = np.pad(matrices, [(0, 0), (0, missing), *[(0, 0)] * (1 + len(others))])
-    return np.ascontiguousarray(matrices.reshape(count, -1, GROUP, k, *others).swapaxes(2, 3))
+class Groups:
+    """Memory for constant matrices of the shape (count, m, k), in groups of 6 rows; the last has zeros.
+
+    ``data`` has the shape (count, groups, k, 6).
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        count, m, k = shape
+        size = count * -(-m // GROUP) * k * GROUP
+        self._all = np.zeros(size + GROUP_SLACK, dtype)
+        self.data = self._all[:size].reshape(count, -(-m // GROUP), k, GROUP)
+
+    def left(self, kernel: Kernel, index: str) -> Left:
+        """The matrices as an operand, of which the product takes number ``index``."""
+        _, groups, k, _ = self.data.shape
+        table = kernel.table(self._all)
+        return Left(f"{table} + ({index}) * {groups * k * GROUP}", "1", str(GROUP), str(GROUP * k))
 
 
-def grouped_left(kernel: Kernel, data: np.ndarray, index: str) -> Left:
-    """Constant matrices as :func:`in_groups` makes them, of which the product takes number ``index``."""
-    k = data.shape[2]
-    table = kernel.table(np.append(data, np.zeros(GROUP_SLACK, data.dtype)))
-    return Left(f"{table} + ({index}) * {data[0].size}", "1", str(GROUP), str(GROUP * k))
+def fill_groups(groups: np.ndarray, matrices: np.ndarray) -> None:
+    """Write matrices (count, m, k, ...) into their groups of rows (count, groups, k, 6, ...)."""
+    count, m, *others = matrices.shape
+    whole, rest = divmod(m, GROUP)
+    groups[:, :whole] = matrices[:, : m - rest].reshape(count, whole, GROUP, *others).swapaxes(2, 3)
+    if rest:
+        groups[:, whole, :, :rest] = matrices[:, m - rest :].swapaxes(1, 2)
 
 
 def packed_right(kernel: Kernel, matrix: np.ndarray) -> Right:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from farcall.backends.c._gemm import ZERO, Left, Right, call_gemm, grouped_left, in_groups
+from farcall.backends.c._gemm import ZERO, Groups, Left, Right, call_gemm, fill_groups
 from farcall.backends.c._winograd_text import PANEL, Tile, transform_calls, transform_kernels
 from farcall.graph.dims import Dim, ceildiv
 
@@ -164,9 +164,12 @@ class Winograd:
         """The transformed weights of product ``p`` of group ``g``."""
         conv, tile = self.conv, self.tile
         assert conv.packed is not None  # noqa: S101 - _is_possible
-        groups = in_groups(conv.packed.reshape(conv.group, conv.outs, conv.ins, 9))
-        matrices = np.concatenate([tile.weights(data) for data in groups])
-        return grouped_left(self.kernel, matrices, f"g * {tile.products} + p")
+        packed = Groups((conv.group * tile.products, conv.outs, conv.ins), np.dtype(np.float32))
+        taps = np.zeros((conv.group, *packed.data.shape[1:], 9), np.float32)
+        fill_groups(taps, conv.packed.reshape(conv.group, conv.outs, conv.ins, 9))
+        for data, place in zip(taps, np.split(packed.data, conv.group), strict=True):
+            tile.transform(data, place)
+        return packed.left(self.kernel, f"g * {tile.products} + p")
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from farcall.backends.c._gemm_text import COMPILE_FLAGS, panel_width, vector_sou
 KIND = "float"
 PANEL = panel_width(4)  # tiles in a panel of the transformed inputs
 
+_BLOCK = 1024  # weights that are transformed at once: they stay in a cache, and one thread computes them
 _A, _B = 0.625, 1.5
 
 
@@ -67,11 +68,13 @@ class Tile:
         ones = (matrix @ np.ones((matrix.shape[1],) * 2) @ matrix.T for matrix in (left, right))
         return float((back @ np.multiply(*ones) @ back.T).max()) / 9
 
-    def weights(self, data: np.ndarray) -> np.ndarray:
-        """Weights (..., 9) transformed, as (products, ...), computed in float64."""
+    def transform(self, weights: np.ndarray, to: np.ndarray) -> None:
+        """Write weights (..., 9), transformed, as (products, ...). They are computed in float64."""
         both = np.kron(self.matrices[1], self.matrices[1])
-        made = (both @ data.reshape(-1, 9).T.astype(np.float64)).astype(np.float32)
-        return made.reshape(self.products, *data.shape[:-1])
+        rows, places = weights.reshape(-1, 9), to.reshape(self.products, -1)
+        for first in range(0, len(rows), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            places[:, block] = both @ rows[block].T.astype(np.float64)
 
 
 def _indented(lines: str) -> str:

@@ -275,12 +275,21 @@ def test_gradients_come_from_eager_mode() -> None:
         ({"backend": ["c"]}, "there is no option 'backend'; did you mean `backends`"),
         ({"on": "tcp://127.0.0.1:9090"}, "expected a Session, got str; open one with farcall.connect"),
         ({"backends": ["nothing"]}, "no backend is called `nothing`"),
+        ({"backends": 3}, r"backends=3: expected a list, such as .*, got int"),
+        ({"freeze": "no"}, "freeze='no': expected True or False, got str"),
+        ({"mode": "max-autotune"}, "there is no option 'mode'"),
     ],
 )
 def test_wrong_options_are_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message) as caught:
         compiled(mlp(), strict=False, **options)(torch.rand(3, 8))
     assert isinstance(caught.value.inner_exception, UsageError)  # type: ignore[attr-defined]
+
+
+def test_a_mode_of_torch_is_an_error() -> None:
+    fast = torch.compile(mlp(), backend="farcall", mode="max-autotune")
+    with pytest.raises(Exception, match="mode='max-autotune': farcall has no modes"):
+        fast(torch.rand(3, 8))
 
 
 def test_torch_finds_the_backend_by_itself() -> None:

@@ -14,10 +14,11 @@ import torch
 
 from farcall._logs import Log
 from farcall._texts import count
-from farcall.errors import ModelError
+from farcall.errors import ModelError, UsageError
 from farcall.torch._export import quiet
 from farcall.torch._exports import exported
-from farcall.torch._graph import Captured, Result, Size, specialize_floats
+from farcall.torch._graph import Captured, Number, Result, specialize_floats
+from farcall.torch._mending import mend_weights
 from farcall.torch._options import Options
 from farcall.torch._weights import Weights
 
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 
 def backend(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph that Dynamo captured: ``torch.compile(model, backend="farcall", options={...})``.
 
@@ -45,6 +50,7 @@ def backend(
             ``freeze``: whether weights are constants of the artifact, which is built again when they change
             (default: True), or inputs of each call. ``strict``: whether a graph that cannot be compiled is
             an error (default: False).
+        mode: torch passes what ``torch.compile(mode=...)`` asks for; farcall has no modes.
 
     Returns:
         A callable that takes what the graph takes and returns what it returns.
@@ -53,6 +59,10 @@ def backend(
         UsageError: an option is not valid, or a tool or package is missing.
         ModelError: the graph cannot be compiled, and ``strict`` is set.
     """
+    if mode is not None:
+        raise UsageError(
+            f"mode={mode!r}: farcall has no modes; leave mode out, and choose by options={{...}}"
+        )
     chosen = Options.of(options)
     eager: Callable[..., Any] = graph.forward
     operators = sum(node.op not in ("placeholder", "output", "get_attr") for node in graph.graph.nodes)
@@ -73,14 +83,8 @@ def backend(
 
 def _check_inputs(inputs: Sequence[Any]) -> None:
     for value in inputs:
-        if isinstance(value, torch.Tensor):
-            if value.requires_grad and torch.is_grad_enabled():
-                raise ModelError(
-                    "gradients are asked for, and artifacts compute none; "
-                    "call the compiled model under torch.no_grad()"
-                )
-            if value.device.type != "cpu":
-                raise ModelError(f"an input is on {value.device}; move model and inputs to the CPU")
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise ModelError(f"an input is on {value.device}; move model and inputs to the CPU")
 
 
 class Built(NamedTuple):
@@ -131,7 +135,7 @@ def _output(kind: object, results: Sequence[torch.Tensor], values: Sequence[Any]
     if isinstance(kind, Result):
         result = results[kind.number]
         return result if kind.order is None else _laid_out(result, kind.order)
-    return values[kind.input].shape[kind.dim] if isinstance(kind, Size) else kind
+    return kind.of(values) if isinstance(kind, Number) else kind
 
 
 def _laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
@@ -152,6 +156,7 @@ def bound(exported: onnx.ModelProto, weights: Mapping[str, torch.Tensor]) -> ir.
         model.graph.register_initializer(inputs[name])
     with quiet():
         onnxscript.optimizer.optimize(model)
+    mend_weights(model)
     return model
 
 
@@ -162,7 +167,7 @@ def _loaded(artifact: Artifact, options: Options) -> Callable[..., Sequence[torc
         return lambda *tensors: tuple(map(_as_torch, _as_tuple(main(*tensors))))
     with tempfile.TemporaryDirectory(prefix="farcall-torch-") as folder:
         main = options.on.load_module(artifact.save(Path(folder) / "model.so"))["main"]
-    return lambda *tensors: tuple(torch.from_numpy(result.numpy()) for result in _as_tuple(main(*tensors)))
+    return lambda *tensors: tuple(_as_torch(result.to("cpu")) for result in _as_tuple(main(*tensors)))
 
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:
@@ -170,5 +175,5 @@ def _as_tuple(results: Any) -> tuple[Any, ...]:
 
 
 def _as_torch(result: Any) -> torch.Tensor:
-    """A result of a local call: torch's tensor, unless no argument was one."""
+    """A result in this process: torch's tensor already, if an argument of a local call was one."""
     return result if isinstance(result, torch.Tensor) else torch.from_dlpack(result)

@@ -17,6 +17,7 @@ import torch.utils._pytree as pytree
 
 from farcall._suggest import did_you_mean
 from farcall.errors import ModelError, UsageError
+from farcall.torch._mending import mend_results, mend_weights, with_bfloat16
 
 # They log, as warnings, which packages are not installed, and what the optimizer leaves as it is.
 _LOGGERS = ("torch.onnx._internal.exporter._registration", "onnx_ir", "onnxscript")
@@ -119,8 +120,9 @@ def to_onnx(model: Any, args: tuple[Any, ...] = (), **options: Any) -> ir.Model:
     """
     with exporting("torch.onnx cannot export the model"):
         program = torch.onnx.export(model, args, dynamo=True, verbose=False, **options)
-    exported: ir.Model = program.model
-    return exported
+        mend_results(program.model, program.exported_program)
+        mend_weights(program.model)
+        return with_bfloat16(program.model)
 
 
 @contextmanager

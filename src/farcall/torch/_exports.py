@@ -18,6 +18,8 @@ from farcall.toolchain._cache import cached, content_key
 if TYPE_CHECKING:
     from farcall.torch._graph import Captured
 
+_FORMAT = 2  # of what is kept: it changes when this room exports an equal graph in another way
+
 # The exporter's knowledge of these does not change while the versions stay. The code of other functions may.
 _KNOWN = ("torch", "_operator", "operator", "builtins", "math")
 
@@ -61,9 +63,11 @@ def _fixed(captured: Captured, proto: onnx.ModelProto) -> Iterator[tuple[Any, in
 def content(captured: Captured) -> str | None:
     """A key for the graph and all that its export depends on; None if that cannot be known."""
     graph = captured.graph
-    parts: list[str] = [__version__, torch.__version__, onnxscript.__version__, onnx.__version__]
+    versions = (_FORMAT, __version__, torch.__version__, onnxscript.__version__, onnx.__version__)
+    parts = [*map(str, versions)]
     parts += [str(torch.get_default_dtype()), str(torch.is_autocast_enabled("cpu"))]
     parts += [str(torch.get_autocast_dtype("cpu")), str(torch.is_inference_mode_enabled())]
+    parts.append(str(captured.fixed))
     for fake in captured.fakes:
         is_tensor = isinstance(fake, torch.Tensor)
         parts.append(f"{fake.dtype} {tuple(fake.shape)} {fake.stride()}" if is_tensor else str(fake))

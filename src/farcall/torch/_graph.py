@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 import torch
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from farcall.errors import ModelError
 from farcall.torch._export import exporting, to_onnx
+from farcall.torch._mending import mend_floor_divisions
 
 _EXAMPLE = "example_value"  # where Dynamo keeps the fake value of a node
+_SYMBOLIC = torch.SymInt | torch.SymFloat | torch.SymBool
 _STATIC = "_dynamo_static_input_type"  # Dynamo's mark of parameters and buffers
 
 
@@ -21,6 +25,28 @@ class Size(NamedTuple):
 
     input: int
     dim: int
+
+
+class Number(NamedTuple):
+    """A number that follows from sizes and ints of the inputs.
+
+    Attributes:
+        formula: the number in terms of torch's symbols.
+        symbols: where the value of each symbol is: the number of an input that is an int, or a Size.
+        kind: int, float or bool.
+        dtype: that of the tensor that Dynamo wants the number in; None: it wants the number.
+    """
+
+    formula: Any
+    symbols: dict[Any, int | Size]
+    kind: type
+    dtype: torch.dtype | None
+
+    def of(self, inputs: Sequence[Any]) -> Any:
+        """Its value for these inputs."""
+        values = {symbol: _value(source, inputs) for symbol, source in self.symbols.items()}
+        number = self.kind(sympy_interp(PythonReferenceAnalysis, values, self.formula))
+        return number if self.dtype is None else torch.scalar_tensor(number, dtype=self.dtype)
 
 
 class Result(NamedTuple):
@@ -45,41 +71,42 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         graph: Dynamo's graph.
         places: the positions of the module's inputs among the graph's.
         names: their names.
+        fixed: by position, ints that are constants for Dynamo from now on.
         fakes: what Dynamo knows of them: tensors without data, with symbols as sizes, and symbols.
-        outputs: for each output of the graph: a Result, a Size, or a constant.
+        outputs: for each output of the graph: a Result, a Number, or a constant.
     """
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
         """Read a graph.
 
         Raises:
-            ModelError: an input is neither a tensor nor an int, an output is neither a tensor nor a size, or
-                it shares memory with an input or with another output.
+            ModelError: an input is neither a tensor nor an int, or an output depends on values of tensors,
+                has a gradient, or shares memory with an input or with another output.
         """
         super().__init__()
         self.graph = graph
         nodes = graph.graph.find_nodes(op="placeholder")
         values = [node.meta.get(_EXAMPLE) for node in nodes]
+        self.fixed = {place: int(value) for place, value in enumerate(values) if _is_negative(value)}
         sizes = {str(size): place for place, value in enumerate(values) for size in _symbols(value)}
         self.places = [
-            place for place, value in enumerate(values) if _is_tensor(value) or str(value) not in sizes
+            place
+            for place, value in enumerate(values)
+            if place not in self.fixed and (_is_tensor(value) or str(value) not in sizes)
         ]
         self._nodes = [nodes[place] for place in self.places]
         self.names = [node.name for node in self._nodes]
         self.fakes: list[Any] = [values[place] for place in self.places]
         for name, fake in zip(self.names, self.fakes, strict=True):
             _check_input(name, fake)
-        self._sources = [
-            self.places.index(place) if place in self.places else self._size(value)
-            for place, value in enumerate(values)
-        ]
+        self._sources = [self._source(place, value) for place, value in enumerate(values)]
         self.outputs = [*self._read_outputs()]
 
     def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
         """The outputs of the graph that are tensors."""
         arguments = [
-            inputs[source] if isinstance(source, int) else inputs[source.input].shape[source.dim]
-            for source in self._sources
+            self.fixed[place] if source is None else _value(source, inputs)
+            for place, source in enumerate(self._sources)
         ]
         found = zip(self.graph(*arguments), self.outputs, strict=True)
         return tuple(value for value, kind in found if isinstance(kind, Result))
@@ -108,9 +135,11 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         arguments = tuple(value.detach() if _is_tensor(value) else int(value) for value in inputs)
         with torch._guards.tracing(None):  # without Dynamo's context, which has symbols of its own
             with exporting("torch.export cannot export the graph"):
-                program = torch.export.export(self, arguments, dynamic_shapes=(tuple(dims),))
+                shapes = (tuple(dims),) if dims else None
+                program = torch.export.export(self, arguments, dynamic_shapes=shapes)
                 program = program.run_decompositions({})  # shows what is written
             self._refuse_writes(program.graph_signature)
+            mend_floor_divisions(program)
             return to_onnx(program, input_names=self.names, optimize=False)
 
     def _read_outputs(self) -> Iterator[object]:
@@ -124,8 +153,16 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
         for place, item in enumerate(output.args[0]):
             value = item.meta.get(_EXAMPLE) if isinstance(item, torch.fx.Node) else item
             if not _is_tensor(value):
-                yield self._size(value) if isinstance(value, torch.SymInt) else value
+                yield self._number(value) if isinstance(value, _SYMBOLIC) else value
                 continue
+            if (number := _number_in(item)) is not None:
+                yield self._number(number, value.dtype)  # ONNX would compute it in float32
+                continue
+            if value.requires_grad:
+                raise ModelError(
+                    "gradients are asked for, and artifacts compute none; "
+                    "call the compiled model under torch.no_grad()"
+                )
             if value.is_complex():
                 raise ModelError(f"output {place} of the graph is complex, which ONNX has no operators for")
             # Eager code may write to one of two such tensors, and read the other.
@@ -135,11 +172,27 @@ class Captured(torch.nn.Module):  # type: ignore[misc]
             yield Result(count, _order(value))
             count += 1
 
+    def _source(self, place: int, value: Any) -> int | Size | None:
+        """Where the graph's input is: at a place of the module's, or a size of one; None: it is fixed."""
+        if place in self.fixed:
+            return None
+        return self.places.index(place) if place in self.places else self._size(value)
+
     def _size(self, value: torch.SymInt) -> Size:
-        for size in self.symbolic():
-            if str(self.fakes[size.input].shape[size.dim]) == str(value):
-                return size
-        raise ModelError(f"the graph returns {value}, which is not the size of an input")
+        return next(
+            size for size in self.symbolic() if str(self.fakes[size.input].shape[size.dim]) == str(value)
+        )
+
+    def _number(self, value: Any, dtype: torch.dtype | None = None) -> Number:
+        known: dict[str, int | Size] = {
+            str(self.fakes[size.input].shape[size.dim]): size for size in self.symbolic()
+        }
+        known |= {str(fake): index for index, fake in enumerate(self.fakes) if not _is_tensor(fake)}
+        formula = value.node.expr
+        if not {str(symbol) for symbol in formula.free_symbols} <= {*known}:
+            raise ModelError(f"the graph returns the number {value}, which depends on values of tensors")
+        symbols = {symbol: known[str(symbol)] for symbol in formula.free_symbols}
+        return Number(formula, symbols, value.node.pytype, dtype)
 
     def _refuse_writes(self, signature: torch.export.ExportGraphSignature) -> None:
         names = dict(zip(signature.user_inputs, self.names, strict=True))
@@ -174,6 +227,22 @@ def _float_symbol(node: torch.fx.Node) -> str | None:
 
 def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
+
+
+def _number_in(node: torch.fx.Node) -> Any:
+    """The number in symbols that ``node`` puts into a tensor, if it does no more."""
+    made = node.op == "call_function" and node.target is torch.scalar_tensor and node.args
+    value = made and isinstance(made[0], torch.fx.Node) and made[0].meta.get(_EXAMPLE)
+    return value if isinstance(value, _SYMBOLIC) else None
+
+
+def _is_negative(value: object) -> bool:
+    """Whether an int is negative: torch.export takes those that vary for sizes. The answer is a guard."""
+    return isinstance(value, torch.SymInt) and bool(value < 0)
+
+
+def _value(source: int | Size, inputs: Sequence[Any]) -> Any:
+    return inputs[source] if isinstance(source, int) else inputs[source.input].shape[source.dim]
 
 
 def _symbols(value: object) -> Iterator[torch.SymInt]:

@@ -30,19 +30,29 @@ class Options:
         """The options that the user gave.
 
         Raises:
-            UsageError: there is no such option, or ``on`` is not a session.
+            UsageError: there is no such option, or a value is of another type.
         """
         from farcall.rpc import Session
 
         names = [field.name for field in fields(cls)]
+        if not isinstance(given, Mapping | None):
+            raise UsageError(f"options: expected a dict, got {type(given).__name__}")
         for name in given or ():
             if name not in names:
-                meant = did_you_mean(name, names)
+                meant = did_you_mean(str(name), names)
                 raise UsageError(f"options: there is no option {name!r}{meant}; expected {', '.join(names)}")
         options = cls(**(given or {}))
+        for name in ("freeze", "strict"):
+            _expect(name, getattr(options, name), bool, "True or False")
+        _expect("backends", options.backends, Sequence, 'a list, such as ["c"]')
         if not isinstance(options.on, Session | None):
             raise UsageError(
                 f"options: on={options.on!r}: expected a Session, got {type(options.on).__name__}; "
                 "open one with farcall.connect(url)"
             )
         return options
+
+
+def _expect(name: str, value: object, kind: type, meant: str) -> None:
+    if not isinstance(value, kind):
+        raise UsageError(f"options: {name}={value!r}: expected {meant}, got {type(value).__name__}")

@@ -229,3 +229,22 @@ def test_static_libraries_and_machines_without_a_loader_refuse_them(library: Lib
         neg.build(link="static")
     with pytest.raises(BackendError, match="has no dynamic loader"):
         neg.build(target="hexagon-linux-musl")
+
+
+@pytest.mark.parametrize(("soname", "function"), [("libm.so.6", "tanhf"), ("libc.so.6", "atoi")])
+def test_a_library_of_the_system_is_there_for_the_other_regions_too(soname: str, function: str) -> None:
+    """One that declares a function of it does not hide the others, which code of `c` calls."""
+
+    class System(Stub):
+        def compile(self, region: Region, target: Target, options: Mapping[str, Any]) -> RegionCode:
+            declared = "#include <math.h>\n#include <stdlib.h>\n"
+            value = "tanhf(DATA(0)[i])" if function == "tanhf" else '(float)atoi("7")'
+            loop = f"for (int64_t i = 0; i < count(&args[0]); ++i) DATA(1)[i] = {value};"
+            text = f"{declared}{HEAD}FARCALL_KERNEL({region.name}) {{ {loop} return 0; }}"
+            return RegionCode({f"{region.name}.c": text}, libraries=[Library(soname, [function])])
+
+    nodes = [("Neg", "x", "a"), ("Sin", "a", "b"), ("Pow", "b x", "y")]
+    proto = model(nodes, {"x": ["n", 3]}, {"y": ["n", 3]})
+    main = fc.partition(proto, [System("system", ["Neg"]), "c"]).build().load()["main"]
+    first = np.tanh(X) if function == "tanhf" else np.float32(7)
+    np.testing.assert_allclose(main(X), np.sin(first) ** X, rtol=1e-5)

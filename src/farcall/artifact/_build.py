@@ -178,8 +178,11 @@ def _build(
             library.write_bytes(static_library(table.name, objects, target))
             artifact = Artifact.temporary(f"{table.name}.a", manifest, header(table))
         else:
-            others = [*map(str, given.libraries), *libraries.stubs(compiler, folder), *flags]
-            link_with_constants(compiler, target, objects, constants, data, library, others, progress)
+            others = [*map(str, given.libraries), *flags]
+            stubs = libraries.stubs(compiler, folder)
+            link_with_constants(
+                compiler, target, objects, constants, data, library, others, progress, libraries=stubs
+            )
             _check_library(library, plan.regions, brought, target, compiler)
             seal(library)
             artifact = Artifact.temporary(f"{_safe(plan.model.name)}.so", manifest)

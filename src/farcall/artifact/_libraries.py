@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from farcall.backends.base import Code, Library
     from farcall.graph import Region
     from farcall.toolchain import Compiler, Target
+
+_LIBC = re.compile(r"lib[cm]\.(so(\.\d+)?|musl-\w+\.so\.1)")  # with which every artifact is linked
 
 
 class Libraries:
@@ -100,10 +103,15 @@ class Libraries:
         if missing := [name for name in info.symbols if name not in exported]:
             raise BackendError(f"{where}: its file lacks `{'`, `'.join(missing)}`")
 
-    def stubs(self, compiler: Compiler, folder: Path) -> list[str]:
-        """Stub libraries to link with: they have the sonames and the functions, which do nothing."""
+    def stubs(self, compiler: Compiler, folder: Path) -> list[Path]:
+        """Stub libraries to link with: they have the sonames and the functions, which do nothing.
+
+        The C library has none: the stub would take its place, also for code that declares nothing of it.
+        """
         made = []
         for k, info in enumerate(self.infos):
+            if _LIBC.fullmatch(info.soname):
+                continue
             text = "".join(
                 f'__attribute__((visibility("default"))) void {name}(void) {{}}\n' for name in info.symbols
             )
@@ -111,7 +119,7 @@ class Libraries:
             path = folder / f"stub{k}.so"
             objects = compile_sources(compiler, self._target, [source])
             link_shared(compiler, self._target, objects, path, [f"-Wl,-soname,{info.soname}"])
-            made.append(str(path))
+            made.append(path)
         return made
 
 

@@ -39,8 +39,12 @@ def link_with_constants(
     library: Path,
     flags: Sequence[str],
     progress: Report | None = None,
+    *,
+    libraries: Sequence[Path] = (),
 ) -> None:
     """Link ``objects`` and the artifact's data to ``library``, in whose folder the data's files are.
+
+    ``libraries`` are those that the code of regions calls.
 
     Constants pass through neither assembler nor linker: the library is linked with room for them, which
     they are written into. A linker that leaves no room in the file gets them.
@@ -54,7 +58,7 @@ def link_with_constants(
         if not hollow:
             constants.write(library.parent / "constants.bin")
         item = assemble(compiler, target, data(hollow=hollow), library.parent, "farcall_data")
-        link_shared(compiler, target, [*objects, item], library, flags, progress)
+        link_shared(compiler, target, [*objects, item], library, flags, progress, libraries=libraries)
         if not hollow or _fill(library, constants):
             return
 

@@ -227,8 +227,12 @@ def link_shared(
     output: Path,
     flags: Sequence[str] = (),
     progress: Report | None = None,
+    *,
+    libraries: Sequence[Path] = (),
 ) -> None:
     """Link ``objects`` for ``target`` to the shared library ``output``; ``compiler`` gets the ``flags``, too.
+
+    ``libraries`` come last: of several with one soname, a linker reads the first one.
 
     ``progress`` is told about the phase ``link``.
 
@@ -236,6 +240,7 @@ def link_shared(
         ToolchainError: the linker failed, for example on an undefined symbol; the message has its output.
     """
     arguments = [*compiler.target_flags(target), *LINK_FLAGS, *map(str, objects), *flags, "-lm"]
+    arguments += map(str, libraries)
     with linking(compiler, target, progress):
         compiler.run([*arguments, "-o", output.name], output.parent, f"link for {target}")
 

@@ -13,6 +13,7 @@ import torch
 
 import farcall as fc
 from farcall.errors import ModelError, UsageError
+from farcall.torch import _export
 
 from ..terminal import Cli
 from .models import cnn
@@ -112,6 +113,83 @@ def test_wrong_names_in_dynamic_are_errors() -> None:
     program = torch.export.export(Two().eval(), (X, SCALE))
     with pytest.raises(UsageError, match=r"give dynamic_shapes to torch\.export\.export"):
         fc.torch.export(program, dynamic=True)
+
+
+class Named(torch.nn.Module):
+    """Takes a dict; returns one with a part that is a tuple, its input, a number and None."""
+
+    def forward(self, at: dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {"sum": at["x"] + at["y"], "same": (at["x"], None), "rows": 3, "half": at["y"].half().sum()}
+
+
+def test_what_goes_in_and_out_may_be_nested() -> None:
+    at = {"x": torch.rand(2, 3), "y": torch.rand(1, 3)}
+    model = fc.torch.export(Named(), (at,), dynamic={"at": {"x": {0: "n"}, "y": None}})
+    plan = fc.partition(model)
+    assert str(plan.signature) == (
+        "(at_x: float32[n, 3], at_y: float32[1, 3]) -> (float32[n, 3], float32[n, 3], float16[])"
+    )
+    x = torch.rand(5, 3)
+    expected = Named()({"x": x, "y": at["y"]})
+    got = plan.build().load()["main"](x, at["y"])
+    torch.testing.assert_close(got, (expected["sum"], x, expected["half"]))
+
+
+def test_an_input_that_is_returned_keeps_its_name() -> None:
+    class Same(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x, x + 1
+
+    net = Same()
+    model = fc.torch.export(torch.compile(net, backend="eager"), (torch.rand(2),))
+    assert [value.name for value in model.graph.inputs] == ["x"]
+    assert "forward" not in vars(net)
+
+
+class Writing(torch.nn.Module):
+    """Writes to its input, or to a buffer."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(2))
+        self.keeps = keeps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.seen if self.keeps else x).add_(1) * x
+
+
+@pytest.mark.parametrize(
+    ("keeps", "message"),
+    [(False, "writes to its input `x`.*x.clone"), (True, "writes to its buffer `seen`.*make it an input")],
+    ids=["an input", "a buffer"],
+)
+def test_what_a_model_writes_is_not_lost_silently(keeps: bool, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        fc.torch.export(Writing(keeps=keeps), (torch.rand(2),))
+
+
+def test_a_dim_that_torch_fixes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fixed(*_: Any, **__: Any) -> Any:
+        return real(Two(), (X, SCALE), optimize=True)
+
+    real = _export.to_onnx
+    monkeypatch.setattr(_export, "to_onnx", fixed)
+    with pytest.raises(ModelError, match="dim 1 of `x` was to vary as 'n', and torch fixed it at 5"):
+        fc.torch.export(Two(), (X, SCALE), dynamic={"x": {1: "n"}})
+
+
+@pytest.mark.parametrize(
+    ("args", "dynamic", "message"),
+    [
+        (X, False, r"args is a Tensor; expected a tuple of the inputs, such as \(x,\)"),
+        ((X, SCALE), "batch", r"dynamic='batch': expected True, False, or the dims by input"),
+        ((X, SCALE), ({0: "b"},), r"expected True, False, or the dims by input, such as \{\"x\": "),
+        ((X, SCALE), {"x": {3: "b"}}, r"`x` has no dim 3 to be 'b': its shape is \[2, 5, 4\]"),
+    ],
+)
+def test_wrong_inputs_and_dims_are_errors(args: Any, dynamic: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        fc.torch.export(Two(), args, dynamic=dynamic)
 
 
 def test_models_of_the_older_exporter_are_taken(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -15,12 +16,21 @@ import onnx_ir as ir
 import torch
 import torch.utils._pytree as pytree
 
-from farcall._suggest import did_you_mean
 from farcall.errors import ModelError, UsageError
-from farcall.torch._mending import mend_results, mend_weights, with_bfloat16
+from farcall.torch._dynamic import check_dims, shapes
+from farcall.torch._mending import mend_names, mend_results, mend_weights, with_bfloat16
 
 # They log, as warnings, which packages are not installed, and what the optimizer leaves as it is.
-_LOGGERS = ("torch.onnx._internal.exporter._registration", "onnx_ir", "onnxscript")
+# A failure is in the exception, too.
+_LOGGERS = (
+    "torch.onnx._internal.exporter._registration",
+    "torch.onnx._internal.exporter._core",
+    "torch._subclasses.fake_tensor",
+    "torch.export._trace",
+    "torch.fx.experimental.symbolic_shapes",
+    "onnx_ir",
+    "onnxscript",
+)
 _LONGEST = 400  # characters of a message of torch
 
 
@@ -48,47 +58,35 @@ def export(
             True: all dims above 1 that the model lets vary, with names that torch chooses. False: none.
 
     Returns:
-        The ONNX model. Its weights are those of ``model``, and are not copied yet.
+        The ONNX model. Its weights are those of ``model``, and are not copied yet. It has the results that
+        are tensors, in the order in which the model returns them; numbers and None are left out.
 
     Raises:
-        ModelError: torch cannot export the model; the message says why.
-        UsageError: ``dynamic`` names no input of the model, or the model is a program, whose dims are fixed.
+        ModelError: torch cannot export the model, the model writes to an input or a buffer, or torch fixed a
+            dim that ``dynamic`` names; the message says why.
+        UsageError: ``args`` is no sequence, ``dynamic`` names no input of the model, or the model is a
+            program, whose dims are fixed.
     """
-    options = {"kwargs": kwargs, "dynamic_shapes": _shapes(model, args, kwargs or {}, dynamic)}
+    if isinstance(args, torch.Tensor):
+        raise UsageError("args is a Tensor; expected a tuple of the inputs, such as (x,)")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    args, named = _split(model, tuple(args), dict(kwargs or {}))
+    dims = shapes(model, args, named, dynamic)
     with _evaluating(model):
-        return to_onnx(model, tuple(args), optimize=True, **options)
+        exported = to_onnx(model, args, kwargs=named, dynamic_shapes=dims, optimize=True)
+    check_dims(exported, args, named, dims, model)
+    return exported
 
 
-def _shapes(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: Any) -> Any:
-    """``dynamic`` as torch takes it: with an entry for each input."""
-    if dynamic is False or dynamic is None:
-        return None
-    if not isinstance(model, torch.nn.Module):
-        raise UsageError(
-            "dynamic is for modules, and this is a program, whose dims are fixed; "
-            "give dynamic_shapes to torch.export.export"
-        )
-    if dynamic is not True and not isinstance(dynamic, Mapping):
-        return dynamic
-    try:
-        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise UsageError(f"the example inputs are not those of the model: {error}") from error
-    if dynamic is True:
-        return {name: pytree.tree_map(_all_dims, value) for name, value in given.items()}
-    for name in dynamic:
-        if name not in given:
-            raise UsageError(
-                f"dynamic names `{name}`{did_you_mean(name, given)}; the inputs are {', '.join(given)}"
-            )
-    return {name: dynamic.get(name) for name in given}
-
-
-def _all_dims(value: Any) -> Any:
-    """The dims of an example that may vary: torch takes one of 1 for broadcasting."""
-    if not isinstance(value, torch.Tensor):
-        return None
-    return {axis: torch.export.Dim.AUTO for axis, size in enumerate(value.shape) if size > 1}
+def _split(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The inputs with a dict at the end by its name: ``torch.onnx.export`` takes such a dict for kwargs."""
+    if not kwargs and args and isinstance(args[-1], dict) and isinstance(model, torch.nn.Module):
+        parameters = [*inspect.signature(model.forward).parameters.values()][: len(args)]
+        if len(parameters) == len(args) and parameters[-1].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            return args[:-1], {parameters[-1].name: args[-1]}
+    return args, kwargs
 
 
 def load_program(path: str | os.PathLike[str]) -> ir.Model:
@@ -120,9 +118,24 @@ def to_onnx(model: Any, args: tuple[Any, ...] = (), **options: Any) -> ir.Model:
     """
     with exporting("torch.onnx cannot export the model"):
         program = torch.onnx.export(model, args, dynamo=True, verbose=False, **options)
+        _refuse_writes(program.exported_program.graph_signature)
         mend_results(program.model, program.exported_program)
+        mend_names(program.model)
         mend_weights(program.model)
         return with_bfloat16(program.model)
+
+
+def _refuse_writes(signature: torch.export.graph_signature.ExportGraphSignature) -> None:
+    for name in signature.user_inputs_to_mutate.values():
+        raise ModelError(
+            f"the model writes to its input `{name}`, and artifacts write to no input; "
+            "copy it first, as in x = x.clone(), and return what else the caller needs"
+        )
+    for name in signature.buffers_to_mutate.values():
+        raise ModelError(
+            f"the model writes to its buffer `{name}`, and artifacts keep nothing between calls; "
+            "make it an input and a result, or export a module in evaluation mode"
+        )
 
 
 @contextmanager
@@ -131,6 +144,8 @@ def exporting(problem: str) -> Iterator[None]:
     try:
         with quiet():
             yield
+    except ModelError:
+        raise
     except Exception as error:  # exporters raise whatever the code that they trace raises
         cause: BaseException = error
         while cause.__cause__ is not None:
@@ -141,13 +156,27 @@ def exporting(problem: str) -> Iterator[None]:
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
-    training = [part for part in parts if part.training]
+    """The module in evaluation mode, with a ``forward`` that returns its tensors only."""
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        yield
+        return
+    training = [part for part in model.modules() if part.training]
+    forward, own = model.forward, vars(model).get("forward")
+
+    @functools.wraps(forward)
+    def tensors(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        leaves = pytree.tree_leaves(forward(*args, **kwargs))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
     for part in training:
         part.training = False
+    model.forward = tensors
     try:
         yield
     finally:
+        del model.forward
+        if own is not None:
+            model.forward = own
         for part in training:
             part.training = True
 
@@ -158,7 +187,7 @@ def quiet() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

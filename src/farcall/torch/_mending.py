@@ -34,6 +34,18 @@ def mend_results(model: ir.Model, program: torch.export.ExportedProgram) -> None
         model.graph.outputs[place] = cast.outputs[0]
 
 
+def mend_names(model: ir.Model) -> None:
+    """Give inputs that the model returns their own names.
+
+    The exporter calls the result ``x``, and the input ``x_orig``.
+    """
+    results = {value.name: value for value in model.graph.outputs}
+    for value in model.graph.inputs:
+        name = (value.name or "").removesuffix("_orig")
+        if name != value.name and name in results:
+            results[name].name, value.name = f"{name}_out", name
+
+
 def _results(program: torch.export.ExportedProgram) -> Iterator[torch.dtype]:
     (output,) = program.graph.find_nodes(op="output")
     for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True):
